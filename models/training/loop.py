@@ -362,7 +362,7 @@ class Trainer:
                 elif out_of_time():
                     break
         polishing = self.step_number == recipe.steps and self._next_to_polish() is not None
-        complete = self.step_number >= recipe.steps and not polishing or not any(s.active for s in self.states)
+        complete = (self.step_number >= recipe.steps and not polishing) or not any(s.active for s in self.states)
         if complete:
             self.snapshot()
             self.finish()

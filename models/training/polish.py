@@ -8,8 +8,9 @@ of BFGS on one large batch answer all of them. What it cannot do is leave a wron
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -18,8 +19,7 @@ from scipy.optimize import minimize
 from torch import Tensor
 
 from models.errors import UserError
-from models.training.data import Batch, TrainingStream
-from models.training.objective import ParameterLayout
+from models.training.data import TrainingStream
 
 if TYPE_CHECKING:
     from models.training.loop import Trainer
@@ -45,13 +45,11 @@ class Polish:
 
 
 def polished(
-    objective: Any, layout: ParameterLayout, theta: Float[Tensor, " parameter"], batch: Batch, iterations: int
+    loss: Callable[[Float[Tensor, " parameter"]], Float[Tensor, ""]],
+    theta: Float[Tensor, " parameter"],
+    iterations: int,
 ) -> Float[Tensor, " parameter"]:
-    """Where BFGS ends that starts at ``theta`` and lowers the mean cross-entropy of one batch.
-
-    Args:
-        objective: computes the losses of stacked seeds and their gradients; its rounding (float32) ends the search.
-        batch: tokens and targets, with a leading axis of one seed.
+    """Where BFGS ends that starts at ``theta`` and lowers a loss; the loss's own rounding ends the search.
 
     Returns:
         The end, or ``theta`` where the loss is not lower there or not finite. An iteration costs n^2 operations for n
@@ -60,14 +58,16 @@ def polished(
     Raises:
         UserError: there are more parameters than an inverse Hessian can be kept of.
     """
-    if layout.n > MOST_PARAMETERS:
-        raise UserError(f"polish keeps an inverse Hessian, of at most {MOST_PARAMETERS:,} parameters, not {layout.n:,}.")
+    if theta.numel() > MOST_PARAMETERS:
+        raise UserError(
+            f"polish keeps an inverse Hessian, of at most {MOST_PARAMETERS:,} parameters, not {theta.numel():,}."
+        )
 
     def loss_and_gradient(flat: np.ndarray) -> tuple[float, np.ndarray]:
-        row = torch.as_tensor(flat, dtype=theta.dtype, device=theta.device)[None].requires_grad_()
-        loss = objective.loss(layout.unflatten(row), *batch).sum()
-        (gradient,) = torch.autograd.grad(loss, row)
-        return loss.item(), gradient[0].double().cpu().numpy()
+        point = torch.as_tensor(flat, dtype=theta.dtype, device=theta.device).requires_grad_()
+        value = loss(point)
+        (gradient,) = torch.autograd.grad(value, point)
+        return value.item(), gradient.double().cpu().numpy()
 
     start = theta.detach().double().cpu().numpy()
     before, _ = loss_and_gradient(start)
@@ -85,4 +85,8 @@ def polished_seed(trainer: Trainer, row: int) -> Float[Tensor, " parameter"]:
     stream = TrainingStream(trainer.model.task, recipe.problems, settings.problems, [state.seed], trainer.device)
     stream.observe([state.token_uniform])
     batch = stream.batch(recipe.steps if settings.drawn_at is None else settings.drawn_at)
-    return polished(trainer.objective, trainer.layout, trainer.theta[row], batch, settings.iterations)
+
+    def loss(theta: Tensor) -> Tensor:
+        return trainer.objective.loss(trainer.layout.unflatten(theta[None]), *batch)[0]
+
+    return polished(loss, trainer.theta[row], settings.iterations)
