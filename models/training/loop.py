@@ -143,8 +143,9 @@ class Trainer:
             return LossValidator(task, n, self.device)
         return Validator(task, n, self.device)
 
-    def make_stream(self, seeds: list[int]) -> Any:
-        task, source, rows = self.model.task, self.recipe.problems, self.recipe.batch_size
+    def make_stream(self, seeds: list[int], rows: int | None = None) -> Any:
+        """Batches for these seeds, of ``rows`` problems; of the recipe's number unless given."""
+        task, source, rows = self.model.task, self.recipe.problems, rows or self.recipe.batch_size
         if isinstance(source, SequenceSource):
             return SequenceStream(task, source, rows, seeds, self.device, self.share)
         return TrainingStream(task, source, rows, seeds, self.device)

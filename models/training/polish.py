@@ -19,7 +19,6 @@ from scipy.optimize import minimize
 from torch import Tensor
 
 from models.errors import UserError
-from models.training.data import TrainingStream
 
 if TYPE_CHECKING:
     from models.training.loop import Trainer
@@ -82,7 +81,7 @@ def polished_seed(trainer: Trainer, row: int) -> Float[Tensor, " parameter"]:
     """One seed of a run that has made its last step, polished as the recipe says."""
     recipe, state = trainer.recipe, trainer.states[row]
     settings = recipe.polish or Polish()
-    stream = TrainingStream(trainer.model.task, recipe.problems, settings.problems, [state.seed], trainer.device)
+    stream = trainer.make_stream([state.seed], settings.problems)
     stream.observe([state.token_uniform])
     batch = stream.batch(recipe.steps if settings.drawn_at is None else settings.drawn_at)
 

@@ -1,6 +1,7 @@
 """BFGS after the last step: it finds what badly conditioned valleys hide, and never makes a seed worse."""
 
 import math
+from pathlib import Path
 
 import pytest
 import torch
@@ -8,6 +9,7 @@ import torch
 from models.errors import UserError
 from models.registry import build
 from models.training import train
+from models.training.addition_problems import AdditionProblems
 from models.training.data import TrainingStream
 from models.training.objective import ParameterLayout
 from models.training.objectives import objective_for
@@ -69,17 +71,23 @@ def runs(tmp_path_factory):
     return folder
 
 
+def at_the_end(folder: Path) -> tuple:
+    loaded = RunFolder(folder).load_checkpoint()
+    assert loaded is not None
+    return loaded
+
+
 def loss_on(problems_of: int, theta: torch.Tensor) -> torch.Tensor:
     """The mean cross-entropy of each seed on 512 problems of this stream, by the general formula."""
     model = build(NAME)
-    stream = TrainingStream(model.task, BRIEF.problems, 512, [problems_of], torch.device("cpu"))
+    stream = TrainingStream(model.task, AdditionProblems(), 512, [problems_of], torch.device("cpu"))
     tokens, targets = stream.batch(20_000)
     layout, objective = ParameterLayout(model), objective_for(model)
     return torch.stack([objective.loss(layout.unflatten(row[None]), tokens, targets)[0] for row in theta])
 
 
 def test_every_seed_has_a_lower_loss_on_its_own_problems_and_on_others(runs):
-    after, before = (RunFolder(runs / name).load_checkpoint()[1]["theta"] for name in ("polished", "plain"))
+    after, before = (at_the_end(runs / name)[1]["theta"] for name in ("polished", "plain"))
     assert not after.equal(before)
     for seed in range(3):
         assert loss_on(seed, after[seed : seed + 1]) < loss_on(seed, before[seed : seed + 1])
@@ -87,7 +95,7 @@ def test_every_seed_has_a_lower_loss_on_its_own_problems_and_on_others(runs):
 
 
 def test_polishing_counts_as_one_step_and_is_validated(runs):
-    step, _, state = RunFolder(runs / "polished").load_checkpoint()
+    step, _, state = at_the_end(runs / "polished")
     assert step == 41 and all(seed["polished"] and seed["status"] == "finished" for seed in state["seeds"])
     assert [line["step"] for line in RunFolder(runs / "polished").metrics()] == [20, 40, 41]
 
