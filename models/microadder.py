@@ -80,7 +80,8 @@ class MicroAdderWeights(WeightMap):
                 self.register_buffer(f"spiral_{name}", torch.tensor(value), persistent=False)
 
     def _spiral_start(self) -> dict[str, float]:
-        return EARLY_SPIRAL if self.options.early_spiral else SPIRAL
+        level = {"slope": 0.0, "offset": 1.0} if self.options.level else {}
+        return (EARLY_SPIRAL if self.options.early_spiral else SPIRAL) | level
 
     def initialise(self, generator: torch.Generator) -> None:
         """As the public code: matrices by Xavier, places N(0, 0.02), o_A by Kaiming, o_B and biases 0, gains 1."""
@@ -132,10 +133,7 @@ class MicroAdderWeights(WeightMap):
             own["out_B"] = own["out_B"] * own["W_v"]
         if o.out_writes == "against values":
             own["out_B"] = -own["W_v"]
-        head = own["W_head"]
-        if o.head_reads.endswith("slope"):
-            head = torch.cat((F.pad(head[:, :-1], (0, d - t - 1)), head[:, -1:]), 1)
-        head = F.pad(head, (0, d - head.shape[1]))  # [t, d]
+        head = _of_the_stream(own["W_head"], o.head_reads, d)  # [t, d]
         w_q, w_k = self._queries_and_keys()
         weights: Weights = {
             "embed.W_E": F.pad(tokens, (0, d - t)),
@@ -167,7 +165,7 @@ class MicroAdderWeights(WeightMap):
             weights["blocks.0.attn.W_O_left"] = left  # the factors, for the training fast path
             weights["blocks.0.attn.W_O_right"] = right
         weights["blocks.0.ln2.w"] = norms[1]
-        weights["blocks.0.mlp.W_in"] = F.pad(own["W_fc1"], (0, d - own["W_fc1"].shape[1])).T
+        weights["blocks.0.mlp.W_in"] = _of_the_stream(own["W_fc1"], o.mlp_reads, d).T
         weights["blocks.0.mlp.W_out"] = head if o.tie_fc2 else F.pad(own["W_fc2"], (0, d - own["W_fc2"].shape[1]))
         if o.mlp_bias:
             weights["blocks.0.mlp.b_in"], weights["blocks.0.mlp.b_out"] = self.b_fc1, self.b_fc2
@@ -270,6 +268,13 @@ class MicroAdderWeights(WeightMap):
         if o.norm == "split":
             return torch.cat((self.norm_w[:1].expand(o.token_dim), self.norm_w[1:].expand(o.position_dim)))
         return self.norm_w.expand(o.d_model)
+
+
+def _of_the_stream(matrix: Tensor, reads: str, d_model: int) -> Tensor:
+    """A matrix that reads the first dimensions, or those and the last one, as one that reads all; [row, d_model]."""
+    if reads.endswith("slope"):
+        matrix = torch.cat((F.pad(matrix[:, :-1], (0, d_model - matrix.shape[1])), matrix[:, -1:]), 1)
+    return F.pad(matrix, (0, d_model - matrix.shape[1]))
 
 
 def _mirrored(own: dict[str, Tensor], o: MicroAdderOptions) -> dict[str, Tensor]:

@@ -42,6 +42,7 @@ class MicroAdderOptions:
     freeze_spiral: bool = True
     early_spiral: bool = False  # starts small, as all rungs above 74 did
     period: int | float = 10  # columns a turn of the spiral
+    level: bool = False  # the frozen spiral does not rise: a circle, and 1 in the third dimension
     # The spiral's column i times 1 + a number of its own ("full", 10 numbers) or 1 + intercept + slope i.
     correction: Literal["none", "linear", "full"] = "none"
     # Places outside the columns: three learned numbers, the spiral's next column on that side, the spiral half a column
@@ -78,10 +79,11 @@ class MicroAdderOptions:
     out_rank: int | None = 1  # None: a full matrix
     # "against values": the negative of the values' direction, no numbers.
     out_writes: Literal["all", "tokens", "against values"] = "all"
-    mlp_reads: Literal["all", "tokens", "tangent"] = "all"  # tangent: of a mirrored arc, with b = -a
+    # slope: the last dimension; tangent: of a mirrored arc, with b = -a
+    mlp_reads: Literal["all", "tokens", "tokens and slope", "tangent"] = "all"
     mlp_bias: bool = False
     tie_fc2: bool = True  # the MLP writes through the head's matrix
-    head_reads: Literal["all", "tokens", "tokens and slope", "tangent and slope"] = "all"  # slope: the last dimension
+    head_reads: Literal["all", "tokens", "tokens and slope", "tangent and slope"] = "all"
     # Norm gains: three vectors, one for all, one for all that has one number for both sides of the split, one number,
     # or ones.
     norm: Literal["separate", "shared", "split", "scalar", "fixed"] = "shared"
@@ -95,6 +97,8 @@ class MicroAdderOptions:
                 f"A spiral needs three dimensions, a frozen one two and is then a circle; position_dim cannot be "
                 f"{self.position_dim}."
             )
+        if self.level and not (self.columns == "spiral" and self.freeze_spiral):
+            raise UserError("Only a frozen spiral can be level.")
         if self.columns == "table" and {"spiral", "half", "scaled half"} & {
             self.plus,
             self.equals,
@@ -115,6 +119,7 @@ class MicroAdderOptions:
             and self.freeze_arc_start
             and self.out_writes == "tokens"
             and "all" not in (self.mlp_reads, self.head_reads)
+            and self.mlp_reads != "tokens and slope"
             and not self.mlp_bias
         ):
             raise UserError("A mirrored token plane needs an arc without start, one direction and tokens everywhere.")
@@ -195,14 +200,15 @@ class MicroAdderOptions:
                 found["out_A"] = (width,) if self.out_rank == 1 else (width, self.out_rank)
             if self.out_writes != "against values":
                 found["out_B"] = (written,) if self.out_rank == 1 else (self.out_rank, written)
-        found["W_fc1"] = (self.d_mlp, d if self.mlp_reads == "all" else t)
+        read = {"all": d, "tokens": t, "tokens and slope": t + 1}
+        found["W_fc1"] = (self.d_mlp, read[self.mlp_reads])
         if self.mlp_bias:
             found["b_fc1"] = (self.d_mlp,)
         if not self.tie_fc2:
             found["W_fc2"] = (self.d_mlp, d)
         if self.mlp_bias:
             found["b_fc2"] = (d,)
-        found["W_head"] = (t, {"all": d, "tokens": t, "tokens and slope": t + 1}[self.head_reads])
+        found["W_head"] = (t, read[self.head_reads])
         return found | self._norm_shapes()
 
     def _norm_shapes(self) -> dict[str, tuple[int, ...]]:
