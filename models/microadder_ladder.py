@@ -171,6 +171,14 @@ _PLACED: dict[str, Any] = {
 }
 _PLANE: dict[str, Any] = {"values": "direction", "out_writes": "tokens"}
 _TOKENS: dict[str, Any] = _PLANE | {"mlp_reads": "tokens", "head_reads": "tokens"}
+_LEVEL: dict[str, Any] = {
+    # Every column has the same norm, and the third dimension is the same everywhere: a bias for the neurons.
+    "level": True,
+    "qk": "circle",
+    "qk_dim": 2,
+    "mlp_reads": "tokens and slope",
+    "head_reads": "tokens and slope",
+}
 _MIRROR: dict[str, Any] = _TOKENS | {"mirror": True, "freeze_arc_start": True, "qk": "circle", "qk_dim": 2}
 
 #: Below 57: changes to the 57-parameter model.
