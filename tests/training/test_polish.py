@@ -50,7 +50,16 @@ def test_a_model_whose_inverse_hessian_is_too_large_is_refused():
 
 
 @pytest.mark.parametrize(
-    "change", [{"problems": 0}, {"problems": 2**25}, {"iterations": 0}, {"iterations": -1}, {"drawn_at": -1}, {"penalty": -1.0}, {"penalty": math.nan}]
+    "change",
+    [
+        {"problems": 0},
+        {"problems": 2**25},
+        {"iterations": 0},
+        {"iterations": -1},
+        {"drawn_at": -1},
+        {"penalty": -1.0},
+        {"penalty": math.nan},
+    ],
 )
 def test_settings_that_cannot_be_are_refused(change):
     with pytest.raises(UserError):

@@ -22,6 +22,7 @@ BESIDE: dict[str, str] = {
     "toygpt:carry": "says more of one model than Table 1 does of three sums",
     "toygpt:causal": "the paper does not look inside",
     "microadder:continued": "trains on from another model; the paper's claims are about random starts",
+    "microadder:smallest": "the paper's smallest model has 57 parameters",
     "microadder:starts": "the paper has one way for seeds to begin",
     "addlm:top-k": "the paper chose 16 keys and compares no other number",
     "addlm:adder": "the paper has a language model alone",

@@ -6,5 +6,5 @@ PAPER = Paper(
     "microadder",
     "MicroAdder: Training a Transformer for Perfect 10-Digit Addition",
     0,
-    ("studies", "continued", "distillation", "gap", "starts"),
+    ("studies", "continued", "distillation", "gap", "smallest", "starts"),
 )

@@ -88,11 +88,12 @@ def arc_row(row: Mapping[str, Any], radius: list[float]) -> dict[str, Any]:
     }
 
 
-def judged(row: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """A row per seed whose weights are kept, that is, which answers the whole test set: the verdict on all pairs."""
+def judged(row: Mapping[str, Any], minutes: float | None = None) -> list[dict[str, Any]]:
+    """A row per seed whose weights are kept, that is, which answers the whole test set: the verdict on all pairs, after
+    so many minutes at most for each."""
     found = []
     for seed in map(int, row["weights"]):
-        verdict = certify(seed_model(row, seed))
+        verdict = certify(seed_model(row, seed), minutes=minutes)
         assert isinstance(verdict, Certificate)
         margin = verdict.smallest_margin
         found.append(
