@@ -161,7 +161,7 @@ def figure_bracket(result: WrittenNumber) -> go.Figure:
         layers.append(points(x, y, f"carry {value}", colour, symbol, 5, opacity=0.5, **said))
     title = f"The own column counts {result.ratio:.2f} times the previous one"
     title += f"; carries lie {result.apart:.1f} or more apart" if result.apart > 0 else "; carries are not apart"
-    x = {"title": "digit written before (the query's own token)", "dtick": 1}
+    x = {"title": "digit written before<br>(the query's own token)", "dtick": 1}
     y = "number written, less the own column's part<br>(digits of the previous column)"
     note = f"{len(aside):,} columns, spread sideways; exact sums lie {result.base - 1} apart"
     return compose([Panel(layers, x=x, y=y)], title, result.provenance, note=note, height=500)

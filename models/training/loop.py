@@ -234,10 +234,11 @@ class Trainer:
                 if state.active:
                     state.end("hopeless", step)
 
-    def _next_to_polish(self) -> int | None:
-        """The first seed that the recipe lets BFGS polish, and that it has not polished yet."""
-        rows = (row for row, state in enumerate(self.states) if state.active and not state.polished)
-        return next(rows, None) if self.recipe.polish is not None else None
+    def _to_polish(self) -> list[int]:
+        """The seeds that BFGS goes on with after the last step."""
+        if self.recipe.polish is None or self.step_number != self.recipe.steps:
+            return []
+        return [row for row, state in enumerate(self.states) if state.active and not state.polished]
 
     def _polish(self, row: int) -> None:
         self.collect()
@@ -351,19 +352,19 @@ class Trainer:
                         watch(self.states, self.step_number, due)
                 if out_of_time():
                     break
-            while self.step_number == recipe.steps and (row := self._next_to_polish()) is not None:
+            for row in bar.over(self._to_polish(), "BFGS"):
                 self._polish(row)
                 if time.monotonic() - saved > checkpoint_seconds:
                     self.save()
                     saved = time.monotonic()
-                if self._next_to_polish() is None:  # polishing counts as one step
+                if not self._to_polish():  # polishing counts as one step
                     self.step_number += 1
                     folder.append_metrics(self.evaluate())
                     bar.show(self.states)
                 elif out_of_time():
                     break
-        polishing = self.step_number == recipe.steps and self._next_to_polish() is not None
-        complete = (self.step_number >= recipe.steps and not polishing) or not any(s.active for s in self.states)
+        ended = self.step_number >= recipe.steps and not self._to_polish()
+        complete = ended or not any(s.active for s in self.states)
         if complete:
             self.snapshot()
             self.finish()

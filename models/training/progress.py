@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from tqdm import tqdm
@@ -24,6 +24,10 @@ class Progress:
 
     def advance(self, steps: int = 1) -> None:
         self._bar.update(steps)
+
+    def over(self, rows: Sequence[int], name: str) -> Iterator[int]:
+        """These seeds one after the other, with a bar of their own."""
+        yield from tqdm(rows, desc=name, disable=self._bar.disable or not rows, unit="seed", dynamic_ncols=True)
 
     def say(self, text: str) -> None:
         """A line above the bar."""

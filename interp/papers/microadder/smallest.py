@@ -1,8 +1,8 @@
 """How few numbers an adder can be trained with: ``interp reproduce microadder:smallest``.
 
 Under Adam alone, models of fewer than 53 numbers come to 99% of the problems and stay there. Their circuit is right:
-BFGS on one large batch, started where Adam ends, answers all problems within some hundred iterations. The arms here were
-chosen on other seeds than theirs. What is random in them and what is not, the recipes say
+BFGS on one large batch, started where Adam ends, answers all problems within some hundred iterations. The arms here
+were chosen on other seeds than theirs. What is random in them and what is not, the recipes say
 (:mod:`models.microadder_ladder`).
 """
 
