@@ -83,6 +83,19 @@ class MicroAdderWeights(WeightMap):
         level = {"slope": 0.0, "offset": 1.0} if self.options.level else {}
         return (EARLY_SPIRAL if self.options.early_spiral else SPIRAL) | level
 
+    @property
+    def constants(self) -> dict[str, float]:
+        o, found = self.options, dict[str, float]()
+        if o.columns == "spiral":
+            found["columns a turn"] = float(o.period)
+            if o.freeze_spiral:
+                found |= {f"spiral's {name}": value for name, value in self._spiral_start().items() if value}
+        if o.mirror:
+            found |= {"arc's centre": math.pi / 4, "tangent": 0.5**0.5}
+        elif o.freeze_arc_start:
+            found["arc's start"] = ARC["start"]
+        return found
+
     def initialise(self, generator: torch.Generator) -> None:
         """As the public code: matrices by Xavier, places N(0, 0.02), o_A by Kaiming, o_B and biases 0, gains 1."""
         constants = {f"arc_{name}": value for name, value in ARC.items()} | {"arc_B": ARC["A"]}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from importlib import import_module
@@ -93,12 +93,22 @@ def get_spec(name: str) -> ModelSpec:
     return _registered()[name]
 
 
-def parameter_count(name: str) -> int:
-    """How many free numbers a registered model has; none of them is drawn. Raises UserError as :func:`get_spec`."""
+def _undrawn(name: str) -> WeightMap:
+    """A registered model's weight map, none of whose free numbers is drawn. Raises UserError as :func:`get_spec`."""
     spec = get_spec(name)
     # What a construction computes costs little; on the meta device it would import a compiler.
     with torch.device("cpu" if spec.recipe is None else "meta"):
-        return sum(p.numel() for p in spec.weight_map(**spec.options).parameters())
+        return spec.weight_map(**spec.options)
+
+
+def parameter_count(name: str) -> int:
+    """How many free numbers a registered model has. Raises UserError as :func:`get_spec`."""
+    return sum(p.numel() for p in _undrawn(name).parameters())
+
+
+def constants(name: str) -> Mapping[str, float] | None:
+    """A registered model's numbers that are not free and act like weights; None where nobody has listed them."""
+    return _undrawn(name).constants
 
 
 @question

@@ -53,17 +53,20 @@ def _rows(everything: bool) -> Iterator[dict[str, Any]]:
     """A row per model: what the zoo, its score and its certificate say."""
     import models
     from interp.proofs.stored import on_all_inputs
-    from models.registry import by_paper, get_spec, parameter_count
+    from models.registry import by_paper, constants, get_spec, parameter_count
 
     stored = models.zoo_names()
     for name in by_paper(models.names(sweeps=True)):
         spec = get_spec(name)
         if spec.sweep and name not in stored and not everything:
             continue
+        fixed, free = constants(name), parameter_count(name)
         row = {
             "paper": spec.paper or "others",
             "model": name,
-            "parameters": parameter_count(name),
+            "parameters": free,
+            "constants": "" if fixed is None else len(fixed),
+            "bits": 32 * free,
             "right (sampled)": CONSTRUCTED if spec.recipe is None else NOT_TRAINED,
             "of": "",
             "all inputs": on_all_inputs(name),

@@ -14,8 +14,10 @@ Every model that can be built, paper by paper. This page is the output of one co
 
 How to read the columns:
 
-* **parameters** are the free numbers that a weight map takes. Constants of a scheme, such as a spiral's period, are not
-  counted.
+* **parameters** are the free numbers that a weight map takes. **Constants** are numbers in the code that act like
+  weights, such as a spiral's period; they are listed for MicroAdder's family alone
+  (`models.registry.constants("microadder-57")`). Numbers that only say where training begins are in the recipes.
+  **Bits** are those of the free numbers as stored, in float32.
 * **right (sampled)** is the score on the test set that the next column names. A score of 10,010 / 10,010 is sampled
   evidence: it bounds the error rate on such problems below 3.0 x 10^-4 with 95% confidence, and it says nothing about
   all inputs. "Constructed" means that nobody trained the model. AddLM's language models have a validation loss instead,
@@ -49,5 +51,5 @@ def zoo_page(rows: Sequence[Mapping[str, Any]]) -> str:
     names = [name for name in rows[0] if name != "paper"]
     lines = [[_HEADINGS.get(name, name) for name in names], ["---"] * len(names)]
     for row in rows:
-        lines.append([f"{row[name]:,}" if name == "parameters" else str(row[name]) for name in names])
+        lines.append([f"{row[name]:,}" if name in ("parameters", "bits") else str(row[name]) for name in names])
     return ABOVE + "".join(f"| {' | '.join(line)} |\n" for line in lines) + BELOW

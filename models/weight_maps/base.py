@@ -49,6 +49,11 @@ class WeightMap(nn.Module):
         """Draw fresh parameters in place, as the paper's recipe says, from ``generator`` alone."""
         raise NotImplementedError
 
+    @property
+    def constants(self) -> Mapping[str, float] | None:
+        """Numbers in the code that act like weights, neither 0 nor copies of others; None: nobody has listed them."""
+        return None
+
     def decay_mask(self) -> dict[str, bool]:
         """Which parameters weight decay applies to; everything, unless a recipe says otherwise."""
         return {name: True for name, _ in self.named_parameters()}
