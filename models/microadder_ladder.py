@@ -292,8 +292,8 @@ SHORT_PLACED_START = add_recipe("microadder-placed-start-short", _SHORT)
 TAUGHT = add_recipe("microadder-taught", _SHORT.replace(teacher=Teacher("microadder-57")))
 register_options("microadder-53", replace(rung(57).options, **BELOW["scalar norm"]), SHORT_PLACED_START)
 
-#: What is still smaller is found by BFGS alone: Adam does not get beyond 99.9% there. The arc begins as above, and
-#: all that is said of it; neurons, values and head begin at random.
+#: What is still smaller is found by BFGS: Adam alone does not get beyond 99.4% there. The arc begins as above, and the
+#: angle and the scores at constants; neurons, values and head begin at random.
 POLISHED = add_recipe(
     "microadder-polished",
     _SHORT.replace(steps=6_000, min_lr_ratio=0.05, begin_at=tuple(_ARC.items()), polish=_POLISH),
@@ -302,9 +302,7 @@ POLISHED = add_recipe(
 #: token plane, and (below 36) columns on a level circle.
 SMALLEST: dict[int, dict[str, Any]] = {
     36: BELOW["placed, plane output"],
-    26: _PLACED | _PLANE | _LEVEL,
     22: _PLACED | _PLANE | _LEVEL | {"norm": "scalar"},
-    20: _PLACED | _PLANE | _LEVEL | {"norm": "scalar", "head_reads": "tokens"},
     18: _PLACED | _TOKENS | _LEVEL | {"norm": "scalar", "mlp_reads": "tokens", "head_reads": "tokens"},
 }
 for _n, _changes in SMALLEST.items():
