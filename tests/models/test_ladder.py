@@ -23,6 +23,7 @@ from models.microadder_ladder import (
     CONSTRAINTS,
     DEAD_ENDS,
     LADDER,
+    SMALLEST,
     changed,
     differences,
     rung,
@@ -298,6 +299,7 @@ def test_a_spiral_may_start_before_its_first_column() -> None:
         ({"out_writes": "against values"}, "needs values of one direction"),
         ({"columns": "table", "equals": "half"}, "need columns on the spiral"),
         ({"qk_dim": 0}, "at least 1"),
+        ({"freeze_spiral": False, "level": True}, "frozen spiral"),
     ],
 )
 def test_options_that_contradict_each_other_are_refused(changes: dict, complaint: str) -> None:
@@ -351,6 +353,28 @@ def test_a_head_that_reads_tokens_and_slope_has_no_number_for_the_circle_of_colu
     head = model.W_out[0]  # F is H
     assert torch.equal(head[:, [0, 1, 4]], model.weight_map.W_head) and not head[:, 2:4].any()
     assert torch.allclose(model.W_U, head.T @ model.W_E[:, :2].T)
+
+
+def test_on_a_level_circle_all_columns_have_one_norm_and_turns_take_one_to_the_next() -> None:
+    options = replace(rung(57).options, **SMALLEST[22])
+    weights = MicroAdderWeights(options)
+    places = weights()["pos_embed.W_pos"][:, 2:]
+    columns = places[:10]
+    assert torch.equal(places[11:21], columns) and torch.equal(places[22:32], columns)
+    assert torch.allclose(columns.square().sum(1), torch.tensor(3.5**2 + 1)) and (columns[:, 2] == 1).all()
+    angle = 2 * math.pi / 11
+    turn = torch.tensor([[math.cos(angle), -math.sin(angle)], [math.sin(angle), math.cos(angle)]])
+    around = torch.cat((places[21:22], columns, places[10:11]))[:, :2]  # equals before the first, plus after the last
+    assert torch.allclose(around[1:], around[:-1] @ turn.T, atol=1e-5)
+
+
+def test_an_mlp_that_reads_tokens_and_slope_has_no_number_for_the_circle_of_columns() -> None:
+    options = replace(rung(57).options, mlp_reads="tokens and slope")
+    weights = MicroAdderWeights(options)
+    weights.initialise(torch.Generator().manual_seed(0))
+    read = weights()["blocks.0.mlp.W_in"]
+    assert options.n_parameters == 57 - 4
+    assert torch.equal(read[[0, 1, 4]], weights.W_fc1.T) and (read[2:4] == 0).all()
 
 
 def test_a_mirrored_model_may_read_along_the_tangent_of_its_arc() -> None:

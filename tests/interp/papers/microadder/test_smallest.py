@@ -1,0 +1,65 @@
+"""How few numbers: fresh seeds, what is random in them, and kept seeds that can be proved again."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from interp.core.stored_data import DATA
+from interp.papers.microadder.smallest import ZOO, _how, arms, show_smallest, smallest
+from interp.papers.studies import Settings
+from interp.probes.seed_sweeps import seed_model
+from interp.proofs import certify
+from models.checkpoint import read_json
+from models.microadder_ladder import POLISHED, SMALLEST
+from models.registry import build
+from models.training.objective import ParameterLayout
+from models.training.recipes import get_recipe
+
+STORED = DATA / "experiments" / "microadder-smallest.json"
+
+
+def test_no_seed_of_the_study_is_one_that_its_arms_were_found_with():
+    assert all(arm.first_seed == 7000 for arm in arms())  # they were found on 0 to 63, 4000 to 4063, 5000 to 5127
+
+
+@pytest.mark.parametrize("n", SMALLEST)
+def test_a_model_has_as_many_numbers_as_its_name_says(n: int):
+    assert sum(p.numel() for p in build(f"microadder-{n}").parameters()) == n
+
+
+def test_two_seeds_of_the_smallest_begin_apart_in_all_that_is_called_random():
+    rows = [ParameterLayout(build("microadder-22")).flatten(build("microadder-22", seed)) for seed in (1, 2)]
+    layout = ParameterLayout(build("microadder-22"))
+    for name in ("W_v", "W_fc1", "W_head"):
+        assert (rows[0][layout.places(name)] != rows[1][layout.places(name)]).all()
+    assert {name.partition("[")[0] for name, _ in get_recipe(POLISHED).begin_at or ()} == {
+        "arc_A", "arc_start", "arc_stride",
+    }  # fmt: skip
+
+
+def test_without_time_the_zoo_stands_alone(tmp_path: Path):
+    made = smallest.run(Settings(out=tmp_path, minutes=0.0, say=lambda _: None))
+    assert made is not None and not made.data["verdicts"]
+    assert {_how(row["label"]) for row in made.data["sweeps"]} == {ZOO}
+    assert show_smallest(made.data)
+
+
+def test_the_kept_seeds_of_the_fewest_numbers_are_proved_again_from_their_numbers():
+    data = read_json(STORED)
+    proved = {(row["recipe"], row["seed"]) for row in data["verdicts"] if row["verdict"] == "certified"}
+    least = min((row for row in data["sweeps"] if row["label"] in {label for label, _ in proved}), key=_size)
+    seed = next(seed for label, seed in sorted(proved) if label == least["label"])
+    model = seed_model(least, seed)
+    found = certify(model, arithmetic="float32", minutes=2)
+    assert found.status == "certified"
+    spoiled = seed_model(least, seed)
+    with torch.no_grad():
+        next(spoiled.parameters()).mul_(0.5)  # the arc's radius
+    assert certify(spoiled, arithmetic="float32", minutes=2).status == "refuted"
+
+
+def _size(row: dict) -> int:
+    return row["parameters"]
