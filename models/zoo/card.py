@@ -15,6 +15,7 @@ from models.evaluation import Rate, Score
 from models.numerals import shown
 from models.registry import build, get_spec
 from models.tasks.multi_addition import MultiOperandAddition
+from models.training.objective import ParameterLayout
 from models.training.recipes import get_recipe
 from models.training.run_folder import differences
 from models.zoo import CARD, STORED_AS
@@ -86,9 +87,15 @@ def _introduction(config: Mapping[str, Any], files: Mapping[str, bytes]) -> str:
     if "recipe" not in config["training"]:
         return text
     start = config["training"].get("start")
-    begun = "a random start"
+    recipe, begun = config["training"]["recipe"], "a random start"
     if start is not None:
         begun = f"a start near {start['origin']} (each number times 1 + {start['noise']} z, z normal)"
+    layout = ParameterLayout(model)
+    placed = {i for name, _ in recipe.get("begin_at") or () for i in range(layout.n)[layout.places(name)]}
+    if placed:
+        begun += f", but for {len(placed)} numbers that begin where the recipe puts them in every seed"
+    if recipe.get("polish"):
+        begun += f", and ended with BFGS on {recipe['polish']['problems']:,} problems"
     return f"{text} This project trained all of them on {model.task.name} from {begun}."
 
 
