@@ -47,7 +47,7 @@ def test_what_it_says_of_the_papers_numbers_is_about_behaviour_and_as_counted():
 
 @pytest.mark.slow
 def test_its_snippet_shows_something_as_a_script(tmp_path: Path):
-    (snippet,) = blocks(README)
+    snippet, _ = blocks(README)
     environment = os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
     done = subprocess.run(
         [sys.executable, "-c", snippet.text], cwd=tmp_path, env=environment, capture_output=True, text=True
@@ -55,6 +55,15 @@ def test_its_snippet_shows_something_as_a_script(tmp_path: Path):
     assert done.returncode == 0, done.stderr[-2000:]
     assert "all 10^20 pairs" in done.stdout and "torch.Size([2, 1," in done.stdout
     assert (tmp_path / "compare.html").stat().st_size > 10_000
+
+
+def test_its_program_adds():
+    _, program = blocks(README)
+    names: dict = {}
+    exec(program.text, names)
+    for a, b in ((0, 0), (57, 48), (9_999_999_999, 1), (9_999_999_999, 9_999_999_999), (1_234_567_890, 9_876_543_219)):
+        digits = [[x // 10**i % 10 for i in range(10)] for x in (a, b)]
+        assert sum(d * 10**i for i, d in enumerate(names["add"](*digits))) == a + b
 
 
 def test_its_pictures_are_there_and_small():
