@@ -30,12 +30,16 @@ RULES = tuple((one,) for one in _FIRST) + tuple(
 
 
 def adders() -> list[str]:
-    """The zoo's ten-digit adders that were trained from random starts and store the curves of more than one seed."""
+    """The zoo's ten-digit adders that Adam alone trained from random starts, with the curves of more than one seed.
+
+    Where BFGS has the last word, Adam's curves are not all that decides.
+    """
     found = []
     for name in models.zoo_names():
         made = read_entry(name)["training"]
         ten_digits = isinstance(models.build(name).task, FixedWidthAddition)
-        if ten_digits and not made.get("start") and made["seeds_tried"] > 1:
+        adam_alone = not made.get("start") and not made.get("recipe", {}).get("polish")
+        if ten_digits and adam_alone and made["seeds_tried"] > 1:
             found.append(name)
     return found
 
