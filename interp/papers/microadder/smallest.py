@@ -8,6 +8,7 @@ were chosen on other seeds than theirs. What is random in them and what is not, 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import plotly.graph_objects as go
@@ -46,22 +47,24 @@ def smallest(settings: Settings) -> Made | None:
     verdicts = [verdict for row in rows for verdict in judged(row, minutes=1.0)]
     names = [rung.name for rung in LADDER] + ["microadder-53"]
     rows += [read_entry_row(name, f"{name.removeprefix('microadder-')} parameters") for name in names]
-    sweep = sweep_curves(rows)
-    proved = {row["label"]: _certified(verdicts, row["label"]) for row in rows}
-    found = [row for row in rows if proved[row["label"]]]
-    text = "No seed of these runs is certified."
-    if found:
-        least = min(found, key=lambda row: row["parameters"])
-        n, right = len(least["seeds"]), sweep.grokked(least["label"]).correct
-        low, high = clopper_pearson(proved[least["label"]], n)
-        text = (
-            f"The fewest numbers of which a seed is certified on all 10^20 pairs, with float32 rounding: "
-            f"{least['parameters']}. Of {n} seeds, {right} answer all of AdderBoard and {proved[least['label']]} are "
-            f"certified ({100 * low:.0f}-{100 * high:.0f}%). Constants of the scheme are not among those numbers: the "
-            "circle that columns stand on, and where arc, angle, scores and gains begin."
-        )
+    text = _found(rows, verdicts)
     pairs = [(f"{n} parameters", f"{n}, {OPPOSED}") for n in (57, 53)]
     return sweep_made(settings, "smallest", "How few numbers", rows, text, pairs, verdicts=verdicts)
+
+
+def _found(rows: Sequence[dict[str, Any]], verdicts: list[dict[str, Any]]) -> str:
+    proved = {row["label"]: _certified(verdicts, row["label"]) for row in rows}
+    if not any(proved.values()):
+        return "No seed of these runs is certified."
+    least = min((row for row in rows if proved[row["label"]]), key=lambda row: row["parameters"])
+    n, right = len(least["seeds"]), sweep_curves(rows).grokked(least["label"]).correct
+    low, high = clopper_pearson(proved[least["label"]], n)
+    return (
+        f"{least['parameters']} free numbers are the fewest of which a seed is certified on all 10^20 pairs. With "
+        f"them, {right} of {n} seeds end right on all of AdderBoard, and {proved[least['label']]} with a proof that includes "
+        f"float32 rounding ({100 * low:.0f}-{100 * high:.0f}%). Constants of the scheme are not counted: the circle "
+        "that columns stand on, and where arc, angle, scores and gains begin."
+    )
 
 
 def _certified(verdicts: list[dict[str, Any]], label: str) -> int:
@@ -95,7 +98,9 @@ def _figure(data: Any) -> go.Figure:
         x={"type": "log", "tickvals": ticks, "title": "free numbers (constants of the scheme are not counted)"},
         y=SHARE | {"title": "seeds that answer all of AdderBoard"},
     )
-    return compose([panel], data["text"].split(". ")[0] + ".", sweep.provenance, note="Bars: 95% intervals", height=460)
+    return compose(
+        [panel], data["text"].split(". ")[0].rstrip("."), sweep.provenance, note="Bars: 95% intervals", height=460
+    )
 
 
 def _how(label: str) -> str:
