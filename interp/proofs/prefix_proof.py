@@ -8,10 +8,13 @@ A problem is *right* if the right token's lead is proved positive at every targe
 one, and *open* otherwise; given the right tokens before it, as teacher forcing does, so that a right problem is also
 decoded rightly.
 
+Where queries attend to their best keys and rounding may change which these are, a problem is proved in every case
+(:mod:`interp.proofs.top_keys`).
+
 How far it reaches with rounding: the lengths of errors are multiplied by spectral norms, layer by layer, and the
 product grows with depth; only the last norm and a last MLP of ReLUs are followed along each lead's own direction. Two
-layers without norms are proved, and most problems of two layers with norms. In deeper models radii outgrow every
-margin, and what remains is the proof over the reals next to the exhaustive run.
+layers are proved, without norms and with. In deeper models radii outgrow every margin, and what remains is the proof
+over the reals next to the exhaustive run.
 """
 
 from __future__ import annotations
@@ -47,7 +50,7 @@ from interp.proofs.verdict import (
     shape_of,
     wrong_answer,
 )
-from interp.proofs.watch import ENDED, watched, why_ended
+from interp.proofs.watch import ENDED, check_time, watched, why_ended
 from models.errors import UserError
 from models.evaluation import margins
 from models.numerals import shown
@@ -58,6 +61,7 @@ from models.transformer import ArithmeticTransformer
 METHOD = "prefix tree"
 LARGEST_TREE = 2**20  # prefixes
 LARGEST_INPUT = 2**24  # tokens of all problems: laid out once, to count their prefixes
+SPLIT = 16  # problems at a time that are proved by cases
 REPLAYED = 64  # problems run through the model: those with the smallest bounds, and some of all
 ROUNDINGS = {"interval": enclosures.REAL, "float32": enclosures.FLOAT32}
 _NOISE = 1e-9  # of a margin in float64, relative to the largest logit
@@ -250,17 +254,36 @@ class _Proof:
         return None
 
     def _leads(self, part: Rows) -> tuple[torch.Tensor, torch.Tensor]:
-        tree = Tree.of(part)
-        x, nodes = self.forward.final(tree, part.queries)
+        """Bounds [row, target] of the right tokens' leads.
+
+        Where a query attends to its best keys, rows that are left open and those with half of the usual bound are gone
+        through again, by cases of the keys that are attended to.
+        """
+        low, high = self._bounds(part)
+        if self.forward.config.attn_top_k is not None:
+            least = low.amin(1)
+            weak = (least <= 0) | (least < least.median() / 2)
+            again = (weak & (high >= 0).all(1)).nonzero()[:, 0]
+            for rows in again.split(SPLIT) if len(again) else ():
+                check_time()
+                found = self._bounds(part[rows], by_cases=True)
+                low[rows], high[rows] = torch.maximum(low[rows], found[0]), torch.minimum(high[rows], found[1])
+        return low, high
+
+    def _bounds(self, part: Rows, by_cases: bool = False) -> tuple[torch.Tensor, torch.Tensor]:
+        x, tree = self.forward.final(Tree.of(part, by_cases), part.queries)
+        nodes = tree.nodes_at(part.queries)
         at = torch.full((len(tree.tokens),), -1)
         at[nodes] = torch.arange(len(nodes))
-        low, high = (torch.empty(part.targets.shape, dtype=torch.float64) for _ in range(2))
+        low = torch.full(part.targets.shape, torch.inf, dtype=torch.float64)
+        high = -low
         for target, query in enumerate(part.queries):
             # Rows of one node mostly have one right token there, and share its bound.
-            keys = torch.stack((at[tree.number[:, query]], part.targets[:, target]), 1)
+            keys = torch.stack((at[tree.number[:, query]], part.targets[tree.problem, target]), 1)
             asked, of_row = keys.unique(dim=0, return_inverse=True)
-            bounds = self.forward.margins(x[asked[:, 0]], asked[:, 1])
-            low[:, target], high[:, target] = (bound[of_row] for bound in bounds)
+            least, most = self.forward.margins(x[asked[:, 0]], asked[:, 1])
+            low[:, target] = low[:, target].scatter_reduce(0, tree.problem, least[of_row], "amin")
+            high[:, target] = high[:, target].scatter_reduce(0, tree.problem, most[of_row], "amax")
         return low, high
 
     def replayed(self, arithmetic: ArithmeticName) -> WrongAnswer | None:
