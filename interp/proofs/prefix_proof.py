@@ -256,18 +256,22 @@ class _Proof:
     def _leads(self, part: Rows) -> tuple[torch.Tensor, torch.Tensor]:
         """Bounds [row, target] of the right tokens' leads.
 
-        Where a query attends to its best keys, rows that are left open and those with half of the usual bound are gone
-        through again, by cases of the keys that are attended to.
+        Where a query attends to its best keys, those that are left open and those with half of the usual bound are
+        proved again, by cases of the keys that are attended to. Each target is then by itself: of the last layer's
+        choices only those of its own query matter.
         """
         low, high = self._bounds(part)
-        if self.forward.config.attn_top_k is not None:
-            least = low.amin(1)
-            weak = (least <= 0) | (least < least.median() / 2)
-            again = (weak & (high >= 0).all(1)).nonzero()[:, 0]
+        if self.forward.config.attn_top_k is None:
+            return low, high
+        weak = (low <= 0) | (low < low.amin(1).median() / 2)
+        weak = weak & (high >= 0).all(1, keepdim=True)
+        for target in range(low.shape[1]):
+            again = weak[:, target].nonzero()[:, 0]
             for rows in again.split(SPLIT) if len(again) else ():
                 check_time()
-                found = self._bounds(part[rows], by_cases=True)
-                low[rows], high[rows] = torch.maximum(low[rows], found[0]), torch.minimum(high[rows], found[1])
+                least, most = self._bounds(part[rows].asked(target), by_cases=True)
+                low[rows, target] = torch.maximum(low[rows, target], least[:, 0])
+                high[rows, target] = torch.minimum(high[rows, target], most[:, 0])
         return low, high
 
     def _bounds(self, part: Rows, by_cases: bool = False) -> tuple[torch.Tensor, torch.Tensor]:

@@ -83,6 +83,12 @@ class Rows:
     def __getitem__(self, rows: slice | Tensor) -> Rows:
         return Rows(self.index[rows], self.tokens[rows], self.ids[rows], self.targets[rows], self.queries)
 
+    def asked(self, target: int) -> Rows:
+        """For one target alone, up to its query."""
+        query = self.queries[target]
+        parts = self.tokens[:, : query + 1], self.ids[:, : query + 1], self.targets[:, [target]]
+        return Rows(self.index, *parts, (query,))
+
 
 @dataclass(frozen=True, eq=False)
 class Tree:
