@@ -33,9 +33,9 @@ from interp.core.model import HookedModel
 from interp.core.problems import resolve_task
 from interp.core.results import Provenance
 from interp.core.sites import model_name
-from interp.proofs import enclosures
 from interp.proofs.enclosures import Rounding
-from interp.proofs.prefix_tree import EnclosedForward, Rows, Tree
+from interp.proofs.prefix_leads import ROUNDINGS, leads_of, not_enclosed
+from interp.proofs.prefix_tree import EnclosedForward, Rows
 from interp.proofs.small_domain import SmallDomainVerdict, smallest_margins, stored_domain, task_of
 from interp.proofs.verdict import (
     IN_WORDS,
@@ -50,20 +50,17 @@ from interp.proofs.verdict import (
     shape_of,
     wrong_answer,
 )
-from interp.proofs.watch import ENDED, check_time, watched, why_ended
+from interp.proofs.watch import ENDED, watched, why_ended
 from models.errors import UserError
 from models.evaluation import margins
 from models.numerals import shown
 from models.tasks.base import Task
 from models.tasks.problem_space import ProblemSpace
-from models.transformer import ArithmeticTransformer
 
 METHOD = "prefix tree"
 LARGEST_TREE = 2**20  # prefixes
 LARGEST_INPUT = 2**24  # tokens of all problems: laid out once, to count their prefixes
-SPLIT = 16  # problems at a time that are proved by cases
 REPLAYED = 64  # problems run through the model: those with the smallest bounds, and some of all
-ROUNDINGS = {"interval": enclosures.REAL, "float32": enclosures.FLOAT32}
 _NOISE = 1e-9  # of a margin in float64, relative to the largest logit
 _SLACK = 1e-6  # what another machine's library may make of a bound
 
@@ -144,15 +141,8 @@ def of_fields(value: dict[str, Any]) -> PrefixCertificate:
 
 def obstacle(model: HookedModel, task: Task) -> str | None:
     """Why this method cannot judge a model on a task, in words. None says that it can."""
-    if not isinstance(model, ArithmeticTransformer):
-        return "a prefix tree is proved of this project's models"
-    config = model.config
-    if config.positional_embedding_type == "fire":
-        return "FIRE's biases are not enclosed by the prefix tree"
-    if config.later_switches:
-        return f"the prefix tree does not know {config.later_switches[0]}"
-    if config.dtype != "float32" or model.dtype != torch.float32 or model.device.type != "cpu":
-        return "the prefix tree is proved of models in float32 on the CPU"
+    if (reason := not_enclosed(model)) is not None:
+        return reason
     try:
         space = ProblemSpace.of(task)
     except UserError as error:
@@ -241,7 +231,7 @@ class _Proof:
         parts = list(self.rows.parts())
         try:
             for part in watched(parts, "proving", "part"):
-                low, high = self._leads(part)
+                low, high = leads_of(self.forward, part)
                 here = slice(self.done, self.done + len(part))
                 self.low[here], self.high[here] = low, high
                 self.done += len(part)
@@ -252,43 +242,6 @@ class _Proof:
         except ENDED as error:
             return why_ended(error)
         return None
-
-    def _leads(self, part: Rows) -> tuple[torch.Tensor, torch.Tensor]:
-        """Bounds [row, target] of the right tokens' leads.
-
-        Where a query attends to its best keys, those that are left open and those with half of the usual bound are
-        proved again, by cases of the keys that are attended to. Each target is then by itself: of the last layer's
-        choices only those of its own query matter.
-        """
-        low, high = self._bounds(part)
-        if self.forward.config.attn_top_k is None:
-            return low, high
-        weak = (low <= 0) | (low < low.amin(1).median() / 2)
-        weak = weak & (high >= 0).all(1, keepdim=True)
-        for target in range(low.shape[1]):
-            again = weak[:, target].nonzero()[:, 0]
-            for rows in again.split(SPLIT) if len(again) else ():
-                check_time()
-                least, most = self._bounds(part[rows].asked(target), by_cases=True)
-                low[rows, target] = torch.maximum(low[rows, target], least[:, 0])
-                high[rows, target] = torch.minimum(high[rows, target], most[:, 0])
-        return low, high
-
-    def _bounds(self, part: Rows, by_cases: bool = False) -> tuple[torch.Tensor, torch.Tensor]:
-        x, tree = self.forward.final(Tree.of(part, by_cases), part.queries)
-        nodes = tree.nodes_at(part.queries)
-        at = torch.full((len(tree.tokens),), -1)
-        at[nodes] = torch.arange(len(nodes))
-        low = torch.full(part.targets.shape, torch.inf, dtype=torch.float64)
-        high = -low
-        for target, query in enumerate(part.queries):
-            # Rows of one node mostly have one right token there, and share its bound.
-            keys = torch.stack((at[tree.number[:, query]], part.targets[tree.problem, target]), 1)
-            asked, of_row = keys.unique(dim=0, return_inverse=True)
-            least, most = self.forward.margins(x[asked[:, 0]], asked[:, 1])
-            low[:, target] = low[:, target].scatter_reduce(0, tree.problem, least[of_row], "amin")
-            high[:, target] = high[:, target].scatter_reduce(0, tree.problem, most[of_row], "amax")
-        return low, high
 
     def replayed(self, arithmetic: ArithmeticName) -> WrongAnswer | None:
         """A problem that the model gets wrong when it decodes it alone. None says that none was found.

@@ -36,7 +36,7 @@ class Rows:
     """Problems in the order of their tokens: what a model reads, and what it should answer.
 
     Attributes:
-        index: the problems' numbers in the problem space.
+        index: the problems' numbers, in the problem space or among those that were given.
         ids: a position's ids, next to its token.
     """
 
@@ -49,13 +49,16 @@ class Rows:
     @classmethod
     def of(cls, task: Task, space: ProblemSpace) -> Rows:
         """All problems of a space."""
-        index = torch.arange(space.size)
-        problems = space.problems(index)
+        return cls.given(task, space.problems(torch.arange(space.size)))
+
+    @classmethod
+    def given(cls, task: Task, problems: Tensor) -> Rows:
+        """These problems; ``index`` says which of them is which row."""
         tokens, last = task.encode(problems), max(task.query_positions) + 1
         ids = task.position_ids(tokens)[:, :last]
         tokens = tokens[:, :last]
         keys = torch.cat((tokens[..., None], ids), -1).flatten(1)
-        order = index
+        order = torch.arange(len(problems))
         for column in keys.flip(1).unbind(1):
             order = order[column[order].argsort(stable=True)]
         return cls(order, tokens[order], ids[order], task.targets(problems)[order], tuple(task.query_positions))

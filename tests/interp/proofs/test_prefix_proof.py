@@ -17,6 +17,7 @@ from interp.cli import main
 from interp.proofs import check_certificate, load_certificate, prefix_proof, prefix_tree, top_keys, watch
 from interp.proofs.enclosures import FLOAT32, REAL, Rounding
 from interp.proofs.exhaustive import certify_exhaustively
+from interp.proofs.prefix_leads import bounds_of, lead_bounds
 from interp.proofs.prefix_proof import certify_prefixes, obstacle
 from interp.proofs.prefix_tree import EnclosedForward, Rows, Tree
 from models.config import TransformerConfig
@@ -67,9 +68,7 @@ def bounds(model: Any, task: Any, rounding: Rounding, rows_at_once: int = 7, by_
     weights = model.effective_weights()
     low, high = [], []
     for part in rows.parts(rows_at_once):
-        proof = object.__new__(prefix_proof._Proof)
-        proof.forward = EnclosedForward(model.config, weights, rounding)
-        found = proof._bounds(part, by_cases)
+        found = bounds_of(EnclosedForward(model.config, weights, rounding), part, by_cases)
         low.append(found[0])
         high.append(found[1])
     problems = ProblemSpace.of(task).problems(rows.index)
@@ -233,6 +232,22 @@ def test_without_cases_rounding_leaves_some_problems_of_two_layers_open():
     assert (before[:, 2] <= 0).tolist() == [True] * 5 + [False] and (low > 9).all()
     for leads in (found, doubled):
         assert (low <= leads).all() and (leads <= high).all()
+
+
+def test_problems_of_a_large_domain_are_proved_one_by_one():
+    """In the order in which they are given, twice over the reals and with float32's rounding."""
+    model = zoo("addlm-adder-ten-digit")
+    problems = torch.randint(0, 10**10, (6, 2), generator=torch.Generator().manual_seed(0))
+    double = {name: value.detach().double() for name, value in model.effective_weights().items()}
+    with torch.no_grad():
+        for arithmetic, weights in (("interval", double), ("float32", None)):
+            low, high = lead_bounds(model, problems, arithmetic)  # pyright: ignore[reportArgumentType]
+            logits = model(model.task.encode(problems), weights=weights)[:, list(model.task.query_positions)]
+            found = margins(logits, model.task.targets(problems))
+            assert (low - 1e-9 <= found).all() and (found <= high + 1e-9).all()
+            assert (low > 0).all() or arithmetic == "float32"
+    with pytest.raises(UserError):
+        lead_bounds(zoo("parity-coupling-1l4h-fire-small"), problems[:, :1])
 
 
 TIES = CONFIGS["L1, two best keys"]
