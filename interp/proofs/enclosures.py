@@ -29,6 +29,7 @@ from interp.proofs.balls import (
     angle_roundings,
 )
 from interp.proofs.enclosed import DOUBLE, LEAST, Enclosure, Keys, Matrix, Normed, Values, up
+from interp.proofs.top_keys import Chosen
 
 LIBRARY_ULPS = 4
 
@@ -193,21 +194,17 @@ class Rounding:
         norm = steepest * x.norm + up(own.norm(dim=-1), own.shape[-1])
         return Enclosure.of(values[0], up(rad + own), up(norm))
 
-    def softmax(self, scores: Enclosure, top_k: int | None = None) -> Enclosure:
-        """The softmax over the last axis, or with ``top_k`` over so many of the largest scores only.
+    def softmax(self, scores: Enclosure, chosen: Chosen | None = None) -> Enclosure:
+        """The softmax over the last axis, or over ``chosen`` keys only.
 
         Let e_j in [l_j, h_j] be the exponential of score j less any number that all keys share. The weight of j is
         ``e_j / (e_j + sum of the others)``, rising in e_j and falling in the others, so that its ends are at theirs.
         torch subtracts the largest score (one rounding of a difference up to the spread of the scores), exponentiates,
-        adds n terms in any order, and divides. A key that may or may not be among the ``top_k`` has l_j = 0: those with
-        at least k certainly larger scores are out, those with fewer than k possibly larger ones are in.
+        adds n terms in any order, and divides. A key that may or may not take part has l_j = 0.
         """
         low, high, n = scores.low, scores.high, scores.mid.shape[-1]
-        out = torch.zeros_like(low, dtype=torch.bool)
-        sure = ~out
-        if top_k is not None and top_k < n:
-            out = (low[..., None, :] > high[..., :, None]).sum(-1) >= top_k
-            sure = (high[..., None, :] >= low[..., :, None]).sum(-1) - 1 < top_k  # without itself
+        chosen = Chosen.of(scores, None) if chosen is None else chosen
+        sure, out = chosen.sure, chosen.out
         below = scores.mid - scores.mid.amax(-1, keepdim=True)
         relative = self.unit * (high.amax(-1, keepdim=True) - low) + 2 * EXP_ULPS * self.unit32
         relative = up(relative + 4 * LIBRARY_ULPS * DOUBLE + 4 * DOUBLE * below.abs())

@@ -8,10 +8,13 @@ A problem is *right* if the right token's lead is proved positive at every targe
 one, and *open* otherwise; given the right tokens before it, as teacher forcing does, so that a right problem is also
 decoded rightly.
 
+Where queries attend to their best keys and rounding may change which these are, a problem is proved in every case
+(:mod:`interp.proofs.top_keys`).
+
 How far it reaches with rounding: the lengths of errors are multiplied by spectral norms, layer by layer, and the
 product grows with depth; only the last norm and a last MLP of ReLUs are followed along each lead's own direction. Two
-layers without norms are proved, and most problems of two layers with norms. In deeper models radii outgrow every
-margin, and what remains is the proof over the reals next to the exhaustive run.
+layers are proved, without norms and with. In deeper models radii outgrow every margin, and what remains is the proof
+over the reals next to the exhaustive run.
 """
 
 from __future__ import annotations
@@ -30,9 +33,9 @@ from interp.core.model import HookedModel
 from interp.core.problems import resolve_task
 from interp.core.results import Provenance
 from interp.core.sites import model_name
-from interp.proofs import enclosures
 from interp.proofs.enclosures import Rounding
-from interp.proofs.prefix_tree import EnclosedForward, Rows, Tree
+from interp.proofs.prefix_leads import ROUNDINGS, leads_of, not_enclosed
+from interp.proofs.prefix_tree import EnclosedForward, Rows
 from interp.proofs.small_domain import SmallDomainVerdict, smallest_margins, stored_domain, task_of
 from interp.proofs.verdict import (
     IN_WORDS,
@@ -53,13 +56,11 @@ from models.evaluation import margins
 from models.numerals import shown
 from models.tasks.base import Task
 from models.tasks.problem_space import ProblemSpace
-from models.transformer import ArithmeticTransformer
 
 METHOD = "prefix tree"
 LARGEST_TREE = 2**20  # prefixes
 LARGEST_INPUT = 2**24  # tokens of all problems: laid out once, to count their prefixes
 REPLAYED = 64  # problems run through the model: those with the smallest bounds, and some of all
-ROUNDINGS = {"interval": enclosures.REAL, "float32": enclosures.FLOAT32}
 _NOISE = 1e-9  # of a margin in float64, relative to the largest logit
 _SLACK = 1e-6  # what another machine's library may make of a bound
 
@@ -140,15 +141,8 @@ def of_fields(value: dict[str, Any]) -> PrefixCertificate:
 
 def obstacle(model: HookedModel, task: Task) -> str | None:
     """Why this method cannot judge a model on a task, in words. None says that it can."""
-    if not isinstance(model, ArithmeticTransformer):
-        return "a prefix tree is proved of this project's models"
-    config = model.config
-    if config.positional_embedding_type == "fire":
-        return "FIRE's biases are not enclosed by the prefix tree"
-    if config.later_switches:
-        return f"the prefix tree does not know {config.later_switches[0]}"
-    if config.dtype != "float32" or model.dtype != torch.float32 or model.device.type != "cpu":
-        return "the prefix tree is proved of models in float32 on the CPU"
+    if (reason := not_enclosed(model)) is not None:
+        return reason
     try:
         space = ProblemSpace.of(task)
     except UserError as error:
@@ -237,7 +231,7 @@ class _Proof:
         parts = list(self.rows.parts())
         try:
             for part in watched(parts, "proving", "part"):
-                low, high = self._leads(part)
+                low, high = leads_of(self.forward, part)
                 here = slice(self.done, self.done + len(part))
                 self.low[here], self.high[here] = low, high
                 self.done += len(part)
@@ -248,20 +242,6 @@ class _Proof:
         except ENDED as error:
             return why_ended(error)
         return None
-
-    def _leads(self, part: Rows) -> tuple[torch.Tensor, torch.Tensor]:
-        tree = Tree.of(part)
-        x, nodes = self.forward.final(tree, part.queries)
-        at = torch.full((len(tree.tokens),), -1)
-        at[nodes] = torch.arange(len(nodes))
-        low, high = (torch.empty(part.targets.shape, dtype=torch.float64) for _ in range(2))
-        for target, query in enumerate(part.queries):
-            # Rows of one node mostly have one right token there, and share its bound.
-            keys = torch.stack((at[tree.number[:, query]], part.targets[:, target]), 1)
-            asked, of_row = keys.unique(dim=0, return_inverse=True)
-            bounds = self.forward.margins(x[asked[:, 0]], asked[:, 1])
-            low[:, target], high[:, target] = (bound[of_row] for bound in bounds)
-        return low, high
 
     def replayed(self, arithmetic: ArithmeticName) -> WrongAnswer | None:
         """A problem that the model gets wrong when it decodes it alone. None says that none was found.

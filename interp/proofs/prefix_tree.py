@@ -21,8 +21,9 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from interp.proofs.balls import LARGEST
-from interp.proofs.enclosed import Enclosure, Matrix, Normed
+from interp.proofs.enclosed import Enclosure, Keys, Matrix, Normed
 from interp.proofs.enclosures import Rounding, norm_roundings, scales_of
+from interp.proofs.top_keys import Chosen, cases
 from models.config import TransformerConfig
 from models.tasks.base import Task
 from models.tasks.problem_space import ProblemSpace
@@ -35,7 +36,7 @@ class Rows:
     """Problems in the order of their tokens: what a model reads, and what it should answer.
 
     Attributes:
-        index: the problems' numbers in the problem space.
+        index: the problems' numbers, in the problem space or among those that were given.
         ids: a position's ids, next to its token.
     """
 
@@ -48,13 +49,16 @@ class Rows:
     @classmethod
     def of(cls, task: Task, space: ProblemSpace) -> Rows:
         """All problems of a space."""
-        index = torch.arange(space.size)
-        problems = space.problems(index)
+        return cls.given(task, space.problems(torch.arange(space.size)))
+
+    @classmethod
+    def given(cls, task: Task, problems: Tensor) -> Rows:
+        """These problems; ``index`` says which of them is which row."""
         tokens, last = task.encode(problems), max(task.query_positions) + 1
         ids = task.position_ids(tokens)[:, :last]
         tokens = tokens[:, :last]
         keys = torch.cat((tokens[..., None], ids), -1).flatten(1)
-        order = index
+        order = torch.arange(len(problems))
         for column in keys.flip(1).unbind(1):
             order = order[column[order].argsort(stable=True)]
         return cls(order, tokens[order], ids[order], task.targets(problems)[order], tuple(task.query_positions))
@@ -77,8 +81,16 @@ class Rows:
         """A few rows at a time, ``ROWS`` unless told."""
         rows = ROWS if rows is None else rows
         for at in range(0, len(self), rows):
-            part = slice(at, at + rows)
-            yield Rows(self.index[part], self.tokens[part], self.ids[part], self.targets[part], self.queries)
+            yield self[at : at + rows]
+
+    def __getitem__(self, rows: slice | Tensor) -> Rows:
+        return Rows(self.index[rows], self.tokens[rows], self.ids[rows], self.targets[rows], self.queries)
+
+    def asked(self, target: int) -> Rows:
+        """For one target alone, up to its query."""
+        query = self.queries[target]
+        parts = self.tokens[:, : query + 1], self.ids[:, : query + 1], self.targets[:, [target]]
+        return Rows(self.index, *parts, (query,))
 
 
 @dataclass(frozen=True, eq=False)
@@ -88,6 +100,8 @@ class Tree:
     Attributes:
         number: of the node of each row at each position.
         above: by position, the numbers of the nodes of every node's prefix, its own last.
+        problem: which of the rows that the tree was made of each row is, or is a case of.
+        apart: whether each row has nodes of its own, so that it can be split into cases.
     """
 
     tokens: Int[Tensor, " node"]
@@ -95,19 +109,36 @@ class Tree:
     position: Int[Tensor, " node"]
     number: Int[Tensor, "row pos"]
     above: tuple[Int[Tensor, "node_here key"], ...]
+    problem: Int[Tensor, " row"]
+    apart: bool = False
 
     @classmethod
-    def of(cls, rows: Rows) -> Tree:
-        here = [column.nonzero()[:, 0] for column in rows.first.unbind(1)]
+    def of(cls, rows: Rows, apart: bool = False) -> Tree:
+        first = torch.ones_like(rows.first) if apart else rows.first
+        here = [column.nonzero()[:, 0] for column in first.unbind(1)]
         starts = torch.tensor([0, *(len(at) for at in here)]).cumsum(0)
-        number = rows.first.long().cumsum(0) - 1 + starts[:-1]
+        number = first.long().cumsum(0) - 1 + starts[:-1]
         return cls(
             torch.cat([rows.tokens[at, p] for p, at in enumerate(here)]),
             torch.cat([rows.ids[at, p] for p, at in enumerate(here)]),
             torch.cat([torch.full_like(at, p) for p, at in enumerate(here)]),
             number,
             tuple(number[at, : p + 1] for p, at in enumerate(here)),
+            torch.arange(len(rows)),
+            apart,
         )
+
+    def split(self, rows: Int[Tensor, " case"]) -> Tree:
+        """Of a tree whose rows are apart: with rows repeated, left out or in another order."""
+        nodes = self.number[rows].T.flatten()
+        number = torch.arange(len(nodes)).view(-1, len(rows)).T
+        above = tuple(number[:, : p + 1] for p in range(len(self.above)))
+        parts = self.tokens[nodes], self.ids[nodes], self.position[nodes]
+        return Tree(*parts, number, above, self.problem[rows], True)
+
+    def nodes_at(self, queries: tuple[int, ...]) -> Int[Tensor, " node"]:
+        """The numbers of the nodes at these positions, in order."""
+        return torch.isin(self.position, torch.tensor(queries)).nonzero()[:, 0]
 
 
 @dataclass(frozen=True, eq=False)
@@ -164,13 +195,16 @@ class EnclosedForward:
     def _norm(self, x: Enclosure, name: str) -> Enclosure:
         return self._normed(x, name).whole
 
-    def final(self, tree: Tree, queries: tuple[int, ...]) -> tuple[Stream, Int[Tensor, " node"]]:
-        """What the last norm, or else the unembedding, reads at the nodes of the queries' positions; their numbers."""
-        wanted = torch.isin(tree.position, torch.tensor(queries))
+    def final(self, tree: Tree, queries: tuple[int, ...]) -> tuple[Stream, Tree]:
+        """What the last norm, or else the unembedding, reads at the nodes of the queries' positions; and the tree.
+
+        A tree whose rows are apart is split into cases where it is open which keys are attended to.
+        """
         x, n = self._embedded(tree), self.config.n_layers
         for layer in range(n - 1):
-            x = self._block(f"blocks.{layer}", x, tree, None).whole
-        return self._block(f"blocks.{n - 1}", x, tree, wanted), wanted.nonzero()[:, 0]
+            stream, tree = self._block(f"blocks.{layer}", x, tree, None)
+            x = stream.whole
+        return self._block(f"blocks.{n - 1}", x, tree, queries)
 
     def _embedded(self, tree: Tree) -> Enclosure:
         x = Enclosure.exact(self.weights["embed.W_E"][tree.tokens])
@@ -184,23 +218,23 @@ class EnclosedForward:
             return self.rounding.add(x, place)
         return x
 
-    def _block(self, name: str, x: Enclosure, tree: Tree, wanted: Tensor | None) -> Stream:
+    def _block(self, name: str, x: Enclosure, tree: Tree, queries: tuple[int, ...] | None) -> tuple[Stream, Tree]:
+        """At the nodes of the queries' positions, or at all."""
         cfg, add = self.config, self.rounding.add
         normed = self._normed(x, f"{name}.ln1") if cfg.has_pre_norm else Normed(x, ())
-        z = self._attention(f"{name}.attn", normed, tree, wanted)
-        if wanted is not None:
-            x = x[wanted]
+        z, tree, nodes = self._attention(f"{name}.attn", normed, tree, queries)
+        x = x[nodes]
         x = add(x, self._linear(z, f"{name}.attn.W_O", f"{name}.attn.b_O"))
         if cfg.has_post_norm:
             x = self._norm(x, f"{name}.ln1_post")
         if not cfg.d_mlp:
-            return Stream(x)
+            return Stream(x), tree
         normed = self._normed(x, f"{name}.ln2") if cfg.has_pre_norm else Normed(x, ())
         pre = self._linear(normed, f"{name}.mlp.W_gate" if cfg.gated_mlp else f"{name}.mlp.W_in", self._b_in(name))
         after = add(x, self._mlp(f"{name}.mlp", pre, normed))
         if cfg.has_post_norm:
-            return Stream(self._norm(after, f"{name}.ln2_post"))
-        return Stream(after, (x, normed, pre) if cfg.act_fn == "relu" and not cfg.gated_mlp else None)
+            return Stream(self._norm(after, f"{name}.ln2_post")), tree
+        return Stream(after, (x, normed, pre) if cfg.act_fn == "relu" and not cfg.gated_mlp else None), tree
 
     def _b_in(self, name: str) -> str | None:
         return None if self.config.gated_mlp else f"{name}.mlp.b_in"
@@ -213,8 +247,10 @@ class EnclosedForward:
                 hidden = self.rounding.add(hidden, Enclosure.exact(bias))
         return self._linear(hidden, f"{name}.W_out", f"{name}.b_out")
 
-    def _attention(self, name: str, x: Normed, tree: Tree, wanted: Tensor | None) -> Enclosure:
-        """z [node, head x d_head] of the wanted nodes, or of all."""
+    def _attention(
+        self, name: str, x: Normed, tree: Tree, queries: tuple[int, ...] | None
+    ) -> tuple[Enclosure, Tree, Int[Tensor, " node"]]:
+        """z [node, head x d_head] at the queries or at all, in the tree as it is now; the nodes' numbers before."""
         cfg, rounding = self.config, self.rounding
         q, k, v = (self._linear(x, f"{name}.W_{c}", f"{name}.b_{c}") for c in "QKV")
         if cfg.n_heads == 1:
@@ -225,17 +261,28 @@ class EnclosedForward:
             q, k = (rounding.rotated(y, cos, sin, cfg.rotary_adjacent_pairs) for y in (q, k))
         q, k, v = (y.heads_first() for y in (q, k, v))
         keys, values, written = rounding.keys(k), rounding.values(v, len(tree.above)), []
-        for above in tree.above:
-            if wanted is not None and not bool(wanted[above[0, -1]]):
-                continue
-            at = above[:, -1]
-            own = Enclosure(q.mid[:, at], q.rad[:, at], q.norm[:, at])
-            scores = rounding.scores(own, keys.at(above), cfg.attn_scores)
-            pattern = rounding.softmax(rounding.scaled(scores, cfg.score_scale), cfg.attn_top_k)
-            written.append(rounding.mixed(pattern, values.at(above)))
+        above = {p: prefixes for p, prefixes in enumerate(tree.above) if queries is None or p in queries}
+        scores = {p: self._scores(q, keys, prefixes) for p, prefixes in above.items()}
+        chosen = {p: Chosen.of(here, cfg.attn_top_k) for p, here in scores.items()}
+        if tree.apart and cfg.attn_top_k is not None:
+            rows, chosen = cases(scores, chosen, cfg.attn_top_k, tree.problem)
+            above = {p: prefixes[rows] for p, prefixes in above.items()}
+            scores = {p: here.heads_first()[rows].heads_first() for p, here in scores.items()}
+            tree = tree.split(rows)
+        for p, prefixes in above.items():
+            written.append(rounding.mixed(rounding.softmax(scores[p], chosen[p]), values.at(prefixes)))
         mid, rad, norm = (torch.cat([getattr(z, name) for z in written], 1) for name in ("mid", "rad", "norm"))
         mid, rad = (part.transpose(0, 1).flatten(1) for part in (mid, rad))
-        return Enclosure.of(mid, rad, norm.norm(dim=0) * (1 + 1e-12))
+        z = Enclosure.of(mid, rad, norm.norm(dim=0) * (1 + 1e-12))
+        return z, tree, torch.cat([prefixes[:, -1] for prefixes in above.values()])
+
+    def _scores(self, q: Enclosure, keys: Keys, above: Int[Tensor, "query key"]) -> Enclosure:
+        """[head, query, key], scaled, of the nodes at one position."""
+        at = above[:, -1]
+        own = Enclosure(q.mid[:, at], q.rad[:, at], q.norm[:, at])
+        return self.rounding.scaled(
+            self.rounding.scores(own, keys.at(above), self.config.attn_scores), self.config.score_scale
+        )
 
     def _through_last_mlp(self, stream: Stream, vectors: Float[Tensor, "d other"]) -> Float[Tensor, "n other"] | float:
         """What products of the last stream with some vectors may be off by, where an MLP of ReLUs is its last part.

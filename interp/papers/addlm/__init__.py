@@ -2,4 +2,5 @@
 
 from interp.papers import Paper
 
-PAPER = Paper("addlm", "AddLM: a multiplication-free language model", 4, ("studies", "adder", "claims", "inside"))
+_STUDIES = ("studies", "adder", "choices", "claims", "inside")
+PAPER = Paper("addlm", "AddLM: a multiplication-free language model", 4, _STUDIES)

@@ -26,6 +26,7 @@ BESIDE: dict[str, str] = {
     "microadder:starts": "the paper has one way for seeds to begin",
     "addlm:top-k": "the paper chose 16 keys and compares no other number",
     "addlm:adder": "the paper has a language model alone",
+    "addlm:choices": "the paper has a language model alone",
 }
 
 

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from interp.proofs.balls import ACTIVATION_ROUNDINGS, SHAPES, TINY, UNIT
 from interp.proofs.enclosed import Enclosure, Matrix, stretch_of
 from interp.proofs.enclosures import FLOAT32, LIBRARY_ULPS, REAL, Rounding, _activation
+from interp.proofs.top_keys import Chosen
 from models.config import TransformerConfig
 from models.parts.mlp import ACTIVATIONS
 from models.parts.norms import Norm
@@ -155,7 +156,8 @@ def test_attention_in_float32_lies_in_its_balls(seed: int, keys: int, spread: fl
             if top_k is not None and top_k < keys:
                 chosen = chosen.masked_fill(chosen < chosen.topk(top_k, -1).values[:, -1:], -torch.inf)
             pattern = chosen.softmax(-1)
-            found = FLOAT32.softmax(FLOAT32.scaled(enclosed, 2.0), top_k)
+            halved = FLOAT32.scaled(enclosed, 2.0)
+            found = FLOAT32.softmax(halved, Chosen.of(halved, top_k))
             assert ((pattern.double() - found.mid).abs() <= found.rad).all()
             written = FLOAT32.mixed(found, FLOAT32.values(balls[2], keys))
             assert holds(written, torch.einsum("bk,bkd->bd", pattern, v))

@@ -14,9 +14,10 @@ import torch
 import interp
 import models
 from interp.cli import main
-from interp.proofs import check_certificate, load_certificate, prefix_proof, prefix_tree, watch
+from interp.proofs import check_certificate, load_certificate, prefix_proof, prefix_tree, top_keys, watch
 from interp.proofs.enclosures import FLOAT32, REAL, Rounding
 from interp.proofs.exhaustive import certify_exhaustively
+from interp.proofs.prefix_leads import bounds_of, lead_bounds
 from interp.proofs.prefix_proof import certify_prefixes, obstacle
 from interp.proofs.prefix_tree import EnclosedForward, Rows, Tree
 from models.config import TransformerConfig
@@ -60,15 +61,14 @@ def drawn(config: TransformerConfig, task: Any, seed: int = 0, scale: float = 0.
     return model
 
 
-def bounds(model: Any, task: Any, rounding: Rounding, rows_at_once: int = 7):
-    """(margins by torch, lower, upper) of all problems and targets, in the rows' order."""
+def bounds(model: Any, task: Any, rounding: Rounding, rows_at_once: int = 7, by_cases: bool = False, of: Any = None):
+    """(margins by torch, lower, upper) of all problems (or those numbered ``of``) and targets, in the rows' order."""
     rows = Rows.of(task, ProblemSpace.of(task))
+    rows = rows if of is None else rows[of]
     weights = model.effective_weights()
     low, high = [], []
     for part in rows.parts(rows_at_once):
-        proof = object.__new__(prefix_proof._Proof)
-        proof.forward = EnclosedForward(model.config, weights, rounding)
-        found = proof._leads(part)
+        found = bounds_of(EnclosedForward(model.config, weights, rounding), part, by_cases)
         low.append(found[0])
         high.append(found[1])
     problems = ProblemSpace.of(task).problems(rows.index)
@@ -208,12 +208,87 @@ def test_one_planted_error_is_found(arithmetic: Any):
     assert 11 in (a, b) and int(found.counterexample.predicted) != (a + b) % 12
 
 
-def test_two_layers_trained_are_proved_over_the_reals():
-    found = interp.certify(zoo("addlm-adder-two-digit"))
-    assert (found.status, found.arithmetic, found.n, found.prefixes) == ("certified", "interval", 10_000, 31_110)
+@pytest.mark.parametrize("arithmetic", ["interval", "float32"])
+def test_two_layers_trained_are_proved(arithmetic: Any):
+    found = interp.certify(zoo("addlm-adder-two-digit"), arithmetic=arithmetic)
+    assert (found.status, found.arithmetic, found.n, found.prefixes) == ("certified", arithmetic, 10_000, 31_110)
     run = certify_exhaustively(zoo("addlm-adder-two-digit"))
-    assert run.smallest_margin - 1e-2 < found.smallest_margin < run.smallest_margin + 1e-5
-    assert found.witness == run.witness and found.provenance.rung == "certified in intervals"
+    loss = {"interval": 1e-2, "float32": 6.0}[arithmetic]
+    assert run.smallest_margin - loss < found.smallest_margin < run.smallest_margin + 1e-5
+    if arithmetic == "interval":
+        assert found.witness == run.witness and found.provenance.rung == "certified in intervals"
+
+
+def test_without_cases_rounding_leaves_some_problems_of_two_layers_open():
+    """In their cases, bounds of the same problems hold what float32 and what float64 compute."""
+    model, task = zoo("addlm-adder-two-digit"), zoo("addlm-adder-two-digit").task
+    rows = Rows.of(task, ProblemSpace.of(task))
+    place = dict(zip(rows.index.tolist(), range(len(rows)), strict=True))
+    some = torch.tensor([place[100 * a + b] for a, b in ((14, 89), (19, 40), (20, 20), (47, 34), (22, 81), (12, 34))])
+    with torch.no_grad():
+        _, before, _ = bounds(model, task, FLOAT32, of=some)
+        found, low, high = bounds(model, task, FLOAT32, by_cases=True, of=some)
+        doubled, *_ = bounds(model, task, REAL, of=some)
+    assert (before[:, 2] <= 0).tolist() == [True] * 5 + [False] and (low > 9).all()
+    for leads in (found, doubled):
+        assert (low <= leads).all() and (leads <= high).all()
+
+
+def test_problems_of_a_large_domain_are_proved_one_by_one():
+    """In the order in which they are given, twice over the reals and with float32's rounding."""
+    model = zoo("addlm-adder-ten-digit")
+    problems = torch.randint(0, 10**10, (6, 2), generator=torch.Generator().manual_seed(0))
+    double = {name: value.detach().double() for name, value in model.effective_weights().items()}
+    with torch.no_grad():
+        for arithmetic, weights in (("interval", double), ("float32", None)):
+            low, high = lead_bounds(model, problems, arithmetic)  # pyright: ignore[reportArgumentType]
+            logits = model(model.task.encode(problems), weights=weights)[:, list(model.task.query_positions)]
+            found = margins(logits, model.task.targets(problems))
+            assert (low - 1e-9 <= found).all() and (found <= high + 1e-9).all()
+            assert (low > 0).all() or arithmetic == "float32"
+    with pytest.raises(UserError):
+        lead_bounds(zoo("parity-coupling-1l4h-fire-small"), problems[:, :1])
+
+
+TIES = CONFIGS["L1, two best keys"]
+
+
+def with_ties(seed: int) -> ArithmeticTransformer:
+    """A model in which many keys tie over the reals: digits and positions alike in pairs, a norm first."""
+    config = replace(TIES, n_layers=3, normalization_type="LN") if seed % 2 else TIES
+    model = drawn(config, ColumnAddition(3), seed)
+    weights = dict(model.weight_map.named_parameters())
+    with torch.no_grad():
+        weights["embed/W_E"][1::2] = weights["embed/W_E"][0::2][: len(weights["embed/W_E"][1::2])]
+        weights["pos_embed/W_pos"][1::2] = weights["pos_embed/W_pos"][0::2][: len(weights["pos_embed/W_pos"][1::2])]
+        if seed % 3:
+            for parameter in weights.values():
+                parameter.add_(torch.randn(parameter.shape, generator=torch.Generator().manual_seed(seed)) * 1e-7)
+    return model
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_margins_lie_within_their_bounds_in_some_case(seed: int):
+    model = with_ties(seed)
+    with torch.no_grad():
+        for rounding, slack in ((REAL, 1e-9), (FLOAT32, 0.0)):
+            found, low, high = bounds(model, model.task, rounding, by_cases=True)
+            assert (low - slack <= found).all() and (found <= high + slack).all()
+            whole = bounds(model, model.task, rounding)
+            assert float((high - low).median()) <= float((whole[2] - whole[1]).median())
+
+
+def test_bounds_without_one_of_the_cases_do_not_hold_what_the_model_computes(monkeypatch: pytest.MonkeyPatch):
+    """Cases are needed: the first or the last choice alone is not what every model does."""
+    kept = top_keys.choices
+    for one in (slice(1), slice(-1, None)):
+        monkeypatch.setattr(top_keys, "choices", lambda *args, one=one: kept(*args)[one])
+        with torch.no_grad():
+            outside = []
+            for seed in range(0, 6, 2):
+                found, low, high = bounds(with_ties(seed), ColumnAddition(3), FLOAT32, by_cases=True)
+                outside.append(bool(((found < low) | (found > high)).any()))
+        assert any(outside)
 
 
 def test_what_is_asked_for_is_what_is_done():

@@ -1,0 +1,111 @@
+"""Bounds of the right tokens' leads on given problems of a causal model, by their prefixes.
+
+:mod:`interp.proofs.prefix_proof` goes through all problems of a small domain with them. Of a domain that is too large
+for that, such as pairs of ten-digit numbers, :func:`lead_bounds` proves some problems one by one, which says nothing of
+the others.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from interp.core.model import HookedModel
+from interp.core.problems import resolve_task
+from interp.core.sites import model_name
+from interp.proofs import enclosures
+from interp.proofs.prefix_tree import EnclosedForward, Rows, Tree
+from interp.proofs.verdict import ArithmeticName, identify
+from interp.proofs.watch import check_time, watched
+from models.errors import UserError
+from models.transformer import ArithmeticTransformer
+
+ROUNDINGS = {"interval": enclosures.REAL, "float32": enclosures.FLOAT32}
+SPLIT = 16  # problems at a time that are proved by cases
+
+Leads = Float[Tensor, "problem target"]
+
+
+def not_enclosed(model: HookedModel) -> str | None:
+    """Why what a model computes is not enclosed, in words. None says that it is."""
+    if not isinstance(model, ArithmeticTransformer):
+        return "a prefix tree is proved of this project's models"
+    config = model.config
+    if config.positional_embedding_type == "fire":
+        return "FIRE's biases are not enclosed by the prefix tree"
+    if config.later_switches:
+        return f"the prefix tree does not know {config.later_switches[0]}"
+    if config.dtype != "float32" or model.dtype != torch.float32 or model.device.type != "cpu":
+        return "the prefix tree is proved of models in float32 on the CPU"
+    return None
+
+
+def leads_of(forward: EnclosedForward, part: Rows) -> tuple[Leads, Leads]:
+    """Bounds of the right tokens' leads.
+
+    Where a query attends to its best keys, those that are left open and those with half of the usual bound are
+    proved again, by cases of the keys that are attended to. Each target is then by itself: of the last layer's
+    choices only those of its own query matter.
+    """
+    low, high = bounds_of(forward, part)
+    if forward.config.attn_top_k is None:
+        return low, high
+    weak = (low <= 0) | (low < low.amin(1).median() / 2)
+    weak = weak & (high >= 0).all(1, keepdim=True)
+    for target in range(low.shape[1]):
+        again = weak[:, target].nonzero()[:, 0]
+        for rows in again.split(SPLIT) if len(again) else ():
+            check_time()
+            least, most = bounds_of(forward, part[rows].asked(target), by_cases=True)
+            low[rows, target] = torch.maximum(low[rows, target], least[:, 0])
+            high[rows, target] = torch.minimum(high[rows, target], most[:, 0])
+    return low, high
+
+
+def bounds_of(forward: EnclosedForward, part: Rows, by_cases: bool = False) -> tuple[Leads, Leads]:
+    """Bounds of the right tokens' leads, from one pass."""
+    x, tree = forward.final(Tree.of(part, by_cases), part.queries)
+    nodes = tree.nodes_at(part.queries)
+    at = torch.full((len(tree.tokens),), -1)
+    at[nodes] = torch.arange(len(nodes))
+    low = torch.full(part.targets.shape, torch.inf, dtype=torch.float64)
+    high = -low
+    for target, query in enumerate(part.queries):
+        # Rows of one node mostly have one right token there, and share its bound.
+        keys = torch.stack((at[tree.number[:, query]], part.targets[tree.problem, target]), 1)
+        asked, of_row = keys.unique(dim=0, return_inverse=True)
+        least, most = forward.margins(x[asked[:, 0]], asked[:, 1])
+        low[:, target] = low[:, target].scatter_reduce(0, tree.problem, least[of_row], "amin")
+        high[:, target] = high[:, target].scatter_reduce(0, tree.problem, most[of_row], "amax")
+    return low, high
+
+
+def lead_bounds(
+    model: HookedModel, problems: Int[Tensor, "problem ..."], arithmetic: ArithmeticName = "float32", task: Any = None
+) -> tuple[Leads, Leads]:
+    """Bounds [problem, target] of the right tokens' leads on problems of any domain, however large it is.
+
+    A problem is proved right where all of its lower bounds are positive. Cost: as :func:`certify_prefixes`, by the
+    prefixes of these problems.
+
+    Raises:
+        UserError: another arithmetic than "interval" and "float32", or a model that is not enclosed.
+    """
+    task = resolve_task(model, task)
+    if arithmetic not in ROUNDINGS:
+        raise UserError(f"A prefix tree is proved in 'interval' or 'float32' arithmetic, not {arithmetic!r}.")
+    if (reason := not_enclosed(model)) is not None:
+        raise UserError(f"{model_name(model)} cannot be judged: {reason}.")
+    identify(model, task)
+    rows = Rows.given(task, problems)
+    low, high = (torch.full(rows.targets.shape, math.nan, dtype=torch.float64) for _ in range(2))
+    with torch.inference_mode():
+        weights = {name: value.detach().clone() for name, value in model.effective_weights().items()}
+        forward = EnclosedForward(model.config, weights, ROUNDINGS[arithmetic])
+        for part in watched(list(rows.parts()), "proving", "part"):
+            low[part.index], high[part.index] = leads_of(forward, part)
+    return low, high
