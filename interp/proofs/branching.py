@@ -75,7 +75,7 @@ class Search:
         adder: OneLayerAdder,
         arithmetic: Arithmetic,
         attention: RatioAttention | None = None,
-        most_boxes: float = np.inf,
+        most_boxes: int | float = np.inf,
     ):
         self.adder = adder
         self.attention = read_ratio_attention(adder, arithmetic) if attention is None else attention

@@ -56,8 +56,8 @@ class _Sum:
 
     fixed: int
     added: Int[np.ndarray, "column symbol"]
-    least: Int[np.ndarray, "column carry"]
-    most: Int[np.ndarray, "column carry"]
+    least: Int[np.ndarray, "end carry"]
+    most: Int[np.ndarray, "end carry"]
 
 
 def half_space_diagrams(search: Search, target: int, apart: bool = False) -> list[Diagram] | None:

@@ -61,9 +61,9 @@ def _found(rows: Sequence[dict[str, Any]], verdicts: list[dict[str, Any]]) -> st
     low, high = clopper_pearson(proved[least["label"]], n)
     return (
         f"{least['parameters']} free numbers are the fewest of which a seed is certified on all 10^20 pairs. With "
-        f"them, {right} of {n} seeds end right on all of AdderBoard, and {proved[least['label']]} with a proof that includes "
-        f"float32 rounding ({100 * low:.0f}-{100 * high:.0f}%). Constants of the scheme are not counted: the circle "
-        "that columns stand on, and where arc, angle, scores and gains begin."
+        f"them, {right} of {n} seeds end right on all of AdderBoard, and {proved[least['label']]} with a proof that "
+        f"includes float32 rounding ({100 * low:.0f}-{100 * high:.0f}%). Constants of the scheme are not counted: the "
+        "circle that columns stand on, and where arc, angle, scores and gains begin."
     )
 
 

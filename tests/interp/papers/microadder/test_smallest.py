@@ -53,12 +53,12 @@ def test_the_kept_seeds_of_the_fewest_numbers_are_proved_again_from_their_number
     least = min((row for row in data["sweeps"] if row["label"] in {label for label, _ in proved}), key=_size)
     seed = next(seed for label, seed in sorted(proved) if label == least["label"])
     model = seed_model(least, seed)
-    found = certify(model, arithmetic="float32", minutes=2.0)
+    found = certify(model, arithmetic="float32", width=None)
     assert found.status == "certified"
     spoiled = seed_model(least, seed)
     with torch.no_grad():
         next(spoiled.parameters()).mul_(0.5)  # the arc's radius
-    assert certify(spoiled, arithmetic="float32", minutes=2.0).status == "refuted"
+    assert certify(spoiled, arithmetic="float32", width=None).status == "refuted"
 
 
 def _size(row: dict) -> int:
