@@ -35,7 +35,7 @@ def arms() -> list[Arm]:
     random."""
     found = [(n, OPPOSED, OPPOSED_POLISHED) for n in (57, 53)] + [(n, PLACED, POLISHED) for n in SMALLEST]
     return [
-        Arm(f"{n}, {how}", f"microadder-{n}", get_recipe(recipe), f"smallest/{n}", first_seed=FIRST_SEED)
+        Arm(f"{n} with {how}", f"microadder-{n}", get_recipe(recipe), f"smallest/{n}", first_seed=FIRST_SEED)
         for n, how, recipe in found
     ]
 
@@ -48,7 +48,7 @@ def smallest(settings: Settings) -> Made | None:
     names = [rung.name for rung in LADDER] + ["microadder-53"]
     rows += [read_entry_row(name, f"{name.removeprefix('microadder-')} parameters") for name in names]
     text = _found(rows, verdicts)
-    pairs = [(f"{n} parameters", f"{n}, {OPPOSED}") for n in (57, 53)]
+    pairs = [(f"{n} parameters", f"{n} with {OPPOSED}") for n in (57, 53)]
     return sweep_made(settings, "smallest", "How few numbers", rows, text, pairs, verdicts=verdicts)
 
 
@@ -74,7 +74,7 @@ def _certified(verdicts: list[dict[str, Any]], label: str) -> int:
 @shows(TARGET)
 def show_smallest(data: Any) -> list[Section]:
     first, *rest = show_sweeps(data)
-    note = "Right on all of AdderBoard's 10,010 problems (sampled); filled: and some seed certified on all pairs."
+    note = "Seeds that are right on all of AdderBoard's 10,010 problems (sampled); the verdicts on all pairs are below."
     return [first, Section("Grok rate by number of parameters", note, (), (_figure(data),)), *rest]
 
 
@@ -89,9 +89,8 @@ def _figure(data: Any) -> go.Figure:
         counts = zip(rows, rates, strict=True)
         said = [f"{row['parameters']} parameters: {rate.correct} of {rate.n}" for row, rate in counts]
         ends = ([rate.interval[0] for rate in rates], [rate.interval[1] for rate in rates])
-        filled = [_certified(data["verdicts"], row["label"]) > 0 for row in rows] if how != ZOO else None
         x, y = [row["parameters"] for row in rows], [rate.accuracy for rate in rates]
-        layers.append(points(x, y, how, colour, ends=ends, filled=filled, **hover("{said}", said=said)))
+        layers.append(points(x, y, how, colour, ends=ends, **hover("{said}", said=said)))
     ticks = [20, 30, 50, 100, 200]
     panel = Panel(
         layers,
