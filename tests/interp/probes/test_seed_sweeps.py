@@ -149,7 +149,9 @@ def test_stored_results_hold_together(path: Path) -> None:
         assert one["parameters"] == sum(p.numel() for p in models.build(one["model"]).parameters())
         # Of the zoo's runs the seed that an entry keeps is scored as well, however far it came.
         scored = {None, *(range(one["n_test"]) if one["label"].endswith(" parameters") else ())}
-        assert all(right in scored or best == 1.0 for right, best in zip(one["on_test"], one["best_exact"], strict=True))
+        assert all(
+            right in scored or best == 1.0 for right, best in zip(one["on_test"], one["best_exact"], strict=True)
+        )
     for stored in data.get("comparisons", []):
         again = compare_variants(sweep_curves(data["sweeps"]), stored["a"], stored["b"])
         assert stored == pytest.approx(again)
