@@ -93,22 +93,19 @@ def get_spec(name: str) -> ModelSpec:
     return _registered()[name]
 
 
-def _undrawn(name: str) -> WeightMap:
-    """A registered model's weight map, none of whose free numbers is drawn. Raises UserError as :func:`get_spec`."""
-    spec = get_spec(name)
-    # What a construction computes costs little; on the meta device it would import a compiler.
-    with torch.device("cpu" if spec.recipe is None else "meta"):
-        return spec.weight_map(**spec.options)
-
-
 def parameter_count(name: str) -> int:
     """How many free numbers a registered model has. Raises UserError as :func:`get_spec`."""
-    return sum(p.numel() for p in _undrawn(name).parameters())
+    return numbers_of(name)[0]
 
 
-def constants(name: str) -> Mapping[str, float] | None:
-    """A registered model's numbers that are not free and act like weights; None where nobody has listed them."""
-    return _undrawn(name).constants
+def numbers_of(name: str) -> tuple[int, Mapping[str, float] | None]:
+    """How many free numbers a registered model has, and by name those in the code that act like weights (None where
+    nobody has listed them). Raises UserError as :func:`get_spec`."""
+    spec = get_spec(name)
+    # Nothing is drawn. What a construction computes costs little; on the meta device it would import a compiler.
+    with torch.device("cpu" if spec.recipe is None else "meta"):
+        weight_map = spec.weight_map(**spec.options)
+    return sum(p.numel() for p in weight_map.parameters()), weight_map.constants
 
 
 @question

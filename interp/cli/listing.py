@@ -53,14 +53,14 @@ def _rows(everything: bool) -> Iterator[dict[str, Any]]:
     """A row per model: what the zoo, its score and its certificate say."""
     import models
     from interp.proofs.stored import on_all_inputs
-    from models.registry import by_paper, constants, get_spec, parameter_count
+    from models.registry import by_paper, get_spec, numbers_of
 
     stored = models.zoo_names()
     for name in by_paper(models.names(sweeps=True)):
         spec = get_spec(name)
         if spec.sweep and name not in stored and not everything:
             continue
-        fixed, free = constants(name), parameter_count(name)
+        free, fixed = numbers_of(name)
         row = {
             "paper": spec.paper or "others",
             "model": name,

@@ -1,8 +1,9 @@
 """The end of a run by BFGS: what Adam leaves of small models is often a badly conditioned valley, not a wrong circuit.
 
 A model of some dozens of numbers can afford what a large one cannot: the inverse Hessian as a whole, estimated from
-gradients. Adam alone stays for tens of thousands of steps at 99% of a few-number adder's problems; a hundred iterations
-of BFGS on one large batch answer all of them. What it cannot do is leave a wrong basin, so that it comes after Adam.
+gradients. Adam alone leaves the best of 16 adders of 36 numbers at 99.3% of the problems after 60,000 steps; some
+hundred iterations of BFGS on one large batch answer all of them. What it cannot do is leave a wrong basin, so that it
+comes after Adam.
 """
 
 from __future__ import annotations
@@ -57,14 +58,7 @@ def polished(
     Returns:
         The end, or ``theta`` where the loss is not lower there or not finite. An iteration costs n^2 operations for n
         parameters, and one or two evaluations of loss and gradient.
-
-    Raises:
-        UserError: there are more parameters than an inverse Hessian can be kept of.
     """
-    if theta.numel() > MOST_PARAMETERS:
-        raise UserError(
-            f"polish keeps an inverse Hessian, of at most {MOST_PARAMETERS:,} parameters, not {theta.numel():,}."
-        )
 
     def loss_and_gradient(flat: np.ndarray) -> tuple[float, np.ndarray]:
         point = torch.as_tensor(flat, dtype=theta.dtype, device=theta.device).requires_grad_()
@@ -84,7 +78,8 @@ def polished(
 def polished_seed(trainer: Trainer, row: int) -> Float[Tensor, " parameter"]:
     """One seed of a run that has made its last step, polished as the recipe says."""
     recipe, state = trainer.recipe, trainer.states[row]
-    settings = recipe.polish or Polish()
+    settings = recipe.polish
+    assert settings is not None  # who calls this asks for it
     stream = trainer.make_stream([state.seed], settings.problems)
     stream.observe([state.token_uniform])
     batch = stream.batch(recipe.steps if settings.drawn_at is None else settings.drawn_at)

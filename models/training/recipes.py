@@ -13,7 +13,7 @@ from models import registry
 from models.errors import UserError, unknown_name
 from models.training.addition_problems import AdditionProblems, CarryMix, MetricCarryMix
 from models.training.data import require_problems_of
-from models.training.polish import Polish
+from models.training.polish import MOST_PARAMETERS, Polish
 from models.training.sequence_problems import AdditionSet, MultiplicationSet, ParitySet, SequenceSource
 from models.training.text_windows import TextWindows
 from models.training.two_digit_problems import TwoDigitProblems
@@ -222,4 +222,8 @@ def checked_recipe(name: str, seeds: int, first_seed: int, recipe: Recipe | None
             f"--seeds must be at least 1 and at most {MOST_SEEDS:,}, and --first-seed not negative and below 2^62."
         )
     require_problems_of(spec.task(**spec.options), recipe.problems)
+    if recipe.polish is not None and (n := registry.parameter_count(name)) > MOST_PARAMETERS:
+        raise UserError(
+            f"polish keeps an inverse Hessian, of at most {MOST_PARAMETERS:,} parameters; {name} has {n:,}."
+        )
     return recipe

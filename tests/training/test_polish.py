@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from models.errors import UserError
-from models.registry import build
+from models.registry import build, get_spec, parameter_count
 from models.training import train
 from models.training.addition_problems import AdditionProblems
 from models.training.data import TrainingStream
@@ -16,6 +16,7 @@ from models.training.objectives import objective_for
 from models.training.polish import MOST_PARAMETERS, Polish, polished
 from models.training.recipes import Recipe, get_recipe
 from models.training.run_folder import RunFolder
+from models.zoo import zoo_names
 from tests.training.edited import contents
 
 BRIEF = Recipe(
@@ -44,9 +45,14 @@ def test_where_the_loss_is_not_finite_the_seed_stays_as_it_was():
     assert polished(lambda x: x.sum() * math.nan, torch.ones(6), 5).equal(torch.ones(6))
 
 
-def test_a_model_whose_inverse_hessian_is_too_large_is_refused():
+def test_a_model_whose_inverse_hessian_is_too_large_is_refused_before_anything_is_written(tmp_path):
+    large = next(
+        name for name in zoo_names() if name.startswith("addlm-adder") and parameter_count(name) > MOST_PARAMETERS
+    )
+    recipe = get_recipe(str(get_spec(large).recipe)).replace(polish=Polish())
     with pytest.raises(UserError):
-        polished(torch.sum, torch.zeros(MOST_PARAMETERS + 1), 5)
+        train(large, tmp_path / "run", recipe=recipe, **QUIET)
+    assert not (tmp_path / "run").exists()
 
 
 @pytest.mark.parametrize(
