@@ -2,8 +2,8 @@
 
 Under Adam alone, models of fewer than 53 numbers come to 99% of the problems at best (``microadder:below-57``). Where
 the circuit is there, BFGS on one large batch, started where Adam ends, answers all problems within some hundred
-iterations. The arms here were chosen on other seeds than theirs. What is random in them and what is not, the recipes say
-(:mod:`models.microadder_ladder`).
+iterations. The arms here were chosen on other seeds than theirs. The recipes say what is random in
+them and what is not (:mod:`models.microadder_ladder`).
 """
 
 from __future__ import annotations
