@@ -13,7 +13,8 @@ import torch
 
 from interp.cli.commands import parse
 from interp.cli.gpu import read_queue
-from models.training.loop import Trainer, resolve_device
+from models.training.devices import resolve_device
+from models.training.loop import Trainer
 from models.training.recipes import Recipe, get_recipe
 from models.training.run_folder import RunFolder
 

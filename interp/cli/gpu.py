@@ -95,7 +95,7 @@ class Gpu:
         if self.plan:
             print("\n".join(self.planned(jobs)))
             return
-        from models.training.loop import resolve_device
+        from models.training.devices import resolve_device
 
         resolve_device(self.device)
         started = time.monotonic()

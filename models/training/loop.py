@@ -20,6 +20,7 @@ from models.errors import UserError
 from models.questions import question
 from models.registry import build
 from models.training.data import TrainingStream
+from models.training.devices import multiplies_bfloat16, resolve_device
 from models.training.interrupt import InterruptFlag
 from models.training.judging import Hearings, Judge
 from models.training.objective import ParameterLayout
@@ -64,19 +65,6 @@ class TrainResult:
         return [s for s in self.seeds if s.accepted is not None]
 
 
-def resolve_device(device: str) -> torch.device:
-    """ "auto" is CUDA where there is one."""
-    if device == "auto":
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    try:
-        resolved = torch.device(device)
-    except RuntimeError as error:
-        raise UserError(f"There is no device {device!r}; use auto, cpu or cuda.") from error
-    if resolved.type == "cuda" and not torch.cuda.is_available():
-        raise UserError("No CUDA device is available here; use --device cpu or auto.")
-    return resolved
-
-
 class Trainer:
     """One run: state, stepping, evaluation, saving. :func:`train` drives it."""
 
@@ -98,6 +86,7 @@ class Trainer:
         self.model.train()
         self.layout = ParameterLayout(self.model)
         self.objective = make_objective(self.model, recipe)
+        self.autocast = recipe.autocast and multiplies_bfloat16(device)
         self.hearings = None if judge is None else Hearings(judge, name, self.layout, folder)
         # Perfection for a while ends no seed whose judge has not accepted it.
         self.fate = recipe if judge is None else recipe.replace(stop_after_perfect=None)

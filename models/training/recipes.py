@@ -104,7 +104,7 @@ class Recipe:
     hold_until: tuple[tuple[str, int], ...] | None = None  # (parameter, step): before that it stays where it begins
     polish: Polish | None = None  # what goes on after the last step, of models of few numbers
     snapshots: int = 48  # log-spaced over the run, besides step 0 and the last
-    autocast: bool = False  # bfloat16 matrix products; MicroAdder does not survive it
+    autocast: bool = False  # bfloat16 matrix products, where they are fast; MicroAdder does not survive it
     teacher: Teacher | None = None  # whose logits guide the training
     l1_penalty: float | None = None  # times the sum of the absolute values of a seed's parameters, added to its loss
     sam_radius: float | None = None  # sharpness-aware: the gradient is taken this far up the slope (Foret et al. 2021)

@@ -59,7 +59,7 @@ class SeedGroup:
     def _gradient(self, theta: Theta, batch: tuple) -> tuple[PerSeed, Theta]:
         """The seeds' losses on a batch, of all processes together, and the gradient of what is minimised."""
         trainer = self.trainer
-        with torch.autocast(trainer.device.type, torch.bfloat16, enabled=trainer.recipe.autocast):
+        with torch.autocast(trainer.device.type, torch.bfloat16, enabled=trainer.autocast):
             losses = trainer.objective.loss(trainer.layout.unflatten(theta), *batch)
             penalty = trainer.recipe.l1_penalty
             minimised = losses if penalty is None else losses + penalty * theta.abs().sum(1)

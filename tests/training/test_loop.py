@@ -14,7 +14,8 @@ import models
 from models.errors import UserError
 from models.training import train
 from models.training.addition_problems import AdditionProblems, MetricCarryMix
-from models.training.loop import Trainer, resolve_device
+from models.training.devices import resolve_device
+from models.training.loop import Trainer
 from models.training.objective import ParameterLayout
 from models.training.recipes import Recipe, get_recipe
 from models.training.run_folder import RunFolder, log_spaced_steps
@@ -455,3 +456,15 @@ def test_a_weight_decay_goes_to_its_end_in_a_straight_line():
     assert recipe.decay_at(15) == pytest.approx(middle)
     assert TINY.decay_at(7) == 1.0
     assert TINY.replace(final_decay=0.0).decay_at(TINY.steps - 1) == pytest.approx(0.0)
+
+
+@pytest.mark.parametrize(("capability", "rounds"), [("AVX2", False), ("AVX512", True)])
+def test_autocast_rounds_only_where_the_processor_has_bfloat16(tmp_path: Path, monkeypatch, capability, rounds):
+    monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: capability)
+    recipe = get_recipe("toygpt").replace(steps=2, batch_size=8, warmup_steps=1, eval_every=2, validation_size=8)
+    weights = {}
+    for autocast in (False, True):
+        run = tmp_path / str(autocast)
+        train("toygpt-none-post", run, recipe=recipe.replace(autocast=autocast), **QUIET)
+        weights[autocast] = RunFolder(run).load_checkpoint()[1]["theta"]
+    assert (not torch.equal(weights[False], weights[True])) == rounds

@@ -32,7 +32,7 @@ from models.position_coupling import Variant
 from models.position_coupling_figures import FIGURES
 from models.registry import get_spec
 from models.tasks.sequences import SequenceTask
-from models.training.loop import resolve_device
+from models.training.devices import resolve_device
 from models.training.recipes import get_recipe
 
 PAPER = "position-coupling"
