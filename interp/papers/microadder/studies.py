@@ -96,7 +96,7 @@ def _variants(bases: Sequence[int], changes: dict[str, dict[str, Any]]) -> list[
 
 @study("microadder:constraints", "Constraints that hold at one scale and not at another (section 4.3)")
 def constraints(settings: Settings) -> Made | None:
-    bases = (170, 74, 67) if settings.size == "full" else (170, 67)
+    bases = (170, 74, 67) if settings.size == "paper" else (170, 67)
     what = _variants(bases, CONSTRAINTS)
     rows = train_arms(settings, arms_of(settings, what, "sweep"), settings.seeds or SEEDS)
     pairs = [(label.split(",")[0], label) for label, _ in what if "," in label]
@@ -191,7 +191,7 @@ def paper_claim(ours: Rate) -> str:
 def carry_mix(settings: Settings) -> Made | None:
     """The 67-parameter model, always for the paper's 60,000 steps; the step fade is the zoo entry's own run."""
     name, recipe = "microadder-67", get_recipe("microadder")
-    chosen = MIXES if settings.size == "full" else {label: MIXES[label] for label in list(MIXES)[:2]}
+    chosen = MIXES if settings.size == "paper" else {label: MIXES[label] for label in list(MIXES)[:2]}
     arms = [
         Arm(
             label,

@@ -2,7 +2,7 @@
 
 Where time runs out, a page is made of what is there and says how far each run came; the same command goes on. Sizes:
 "small" trains every sweep for a fifth of the paper's steps (its schedule shrunk as a whole), which shows who starts to
-learn; "full" trains the paper's steps.
+learn; "paper" trains the paper's steps.
 """
 
 from __future__ import annotations
@@ -57,8 +57,8 @@ class Arm:
 
 def arms_of(settings: Settings, what: Sequence[tuple[str, str]], group: str) -> list[Arm]:
     """(label, model) with each model's own recipe, in the chosen size."""
-    if settings.size not in ("small", "full"):
-        raise UserError(f"MicroAdder's sweeps come in sizes small and full, not {settings.size!r}.")
+    if settings.size not in ("small", "paper"):
+        raise UserError(f"MicroAdder's sweeps come in sizes small and paper, not {settings.size!r}.")
     arms = []
     for label, name in what:
         recipe = get_recipe(str(get_spec(name).recipe))
