@@ -109,6 +109,7 @@ class Variant:
         name += "" if self.scratchpad else "-no-scratchpad"
         form = self.format
         name += "" if form.zero_padding else "-no-padding"
+        name += "" if form.zero_start else "-no-zero-start"
         name += "-reversed-query" if form.reversed_query else "" if form.reversed_response else "-plain-response"
         if (self.longest, self.most) != (base.longest, base.most):
             name += f"-s{self.longest}x{self.most}"

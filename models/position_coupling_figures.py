@@ -78,6 +78,11 @@ def _formats(base: Variant) -> dict[str, Variant]:
     }
 
 
+def _starts(base: Variant) -> dict[str, Variant]:
+    first = base.replace(format=AdditionFormat(zero_start=False))
+    return {"zeros": base, "the first operand": first}
+
+
 def _lengths(base: Variant, bounds: tuple[int, ...]) -> dict[str, Variant]:
     return {f"S_A({bound}, {bound})": base.replace(longest=bound, most=bound) for bound in bounds}
 
@@ -141,6 +146,7 @@ FIGURES: Mapping[str, PaperFigure] = MappingProxyType(
             "Embedding dimensions", "addition", _widths(_A, (64, 128, 256, 512)), _widths(_a, (32, 64, 128, 256))
         ),
         "fig13": _figure("Training set sizes", "addition", _set_sizes(_A), _set_sizes(_a)),
+        "footnote-3": _figure("What the scratchpad begins with", "addition", _starts(_A), _starts(_a)),
         "fig14": _figure("Input formats", "addition", _formats(_A), _formats(_a)),
     }
 )

@@ -3,11 +3,12 @@
 ``$057+048+096=000>750>501>102$``: operands a_1 ... a_m, then the running sums b_0 = 0, b_1, ..., b_m, digits reversed.
 Every number is zero-padded to ``l = n + 1 + floor(log10 m)`` digits, which the sum of m numbers of n digits needs at
 most. Other formats leave out the scratchpad or the padding, reverse the query, or do not reverse the response
-(Figure 14).
+(Figure 14), or begin the scratchpad with b_1, the first operand (footnote 3).
 
 Position ids (equations 1 and 2, with both offsets s_1 = s_2 = 1): level 1 is the significance, 2 for the units digit
 and 1 for the delimiters; level 2 counts the numbers, so that a_i and b_{i-1}, which are added, share an id, and ``>``
-in front of b_i has that of b_i, and ``=`` that of b_0. ``$`` has 0. Without the scratchpad level 1 is the only one.
+in front of b_i has that of b_i, and ``=`` that of the first of them. ``$`` has 0. Without the scratchpad level 1 is the
+only one.
 """
 
 from __future__ import annotations
@@ -43,16 +44,20 @@ PLUS, EQUALS, ARROW, DOLLAR = range(10, 14)
 
 @dataclass(frozen=True)
 class AdditionFormat:
-    """How a sum is written. The paper's baseline is the default; its Figure 14 varies the last three fields."""
+    """How a sum is written. The paper's baseline is the default; its Figure 14 varies the three fields after the first,
+    and its footnote 3 the last."""
 
     scratchpad: bool = True
     zero_padding: bool = True
     reversed_query: bool = False
     reversed_response: bool = True
+    zero_start: bool = True  # the scratchpad begins with b_0 = 0; otherwise with b_1
 
     def __post_init__(self) -> None:
         if self.reversed_query and not self.reversed_response:
             raise UserError("A reversed query goes with a reversed response: the paper's six formats exclude the rest.")
+        if not (self.scratchpad or self.zero_start):
+            raise UserError("Only a scratchpad has a start: zero_start=False goes with scratchpad=True.")
 
 
 def padded_length(n_digits: int, n_operands: int) -> int:
@@ -88,6 +93,9 @@ class MultiOperandAddition(SequenceTask):
         self.length = padded_length(n_digits, n_operands)
         self.shape = n_operands, n_digits
         self.shape_text = f"T_A({n_digits} digits, {n_operands} operands)"
+        self.first_step = 0 if self.format.zero_start else 1  # the response begins with this running sum
+        if not self.format.scratchpad:
+            self.first_step = n_operands
         self.n_position_levels = 2 if self.format.scratchpad else 1
         self.has_fixed_layout = self.format.zero_padding
         self.response_pattern = r"(\d+>)*\d*" if self.format.scratchpad else r"\d*"
@@ -114,11 +122,12 @@ class MultiOperandAddition(SequenceTask):
         zero = torch.zeros_like(sums[:, :1])
         numbers = torch.cat((torch.cat((digits, room), 2), zero, sums), 1)  # a_1 .. a_M, b_0 .. b_M
 
-        steps = m + 1 if form.scratchpad else torch.ones_like(m)  # numbers in the response
+        first = torch.full_like(m, self.first_step) if form.scratchpad else m
+        steps = m + 1 - first  # numbers in the response
         index = torch.arange(int((m + steps).max()), device=device).expand(rows, -1)
         in_query = index < m[:, None]
-        response_step = index - m[:, None] if form.scratchpad else m[:, None].expand_as(index)
-        number = torch.where(in_query, index, operands + response_step).clamp(max=2 * operands)
+        step = index - m[:, None] + first[:, None]
+        number = torch.where(in_query, index, operands + step).clamp(max=2 * operands)
         used = index < (m + steps)[:, None]
         if form.zero_padding:
             decades = torch.zeros_like(m)
@@ -147,7 +156,7 @@ class MultiOperandAddition(SequenceTask):
             if column < 0:
                 return Role("delimiter", "=" if segment == m - 1 else "+", index=segment + 1)
             return Role("operand", f"a{segment + 1}[{column}]", column, segment + 1)
-        step = segment - m if self.format.scratchpad else m
+        step = segment - m + self.first_step
         if column < 0:
             return Role("eos", "EOS") if step == m else Role("delimiter", ">", index=step + 1)
         return Role("answer" if step == m else "scratchpad", f"b{step}[{column}]", column, step)
@@ -157,8 +166,14 @@ class MultiOperandAddition(SequenceTask):
         return self.position_of(operand - 1, column)
 
     def step_position(self, step: int, column: int) -> int:
-        """Where digit ``column`` of b_step stands (b_0 is the zeros); column -1 is the delimiter after it."""
-        return self.position_of(self.n_operands + (step if self.format.scratchpad else 0), column)
+        """Where digit ``column`` of b_step stands (b_0 is the zeros); column -1 is the delimiter after it.
+
+        Raises:
+            UserError: a running sum that this format does not write.
+        """
+        if step < self.first_step:
+            raise UserError(f"The response begins with b_{self.first_step}; there is no b_{step} in it.")
+        return self.position_of(self.n_operands + step - self.first_step, column)
 
     def position_ids(self, tokens: Int[Tensor, "n pos"]) -> Int[Tensor, "n pos level"]:
         """Equations 1 and 2 with offsets 1, from the tokens alone.
@@ -172,8 +187,9 @@ class MultiOperandAddition(SequenceTask):
         back, ahead = places(tokens, is_mark)
         after = (tokens == EQUALS).long().cumsum(1) - (tokens == EQUALS).long() > 0  # strictly after '='
         in_response = after | (tokens == EQUALS)
-        step = torch.where(in_response, (tokens == ARROW).long().cumsum(1), 0)
         form = self.format
+        skipped = self.first_step if form.scratchpad else 0
+        step = torch.where(in_response, (tokens == ARROW).long().cumsum(1) + skipped, 0)
         upwards = form.reversed_response
         response = 1 + back if upwards else 2 + self._widths_ahead(tokens, after, step, digit) - back
         query = 1 + (back if form.reversed_query else ahead)
@@ -257,7 +273,8 @@ class MultiOperandAddition(SequenceTask):
                     groups[f"{name} operand"] = [self.operand_position(i, k) for i in range(1, self.n_operands + 1)]
                 elif step > 0:
                     groups[f"{name} operand"] = [self.operand_position(step, k)]
-                    groups[f"{name} running sum"] = [self.step_position(step - 1, k)]
+                    if step > self.first_step:
+                        groups[f"{name} running sum"] = [self.step_position(step - 1, k)]
             if column > 0 and self.format.reversed_response:
                 groups["previous output"] = [self.step_position(step, column - 1)]
         return self._with_rest(groups, query)
@@ -266,8 +283,8 @@ class MultiOperandAddition(SequenceTask):
         """The two tokens that hold the digits to be added for one target, and the two that decide its carry.
 
         {"sum": [a_i[k], b_{i-1}[k]], "carry": [a_i[k-1], b_{i-1}[k-1]]}; without the scratchpad all operands' digits.
-        Empty for delimiters, for b_0 (which is all zeros), and "carry" for units digits. This is the ground truth of
-        the paper's Figure 7. In a response that is not reversed the digit before is still to come, and the two below
+        Empty for delimiters, for b_0 (which is all zeros), and "carry" for units digits; the operand alone for b_1
+        where there is no b_0. This is the ground truth of the paper's Figure 7. In a response that is not reversed the digit before is still to come, and the two below
         do not decide a carry that has travelled further.
         """
         groups = self.relative_roles(target)

@@ -33,6 +33,8 @@ FORMATS = [
     AdditionFormat(scratchpad, padding, *direction)
     for scratchpad, padding, direction in product((True, False), (True, False), DIRECTIONS)
 ]
+OF_FIGURE_14 = [form for form in FORMATS if form.scratchpad]
+FORMATS += [AdditionFormat(zero_padding=padding, zero_start=False) for padding in (True, False)]  # of footnote 3
 PADDED_FORMATS = [form for form in FORMATS if form.zero_padding]
 
 
@@ -41,7 +43,8 @@ def name_of(form: AdditionFormat) -> str:
         word for word, on in zip(("scratchpad", "padded"), (form.scratchpad, form.zero_padding), strict=True) if on
     ]
     words += [("reversed " if form.reversed_query else "plain ") + "query"]
-    return ", ".join([*words, ("reversed " if form.reversed_response else "plain ") + "response"])
+    words += [("reversed " if form.reversed_response else "plain ") + "response"]
+    return ", ".join([*words, *([] if form.zero_start else ["no zeros"])])
 
 
 formats = pytest.mark.parametrize("form", FORMATS, ids=name_of)
@@ -64,7 +67,8 @@ def length(m: int, n: int) -> int:
 def written(numbers: tuple[int, ...], n: int, form: AdditionFormat) -> str:
     """The sequence of a sum, by Python's own integers and text."""
     width = length(len(numbers), n) if form.zero_padding else 1
-    sums = [sum(numbers[:i]) for i in range(len(numbers) + 1)] if form.scratchpad else [sum(numbers)]
+    sums = [sum(numbers[:i]) for i in range(len(numbers) + 1)][0 if form.zero_start else 1 :]
+    sums = sums if form.scratchpad else sums[-1:]
     query = [padded(a, width)[:: -1 if form.reversed_query else 1] for a in numbers]
     response = [padded(b, width)[:: -1 if form.reversed_response else 1] for b in sums]
     return f"${'+'.join(query)}={'>'.join(response)}$"
@@ -97,7 +101,7 @@ def test_sequences_are_written_as_the_format_says(
 
 
 def test_the_six_formats_of_figure_14() -> None:
-    found = {name_of(form): texts(MultiOperandAddition(2, 2, form), "9+95")[0] for form in FORMATS if form.scratchpad}
+    found = {name_of(form): texts(MultiOperandAddition(2, 2, form), "9+95")[0] for form in OF_FIGURE_14}
     assert found == {
         "scratchpad, padded, plain query, reversed response": "$009+095=000>900>401$",
         "scratchpad, padded, reversed query, reversed response": "$900+590=000>900>401$",
@@ -108,6 +112,19 @@ def test_the_six_formats_of_figure_14() -> None:
     }
     with pytest.raises(UserError, match="six formats"):
         AdditionFormat(reversed_query=True, reversed_response=False)
+
+
+def test_a_scratchpad_may_begin_with_the_first_operand_as_in_footnote_3() -> None:
+    task = MultiOperandAddition(3, 2, AdditionFormat(zero_start=False))
+    assert texts(task, "57+48+96") == ["$057+048+096=750>501>102$"]
+    ids = task.position_ids(task.encode("57+48+96"))[0].T.tolist()
+    assert ids[0] == [0, *map(int, "43214321432123412341234")]
+    assert ids[1] == [0, *map(int, "11112222333222233334444")]  # b_1 shares its id with a_2, as with b_0 before it
+    assert task.needed_positions(0) == {"sum": [task.operand_position(1, 0)], "carry": []}
+    with pytest.raises(UserError):
+        task.step_position(0, 0)
+    with pytest.raises(UserError):
+        AdditionFormat(scratchpad=False, zero_start=False)
 
 
 @padded_formats

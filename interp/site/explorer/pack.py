@@ -179,6 +179,7 @@ def task_data(task: Task) -> dict[str, Any]:
         return common | {
             "kind": "addition",
             "scratchpad": form.scratchpad,
+            "skipped": 0 if form.zero_start else 1,
             "reversedQuery": form.reversed_query,
             "reversedResponse": form.reversed_response,
             "maxOperands": task.max_operands,

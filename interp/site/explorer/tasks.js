@@ -112,8 +112,8 @@ const TASKS = {
       const [PLUS, EQUALS, ARROW, DOLLAR] = [10, 11, 12, 13],
         sums = [zeros(width)];
       for (const x of operands) sums.push(withCarries(added(sums[sums.length - 1], x), width).digits);
-      const written = task.scratchpad ? sums : sums.slice(-1),
-        first = task.scratchpad ? 0 : m;
+      const first = task.scratchpad ? task.skipped : m,
+        written = sums.slice(first);
       const name = (letter, i) => (column) => `${letter}${i}[${column}]`;
       return {
         segments: [
@@ -164,7 +164,7 @@ const TASKS = {
                 ? 1 + back[i]
                 : 2 + width - back[i]
               : 1 + (task.reversedQuery ? back[i] : ahead[i]);
-        const level2 = 1 + (response ? arrows[i] : pluses[i] - (token === PLUS));
+        const level2 = 1 + (response ? arrows[i] + task.skipped : pluses[i] - (token === PLUS));
         const levels = task.scratchpad ? [level1, level2] : [level1];
         return token === DOLLAR ? levels.map(() => 0) : [Math.max(1, levels[0]), ...levels.slice(1)];
       });

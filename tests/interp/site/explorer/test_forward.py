@@ -43,6 +43,7 @@ CASES = {
     "position-coupling-2l2h-small": "57+48",
     "position-coupling-1l4h-fire-small": "57+48",  # which is wrong on it
     "position-coupling-1l4h-no-scratchpad-small": "57+48",
+    "position-coupling-1l4h-no-zero-start-small": "57+48",  # which is not trained
     "multiplication-hand-built": "57*48",
     "multiplication-coupling-2l4h-small": "12*34",
     "parity-hand-built": "01011",
@@ -52,8 +53,8 @@ CASES = {
 #: One of each format, written and read in `make test`.
 FORMATS = (
     "microadder-57", "adder-582", "toygpt-learned-pre", "addlm-adder-two-digit", "position-coupling-hand-built",
-    "position-coupling-1l4h-no-scratchpad-small", "multiplication-hand-built", "parity-hand-built",
-    "parity-coupling-1l4h-nope-no-scratchpad-small",
+    "position-coupling-1l4h-no-scratchpad-small", "position-coupling-1l4h-no-zero-start-small",
+    "multiplication-hand-built", "parity-hand-built", "parity-coupling-1l4h-nope-no-scratchpad-small",
 )  # fmt: skip
 HELD = ["microadder-57", "adder-456", "toygpt-learned-pre", "position-coupling-1l4h-small"]
 RUN = """
@@ -64,7 +65,7 @@ const layouts = data.problems.map((text) => layoutOf(text, task, cfg));
 
 @cache
 def subject(name: str) -> Subject:
-    return Subject(models.load(name))
+    return Subject(models.load(name) if name in models.zoo_names() else models.build(name, seed=0))
 
 
 def texts(task: Task, n: int, seed: int = 1) -> list[str]:
