@@ -284,8 +284,8 @@ class MultiOperandAddition(SequenceTask):
 
         {"sum": [a_i[k], b_{i-1}[k]], "carry": [a_i[k-1], b_{i-1}[k-1]]}; without the scratchpad all operands' digits.
         Empty for delimiters, for b_0 (which is all zeros), and "carry" for units digits; the operand alone for b_1
-        where there is no b_0. This is the ground truth of the paper's Figure 7. In a response that is not reversed the digit before is still to come, and the two below
-        do not decide a carry that has travelled further.
+        where there is no b_0. This is the ground truth of the paper's Figure 7. In a response that is not reversed the
+        digit before is still to come, and the two below do not decide a carry that has travelled further.
         """
         groups = self.relative_roles(target)
         return {
