@@ -38,6 +38,15 @@ def loss(store: Store, model: str) -> Ours:
     return counted(len(best), source, model=model).with_value(sum(best) / len(best), f"by seed {shown}")
 
 
+def loss_at(store: Store, model: str, steps: int) -> Ours:
+    """Mean over seeds of the best validation loss up to ``steps``, nats a character."""
+    found = [zip(row["steps"], row["losses"], strict=True) for row in _rows(store, model, steps)]
+    best = [min(loss for step, loss in row if step <= steps) for row in found]
+    shown = ", ".join(f"{value:.3f}" for value in best)
+    source = f"seeds of {model}, the best loss of each in {steps:,} steps on the validation part"
+    return counted(len(best), source, model=model).with_value(sum(best) / len(best), f"by seed {shown}")
+
+
 def cost(store: Store, model: str, reference: str = FLOAT) -> Ours:
     """Its loss less that of the float baseline, nats."""
     ours, other = loss(store, model), loss(store, reference)
@@ -138,6 +147,17 @@ def smaller(store: Store, packing: str, whole: bool = False) -> Ours:
         return Ours(float(row[5]), Provenance(int(row[4]), None, "bytes of the packed model", "exhaustive"), model=OURS)
     source = Provenance(int(row[2]), None, "bytes of the packed matrices", "exhaustive")
     return Ours(float(row[3]), source, model=OURS, remark=f"the whole model with its float parts {row[5]:.1f} times")
+
+
+def long_attention(store: Store, tokens: int, keys: int) -> Ours:
+    """Additions and multiplications of scores and mixed values, of dense attention's.
+
+    Both take 2 d_head a pair, by dot products as by L1 distances; top-k attention scores every pair and mixes few.
+    """
+    pairs, kept = tokens * (tokens + 1) // 2, sum(min(n + 1, keys) for n in range(tokens))
+    source = Provenance(pairs, None, f"pairs of {tokens:,} tokens", "exhaustive")
+    remark = f"of multiplications alone, which L1 scores do without, {kept / (2 * pairs):.2%}"
+    return Ours((pairs + kept) / (2 * pairs), source, remark=remark)
 
 
 def max_plus(store: Store) -> Ours:

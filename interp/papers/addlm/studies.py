@@ -1,12 +1,14 @@
 """AddLM's tables: ``interp reproduce addlm:table | addlm:ablation | addlm:top-k``; see also :mod:`.claims`.
 
 Losses are on the whole validation part of the text (871 windows of 128 characters). ``--size small`` is the paper's
-smallest model at its own budget of 2,000 steps, hours on a CPU core for all variants; ``--size paper`` adds 4.8 and
-25 million parameters, which want a GPU (any run goes on where it was stopped: ``--minutes``).
+smallest model at its own budget of 2,000 steps, hours on a CPU core for all variants; ``--size paper`` is the ablation
+at 4.8 million parameters, and the table with 4.8 and 25 million as well, which want a GPU (any run goes on where it was
+stopped: ``--minutes``).
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import pandas as pd
@@ -26,6 +28,8 @@ from models.weight_maps.ternary import TernaryWeights
 
 #: Steps of variants outside the ablation: a quarter of the budget, as the slowest of them takes seconds a step.
 SHORT = 500
+#: The size and the steps of the paper's ablation.
+OF_PAPER, PAPER_STEPS = "5m", 2_500
 TRAINED_KEYS = ("-top-1", "-top-4", "", "-top-all")
 INFERENCE_KEYS: tuple[int | None, ...] = (1, 2, 4, 8, 16, 32, None)
 
@@ -40,18 +44,18 @@ time; distances, softmax, norms, latent weights and optimiser are float32, and s
 Scores are unscaled unless a name says "scaled"; the paper's formula has no scale."""
 
 
-def _sizes(settings: Settings) -> list[str]:
+def _sizes(settings: Settings, of_paper: Sequence[str]) -> Sequence[str]:
     if settings.size == "small":
         return ["0.8m"]
     if settings.device == "cpu" and not settings.yes:
         raise UserError("The larger sizes take hours a run on a CPU; give --yes to start them anyway, or a GPU.")
-    return list(SIZES)
+    return of_paper
 
 
 @study("addlm:table", "AddLM next to a float baseline")
 def table(settings: Settings) -> Made | None:
     """The paper's first table."""
-    names = [model_name(size, suffix) for size in _sizes(settings) for suffix in ("-float", "")]
+    names = [model_name(size, suffix) for size in _sizes(settings, list(SIZES)) for suffix in ("-float", "")]
     rows = rows_for(settings, [(name, None) for name in names])
     return Made({"rows": rows}) if rows else None
 
@@ -71,33 +75,36 @@ def show_table(data: Any) -> list[Section]:
 
 @study("addlm:ablation", "Which of AddLM's changes costs what")
 def ablation(settings: Settings) -> Made | None:
-    """The paper's second table, at 0.82 million parameters and 2,000 steps; and what else can be switched."""
-    names = [model_name("0.8m", suffix) for suffix in ABLATION]
-    rows = rows_for(settings, [(name, None) for name in names])
-    if not rows:
-        return None
+    """The paper's second table; at 0.82 million parameters (2,000 steps), also what else can be switched."""
+    (size,) = _sizes(settings, [OF_PAPER])
+    steps = PAPER_STEPS if size == OF_PAPER else None
+    rows = rows_for(settings, [(model_name(size, suffix), steps) for suffix in ABLATION])
+    if not rows or size == OF_PAPER:
+        return Made({"rows": rows, "whole": len(rows), "size": size}) if rows else None
     further = ["-scaled", *(suffix for suffix in FURTHER if not suffix.startswith("-top"))]
     short = [(model_name("0.8m", suffix), SHORT) for suffix in (*ABLATION, *further)]
     others = rows_for(settings, short, seeds=1)
     pairs = letter_pair_loss(CharacterLanguage())
-    return Made({"rows": rows + others, "whole": len(rows), "letter_pairs": pairs})
+    return Made({"rows": rows + others, "whole": len(rows), "size": size, "letter_pairs": pairs})
 
 
 @shows("addlm:ablation")
 def show_ablation(data: Any) -> list[Section]:
     runs, others = loss_curves(data["rows"][: data["whole"]]), data["rows"][data["whole"] :]
-    reference = model_name("0.8m", next(iter(ABLATION)))
+    size = data.get("size", "0.8m")
+    reference = model_name(size, next(iter(ABLATION)))
     text = """The float baseline is the paper's: dot products over sqrt(d_head), all keys, GELU. The others have ReLU;
 "-l1" is the attention alone (negative L1, top 16), "-ternary" the weights alone, the name without a suffix both.
 
-The paper's ablation is at 4.8 million parameters after 2,500 steps and one seed; this one is at its smallest size."""
+The paper's ablation is at 4.8 million parameters after 2,500 steps and one seed."""
+    text += "" if size == OF_PAPER else " This one is at its smallest size."
     sections = [
         Section("What was measured", text + "\n\n" + METHOD),
         Section("The four variants", tables=[summary(runs, reference), run_table(runs)]),
         Section("Over training", figures=[draw_losses(runs, "Validation loss over training: the four variants")]),
     ]
-    pairs = data["letter_pairs"]
     if others:
+        pairs = data["letter_pairs"]
         note = f"""After {SHORT:,} steps (the learning rate is constant, so the longer runs count where they passed that
 step). "-float-relu" is the baseline with AddLM's activation, "-max-plus" scores by the true tropical product, "-scaled"
 divides scores by sqrt(d_head). A table of letter pairs, which sees one character, has a loss of {pairs:.3f}: a model
