@@ -86,6 +86,7 @@ class Variant:
     most: int = 10
     limits: tuple[int, ...] = (40, 40)
     set_size: int = 500_000
+    distractors: int = 0  # tokens of other position ids in each training problem, which is not the paper's
     small: bool = False
 
     def replace(self, **changes: object) -> Variant:
@@ -117,6 +118,7 @@ class Variant:
             name += f"-set{self.set_size}"
         if self.limits != base.limits:
             name += f"-ids{self.limits[0]}"
+        name += f"-distractors{self.distractors}" if self.distractors else ""
         return name + ("-small" if self.small else "")
 
     def make_task(self) -> SequenceTask:
@@ -142,7 +144,7 @@ class Variant:
 
     @property
     def training_set(self) -> AdditionSet | MultiplicationSet | ParitySet:
-        common = {"size": self.set_size, "position_limits": self.position_limits}
+        common = {"size": self.set_size, "position_limits": self.position_limits, "distractors": self.distractors}
         if self.task == "addition":
             return AdditionSet(**common, max_digits=self.longest, max_operands=self.most)
         if self.task == "multiplication":

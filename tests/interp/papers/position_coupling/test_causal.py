@@ -1,0 +1,40 @@
+"""Where larger problems go wrong: pairs of position ids that never met in training."""
+
+from __future__ import annotations
+
+import interp
+import models
+from interp.papers.position_coupling.causal import met_in_training
+from models.tasks.multi_addition import MultiOperandAddition
+
+
+def test_no_pair_of_the_training_shape_is_new():
+    task = MultiOperandAddition(4, 3)
+    assert met_in_training(task, (4, 3)).all()
+
+
+def test_pairs_are_new_where_ids_are_farther_apart_than_in_training():
+    task = MultiOperandAddition(4, 3)
+    ids = task.position_ids(task.encode([(1, 2, 3, 4)]))[0].tolist()
+    found = met_in_training(task, (2, 2))  # whose ids go from 1 to 4 and from 1 to 3
+    for query, row in zip(task.query_positions, found.tolist(), strict=True):
+        for key, met in enumerate(row):
+            apart = [abs(a - b) for a, b in zip(ids[query], ids[key], strict=True)]
+            assert met == ((apart[0] <= 3 and apart[1] <= 2) or ids[key] == [0, 0])
+
+
+def test_the_construction_needs_no_pair_that_short_problems_do_not_have():
+    model = models.load("position-coupling-hand-built")
+    task = model.task.at(6, 6)
+    found = interp.pattern_substitution(model, task=task, n=20, trained=(2, 2))
+    assert found.before == 20 and (found.table.sel(pattern="met in training").right.dropna("unit") == 20).all()
+
+
+def test_a_trained_head_loses_larger_problems_to_pairs_that_it_never_met():
+    """One head that is kept from them adds what the whole model does not: 12 operands of 12 digits, trained on 10."""
+    model = models.load("position-coupling-1l4h-s10x10-ids40-small")
+    found = interp.pattern_substitution(model, task=model.task.at(12, 12), n=40, trained=(10, 10), heads=[(0, 3)])
+    right = found.table.sel(pattern="met in training", unit="L0H3").right
+    assert found.before < 20 and right == 40
+    silent = found.table.sel(pattern="zero", unit="L0H3").right
+    assert silent == 0  # the head is needed: what it writes elsewhere is not the trouble
