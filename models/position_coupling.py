@@ -86,7 +86,9 @@ class Variant:
     most: int = 10
     limits: tuple[int, ...] = (40, 40)
     set_size: int = 500_000
-    distractors: int = 0  # tokens of other position ids in each training problem, which is not the paper's
+    # Neither is the paper's: zeros in front of the numbers of a sum, and tokens of other ids, in training problems
+    zeros: int | None = None
+    distractors: int | None = None
     small: bool = False
 
     def replace(self, **changes: object) -> Variant:
@@ -118,6 +120,7 @@ class Variant:
             name += f"-set{self.set_size}"
         if self.limits != base.limits:
             name += f"-ids{self.limits[0]}"
+        name += f"-zeros{self.zeros}" if self.zeros else ""
         name += f"-distractors{self.distractors}" if self.distractors else ""
         return name + ("-small" if self.small else "")
 
@@ -146,7 +149,7 @@ class Variant:
     def training_set(self) -> AdditionSet | MultiplicationSet | ParitySet:
         common = {"size": self.set_size, "position_limits": self.position_limits, "distractors": self.distractors}
         if self.task == "addition":
-            return AdditionSet(**common, max_digits=self.longest, max_operands=self.most)
+            return AdditionSet(**common, max_digits=self.longest, max_operands=self.most, zeros=self.zeros)
         if self.task == "multiplication":
             return MultiplicationSet(**common, max_first=self.longest, max_second=self.most)
         return ParitySet(**common, max_bits=self.longest)

@@ -87,6 +87,17 @@ def _lengths(base: Variant, bounds: tuple[int, ...]) -> dict[str, Variant]:
     return {f"S_A({bound}, {bound})": base.replace(longest=bound, most=bound) for bound in bounds}
 
 
+def _wider(base: Variant, limit: int, zeros: int, distractors: int) -> dict[str, Variant]:
+    """What problems of the training range can be surrounded with, so that larger ones bring nothing new."""
+    base = base.replace(limits=(limit, limit))
+    padded = base.replace(zeros=zeros)
+    return {
+        "as in the paper": base,
+        "wider padding": padded,
+        "wider padding and distractors": padded.replace(distractors=distractors),
+    }
+
+
 def _set_sizes(base: Variant) -> dict[str, Variant]:
     return {f"{n:,} problems": base.replace(set_size=n) for n in (20_000, 100_000, 500_000, 2_000_000, 10_000_000)}
 
@@ -146,6 +157,8 @@ FIGURES: Mapping[str, PaperFigure] = MappingProxyType(
             "Embedding dimensions", "addition", _widths(_A, (64, 128, 256, 512)), _widths(_a, (32, 64, 128, 256))
         ),
         "fig13": _figure("Training set sizes", "addition", _set_sizes(_A), _set_sizes(_a)),
+        # Not the paper's: what repairs suggest (interp.papers.position_coupling.repairs).
+        "wider": _figure("Training on wider ids", "addition", _wider(_A, 40, 20, 64), _wider(_a, 20, 10, 32)),
         "footnote-3": _figure("What the scratchpad begins with", "addition", _starts(_A), _starts(_a)),
         "fig14": _figure("Input formats", "addition", _formats(_A), _formats(_a)),
     }

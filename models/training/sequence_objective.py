@@ -51,7 +51,7 @@ class SequenceStream:
         moved = lambda tokens: source.offsets(task.position_ids(tokens), seed, step, self.rows)  # noqa: E731
         ids_of = moved if source.position_limits else None
         buckets = make_buckets(task, source.draw(seed, step, self.rows, self.device), source.buckets, ids_of)
-        if not source.distractors:
+        if source.distractors is None:
             return buckets
         keys = row_keys(seed, step, self.rows, self.device).split([len(each.tokens) for each in buckets])
         around = (source.distractors, source.position_limits, task.special, task.d_vocab)

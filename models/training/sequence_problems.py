@@ -44,7 +44,7 @@ class SequenceSource(ABC):
     position_limits: tuple[int, ...] = ()  # highest id of every level; training starts at a random id below
     random_offsets: bool = True
     buckets: int = 4  # a batch is cut into so many parts of similar length, which saves half of the padding
-    distractors: int = 0  # tokens before the problem, with ids that it does not use: see with_distractors
+    distractors: int | None = None  # tokens before the problem, with ids that it does not use: see with_distractors
     #: The fields that say how long problems may be, and the least that each can be.
     smallest: ClassVar[dict[str, int]] = {}
     for_task: ClassVar[type[Task]] = SequenceTask
@@ -52,13 +52,14 @@ class SequenceSource(ABC):
     def __post_init__(self) -> None:
         if not 2 <= self.size < 2**40 or self.buckets < 1:
             raise UserError("A training set has 2 to 2^40 problems and a batch at least 1 bucket.")
-        if not 0 <= self.distractors <= LONGEST or (self.distractors and not self.position_limits):
-            raise UserError(f"distractors lies between 0 and {LONGEST:,}, and is 0 where no position_limits are given.")
+        if self.distractors is not None and not (1 <= self.distractors <= LONGEST and self.position_limits):
+            raise UserError(f"distractors lies between 1 and {LONGEST:,}, and needs position_limits.")
         if not 0 <= self.set_seed < 2**63:
             raise UserError(f"set_seed lies between 0 and 2^63 - 1, not {self.set_seed}.")
         for name, least in self.smallest.items():
-            if not least <= getattr(self, name) <= LONGEST:
-                raise UserError(f"{name} lies between {least} and {LONGEST:,}, not {getattr(self, name)}.")
+            length = getattr(self, name)
+            if length is not None and not least <= length <= LONGEST:
+                raise UserError(f"{name} lies between {least} and {LONGEST:,}, not {length}.")
 
     @abstractmethod
     def problems(self, keys: Int[Tensor, " row"], odd: Bool[Tensor, " row"]) -> MixedProblems:
@@ -107,8 +108,8 @@ class AdditionSet(SequenceSource):
 
     max_digits: int = 10
     max_operands: int = 10
-    zeros: int = 0  # in front of all numbers of a problem there may be up to so many more than the format's
-    smallest: ClassVar[dict[str, int]] = {"max_digits": 1, "max_operands": 2, "zeros": 0}
+    zeros: int | None = None  # in front of all numbers of a problem there may be up to so many more than the format's
+    smallest: ClassVar[dict[str, int]] = {"max_digits": 1, "max_operands": 2, "zeros": 1}
     for_task: ClassVar[type[Task]] = MultiOperandAddition
 
     def problems(self, keys: Int[Tensor, " row"], odd: Bool[Tensor, " row"]) -> MixedProblems:
@@ -118,7 +119,7 @@ class AdditionSet(SequenceSource):
         present = torch.arange(self.max_operands, device=keys.device) < m[:, None]
         lengths = torch.where(odd[:, None], common[:, None], own) * present
         digits = _digits(keys, 2 + self.max_operands, lengths, self.max_digits)
-        if not self.zeros:
+        if self.zeros is None:
             return MixedProblems(digits, m, lengths)
         after = 2 + self.max_operands * (1 + self.max_digits)
         more = (uniform(keys, after) * (self.zeros + 1)).long()[:, None] * present

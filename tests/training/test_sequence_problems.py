@@ -143,7 +143,7 @@ def test_no_training_batch_needs_an_id_past_the_tables(variant) -> None:
             assert (moved.amax((0, 1)) <= torch.tensor(variant.position_limits)).all()
 
 
-# ---- distractors
+# ---- what surrounds a problem
 
 DISTRACTED = [
     (MultiOperandAddition(4, 4), AdditionSet(max_digits=4, max_operands=4, position_limits=(20, 20))),
@@ -152,9 +152,9 @@ DISTRACTED = [
 ]
 
 
-def batches(task, source, distractors: int):
+def batches(task, source, distractors: int | None):
     """What a seed is trained with at one step, without and with distractors."""
-    for n in (0, distractors):
+    for n in (None, distractors):
         buckets, _ = SequenceStream(task, replace(source, distractors=n), 64, [5], CPU).batch(3)
         yield buckets[0]
 
@@ -192,8 +192,15 @@ def test_a_problem_that_fills_the_tables_has_no_distractors() -> None:
         assert (distracted.position_ids[full, 1:6] == 0).all() and (distracted.tokens[full, 1:6] == task.special).all()
 
 
-def test_distractors_are_numbers_of_position_ids() -> None:
+@pytest.mark.parametrize("fields", [{"distractors": 5}, {"distractors": 0, "position_limits": (9, 9)}, {"zeros": 0}])
+def test_what_surrounds_a_problem_is_a_number_or_none_and_distractors_need_position_ids(fields) -> None:
     with pytest.raises(UserError):
-        AdditionSet(distractors=5)
-    with pytest.raises(UserError):
-        AdditionSet(distractors=-1, position_limits=(9, 9))
+        AdditionSet(**fields)
+
+
+def test_zeros_stand_in_front_of_all_numbers_of_the_same_problems() -> None:
+    plain = AdditionSet(max_digits=4, max_operands=4)
+    few, many = (replace(plain, zeros=zeros).draw(0, 0, 500, CPU) for zeros in (None, 3))
+    more = many.n_digits - few.n_digits
+    assert torch.equal(many.digits[..., :4], few.digits) and not many.digits[..., 4:].any()
+    assert torch.equal(more, more[:, :1] * (few.n_digits > 0)) and more[:, 0].unique().tolist() == [0, 1, 2, 3]

@@ -24,6 +24,8 @@ BESIDE: dict[str, str] = {
     "microadder:continued": "trains on from another model; the paper's claims are about random starts",
     "microadder:smallest": "the paper's smallest model has 57 parameters",
     "microadder:starts": "the paper has one way for seeds to begin",
+    "position-coupling:repairs": "the paper's models do generalise",
+    "position-coupling:wider": "the paper's models do generalise, by its own training",
     "addlm:top-k": "the paper chose 16 keys and compares no other number",
     "addlm:adder": "the paper has a language model alone",
     "addlm:choices": "the paper has a language model alone",

@@ -202,7 +202,7 @@ def pattern_substitution(
         after[unit, ZERO] = right({head: "zero"})
     units = {f"L{layer}H{head}": found[layer, head] for layer, head in chosen}
     if trained is not None:
-        keep = _on_keys(torch.from_numpy(met_in_training(task, trained)))
+        keep = on_keys(torch.from_numpy(met_in_training(task, trained)))
         for head in chosen:
             after[f"L{head[0]}H{head[1]}", MET] = right({head: keep})
         after["all heads", MET] = right(dict.fromkeys(chosen, keep))
@@ -235,7 +235,7 @@ def _ids(task: MultiOperandAddition) -> Int[np.ndarray, "pos level"]:
     return task.position_ids(task.encode(torch.zeros(1, *task.shape, dtype=torch.int64)))[0].numpy()
 
 
-def _on_keys(keys: Bool[Tensor, "target key"]) -> Pattern:
+def on_keys(keys: Bool[Tensor, "target key"]) -> Pattern:
     """A head's own weights on those keys, in sum 1 again."""
 
     def kept(own: Float[Tensor, "n 1 target key"]) -> Float[Tensor, "n 1 target key"]:

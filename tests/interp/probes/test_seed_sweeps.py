@@ -123,7 +123,7 @@ def test_a_trained_arm_is_read_back(tmp_path: Path) -> None:
     assert finished(sweep_curves(found), "tiny")
     none = sweeps.train_arms(Settings(out=tmp_path / "other", minutes=1e-9, say=lambda _: None), [arm], 2)
     assert none == []
-    with pytest.raises(UserError, match="small and full"):
+    with pytest.raises(UserError, match="small and paper"):
         sweeps.arms_of(Settings(size="huge"), [("a", "microadder-57")], "x")
 
 

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import torch
+
 import interp
 import models
 from interp.papers.position_coupling.causal import met_in_training
+from interp.papers.position_coupling.repairs import CONTROL, REPAIRED, WHOLE, as_many, repair
 from models.tasks.multi_addition import MultiOperandAddition
 
 
@@ -38,3 +41,21 @@ def test_a_trained_head_loses_larger_problems_to_pairs_that_it_never_met():
     assert found.before < 20 and right == 40
     silent = found.table.sel(pattern="zero", unit="L0H3").right
     assert silent == 0  # the head is needed: what it writes elsewhere is not the trouble
+
+
+def test_the_control_keeps_as_many_visible_keys_per_target_and_the_first_token():
+    task = MultiOperandAddition(5, 4)
+    allowed = torch.from_numpy(met_in_training(task, (2, 2)))
+    visible = torch.arange(allowed.shape[1]) <= torch.tensor(task.query_positions)[:, None]
+    drawn = as_many(allowed, task, seed=0)
+    assert torch.equal(drawn.sum(1), (allowed & visible).sum(1)) and not (drawn & ~visible).any()
+    assert drawn[:, 0].all() and not torch.equal(drawn, allowed & visible)
+    assert not torch.equal(drawn, as_many(allowed, task, seed=1))
+
+
+def test_what_never_attends_to_new_pairs_is_not_repaired_and_random_keys_break_it():
+    model = models.build("position-coupling-hand-built", max_operands=4, max_digits=4)
+    found = repair(model, model.task.at(4, 4), (2, 2), n=10)
+    assert found[WHOLE] == found[REPAIRED] == 10 and set(found["single"].values()) == {10}
+    assert len(found["heads"]) == 1  # of subsets that do as well, the smallest
+    assert repair(model, model.task.at(4, 4), (4, 4), n=4)[CONTROL] == [4, 4, 4]  # all keys are all keys
