@@ -6,8 +6,8 @@
 This file needs Python 3.10 or later and nothing else. All numbers are integers that stand for multiples of 2^-160, and
 every result is an interval that holds the true value. The theorem, for the weights in the file:
 
-    For all a and b from 0 to 9999999999 the model, decoding greedily, writes the digits of a + b, then its end token.
-    At each of these twelve steps the right token's logit is more than the margin above every other logit.
+    For all a and b from 0 to 9999999999 the model, decoding greedily, writes the eleven digits of a + b, then its end
+    token if the task has one. At each of these steps the right token's logit is more than the margin above every other.
 
 "Logit" means what a processor computes in float32, in any order of summation, with every rounding error enclosed. The
 assumptions about float32 are the constants below. README.md, next to this file, says what is trusted.
@@ -44,10 +44,14 @@ LARGEST_WEIGHT = ONE << 12
 SQRT, QUOTIENT, EXP, GELU = 2, 2, 4, 16
 ROOT_TWO_PI = 2506628274631000502415765284811045253006986740609938316629923  # 10^60 sqrt(2 pi), rounded down
 
-DIGITS, STEPS = 10, 12
+DIGITS = 10
 PLUS, EQUALS, ANSWER = 10, 21, 22  # positions: a at 0-9, "+", b at 11-20, "=", the sum from 22 on
-# Task: whether operands are written with the units first; the tokens of "+", "=" and the end.
-TASKS = {"ten-digit-addition": (True, 0, 0, 0), "padded-addition": (False, 10, 11, 13)}
+# Task: whether operands are written with the units first; the tokens of "+" and "="; those that end an answer.
+TASKS = {
+    "ten-digit-addition": (True, 0, 0, [0]),
+    "ten-digit-addition-unended": (True, 0, 0, []),
+    "padded-addition": (False, 10, 11, [13]),
+}
 SWITCHES = {
     "n_layers": 1, "act_fn": "gelu", "gated_mlp": False, "normalization_type": "RMS", "norm_placement": "pre",
     "norm_eps_outside": False, "final_norm": True, "positional_embedding_type": "standard", "n_position_levels": 1,
@@ -290,16 +294,17 @@ class Model:
         self.scale = fixed(float(math.sqrt(e) if scale is None else scale).hex())
         require(self.eps > 0 and self.scale > 0, "eps or the scale of attention is not positive")
         self.units_first, plus, equals, self.end = TASKS[config["task"]]
-        self.tokens = [range(10)] * (ANSWER + DIGITS) + [range(2)]
+        self.steps = DIGITS + 1 + len(self.end)
+        self.tokens = [range(10)] * (ANSWER + DIGITS) + [range(2)] * len(self.end)  # what is read: not the last token
         self.tokens[PLUS], self.tokens[EQUALS] = [plus], [equals]
-        require(self.vocab > max(9, plus, equals, self.end), "the vocabulary is too small")
+        require(self.vocab > max(9, plus, equals, *self.end), "the vocabulary is too small")
         require(n_ctx >= len(self.tokens), "the context is too short")
         self.basis = [[fixed(x) for x in row] for row in file["basis"]]
         require(all(len(row) == d for row in self.basis) and 0 < len(self.basis) <= 4, "the basis does not fit")
         # Products of two weights are exact at 320 bits; one more at 480.
         self.W_in = [Row(g * row[k] for g, row in zip(w["ln2"], w["W_in"])) for k in range(m)]
         self.W_out = [Row(column) for column in zip(*w["W_out"])]
-        self.unembeds = {answer: self.unembed(answer) for answer in {*range(10), self.end}}
+        self.unembeds = {answer: self.unembed(answer) for answer in {*range(10), *self.end}}
         self.read_positions()
 
     def unembed(self, answer):
@@ -497,7 +502,7 @@ class Query:
             count = new
         free = 100 ** (DIGITS - 1 - self.own)
         for carry, digits, out, written in self.ways[self.own]:
-            answer = (written, out, self.model.end)[max(0, self.target - DIGITS + 1)]
+            answer = (written, out, *self.model.end)[max(0, self.target - DIGITS + 1)]
             for x in range(max(0, digits - 9), min(digits, 9) + 1):
                 if count[carry]:
                     yield count[carry] * free, answer, (carry, x, digits - x, written)
@@ -556,7 +561,7 @@ def check(file):
     margin = fixed(file["margin"])
     require(margin > 0, "the margin is not positive")
     smallest = LARGEST
-    for target in range(STEPS):
+    for target in range(model.steps):
         pairs = 0
         for token in model.tokens[EQUALS + target]:
             query = Query(model, target, token)
@@ -568,7 +573,7 @@ def check(file):
                 )
                 smallest, pairs = min(smallest, bound), pairs + number
         require(pairs == 10 ** (2 * DIGITS), f"step {target}'s leaves hold {pairs} pairs")
-        print(f"step {target + 1} of {STEPS}: all 10^20 pairs", file=sys.stderr, flush=True)
+        print(f"step {target + 1} of {model.steps}: all 10^20 pairs", file=sys.stderr, flush=True)
     return smallest, model.fingerprint
 
 

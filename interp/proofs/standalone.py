@@ -21,7 +21,7 @@ from models.transformer import ArithmeticTransformer
 
 FORMAT = 1
 #: The tasks that the checker knows.
-TASKS = ("ten-digit-addition", "padded-addition")
+TASKS = ("ten-digit-addition", "ten-digit-addition-unended", "padded-addition")
 #: The share of the smallest proved lead that is claimed: the checker's bounds are others than those of this package.
 SHARE = 0.5
 

@@ -8,6 +8,7 @@ import importlib.util
 import json
 import math
 import random
+import struct
 import sys
 from pathlib import Path
 
@@ -23,7 +24,8 @@ from models.errors import UserError
 from tests.interp.proofs.conftest import certificate, zoo
 
 FOLDER = Path(__file__).parents[3] / "certificates"
-NAMES = ("microadder-57", "adder-456")
+UNENDED = ("microadder-22", "microadder-18")  # they write no end token
+NAMES = ("microadder-57", "adder-456", *UNENDED)
 
 
 @pytest.fixture(scope="module")
@@ -39,7 +41,7 @@ def read(name: str) -> dict:
     return json.loads((FOLDER / f"{name}.json").read_text())
 
 
-@pytest.fixture(scope="module", params=[NAMES[0], pytest.param(NAMES[1], marks=pytest.mark.slow)])
+@pytest.fixture(scope="module", params=[NAMES[0], pytest.param(NAMES[1], marks=pytest.mark.slow), *UNENDED])
 def case(request, checker):
     """The checker's model and ours."""
     return checker.Model(read(request.param)), models.load(request.param)
@@ -75,18 +77,24 @@ def test_a_written_file_is_the_stored_one(tmp_path, monkeypatch):
 
 
 def test_every_pair_of_the_first_steps_is_proved(checker, monkeypatch):
-    monkeypatch.setattr(checker, "STEPS", 2)
+    class OfTwoSteps(checker.Model):
+        def __init__(self, file):
+            super().__init__(file)
+            self.steps = 2
+
+    monkeypatch.setattr(checker, "Model", OfTwoSteps)
     smallest, _ = checker.check(read("microadder-57"))
     assert checker.fixed(read("microadder-57")["margin"]) < smallest < checker.LARGEST
 
 
 @pytest.mark.slow
-def test_every_pair_is_proved(checker):
-    smallest, fingerprint = checker.check(read("microadder-57"))
-    found = stored_certificate("microadder-57")
+@pytest.mark.parametrize("name", ["microadder-57", *UNENDED])
+def test_every_pair_is_proved(checker, name):
+    smallest, fingerprint = checker.check(read(name))
+    found = stored_certificate(name)
     assert found is not None and fingerprint == found.fingerprint
     # Above what is claimed, and not above the smallest margin that the model has.
-    assert checker.fixed(read("microadder-57")["margin"]) < smallest < found.smallest_margin * checker.ONE
+    assert checker.fixed(read(name)["margin"]) < smallest < found.smallest_margin * checker.ONE
 
 
 @pytest.mark.slow
@@ -97,9 +105,10 @@ def test_every_pair_is_proved_of_456_parameters(checker):
     assert checker.fixed(read("adder-456")["margin"]) < smallest < found.smallest_margin * checker.ONE
 
 
-@pytest.mark.parametrize("target", [0, 5, 10, 11])
+@pytest.mark.parametrize("target", [0, 5, -2, -1])
 def test_problems_lie_in_the_intervals_of_their_leaves_and_above_their_bounds(checker, case, target):
     theirs, model = case
+    target %= theirs.steps
     rng = random.Random(target)
     pairs = [(rng.randrange(10**10), rng.randrange(10**10)) for _ in range(40)]
     pairs += [(a, 10**10 - 1 - a + rng.randrange(2)) for a, _ in pairs]  # long carries
@@ -139,7 +148,7 @@ def test_problems_lie_in_the_intervals_of_their_leaves_and_above_their_bounds(ch
 
 def test_the_pairs_in_all_leaves_of_a_query_are_those_with_its_token(checker, case):
     theirs, _ = case
-    for target in (0, 3, 10, 11):
+    for target in (0, 3, 10, theirs.steps - 1):
         counts = [
             sum(number for number, _, _ in checker.Query(theirs, target, token).leaves())
             for token in theirs.tokens[checker.EQUALS + target]
@@ -204,9 +213,10 @@ def test_forms_hold_the_values_of_their_points(checker):
             assert scale[1] / one <= exact * (1 + 1e-12) and exact <= scale[2] / one * (1 + 1e-12)
 
 
-def test_tampered_files_are_rejected_or_say_the_same(checker):
+@pytest.mark.parametrize("name", ["microadder-57", *UNENDED])
+def test_tampered_files_are_rejected_or_say_the_same(checker, name):
     """100 files with one character changed: what is accepted for proof has the same weights and config."""
-    text, rng = json.dumps(read("microadder-57")), random.Random(2)
+    text, rng = json.dumps(read(name)), random.Random(2)
     original, same = json.loads(text), 0
     for _ in range(100):
         at = rng.randrange(len(text))
@@ -247,6 +257,40 @@ def test_a_config_that_the_checker_does_not_know_is_rejected(checker, change, tm
     path = tmp_path / "changed.json"
     path.write_text(json.dumps(file | {"fingerprint": digest.hexdigest()}))
     assert checker.main([str(path)]) == 1
+
+
+def renamed(file: dict) -> dict:
+    """The file with the fingerprint of its weights and config, whatever they are."""
+    digest = hashlib.sha256(json.dumps(file["config"], sort_keys=True).encode())
+    shapes = models.load(file["model"]).effective_weights()
+    for name, rows in sorted(file["weights"].items()):
+        digest.update(f"{name} {tuple(shapes[name].shape)} torch.float32".encode())
+        digest.update(struct.pack(f"<{len(rows)}f", *map(float.fromhex, rows)))
+    return file | {"fingerprint": digest.hexdigest()}
+
+
+@pytest.mark.parametrize("name", UNENDED)
+def test_a_model_that_never_ends_is_no_proof_that_it_ends(checker, name):
+    """The same weights, called a model of the task with an end token: its twelfth token is not proved."""
+    file = read(name)
+    assert renamed(file) == file
+    file["config"]["task"] = "ten-digit-addition"
+    model = checker.Model(renamed(file))
+    query = checker.Query(model, model.steps - 1, 1)
+    stream = model.stream(1, query.position)
+    bounds = [checker.proved(model, stream, right, *query.ends(leaf), 1) for _, right, leaf in query.leaves()]
+    assert bounds and None in bounds
+
+
+@pytest.mark.parametrize("name", UNENDED)
+def test_an_unended_model_with_another_weight_is_rejected(checker, name):
+    """Digits 3 and 4 change places in the head."""
+    file = read(name)
+    head = file["weights"]["unembed.W_U"]
+    for at in range(0, len(head), 10):
+        head[at + 3], head[at + 4] = head[at + 4], head[at + 3]
+    with pytest.raises(checker.Rejected, match="no proof"):
+        checker.check(renamed(file))
 
 
 def test_both_sides_know_the_same_tasks(checker):
