@@ -141,7 +141,7 @@ def test_problems_lie_in_the_intervals_of_their_leaves_and_above_their_bounds(ch
         stream = theirs.stream(token, query.position)
         at = [int(value * checker.ONE) for value in written[row].tolist()]
         near = theirs.lowest_lead(stream, int(wanted[row]), at, at)
-        assert near / checker.ONE <= float(lead[row]) <= near / checker.ONE + 0.2 + 0.05 * abs(float(lead[row]))
+        assert near / checker.ONE <= float(lead[row]) <= near / checker.ONE + 0.2 + 0.1 * abs(float(lead[row]))
         whole = checker.proved(theirs, stream, int(wanted[row]), low, high, 1)
         assert whole is not None and whole / checker.ONE <= float(lead[row])
 
@@ -331,8 +331,8 @@ def test_nonsense_is_rejected_with_a_status(checker, tmp_path, capsys):
 def test_models_that_the_checker_does_not_know_are_refused(tmp_path):
     with pytest.raises(UserError):
         write_standalone(certificate("microadder-57", "float"), zoo("microadder-57"), tmp_path / "x.json")
-    eleven = stored_certificate("microadder-11")
-    assert eleven is not None
+    biased = stored_certificate("microadder-133")
+    assert biased is not None
     with pytest.raises(UserError):
-        write_standalone(eleven, models.load("microadder-11"), tmp_path / "x.json")
+        write_standalone(biased, models.load("microadder-133"), tmp_path / "x.json")
     assert list(Path(tmp_path).iterdir()) == []
