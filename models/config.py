@@ -11,6 +11,8 @@ Everything that is *not* a weight is a switch here; everything that is a weight 
     ToyGPT                LN pre / post / none, learned / rotary / no positions, tanh GELU, dropout
     public AdderBoard     rotary angles of any period, query-key norms, fixed biases on scores, "softmax1", a gain in
                           place of the last norm, a layer that counts by a share (docs/board.md)
+
+``attn_window`` is none of theirs: coupled positions whose heads see near ids alone, as the paper's construction needs.
 """
 
 from __future__ import annotations
@@ -41,6 +43,7 @@ LATER: dict[str, Any] = {
     "attn_softmax": "softmax",
     "final_gain": False,
     "layer_mix": False,
+    "attn_window": None,
 }
 
 
@@ -104,6 +107,7 @@ class TransformerConfig:
     attn_scores: ScoreKind = "dot"
     attn_scale: float | None = None  # scores are divided by this; None means sqrt(d_head), 1.0 means unscaled
     attn_top_k: int | None = None  # softmax over the k best keys only (ties keep more)
+    attn_window: int | None = None  # coupled positions: only keys whose ids are at most so far away, in each level
     d_vocab_out: int | None = None  # tokens that are predicted, where they are others than those that are read
     dropout: float = 0.0  # in training mode only: embeddings, patterns and sublayer outputs
     dtype: Dtype = "float32"
@@ -126,12 +130,14 @@ class TransformerConfig:
             raise UserError(f"rotary_scaling_factor must be positive, not {self.rotary_scaling_factor}.")
         if self.final_gain and self.normalization_type is not None:
             raise UserError("final_gain is for models without norms; with norms, the last one has a gain.")
+        if self.attn_window is not None and (self.positional_embedding_type != "coupled" or self.attn_window < 0):
+            raise UserError("attn_window is a distance between position ids: it needs coupled positions, and is not negative.")
         if not 0.0 <= self.dropout < 1.0:
             raise UserError(f"dropout must be in [0, 1), not {self.dropout}.")
 
     @property
     def later_switches(self) -> tuple[str, ...]:
-        """The switches that are on of those that only public AdderBoard models have; fast paths do not know them."""
+        """The switches that are on of those that none of the papers has; fast paths do not know them, or say so."""
         return tuple(k for k, off in LATER.items() if k != "d_vocab_out" and getattr(self, k) != off)
 
     @property

@@ -86,9 +86,11 @@ class Variant:
     most: int = 10
     limits: tuple[int, ...] = (40, 40)
     set_size: int = 500_000
-    # Neither is the paper's: zeros in front of the numbers of a sum, and tokens of other ids, in training problems
+    # None of these is the paper's: zeros in front of the numbers of a sum, and tokens of other ids, in training problems;
+    # heads that see ids at most so far away
     zeros: int | None = None
     distractors: int | None = None
+    window: int | None = None
     small: bool = False
 
     def replace(self, **changes: object) -> Variant:
@@ -122,6 +124,7 @@ class Variant:
             name += f"-ids{self.limits[0]}"
         name += f"-zeros{self.zeros}" if self.zeros else ""
         name += f"-distractors{self.distractors}" if self.distractors else ""
+        name += "" if self.window is None else f"-window{self.window}"
         return name + ("-small" if self.small else "")
 
     def make_task(self) -> SequenceTask:
@@ -143,7 +146,8 @@ class Variant:
 
     def weights(self) -> TiedDecoderWeights:
         limits = self.position_limits
-        return TiedDecoderWeights(decoder_config(self.size, self.make_task(), self.positions, limits), limits)
+        config = decoder_config(self.size, self.make_task(), self.positions, limits).replace(attn_window=self.window)
+        return TiedDecoderWeights(config, limits)
 
     @property
     def training_set(self) -> AdditionSet | MultiplicationSet | ParitySet:

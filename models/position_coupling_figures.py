@@ -98,6 +98,12 @@ def _wider(base: Variant, limit: int, zeros: int, distractors: int) -> dict[str,
     }
 
 
+def _windows(base: Variant) -> dict[str, Variant]:
+    """Trained on sums of few short numbers, with tables for many long ones."""
+    near = base.replace(limits=(40, 40), window=1)
+    return {f"ids at most 1 away, S_A({n}, {n})": near.replace(longest=n, most=n) for n in (4, 10)}
+
+
 def _set_sizes(base: Variant) -> dict[str, Variant]:
     return {f"{n:,} problems": base.replace(set_size=n) for n in (20_000, 100_000, 500_000, 2_000_000, 10_000_000)}
 
@@ -159,6 +165,8 @@ FIGURES: Mapping[str, PaperFigure] = MappingProxyType(
         "fig13": _figure("Training set sizes", "addition", _set_sizes(_A), _set_sizes(_a)),
         # Not the paper's: what repairs suggest (interp.papers.position_coupling.repairs).
         "wider": _figure("Training on wider ids", "addition", _wider(_A, 40, 20, 64), _wider(_a, 20, 10, 32)),
+        # Nor is this one: heads that see no farther than those of the paper's construction need to.
+        "window": _figure("Heads with a window of ids", "addition", _windows(_A), _windows(_a)),
         "footnote-3": _figure("What the scratchpad begins with", "addition", _starts(_A), _starts(_a)),
         "fig14": _figure("Input formats", "addition", _formats(_A), _formats(_a)),
     }

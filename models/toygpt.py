@@ -9,7 +9,7 @@ without the table.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import product
 from typing import Literal
@@ -17,7 +17,7 @@ from typing import Literal
 from models.config import PositionKind, TransformerConfig
 from models.registry import ModelSpec, register
 from models.tasks.two_digit import TwoDigitAddition
-from models.training.recipes import Recipe, add_recipe
+from models.training.recipes import Recipe, add_recipe, get_recipe
 from models.training.two_digit_problems import TwoDigitProblems
 from models.weight_maps.dense import DenseWeights
 
@@ -85,6 +85,19 @@ RECIPE = add_recipe(
     ),
 )
 
+#: What the paper's model learns of four times the steps with batches twice as large and a learning rate that ends low.
+LONG_RECIPE = add_recipe(
+    "toygpt-long",
+    replace(
+        get_recipe(RECIPE),
+        steps=4_000,
+        batch_size=128,
+        min_lr_ratio=0.01,
+        warmup_steps=100,
+        weight_decay=1.0,
+        eval_every=250,
+    ),
+)
 
 for _variant in VARIANTS:
     register(
@@ -96,3 +109,13 @@ for _variant in VARIANTS:
             source="ToyGPT (Kapoor), sections 1 to 3; minGPT's adder project, gpt-micro",
         )
     )
+
+register(
+    ModelSpec(
+        name="toygpt-long",
+        weight_map=partial(ToyGPTWeights, ToyGPTVariant("learned", "post")),
+        task=TwoDigitAddition,
+        recipe=LONG_RECIPE,
+        source="ToyGPT (Kapoor), sections 1 to 3, trained for longer than there",
+    )
+)

@@ -30,7 +30,7 @@ from models.lens_tokens import refuse_bos
 from models.parts.attention import Attention
 from models.parts.mlp import MLP
 from models.parts.norms import Norm
-from models.parts.positions import FireBias, PosEmbed
+from models.parts.positions import FireBias, PosEmbed, WindowBias
 from models.parts.shapes import PositionIds, ScoreBias, Stream, Tokens
 from models.parts.weights import Weights, WeightView, weight_shapes, weight_view
 from models.post_norm_cache import PostNormCache
@@ -106,8 +106,8 @@ class Block(WeightView):
         self, resid_pre: Stream, weights: Weights | None = None, position_bias: ScoreBias | None = None
     ) -> Stream:
         cfg, runtime, weights = self.config, self._runtime[0], self.weights_or_own(weights)
-        if position_bias is None and cfg.positional_embedding_type == "fire":
-            position_bias = self._root[0].fire(resid_pre.shape[1], weights)
+        if position_bias is None:
+            position_bias = self._root[0].score_bias(resid_pre.shape[1], weights)
         resid_pre = self.hook_resid_pre(resid_pre)
         per_head = lambda x: x[:, :, None].repeat(1, 1, cfg.n_heads, 1)  # noqa: E731
         attn_in = self.hook_attn_in(per_head(resid_pre)) if runtime.use_attn_in else resid_pre
@@ -229,7 +229,7 @@ class ArithmeticTransformer(LensContract):
                 raise UserError("The loss needs tokens: with start_at_layer, pass tokens=... as well.")
         if attention_mask is not None:
             attention_mask = padding_mask(attention_mask, residual)
-        bias = self.fire(residual.shape[1], weights) if hasattr(self, "fire") else None
+        bias = self.score_bias(residual.shape[1], weights, tokens, position_ids)
         for block in self.blocks[start_at_layer:stop_at_layer]:
             residual = block(residual, weights, bias)
         if stop_at_layer is not None:
@@ -264,6 +264,21 @@ class ArithmeticTransformer(LensContract):
             residual = residual + self.hook_pos_embed(self.pos_embed(tokens, position_ids, weights))
         dropout = self.config.dropout
         return F.dropout(residual, dropout) if dropout and self.training else residual
+
+    def score_bias(
+        self, n_pos: int, weights: Weights, tokens: Tokens | None = None, position_ids: PositionIds | None = None
+    ) -> ScoreBias | None:
+        """What is added to the scores of every layer: FIRE's bias, or what hides keys outside ``attn_window``.
+
+        Raises:
+            UserError: a window without tokens or ids to tell how far keys are away.
+        """
+        if self.config.attn_window is not None:
+            if position_ids is None and tokens is None:
+                raise UserError("attn_window asks how far position ids are apart: pass tokens=... or position_ids=...")
+            ids = self.task.position_ids(tokens) if position_ids is None else position_ids
+            return WindowBias(ids, self.config.attn_window)(0, n_pos)
+        return self.fire(n_pos, weights) if hasattr(self, "fire") else None
 
     def loss_fn(
         self,

@@ -19,6 +19,7 @@ from torch import Tensor
 
 from models.errors import UserError
 from models.partial_forward.layers import FireBiasTable, embed, finish_block, keys_and_values, supports, unembed
+from models.parts.positions import WindowBias
 from models.parts.shapes import Tokens
 from models.parts.weights import Weights
 from models.transformer import ArithmeticTransformer, Block
@@ -133,6 +134,8 @@ class _Cached:
     def __call__(self, prefix: Tensor, ids: Tensor | None) -> Tensor:
         model, weights, start, stop = self.model, self.weights, self.known, prefix.shape[1]
         new_ids = None if ids is None else ids[:, start:]
+        window = model.config.attn_window
+        bias = self.bias if ids is None or window is None else WindowBias(ids, window)
         residual = embed(model, prefix[:, start:], weights, new_ids, start)
         for layer, block in enumerate(model.blocks):
             assert isinstance(block, Block)
@@ -142,6 +145,6 @@ class _Cached:
             if layer == model.config.n_layers - 1:
                 residual, normalized = residual[:, -1:], normalized[:, -1:]
             k, v = keys[:, :stop], values[:, :stop]
-            residual = finish_block(block, residual, normalized, k, v, weights, self.bias)
+            residual = finish_block(block, residual, normalized, k, v, weights, bias)
         self.known = stop
         return unembed(model, residual, weights)[:, -1]

@@ -23,7 +23,7 @@ from models.unaltered import alterations
 #: Queries of one problem at a time, on a CPU without gradients; 64 to 256 were equally fast.
 QUERIES_AT_ONCE = 128
 
-#: ``bias(start, stop)`` is what FIRE adds to the scores of those queries, [head, stop - start, stop].
+#: ``bias(start, stop)`` is what FIRE or a window adds to the scores of those queries, [..., stop - start, stop].
 Bias = Callable[[int, int], Tensor]
 
 
@@ -36,12 +36,12 @@ def stands_for(model: object) -> TypeGuard[ArithmeticTransformer]:
 
 
 def supports(model: ArithmeticTransformer) -> bool:
-    """Whether :func:`logits_from` computes this config: AddLM's scores and top-k not with FIRE or dropout, and nothing
-    of what only public AdderBoard models have."""
+    """Whether :func:`logits_from` computes this config: AddLM's scores and top-k not with FIRE, a window or dropout, and
+    nothing of what only public AdderBoard models have."""
     cfg = model.config
-    if cfg.later_switches:
+    if {*cfg.later_switches} - {"attn_window"}:
         return False
-    return not _tropical(cfg) or (cfg.positional_embedding_type != "fire" and not cfg.dropout)
+    return not _tropical(cfg) or (cfg.positional_embedding_type != "fire" and not cfg.dropout and cfg.attn_window is None)
 
 
 def _tropical(cfg: TransformerConfig) -> bool:

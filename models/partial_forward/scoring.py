@@ -21,6 +21,7 @@ from models.partial_forward.layers import (
     keys_and_values,
     unembed,
 )
+from models.parts.positions import WindowBias
 from models.parts.shapes import PositionIds, Stream, Tokens
 from models.parts.weights import Weights
 from models.tasks.sequences import SequenceTask
@@ -54,10 +55,13 @@ def logits_from(
 def _before_last(
     model: ArithmeticTransformer, tokens: Tensor, weights: Weights, position_ids: Tensor | None, bias: Bias | None
 ) -> tuple[Block, Stream, Bias | None]:
-    """The last block, the stream that it reads, and FIRE's bias, if the model has one."""
+    """The last block, the stream that it reads, and FIRE's bias or the window's, if the model has one."""
     residual = dropout(model, embed(model, tokens, weights, position_ids))
     if bias is None and model.config.positional_embedding_type == "fire":
         bias = fire_bias(model, weights, tokens.shape[1])
+    if bias is None and model.config.attn_window is not None:
+        ids = model.task.position_ids(tokens) if position_ids is None else position_ids
+        bias = WindowBias(ids, model.config.attn_window)
     *earlier, last = (block for block in model.blocks if isinstance(block, Block))
     for block in earlier:
         residual = block_output(block, residual, weights, bias, 0)
@@ -83,13 +87,14 @@ def logits_at(
         scores_at_once: how many attention scores to hold at a time, or those of 16 queries if that is more.
 
     Raises:
-        UserError: a model with norms, several layers or FIRE, or with hooks or the like, which would see pieces.
+        UserError: a model with norms, several layers, FIRE or a window, or with hooks or the like, which would see pieces.
     """
     require_unaltered(model, "A block of queries")
     cfg = model.config
-    whole = cfg.positional_embedding_type == "fire" or cfg.layer_mix or cfg.final_gain
+    biased = cfg.positional_embedding_type == "fire" or cfg.attn_window is not None
+    whole = biased or cfg.layer_mix or cfg.final_gain
     if cfg.n_layers > 1 or cfg.normalization_type is not None or whole:
-        raise UserError("Only one-layer models without norms, without FIRE, gain and mix can be read so.")
+        raise UserError("Only one-layer models without norms, FIRE, window, gain and mix can be read so.")
     weights = model.effective_weights()
     block: Any = model.blocks[0]
     residual = model.embed_tokens(tokens, weights, position_ids)
@@ -133,6 +138,7 @@ def responses_right(
             rows, residual, normalized, k, v, targets, mask = (
                 x[right] for x in (rows, residual, normalized, k, v, targets, mask)
             )
+            bias = bias.of_rows(right) if isinstance(bias, WindowBias) else bias
         if not len(rows):
             break
     found = torch.zeros(len(tokens), dtype=torch.bool, device=tokens.device)

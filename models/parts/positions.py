@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, replace
 from functools import reduce
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from models.errors import UserError
@@ -75,6 +76,29 @@ def rotate(
         first, second = x[..., :half], x[..., half:]
     turned = (first * cos - second * sin, second * cos + first * sin)
     return torch.stack(turned, -1).flatten(-2) if adjacent_pairs else torch.cat(turned, -1)
+
+
+@dataclass(frozen=True, eq=False)
+class WindowBias:
+    """Hides keys that are far away: what a config with ``attn_window`` adds to the scores, for all heads alike.
+
+    A query sees the keys whose position ids differ from its own by at most ``window`` in each level, and those without
+    an id (BOS). In larger problems than those of training, every pair of ids that can meet has then met before.
+    """
+
+    ids: Int[Tensor, "#batch pos level"]
+    window: int
+
+    def __call__(self, start: int, stop: int) -> ScoreBias:
+        """0 at visible keys and -inf at the others, for queries ``start`` to ``stop - 1`` and the first ``stop`` keys:
+        [batch, 1, query, key]."""
+        keys = self.ids[:, None, :stop]
+        visible = ((self.ids[:, start:stop, None] - keys).abs() <= self.window).all(-1) | (keys == 0).all(-1)
+        return torch.zeros(visible.shape, device=visible.device).masked_fill(~visible, float("-inf"))[:, None]
+
+    def of_rows(self, rows: Bool[Tensor, " batch"]) -> WindowBias:
+        """For some of the problems."""
+        return self if len(self.ids) == 1 else replace(self, ids=self.ids[rows])
 
 
 class FireBias(WeightView):

@@ -13,6 +13,6 @@ QueryStream = Float[Tensor, "*batch query d_model"]
 PerQuery = Float[Tensor, "batch query head d_head"]
 PerKey = Float[Tensor, "batch key head d_head"]
 Places = Int[Tensor, " query"]
-#: What is added to scores, for all problems alike.
-ScoreBias = Float[Tensor, "head query key"]
+#: What is added to scores: for all problems alike, or for all heads alike.
+ScoreBias = Float[Tensor, "*#problems #head query key"]
 Scores = Float[Tensor, "batch head query key"]

@@ -7,12 +7,13 @@ from models.position_coupling import KIND_NAMES, SMALL, DecoderSize, register_va
 from models.transformer import ArithmeticTransformer
 from tests.conformance.table import randomised
 
-CODERS = ("", "-nope", "-fire", "-rope")
+CODERS = ("", "-nope", "-fire", "-rope", "-window1")
 
 
 def coder(kind: str, layers: int = 1) -> ArithmeticTransformer:
-    """A small decoder of the paper for sums of many lengths, with the given positions."""
-    positions = next(name for name, suffix in KIND_NAMES.items() if suffix == kind)
-    base = SMALL["addition"]
-    variant = base.replace(size=DecoderSize(layers, 2, 16, 24), positions=positions, limits=(40, 40))
+    """A small decoder for sums of many lengths, with the given positions."""
+    window = 1 if kind == "-window1" else None
+    positions = next(name for name, suffix in KIND_NAMES.items() if suffix == ("" if window else kind))
+    size = DecoderSize(layers, 2, 16, 24)
+    variant = SMALL["addition"].replace(size=size, positions=positions, limits=(40, 40), window=window)
     return randomised(models.build(register_variant(variant), seed=layers), 1)

@@ -30,13 +30,14 @@ def gradient(model: ArithmeticTransformer, logits: torch.Tensor) -> torch.Tensor
     )
 
 
-def test_only_addlm_s_attention_with_fire_or_dropout_is_left_out():
+def test_only_addlm_s_attention_with_fire_a_window_or_dropout_is_left_out():
     tropical = {"attn_scores": "neg_l1", "attn_top_k": 3}
     assert list(COMPUTED) == list(SWITCHES)
     assert supports(dense(**tropical)(0))
     assert supports(dense(dropout=0.1)(0))
     assert not supports(dense(**tropical, dropout=0.1)(0))
     assert not supports(dense(**tropical, positional_embedding_type="fire")(0))
+    assert not supports(dense(**tropical, positional_embedding_type="coupled", attn_window=1)(0))
 
 
 @pytest.mark.parametrize("d_head, top_k", [(6, 3), (32, 1), (5, 100)])
@@ -102,7 +103,7 @@ def test_the_fire_table_grows_with_the_sequences():
             assert_same(table(start, stop), model.fire(stop, weights)[:, start:stop], 1e-5)
 
 
-@pytest.mark.parametrize("suffix", ["", "-fire", "-nope"])
+@pytest.mark.parametrize("suffix", ["", "-fire", "-nope", "-window1"])
 @pytest.mark.parametrize("layers", [1, 2])
 def test_whole_responses_are_right_where_every_predicted_token_is(suffix: str, layers: int):
     """Against logits of all positions; the targets are the model's own predictions, some of them spoilt."""

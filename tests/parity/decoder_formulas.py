@@ -52,8 +52,8 @@ def fire_bias(cfg: TransformerConfig, w: Weights, i: int, j: int) -> np.ndarray:
     return hidden @ w["fire.W_out"] + w["fire.b_out"]
 
 
-def attention(cfg: TransformerConfig, w: Weights, block: str, x: np.ndarray) -> np.ndarray:
-    """Causal attention over normalised rows [pos, d_model]."""
+def attention(cfg: TransformerConfig, w: Weights, block: str, x: np.ndarray, ids: np.ndarray) -> np.ndarray:
+    """Causal attention over normalised rows [pos, d_model] with position ids [pos, level]."""
     scale = cfg.attn_scale if cfg.attn_scale is not None else np.sqrt(cfg.d_head)
     out = np.tile(w[f"{block}.attn.b_O"], (len(x), 1))
     for head in range(cfg.n_heads):
@@ -71,6 +71,10 @@ def attention(cfg: TransformerConfig, w: Weights, block: str, x: np.ndarray) -> 
             kept = np.ones(i + 1, dtype=bool)
             if cfg.attn_top_k is not None and i + 1 > cfg.attn_top_k:
                 kept = scores >= np.sort(scores)[-cfg.attn_top_k]
+            if cfg.attn_window is not None:
+                near = [max(abs(int(a) - int(b)) for a, b in zip(ids[i], key, strict=True)) for key in ids[: i + 1]]
+                kept &= np.array(near) <= cfg.attn_window
+                kept |= (ids[: i + 1] == 0).all(1)
             weights = np.where(kept, np.exp(scores - scores.max()), 0.0)
             out[i] += (weights / weights.sum()) @ v[: i + 1] @ w[f"{block}.attn.W_O"][head]
     return out
@@ -101,7 +105,7 @@ def logits(cfg: TransformerConfig, w: Weights, tokens: np.ndarray, position_ids:
             x = x + w["pos_embed.W_pos"][level][position_ids[:, level]]
     for layer in range(cfg.n_layers):
         block = f"blocks.{layer}"
-        x = x + attention(cfg, w, block, normed(x, f"{block}.ln1", ("pre", "both")))
+        x = x + attention(cfg, w, block, normed(x, f"{block}.ln1", ("pre", "both")), position_ids)
         x = normed(x, f"{block}.ln1_post", ("post", "both"))
         if cfg.d_mlp:
             x = x + mlp(cfg, w, block, normed(x, f"{block}.ln2", ("pre", "both")))

@@ -41,6 +41,7 @@ CONTRASTS = {
     "dot product and negative L1": ({}, {"attn_scores": "neg_l1"}),
     "max-plus and negative L1": ({"attn_scores": "max_plus"}, {"attn_scores": "neg_l1"}),
     "all keys and top 2": ({}, {"attn_top_k": 2}),
+    "all ids and those at most 1 away": (SWITCHES["coupled positions"], SWITCHES["a window of ids"]),
     "scaled and unscaled": ({}, {"attn_scale": 1.0}),
     "neighbours and halves": (
         {"positional_embedding_type": "rotary"},

@@ -331,8 +331,8 @@ def test_nonsense_is_rejected_with_a_status(checker, tmp_path, capsys):
 def test_models_that_the_checker_does_not_know_are_refused(tmp_path):
     with pytest.raises(UserError):
         write_standalone(certificate("microadder-57", "float"), zoo("microadder-57"), tmp_path / "x.json")
-    biased = stored_certificate("microadder-133")
-    assert biased is not None
+    other = stored_certificate("microadder-133")
+    assert other is not None
     with pytest.raises(UserError):
-        write_standalone(biased, models.load("microadder-133"), tmp_path / "x.json")
+        write_standalone(other, models.load("microadder-133"), tmp_path / "x.json")
     assert list(Path(tmp_path).iterdir()) == []
