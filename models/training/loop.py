@@ -170,13 +170,15 @@ class Trainer:
     # ---- evaluation
 
     def evaluate(self) -> dict[str, Any]:
-        """Validate the active seeds, decide their fate, repack when a whole group has emptied."""
+        """Validate the active seeds (nothing is dropped), decide their fate, repack when a whole group has emptied."""
         self.collect()
+        self.model.eval()
         self.verdicts: list[dict[str, Any]] = []
         for group in self.groups:
             losses, report = group.losses, self.validator.measure(self.objective, self.layout, group.optimiser.theta)
             for place, row in enumerate(group.rows):
                 self._judge(row, {key: value[place].item() for key, value in report.items()}, float(losses[place]))
+        self.model.train()
         self._keep_best()
         for group in self.groups:
             group.refresh()

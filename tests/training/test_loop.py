@@ -468,3 +468,16 @@ def test_autocast_rounds_only_where_the_processor_has_bfloat16(tmp_path: Path, m
         train("toygpt-none-post", run, recipe=recipe.replace(autocast=autocast), **QUIET)
         weights[autocast] = RunFolder(run).load_checkpoint()[1]["theta"]
     assert (not torch.equal(weights[False], weights[True])) == rounds
+
+
+def test_validation_drops_nothing(tmp_path: Path):
+    """A model with dropout is measured as it answers later."""
+    recipe = get_recipe("toygpt").replace(steps=30, eval_every=30, validation_size=256)
+    train("toygpt-none-post", tmp_path / "run", recipe=recipe, **QUIET)
+    model = models.load(tmp_path / "run")
+    problems = model.task.validation_problems(256, seed=0)
+    with torch.no_grad():
+        predicted = model(model.task.encode(problems))[:, list(model.task.query_positions)].argmax(-1)
+    (line,) = [json.loads(text) for text in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()][-1:]
+    own = (predicted == model.task.targets(problems)).float().mean().item()
+    assert line["step"] == 30 and line["token"] == [pytest.approx(own, abs=1e-6)] and own > 0.15
