@@ -131,7 +131,9 @@ class TransformerConfig:
         if self.final_gain and self.normalization_type is not None:
             raise UserError("final_gain is for models without norms; with norms, the last one has a gain.")
         if self.attn_window is not None and (self.positional_embedding_type != "coupled" or self.attn_window < 0):
-            raise UserError("attn_window is a distance between position ids: it needs coupled positions, and is not negative.")
+            raise UserError(
+                "attn_window is a distance between position ids: it needs coupled positions, and is not negative."
+            )
         if not 0.0 <= self.dropout < 1.0:
             raise UserError(f"dropout must be in [0, 1), not {self.dropout}.")
 

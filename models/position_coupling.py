@@ -86,8 +86,8 @@ class Variant:
     most: int = 10
     limits: tuple[int, ...] = (40, 40)
     set_size: int = 500_000
-    # None of these is the paper's: zeros in front of the numbers of a sum, and tokens of other ids, in training problems;
-    # heads that see ids at most so far away
+    # None of these is the paper's: in training problems, zeros in front of the numbers of a sum, and tokens of other
+    # ids; heads that see ids at most so far away
     zeros: int | None = None
     distractors: int | None = None
     window: int | None = None

@@ -99,9 +99,9 @@ def _wider(base: Variant, limit: int, zeros: int, distractors: int) -> dict[str,
 
 
 def _windows(base: Variant) -> dict[str, Variant]:
-    """Trained on sums of few short numbers, with tables for many long ones."""
-    near = base.replace(limits=(40, 40), window=1)
-    return {f"ids at most 1 away, S_A({n}, {n})": near.replace(longest=n, most=n) for n in (4, 10)}
+    """The same training, with heads that see all ids and with heads that see near ones alone."""
+    base = base.replace(limits=(40, 40))
+    return {"all ids": base, "ids at most 1 away": base.replace(window=1)}
 
 
 def _set_sizes(base: Variant) -> dict[str, Variant]:
@@ -137,6 +137,12 @@ FIGURES: Mapping[str, PaperFigure] = MappingProxyType(
             {"1 layer, 4 heads": _size(_A, n_layers=1, n_heads=4)},
             {"1 layer, 4 heads": _a.replace(longest=10, most=10, limits=(40, 40))},
         ),
+        "grid-window": _figure(
+            "One layer with a window of ids on the whole grid",
+            "addition",
+            {"ids at most 1 away": _size(_A, n_layers=1, n_heads=4).replace(window=1)},
+            {"ids at most 1 away": _a.replace(longest=10, most=10, limits=(40, 40), window=1)},
+        ),
         "grid-multiplication": _figure(
             "Two layers on products",
             "multiplication",
@@ -166,7 +172,9 @@ FIGURES: Mapping[str, PaperFigure] = MappingProxyType(
         # Not the paper's: what repairs suggest (interp.papers.position_coupling.repairs).
         "wider": _figure("Training on wider ids", "addition", _wider(_A, 40, 20, 64), _wider(_a, 20, 10, 32)),
         # Nor is this one: heads that see no farther than those of the paper's construction need to.
-        "window": _figure("Heads with a window of ids", "addition", _windows(_A), _windows(_a)),
+        "window": _figure(
+            "Heads with a window of ids", "addition", _windows(_A.replace(longest=4, most=4)), _windows(_a)
+        ),
         "footnote-3": _figure("What the scratchpad begins with", "addition", _starts(_A), _starts(_a)),
         "fig14": _figure("Input formats", "addition", _formats(_A), _formats(_a)),
     }

@@ -36,12 +36,14 @@ def stands_for(model: object) -> TypeGuard[ArithmeticTransformer]:
 
 
 def supports(model: ArithmeticTransformer) -> bool:
-    """Whether :func:`logits_from` computes this config: AddLM's scores and top-k not with FIRE, a window or dropout, and
-    nothing of what only public AdderBoard models have."""
+    """Whether :func:`logits_from` computes this config: AddLM's scores and top-k not with FIRE, a window or dropout,
+    and nothing of what only public AdderBoard models have."""
     cfg = model.config
     if {*cfg.later_switches} - {"attn_window"}:
         return False
-    return not _tropical(cfg) or (cfg.positional_embedding_type != "fire" and not cfg.dropout and cfg.attn_window is None)
+    return not _tropical(cfg) or (
+        cfg.positional_embedding_type != "fire" and not cfg.dropout and cfg.attn_window is None
+    )
 
 
 def _tropical(cfg: TransformerConfig) -> bool:

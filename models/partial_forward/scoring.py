@@ -87,7 +87,7 @@ def logits_at(
         scores_at_once: how many attention scores to hold at a time, or those of 16 queries if that is more.
 
     Raises:
-        UserError: a model with norms, several layers, FIRE or a window, or with hooks or the like, which would see pieces.
+        UserError: a model with norms, several layers, FIRE or a window, or with hooks, which would see pieces.
     """
     require_unaltered(model, "A block of queries")
     cfg = model.config

@@ -26,6 +26,8 @@ BESIDE: dict[str, str] = {
     "microadder:starts": "the paper has one way for seeds to begin",
     "position-coupling:repairs": "the paper's models do generalise",
     "position-coupling:wider": "the paper's models do generalise, by its own training",
+    "position-coupling:window": "the paper's heads see all ids",
+    "position-coupling:grid-window": "the paper's heads see all ids",
     "addlm:top-k": "the paper chose 16 keys and compares no other number",
     "addlm:adder": "the paper has a language model alone",
     "addlm:choices": "the paper has a language model alone",
