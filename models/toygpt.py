@@ -113,7 +113,7 @@ for _variant in VARIANTS:
 register(
     ModelSpec(
         name="toygpt-long",
-        weight_map=partial(ToyGPTWeights, ToyGPTVariant("learned", "post")),
+        weight_map=partial(ToyGPTWeights, VARIANTS[0]),
         task=TwoDigitAddition,
         recipe=LONG_RECIPE,
         source="ToyGPT (Kapoor), sections 1 to 3, trained for longer than there",
