@@ -26,6 +26,7 @@ BESIDE: dict[str, str] = {
     "microadder:starts": "the paper has one way for seeds to begin",
     "position-coupling:repairs": "the paper's models do generalise",
     "position-coupling:wider": "the paper's models do generalise, by its own training",
+    "position-coupling:near-ids": "the paper's heads see all ids",
     "position-coupling:window": "the paper's heads see all ids",
     "position-coupling:grid-window": "the paper's heads see all ids",
     "addlm:top-k": "the paper chose 16 keys and compares no other number",
