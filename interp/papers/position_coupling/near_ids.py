@@ -1,15 +1,4 @@
-"""Heads that see near position ids alone: how far sums generalise. ``position-coupling:near-ids``.
-
-In larger problems pairs of position ids meet that never met in training (``position-coupling:repairs``). The paper's
-construction needs no key whose ids are more than one away from the query's. So one arm hides all other keys, in
-training and after it (``attn_window=1``); the other sees all ids. Model, recipe, steps and problems are the same: one
-layer of four heads, sums of two to four numbers of one to four digits.
-
-Each seed answers ``n`` problems of T_A of each square, with ids from 1 on; teacher-forced. In the first place of a sum
-of four numbers there is a 3 at most, and of a running sum of three a 2. More numbers bring larger digits there, and a
-digit that was never followed by ">" is then followed by it. Such problems are counted apart. Nothing was chosen by
-these numbers: the window is the construction's, and all seeds are shown.
-"""
+"""Heads that see near position ids alone: how far sums generalise. ``position-coupling:near-ids``."""
 
 from __future__ import annotations
 
@@ -35,10 +24,20 @@ from interp.papers.studies import Made, Settings, shows, study
 from interp.papers.studies.runs import OutOfTime
 from models.partial_forward import exact_match
 from models.tasks.multi_addition import MultiOperandAddition
+from models.transformer import ArithmeticTransformer
 
 TARGET = "position-coupling:near-ids"
 SQUARES = (4, 5, 6, 7, 8, 9, 10, 12, 16, 20, 24, 30)
 N, SEEDS = 100, 4
+TEXT = """In larger problems pairs of position ids meet that never met in training (position-coupling:repairs). The
+paper's construction needs no key whose ids are more than one away from the query's. So one arm hides all other keys,
+in training and after it (attn_window=1), and the other sees all ids. Model, recipe, steps and problems are the same:
+one layer of four heads, trained on sums of two to four numbers of one to four digits.
+
+Each seed answers {n} problems of T_A for each square, with ids from 1 on; teacher-forced. In the first place of a sum
+of four numbers there is a 3 at most, and of a running sum of three numbers a 2. More numbers bring larger digits
+there, and a digit that was never followed by ">" is then followed by it. Such problems are counted apart. Nothing was
+chosen by these numbers: the window is the construction's, and all seeds are shown."""
 _COLOURS = (theme.GREY, theme.BLUE)
 
 
@@ -62,7 +61,7 @@ def near_ids(settings: Settings) -> Made | None:
     return Made({"rows": rows, "n": n, "trained": arms[label][0].variant.most})
 
 
-def right_at(model: Any, trained: MultiOperandAddition, size: int, n: int) -> dict[str, int]:
+def right_at(model: ArithmeticTransformer, trained: MultiOperandAddition, size: int, n: int) -> dict[str, int]:
     """Of ``n`` problems of a square, how many are ``right``, and how many of those with ``new`` first digits."""
     task = trained.at(size, size)
     problems = draw_coupled(task, None, n, 0).problems
@@ -81,7 +80,7 @@ def first_digits(
 
 @shows(TARGET)
 def show_near_ids(data: Any) -> list[Section]:
-    n, rows, text = data["n"], data["rows"], (__doc__ or "").split("\n\n", 1)[1]
+    n, rows = data["n"], data["rows"]
     arms = list(dict.fromkeys(row["arm"] for row in rows))
     table = []
     for size in SQUARES:
@@ -101,7 +100,11 @@ def show_near_ids(data: Any) -> list[Section]:
     )
     note = "Thick lines are medians over seeds, thin ones are seeds"
     figure = compose([Panel(layers, **axes)], _title(rows, n, arms[-1]), source, note=note, height=480)
-    return [Section("What was measured", text), Section("Exact match", "", [pd.DataFrame(table)], [figure])]
+    return [
+        Section("What was measured", TEXT.format(n=n)),
+        Section("Exact match", "", [], [figure]),
+        Section("Counts", "Intervals are 95% ones over the problems of all seeds.", [pd.DataFrame(table)]),
+    ]
 
 
 def _curves(rows: Sequence[dict[str, Any]], arm: str, colour: str, n: int) -> list[Any]:

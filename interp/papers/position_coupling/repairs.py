@@ -1,14 +1,4 @@
-"""Which head loses larger problems, and is it the pairs of ids that it never met? ``position-coupling:repairs``.
-
-In training, the position ids of one problem are never farther apart than its longest number and its count of numbers.
-How much attention a pair deserves that is farther apart, nothing says. Here, some heads are kept from such keys
-("met in training" of :mod:`interp.papers.position_coupling.causal`) while the rest of the model stays as it is, and
-the model answers problems larger than any that it was trained on.
-
-Every subset of the heads is tried on ``n`` problems, and the one that does best (of equals, the smallest) answers ``n``
-others. The control keeps the same heads from as many keys per target, drawn at random from those that are visible,
-three times. Problems are of T_A, with ids from 1 on; teacher-forced.
-"""
+"""Which head loses larger problems, and is it the pairs of ids that it never met? ``position-coupling:repairs``."""
 
 from __future__ import annotations
 
@@ -38,13 +28,24 @@ from models.tasks.multi_addition import MultiOperandAddition
 
 TARGET = "position-coupling:repairs"
 N, CONTROLS = 50, 3
+TEXT = """In training, the position ids of one problem are never farther apart than its longest number and its count of
+numbers. Nothing says how much attention a pair deserves that is farther apart. Here, some heads are kept from such keys
+while the rest of the model stays as it is, and the model answers problems larger than any that it was trained on.
+
+Every subset of the heads is tried on {n} problems, and the one that does best (of equals, the smallest) answers {n}
+others. The control keeps the same heads from all but as many keys per target, drawn at random from those that are
+visible, three times. Problems are of T_A, with ids from 1 on; teacher-forced."""
 #: Model, (operands, digits) of its largest training problems, and larger shapes.
 MODELS = (
     ("position-coupling-1l4h-s10x10-ids40-small", (10, 10), ((11, 11), (12, 12), (15, 15), (20, 20), (24, 24))),
     ("position-coupling-1l4h-small", (4, 4), ((5, 5), (6, 6), (7, 7), (4, 7), (8, 4))),
 )
 WHOLE, REPAIRED, CONTROL = "as trained", "kept from pairs never met", "kept from as many at random"
-_COLOURS = {WHOLE: theme.GREY, REPAIRED: theme.BLUE, CONTROL: theme.ORANGE}
+_MARKS = {
+    WHOLE: (theme.GREY, "circle", 15),
+    REPAIRED: (theme.BLUE, "diamond", 11),
+    CONTROL: (theme.ORANGE, "square", 7),
+}
 
 
 @study(TARGET, "What keeps a trained summer from larger problems")
@@ -110,31 +111,37 @@ def show_repairs(data: Any) -> list[Section]:
         }
         for row in data["rows"]
     ]
-    text = (__doc__ or "").split("\n\n", 1)[1]
     panels = [_panel(name, [row for row in data["rows"] if row["model"] == name], n) for name, _, _ in MODELS]
     source = Provenance(n, 1, "problems of T_A for each shape; heads chosen on as many others")
-    figure = compose(panels, _title(data), source, note="Bars: 95% intervals; of the control, all draws", height=420)
-    return [Section("What was measured", text), Section("Exact match", "", [pd.DataFrame(rows)], [figure])]
+    figure = compose(
+        panels, _title(data), source, note="Bars: 95% intervals; of the control, the range of its draws", height=640
+    )
+    return [
+        Section("What was measured", TEXT.format(n=n)),
+        Section("Exact match", "", [], [figure]),
+        Section("Counts", "Of one head alone, problems that it saves.", [pd.DataFrame(rows)]),
+    ]
 
 
 def _title(data: Any) -> str:
     row = max(data["rows"], key=lambda row: row[REPAIRED] - row[WHOLE])
     return (
-        f"Kept from pairs never met, {' and '.join(row['heads'])} let {_shape(row['shape'])} be added: "
-        f"{row[REPAIRED]} of {data['n']} right, {row[WHOLE]} before"
+        f"Sums of {row['shape'][0]} numbers of {row['shape'][1]} digits: {row[REPAIRED]} of {data['n']} are right with "
+        f"{' and '.join(row['heads'])} kept from pairs never met, and {row[WHOLE]} as trained"
     )
 
 
 def _panel(name: str, rows: Sequence[dict[str, Any]], n: int) -> Panel:
     layers = []
     x = [_shape(row["shape"]) for row in rows]
-    for how, colour in _COLOURS.items():
-        counts = [(sum(row[how]), n * CONTROLS) if how == CONTROL else (row[how], n) for row in rows]
-        shares = [k / of for k, of in counts]
-        ends = tuple(np.array([clopper_pearson(k, of) for k, of in counts]).T.tolist())
-        said = [f"{how}: {k} of {of}" for k, of in counts]
-        layers.append(points(x, shares, how, colour, ends=ends, **hover("{said}", said=said)))
-    return Panel(layers, name, y=SHARE | {"title": "problems answered right"})
+    for how, mark in _MARKS.items():
+        counts = [np.atleast_1d(row[how]) for row in rows]
+        shares = [float(ks.mean()) / n for ks in counts]
+        bounds = [(ks.min() / n, ks.max() / n) if how == CONTROL else clopper_pearson(int(ks[0]), n) for ks in counts]
+        ends = tuple(np.array(bounds).T.tolist())
+        said = [f"{how}: {', '.join(map(str, ks))} of {n}" for ks in counts]
+        layers.append(points(x, shares, how, *mark, ends=ends, **hover("{said}", said=said)))
+    return Panel(layers, name, y=SHARE | {"title": "answered right", "range": (-0.08, 1.08)})
 
 
 def _shape(shape: Sequence[int]) -> str:

@@ -35,9 +35,9 @@ def test_the_page_says_the_median_of_the_seeds():
         for seed, right in enumerate(per_seed)
         for size in SQUARES
     ]
-    _, section = show_near_ids({"rows": rows, "n": 100, "trained": 4})
-    table = section.tables[0]
+    _, drawn, counted = show_near_ids({"rows": rows, "n": 100, "trained": 4})
+    table = counted.tables[0]
     assert table["ids at most 1 away: right of 100, by seed"].tolist() == ["90, 100, 40"] * len(SQUARES)
     assert table["all ids: first digits as in training"][0].startswith("2 of 300")
-    thick = [trace for trace in section.figures[0].data if trace.line.width == 4]
+    thick = [trace for trace in drawn.figures[0].data if trace.line.width == 4]
     assert [list(trace.y) for trace in thick] == [[0.0] * len(SQUARES), [0.9] * len(SQUARES)]
