@@ -107,7 +107,7 @@ def _time(training: Mapping[str, Any]) -> str:
     n, where = training["seeds_tried"], training.get("machine")
     products = "in float32"
     if training["recipe"]["autocast"]:
-        products = "with matrix products in bfloat16 (weights, scores and optimiser in float32)"
+        products = "with matrix products in bfloat16 where the processor has them (all else in float32)"
     seeds = f"All {n} seeds" if n > 1 else "The one seed"
     machine = f" on {where}" if where else ""
     return f"**Time:** {seeds} took {training['seconds'] / 60:.0f} min{machine}, {products}, torch {training['torch']}."
