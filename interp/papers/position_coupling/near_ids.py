@@ -96,14 +96,18 @@ def show_near_ids(data: Any) -> list[Section]:
     layers = [layer for arm, colour in zip(arms, _COLOURS, strict=True) for layer in _curves(rows, arm, colour, n)]
     axes = {"x": {"title": "numbers in the sum, and digits of each"}, "y": SHARE | {"title": "problems answered right"}}
     source = Provenance(
-        n, 1, f"problems of T_A for each size and seed; trained up to {data['trained']} x {data['trained']}"
+        n, 0, f"problems of T_A for each size and seed; trained up to {data['trained']} x {data['trained']}"
     )
-    note = "Thick lines are medians over seeds, thin ones are seeds"
+    note = "Thick lines are medians over seeds, thin ones are seeds; from 5 to 9, sums have first digits that are new"
     figure = compose([Panel(layers, **axes)], _title(rows, n, arms[-1]), source, note=note, height=480)
     return [
         Section("What was measured", TEXT.format(n=n)),
         Section("Exact match", "", [], [figure]),
-        Section("Counts", "Intervals are 95% ones over the problems of all seeds.", [pd.DataFrame(table)]),
+        Section(
+            "Counts",
+            "Intervals are 95% ones over the answers of all seeds to the same problems.",
+            [pd.DataFrame(table)],
+        ),
     ]
 
 
