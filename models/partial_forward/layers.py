@@ -179,7 +179,7 @@ def _plain_attention(block: Block, q: PerQuery, k: PerKey, v: PerKey, bias: Bias
         scores = torch.baddbmm(mask, q, k.transpose(1, 2), alpha=1 / scale)
     else:
         scores = torch.bmm(q, k.transpose(1, 2)).unflatten(0, (batch, n_heads)) / scale
-        scores = (scores + (bias(start, n_key) + mask)).flatten(0, 1)
+        scores = (scores + (bias(start, n_key) + mask).to(q.dtype)).flatten(0, 1)
     pattern = dropout(block, scores.softmax(-1))
     return torch.bmm(pattern, v).unflatten(0, (batch, n_heads)).transpose(1, 2)
 

@@ -68,7 +68,7 @@ class Attention(HeadCircuits, WeightView):
         """Scores of (rotated) queries and keys with a bias (FIRE's, the layer's own), -inf at keys after the query."""
         scores = self.raw_scores(q, k)
         if position_bias is not None:
-            scores = scores + position_bias
+            scores = scores + position_bias.to(scores.dtype)
         keys = torch.arange(scores.shape[-1], device=scores.device)
         future = keys > (keys if query_positions is None else query_positions)[:, None]
         return scores.masked_fill(future, float("-inf"))

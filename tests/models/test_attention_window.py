@@ -7,7 +7,7 @@ import torch
 
 import models
 from models.errors import UserError
-from models.partial_forward import exact_match
+from models.partial_forward import exact_match, logits_from
 from models.transformer import ArithmeticTransformer
 from models.weight_maps.constant import ConstantWeights
 from tests.conformance.table import dense
@@ -53,6 +53,14 @@ def test_what_is_far_away_changes_nothing_in_one_layer():
     one, two = (model(x, position_ids=ids)[:, last] for x in (tokens, other))
     assert torch.equal(one, two)
     assert not torch.equal(*(with_window(model, None)(x, position_ids=ids)[:, last] for x in (tokens, other)))
+
+
+def test_a_window_keeps_the_models_kind_of_number():
+    model = coder("-window1").to(torch.bfloat16)
+    tokens = model.task.at(3, 2).sequences(["57+48+96"]).inputs
+    with torch.no_grad():
+        assert model(tokens).dtype == torch.bfloat16
+    assert logits_from(model, tokens, 3, model.effective_weights()).dtype == torch.bfloat16
 
 
 def test_layers_that_are_run_alone_need_the_tokens_to_know_what_is_near():
