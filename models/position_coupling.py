@@ -86,11 +86,7 @@ class Variant:
     most: int = 10
     limits: tuple[int, ...] = (40, 40)
     set_size: int = 500_000
-    # None of these is the paper's: in training problems, zeros in front of the numbers of a sum, and tokens of other
-    # ids; heads that see ids at most so far away
-    zeros: int | None = None
-    distractors: int | None = None
-    window: int | None = None
+    window: int | None = None  # not the paper's: heads see ids at most so far away
     small: bool = False
 
     def replace(self, **changes: object) -> Variant:
@@ -122,8 +118,6 @@ class Variant:
             name += f"-set{self.set_size}"
         if self.limits != base.limits:
             name += f"-ids{self.limits[0]}"
-        name += f"-zeros{self.zeros}" if self.zeros else ""
-        name += f"-distractors{self.distractors}" if self.distractors else ""
         name += "" if self.window is None else f"-window{self.window}"
         return name + ("-small" if self.small else "")
 
@@ -151,9 +145,9 @@ class Variant:
 
     @property
     def training_set(self) -> AdditionSet | MultiplicationSet | ParitySet:
-        common = {"size": self.set_size, "position_limits": self.position_limits, "distractors": self.distractors}
+        common = {"size": self.set_size, "position_limits": self.position_limits}
         if self.task == "addition":
-            return AdditionSet(**common, max_digits=self.longest, max_operands=self.most, zeros=self.zeros)
+            return AdditionSet(**common, max_digits=self.longest, max_operands=self.most)
         if self.task == "multiplication":
             return MultiplicationSet(**common, max_first=self.longest, max_second=self.most)
         return ParitySet(**common, max_bits=self.longest)

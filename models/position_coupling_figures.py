@@ -87,17 +87,6 @@ def _lengths(base: Variant, bounds: tuple[int, ...]) -> dict[str, Variant]:
     return {f"S_A({bound}, {bound})": base.replace(longest=bound, most=bound) for bound in bounds}
 
 
-def _wider(base: Variant, limit: int, zeros: int, distractors: int) -> dict[str, Variant]:
-    """What problems of the training range can be surrounded with, so that larger ones bring nothing new."""
-    base = base.replace(limits=(limit, limit))
-    padded = base.replace(zeros=zeros)
-    return {
-        "as in the paper": base,
-        "wider padding": padded,
-        "wider padding and distractors": padded.replace(distractors=distractors),
-    }
-
-
 def _windows(base: Variant) -> dict[str, Variant]:
     """The same training, with heads that see all ids and with heads that see near ones alone."""
     base = base.replace(limits=(40, 40))
@@ -169,9 +158,7 @@ FIGURES: Mapping[str, PaperFigure] = MappingProxyType(
             "Embedding dimensions", "addition", _widths(_A, (64, 128, 256, 512)), _widths(_a, (32, 64, 128, 256))
         ),
         "fig13": _figure("Training set sizes", "addition", _set_sizes(_A), _set_sizes(_a)),
-        # Not the paper's: what repairs suggest (interp.papers.position_coupling.repairs).
-        "wider": _figure("Training on wider ids", "addition", _wider(_A, 40, 20, 64), _wider(_a, 20, 10, 32)),
-        # Nor is this one: heads that see no farther than those of the paper's construction need to.
+        # Not the paper's: heads that see no farther than those of its construction need to.
         "window": _figure(
             "Heads with a window of ids", "addition", _windows(_A.replace(longest=4, most=4)), _windows(_a)
         ),

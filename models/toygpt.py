@@ -85,7 +85,7 @@ RECIPE = add_recipe(
     ),
 )
 
-#: What the paper's model learns of four times the steps with batches twice as large and a learning rate that ends low.
+#: Four times the steps, batches twice as large, ten times the decay, and a learning rate that ends low.
 LONG_RECIPE = add_recipe(
     "toygpt-long",
     replace(

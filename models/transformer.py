@@ -271,14 +271,26 @@ class ArithmeticTransformer(LensContract):
         """What is added to the scores of every layer: FIRE's bias, or what hides keys outside ``attn_window``.
 
         Raises:
-            UserError: a window without tokens or ids to tell how far keys are away.
+            UserError: as :meth:`window_bias`.
         """
-        if self.config.attn_window is not None:
-            if position_ids is None and tokens is None:
-                raise UserError("attn_window asks how far position ids are apart: pass tokens=... or position_ids=...")
-            ids = self.task.position_ids(tokens) if position_ids is None else position_ids
-            return WindowBias(ids, self.config.attn_window)(0, n_pos)
+        window = self.window_bias(tokens, position_ids)
+        if window is not None:
+            return window(0, n_pos)
         return self.fire(n_pos, weights) if hasattr(self, "fire") else None
+
+    def window_bias(self, tokens: Tokens | None, position_ids: PositionIds | None = None) -> WindowBias | None:
+        """What hides keys outside ``attn_window`` in these problems; None for a model without a window.
+
+        Raises:
+            UserError: neither tokens nor ids, which tell how far keys are away.
+        """
+        if self.config.attn_window is None:
+            return None
+        if position_ids is None:
+            if tokens is None:
+                raise UserError("attn_window asks how far position ids are apart: pass tokens=... or position_ids=...")
+            position_ids = self.task.position_ids(tokens)
+        return WindowBias(position_ids, self.config.attn_window)
 
     def loss_fn(
         self,

@@ -19,7 +19,6 @@ from torch import Tensor
 
 from models.errors import UserError
 from models.partial_forward.layers import FireBiasTable, embed, finish_block, keys_and_values, supports, unembed
-from models.parts.positions import WindowBias
 from models.parts.shapes import Tokens
 from models.parts.weights import Weights
 from models.transformer import ArithmeticTransformer, Block
@@ -134,8 +133,7 @@ class _Cached:
     def __call__(self, prefix: Tensor, ids: Tensor | None) -> Tensor:
         model, weights, start, stop = self.model, self.weights, self.known, prefix.shape[1]
         new_ids = None if ids is None else ids[:, start:]
-        window = model.config.attn_window
-        bias = self.bias if ids is None or window is None else WindowBias(ids, window)
+        bias = model.window_bias(prefix, ids) if self.bias is None else self.bias
         residual = embed(model, prefix[:, start:], weights, new_ids, start)
         for layer, block in enumerate(model.blocks):
             assert isinstance(block, Block)

@@ -59,9 +59,8 @@ def _before_last(
     residual = dropout(model, embed(model, tokens, weights, position_ids))
     if bias is None and model.config.positional_embedding_type == "fire":
         bias = fire_bias(model, weights, tokens.shape[1])
-    if bias is None and model.config.attn_window is not None:
-        ids = model.task.position_ids(tokens) if position_ids is None else position_ids
-        bias = WindowBias(ids, model.config.attn_window)
+    if bias is None:
+        bias = model.window_bias(tokens, position_ids)
     *earlier, last = (block for block in model.blocks if isinstance(block, Block))
     for block in earlier:
         residual = block_output(block, residual, weights, bias, 0)

@@ -12,10 +12,9 @@ from models.partial_forward import logits_from, supports
 from models.parts.weights import Weights
 from models.tasks.base import Task
 from models.tasks.sequences import SequenceTask
-from models.training.counter import row_keys
 from models.training.objective import ParameterLayout, Parameters, PerSeed, Theta
 from models.training.parallel import Share
-from models.training.sequence_problems import Bucket, SequenceSource, make_buckets, with_distractors
+from models.training.sequence_problems import Bucket, SequenceSource, make_buckets
 from models.training.unstacked import OneByOne
 from models.transformer import ArithmeticTransformer
 
@@ -50,12 +49,7 @@ class SequenceStream:
         source, task = self.source, self.task
         moved = lambda tokens: source.offsets(task.position_ids(tokens), seed, step, self.rows)  # noqa: E731
         ids_of = moved if source.position_limits else None
-        buckets = make_buckets(task, source.draw(seed, step, self.rows, self.device), source.buckets, ids_of)
-        if source.distractors is None:
-            return buckets
-        keys = row_keys(seed, step, self.rows, self.device).split([len(each.tokens) for each in buckets])
-        around = (source.distractors, source.position_limits, task.special, task.d_vocab)
-        return [with_distractors(each, own, *around) for each, own in zip(buckets, keys, strict=True)]
+        return make_buckets(task, source.draw(seed, step, self.rows, self.device), source.buckets, ids_of)
 
 
 class SequenceObjective(OneByOne):

@@ -44,7 +44,6 @@ class SequenceSource(ABC):
     position_limits: tuple[int, ...] = ()  # highest id of every level; training starts at a random id below
     random_offsets: bool = True
     buckets: int = 4  # a batch is cut into so many parts of similar length, which saves half of the padding
-    distractors: int | None = None  # tokens before the problem, with ids that it does not use: see with_distractors
     #: The fields that say how long problems may be, and the least that each can be.
     smallest: ClassVar[dict[str, int]] = {}
     for_task: ClassVar[type[Task]] = SequenceTask
@@ -52,14 +51,11 @@ class SequenceSource(ABC):
     def __post_init__(self) -> None:
         if not 2 <= self.size < 2**40 or self.buckets < 1:
             raise UserError("A training set has 2 to 2^40 problems and a batch at least 1 bucket.")
-        if self.distractors is not None and not (1 <= self.distractors <= LONGEST and self.position_limits):
-            raise UserError(f"distractors lies between 1 and {LONGEST:,}, and needs position_limits.")
         if not 0 <= self.set_seed < 2**63:
             raise UserError(f"set_seed lies between 0 and 2^63 - 1, not {self.set_seed}.")
         for name, least in self.smallest.items():
-            length = getattr(self, name)
-            if length is not None and not least <= length <= LONGEST:
-                raise UserError(f"{name} lies between {least} and {LONGEST:,}, not {length}.")
+            if not least <= getattr(self, name) <= LONGEST:
+                raise UserError(f"{name} lies between {least} and {LONGEST:,}, not {getattr(self, name)}.")
 
     @abstractmethod
     def problems(self, keys: Int[Tensor, " row"], odd: Bool[Tensor, " row"]) -> MixedProblems:
@@ -108,8 +104,7 @@ class AdditionSet(SequenceSource):
 
     max_digits: int = 10
     max_operands: int = 10
-    zeros: int | None = None  # in front of all numbers of a problem there may be up to so many more than the format's
-    smallest: ClassVar[dict[str, int]] = {"max_digits": 1, "max_operands": 2, "zeros": 1}
+    smallest: ClassVar[dict[str, int]] = {"max_digits": 1, "max_operands": 2}
     for_task: ClassVar[type[Task]] = MultiOperandAddition
 
     def problems(self, keys: Int[Tensor, " row"], odd: Bool[Tensor, " row"]) -> MixedProblems:
@@ -118,12 +113,7 @@ class AdditionSet(SequenceSource):
         common = 1 + (uniform(keys, 1) * self.max_digits).long()
         present = torch.arange(self.max_operands, device=keys.device) < m[:, None]
         lengths = torch.where(odd[:, None], common[:, None], own) * present
-        digits = _digits(keys, 2 + self.max_operands, lengths, self.max_digits)
-        if self.zeros is None:
-            return MixedProblems(digits, m, lengths)
-        after = 2 + self.max_operands * (1 + self.max_digits)
-        more = (uniform(keys, after) * (self.zeros + 1)).long()[:, None] * present
-        return MixedProblems(torch.nn.functional.pad(digits, (0, self.zeros)), m, lengths + more)
+        return MixedProblems(_digits(keys, 2 + self.max_operands, lengths, self.max_digits), m, lengths)
 
 
 @dataclass(frozen=True)
@@ -196,47 +186,3 @@ def make_buckets(
             )
         )
     return buckets
-
-
-_FIRST_DRAW = 16  # of distractors, after the numbers that the row's index and its offsets take
-
-
-def with_distractors(
-    bucket: Bucket, keys: Int[Tensor, " row"], n: int, limits: tuple[int, ...], special: int, d_vocab: int
-) -> Bucket:
-    """The same problems with ``n`` tokens after each row's first that its answer does not depend on.
-
-    In short problems, ids that are far apart never meet, so nothing in training says how much attention such a pair
-    deserves; in longer problems they meet. Here every row meets tokens of all kinds but the special one whose id lies
-    outside its own, in one level that is drawn (it may lie anywhere in the others). "Own" are the ids from the least to
-    the greatest of the row and one on either side, since what is next to a number says whether it goes on.
-
-    Args:
-        bucket: with position ids.
-        keys: what a row's draws depend on.
-        limits: the highest id of every level.
-        special: the token of the row's beginning, which stands where a row's own ids leave no room.
-    """
-    tokens, ids = bucket.tokens, bucket.position_ids
-    assert ids is not None
-    rows, levels = len(tokens), ids.shape[2]
-    drawn = uniform_table(keys[:rows], _FIRST_DRAW, n * (levels + 2)).view(rows, n, levels + 2)
-    token = (drawn[..., 0] * (d_vocab - 1)).long()
-    token = token + (token >= special).long()
-    outside = (drawn[..., 1] * levels).long()[..., None] == torch.arange(levels, device=tokens.device)
-    most = torch.tensor(limits, device=tokens.device)
-    low = ids.masked_fill(ids == 0, int(most.max())).amin(1)[:, None] - 1  # [row, 1, level]: the first that is not free
-    high = ids.amax(1)[:, None] + 1
-    below, above = (low - 1).clamp(min=0), (most - high).clamp(min=0)
-    free = 1 + (drawn[..., 2:] * (below + above)).long()
-    free = torch.where(free > below, free - below + high, free)
-    anywhere = 1 + (drawn[..., 2:] * most).long()
-    id = torch.where(outside, free, anywhere)
-    room = (outside & (below + above > 0)).any(2)
-    token = torch.where(room, token, special)
-    return Bucket(
-        tokens=torch.cat((tokens[:, :1], token, tokens[:, 1:]), 1),
-        position_ids=torch.cat((ids[:, :1], id * room[..., None], ids[:, 1:]), 1),
-        targets=bucket.targets,
-        first=bucket.first + n,
-    )

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 import torch
 from scipy.stats import chisquare
@@ -11,7 +9,6 @@ from scipy.stats import chisquare
 from models.errors import UserError
 from models.position_coupling import PAPER, SMALL
 from models.tasks import AdditionFormat, MultiOperandAddition, Multiplication, Parity
-from models.training.sequence_objective import SequenceStream
 from models.training.sequence_problems import AdditionSet, MultiplicationSet, ParitySet, make_buckets
 
 CPU = torch.device("cpu")
@@ -141,66 +138,3 @@ def test_no_training_batch_needs_an_id_past_the_tables(variant) -> None:
         for bucket in make_buckets(task, source.draw(0, step, 64, CPU), 2, task.position_ids):
             moved = source.offsets(bucket.position_ids, 0, step, len(bucket.tokens))
             assert (moved.amax((0, 1)) <= torch.tensor(variant.position_limits)).all()
-
-
-# ---- what surrounds a problem
-
-DISTRACTED = [
-    (MultiOperandAddition(4, 4), AdditionSet(max_digits=4, max_operands=4, position_limits=(20, 20))),
-    (Multiplication(3, 3), MultiplicationSet(max_first=3, max_second=3, position_limits=(16, 8, 16))),
-    (Parity(6), ParitySet(max_bits=6, position_limits=(12,))),
-]
-
-
-def batches(task, source, distractors: int | None):
-    """What a seed is trained with at one step, without and with distractors."""
-    for n in (None, distractors):
-        buckets, _ = SequenceStream(task, replace(source, distractors=n), 64, [5], CPU).batch(3)
-        yield buckets[0]
-
-
-@pytest.mark.parametrize(("task", "source"), DISTRACTED)
-def test_distractors_stand_after_the_first_token_and_leave_the_problem_alone(task, source) -> None:
-    for plain, distracted in zip(*batches(task, source, 7), strict=True):
-        assert torch.equal(distracted.tokens[:, 8:], plain.tokens[:, 1:])
-        assert torch.equal(distracted.position_ids[:, 8:], plain.position_ids[:, 1:])
-        assert torch.equal(distracted.targets, plain.targets) and distracted.first == plain.first + 7
-
-
-@pytest.mark.parametrize(("task", "source"), DISTRACTED)
-def test_a_distractor_is_neither_among_the_ids_of_its_problem_nor_next_to_them(task, source) -> None:
-    seen = set()
-    for plain, distracted in zip(*batches(task, source, 50), strict=True):
-        tokens, ids = distracted.tokens[:, 1:51], distracted.position_ids[:, 1:51]
-        real = ids.amin(2) > 0
-        assert real.any() and torch.equal(real, tokens != task.special) and (ids[~real] == 0).all()
-        assert (ids <= torch.tensor(source.position_limits)).all()
-        own = plain.position_ids
-        low, high = own.masked_fill(own == 0, 99).amin(1)[:, None], own.amax(1)[:, None]
-        assert ((ids < low - 1) | (ids > high + 1)).any(2)[real].all()
-        seen |= set(tokens[real].tolist())
-    assert seen == set(range(task.d_vocab)) - {task.special}
-
-
-def test_a_problem_that_fills_the_tables_has_no_distractors() -> None:
-    task, source = Parity(6), ParitySet(max_bits=6, position_limits=(7,))
-    for plain, distracted in zip(*batches(task, source, 5), strict=True):
-        full = (
-            plain.position_ids.amax((1, 2)) - plain.position_ids.masked_fill(plain.position_ids == 0, 99).amin((1, 2))
-            == 6
-        )
-        assert (distracted.position_ids[full, 1:6] == 0).all() and (distracted.tokens[full, 1:6] == task.special).all()
-
-
-@pytest.mark.parametrize("fields", [{"distractors": 5}, {"distractors": 0, "position_limits": (9, 9)}, {"zeros": 0}])
-def test_what_surrounds_a_problem_is_a_number_or_none_and_distractors_need_position_ids(fields) -> None:
-    with pytest.raises(UserError):
-        AdditionSet(**fields)
-
-
-def test_zeros_stand_in_front_of_all_numbers_of_the_same_problems() -> None:
-    plain = AdditionSet(max_digits=4, max_operands=4)
-    few, many = (replace(plain, zeros=zeros).draw(0, 0, 500, CPU) for zeros in (None, 3))
-    more = many.n_digits - few.n_digits
-    assert torch.equal(many.digits[..., :4], few.digits) and not many.digits[..., 4:].any()
-    assert torch.equal(more, more[:, :1] * (few.n_digits > 0)) and more[:, 0].unique().tolist() == [0, 1, 2, 3]

@@ -25,7 +25,6 @@ BESIDE: dict[str, str] = {
     "microadder:smallest": "the paper's smallest model has 57 parameters",
     "microadder:starts": "the paper has one way for seeds to begin",
     "position-coupling:repairs": "the paper's models do generalise",
-    "position-coupling:wider": "the paper's models do generalise, by its own training",
     "position-coupling:near-ids": "the paper's heads see all ids",
     "position-coupling:window": "the paper's heads see all ids",
     "position-coupling:grid-window": "the paper's heads see all ids",

@@ -8,8 +8,6 @@ A hook on ``attn.hook_pattern`` replaces, for one head (or all that have a role)
     own mean                      every row of a response token by its mean over the problems: the head can no longer
                                   choose between keys by value (mean ablation of the pattern)
     zero                          all rows by zeros: the head writes nothing (zero ablation)
-    met in training               the head's own weights, on keys alone whose position ids are at most as far from the
-                                  query's as ids are in the largest shape of training (where that is given), in sum 1
 
 ``own role`` names the ideal of the role that :func:`interp.papers.position_coupling.roles.head_roles` finds. The ideals
 of the other roles are the control: if they do as well, the head is not needed for this and "faithful" means nothing.
@@ -35,7 +33,7 @@ import numpy as np
 import pandas as pd
 import torch
 import xarray as xr
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float
 from torch import Tensor
 
 from interp.causal.ablation.patterns import Pattern, mean_patterns, right_with_patterns
@@ -48,7 +46,7 @@ from interp.papers.position_coupling.roles import HeadRoles, head_roles
 from models.errors import UserError
 from models.tasks.multi_addition import MultiOperandAddition
 
-OWN_MEAN, ZERO, MET = "own mean", "zero", "met in training"
+OWN_MEAN, ZERO = "own mean", "zero"
 
 
 @dataclass(frozen=True, eq=False)
@@ -159,7 +157,6 @@ def pattern_substitution(
     roles: HeadRoles | None = None,
     heads: Sequence[tuple[int, int]] | None = None,
     bos: bool = False,
-    trained: tuple[int, int] | None = None,
 ) -> PatternSubstitution:
     """Exact match of a hooked model with substituted patterns, head by head.
 
@@ -170,8 +167,6 @@ def pattern_substitution(
         roles: which role each head plays; asked of :func:`head_roles` on other problems unless given.
         heads: (layer, head) to try; all unless given.
         bos: give BOS a share in the ideal patterns, as in the construction.
-        trained: operands and digits of the largest training problems; adds "met in training", for every head and for
-            all at once: do errors in larger problems come from pairs of ids that never met before?
 
     Cost: one forward pass over the problems for each head and pattern.
 
@@ -201,12 +196,6 @@ def pattern_substitution(
         after[unit, OWN_MEAN] = right({head: means[head]})
         after[unit, ZERO] = right({head: "zero"})
     units = {f"L{layer}H{head}": found[layer, head] for layer, head in chosen}
-    if trained is not None:
-        keep = on_keys(torch.from_numpy(met_in_training(task, trained)))
-        for head in chosen:
-            after[f"L{head[0]}H{head[1]}", MET] = right({head: keep})
-        after["all heads", MET] = right(dict.fromkeys(chosen, keep))
-        units["all heads"] = None
     playing = {head: ideals[role] for head, role in found.items() if role is not None and head in chosen}
     if playing:
         everyone = "all heads with a role"
@@ -219,27 +208,3 @@ def _ideal_rows(keys: KeySets, role: str, bos: bool) -> Float[Tensor, "target ke
     """Ideal weights; NaN at the targets where the role is not defined and a head keeps its own."""
     defined = keys.defined[keys.index(role)][:, None]
     return torch.from_numpy(np.where(defined, keys.ideal(role, bos), np.nan)).float()
-
-
-def met_in_training(task: MultiOperandAddition, trained: tuple[int, int]) -> Bool[np.ndarray, "target key"]:
-    """Keys whose ids differ from the query's, in each level, by at most what ids of the shape ``trained`` differ by.
-
-    BOS, which has no id, is always among them.
-    """
-    ids, shape = _ids(task), task.at(*trained)
-    apart = np.abs(ids[list(task.query_positions)][:, None] - ids)
-    return (apart <= _ids(shape).max(0) - 1).all(2) | (ids == 0).all(1)
-
-
-def _ids(task: MultiOperandAddition) -> Int[np.ndarray, "pos level"]:
-    return task.position_ids(task.encode(torch.zeros(1, *task.shape, dtype=torch.int64)))[0].numpy()
-
-
-def on_keys(keys: Bool[Tensor, "target key"]) -> Pattern:
-    """A head's own weights on those keys, in sum 1 again."""
-
-    def kept(own: Float[Tensor, "n 1 target key"]) -> Float[Tensor, "n 1 target key"]:
-        weights = own * keys.to(own)
-        return weights / weights.sum(-1, keepdim=True).clamp(min=torch.finfo(own.dtype).tiny)
-
-    return kept

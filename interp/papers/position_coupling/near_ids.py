@@ -14,7 +14,6 @@ from torch import Tensor
 
 from interp.core.results import Provenance
 from interp.core.sections import Section
-from interp.core.stats import clopper_pearson
 from interp.figures import theme
 from interp.figures.layers import curve, hover
 from interp.figures.panels import SHARE, Panel, compose
@@ -22,6 +21,7 @@ from interp.papers.position_coupling.keys import draw_coupled
 from interp.papers.position_coupling.studies import sources_of
 from interp.papers.studies import Made, Settings, shows, study
 from interp.papers.studies.runs import OutOfTime
+from models.evaluation import Rate
 from models.partial_forward import exact_match
 from models.tasks.multi_addition import MultiOperandAddition
 from models.transformer import ArithmeticTransformer
@@ -90,8 +90,8 @@ def show_near_ids(data: Any) -> list[Section]:
             line[f"{arm}: right of {n}, by seed"] = ", ".join(str(row["right"]) for row in here)
             k, of = sum(row["new_right"] for row in here), sum(row["new"] for row in here)
             known, all_known = sum(row["right"] for row in here) - k, n * len(here) - of
-            line[f"{arm}: first digits as in training"] = _rate(known, all_known)
-            line[f"{arm}: new first digits"] = _rate(k, of)
+            line[f"{arm}: first digits as in training"] = str(Rate(all_known, known)) if all_known else "none"
+            line[f"{arm}: new first digits"] = str(Rate(of, k)) if of else "none"
         table.append(line)
     layers = [layer for arm, colour in zip(arms, _COLOURS, strict=True) for layer in _curves(rows, arm, colour, n)]
     axes = {"x": {"title": "numbers in the sum, and digits of each"}, "y": SHARE | {"title": "problems answered right"}}
@@ -134,10 +134,3 @@ def _title(rows: Sequence[dict[str, Any]], n: int, arm: str) -> str:
         f"{arm[0].upper()}{arm[1:]}: the median of {seeds} seeds is right on {small:.0%} of sums of 12 numbers of 12 "
         f"digits, and on {large:.0%} of 30 numbers of 30"
     )
-
-
-def _rate(k: int, n: int) -> str:
-    if not n:
-        return "none"
-    low, high = clopper_pearson(k, n)
-    return f"{k} of {n} [{low:.2f}, {high:.2f}]"

@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import torch
-from jaxtyping import Bool
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 import models
-from interp.causal.ablation.patterns import heads_of, right_with_patterns
+from interp.causal.ablation.patterns import Pattern, heads_of, right_with_patterns
 from interp.core.model import HookedModel
 from interp.core.results import Provenance
 from interp.core.sections import Section
@@ -21,9 +21,9 @@ from interp.core.stats import clopper_pearson
 from interp.figures import theme
 from interp.figures.layers import hover, points
 from interp.figures.panels import SHARE, Panel, compose
-from interp.papers.position_coupling.causal import met_in_training, on_keys
 from interp.papers.position_coupling.keys import draw_coupled
 from interp.papers.studies import Made, Settings, shows, study
+from models.evaluation import Rate
 from models.tasks.multi_addition import MultiOperandAddition
 
 TARGET = "position-coupling:repairs"
@@ -66,10 +66,10 @@ def repair(model: HookedModel, task: MultiOperandAddition, trained: tuple[int, i
     Cost: a forward pass over ``n`` problems for every subset of the heads.
     """
     first, second = (draw_coupled(task, None, n, seed) for seed in (0, 1))
-    allowed = torch.from_numpy(met_in_training(task, trained))
+    allowed = met_in_training(task, trained)
 
     def right(sample: Any, heads: Sequence[tuple[int, int]], keys: Bool[Tensor, "target key"]) -> int:
-        patterns = dict.fromkeys(heads, on_keys(keys))
+        patterns = dict.fromkeys(heads, _on_keys(keys))
         found = right_with_patterns(model, task, sample.tokens, task.targets(sample.problems), patterns)
         return int(found.all(1).sum())
 
@@ -85,6 +85,30 @@ def repair(model: HookedModel, task: MultiOperandAddition, trained: tuple[int, i
         CONTROL: others,
         "single": {f"L{layer}H{head}": right(second, [(layer, head)], allowed) for layer, head in heads},
     }
+
+
+def met_in_training(task: MultiOperandAddition, trained: tuple[int, int]) -> Bool[Tensor, "target key"]:
+    """Keys whose ids differ from the query's, in each level, by at most what ids of the shape ``trained`` differ by.
+
+    BOS, which has no id, is always among them.
+    """
+    ids = _ids(task)
+    apart = (ids[list(task.query_positions)][:, None] - ids).abs()
+    return (apart <= _ids(task.at(*trained)).amax(0) - 1).all(2) | (ids == 0).all(1)
+
+
+def _ids(task: MultiOperandAddition) -> Int[Tensor, "pos level"]:
+    return task.position_ids(task.encode(torch.zeros(1, *task.shape, dtype=torch.int64)))[0]
+
+
+def _on_keys(keys: Bool[Tensor, "target key"]) -> Pattern:
+    """A head's own weights on those keys, in sum 1 again."""
+
+    def kept(own: Float[Tensor, "n 1 target key"]) -> Float[Tensor, "n 1 target key"]:
+        weights = own * keys.to(own)
+        return weights / weights.sum(-1, keepdim=True).clamp(min=torch.finfo(own.dtype).tiny)
+
+    return kept
 
 
 def as_many(allowed: Bool[Tensor, "target key"], task: MultiOperandAddition, seed: int) -> Bool[Tensor, "target key"]:
@@ -104,8 +128,8 @@ def show_repairs(data: Any) -> list[Section]:
             "trained up to": _shape(row["trained"]),
             "asked": _shape(row["shape"]),
             "heads (chosen on other problems)": ", ".join(row["heads"]),
-            WHOLE: _rate(row[WHOLE], n),
-            REPAIRED: _rate(row[REPAIRED], n),
+            WHOLE: str(Rate(n, row[WHOLE])),
+            REPAIRED: str(Rate(n, row[REPAIRED])),
             f"{CONTROL} (three draws)": ", ".join(map(str, row[CONTROL])) + f" of {n}",
             "one head alone": ", ".join(f"{head} {k}" for head, k in row["single"].items()),
         }
@@ -146,8 +170,3 @@ def _panel(name: str, rows: Sequence[dict[str, Any]], n: int) -> Panel:
 
 def _shape(shape: Sequence[int]) -> str:
     return f"{shape[0]} x {shape[1]}"
-
-
-def _rate(k: int, n: int) -> str:
-    low, high = clopper_pearson(k, n)
-    return f"{k} of {n} [{low:.2f}, {high:.2f}]"

@@ -6,8 +6,7 @@ import torch
 
 import interp
 import models
-from interp.papers.position_coupling.causal import met_in_training
-from interp.papers.position_coupling.repairs import CONTROL, REPAIRED, WHOLE, as_many, repair
+from interp.papers.position_coupling.repairs import CONTROL, REPAIRED, WHOLE, as_many, met_in_training, repair
 from models.tasks.multi_addition import MultiOperandAddition
 
 
@@ -28,24 +27,24 @@ def test_pairs_are_new_where_ids_are_farther_apart_than_in_training():
 
 def test_the_construction_needs_no_pair_that_short_problems_do_not_have():
     model = models.load("position-coupling-hand-built")
-    task = model.task.at(6, 6)
-    found = interp.pattern_substitution(model, task=task, n=20, trained=(2, 2))
-    assert found.before == 20 and (found.table.sel(pattern="met in training").right.dropna("unit") == 20).all()
+    found = repair(model, model.task.at(6, 6), (2, 2), n=20)
+    assert found[WHOLE] == found[REPAIRED] == 20 and set(found["single"].values()) == {20}
 
 
 def test_a_trained_head_loses_larger_problems_to_pairs_that_it_never_met():
     """One head that is kept from them adds what the whole model does not: 12 operands of 12 digits, trained on 10."""
     model = models.load("position-coupling-1l4h-s10x10-ids40-small")
-    found = interp.pattern_substitution(model, task=model.task.at(12, 12), n=40, trained=(10, 10), heads=[(0, 3)])
-    right = found.table.sel(pattern="met in training", unit="L0H3").right
-    assert found.before < 20 and right == 40
-    silent = found.table.sel(pattern="zero", unit="L0H3").right
-    assert silent == 0  # the head is needed: what it writes elsewhere is not the trouble
+    task = model.task.at(12, 12)
+    found = repair(model, task, (10, 10), n=20)
+    assert found["heads"] == ["L0H3"] and found[WHOLE] < 10 and found[REPAIRED] == found["single"]["L0H3"] == 20
+    # The head is needed: what it writes elsewhere is not the trouble.
+    silent = interp.pattern_substitution(model, task=task, n=20, heads=[(0, 3)])
+    assert silent.table.sel(pattern="zero", unit="L0H3").right == 0
 
 
 def test_the_control_keeps_as_many_visible_keys_per_target_and_the_first_token():
     task = MultiOperandAddition(5, 4)
-    allowed = torch.from_numpy(met_in_training(task, (2, 2)))
+    allowed = met_in_training(task, (2, 2))
     visible = torch.arange(allowed.shape[1]) <= torch.tensor(task.query_positions)[:, None]
     drawn = as_many(allowed, task, seed=0)
     assert torch.equal(drawn.sum(1), (allowed & visible).sum(1)) and not (drawn & ~visible).any()
