@@ -15,7 +15,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.nn import functional as F
 from transformer_lens import ActivationCache
@@ -278,7 +278,9 @@ class ArithmeticTransformer(LensContract):
             return window(0, n_pos)
         return self.fire(n_pos, weights) if hasattr(self, "fire") else None
 
-    def window_bias(self, tokens: Tokens | None, position_ids: PositionIds | None = None) -> WindowBias | None:
+    def window_bias(
+        self, tokens: Tokens | None, position_ids: Int[Tensor, "#batch pos level"] | None = None
+    ) -> WindowBias | None:
         """What hides keys outside ``attn_window`` in these problems; None for a model without a window.
 
         Raises:
