@@ -20,6 +20,7 @@ from __future__ import annotations
 import math
 from dataclasses import asdict, dataclass, replace
 from functools import cache
+from itertools import product
 from types import NoneType
 from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin, get_type_hints
 
@@ -107,7 +108,8 @@ class TransformerConfig:
     attn_scores: ScoreKind = "dot"
     attn_scale: float | None = None  # scores are divided by this; None means sqrt(d_head), 1.0 means unscaled
     attn_top_k: int | None = None  # softmax over the k best keys only (ties keep more)
-    attn_window: int | None = None  # coupled positions: only keys whose ids are at most so far away, in each level
+    #: Coupled positions: only keys whose ids are at most so far away, in each level; or a key's ids less the query's.
+    attn_window: int | tuple[tuple[int, ...], ...] | None = None
     d_vocab_out: int | None = None  # tokens that are predicted, where they are others than those that are read
     dropout: float = 0.0  # in training mode only: embeddings, patterns and sublayer outputs
     dtype: Dtype = "float32"
@@ -130,12 +132,34 @@ class TransformerConfig:
             raise UserError(f"rotary_scaling_factor must be positive, not {self.rotary_scaling_factor}.")
         if self.final_gain and self.normalization_type is not None:
             raise UserError("final_gain is for models without norms; with norms, the last one has a gain.")
-        if self.attn_window is not None and (self.positional_embedding_type != "coupled" or self.attn_window < 0):
-            raise UserError(
-                "attn_window is a distance between position ids: it needs coupled positions, and is not negative."
-            )
+        self._check_window()
         if not 0.0 <= self.dropout < 1.0:
             raise UserError(f"dropout must be in [0, 1), not {self.dropout}.")
+
+    def _check_window(self) -> None:
+        window, levels = self.attn_window, self.n_position_levels
+        if window is None:
+            return
+        if self.positional_embedding_type != "coupled":
+            raise UserError("attn_window tells how far position ids are apart: it needs coupled positions.")
+        if isinstance(window, int):
+            if window < 0:
+                raise UserError(f"attn_window is a distance, and not negative as {window}.")
+            return
+        window = tuple(tuple(offset) for offset in window)  # JSON has lists
+        object.__setattr__(self, "attn_window", window)
+        if (0,) * levels not in window or any(len(offset) != levels for offset in window):
+            raise UserError(
+                f"attn_window as offsets of ids has {levels} for each, one per level, and {(0,) * levels} among them: "
+                "a token sees itself."
+            )
+
+    @property
+    def window_offsets(self) -> tuple[tuple[int, ...], ...]:
+        """The ids of the keys that ``attn_window`` shows, less the query's. Empty without a window."""
+        if self.attn_window is None or not isinstance(self.attn_window, int):
+            return self.attn_window or ()
+        return tuple(product(range(-self.attn_window, self.attn_window + 1), repeat=self.n_position_levels))
 
     @property
     def later_switches(self) -> tuple[str, ...]:

@@ -23,6 +23,8 @@ from models.training.recipes import Recipe, add_recipe
 from models.training.sequence_problems import AdditionSet, MultiplicationSet, ParitySet
 from models.weight_maps.tied_decoder import TiedDecoderWeights
 
+#: The ids of a key less the query's: the same digit of the same running sum or the one before, or the digit after it.
+TWO_BY_TWO = ((0, 0), (1, 0), (0, -1), (1, -1))
 N_CTX = 4096  # beyond a product of two 30-digit numbers (2,853 tokens); nothing is allocated for it
 
 KIND_NAMES: dict[PositionKind, str] = {"coupled": "", "none": "-nope", "fire": "-fire", "rotary": "-rope"}
@@ -86,7 +88,7 @@ class Variant:
     most: int = 10
     limits: tuple[int, ...] = (40, 40)
     set_size: int = 500_000
-    window: int | None = None  # not the paper's: heads see ids at most so far away
+    window: int | tuple[tuple[int, int], ...] | None = None  # not the paper's: what ids heads see (attn_window)
     small: bool = False
 
     def replace(self, **changes: object) -> Variant:
@@ -118,7 +120,7 @@ class Variant:
             name += f"-set{self.set_size}"
         if self.limits != base.limits:
             name += f"-ids{self.limits[0]}"
-        name += "" if self.window is None else f"-window{self.window}"
+        name += "" if self.window is None else "-window-2x2" if self.window == TWO_BY_TWO else f"-window{self.window}"
         return name + ("-small" if self.small else "")
 
     def make_task(self) -> SequenceTask:

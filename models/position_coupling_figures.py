@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 
-from models.position_coupling import PAPER, SMALL, DecoderSize, Variant, register_variant
+from models.position_coupling import PAPER, SMALL, TWO_BY_TWO, DecoderSize, Variant, register_variant
 from models.tasks.multi_addition import AdditionFormat
 
 
@@ -88,9 +88,13 @@ def _lengths(base: Variant, bounds: tuple[int, ...]) -> dict[str, Variant]:
 
 
 def _windows(base: Variant) -> dict[str, Variant]:
-    """The same training, with heads that see all ids and with heads that see near ones alone."""
+    """The same training, with heads that see all ids, near ones alone, and no more than one step of a sum needs."""
     base = base.replace(limits=(40, 40))
-    return {"all ids": base, "ids at most 1 away": base.replace(window=1)}
+    return {
+        "all ids": base,
+        "ids at most 1 away": base.replace(window=1),
+        "two columns of two sums": base.replace(window=TWO_BY_TWO),
+    }
 
 
 def _set_sizes(base: Variant) -> dict[str, Variant]:

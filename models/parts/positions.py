@@ -82,18 +82,21 @@ def rotate(
 class WindowBias:
     """Hides keys that are far away: what a config with ``attn_window`` adds to the scores, for all heads alike.
 
-    A query sees the keys whose position ids differ from its own by at most ``window`` in each level, and those without
-    an id (BOS). In larger problems than those of training, every pair of ids that can meet has then met before.
+    A query sees the keys whose position ids less its own are one of ``offsets``, and those without an id (BOS). In
+    larger problems than those of training, every pair of ids that can meet has then met before.
     """
 
     ids: Int[Tensor, "#batch pos level"]
-    window: int
+    offsets: tuple[tuple[int, ...], ...]
 
     def __call__(self, start: int, stop: int) -> ScoreBias:
         """0 at visible keys and -inf at the others, for queries ``start`` to ``stop - 1`` and the first ``stop`` keys:
         [batch, 1, query, key]."""
         keys = self.ids[:, None, :stop]
-        visible = ((self.ids[:, start:stop, None] - keys).abs() <= self.window).all(-1) | (keys == 0).all(-1)
+        away = keys - self.ids[:, start:stop, None]
+        visible = (keys == 0).all(-1)
+        for offset in self.offsets:
+            visible = visible | (away == torch.tensor(offset, device=away.device)).all(-1)
         return torch.zeros(visible.shape, device=visible.device).masked_fill(~visible, float("-inf"))[:, None]
 
     def of_rows(self, rows: Bool[Tensor, " batch"]) -> WindowBias:

@@ -72,8 +72,11 @@ def attention(cfg: TransformerConfig, w: Weights, block: str, x: np.ndarray, ids
             if cfg.attn_top_k is not None and i + 1 > cfg.attn_top_k:
                 kept = scores >= np.sort(scores)[-cfg.attn_top_k]
             if cfg.attn_window is not None:
-                near = [max(abs(int(a) - int(b)) for a, b in zip(ids[i], key, strict=True)) for key in ids[: i + 1]]
-                kept &= np.array(near) <= cfg.attn_window
+                away = [tuple(int(b) - int(a) for a, b in zip(ids[i], key, strict=True)) for key in ids[: i + 1]]
+                if isinstance(cfg.attn_window, int):
+                    kept &= np.array([max(map(abs, offset)) for offset in away]) <= cfg.attn_window
+                else:
+                    kept &= np.array([offset in cfg.attn_window for offset in away])
                 kept |= (ids[: i + 1] == 0).all(1)
             weights = np.where(kept, np.exp(scores - scores.max()), 0.0)
             out[i] += (weights / weights.sum()) @ v[: i + 1] @ w[f"{block}.attn.W_O"][head]

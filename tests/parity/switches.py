@@ -17,6 +17,11 @@ SWITCHES: dict[str, dict[str, Any]] = {
     "final norm only": {"norm_placement": "none", "normalization_type": "LN"},
     "coupled positions": {"positional_embedding_type": "coupled", "n_position_levels": 2},
     "a window of ids": {"positional_embedding_type": "coupled", "n_position_levels": 2, "attn_window": 1},
+    "offsets of ids": {
+        "positional_embedding_type": "coupled",
+        "n_position_levels": 2,
+        "attn_window": ((0, 0), (1, 0), (0, -1)),
+    },
     "no positions": {"positional_embedding_type": "none"},
     "rotary, neighbours": {"positional_embedding_type": "rotary", "rotary_base": 100.0},
     "rotary, halves": {"positional_embedding_type": "rotary", "rotary_adjacent_pairs": False},
