@@ -148,7 +148,7 @@ class Rounding:
         """
         n, gain = x.mid.shape[-1], gain.double()
         x, off = self.centred(x) if centred else (x, torch.zeros_like(x.mid[..., :1]))
-        least, middle, _ = scales_of(x, eps, eps_outside)
+        least, middle, _ = scales_of(x.mid, x.norm, eps, eps_outside)
         mid = x.mid / middle
         rad = (x.rad + mid.abs() * x.norm[..., None] / math.sqrt(n)) / least
         norm = torch.where(least[..., 0] > 0, x.norm / least[..., 0], torch.inf)
@@ -310,11 +310,11 @@ def norm_roundings(n: int) -> float:
     return n / 2 + 9
 
 
-def scales_of(x: Enclosure, eps: float, eps_outside: bool) -> tuple[Tensor, Tensor, Tensor]:
-    """``sqrt(|x|^2 / n + eps)``, or ``|x| / sqrt n + eps``: its least value, that of the midpoint, and its largest."""
-    n, length = x.mid.shape[-1], x.mid.norm(dim=-1, keepdim=True)
+def scales_of(mid: Tensor, norm: Tensor, eps: float, eps_outside: bool) -> tuple[Tensor, Tensor, Tensor]:
+    """``sqrt(|x|^2 / n + eps)``, or ``|x| / sqrt n + eps``: least within ``norm`` of ``mid``, at it, largest."""
+    n, length = mid.shape[-1], mid.norm(dim=-1, keepdim=True)
     scale = lambda s: s + eps if eps_outside else (s**2 + eps).sqrt()  # noqa: E731
-    slack, off = (n + 8) * DOUBLE, x.norm[..., None]
+    slack, off = (n + 8) * DOUBLE, norm[..., None]
     shortest = (length * (1 - slack) - off).clamp_min(0.0) / math.sqrt(n)
     longest = (length * (1 + slack) + off) / math.sqrt(n)
     ends = scale(shortest) * (1 - 16 * DOUBLE), scale(longest) * (1 + 16 * DOUBLE)

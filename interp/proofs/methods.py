@@ -3,6 +3,7 @@
     hand-built                     a construction known by its weight map: a proof for every length up to its limits
     few keys                       one-layer ten-digit adders that look at few keys and no others: all classes are run
     branch and bound over columns  one-layer ten-digit adders, by their effective weights: a proof over all 10^20 pairs
+    near keys                      one-layer decoders whose heads see near ids: all that a query can see, with roundings
     prefix tree                    causal models on small domains: every prefix once, enclosed with all roundings
     exhaustive                     any model whose task's shape has at most 2^20 problems: all are run through the model
 
@@ -23,7 +24,7 @@ from interp.core.model import HookedModel
 from interp.core.probe import probe
 from interp.core.problems import resolve_task
 from interp.core.sites import model_name
-from interp.proofs import certificate, class_proofs, exhaustive, few_keys, hand_built, prefix_proof
+from interp.proofs import certificate, class_proofs, exhaustive, few_keys, hand_built, near_keys, prefix_proof
 from interp.proofs.accuracy_bounds import WIDTH
 from interp.proofs.certify import certify_one_layer, check_one_layer
 from interp.proofs.exhaustive import certify_exhaustively, check_exhaustive, problem_space
@@ -136,6 +137,11 @@ def _few_keys(model: HookedModel, task: Task, asked: Asked) -> Verdict:
     return few_keys.certify_few_keys(model, task)
 
 
+def _near_keys(model: HookedModel, task: Task, asked: Asked) -> Verdict:
+    _all_targets(task, asked)
+    return near_keys.certify_near_keys(model, asked.arithmetic or "float32", task)
+
+
 def _not_built(model: HookedModel, task: Task) -> str | None:
     return None if is_hand_built(model) else f"{model_name(model)} is not hand-built"
 
@@ -147,6 +153,7 @@ METHODS = (
     Method(hand_built.METHOD, _not_built, _hand_built, check_hand_built, hand_built.of_fields),
     Method(few_keys.METHOD, few_keys.obstacle, _few_keys, few_keys.check_few_keys, few_keys.of_fields),
     _ADDERS,
+    Method(near_keys.METHOD, near_keys.obstacle, _near_keys, near_keys.check_near_keys, near_keys.of_fields),
     Method(prefix_proof.METHOD, prefix_proof.obstacle, _by_prefixes, check_prefixes, prefix_proof.of_fields),
     Method(exhaustive.METHOD, _too_many, _run_all, check_exhaustive, exhaustive.of_fields),
 )

@@ -36,7 +36,7 @@ from interp.core.sites import model_name
 from interp.proofs.enclosures import Rounding
 from interp.proofs.prefix_leads import ROUNDINGS, leads_of, not_enclosed
 from interp.proofs.prefix_tree import EnclosedForward, Rows
-from interp.proofs.small_domain import SmallDomainVerdict, smallest_margins, stored_domain, task_of
+from interp.proofs.small_domain import SmallDomainVerdict, require_same, smallest_margins, stored_domain, task_of
 from interp.proofs.verdict import (
     IN_WORDS,
     RUNGS,
@@ -62,7 +62,6 @@ LARGEST_TREE = 2**20  # prefixes
 LARGEST_INPUT = 2**24  # tokens of all problems: laid out once, to count their prefixes
 REPLAYED = 64  # problems run through the model: those with the smallest bounds, and some of all
 _NOISE = 1e-9  # of a margin in float64, relative to the largest logit
-_SLACK = 1e-6  # what another machine's library may make of a bound
 
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
@@ -302,23 +301,7 @@ def check_prefixes(certificate: PrefixCertificate, model: HookedModel, task: Any
     """
     task = task_of(certificate, model, task)
     again = certify_prefixes(model, certificate.arithmetic, task)
-    same = ("status", "n", "prefixes", "what")
-    stored, found = certificate.smallest, again.smallest
-    if any(getattr(certificate, name) != getattr(again, name) for name in same) or (
-        certificate.right > again.right or certificate.wrong > again.wrong
-    ):
-        raise UserError(f"This certificate does not hold: proved again, {again.sentence()}.")
-    if (
-        not np.array_equal(stored.n, found.n)
-        or certificate.smallest.token.values.tolist() != found.token.values.tolist()
-    ):
-        raise UserError("This certificate does not hold: it counts other problems.")
-    claimed, proved = stored.margin.values, found.margin.values
-    if (
-        certificate.status == "certified"
-        and not (claimed <= proved + _SLACK * (1 + np.abs(proved)))[stored.n.values > 0].all()
-    ):
-        raise UserError("This certificate does not hold: it claims larger margins than are proved.")
+    require_same(certificate, again, ("status", "n", "prefixes", "what"))
     if certificate.counterexample is not None:
         problem = ProblemSpace.of(task).find(certificate.counterexample.problem)
         if wrong_answer(model, task, problem) != certificate.counterexample:

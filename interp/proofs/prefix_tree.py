@@ -252,9 +252,7 @@ class EnclosedForward:
     ) -> tuple[Enclosure, Tree, Int[Tensor, " node"]]:
         """z [node, head x d_head] at the queries or at all, in the tree as it is now; the nodes' numbers before."""
         cfg, rounding = self.config, self.rounding
-        q, k, v = (self._linear(x, f"{name}.W_{c}", f"{name}.b_{c}") for c in "QKV")
-        if cfg.n_heads == 1:
-            q, k, v = (Enclosure(y.mid[:, None], y.rad[:, None], y.norm[:, None]) for y in (q, k, v))
+        q, k, v = self._queries_keys_values(name, x)
         if cfg.positional_embedding_type == "rotary":
             angles = rounding.angles(len(tree.above), cfg.rotary_base, cfg.d_head // 2)
             cos, sin = (angle[tree.position] for angle in angles)
@@ -272,9 +270,21 @@ class EnclosedForward:
         for p, prefixes in above.items():
             written.append(rounding.mixed(rounding.softmax(scores[p], chosen[p]), values.at(prefixes)))
         mid, rad, norm = (torch.cat([getattr(z, name) for z in written], 1) for name in ("mid", "rad", "norm"))
-        mid, rad = (part.transpose(0, 1).flatten(1) for part in (mid, rad))
-        z = Enclosure.of(mid, rad, norm.norm(dim=0) * (1 + 1e-12))
+        z = self._side_by_side(Enclosure(mid, rad, norm))
         return z, tree, torch.cat([prefixes[:, -1] for prefixes in above.values()])
+
+    def _queries_keys_values(self, name: str, x: Normed) -> list[Enclosure]:
+        """[node, head, d_head] each."""
+        found = [self._linear(x, f"{name}.W_{c}", f"{name}.b_{c}") for c in "QKV"]
+        if self.config.n_heads == 1:
+            return [Enclosure(y.mid[:, None], y.rad[:, None], y.norm[:, None]) for y in found]
+        return found
+
+    @staticmethod
+    def _side_by_side(z: Enclosure) -> Enclosure:
+        """[head, node, d] as [node, head x d]."""
+        mid, rad = (part.transpose(0, 1).flatten(1) for part in (z.mid, z.rad))
+        return Enclosure.of(mid, rad, z.norm.norm(dim=0) * (1 + 1e-12))
 
     def _scores(self, q: Enclosure, keys: Keys, above: Int[Tensor, "query key"]) -> Enclosure:
         """[head, query, key], scaled, of the nodes at one position."""
@@ -335,7 +345,7 @@ class EnclosedForward:
             if centred:
                 x, shared = self.rounding.centred(x)
                 x = x.with_errors([shared.expand_as(x.mid)])
-            least, _, most = scales_of(x, cfg.eps, cfg.norm_eps_outside)
+            least, _, most = scales_of(x.mid, x.norm, cfg.eps, cfg.norm_eps_outside)
             size = torch.minimum(x.size / least, x.size.new_tensor(math.sqrt(d) * (1 + 1e-9))) * gain.abs()
         else:
             gain, least, most, size = torch.ones_like(x.mid[0]), *2 * (torch.ones_like(x.mid[:, :1]),), x.size

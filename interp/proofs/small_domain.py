@@ -13,8 +13,11 @@ from interp.core.model import HookedModel
 from interp.core.problems import resolve_task
 from interp.core.sites import model_name
 from interp.proofs.verdict import Verdict, WrongAnswer, identify, require_claim, stored, stored_shape
+from models.errors import UserError
 from models.tasks.base import Task
 from models.tasks.sequences import SequenceTask
+
+SLACK = 1e-6  # what another machine's library may make of a bound
 
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
@@ -82,6 +85,30 @@ def stored_domain(value: dict[str, Any], targets: list[str], *names: str) -> dic
         margin[at] = -np.inf if row["margin"] is None else row["margin"]
     table = smallest_margins(n, margin, problem, targets, tokens)
     return stored(value, "what", *names) | {"shape": stored_shape(value), "smallest": table}
+
+
+def require_same(certificate: Any, again: Any, same: tuple[str, ...]) -> None:
+    """What was proved ``again`` must be as strong as a certificate says, and equal in the fields of ``same``.
+
+    Raises:
+        UserError: it is not.
+    """
+    stored, found = certificate.smallest, again.smallest
+    if any(getattr(certificate, name) != getattr(again, name) for name in same) or (
+        certificate.right > again.right or certificate.wrong > again.wrong
+    ):
+        raise UserError(f"This certificate does not hold: proved again, {again.sentence()}.")
+    if (
+        not np.array_equal(stored.n, found.n)
+        or certificate.smallest.token.values.tolist() != found.token.values.tolist()
+    ):
+        raise UserError("This certificate does not hold: it counts other problems.")
+    claimed, proved = stored.margin.values, found.margin.values
+    if (
+        certificate.status == "certified"
+        and not (claimed <= proved + SLACK * (1 + np.abs(proved)))[stored.n.values > 0].all()
+    ):
+        raise UserError("This certificate does not hold: it claims larger margins than are proved.")
 
 
 def task_of(certificate: SmallDomainVerdict, model: HookedModel, task: Any) -> Task:

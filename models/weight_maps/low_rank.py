@@ -26,7 +26,11 @@ class Factors(nn.Module):
             self.B = nn.Parameter(torch.zeros(rank, columns))
 
     def forward(self) -> Float[Tensor, "rows columns"]:
-        return self.W if self.rank is None else self.A @ self.B
+        """The matrix. The product is taken in float64 and rounded once, so that it is the same on every processor.
+
+        In float32, processors add the terms in an order of their own. A certificate is about every bit of a weight.
+        """
+        return self.W if self.rank is None else (self.A.double() @ self.B.double()).to(self.A.dtype)
 
     def initialise_table(self, std: float, generator: torch.Generator) -> None:
         """Every number N(0, std^2): both factors of an embedding, or the full table."""

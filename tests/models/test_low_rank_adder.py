@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from math import fsum
+
 import pytest
 import torch
 
 import models
 from models.low_rank_adder import OPTIONS, LowRankAdderWeights
+from models.weight_maps.low_rank import Factors
 
 TOTALS = {"adder-763": 763, "adder-582": 582, "adder-512": 512, "adder-491": 491, "adder-456": 456}
 #: Table 4 of the paper, top to bottom (582: from its public configuration).
@@ -31,6 +34,17 @@ def test_a_model_has_exactly_as_many_parameters_as_its_name_says(name: str):
 @pytest.mark.parametrize("name", TABLE_4)
 def test_the_components_have_the_paper_s_sizes(name: str):
     assert [part.parameters for part in models.build(name).weight_map.parts()] == TABLE_4[name]
+
+
+@pytest.mark.parametrize("name", sorted(OPTIONS.keys() - {"adder-763"}))
+def test_effective_weights_are_the_exact_products_rounded_once(name: str):
+    """So they are the same bits on every processor, whatever order its kernels add in."""
+    factored = [part for part in models.load(name).modules() if isinstance(part, Factors) and part.rank is not None]
+    assert factored
+    for part in factored:
+        rows, columns = part.A.double().tolist(), part.B.double().T.tolist()  # products of two float32 fit in float64
+        exact = [[fsum(a * b for a, b in zip(row, column, strict=True)) for column in columns] for row in rows]
+        assert torch.equal(part(), torch.tensor(exact, dtype=torch.float64).float())
 
 
 def rank(matrix: torch.Tensor) -> int:

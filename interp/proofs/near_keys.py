@@ -1,0 +1,496 @@
+"""One-layer decoders whose heads see near position ids alone: every class of what a query can see, with all roundings.
+
+A key that ``attn_window`` hides has a weight of exactly zero, whatever stands there. With a window of two columns of
+two running sums, what a decoder of one layer predicts about digit k of ``b_s = b_{s-1} + a_s`` depends on digits k - 1
+and k of b_{s-1}, of a_s and of a_{s+1} (the number that shares the ids of b_s), and on digit k - 1 of b_s, which is the
+query's own token and says what came in from below. These are at most 2 x 10^6 classes for each target, however many
+problems there are. In each of them the forward pass is enclosed (:mod:`interp.proofs.enclosures`).
+
+Lemma: a class is reached by some problem if and only if digits k - 1 and k of b_{s-1} occur in a sum of s - 1 numbers
+and, where a carry comes in, the largest remainders below digit k - 1 of such a b_{s-1} and of a_s add up to 10^(k-1).
+Proof: b_{s-1} takes every value up to ``(s - 1) (10^n - 1)``; a_s, a_{s+1} and it are free of one another; remainders
+of zero bring no carry.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import product
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+import xarray as xr
+from jaxtyping import Int
+from torch import Tensor
+
+from interp.core.model import HookedModel
+from interp.core.problems import resolve_task
+from interp.core.results import Provenance
+from interp.core.sites import model_name
+from interp.proofs.directional import Block, is_gated_block
+from interp.proofs.enclosed import Enclosure, Keys, Normed, Values
+from interp.proofs.prefix_leads import ROUNDINGS
+from interp.proofs.prefix_tree import EnclosedForward, Tree
+from interp.proofs.small_domain import SmallDomainVerdict, require_same, smallest_margins, stored_domain, task_of
+from interp.proofs.verdict import (
+    IN_WORDS,
+    RUNGS,
+    ArithmeticName,
+    Status,
+    WrongAnswer,
+    about,
+    identify,
+    is_count,
+    shape_of,
+    wrong_answer,
+)
+from interp.proofs.watch import ENDED, watched, why_ended
+from models.errors import UserError
+from models.evaluation import margins
+from models.numerals import shown
+from models.position_coupling import TWO_BY_TWO
+from models.tasks.base import Task
+from models.tasks.multi_addition import MultiOperandAddition
+from models.tasks.problem_space import problem_text
+from models.tasks.segments import to_digits
+from models.transformer import ArithmeticTransformer
+
+METHOD = "near keys"
+BATCH = 1024  # classes at a time
+WEAK, FOLLOWED = 1.0, 64  # leads bounded below this are followed along their directions, so many at a time
+SLACK = 1e-5  # of the model's own margins in its arithmetic
+REPLAYED = 8  # classes of each target that are run through the model: those with the smallest bounds, and some of all
+#: What a class is made of: digits k - 1 ("low") and k ("high") of b_{s-1}, a_s and a_{s+1}, and the carry into k - 1.
+PARTS = ("before low", "before high", "added low", "added high", "next low", "next high", "carry")
+
+
+@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
+class NearKeysCertificate(SmallDomainVerdict):
+    """What is proved of a decoder in every class of what its queries can see.
+
+    ``smallest`` counts classes, and has a problem of the class with the least proved margin.
+
+    Attributes:
+        classes: how many there are; in ``right`` of them the right token is proved to lead, in ``wrong`` not to.
+        obstacle: why it ended before the last class, if it did.
+    """
+
+    arithmetic: ArithmeticName
+    classes: int
+    right: int
+    wrong: int
+    obstacle: str | None = None
+    method: str = METHOD
+
+    @property
+    def provenance(self) -> Provenance:  # pyright: ignore[reportIncompatibleVariableOverride]
+        rung = RUNGS[self.arithmetic] if self.status == "certified" else "sampled"
+        return Provenance(self.classes, None, f"classes of all {self.domain}", rung)
+
+    @property
+    def domain(self) -> str:
+        return f"10^{math.prod(self.shape)} {self.what}"
+
+    def finding(self) -> str:
+        words, share = IN_WORDS[self.arithmetic], f"{self.right:,} of {self.classes:,} classes of what a query sees"
+        if self.status == "certified":
+            bound = f"every margin proved above {shown(self.smallest_margin, 4)}"
+            return (
+                f"certified {words}: all {self.domain}, {self.classes:,} classes of what a query sees, {bound}, "
+                f"the least at {self.witness}"
+            )
+        if self.status == "refuted":
+            assert self.counterexample is not None
+            one = self.counterexample
+            return (
+                f"refuted: {one.problem} -> {one.predicted} (run through the model), {share} are proved right {words}"
+            )
+        rest = f"; {self.obstacle}" if self.obstacle else ""
+        return f"undecided {words}: {share} are proved right and {self.wrong:,} wrong{rest}"
+
+    def to_dataframe(self) -> pd.DataFrame:
+        """A row for each target and right token: how many classes, the least proved margin, a problem."""
+        rows = self.smallest.to_dataframe().reset_index()
+        return rows[rows.n > 0].reset_index(drop=True)
+
+
+def of_fields(value: dict[str, Any]) -> NearKeysCertificate:
+    """The inverse of ``to_dict``. Raises KeyError, TypeError or ValueError for anything else."""
+    names = ("arithmetic", "classes", "right", "wrong", "obstacle")
+    if not all(is_count(value[name]) for name in names[1:4]) or value["arithmetic"] not in ROUNDINGS:
+        raise ValueError("counts that are none, or an unknown arithmetic")
+    if not (value["obstacle"] is None or isinstance(value["obstacle"], str)):
+        raise ValueError("an obstacle that is none")
+    if value["status"] == "certified" and not value["right"] == value["classes"] > 0:
+        raise ValueError("certified without all classes")
+    return NearKeysCertificate(**stored_domain(value, list(value["smallest"]["targets"]), *names))
+
+
+# ---- what can be judged
+
+
+def obstacle(model: HookedModel, task: Task) -> str | None:
+    """Why this method cannot judge a model on a task, in words. None says that it can."""
+    if not isinstance(model, ArithmeticTransformer) or not isinstance(task, MultiOperandAddition):
+        return f"{task.name} is no sum of many numbers"
+    config, form = model.config, task.format
+    if config.later_switches != ("attn_window",) or not set(config.window_offsets) <= set(TWO_BY_TWO):
+        return "its heads see more than two columns of two running sums"
+    if config.n_layers != 1 or config.attn_top_k is not None or config.attn_scores != "dot":
+        return "it has several layers, or another attention than the softmax"
+    if not is_gated_block(config, model.effective_weights()):
+        return "its block is not gated with RMS norms before and after, or has biases"
+    if not (form.scratchpad and form.zero_padding and form.reversed_response):
+        return "its running sums are not written from the units on, in numbers of one length"
+    if config.dtype != "float32" or model.dtype != torch.float32 or model.device.type != "cpu":
+        return "classes are proved of models in float32 on the CPU"
+    return None
+
+
+# ---- classes
+
+
+@dataclass(frozen=True, eq=False)
+class Step:
+    """One target, and the digits that decide it.
+
+    Attributes:
+        number, low: the query is digit ``low`` of b_number, or (None) the delimiter before its units.
+        before: (digit ``low`` of b_(number - 1), the digit after it, the carry into ``low``).
+        added, following: those two digits of a_number and of a_(number + 1).
+    """
+
+    task: MultiOperandAddition
+    target: int
+    number: int
+    low: int | None
+    before: Int[Tensor, "b 3"]
+    added: Int[Tensor, "a 2"]
+    following: Int[Tensor, "f 2"]
+
+    @classmethod
+    def of(cls, task: MultiOperandAddition, target: int) -> Step:
+        role, (m, n) = task.roles[task.query_positions[target]], task.shape
+        low = None if role.kind == "delimiter" else role.column
+        number = task.target_roles[target].index if low is None else role.index
+        assert number is not None
+        most, place = max(number - 1, 0) * (10**n - 1), 10 ** (low or 0)
+        before = []
+        for b_low, b_high in product(range(1) if low is None else range(10), range(10)):
+            least = b_high * (1 if low is None else 10 * place) + b_low * place * (low is not None)
+            if least <= most:
+                reach = min(place - 1, most - least) + min(place, 10**n) - 1
+                before += [(b_low, b_high, carry) for carry in ((0, 1) if low and number and reach >= place else (0,))]
+        pairs = []
+        for there in (number > 0, number < m):
+            columns = (low, 0 if low is None else low + 1)
+            digits = [range(10) if there and column is not None and column < n else (0,) for column in columns]
+            pairs.append(torch.tensor(list(product(*digits))))
+        return cls(task, target, number, low, torch.tensor(before), *pairs)
+
+    @property
+    def query(self) -> int:
+        return self.task.query_positions[self.target]
+
+    @property
+    def high(self) -> int:
+        """The column that is predicted, or one past the last."""
+        return 0 if self.low is None else self.low + 1
+
+    @property
+    def classes(self) -> int:
+        return len(self.before) * len(self.added) * len(self.following)
+
+    @property
+    def label(self) -> str:
+        role = self.task.target_roles[self.target]
+        return role.label if role.column is not None else f"{role.label} after b{self.number}"
+
+
+@dataclass(frozen=True, eq=False)
+class Seen:
+    """The classes of one target.
+
+    Attributes:
+        keys: positions that the query sees, its own last.
+        parts: the columns are ``PARTS``.
+        tokens: what stands at the keys. targets: what is right.
+    """
+
+    step: Step
+    keys: tuple[int, ...]
+    parts: Int[Tensor, "n part"]
+    tokens: Int[Tensor, "n key"]
+    targets: Int[Tensor, " n"]
+
+    @classmethod
+    def of(cls, task: MultiOperandAddition, step: Step, offsets: tuple[tuple[int, ...], ...]) -> Seen:
+        zeros = torch.zeros(1, *task.shape, dtype=torch.int64)
+        plain, query, low, high = task.encode(zeros)[0], step.query, step.low, step.high
+        ids = task.position_ids(plain[None])[0, : query + 1]
+        near = (ids[:, None] - ids[query] == torch.tensor(offsets)).all(-1).any(-1)
+        keys = (near | (ids == 0).all(-1)).nonzero()[:, 0].tolist()
+
+        sizes = [torch.arange(len(part)) for part in (step.before, step.added, step.following)]
+        b, a, f = torch.cartesian_prod(*sizes).unbind(1)
+        left, added, following = step.before[b], step.added[a], step.following[f]
+        own = left[:, 0] + added[:, 0] + left[:, 2]
+        digits = {("sum", low): own % 10}
+        for name, part in (("before", left), ("added", added), ("next", following)):
+            digits[name, low], digits[name, high] = part[:, 0], part[:, 1]
+        tokens = []
+        for key in keys:
+            role = task.roles[key]
+            if role.column is None or role.index is None:
+                tokens.append(torch.full_like(own, int(plain[key])))
+            else:
+                name = _NAMES[role.kind == "operand", role.index - step.number]
+                tokens.append(digits[name, role.column])
+        right = torch.full_like(own, int(task.targets(zeros)[0, step.target]))
+        if task.target_roles[step.target].column is not None:
+            right = (left[:, 1] + added[:, 1] + own // 10) % 10
+        parts = torch.cat((left[:, :2], added, following, left[:, 2:]), 1)
+        return cls(step, tuple(keys), parts, torch.stack(tokens, 1), right)
+
+    def problem(self, index: int) -> Int[Tensor, "1 operand column"]:
+        """A problem of a class."""
+        step, (m, n) = self.step, self.step.task.shape
+        part: dict[str, int] = dict(zip(PARTS, self.parts[index].tolist(), strict=True))
+        place = 1 if step.low is None else 10**step.low
+        numbers = {}
+        for name in ("before", "added", "next"):
+            numbers[name] = part[f"{name} high"] * 10**step.high
+            numbers[name] += 0 if step.low is None else part[f"{name} low"] * place
+        if part["carry"]:
+            most = (step.number - 1) * (10**n - 1)
+            numbers["before"] += min(place - 1, most - numbers["before"])
+            numbers["added"] += min(place, 10**n) - 1
+        operands, rest = [0] * m, numbers["before"]
+        for i in range(step.number - 1):
+            operands[i] = min(rest, 10**n - 1)
+            rest -= operands[i]
+        assert rest == 0
+        if step.number:
+            operands[step.number - 1] = numbers["added"]
+        if step.number < m:
+            operands[step.number] = numbers["next"]
+        return torch.tensor([[(to_digits(number) + [0] * n)[:n] for number in operands]])
+
+
+#: Whether it is an operand, and its number less b's: what a number is to the sum ``b = before + added``.
+_NAMES = {(True, 0): "added", (True, 1): "next", (False, 0): "sum", (False, -1): "before"}
+
+
+# ---- the forward pass of a class
+
+
+class LocalForward(EnclosedForward):
+    """The forward pass at one query, given what stands at the keys that it sees."""
+
+    def of_target(self, seen: Seen) -> Near:
+        """What all classes of a target share: queries, keys and values of every token that may stand at a position."""
+        choices = [column.unique() for column in seen.tokens.unbind(1)]
+        first = np.cumsum([0, *(len(choice) for choice in choices)])[:-1].tolist()
+        tokens = torch.cat(choices)
+        position = torch.tensor([key for key, choice in zip(seen.keys, choices, strict=True) for _ in choice])
+        task = seen.step.task
+        ids = task.position_ids(task.encode(seen.problem(0)))[0]
+        nothing = torch.zeros(0, dtype=torch.int64)
+        x = self._embedded(Tree(tokens, ids[position], position, nothing[:, None], (), nothing))
+        read = self._normed(x, "blocks.0.ln1") if self.config.has_pre_norm else Normed(x, ())
+        q, k, v = (y.heads_first() for y in self._queries_keys_values("blocks.0.attn", read))
+        stacked = zip(first, choices, seen.tokens.unbind(1), strict=True)
+        nodes = [at + torch.searchsorted(choice, column.contiguous()) for at, choice, column in stacked]
+        keys, values = self.rounding.keys(k), self.rounding.values(v, len(seen.keys))
+        own = range(first[-1], len(tokens))
+        scores = self._scores_of(q, keys, torch.tensor(own), len(tokens))
+        return Near(x, scores, values, torch.stack(nodes, 1), first[-1])
+
+    def _scores_of(self, q: Enclosure, keys: Keys, own: Tensor, nodes: int) -> Enclosure:
+        """[head, own token, node]: the scaled scores of each token at the query with each at a key."""
+        at = Enclosure(q.mid[:, own], q.rad[:, own], q.norm[:, own])
+        found = self.rounding.scores(at, keys.at(torch.arange(nodes).expand(len(own), -1)), self.config.attn_scores)
+        return self.rounding.scaled(found, self.config.score_scale)
+
+    def leads(self, near: Near, rows: Tensor, targets: Int[Tensor, " n"]) -> tuple[Tensor, Tensor]:
+        """Bounds of the right token's lead over all others."""
+        nodes = near.nodes[rows]
+        query = nodes[:, -1]
+        at = (slice(None), (query - near.own)[:, None], nodes)
+        pattern = self.rounding.softmax(Enclosure.apart(near.scores.mid[at], near.scores.rad[at]))
+        z = self._side_by_side(self.rounding.mixed(pattern, near.values.at(nodes)))
+        block = Block(self, near.x[query], z)
+        low, high = block.leads(targets)
+        for tighten, weak in ((False, WEAK), (True, min(WEAK, 0.0))):
+            rows = (low < weak).nonzero()[:, 0]
+            for part in rows.split(FOLLOWED) if len(rows) else ():
+                block = Block(self, near.x[query[part]], z[part])
+                if tighten:
+                    block.tighten()
+                low[part], high[part] = block.followed(targets[part])
+        return low, high
+
+
+@dataclass(frozen=True, eq=False)
+class Near:
+    """See :meth:`LocalForward.of_target`. A node is a token at a position; the query's own start at ``own``."""
+
+    x: Enclosure
+    scores: Enclosure
+    values: Values
+    nodes: Int[Tensor, "n key"]
+    own: int
+
+
+# ---- the proof
+
+
+def certify_near_keys(
+    model: HookedModel, arithmetic: ArithmeticName = "float32", task: Any = None
+) -> NearKeysCertificate:
+    """Prove a decoder right on every sum of m numbers of n digits (leading zeros included), or find a wrong one.
+
+    Precondition: as :func:`obstacle` says. Postcondition: "certified" only if in every class that a problem can reach
+    the right token's lead is proved positive; "refuted" only with a problem that the model, decoding it alone, gets
+    wrong. The smallest margins and some others are run through the model itself and must lie within their bounds.
+
+    Cost: 0.1 ms for each class on one core, with an MLP of 3 x 128 x 512 weights. A time limit or Ctrl-C end it as
+    undecided.
+
+    Raises:
+        UserError: another arithmetic than "interval" and "float32", or a model that computes something else than its
+            weights say.
+    """
+    start = time.perf_counter()
+    task = resolve_task(model, task)
+    if arithmetic not in ROUNDINGS:
+        raise UserError(f"Classes are proved in 'interval' or 'float32' arithmetic, not {arithmetic!r}.")
+    if (reason := obstacle(model, task)) is not None:
+        raise UserError(f"{model_name(model)} cannot be judged: {reason}.")
+    identity = identify(model, task)
+    with torch.inference_mode():
+        proof = _Proof(model, task, arithmetic)
+        ended = proof.run()
+        wrong = proof.refutation()
+    status: Status = "undecided"
+    if wrong is not None:
+        status = "refuted"
+    elif proof.right == proof.classes:
+        status = "certified"
+    return NearKeysCertificate(
+        **about(model, task, identity, start),
+        shape=shape_of(task),
+        what=f"sums of {task.n_operands} numbers of {task.n_digits} digits",
+        arithmetic=arithmetic,
+        status=status,
+        classes=proof.classes,
+        right=proof.right,
+        wrong=proof.wrong,
+        smallest=proof.table(),
+        counterexample=wrong,
+        obstacle=ended,
+    )
+
+
+class _Proof:
+    """One pass over all classes. What it finds stands in its attributes."""
+
+    def __init__(self, model: HookedModel, task: MultiOperandAddition, arithmetic: ArithmeticName):
+        self.model, self.task, self.exact = model, task, arithmetic == "interval"
+        self.weights = {name: value.detach().clone() for name, value in model.effective_weights().items()}
+        self.forward = LocalForward(model.config, self.weights, ROUNDINGS[arithmetic])
+        self.steps = [Step.of(task, target) for target in range(len(task.query_positions))]
+        self.classes = sum(step.classes for step in self.steps)
+        self.right = self.wrong = 0
+        shape = len(self.steps), task.d_vocab
+        self.n, self.margin = np.zeros(shape, np.int64), np.full(shape, np.nan)
+        self.problem = np.full(shape, "", dtype=object)
+        self.doubtful: list[tuple[float, Tensor]] = []  # problems of classes that are not proved right
+
+    def run(self) -> str | None:
+        """Go through the classes. Returns why it ended before the last one, and None if it did not."""
+        found: list[tuple[Tensor, Tensor]] = []
+        try:
+            for seen, near, rows in watched(self._batches(found), "proving", "batch", math.ceil(self.classes / BATCH)):
+                found.append(self.forward.leads(near, rows, seen.targets[rows]))
+        except ENDED as error:
+            return why_ended(error)
+        return None
+
+    def _batches(self, found: list[tuple[Tensor, Tensor]]) -> Iterator[tuple[Seen, Near, Tensor]]:
+        for step in self.steps:
+            seen = Seen.of(self.task, step, self.model.config.window_offsets)
+            near = self.forward.of_target(seen)
+            try:
+                for rows in torch.arange(step.classes).split(BATCH):
+                    yield seen, near, rows
+            finally:
+                if found:
+                    self._settle(seen, *(torch.cat(ends) for ends in zip(*found, strict=True)))
+                found.clear()
+
+    def _settle(self, seen: Seen, low: Tensor, high: Tensor) -> None:
+        """Count what was found of a target's classes, the first of them, and hold some against the model itself.
+
+        Raises:
+            UserError: a margin outside its bounds: the model does something that the enclosures do not know of.
+        """
+        self.right += int((low > 0).sum())
+        self.wrong += int((high < 0).sum())
+        targets, target = seen.targets[: len(low)], seen.step.target
+        for token in targets.unique().tolist():
+            rows = (targets == token).nonzero()[:, 0]
+            least = int(rows[low[rows].argmin()])
+            self.n[target, token], self.margin[target, token] = len(rows), low[least]
+            self.problem[target, token] = problem_text(self.task, self.task.numbers(seen.problem(least))[0])
+        spread = torch.linspace(0, len(low) - 1, REPLAYED, dtype=torch.float64).long()
+        chosen = torch.cat((low.argsort()[:REPLAYED], spread)).unique()
+        problems = torch.cat([seen.problem(index) for index in chosen.tolist()])
+        self._require_bounds(seen, chosen, problems, low[chosen], high[chosen])
+        for row in (low[chosen] <= 0).nonzero()[:, 0].tolist():
+            self.doubtful.append((float(high[chosen[row]]), problems[row : row + 1]))
+
+    def _require_bounds(self, seen: Seen, chosen: Tensor, problems: Tensor, low: Tensor, high: Tensor) -> None:
+        weights = {name: value.double() for name, value in self.weights.items()} if self.exact else self.weights
+        tokens, right = self.task.encode(problems), self.task.targets(problems)[:, [seen.step.target]]
+        logits = self.model(tokens, weights=weights)[:, [seen.step.query]]
+        found = margins(logits, right)[:, 0]
+        outside = (found < low - SLACK * (1 + low.abs())) | (found > high + SLACK * (1 + high.abs()))
+        laid_out = torch.equal(tokens[:, list(seen.keys)], seen.tokens[chosen])
+        if not laid_out or not torch.equal(right[:, 0], seen.targets[chosen]) or bool(outside.any()):
+            raise UserError(f"{model_name(self.model)} does not compute what its weights say.")
+
+    def refutation(self) -> WrongAnswer | None:
+        """A problem that the model gets wrong when it decodes it alone. None says that none was found."""
+        for _, problem in sorted(self.doubtful, key=lambda one: one[0]):
+            if (found := wrong_answer(self.model, self.task, problem)) is not None:
+                return found
+        return None
+
+    def table(self) -> xr.Dataset:
+        """The least lower bound of each target and right token, among the classes that were reached."""
+        kept = self.n.any(0)
+        names = [self.task.token_text(int(token)) for token in np.flatnonzero(kept)]
+        labels = [step.label for step in self.steps]
+        return smallest_margins(self.n[:, kept], self.margin[:, kept], self.problem[:, kept], labels, names)
+
+
+def check_near_keys(certificate: NearKeysCertificate, model: HookedModel, task: Any = None) -> NearKeysCertificate:
+    """Hold a certificate against the model: everything is proved again, and must be as strong as it says.
+
+    Raises:
+        UserError: another model's certificate, one that claims nothing, or one that does not hold.
+    """
+    task = task_of(certificate, model, task)
+    again = certify_near_keys(model, certificate.arithmetic, task)
+    require_same(certificate, again, ("status", "classes", "what"))
+    if certificate.counterexample is not None:
+        found = wrong_answer(model, task, task.as_problems([certificate.counterexample.problem]))
+        if found != certificate.counterexample:
+            raise UserError("This certificate does not hold: the model answers its counterexample otherwise.")
+    return again

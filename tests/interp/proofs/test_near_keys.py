@@ -1,0 +1,180 @@
+"""Decoders that see near ids: classes hold all problems and no others, and bounds hold what the model computes."""
+
+from __future__ import annotations
+
+from itertools import product
+from typing import Any
+
+import pytest
+import torch
+
+from interp.proofs import near_keys
+from interp.proofs.balls import CURVED
+from interp.proofs.directional import Block, is_gated_block
+from interp.proofs.enclosed import Enclosure
+from interp.proofs.enclosures import FLOAT32, REAL
+from interp.proofs.near_keys import LocalForward, Seen, Step, certify_near_keys
+from interp.proofs.prefix_tree import EnclosedForward
+from models.config import TransformerConfig
+from models.errors import UserError
+from models.evaluation import margins
+from models.position_coupling import TWO_BY_TWO
+from models.tasks.multi_addition import AdditionFormat, MultiOperandAddition
+from models.transformer import ArithmeticTransformer
+from models.weight_maps.constant import ConstantWeights
+from tests.models.coders import coder
+
+pytestmark = pytest.mark.usefixtures("without_shape_checks")
+
+TRAINED = "position-coupling-1l4h-ids40-window-2x2-small"
+
+
+def at(model: ArithmeticTransformer, *shape: int) -> MultiOperandAddition:
+    assert isinstance(model.task, MultiOperandAddition)
+    return model.task.at(*shape)
+
+
+def all_problems(task: MultiOperandAddition) -> torch.Tensor:
+    cells = task.n_operands * task.n_digits
+    return torch.tensor(list(product(range(10), repeat=cells))).view(-1, *task.shape)
+
+
+@pytest.mark.parametrize("shape", [(2, 2), (4, 1), (3, 1), (1, 3)])
+@pytest.mark.parametrize("form", [AdditionFormat(), AdditionFormat(zero_start=False)])
+def test_the_classes_are_what_queries_see_in_all_problems_and_nothing_else(shape: Any, form: AdditionFormat):
+    task = MultiOperandAddition(shape[0], shape[1], form)
+    problems = all_problems(task)
+    tokens, targets = task.encode(problems), task.targets(problems)
+    for target in range(len(task.query_positions)):
+        seen = Seen.of(task, Step.of(task, target), TWO_BY_TWO)
+        real = torch.cat((tokens[:, list(seen.keys)], targets[:, [target]]), 1).unique(dim=0)
+        claimed = torch.cat((seen.tokens, seen.targets[:, None]), 1).unique(dim=0)
+        assert torch.equal(real, claimed)
+        assert seen.keys[-1] == task.query_positions[target]
+
+
+@pytest.mark.parametrize("shape", [(3, 3), (7, 2), (5, 1)])
+def test_a_class_has_a_problem_that_shows_what_it_says(shape: tuple[int, int]):
+    task = MultiOperandAddition(*shape)
+    generator = torch.Generator().manual_seed(0)
+    for target in range(len(task.query_positions)):
+        seen = Seen.of(task, Step.of(task, target), TWO_BY_TWO)
+        carried = (seen.parts[:, -1] == 1).nonzero()[:2, 0]
+        chosen = torch.cat((torch.randint(len(seen.parts), (4,), generator=generator), carried))
+        problems = torch.cat([seen.problem(index) for index in chosen.tolist()])
+        assert torch.equal(task.encode(problems)[:, list(seen.keys)], seen.tokens[chosen])
+        assert torch.equal(task.targets(problems)[:, target], seen.targets[chosen])
+
+
+@pytest.mark.parametrize("rounding", [FLOAT32, REAL], ids=["float32", "reals"])
+def test_leads_of_the_model_lie_within_their_bounds(rounding: Any, monkeypatch: pytest.MonkeyPatch):
+    """By lengths, and followed back; in the model's own arithmetic and in float64."""
+    model = coder("-window-2x2")
+    task = at(model, 3, 2)
+    kept = {name: value.detach() for name, value in model.effective_weights().items()}
+    forward = LocalForward(model.config, kept, rounding)
+    weights = kept if rounding is FLOAT32 else {name: value.double() for name, value in kept.items()}
+    generator = torch.Generator().manual_seed(0)
+    for target, query in enumerate(task.query_positions):
+        seen = Seen.of(task, Step.of(task, target), TWO_BY_TWO)
+        rows = torch.randint(len(seen.parts), (20,), generator=generator)
+        problems = torch.cat([seen.problem(index) for index in rows.tolist()])
+        logits = model(task.encode(problems), weights=weights)[:, [query]]
+        lead = margins(logits, seen.targets[rows][:, None])[:, 0].double()
+        width = []
+        for weak in (-torch.inf, torch.inf):
+            monkeypatch.setattr(near_keys, "WEAK", weak)
+            low, high = forward.leads(forward.of_target(seen), rows, seen.targets[rows])
+            assert (low <= lead + 1e-6).all() and (lead - 1e-6 <= high).all()
+            assert (high - low).max() < (5.0 if rounding is FLOAT32 else 1e-5)
+            width.append(float((high - low).mean()))
+        assert rounding is REAL or width[1] < width[0]
+
+
+@pytest.mark.parametrize("act", CURVED)
+@pytest.mark.parametrize("outside", [False, True])
+def test_points_of_a_ball_have_leads_within_the_bounds_of_the_block(act: Any, outside: bool):
+    """From balls as large as a tenth of the stream, where what a stage curves by is no small thing."""
+    config = TransformerConfig(
+        1, 16, 2, 8, 10, 40, 24, act_fn=act, gated_mlp=True, normalization_type="RMS", norm_placement="both",
+        norm_eps_outside=outside, eps=1e-4, positional_embedding_type="none",
+    )  # fmt: skip
+    model = coder("-window-2x2")
+    generator = torch.Generator().manual_seed(1)
+    shapes = {name: value.shape for name, value in model.effective_weights().items() if "pos_embed" not in name}
+    weights = {
+        name: torch.randn(shape, generator=generator, dtype=torch.float64) * 0.4 + name.endswith(".w")
+        for name, shape in shapes.items()
+    }
+    assert is_gated_block(config, weights)
+    forward = EnclosedForward(config, weights, REAL)
+    x = torch.randn(30, 16, generator=generator, dtype=torch.float64)
+    z = torch.randn(30, 16, generator=generator, dtype=torch.float64)
+    tokens = torch.randint(14, (30,), generator=generator)
+
+    def leads(x: torch.Tensor, z: torch.Tensor) -> torch.Tensor:
+        def norm(v: torch.Tensor, name: str) -> torch.Tensor:
+            scale = v.pow(2).mean(-1, keepdim=True)
+            return v / (scale.sqrt() + 1e-4 if outside else (scale + 1e-4).sqrt()) * weights[name]
+
+        act_fn = {
+            "gelu": torch.nn.functional.gelu,
+            "gelu_new": lambda v: torch.nn.functional.gelu(v, approximate="tanh"),
+            "silu": torch.nn.functional.silu,
+        }[act]
+        h = norm(x + z @ weights["blocks.0.attn.W_O"].flatten(0, 1), "blocks.0.ln1_post.w")
+        read = norm(h, "blocks.0.ln2.w")
+        hidden = act_fn(read @ weights["blocks.0.mlp.W_gate"]) * (read @ weights["blocks.0.mlp.W_in"])
+        out = norm(norm(h + hidden @ weights["blocks.0.mlp.W_out"], "blocks.0.ln2_post.w"), "ln_final.w")
+        return margins((out @ weights["unembed.W_U"])[:, None], tokens[:, None])[:, 0]
+
+    for radius in (1e-9, 1e-3, 1e-1):
+        away = torch.randn(200, 2, 30, 16, generator=generator, dtype=torch.float64)
+        away = away / away.norm(dim=-1, keepdim=True) * radius
+        balls = [Enclosure.of(m, torch.full_like(m, radius), torch.full(m.shape[:1], radius).double()) for m in (x, z)]
+        block = Block(forward, *balls)
+        for low, high in (block.leads(tokens), block.followed(tokens)):
+            for dx, dz in away:
+                found = leads(x + dx, z + dz)
+                assert (low <= found + 1e-9).all() and (found - 1e-9 <= high).all()
+        if radius == 1e-9:
+            assert (high - low).max() < 1e-6
+
+
+@pytest.mark.parametrize("name", CURVED)
+def test_activations_curve_by_less_than_they_are_said_to(name: str):
+    from interp.proofs.enclosures import _activation
+
+    x = torch.linspace(-12, 12, 200_001, dtype=torch.float64, requires_grad=True)
+    (slope,) = torch.autograd.grad(_activation(name, x).sum(), x, create_graph=True)
+    (curve,) = torch.autograd.grad(slope.sum(), x)
+    assert 0.9 * CURVED[name] < float(curve.abs().max()) < CURVED[name]
+
+
+def test_a_decoder_that_is_wrong_is_refuted_by_a_problem_that_it_gets_wrong():
+    model = coder("-window-2x2")
+    verdict = certify_near_keys(model, "float32", at(model, 2, 1))
+    assert verdict.status == "refuted" and verdict.wrong > 0 and verdict.right + verdict.wrong <= verdict.classes
+    one = verdict.counterexample
+    assert one is not None and one.predicted != one.expected
+
+
+def changed(**changes: Any) -> ArithmeticTransformer:
+    model = coder("-window-2x2")
+    return ArithmeticTransformer(
+        ConstantWeights(model.config.replace(**changes), model.effective_weights()), model.task
+    )
+
+
+@pytest.mark.parametrize(
+    "model", [coder("-window1"), coder(""), coder("-window-2x2", layers=2), changed(attn_scores="max_plus")]
+)
+def test_other_models_are_not_judged(model: ArithmeticTransformer):
+    assert near_keys.obstacle(model, model.task) is not None
+    with pytest.raises(UserError):
+        certify_near_keys(model)
+
+
+def test_only_proofs_are_asked_for():
+    with pytest.raises(UserError):
+        certify_near_keys(changed(), "float")  # type: ignore[arg-type]
