@@ -203,9 +203,10 @@ def _lengths(config: Mapping[str, Any], seeds: list[dict[str, Any]]) -> _Rendere
     stored = _stored(training)
     if len(seeds) > 1 and "selection" in training:
         on = training["selection"]
-        stored += (
-            f" Of {len(seeds)} seeds it was chosen on {on['n']} other problems per longer shape (seed {on['seed']})."
-        )
+        stored += f" Of {len(seeds)} seeds it was chosen on "
+        if "within" in on:  # rules before this one looked beyond the training shapes alone
+            stored += f"{on['within']:,} other problems of the longest training shape, and among equals there on "
+        stored += f"{on['n']} per longer shape (seed {on['seed']})."
     table = _table([size, *(f"seed {seed['seed']}" for seed in seeds)], rows)
     return [stored], [text, table], _LOTTERY
 

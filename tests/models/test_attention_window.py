@@ -8,22 +8,30 @@ import torch
 import models
 from models.errors import UserError
 from models.partial_forward import exact_match, logits_from
+from models.position_coupling import TWO_BY_TWO
 from models.transformer import ArithmeticTransformer
 from models.weight_maps.constant import ConstantWeights
 from tests.conformance.table import dense
 from tests.models.coders import coder
 
+Window = int | tuple[tuple[int, ...], ...] | None
 
-def with_window(model: ArithmeticTransformer, window: int | None) -> ArithmeticTransformer:
+
+def with_window(model: ArithmeticTransformer, window: Window) -> ArithmeticTransformer:
     weights = ConstantWeights(model.config.replace(attn_window=window), model.effective_weights())
     return ArithmeticTransformer(weights, model.task)
 
 
-def test_the_construction_needs_no_key_whose_id_is_more_than_one_away():
+def test_the_construction_needs_two_columns_of_two_sums_and_nothing_else():
     model = models.build("position-coupling-hand-built", max_operands=6, max_digits=6)
     problems = model.task.sample(20, torch.Generator().manual_seed(0))
-    right = [int(exact_match(with_window(model, window), model.task, problems).sum()) for window in (0, 1, 2)]
-    assert right == [0, 20, 20]
+
+    def right(window: Window) -> int:
+        return int(exact_match(with_window(model, window), model.task, problems).sum())
+
+    assert [right(window) for window in (0, 1, 2, TWO_BY_TWO)] == [0, 20, 20, 20]
+    for needed in TWO_BY_TWO[1:]:
+        assert right(tuple(offset for offset in TWO_BY_TWO if offset != needed)) < 20, needed
 
 
 def test_a_head_attends_to_bos_and_to_near_ids_in_every_level_and_to_nothing_else():

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import product
 from typing import Any
 
 import pytest
 import torch
 
-from interp.proofs import near_keys
+import interp
+from interp.proofs import check_certificate, load_certificate, near_keys, watch
 from interp.proofs.balls import CURVED
 from interp.proofs.directional import Block, is_gated_block
 from interp.proofs.enclosed import Enclosure
@@ -22,6 +24,7 @@ from models.position_coupling import TWO_BY_TWO
 from models.tasks.multi_addition import AdditionFormat, MultiOperandAddition
 from models.transformer import ArithmeticTransformer
 from models.weight_maps.constant import ConstantWeights
+from tests.interp.proofs.conftest import zoo
 from tests.models.coders import coder
 
 pytestmark = pytest.mark.usefixtures("without_shape_checks")
@@ -151,12 +154,42 @@ def test_activations_curve_by_less_than_they_are_said_to(name: str):
     assert 0.9 * CURVED[name] < float(curve.abs().max()) < CURVED[name]
 
 
+def test_the_trained_decoder_is_certified_and_its_certificate_holds(tmp_path: Any):
+    model = zoo(TRAINED)
+    verdict = interp.certify(model, task=at(model, 3, 1))
+    assert (verdict.status, verdict.wrong, verdict.arithmetic) == ("certified", 0, "float32")
+    assert verdict.right == verdict.classes and verdict.smallest_margin > 0
+    verdict.save(tmp_path / "c.json")
+    stored = load_certificate(tmp_path / "c.json")
+    assert check_certificate(stored, model).smallest_margin == pytest.approx(verdict.smallest_margin)
+    with pytest.raises(UserError):
+        check_certificate(replace(stored, smallest=stored.smallest.assign(margin=stored.smallest.margin + 1)), model)
+    with pytest.raises(UserError):
+        check_certificate(replace(stored, classes=stored.classes + 1), model)
+
+
 def test_a_decoder_that_is_wrong_is_refuted_by_a_problem_that_it_gets_wrong():
     model = coder("-window-2x2")
     verdict = certify_near_keys(model, "float32", at(model, 2, 1))
     assert verdict.status == "refuted" and verdict.wrong > 0 and verdict.right + verdict.wrong <= verdict.classes
     one = verdict.counterexample
     assert one is not None and one.predicted != one.expected
+
+
+def test_a_proof_that_is_cut_short_is_undecided(monkeypatch: pytest.MonkeyPatch):
+    def interrupted(items: Any, *args: Any, **kwargs: Any) -> Any:
+        for count, item in enumerate(items):
+            if count == 3:
+                raise KeyboardInterrupt
+            yield item
+
+    monkeypatch.setattr(near_keys, "watched", interrupted)
+    model = zoo(TRAINED)
+    verdict = certify_near_keys(model, "interval", at(model, 3, 1))
+    assert verdict.status == "undecided" and 0 < verdict.right < verdict.classes
+    assert verdict.obstacle == watch.INTERRUPTED
+    with pytest.raises(UserError):
+        check_certificate(verdict, model)
 
 
 def changed(**changes: Any) -> ArithmeticTransformer:
