@@ -89,6 +89,7 @@ class Variant:
     limits: tuple[int, ...] = (40, 40)
     set_size: int = 500_000
     window: int | tuple[tuple[int, int], ...] | None = None  # not the paper's: what ids heads see (attn_window)
+    steps: int | None = None  # of the small recipe, where they are not its own
     small: bool = False
 
     def replace(self, **changes: object) -> Variant:
@@ -121,6 +122,7 @@ class Variant:
         if self.limits != base.limits:
             name += f"-ids{self.limits[0]}"
         name += "" if self.window is None else "-window-2x2" if self.window == TWO_BY_TWO else f"-window{self.window}"
+        name += "" if self.steps is None else f"-steps{self.steps}"
         return name + ("-small" if self.small else "")
 
     def make_task(self) -> SequenceTask:
@@ -166,7 +168,7 @@ class Variant:
             snapshots=12,
         )
         if self.small:
-            steps = {"addition": 2_500, "multiplication": 2_500, "parity": 1_500}[self.task]
+            steps = self.steps or {"addition": 2_500, "multiplication": 2_500, "parity": 1_500}[self.task]
             rows = {"addition": 128, "multiplication": 64, "parity": 64}[self.task]
             return common.replace(steps=steps, warmup_steps=steps // 100, batch_size=rows, lr=1e-3, eval_every=100)
         lr = {"addition": 3e-5, "multiplication": 5e-5, "parity": 3e-5}[self.task]
