@@ -16,6 +16,9 @@ from interp.core.stored_data import DATA
 from interp.proofs.certificate import Certificate
 from interp.proofs.certify import certify_one_layer, check_one_layer
 from interp.proofs.methods import certified_at_best, certify, parse_certificate
+from interp.proofs.near_keys import NearKeysCertificate
+from interp.proofs.prefix_proof import PrefixCertificate
+from interp.proofs.small_domain import task_of
 from interp.proofs.verdict import IN_WORDS, ArithmeticName, Verdict
 from models import zoo
 from models.errors import UserError
@@ -26,21 +29,23 @@ from models.training import judging
 from models.transformer import ArithmeticTransformer
 
 FILE = "certificate.json.gz"
+Provable = Certificate | PrefixCertificate | NearKeysCertificate
 SLACK = 0.1  # what a stored certificate gives away of its bounds, see :func:`durable`
 ALL_PAIRS = "all pairs of ten-digit numbers"
 CONSTRUCTED = DATA / "constructed_verdicts.json"
 
 
-def facts(certificate: Certificate) -> dict[str, Any]:
+def facts(certificate: Provable) -> dict[str, Any]:
     """What an entry's config keeps of a certificate, for its card."""
-    return {
+    found = {
         "status": certificate.status,
         "arithmetic": IN_WORDS[certificate.arithmetic],
-        "targets": certificate.targets,
         "smallest_margin": certificate.smallest_margin,
-        "witness": list(certificate.witness),
         "file": FILE,
     }
+    if isinstance(certificate, Certificate):
+        return found | {"targets": certificate.targets, "witness": list(certificate.witness)}
+    return found | {"domain": certificate.domain, "witness": certificate.witness}
 
 
 def durable(certificate: Certificate) -> Certificate:
@@ -55,26 +60,33 @@ def durable(certificate: Certificate) -> Certificate:
 
 
 def store(entry: str | Path, certificate: Verdict) -> Path:
-    """Put a certificate into an entry, once it was checked against the entry; returns the entry.
+    """Put a certificate into an entry, if it is about the entry's weights; returns the entry.
+
+    A ten-digit adder's claims are made a little weaker (:func:`durable`) and proved once more; the others take minutes.
 
     Raises:
         UserError: no such entry, another kind of verdict, or a certificate that is not of status "certified" or does
             not hold for its model.
     """
-    if not isinstance(certificate, Certificate):
-        raise UserError(f"Cards have a line for proofs of ten-digit adders, and this verdict is {certificate.method}.")
-    if certificate.status != "certified" or certificate.targets != "all":
+    if not isinstance(certificate, Provable):
+        raise UserError(f"Cards have a line for proofs about all problems, and this verdict is {certificate.method}.")
+    targets = certificate.targets if isinstance(certificate, Certificate) else "all"
+    if certificate.status != "certified" or targets != "all":
         raise UserError(
             "Only models that are certified on all tokens have their certificate on the card, and this one is "
-            f"{certificate.status} ({certificate.targets})."
+            f"{certificate.status} ({targets})."
         )
-    certificate = durable(certificate)
-    check_one_layer(certificate, zoo.load(entry))
+    model = zoo.load(entry)
+    if isinstance(certificate, Certificate):
+        certificate = durable(certificate)
+        check_one_layer(certificate, model)
+    else:
+        task_of(certificate, model, None)
     return zoo.change_entry(entry, certificate=facts(certificate), extra_files={FILE: certificate.to_bytes()})
 
 
-def stored_certificate(entry: str | Path) -> Certificate | None:
-    """The certificate next to an entry's weights, if there is one; its form is checked, its proof is not.
+def stored_verdict(entry: str | Path) -> Verdict | None:
+    """What is proved of an entry, from the file next to its weights; its form is checked, its proof is not.
 
     Raises:
         UserError: no such entry, or a file that was changed.
@@ -82,6 +94,12 @@ def stored_certificate(entry: str | Path) -> Certificate | None:
     if FILE not in zoo.read_entry(entry)["sha256"]:
         return None
     return parse_certificate(zoo.entry_file(entry, FILE), f"{FILE} of {entry}")
+
+
+def stored_certificate(entry: str | Path) -> Certificate | None:
+    """:func:`stored_verdict` of a ten-digit adder; None for other models."""
+    found = stored_verdict(entry)
+    return found if isinstance(found, Certificate) else None
 
 
 def all_pairs(entry: Any) -> str:
@@ -100,6 +118,9 @@ def on_all_inputs(name: str) -> str:
     whole = zoo.read_entry(name)["score"].get("all")
     if whole is not None:
         return f"exhaustive: {whole['correct']:,} of {whole['n']:,}"
+    found = stored_verdict(name)
+    if isinstance(found, PrefixCertificate | NearKeysCertificate):
+        return f"{found.provenance.rung}, {found.domain}"
     return all_pairs(name)
 
 

@@ -125,9 +125,14 @@ def _certificate(config: Mapping[str, Any]) -> list[str]:
     found = config.get("certificate")
     if not isinstance(found, Mapping):
         return []
+    command = f"`interp certify {config['model']}`"
+    if "domain" in found:
+        return [
+            f"**Certified** {found['arithmetic']}: {found['domain']}. Every margin is above "
+            f"{shown(found['smallest_margin'])} logits. The proof is in `{found['file']}`; {command} makes it again."
+        ]
     a, b = found["witness"]
     where = f"The smallest margin is {found['smallest_margin']:.3f} logits, at {a} + {b}"
-    command = f"`interp certify {config['model']}`"
     if found["status"] != "certified":
         return [f"**Tried** {found['arithmetic']}, without a proof: no extreme pair is wrong. {where} ({command})."]
     of = "all eleven digits of " if found["targets"] == "digits" else ""
@@ -206,9 +211,9 @@ def _lengths(config: Mapping[str, Any], seeds: list[dict[str, Any]]) -> _Rendere
         stored += f" Of {len(seeds)} seeds it was chosen on "
         if "within" in on:  # rules before this one looked beyond the training shapes alone
             stored += f"{on['within']:,} other problems of the longest training shape, and among equals there on "
-        stored += f"{on['n']} per longer shape (seed {on['seed']})."
+        stored += f"{on['n']} other problems per longer shape (seed {on['seed']})."
     table = _table([size, *(f"seed {seed['seed']}" for seed in seeds)], rows)
-    return [stored], [text, table], _LOTTERY
+    return [stored, *_certificate(config)], [text, table], _LOTTERY
 
 
 def _pairs(config: Mapping[str, Any], seeds: list[dict[str, Any]]) -> _Rendered:

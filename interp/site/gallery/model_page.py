@@ -15,7 +15,7 @@ from interp.probes.shape_scores import shape_scores
 from interp.proofs.certificate import Certificate
 from interp.proofs.coupled_grid import load_certified_grids
 from interp.proofs.methods import certified_at_best, certify
-from interp.proofs.stored import FILE, stored_certificate
+from interp.proofs.stored import FILE, on_all_inputs, stored_certificate
 from interp.site.gallery import facts as say
 from interp.site.gallery.papers import PAPERS as PAGES
 from interp.site.gallery.pictures import attention_pattern, attention_svg
@@ -96,6 +96,8 @@ def _linked(views: Sequence[Link]) -> Markup:
 
 # ---- trained models
 
+NOT_KNOWN = "not known: no certificate"
+
 Found = tuple[say.Row, str, list[tuple[str, Any]], list[Part]]
 
 
@@ -117,7 +119,7 @@ def _trained(name: str, model: ArithmeticTransformer, entry: dict[str, Any], row
         sentence = f"{sentence} {say.proved_words(certificate)}".rstrip()
     judged = [
         ("Right of those tried", say.score_words(entry["score"])),
-        ("On all inputs", certificate_sentence(certificate) if certificate else _uncertified(entry)),
+        ("On all inputs", certificate_sentence(certificate) if certificate else on_all_inputs(name) or NOT_KNOWN),
     ]
     facts = [
         *([("Score", say.score_words(entry["score"]))] if "loss" in entry["score"] else judged),
@@ -133,13 +135,6 @@ def certificate_sentence(certificate: Certificate) -> str:
         f"{certificate.provenance.rung}: right on all 10^20 pairs, smallest margin "
         f"{certificate.smallest_margin:.3f} logits at {a} + {b}"
     )
-
-
-def _uncertified(entry: dict[str, Any]) -> str:
-    if "all" in entry["score"]:
-        whole = entry["score"]["all"]
-        return f"exhaustive: {whole['correct']:,} of {whole['n']:,} pairs are right"
-    return "not known: no certificate"
 
 
 def _accuracy(name: str, model: ArithmeticTransformer, entry: dict[str, Any]) -> Part:

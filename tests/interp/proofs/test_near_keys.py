@@ -10,13 +10,16 @@ import pytest
 import torch
 
 import interp
+import models
 from interp.proofs import check_certificate, load_certificate, near_keys, watch
 from interp.proofs.balls import CURVED
 from interp.proofs.directional import Block, is_gated_block
 from interp.proofs.enclosed import Enclosure
 from interp.proofs.enclosures import FLOAT32, REAL
-from interp.proofs.near_keys import LocalForward, Seen, Step, certify_near_keys
+from interp.proofs.near_classes import Seen, Step
+from interp.proofs.near_keys import LocalForward, certify_near_keys
 from interp.proofs.prefix_tree import EnclosedForward
+from interp.proofs.stored import store, stored_certificate, stored_verdict
 from models.config import TransformerConfig
 from models.errors import UserError
 from models.evaluation import margins
@@ -29,7 +32,7 @@ from tests.models.coders import coder
 
 pytestmark = pytest.mark.usefixtures("without_shape_checks")
 
-TRAINED = "position-coupling-1l4h-ids40-window-2x2-small"
+TRAINED = "position-coupling-1l4h-ids40-window-2x2-steps10000-small"
 
 
 def at(model: ArithmeticTransformer, *shape: int) -> MultiOperandAddition:
@@ -166,6 +169,18 @@ def test_the_trained_decoder_is_certified_and_its_certificate_holds(tmp_path: An
         check_certificate(replace(stored, smallest=stored.smallest.assign(margin=stored.smallest.margin + 1)), model)
     with pytest.raises(UserError):
         check_certificate(replace(stored, classes=stored.classes + 1), model)
+
+
+def test_a_proof_goes_into_an_entry_and_onto_its_card(tmp_path: Any):
+    model = zoo(TRAINED)
+    entry = models.save_entry(tmp_path / "entry", model, {}, {"shapes": []})
+    found = interp.certify(model, task=at(model, 3, 1))
+    with pytest.raises(UserError):
+        store(entry, certify_near_keys(coder("-window-2x2"), "float32", at(coder("-window-2x2"), 2, 1)))
+    assert stored_verdict(entry) is None
+    store(entry, found)
+    stored = stored_verdict(entry)
+    assert stored is not None and stored.to_dict() == found.to_dict() and stored_certificate(entry) is None
 
 
 def test_a_decoder_that_is_wrong_is_refuted_by_a_problem_that_it_gets_wrong():

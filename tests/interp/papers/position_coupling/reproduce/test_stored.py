@@ -17,8 +17,8 @@ def panels(request) -> GridPanels:
     return GridPanels.load(request.param)
 
 
-#: Figures that compare methods; figure 6 has one method alone.
-COMPARED = [path for path in STORED if "-fig" in path.name and "-fig6" not in path.name]
+#: Figures that compare methods by sums or parities.
+COMPARED = [path for path in STORED if path.stem in ("position-coupling-fig1-small", "position-coupling-fig3-small")]
 
 
 @pytest.fixture(params=COMPARED, ids=lambda path: path.stem)
