@@ -89,15 +89,20 @@ def _rows(everything: bool) -> Iterator[dict[str, Any]]:
 
 
 def _print(rows: list[dict[str, Any]]) -> None:
-    """A block per paper. Names are never cut; what grokked is shown where the terminal has room for it."""
+    """A block per paper. What grokked is shown where there is room; a name too long for its row gets its own line."""
     width = shutil.get_terminal_size().columns
     for paper in dict.fromkeys(row["paper"] for row in rows):
         of = [_shown(row) for row in rows if row["paper"] == paper]
         columns = {name: max(map(len, (name, *(row[name] for row in of)))) for name in of[0]}
         if sum(columns.values()) + len(columns) - 1 > width or not any(row["perfect seeds"] for row in of):
             del columns["perfect seeds"]
+        room = width - (sum(columns.values()) - columns["model"] + len(columns) - 1)
+        columns["model"] = max((len(row["model"]) for row in of if len(row["model"]) <= room), default=0)
         print(f"\n{paper}")
         for row in ({name: name for name in columns}, *of):
+            if len(row["model"]) > columns["model"]:
+                print(row["model"])
+                row = row | {"model": ""}
             cells = (row[name].rjust(n) if name == "numbers" else row[name].ljust(n) for name, n in columns.items())
             print(" ".join(cells).rstrip())
 
