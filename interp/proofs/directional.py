@@ -1,10 +1,6 @@
 """Leads of a gated block with norms before and after its sublayers, by lengths and along each lead's own direction.
 
-A ball here is a midpoint and a length: every vector is within the length of its midpoint. Matrices stretch it by their
-largest singular value, one after the other, although no single error is stretched by all of them. That is quick, and
-many times too wide. What a lead is off by is then found in another way. Let x_k be what stage k computes, m_k the
-midpoint of its ball, and ``e_k = x_k - m_k``. Then ``e_(k+1) = J_k e_k + r_k``, J_k being the stage's derivative at m_k
-and r_k what it curves by within the ball, plus its own roundings. So a lead g e_K is at most
+With errors e_k and stages as in :mod:`interp.proofs.stages`, a lead g e_K is off by at most
 
     |g J_(K-1) ... J_0 e_0| + sum over k of |g J_(K-1) ... J_(k+1)| |r_k|,
 
@@ -15,38 +11,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from interp.proofs.balls import ACTIVATION_ROUNDINGS, CURVED, SHAPES
-from interp.proofs.enclosed import DOUBLE, Enclosure
-from interp.proofs.enclosures import LIBRARY_ULPS, norm_roundings, scales_of
+from interp.proofs.balls import CURVED
+from interp.proofs.enclosed import Enclosure
 from interp.proofs.prefix_tree import EnclosedForward
+from interp.proofs.stages import KNOWN, Ball, Stages
 from models.config import TransformerConfig
 
-STEEP = 1.21  # above |x|^2 times the second derivative of x / scale, over sqrt n: see :meth:`Block.norm`
-#: Relative: what float64 may make of products of known numbers, beyond what is bounded as the model's own roundings.
-KNOWN = 1e-10
 Bounds = tuple[Float[Tensor, " n"], Float[Tensor, " n"]]
-
-
-@dataclass(frozen=True, eq=False)
-class Ball:
-    """Vectors within ``norm`` of ``mid``, in Euclidean length."""
-
-    mid: Float[Tensor, "n d"]
-    norm: Float[Tensor, " n"]
-
-    @property
-    def length(self) -> Float[Tensor, " n"]:
-        """Of the longest vector."""
-        return (self.mid.norm(dim=-1) + self.norm) * (1 + KNOWN)
-
-    def __getitem__(self, rows: Tensor) -> Ball:
-        return Ball(self.mid[rows], self.norm[rows])
 
 
 def is_gated_block(cfg: TransformerConfig, weights: Mapping[str, Tensor]) -> bool:
@@ -60,15 +36,15 @@ def is_gated_block(cfg: TransformerConfig, weights: Mapping[str, Tensor]) -> boo
     )
 
 
-class Block:
+class Block(Stages):
     """The stages from the last block's stream ``x`` and its ``z`` to what the unembedding reads, for some rows.
 
     Precondition: :func:`is_gated_block`.
     """
 
     def __init__(self, forward: EnclosedForward, x: Enclosure, z: Enclosure):
-        self.forward, self.x, self.z = forward, x, z
-        self.grown, self.tiny = forward.rounding.growth, forward.rounding.tiny
+        super().__init__(forward)
+        self.x, self.z = x, z
         self.name = name = f"blocks.{forward.config.n_layers - 1}"
         self.summed = self.add(Ball(x.mid, x.norm), self.linear(Ball(z.mid, z.norm), f"{name}.attn.W_O"))
         self.middle = self.norm(self.summed, f"{name}.ln1_post")
@@ -78,93 +54,6 @@ class Block:
         self.whole = self.add(self.middle, self.linear(self.hidden, f"{name}.mlp.W_out"))
         self.last = self.norm(self.whole, f"{name}.ln2_post")
         self.normed = self.norm(self.last, "ln_final")
-
-    # ---- stages, by lengths
-
-    def add(self, x: Ball, y: Ball) -> Ball:
-        found = Ball(x.mid + y.mid, x.norm + y.norm)
-        return Ball(found.mid, found.norm + self.rounding_of_sum(found))
-
-    def rounding_of_sum(self, total: Ball) -> Tensor:
-        return self.grown(1) * total.length + self.tiny * total.mid.shape[-1]
-
-    def linear(self, x: Ball, matrix: str) -> Ball:
-        w = self.forward.matrices[matrix]
-        return Ball(x.mid[:, w.used] @ w.values, x.norm * float(w.stretch[0]) + self.rounding_of_products(x, matrix))
-
-    def rounding_of_products(self, x: Ball, matrix: str) -> Tensor:
-        """Each entry is off by at most ``n u`` times the products' magnitudes, that is |x| times a column's length."""
-        w = self.forward.matrices[matrix]
-        wide, n = float(w.columns.norm()) * (1 + KNOWN), len(w.values)
-        return self.grown(n) * (1 + KNOWN) * x.length * wide + n * self.tiny * (1 + w.values.shape[1])
-
-    def norm(self, x: Ball, name: str) -> Ball:
-        """``y = x / s(x) * gain``, s the root mean square, with eps. A ball of y is wider by 1 / s at most.
-
-        Lemma, for :meth:`curve_of_norm`: the second derivative of ``x / |x|`` along p times x's direction and q across
-        it, ``p^2 + q^2 = 1``, has the length ``sqrt(4 p^2 q^2 + q^4) / |x|^2``, at most ``2 / sqrt 3 / |x|^2``. eps
-        outside the root adds less than ``5 (eps / s) / |x|^2``; inside it q^4 becomes ``(q^2 + 3 p^2 eps / s^2)^2`` and
-        no other term is larger. Where these ratios are at most 0.01, that of ``x / s`` is at most
-        ``STEEP / (sqrt n s^2)``.
-        """
-        gain = self.forward.weights[f"{name}.w"]
-        least, middle, _ = self.scales(x)
-        wide = float(gain.abs().max()) * x.norm / least[:, 0] * (1 + KNOWN)
-        return Ball(x.mid / middle * gain, wide + self.rounding_of_norm(x, gain))
-
-    def scales(self, x: Ball) -> tuple[Tensor, Tensor, Tensor]:
-        cfg = self.forward.config
-        return scales_of(x.mid, x.norm, cfg.eps, cfg.norm_eps_outside)
-
-    def rounding_of_norm(self, x: Ball, gain: Tensor) -> Tensor:
-        """Relative to y, whose length before the gain is sqrt n at most."""
-        n = x.mid.shape[-1]
-        own = self.grown(norm_roundings(n) + 2) * 1.001 * math.sqrt(n) + 4 * n * self.tiny
-        return own * gain.abs().max() * (1 + KNOWN) + torch.zeros_like(x.norm)
-
-    def curve_of_norm(self, x: Ball, gain: Tensor) -> Tensor:
-        cfg, least = self.forward.config, self.scales(x)[0][:, 0]
-        curve = STEEP / 2 * x.norm**2 / (math.sqrt(x.mid.shape[-1]) * least**2) * gain.abs().max()
-        share = cfg.eps / least ** (1 if cfg.norm_eps_outside else 2)
-        return torch.where(share <= 0.01, curve * (1 + KNOWN), torch.inf)
-
-    def gated(self, gate: Ball, value: Ball) -> Ball:
-        """``act(gate) * value``: its slopes at the midpoints, unit by unit, and what it curves by."""
-        act, slope = self.activation
-        wide = (slope * value.mid).abs().amax(-1) * gate.norm + act.abs().amax(-1) * value.norm
-        wide = (wide + KNOWN * (gate.norm + value.norm)) * (1 + KNOWN)
-        return Ball(act * value.mid, wide + self.curve_of_gate(gate, value) + self.rounding_of_gate(gate, value))
-
-    def curve_of_gate(self, gate: Ball, value: Ball) -> Tensor:
-        """At most ``(c / 2) e^2 (|value| + |f|) + s |e f|``, c and s being above its derivatives' magnitudes."""
-        steep, curved = SHAPES[self.forward.config.act_fn][3], CURVED[self.forward.config.act_fn]
-        return (curved / 2 * gate.norm**2 * self.widest(value) + steep * gate.norm * value.norm) * (1 + KNOWN)
-
-    def rounding_of_gate(self, gate: Ball, value: Ball) -> Tensor:
-        """Of the activation relative to the gate, whose magnitude it does not exceed, and of the product."""
-        own = self.forward.rounding.unit32 * ACTIVATION_ROUNDINGS[self.forward.config.act_fn] * (1 + 1e-5)
-        relative = own + self.grown(1) + 64 * LIBRARY_ULPS * DOUBLE
-        return relative * gate.length * self.widest(value) + self.tiny * gate.mid.shape[-1] * (1 + self.widest(value))
-
-    @staticmethod
-    def widest(x: Ball) -> Tensor:
-        return (x.mid.abs().amax(-1) + x.norm) * (1 + KNOWN)
-
-    @property
-    def activation(self) -> tuple[Tensor, Tensor]:
-        """Values and slopes of the activation at the gate's midpoint, in float64."""
-        x = self.gate.mid
-        if self.forward.config.act_fn == "silu":
-            share = torch.sigmoid(x)
-            return x * share, share * (1 + x * (1 - share))
-        if self.forward.config.act_fn == "gelu":
-            share = torch.special.erfc(-x / math.sqrt(2)) / 2
-            return x * share, share + x * (-(x**2) / 2).exp() / math.sqrt(2 * math.pi)
-        scale, cubic = 2 * math.sqrt(2 / math.pi), 0.044715
-        share = torch.sigmoid(scale * (x + cubic * x**3))
-        return x * share, share * (1 + x * (1 - share) * scale * (1 + 3 * cubic * x**2))
-
-    # ---- leads
 
     def _directions(self, tokens: Int[Tensor, " n"]) -> tuple[Tensor, Tensor, Tensor]:
         """[n, other, d] of each token's lead over every other; the leads; what their own roundings come to."""
@@ -213,7 +102,7 @@ class Block:
         back, off = self._through_matrix(back, off, self.hidden, f"{name}.mlp.W_out")
         curve = self.curve_of_gate(self.gate, self.value) + self.rounding_of_gate(self.gate, self.value)
         off = off + self._along(back, curve)
-        act, slope = (part[:, None] for part in self.activation)
+        act, slope = (part[:, None] for part in self.activation(self.gate.mid))
         gate, off = self._through_matrix(back * slope * self.value.mid[:, None], off, self.read, f"{name}.mlp.W_gate")
         value, off = self._through_matrix(back * act, off, self.read, f"{name}.mlp.W_in")
         back, off = self._through_norm(gate + value, off, self.middle, weights[f"{name}.ln2.w"])

@@ -1,0 +1,162 @@
+"""Stages of a forward pass in balls of Euclidean length: what each makes of an error, curves by, and rounds.
+
+A :class:`Ball` is a midpoint and a length: every vector is within the length of its midpoint. Let x_k be what stage k
+computes, m_k the midpoint of its ball, and ``e_k = x_k - m_k``. Then ``e_(k+1) = J_k e_k + r_k``, J_k being the
+stage's derivative at m_k and r_k what it curves by within the ball, plus its own roundings. A stage here gives
+``|J_k| |e_k| + |r_k|``. Matrices stretch by their largest singular values, one after the other, although no single
+error is stretched by all of them. That is quick, and many times too wide over several stages;
+:mod:`interp.proofs.directional` and :mod:`interp.proofs.linearised` take products of the J_k instead, and need the
+balls for the r_k alone.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from interp.proofs.balls import ACTIVATION_ROUNDINGS, CURVED, LARGEST, SHAPES
+from interp.proofs.enclosed import DOUBLE
+from interp.proofs.enclosures import LIBRARY_ULPS, norm_roundings, scales_of
+from interp.proofs.prefix_tree import EnclosedForward
+
+STEEP = 1.21  # above |x|^2 times the second derivative of x / scale, over sqrt n: see :meth:`Stages.norm`
+#: Relative: what float64 may make of products of known numbers, beyond what is bounded as the model's own roundings.
+KNOWN = 1e-10
+
+
+@dataclass(frozen=True, eq=False)
+class Ball:
+    """Vectors within ``norm`` of ``mid``, in Euclidean length.
+
+    ``norm`` may have several rows, of several errors that are followed side by side: the first is the whole error.
+    """
+
+    mid: Float[Tensor, "n d"]
+    norm: Float[Tensor, "*error n"]
+
+    @property
+    def whole(self) -> Float[Tensor, " n"]:
+        return self.norm if self.norm.ndim == 1 else self.norm[0]
+
+    @property
+    def length(self) -> Float[Tensor, " n"]:
+        """Of the longest vector; infinite where float32 may overflow."""
+        found = (self.mid.norm(dim=-1) + self.whole) * (1 + KNOWN)
+        return torch.where(found < LARGEST, found, torch.inf)
+
+    def __getitem__(self, rows: Tensor) -> Ball:
+        return Ball(self.mid[rows], self.norm[..., rows])
+
+
+class Stages:
+    """The stages that models are made of, for one forward pass's weights and rounding."""
+
+    def __init__(self, forward: EnclosedForward):
+        self.forward = forward
+        self.grown, self.tiny = forward.rounding.growth, forward.rounding.tiny
+
+    def add(self, x: Ball, y: Ball) -> Ball:
+        found = Ball(x.mid + y.mid, x.norm + y.norm)
+        return Ball(found.mid, found.norm + self.rounding_of_sum(found))
+
+    def rounding_of_sum(self, total: Ball) -> Tensor:
+        return self.grown(1) * total.length + self.tiny * total.mid.shape[-1]
+
+    def linear(self, x: Ball, matrix: str, bias: str | None = None) -> Ball:
+        w = self.forward.matrices[matrix]
+        found = Ball(x.mid[:, w.used] @ w.values, x.norm * float(w.stretch[0]) + self.rounding_of_products(x, matrix))
+        return found if bias is None else self.shifted(found, bias)
+
+    def shifted(self, x: Ball, bias: str) -> Ball:
+        """With a bias added, if the model has it."""
+        known = self.forward.weights.get(bias)
+        return x if known is None else self.add(x, Ball(known.flatten().expand_as(x.mid), torch.zeros_like(x.norm)))
+
+    def rounding_of_products(self, x: Ball, matrix: str) -> Tensor:
+        """Each entry is off by at most ``n u`` times the products' magnitudes, that is |x| times a column's length."""
+        w = self.forward.matrices[matrix]
+        wide, n = float(w.columns.norm()) * (1 + KNOWN), len(w.values)
+        return self.grown(n) * (1 + KNOWN) * x.length * wide + n * self.tiny * (1 + w.values.shape[1])
+
+    def norm(self, x: Ball, name: str) -> Ball:
+        """``y = x / s(x) * gain + bias``, s the root mean square, with eps; of x less its mean where the model does so.
+
+        A ball of y is wider by 1 / s at most. Lemma, for :meth:`curve_of_norm`: the second derivative of ``x / |x|``
+        along p times x's direction and q across it, ``p^2 + q^2 = 1``, has the length
+        ``sqrt(4 p^2 q^2 + q^4) / |x|^2``, at most ``2 / sqrt 3 / |x|^2``. eps outside the root adds less than
+        ``5 (eps / s) / |x|^2``; inside it q^4 becomes ``(q^2 + 3 p^2 eps / s^2)^2`` and no other term is larger.
+        Where these ratios are at most 0.01, that of ``x / s`` is at most ``STEEP / (sqrt n s^2)``.
+        """
+        gain = self.forward.weights[f"{name}.w"]
+        x = self.centred(x)
+        least, middle, _ = self.scales(x)
+        wide = float(gain.abs().max()) * x.norm / least[:, 0] * (1 + KNOWN)
+        return self.shifted(Ball(x.mid / middle * gain, wide + self.rounding_of_norm(x, gain)), f"{name}.b")
+
+    def centred(self, x: Ball) -> Ball:
+        """Less its mean, where norms are LayerNorm. The mean is off by ``(n + 2) u`` times the mean magnitude."""
+        if self.forward.config.normalization_type != "LN":
+            return x
+        n = x.mid.shape[-1]
+        own = self.grown(n + 3) * (1 + KNOWN) * x.length + 2 * n * self.tiny
+        return Ball(x.mid - x.mid.mean(-1, keepdim=True), x.norm + own)
+
+    def scales(self, x: Ball) -> tuple[Tensor, Tensor, Tensor]:
+        cfg = self.forward.config
+        return scales_of(x.mid, x.whole, cfg.eps, cfg.norm_eps_outside)
+
+    def rounding_of_norm(self, x: Ball, gain: Tensor) -> Tensor:
+        """Relative to y, whose length before the gain is sqrt n at most."""
+        n = x.mid.shape[-1]
+        own = self.grown(norm_roundings(n) + 2) * 1.001 * math.sqrt(n) + 4 * n * self.tiny
+        return own * gain.abs().max() * (1 + KNOWN) + torch.zeros_like(x.whole)
+
+    def curve_of_norm(self, x: Ball, gain: Tensor) -> Tensor:
+        """Of a ball that is centred."""
+        cfg, least = self.forward.config, self.scales(x)[0][:, 0]
+        curve = STEEP / 2 * x.whole**2 / (math.sqrt(x.mid.shape[-1]) * least**2) * gain.abs().max()
+        share = cfg.eps / least ** (1 if cfg.norm_eps_outside else 2)
+        return torch.where(share <= 0.01, curve * (1 + KNOWN), torch.inf)
+
+    def gated(self, gate: Ball, value: Ball) -> Ball:
+        """``act(gate) * value``: its slopes at the midpoints, unit by unit, and what it curves by."""
+        act, slope = self.activation(gate.mid)
+        wide = (slope * value.mid).abs().amax(-1) * gate.norm + act.abs().amax(-1) * value.norm
+        wide = (wide + KNOWN * (gate.norm + value.norm)) * (1 + KNOWN)
+        return Ball(act * value.mid, wide + self.curve_of_gate(gate, value) + self.rounding_of_gate(gate, value))
+
+    def curve_of_gate(self, gate: Ball, value: Ball) -> Tensor:
+        """At most ``(c / 2) e^2 (|value| + |f|) + s |e f|``, c and s being above its derivatives' magnitudes."""
+        steep, curved = SHAPES[self.forward.config.act_fn][3], CURVED[self.forward.config.act_fn]
+        return (curved / 2 * gate.whole**2 * self.widest(value) + steep * gate.whole * value.whole) * (1 + KNOWN)
+
+    def rounding_of_gate(self, gate: Ball, value: Ball) -> Tensor:
+        """Of the activation, and of the product."""
+        relative = self.rounding_of_activation + self.grown(1)
+        return relative * gate.length * self.widest(value) + self.tiny * gate.mid.shape[-1] * (1 + self.widest(value))
+
+    @staticmethod
+    def widest(x: Ball) -> Tensor:
+        return (x.mid.abs().amax(-1) + x.whole) * (1 + KNOWN)
+
+    @property
+    def rounding_of_activation(self) -> float:
+        """Relative to what it is of, whose magnitude it does not exceed."""
+        own = self.forward.rounding.unit32 * ACTIVATION_ROUNDINGS[self.forward.config.act_fn] * (1 + 1e-5)
+        return own + 64 * LIBRARY_ULPS * DOUBLE
+
+    def activation(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """Values and slopes in float64."""
+        if self.forward.config.act_fn == "silu":
+            share = torch.sigmoid(x)
+            return x * share, share * (1 + x * (1 - share))
+        if self.forward.config.act_fn == "gelu":
+            share = torch.special.erfc(-x / math.sqrt(2)) / 2
+            return x * share, share + x * (-(x**2) / 2).exp() / math.sqrt(2 * math.pi)
+        scale, cubic = 2 * math.sqrt(2 / math.pi), 0.044715
+        share = torch.sigmoid(scale * (x + cubic * x**3))
+        return x * share, share * (1 + x * (1 - share) * scale * (1 + 3 * cubic * x**2))
