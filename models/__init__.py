@@ -33,6 +33,7 @@ REGISTERING = (
     "models.addlm_adder",
     "models.hand_built.adders",
     "models.hand_built.coupled_addition",
+    "models.hand_built.free_addition",
     "models.hand_built.microadder",
     "models.hand_built.multiplication",
     "models.hand_built.parity",

@@ -9,5 +9,5 @@ PAPER = Paper(
     "position-coupling",
     "Arithmetic Transformers Can Length-Generalize in Both Operand Length and Count",
     2,
-    ("studies", "hand_built", "repairs", "near_ids"),
+    ("studies", "hand_built", "repairs", "near_ids", "from_construction"),
 )
