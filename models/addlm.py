@@ -96,6 +96,9 @@ ABLATION = {
     "": ADDLM,
 }
 
+#: The size and the steps of the paper's ablation.
+OF_PAPER, PAPER_STEPS = "5m", 2_500
+
 #: What else is compared at the smallest size.
 FURTHER = {
     "-float-relu": FLOAT.replace(activation="relu"),  # so that the ablation changes one thing at a time

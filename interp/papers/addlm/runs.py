@@ -20,6 +20,7 @@ from interp.core.stored_data import DATA
 from interp.papers.studies import Settings, Study, register_study, shows
 from interp.papers.studies.runs import SeedRun, train_in_time
 from interp.probes.curves import Curves
+from models.addlm import ABLATION, OF_PAPER, PAPER_STEPS, SIZES, model_name
 from models.checkpoint import read_json
 from models.registry import get_spec
 from models.tasks.characters import N_CTX, CharacterLanguage
@@ -141,18 +142,34 @@ def summary(curves: Curves, reference: str) -> pd.DataFrame:
 
 @shows("addlm:runs")
 def show_runs(data: Any) -> list[Section]:
+    """Size by size: finished runs next to that size's float baseline; then every run."""
+    rows = data["rows"]
+    sections = [_section_of(size, rows) for size in SIZES if _finished(size, rows)]
+    return [*sections, Section("Run by run", "", (run_table(loss_curves(rows)),), level=3)]
+
+
+def _finished(size: str, rows: Sequence[LossRow]) -> list[LossRow]:
+    own = f"{model_name(size)}-"
+    return [row for row in rows if f"{row['model']}-".startswith(own) and row["steps"][-1] == row["budget"]]
+
+
+def _section_of(size: str, rows: Sequence[LossRow]) -> Section:
     from interp.papers.addlm.figures.loss import draw_losses
 
-    reference = "addlm-0.8m-float"
-    whole = loss_curves([row for row in data["rows"] if row["steps"][-1] == row["budget"]])
-    cost = float(whole.of("addlm-0.8m").min() - whole.of(reference).min())
-    title = f"Ternary weights and L1 scores cost {cost:.3f} nats a character"
-    source = "characters of the validation part, lowest loss of any seed and step"
-    figure = draw_losses(replace(whole, provenance=Provenance(111_488, None, source)), title)
-    return [
-        Section("Every finished run", "", (summary(whole, reference),), (figure,), 3),
-        Section("Run by run", "", (run_table(loss_curves(data["rows"])),), level=3),
-    ]
+    about, ours, reference = SIZES[size], model_name(size), model_name(size, "-float")
+    whole = loss_curves(_finished(size, rows))
+    tables, title, text = [summary(whole, reference)], f"AddLM with {about.parameters:,} parameters", ""
+    if {ours, reference} <= set(whole.models):
+        cost = float(whole.of(ours).min() - whole.of(reference).min())
+        title = f"Ternary weights and L1 scores cost {cost:.3f} nats a character at {about.parameters:,} parameters"
+    if size == OF_PAPER:
+        names = {model_name(size, suffix) for suffix in ABLATION}
+        early = [cut(row, PAPER_STEPS) for row in rows if row["model"] in names and PAPER_STEPS in row["steps"]]
+        tables.append(summary(loss_curves(early), reference))
+        text = f"The first table has runs of {about.steps:,} steps, the second one the ablation after {PAPER_STEPS:,}."
+    source = Provenance(whole.provenance.n, None, "characters of the validation part, lowest loss of any seed and step")
+    figure = draw_losses(replace(whole, provenance=source), title)
+    return Section(f"Every finished run with {about.parameters:,} parameters", text, tables, (figure,), 3)
 
 
 register_study(Study("addlm:runs", "Every finished run", None, command="interp reproduce addlm:ablation --seeds 2"))

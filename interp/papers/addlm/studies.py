@@ -18,7 +18,7 @@ from interp.core.sections import Section
 from interp.papers.addlm.figures.loss import draw_losses, loss_by_keys
 from interp.papers.addlm.runs import loss_curves, provenance, rows_for, run_table, runs_of, summary
 from interp.papers.studies import Made, Settings, shows, study
-from models.addlm import ABLATION, FURTHER, SIZES, TOP_K, model_name
+from models.addlm import ABLATION, FURTHER, OF_PAPER, PAPER_STEPS, SIZES, TOP_K, model_name
 from models.errors import UserError
 from models.registry import parameter_count
 from models.tasks.characters import CharacterLanguage
@@ -28,8 +28,6 @@ from models.weight_maps.ternary import TernaryWeights
 
 #: Steps of variants outside the ablation: a quarter of the budget, as the slowest of them takes seconds a step.
 SHORT = 500
-#: The size and the steps of the paper's ablation.
-OF_PAPER, PAPER_STEPS = "5m", 2_500
 TRAINED_KEYS = ("-top-1", "-top-4", "", "-top-all")
 INFERENCE_KEYS: tuple[int | None, ...] = (1, 2, 4, 8, 16, 32, None)
 
