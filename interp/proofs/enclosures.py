@@ -312,7 +312,7 @@ def norm_roundings(n: int) -> float:
 
 
 def scales_of(mid: Tensor, norm: Tensor, eps: float, eps_outside: bool) -> tuple[Tensor, Tensor, Tensor]:
-    """``sqrt(|x|^2 / n + eps)``, or ``|x| / sqrt n + eps``: the least within ``norm`` of ``mid``, at it, the largest."""
+    """``sqrt(|x|^2 / n + eps)``, or ``|x| / sqrt n + eps``: least within ``norm`` of ``mid``, at ``mid``, largest."""
     n, length = mid.shape[-1], mid.norm(dim=-1, keepdim=True)
     scale = lambda s: s + eps if eps_outside else (s**2 + eps).sqrt()  # noqa: E731
     slack, off = (n + 8) * DOUBLE, norm[..., None]
