@@ -36,17 +36,17 @@ from operator import mul
 BITS = 160  # an integer n stands for n / 2^160; every float32 is such a number
 ONE = 1 << BITS
 TINY = ONE >> 90  # more than underflow adds to a sum of a few hundred products
-LARGEST = ONE << 60  # magnitudes that are surely no overflow, nor are their squares
+LARGEST = ONE << 60  # below this, neither magnitudes nor their squares overflow
 LARGEST_WEIGHT = ONE << 12
-# Assumptions about the processor and the mathematical library, in units of u = 2^-24 relative: IEEE addition and
-# multiplication are rounded rightly (1); a square root and a quotient are off by one unit in the last place (2), exp by
-# two (4), gelu(x) by 16 u |x|.
+# Assumptions about the processor and the mathematical library, relative and in units of u = 2^-24: IEEE addition and
+# multiplication are correctly rounded (1); a square root and a quotient are off by one unit in the last place (2), exp
+# by two (4), gelu(x) by 16 u |x|.
 SQRT, QUOTIENT, EXP, GELU = 2, 2, 4, 16
 ROOT_TWO_PI = 2506628274631000502415765284811045253006986740609938316629923  # 10^60 sqrt(2 pi), rounded down
 
 DIGITS = 10
 PLUS, EQUALS, ANSWER = 10, 21, 22  # positions: a at 0-9, "+", b at 11-20, "=", the sum from 22 on
-# Task: whether operands are written with the units first; the tokens of "+" and "="; those that end an answer.
+# For each task: whether operands are written units first, the tokens of "+" and "=", and those that end an answer.
 TASKS = {
     "ten-digit-addition": (True, 0, 0, [0]),
     "ten-digit-addition-unended": (True, 0, 0, []),
@@ -58,7 +58,7 @@ SWITCHES = {
     "attn_scores": "dot", "attn_top_k": None, "dtype": "float32",
 }  # fmt: skip
 READ = {"task", "eps", "attn_scale", "d_model", "d_head", "d_mlp", "n_heads", "d_vocab", "n_ctx"}
-# What does nothing with these switches. A config with any other key is of a model that this checker does not know.
+# Keys that have no effect with these switches. A config with any other key is from a model that this checker rejects.
 IDLE = {
     "n_position_ids", "rotary_base", "rotary_adjacent_pairs", "fire_c", "fire_L0", "fire_normaliser", "dropout",
 }  # fmt: skip
@@ -78,7 +78,7 @@ def require(fact, why):
 
 
 def floor(n):
-    """A product, which has 320 bits after the point, with 160: below."""
+    """Round a product, which has 320 bits after the point, down to 160."""
     return n >> BITS
 
 
@@ -112,7 +112,7 @@ def round32(n):
 
 
 def exp(x):
-    """e^x, below and above: the series for |x| / 2^k < 2^-8, squared k times."""
+    """Bounds below and above e^x: the series for |x| / 2^k < 2^-8, squared k times."""
     t = abs(x)
     k = max(0, t.bit_length() - BITS + 8)
     a, b = t >> k, up(t, 1 << k)
@@ -127,14 +127,14 @@ def exp(x):
 
 
 def density(x):
-    """The normal density phi(x), below and above."""
+    """Bounds below and above the normal density phi(x)."""
     square = -(x * x // (2 * ONE))
     return exp(square - 1)[0] * 10**60 // (ROOT_TWO_PI + 1), up(exp(square)[1] * 10**60, ROOT_TWO_PI)
 
 
 @cache
 def gelu(x):
-    """x Phi(x) and its derivative Phi(x) + x phi(x): (below, above) of each."""
+    """Bounds (below, above) of x Phi(x), and of its derivative Phi(x) + x phi(x)."""
     t = abs(x)
     if t >= 12 * ONE:  # t (1 - Phi(t)) < phi(t) and t phi(t) are below 2^-100 from 12 on
         far = ONE >> 100
@@ -157,7 +157,7 @@ def gelu(x):
 
 @cache
 def u(n):
-    """n u / (1 - n u), above: what n roundings in a row do to a number, relative to it (Higham 2002, 3.1)."""
+    """n u / (1 - n u), rounded up: the relative error of n roundings in a row (Higham 2002, 3.1)."""
     return up(n * ONE, (1 << 24) - n)
 
 
@@ -165,7 +165,7 @@ def u(n):
 
 
 class Form:
-    """One number: its centre, its slopes along what attention writes, its error."""
+    """One number: its centre, its slopes along what attention writes, and its error."""
 
     def __init__(self, centre, slopes, error):
         self.c, self.a, self.e = centre, slopes, error
@@ -179,7 +179,7 @@ class Form:
         return Form(self.c, self.a, self.e + error)
 
     def shifted(self, bits):
-        """Divided by 2^bits."""
+        """The form divided by 2^bits."""
         return Form(self.c >> bits, [a >> bits for a in self.a], (self.e >> bits) + len(self.a) + 2)
 
     def __add__(self, other):
@@ -200,7 +200,7 @@ class Row:
         self.sizes = [abs(x) for x in self.numbers]
 
     def of(self, forms):
-        """Not yet shifted."""
+        """The sum of products with forms, not yet shifted."""
         slopes = [sum(map(mul, part, self.numbers)) for part in zip(*(f.a for f in forms))]
         centre = sum(f.c * x for f, x in zip(forms, self.numbers))
         return Form(centre, slopes, sum(f.e * x for f, x in zip(forms, self.sizes)))
@@ -250,7 +250,7 @@ def gelu_of(form):
 
 
 class Model:
-    """Weights and switches from the file, and the tables of what each token at each position does."""
+    """Weights and switches from the file, and tables of what each token does at each position."""
 
     def __init__(self, file):
         config = file["config"]
@@ -295,7 +295,7 @@ class Model:
         require(self.eps > 0 and self.scale > 0, "eps or the scale of attention is not positive")
         self.units_first, plus, equals, self.end = TASKS[config["task"]]
         self.steps = DIGITS + 1 + len(self.end)
-        self.tokens = [range(10)] * (ANSWER + DIGITS) + [range(2)] * len(self.end)  # what is read: not the last token
+        self.tokens = [range(10)] * (ANSWER + DIGITS) + [range(2)] * len(self.end)  # the last token is not read
         self.tokens[PLUS], self.tokens[EQUALS] = [plus], [equals]
         require(self.vocab > max(9, plus, equals, *self.end), "the vocabulary is too small")
         require(n_ctx >= len(self.tokens), "the context is too short")
@@ -308,7 +308,7 @@ class Model:
         self.read_positions()
 
     def unembed(self, answer):
-        """For each other token: rows that give the answer's lead from the stream and from the neurons, and sizes."""
+        """For each other token: rows that give the answer's lead from residual stream and neurons, and their sizes."""
         found = []
         for other in set(range(self.vocab)) - {answer}:
             gained = [(g * row[answer], g * row[other]) for g, row in zip(self.w["ln_final"], self.w["W_U"])]
@@ -324,7 +324,7 @@ class Model:
         return [round32(a + b) for a, b in zip(self.w["W_E"][token], self.w["W_pos"][position])]
 
     def normed(self, x):
-        """ln1 of an exact vector, as computed."""
+        """ln1 of an exact vector, as float32 computes it."""
         inverse = inverse_scale([Form(v, [], 0) for v in x], self.eps)
         require(inverse is not None, "a norm's input may vanish")
         inverse = inverse[0].widened(ceil(inverse[0].size * u(QUOTIENT + 1)))
@@ -334,7 +334,7 @@ class Model:
         ]
 
     def project(self, x, matrix):
-        """x W as computed."""
+        """x W, as float32 computes it."""
         rows, sizes = [Row(column) for column in zip(*matrix)], [f.size for f in x]
         return [row.of(x).shifted(BITS).widened((row.most(sizes) * u(self.d) >> 2 * BITS) + TINY + 1) for row in rows]
 
@@ -343,7 +343,7 @@ class Model:
         n, d, w = len(self.tokens), self.d, self.w
         self.normed_at = [{t: self.normed(self.stream(t, j)) for t in self.tokens[j]} for j in range(n)]
         self.keys, self.coords = [], []
-        self.off = [0] * d  # what all heads write off the basis, and what rounding adds, at most
+        self.off = [0] * d  # the most that all heads write outside the basis and that rounding adds
         for h in range(self.heads):
             at_all = [(j, t, x) for j, at in enumerate(self.normed_at) for t, x in at.items()]
             self.keys.append({(j, t): self.project(x, w["W_K"][h]) for j, t, x in at_all})
@@ -357,14 +357,14 @@ class Model:
                 along = [floor(sum(map(mul, coords[j, t], column))) for column in zip(*self.basis)]
                 off = [max(old, abs(f.c - a) + f.e + 2) for old, f, a in zip(off, out, along)]
             self.coords.append(coords)
-            # pattern @ values: the sum of exponentials, the quotient, the products; then W_O over all heads.
+            # Roundings of pattern @ values (the sum of exponentials, the quotient, the products), then of W_O.
             lost = [ceil(size * u(2 * n + QUOTIENT)) + (size >> 100) + TINY for size in largest]
             lost = [a + ceil((size + a) * u(self.heads * self.e)) for a, size in zip(lost, largest)]
             self.off = [a + b + ceil(row.most(lost)) + self.e * TINY for a, b, row in zip(self.off, off, columns)]
             require(max(self.off) < LARGEST, "attention may overflow")
 
     def weights_of(self, h, query, token):
-        """exp(score - shift) of every token at every position that the query sees: below and above."""
+        """Bounds below and above exp(score - shift), for every token at every position that the query sees."""
         q = self.project(self.normed_at[query][token], self.w["W_Q"][h])
         middle = [f.c for f in self.keys[h][query, token]]  # what all keys share does not matter
         scores, furthest, shift = {}, -LARGEST, -LARGEST
@@ -384,14 +384,14 @@ class Model:
         require(furthest - shift < 400 * ONE, "attention scores are too far apart")
         found = {}
         for at, (score, lost) in scores.items():
-            lost += ceil((furthest - score + lost) * u(1))  # the score less the largest one
+            lost += ceil((furthest - score + lost) * u(1))  # the score minus the largest one
             low, high = exp(score - shift - lost)[0], exp(score - shift + lost)[1]
             found[at] = low - ceil(low * u(EXP)), high + ceil(high * u(EXP))
         return found
 
     def lowest_lead(self, x, answer, low, high):
-        """A bound below the answer's lead over each other token, where attention writes within [low, high] along the
-        basis, and anything within self.off off it. Returns None where it finds no bound."""
+        """A lower bound of the answer's lead over all other tokens, where attention writes within [low, high] along the
+        basis, and anything up to self.off outside it. Returns None where it finds no bound."""
         middle = [(a + b) // 2 for a, b in zip(low, high)]
         half = [b - m for b, m in zip(high, middle)]
         y = []
@@ -441,7 +441,7 @@ class Query:
 
     @cached_property
     def tables(self):
-        """[head][symbol][sign]: levels, and by level what the dynamic programme found."""
+        """Tables [head][symbol][sign] of levels, and of what the dynamic programme found at each level."""
         found, symbols = [], range(len(self.model.basis))
         for h in range(self.model.heads):
             weights = self.model.weights_of(h, self.position, self.token)
@@ -449,11 +449,11 @@ class Query:
         return found
 
     def shown(self, column):
-        """Whether the digit that a column writes stands before the query's position."""
+        """Whether the digit that a column writes is read before the query's position."""
         return column <= self.target - 2
 
     def of_column(self, column):
-        """Carry in, sum of the two digits, carry out and digit written, where they agree with the query's token."""
+        """Yield carry in, sum of the two digits, carry out and digit written, if they agree with the query's token."""
         for carry in (0, 1):
             for digits in range(19):
                 out, written = divmod(digits + carry, 10)
@@ -468,7 +468,7 @@ class Query:
         return levels, [self.best(terms, level) for level in levels]
 
     def best(self, terms, level):
-        """The largest sum of w (c - level) outside the window: by the carry into it; and the window's own terms."""
+        """The largest sum of w (c - level) outside the window, by the carry into it, and the window's own terms."""
         f = [{} for _ in range(self.position + 1)]
         for j, t, low, high, c in terms:
             f[j][t] = (c - level) * (high if c > level else low)
@@ -493,7 +493,7 @@ class Query:
         return [None if value is None else value + above for value in below], window
 
     def leaves(self):
-        """Number of pairs, right token, carry and digits of each leaf."""
+        """Yield the number of pairs, right token, carry and digits of each leaf."""
         count = [1, 0]
         for column in range(self.own):
             new = [0, 0]
@@ -508,7 +508,7 @@ class Query:
                     yield count[carry] * free, answer, (carry, x, digits - x, written)
 
     def ends(self, leaf):
-        """Least and largest coordinates of what attention writes on a leaf."""
+        """The least and largest coordinates of what attention writes on a leaf."""
         highs, lows = (
             [sum(largest(symbols[k][side], leaf) for symbols in self.tables) for k in range(len(self.model.basis))]
             for side in (0, 1)
@@ -517,7 +517,7 @@ class Query:
 
 
 def largest(table, leaf):
-    """The root of the sum over a leaf, from above: the sum is convex in the level, so that a chord lies above it."""
+    """An upper bound of the root of the sum over a leaf: the sum is convex in the level, so chords lie above it."""
     levels, found = table
     carry, x, y, written = leaf
 
@@ -537,7 +537,7 @@ def largest(table, leaf):
 
 
 def proved(model, x, answer, low, high, margin):
-    """The bound that was proved on a box, above the margin. Returns None where there is no proof."""
+    """The bound above the margin that was proved on a box, or None if there is no proof."""
     boxes, smallest = [(low, high, HALVINGS)], LARGEST
     while boxes:
         low, high, halvings = boxes.pop()
@@ -555,7 +555,7 @@ def proved(model, x, answer, low, high, margin):
 
 
 def check(file):
-    """The smallest bound of a lead that was proved; raises Rejected where the file does not prove its claim."""
+    """The smallest proved bound of a lead. Raises Rejected if the file does not prove its claim."""
     require(isinstance(file, dict) and file.get("format") == 1, "the file is not a certificate of format 1")
     model = Model(file)
     margin = fixed(file["margin"])

@@ -1,4 +1,4 @@
-"""Transformers that do arithmetic, as weight maps in front of one hooked forward pass.
+"""Transformers that do arithmetic. Each is a weight map that feeds one hooked forward pass.
 
 import models
 adder = models.load("microadder-57")            # trained by this project
@@ -43,7 +43,7 @@ REGISTERING = (
     "models.toygpt",
 )
 
-#: The public names by module. They are imported on first use: torch and TransformerLens take some seconds.
+#: The public names by module. They are imported on first use, as importing torch and TransformerLens takes seconds.
 _NAMES = {
     "models": "tasks zoo",
     "models.config": "TransformerConfig",

@@ -3,13 +3,13 @@
     h  = x + attn(LN(x)),  y = h + relu(LN(h) W_in) W_out;  W = scale * {-1, 0, 1} for W_Q W_K W_V W_O W_in W_out
     score(i, j) = -sum_c |q_ic - k_jc| / s,  j <= i;  softmax over the 16 best keys of each query
 
-The paper compares four variants, of which each is a config here: the float baseline (an ordinary decoder: GELU, scaled
-dot products, all keys), tropical attention only, ternary weights only, and both. Three sizes; the paper gives layers
-and widths through its parameter counts, heads are ours (4, 8 and 8).
+The paper compares four variants, each of which is a config here: the float baseline (an ordinary decoder: GELU, scaled
+dot products, all keys), tropical attention only, ternary weights only, and both. There are three sizes. The paper's
+parameter counts determine layers and widths; the numbers of heads (4, 8 and 8) are ours.
 
-What the paper leaves open is a variant too. Its formula has no scale s; the public results are met with
-s = sqrt(d_head) and better losses without, so both are there ("-scaled"). Its -L1 is not the inner product of tropical
-algebra; ``max_c (q_c + k_c)`` is, and "-max-plus" trains it.
+What the paper leaves open is a variant too. Its formula has no scale s. s = sqrt(d_head) reproduces the public results,
+and no scale gives better losses, so both are here ("-scaled"). Its -L1 is not the inner product of tropical algebra;
+``max_c (q_c + k_c)`` is, and "-max-plus" trains it.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ from models.training.text_windows import TextWindows
 from models.weight_maps.ternary import TernaryWeights
 
 TOP_K = 16
-VALIDATION_WINDOWS = 871  # all of the validation part
+VALIDATION_WINDOWS = 871  # the whole validation part
 
 
 @dataclass(frozen=True)
 class Shape:
-    """Depth, width and heads of a decoder; heads share the width, the MLP is four times as wide."""
+    """Depth, width and heads of a decoder. The heads share the width, and the MLP is four times as wide."""
 
     n_layers: int
     d_model: int
@@ -41,7 +41,7 @@ class Shape:
 
 @dataclass(frozen=True)
 class AddLMSize(Shape):
-    """A row of the paper's first table, and its training budget."""
+    """One row of the paper's first table, and its training budget."""
 
     parameters: int
     steps: int
@@ -56,7 +56,7 @@ SIZES = {
 
 @dataclass(frozen=True)
 class Variant:
-    """What AddLM changes in a decoder, one switch a line."""
+    """What AddLM changes in a decoder, one switch per line."""
 
     ternary: bool = True
     scores: ScoreKind = "neg_l1"
@@ -68,7 +68,7 @@ class Variant:
         return replace_fields(self, **changes)
 
     def config(self, size: Shape, d_vocab: int = len(CHARACTERS), n_ctx: int = N_CTX) -> TransformerConfig:
-        """A decoder of that shape, for characters unless told."""
+        """The config of a decoder of that shape, by default for characters."""
         return TransformerConfig(
             n_layers=size.n_layers,
             d_model=size.d_model,
@@ -99,7 +99,7 @@ ABLATION = {
 #: The size and the steps of the paper's ablation.
 OF_PAPER, PAPER_STEPS = "5m", 2_500
 
-#: What else is compared at the smallest size.
+#: Further variants that are compared at the smallest size.
 FURTHER = {
     "-float-relu": FLOAT.replace(activation="relu"),  # so that the ablation changes one thing at a time
     "-l1-scaled": ADDLM.replace(ternary=False, scaled=True),
@@ -126,7 +126,7 @@ def recipe_for(size: AddLMSize) -> Recipe:
         min_lr_ratio=1.0,
         warmup_steps=0,
         weight_decay=0.01,
-        grad_clip=1e9,  # none
+        grad_clip=1e9,  # no clipping
         problems=TextWindows(),
         eval_every=250,
         validation_size=VALIDATION_WINDOWS,

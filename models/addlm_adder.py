@@ -1,7 +1,7 @@
 """Adders in AddLM's algebra: ternary matrices, scores that are negative L1 distances, the best keys only, ReLU.
 
-The same decoder as :mod:`models.addlm`, trained on addition: two digits (ToyGPT's tokens, all 10,000 problems can be
-tried) and ten (MicroAdder's tokens). Its matrix products and scores need no multiplication; what still multiplies is
+This is the decoder of :mod:`models.addlm`, trained on addition: two digits (ToyGPT's tokens, all 10,000 problems can be
+tried) and ten (MicroAdder's tokens). Its matrix products and scores need no multiplication. What still multiplies is
 norms, softmax, mixing values by the pattern, one scale per matrix, and the head (``interp reproduce addlm:adder``).
 The float twin ("-float") has the same shape.
 """
@@ -26,7 +26,8 @@ from models.weight_maps.ternary import TernaryWeights
 
 @dataclass(frozen=True)
 class AdderSize(Shape):
-    """Shape of an adder and what it is trained on. ``top_k`` is below the number of keys, so that routing happens."""
+    """The shape of an adder and what it is trained on. ``top_k`` is below the number of keys, so that it has an effect.
+    """
 
     task: Callable[[], Task]
     n_ctx: int

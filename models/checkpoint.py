@@ -3,7 +3,7 @@
 Writing: temporary file in the same folder, fsync, rename, fsync of the folder. Whatever happens in between (a
 kill, a full disk), the path holds either all of the old bytes or all of the new ones.
 
-A device, a pipe or the terminal is written to and not replaced, a link is followed, permissions stay.
+A device, a pipe or the terminal is written to and not replaced; a link is followed; permissions are kept.
 
 Reading: a weight file carries the SHA-256 of its own contents, so one rename replaces weights and checksum
 together. A folder that stores several files keeps their hashes in a JSON file as well (see :mod:`models.zoo`).
@@ -41,8 +41,8 @@ _ENTRY = "carrylens"
 def write_bytes_atomic(path: str | Path, data: bytes, mode: int | None = None) -> None:
     """Replace the file at ``path`` by ``data``, entirely or not at all; missing folders are made.
 
-    A link stays: what it points to is replaced. A file that is replaced keeps its permissions (``mode`` sets others).
-    What is no file (a device, a pipe) and what this process prints to (``/dev/stdout``) is written to instead.
+    A link stays, and the file that it points to is replaced. A replaced file keeps its permissions (``mode`` sets
+    others). A device, a pipe, or what this process prints to (``/dev/stdout``) is written to instead.
 
     Raises:
         UserError: the write failed (full disk, no permission); a file that was there before is untouched.
@@ -65,7 +65,7 @@ def write_bytes_atomic(path: str | Path, data: bytes, mode: int | None = None) -
             with contextlib.suppress(OSError):
                 temporary.unlink(missing_ok=True)
             raise
-    except BrokenPipeError:  # its reader has seen enough, which is for the caller to judge
+    except BrokenPipeError:  # its reader has stopped reading; the caller decides what that means
         raise
     except (OSError, ValueError) as error:  # ValueError: a name with a NUL in it
         raise UserError(
@@ -75,8 +75,8 @@ def write_bytes_atomic(path: str | Path, data: bytes, mode: int | None = None) -
 
 
 def _write_through(path: Path, data: bytes) -> bool:
-    """Write to what cannot be replaced, through the open descriptor where it is an output of this process; whether it
-    was such a thing."""
+    """Write to a path that cannot be replaced, and say whether it is one. An output of this process is written through
+    its open descriptor."""
     try:
         there = path.stat()
     except FileNotFoundError:
@@ -88,7 +88,7 @@ def _write_through(path: Path, data: bytes) -> bool:
                     stream.flush()
                 _write_all(descriptor, data)
                 return True
-    if stat.S_ISREG(there.st_mode) or stat.S_ISDIR(there.st_mode):  # a folder is refused when it should be replaced
+    if stat.S_ISREG(there.st_mode) or stat.S_ISDIR(there.st_mode):  # replacing a folder fails later
         return False
     descriptor = os.open(path, os.O_WRONLY)
     try:
@@ -105,7 +105,7 @@ def _write_all(descriptor: int, data: bytes) -> None:
 
 
 def _private(path: str, flags: int) -> int:
-    """Opens for nobody else, until the file has the permissions that it is to have."""
+    """Open a file that nobody else may read until it gets its final permissions."""
     return os.open(path, flags, 0o600)
 
 
@@ -122,7 +122,7 @@ def _keep_permissions(descriptor: int, target: Path, mode: int | None) -> None:
 
 
 def temporary_files(folder: Path) -> list[Path]:
-    """What writers killed in the middle of :func:`write_bytes_atomic` left directly in ``folder``."""
+    """Files directly in ``folder`` left by writers that were killed in the middle of :func:`write_bytes_atomic`."""
     return sorted(folder.glob(".*.tmp"))
 
 
@@ -161,10 +161,10 @@ def read_json(path: str | Path) -> dict[str, Any]:
 
 
 def parse_json(data: bytes, path: object) -> dict[str, Any]:
-    """The JSON object that a file's bytes hold. Raises UserError, naming ``path``, if that is not what they are."""
+    """The JSON object that a file's bytes hold. Raises UserError, naming ``path``, if they do not hold one."""
     try:
         value = json.loads(data)
-    except (ValueError, RecursionError) as error:  # no JSON, no UTF-8, a number of too many digits
+    except (ValueError, RecursionError) as error:  # not JSON, not UTF-8, or a number with too many digits
         raise UserError(f"{path} is not valid JSON ({error}); restore it from where it came from.") from None
     if not isinstance(value, dict):
         raise UserError(f"{path} must hold a JSON object, not a {type(value).__name__}.")
@@ -200,7 +200,7 @@ def content_digest(tensors: Mapping[str, Tensor], metadata: Mapping[str, str]) -
 
 
 def format_weights(tensors: Mapping[str, Tensor], metadata: Mapping[str, str] | None = None) -> bytes:
-    """The bytes of a weight file: safetensors with ``metadata`` and the contents' own digest in its header."""
+    """The bytes of a weight file: safetensors with ``metadata`` and a digest of the contents in its header."""
     # Cloned because safetensors refuses tensors that share memory (views, tied weights).
     stored = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in tensors.items()}
     header = {"sha256": content_digest(stored, metadata or {}), "metadata": dict(metadata or {})}
@@ -226,8 +226,8 @@ def load_weights(path: str | Path, file_sha256: str | None = None) -> tuple[dict
 
     Args:
         path: the file.
-        file_sha256: the SHA-256 that the file's bytes must have. A safetensors file that some other program
-            wrote carries no digest of its own and is read only if this is given.
+        file_sha256: the SHA-256 that the file's bytes must have. A safetensors file that another program
+            wrote has no digest of its own and is read only if this is given.
 
     Raises:
         UserError: the file is missing, truncated, changed, or not such a file.
@@ -241,7 +241,7 @@ def load_weights(path: str | Path, file_sha256: str | None = None) -> tuple[dict
 def parse_weights(data: bytes, source: object, trusted: bool = False) -> tuple[dict[str, Tensor], dict[str, str]]:
     """Tensors and metadata from the bytes of a weight file, checked against the digest they carry.
 
-    ``trusted`` says that the bytes were checked already, so that they need carry no digest.
+    ``trusted`` says that the bytes were checked already, so that they need no digest.
 
     Raises:
         UserError: truncated, changed or not such bytes; ``source`` is named.

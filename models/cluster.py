@@ -1,11 +1,12 @@
-"""Many jobs on as many machines as there are: tasks of Ray (the extra ``cluster``), or one after the other without it.
+"""Run many jobs on all machines of a cluster, as tasks of Ray (the extra ``cluster``), or one after the other without.
 
     with connected("auto") as cluster:             # None in place of an address: no cluster
         each(function, n, arguments, received, cluster)
 
-calls ``function(post, *arguments(i))`` for every i < n and hands what it posts meanwhile, and what it returns, to
-``received(i, item)`` here. A job whose worker dies begins again on another one, with ``arguments(i)`` as they are then:
-a job that posts what it has done goes on from there. Machines share no folder, and no other process writes here.
+calls ``function(post, *arguments(i))`` for every i < n, and passes everything that it posts or returns to
+``received(i, item)`` in this process. A job whose worker dies begins again on another one, with ``arguments(i)`` as
+they are then, so that a job that posts what it has done continues from there. Machines share no folder; only this
+process writes files.
 
 On Slurm, Ray's own launcher starts the cluster: ``srun ray symmetric-run --address HEAD:6379 -- interp train ...``.
 """
@@ -25,12 +26,12 @@ import torch
 from models.errors import UserError
 from models.training.interrupt import InterruptFlag
 
-MOST_DEATHS = 5  # of a job's workers, one after the other, without a word from any of them
+MOST_DEATHS = 5  # this many workers of a job may die in a row without posting anything
 PATIENCE = 60.0  # seconds that jobs have to save when they are stopped
 _POLL = 0.5  # seconds between two looks at what was posted
-_REACHED = 5.0  # seconds in which an address must answer; Ray itself would try for minutes, and then end the process
+_REACHED = 5.0  # seconds in which an address must answer; Ray itself would try for minutes and then end the process
 
-#: How Ray is started here: it reports to nobody, and a busy machine may take more than half a minute for it.
+#: How Ray is started here: without usage reports, and with more than half a minute for a busy machine.
 LOCAL = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_agent_register_timeout_ms": "300000"}
 
 Received = Callable[[int, Any], None]
@@ -38,12 +39,12 @@ Received = Callable[[int, Any], None]
 
 @contextlib.contextmanager
 def connected(address: str | None, device: str = "auto") -> Iterator[Cluster | None]:
-    """The cluster at an address, let go of at the end; None without an address.
+    """A context with the cluster at an address, which is disconnected at the end; None without an address.
 
     Args:
-        address: ``auto`` (the one that runs on this machine, or at RAY_ADDRESS), ``local`` (one of this machine's
-            cores, for as long as this lasts) or HOST:PORT. A connection that this process has is taken as it is.
-        device: of every job. ``auto`` is CUDA, one device a job, if any machine has one.
+        address: ``auto`` (the one that runs on this machine, or at RAY_ADDRESS), ``local`` (a temporary one on this
+            machine's cores) or HOST:PORT. If this process has a connection already, that one is used.
+        device: the device of every job. ``auto`` is CUDA, one device per job, if any machine has one.
 
     Raises:
         UserError: Ray is not installed, nothing answers there, or no machine has the device or as many cores as this
@@ -79,7 +80,7 @@ def _connect(ray: Any, address: str) -> None:
             raise UserError(
                 f"No Ray cluster answers at {address!r}; --cluster takes auto, local or HOST:PORT."
             ) from None
-    # What decides results and is read from the environment: where texts are, and whether there are kernels.
+    # Environment variables that decide results: where texts are, and whether there are kernels.
     variables = {name: value for name, value in os.environ.items() if name.startswith("CARRYLENS_")}
     options: dict[str, Any] = {"runtime_env": {"env_vars": variables}} if variables else {}
     if address == "local":
@@ -87,7 +88,7 @@ def _connect(ray: Any, address: str) -> None:
         options["include_dashboard"] = False
     try:
         ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR, **options)
-    except Exception as error:  # none there, one of other versions, one that did not start: Ray has no class for these
+    except Exception as error:  # no cluster, other versions, or a failed start: Ray has no class for these
         reason = " ".join(str(error).split())
         raise UserError(f"The Ray cluster {address!r} could not be reached ({reason})") from None
 
@@ -106,7 +107,7 @@ class Cluster:
         self.device = "cuda" if device != "cpu" and self._most("GPU") else "cpu"
 
     def _most(self, kind: str) -> float:
-        """Of a resource, what the machine with the most of it has."""
+        """The largest amount of a resource that any one machine has."""
         return max((node["Resources"].get(kind, 0.0) for node in self.ray.nodes() if node["Alive"]), default=0.0)
 
     def each(
@@ -117,7 +118,7 @@ class Cluster:
         from ray.util.queue import Queue
 
         ray, exceptions = self.ray, self.ray.exceptions
-        # The queue outlives the machine that it is on, though not what it held: the next checkpoint comes again.
+        # The queue outlives the machine that it is on, but its contents do not; the next checkpoint makes up for them.
         posts = Queue(actor_options={"num_cpus": 0, "max_restarts": -1, "max_task_retries": -1})
         resources = {"num_cpus": self.threads, "num_gpus": int(self.device == "cuda")}
         task = ray.remote(_job).options(max_retries=0, name=getattr(function, "__name__", "job"), **resources)
@@ -129,7 +130,7 @@ class Cluster:
 
         def collect() -> None:
             for (job, attempt), item in posts.get_nowait_batch(posts.qsize()):
-                if attempt == attempts[job]:  # and not of a worker that is taken for dead
+                if attempt == attempts[job]:  # and not from a worker that is taken for dead
                     deaths[job] = 0
                     received(job, item)
 
@@ -179,7 +180,7 @@ class Cluster:
 
 
 def _job(function: Callable[..., Any], posts: Any, sender: tuple[int, int], threads: int, arguments: tuple) -> Any:
-    """What a worker runs; a post has arrived when ``post`` returns."""
+    """The function that a worker runs. When ``post`` returns, the post has arrived."""
     torch.set_num_threads(threads)
     return function(lambda item: posts.put((sender, item)), *arguments)
 
@@ -195,16 +196,16 @@ def each(
     """Call ``function(post, *arguments(i))`` for every i < n: on the cluster in any order, or here one by one.
 
     Args:
-        received: gets (i, item) of everything that a job posts, and of what it returns.
-        minutes: jobs are stopped after that many, as by Ctrl-C: they may still post for a minute. Here, no job begins
-            after that.
+        received: called with (i, item) for everything that a job posts, and for what it returns.
+        minutes: stop the jobs after this time, as with Ctrl-C; they may still post for a minute. Without a cluster, no
+            job begins after this time.
 
     Returns:
-        whether all jobs came to their end.
+        whether all jobs finished.
 
     Raises:
         KeyboardInterrupt: after Ctrl-C, when the jobs have stopped.
-        UserError: a job's own, after the others have stopped, or one whose workers die again and again.
+        UserError: raised by a job (after the others have stopped), or a job whose workers die again and again.
     """
     if cluster is not None and n:
         return cluster.each(function, n, arguments, received, minutes)

@@ -1,4 +1,4 @@
-"""The configuration of the one transformer: a frozen dataclass, field names as in TransformerLens.
+"""The configuration of the one transformer: a frozen dataclass with field names as in TransformerLens.
 
 Everything that is *not* a weight is a switch here; everything that is a weight comes from a weight map
 (:mod:`models.weight_maps`). The switches cover the five papers:
@@ -10,9 +10,10 @@ Everything that is *not* a weight is a switch here; everything that is a weight 
     AddLM                 negative-L1 scores, softmax over the top 16 keys, ReLU
     ToyGPT                LN pre / post / none, learned / rotary / no positions, tanh GELU, dropout
     public AdderBoard     rotary angles of any period, query-key norms, fixed biases on scores, "softmax1", a gain in
-                          place of the last norm, a layer that counts by a share (docs/board.md)
+                          place of the last norm, a layer that is mixed in by a share (docs/board.md)
 
-``attn_window`` is none of theirs: coupled positions whose heads see near ids alone, as the paper's construction needs.
+``attn_window`` belongs to none of them: coupled positions whose heads see only near ids, as the construction of the
+Position Coupling paper needs.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ ScoreKind = Literal["dot", "neg_l1", "max_plus"]
 Dtype = Literal["float32", "float64", "bfloat16", "float16"]
 
 
-#: Switches that came later, as they are off: they are left out of what is stored of a model that does not use them.
+#: Switches that came later, with the values that turn them off. They are not stored for a model that does not use them.
 LATER: dict[str, Any] = {
     "d_vocab_out": None,
     "rotary_scaling_factor": 1.0,
@@ -50,7 +51,7 @@ LATER: dict[str, Any] = {
 
 @cache
 def _choices(cls: type) -> dict[str, tuple[Any, ...]]:
-    """The fields of a class that are Literals (or None), with their values. Text takes a while to evaluate."""
+    """The fields of a class that are Literals (or None), with their values. Cached, as type hints are slow to read."""
     found = {}
     for name, hint in get_type_hints(cls).items():
         parts = get_args(hint) if NoneType in get_args(hint) else (hint,)
@@ -61,7 +62,7 @@ def _choices(cls: type) -> dict[str, tuple[Any, ...]]:
 
 
 def check_choices(options: Any) -> None:
-    """Raise a UserError, with the closest match, where a field of a dataclass that is a Literal has another value."""
+    """Raise a UserError, with the closest match, if a Literal field of a dataclass has a value that is not allowed."""
     for name, choices in _choices(type(options)).items():
         if getattr(options, name) not in choices:
             raise unknown_name(name, getattr(options, name), map(str, choices))
@@ -86,7 +87,7 @@ class TransformerConfig:
     act_fn: Activation = "gelu"  # "gelu" is exact (erf), "gelu_new" the tanh approximation
     gated_mlp: bool = False
     normalization_type: Literal["LN", "RMS"] | None = "RMS"
-    # "post" normalises the stream itself, after the sum; "none" leaves only the final norm
+    # "post" normalises the residual stream itself, after the sum; "none" leaves only the final norm
     norm_placement: Literal["pre", "post", "both", "none"] = "pre"
     norm_eps_outside: bool = False  # x / (rms + eps) instead of x / sqrt(rms^2 + eps)
     eps: float = 1e-5
@@ -100,17 +101,17 @@ class TransformerConfig:
     fire_L0: float = 256.0
     fire_normaliser: Literal["max", "min"] = "max"  # FIRE's definition has max; the public code has min
     rotary_scaling_factor: float = 1.0  # positions are divided by it before they are turned into angles
-    use_qk_norm: bool = False  # queries and keys of each head through RMS norms of their own, before rotation
+    use_qk_norm: bool = False  # queries and keys of each head go through RMS norms, before rotation
     attn_bias: bool = False  # each layer adds fixed numbers ``attn.bias`` to its scores, -inf where a key is hidden
     attn_softmax: Literal["softmax", "softmax1"] = "softmax"  # softmax1: exp(s) / (1 + sum exp(s))
-    final_gain: bool = False  # without norms: the last stream times ``ln_final.w``, entry by entry
-    layer_mix: bool = False  # a layer gives x + mix (layer(x) - x), with a number ``mix`` of its own
+    final_gain: bool = False  # without norms: the last residual stream times ``ln_final.w``, entry by entry
+    layer_mix: bool = False  # a layer returns x + mix (layer(x) - x), with a number ``mix`` of its own
     attn_scores: ScoreKind = "dot"
     attn_scale: float | None = None  # scores are divided by this; None means sqrt(d_head), 1.0 means unscaled
     attn_top_k: int | None = None  # softmax over the k best keys only (ties keep more)
-    #: Coupled positions: only keys whose ids are at most so far away, in each level; or a key's ids less the query's.
+    #: Coupled positions: see only keys whose ids are at most this far away in each level, or at these offsets of ids.
     attn_window: int | tuple[tuple[int, ...], ...] | None = None
-    d_vocab_out: int | None = None  # tokens that are predicted, where they are others than those that are read
+    d_vocab_out: int | None = None  # how many tokens are predicted, if they differ from those that are read
     dropout: float = 0.0  # in training mode only: embeddings, patterns and sublayer outputs
     dtype: Dtype = "float32"
 
@@ -156,14 +157,14 @@ class TransformerConfig:
 
     @property
     def window_offsets(self) -> tuple[tuple[int, ...], ...]:
-        """The ids of the keys that ``attn_window`` shows, less the query's. Empty without a window."""
+        """The ids of the keys that ``attn_window`` shows, minus the query's. Empty without a window."""
         if self.attn_window is None or not isinstance(self.attn_window, int):
             return self.attn_window or ()
         return tuple(product(range(-self.attn_window, self.attn_window + 1), repeat=self.n_position_levels))
 
     @property
     def later_switches(self) -> tuple[str, ...]:
-        """The switches that are on of those that none of the papers has; fast paths do not know them, or say so."""
+        """The later switches (used by none of the papers) that are on. Fast paths that do not list them refuse them."""
         return tuple(k for k, off in LATER.items() if k != "d_vocab_out" and getattr(self, k) != off)
 
     @property
@@ -173,7 +174,7 @@ class TransformerConfig:
 
     @property
     def position_rows(self) -> int:
-        """Rows of a table of learned positions."""
+        """How many rows a table of learned positions has."""
         return self.n_ctx if self.n_position_ids is None else self.n_position_ids
 
     @property
@@ -200,7 +201,7 @@ class TransformerConfig:
         return self.d_vocab if self.d_vocab_out is None else self.d_vocab_out
 
     def to_dict(self) -> dict[str, Any]:
-        """As JSON; later switches only where they are set, so that what was said of other models stays true of them."""
+        """The config as JSON, with later switches only where they are set, so that older fingerprints stay valid."""
         return {name: value for name, value in asdict(self).items() if name not in LATER or value != LATER[name]}
 
     def replace(self, **changes: Any) -> TransformerConfig:
@@ -210,9 +211,9 @@ class TransformerConfig:
 class RuntimeConfig:
     """``model.cfg`` as TransformerLens' tools expect it: the frozen config plus four mutable hook switches.
 
-    Reads fall through to the frozen :class:`TransformerConfig`; only the hook switches can be set. The fields of a
+    Reads fall through to the frozen :class:`TransformerConfig`; only the hook switches can be set. Fields of a
     HookedTransformerConfig that have one possible value here (parts that this transformer does not have, checkpoints,
-    tokenizers, initialisation, which weight maps do) are spelled out.
+    tokenizers, and initialisation, which weight maps do) are spelled out.
     """
 
     model_name = "carrylens"
@@ -253,7 +254,7 @@ class RuntimeConfig:
             raise UserError(f"cfg.{name} is fixed when the model is built; only the hook switches can be set.")
         super().__setattr__(name, value)
 
-    # what ours has by other names
+    # what our config has under other names
     attn_only = property(lambda self: self._config.d_mlp == 0)
     uses_rms_norm = property(lambda self: self._config.normalization_type == "RMS")
     rotary_dim = property(lambda self: self._config.d_head)
@@ -265,8 +266,8 @@ class RuntimeConfig:
 
     @property
     def n_params(self) -> int:
-        """Entries of the blocks' effective matrices, as a HookedTransformerConfig counts them: no embeddings, biases
-        or norms. The numbers that are free are fewer; ``model.n_params_total`` has them."""
+        """How many entries the blocks' effective matrices have, counted as in a HookedTransformerConfig: no embeddings,
+        biases or norms. The free parameters are fewer; ``model.n_params_total`` counts them."""
         c = self._config
         return c.n_layers * (4 * c.d_model * c.n_heads * c.d_head + (3 if c.gated_mlp else 2) * c.d_model * c.d_mlp)
 
@@ -274,13 +275,13 @@ class RuntimeConfig:
         return False
 
     def copy_switches(self, other: RuntimeConfig) -> None:
-        """The hook switches of another model's."""
+        """Copy the hook switches of another model's config."""
         for name in vars(other):
             if not name.startswith("_"):
                 setattr(self, name, getattr(other, name))
 
     def to_dict(self) -> dict[str, Any]:
-        """All fields, TransformerLens' included, with their values now."""
+        """All fields, including those of TransformerLens, with their current values."""
         own = [
             name for name in vars(type(self)) if not name.startswith("_") and not callable(getattr(type(self), name))
         ]

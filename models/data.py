@@ -1,4 +1,4 @@
-"""Texts that models are trained on: kept outside the package, checked by their hash, downloaded only when asked for."""
+"""Texts that models are trained on. They are kept outside the package, checked by hash, and downloaded on request."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 from models.checkpoint import read_bytes, sha256, write_bytes_atomic
 from models.errors import UserError, unknown_name
 
-#: Names a local copy: the file itself, or the folder it lies in.
+#: The environment variable that names a local copy: the file itself, or the folder it lies in.
 VARIABLE = "CARRYLENS_DATA"
 
 
@@ -69,7 +69,7 @@ def read_corpus(corpus: Corpus, path: Path | None = None) -> str:
 
 
 def checked(corpus: Corpus, data: bytes, source: str) -> bytes:
-    """``data`` if it is the text that it should be, to the last byte. Raises UserError otherwise."""
+    """``data``, if it is exactly the right text. Raises UserError otherwise."""
     if sha256(data) != corpus.sha256:
         raise UserError(f"{source} is not {corpus.name}: its SHA-256 is {sha256(data)}, not {corpus.sha256}.")
     return data
@@ -79,7 +79,7 @@ def fetch(corpus: Corpus, target: Path | None = None, source: Path | None = None
     """Download a text (or copy ``source``), check it, and only then write it; returns where it is.
 
     Raises:
-        UserError: no connection, or bytes that are not the text; nothing is written then.
+        UserError: no connection, or bytes that are not the text; then nothing is written.
     """
     target = target or cache_path(corpus)
     if source is not None:
@@ -89,7 +89,7 @@ def fetch(corpus: Corpus, target: Path | None = None, source: Path | None = None
         try:
             with urllib.request.urlopen(corpus.url, timeout=60) as response:
                 data = response.read()
-        except (OSError, http.client.HTTPException) as error:  # the latter where it breaks off in the middle
+        except (OSError, http.client.HTTPException) as error:  # the latter if the connection breaks off
             raise UserError(f"{corpus.url} could not be read ({error}); {corpus.name} was not fetched.") from None
     write_bytes_atomic(target, checked(corpus, data, origin))
     return target

@@ -11,7 +11,7 @@ import difflib
 from collections.abc import Collection, Iterable
 from typing import TypeVar
 
-MOST_LISTED = 24  # names that one message spells out
+MOST_LISTED = 24  # the most names that one message spells out
 _Name = TypeVar("_Name", bound=object)
 
 

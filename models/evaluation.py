@@ -1,12 +1,12 @@
-"""How often a model is right.
+"""Measure how often a model is right.
 
 Every score of :func:`score` is *sampled*: it holds for the problems that were tried, and the Clopper-Pearson interval
-bounds the accuracy on the distribution they were drawn from, if they were drawn at random. It is no statement about all
-inputs; who has tried them all (:mod:`interp.proofs.exhaustive`) says so by the rung.
+bounds the accuracy on the distribution they were drawn from, if they were drawn at random. It says nothing about all
+inputs; :mod:`interp.proofs.exhaustive`, which tries them all, sets another rung.
 
 Teacher forcing (one pass over prompt and true answer) and greedy decoding (the model reads its own digits) agree on
-whether a *whole* answer is right: up to and including the first wrong token both see the same input, so that token
-is the same event. They disagree on later tokens, and so on per-target accuracy.
+whether a *whole* answer is right: both see the same input up to and including the first wrong token. They disagree on
+later tokens, and so on per-target accuracy.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ from models.tasks.base import Task
 from models.tasks.sequences import SequenceTask
 
 CONFIDENCE = 0.95
-#: Tokens [batch, pos] to logits [batch, pos, d_vocab].
+#: A function from tokens [batch, pos] to logits [batch, pos, d_vocab].
 Model = Callable[..., Tensor]
-BATCH_SIZE = 512  # a batch's activations stay in the processor's cache; twice or half as many is slower
+BATCH_SIZE = 512  # so that activations stay in the processor's cache; twice or half as many is slower
 KEPT_FAILURES = 20
 METHODS = ("teacher_forced", "greedy")
 PATTERN_ENTRIES = 2**26
@@ -75,7 +75,7 @@ def _interval(correct: int, n: int, alternative: Literal["two-sided", "less"]) -
 
 @dataclass(frozen=True)
 class Failure:
-    """A problem that was answered wrongly. ``predicted`` is None if a predicted token spells no number."""
+    """A problem that was answered wrongly. ``predicted`` is None if the predicted tokens do not spell a number."""
 
     problem: tuple[int, ...]
     predicted: int | None
@@ -88,12 +88,12 @@ class Score(Rate):
     """How many problems a model answers entirely right, and where it fails.
 
     Attributes:
-        model, task, problems: what was scored on what.
+        model, task, problems: which model was scored, on which task and problems.
         method: "teacher_forced" or "greedy"; the exact count is the same for both.
         by_chain_length: exact counts by the length of the problem's longest carry chain.
-        per_target: right tokens of each target ("s0", ..., "EOS"), given the method's input to that target.
+        per_target: counts of right tokens per target ("s0", ..., "EOS"), given the method's input to that target.
         failures: the first few wrong problems.
-        rung: how strongly the claim is backed: "exhaustive" if these were all the problems that there are.
+        rung: the strength of evidence: "exhaustive" if these were all the problems that there are.
     """
 
     model: str
@@ -114,7 +114,7 @@ class Score(Rate):
         return _table("target", self.per_target)
 
     def to_dict(self) -> dict[str, Any]:
-        """As JSON, without derived numbers except accuracy, interval and error bound."""
+        """The score as JSON, without derived numbers except accuracy, interval and error bound."""
         value = asdict(self) | {"accuracy": self.accuracy}
         if self.rung == "sampled":
             value |= {"interval": list(self.interval), "error_bound": self.error_bound}
@@ -171,8 +171,8 @@ def score(
 
     Args:
         model: one of this project's models, or any callable from tokens [batch, pos] to logits
-            [batch, pos, d_vocab] (a HookedTransformer, say) together with a ``task``. Hooks on it stay active.
-        problems: whatever the task takes as problems.
+            [batch, pos, d_vocab] (a HookedTransformer, say) together with a ``task``. Its hooks stay active.
+        problems: problems in any form that the task takes.
         method: "teacher_forced" or "greedy"; see the module's docstring.
         batch_size: problems per forward pass.
         task: the task, if the model does not carry it.
@@ -191,7 +191,7 @@ def score(
 
 
 class Tally:
-    """Counts of right answers, batch by batch, until :meth:`score` sums them up."""
+    """Counts right answers, batch by batch, until :meth:`score` sums them up."""
 
     def __init__(self, task: Task):
         self.task, self.n, self.correct = task, 0, 0
@@ -201,7 +201,7 @@ class Tally:
         self.failures: list[Failure] = []
 
     def add(self, problems: Int[Tensor, "n *operands"], predicted: Int[Tensor, "n target"]) -> None:
-        """Count these problems; -1 is a token that is never right."""
+        """Count these problems. A predicted token of -1 is never right."""
         predicted, expected = predicted.cpu(), self.task.targets(problems).cpu()
         right = predicted == expected
         exact = right.all(1)
@@ -226,7 +226,7 @@ class Tally:
     def score(
         self, model: Model, problems: str, method: str, rung: Literal["sampled", "exhaustive"] = "sampled"
     ) -> Score:
-        """All that was counted. ``problems`` says what they are."""
+        """The score of everything that was counted. ``problems`` says what was."""
         return Score(
             n=self.n,
             correct=self.correct,
@@ -273,9 +273,9 @@ def predict(
 
 @contextmanager
 def teacher_forcing(model: Model, task: Task) -> Iterator[Callable[[Tensor], Float[Tensor, "n target d_vocab"]]]:
-    """A function from problems to the logits of their targets, each given the right tokens before it.
+    """A context with a function from problems to the logits of their targets, each given the right tokens before it.
 
-    In evaluation mode and without gradients; :func:`rows_at_once` says how many problems it takes.
+    It runs in evaluation mode and without gradients; :func:`rows_at_once` says how many problems it takes at once.
     """
     with _ready(model) as forward:
         if isinstance(task, SequenceTask) and stands_for(model):
@@ -287,19 +287,19 @@ def teacher_forcing(model: Model, task: Task) -> Iterator[Callable[[Tensor], Flo
 
 
 def rows_at_once(model: Model, task: Task, batch_size: int = BATCH_SIZE) -> int:
-    """Problems a forward pass: ``batch_size``, or fewer where sequences are long."""
+    """Problems per forward pass: ``batch_size``, or fewer if sequences are long."""
     return min(batch_size, _rows_that_fit(model, task))
 
 
 def _rows_that_fit(model: Model, task: Task) -> int:
-    """Rows whose attention patterns take a quarter of a gigabyte a layer: long sequences come a few at a time."""
+    """How many rows have attention patterns of at most a quarter of a gigabyte per layer."""
     heads = getattr(getattr(model, "cfg", None), "n_heads", 1)
     return max(1, PATTERN_ENTRIES // (heads * task.input_length**2))
 
 
 def _cached(model_and_weights: Any, task: Task, problems: Tensor) -> Tensor:
     model, weights = model_and_weights
-    if model.position_limits:  # a problem too large for the tables is the user's slip and not a wrong answer
+    if model.position_limits:  # a problem too large for the tables is a user's mistake and not a wrong answer
         model.pos_embed.check_ids(task.position_ids(task.encode(problems)))
     return greedy(model, task.encode_prompt(problems), len(task.query_positions), weights=weights)
 
@@ -309,7 +309,7 @@ def _greedy(forward: Any, task: Task, problems: Tensor) -> Tensor:
     predicted: list[Tensor] = []
     for query in task.query_positions:
         if predicted:
-            # A NaN's -1 is no token; any will do as input, since the answer is wrong already.
+            # The -1 of a NaN is not a token; any token will do as input, since the answer is wrong already.
             tokens = torch.cat((tokens, predicted[-1].to(tokens.device).clamp_min(0)[:, None]), 1)
         predicted.append(most_likely(forward(tokens)[:, query]))
     return torch.stack(predicted, 1)
@@ -317,7 +317,7 @@ def _greedy(forward: Any, task: Task, problems: Tensor) -> Tensor:
 
 def most_likely(logits: Tensor) -> Tensor:
     """argmax over the last axis; -1 if one of the logits is NaN, which argmax would call the most likely."""
-    highest, token = logits.max(-1)  # max hands NaN on
+    highest, token = logits.max(-1)  # max passes NaN on
     return torch.where(highest.isnan(), -1, token)
 
 
@@ -331,7 +331,7 @@ def margins(logits: Float[Tensor, "n row d_vocab"], targets: Int[Tensor, "n row"
 
 @contextmanager
 def _ready(model: Model) -> Iterator[Any]:
-    """A function from tokens to logits, the model's own, in evaluation mode and without gradients."""
+    """A context with the model as a function from tokens to logits, in evaluation mode and without gradients."""
     training = getattr(model, "training", False)
     if training:
         model.eval()

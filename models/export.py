@@ -1,8 +1,8 @@
 """Copies of a model as stock TransformerLens models, with equal logits.
 
-``HookedTransformer`` exists up to transformer-lens 3.9 and the native ``TransformerBridge`` with a converter for its
-weight names from 4.0 on, so each export works under one of them and says so under the other. A model that uses a part
-which the stock architecture lacks is refused with the name of the switch: an export never approximates.
+``HookedTransformer`` exists up to transformer-lens 3.9, and the native ``TransformerBridge`` with a converter for its
+weight names from 4.0 on, so each export works under one of them and says so under the other. A model with a part that
+the stock architecture lacks is refused with the name of the switch: an export never approximates.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from models.parts.weights import Weights
 if TYPE_CHECKING:
     from models.transformer import ArithmeticTransformer
 
-#: Fields of a config that have one name and meaning here and in TransformerLens, in both directions.
+#: Config fields that have the same name and meaning here and in TransformerLens.
 SAME_FIELDS = ("n_layers", "d_model", "n_heads", "d_head", "d_vocab", "n_ctx", "eps")
 
 
@@ -32,7 +32,7 @@ def to_hooked_transformer(model: ArithmeticTransformer) -> Any:
     """
     cfg = model.config
     _refuse_unless_stock(cfg, "HookedTransformer")
-    stock: Any = transformer_lens  # what it has depends on the version
+    stock: Any = transformer_lens  # its contents depend on the version
     try:
         HookedTransformer, HookedTransformerConfig = stock.HookedTransformer, stock.HookedTransformerConfig
     except (ImportError, AttributeError):
@@ -60,8 +60,8 @@ def to_hooked_transformer(model: ArithmeticTransformer) -> Any:
 def to_transformer_bridge(model: ArithmeticTransformer) -> Any:
     """The model as a native ``TransformerBridge`` with equal logits (transformer-lens 4).
 
-    The bridge rotates adjacent pairs only; for the other pairing the columns of ``W_Q`` and ``W_K`` are reordered
-    alike, which leaves every score as it is.
+    The bridge rotates adjacent pairs only. For the other pairing, the columns of ``W_Q`` and ``W_K`` are reordered in
+    the same way, which leaves every score as it is.
 
     Raises:
         UserError: under transformer-lens 3, or for a switch or a weight that the native bridge cannot express.
@@ -122,7 +122,7 @@ def _refuse_unless_stock(cfg: TransformerConfig, target: str) -> None:
 
 
 def _refuse_biases_without_a_place(cfg: TransformerConfig, weights: Weights) -> None:
-    """The native bridge has no biases in a gated MLP; zero ones are dropped, others refused."""
+    """Drop zero biases of a gated MLP, which the native bridge does not have, and refuse other ones."""
     if not cfg.gated_mlp:
         return
     for key in [key for key in weights if key.endswith((".mlp.b_in", ".mlp.b_out"))]:
@@ -131,7 +131,7 @@ def _refuse_biases_without_a_place(cfg: TransformerConfig, weights: Weights) -> 
 
 
 def _shared_options(cfg: TransformerConfig) -> dict[str, Any]:
-    """Config fields with one name and meaning in HookedTransformerConfig and TransformerBridgeConfig."""
+    """Config fields with the same name and meaning in HookedTransformerConfig and TransformerBridgeConfig."""
     alike = (*SAME_FIELDS, "d_mlp", "act_fn", "gated_mlp", "normalization_type")
     return {name: getattr(cfg, name) for name in alike} | {
         "d_vocab_out": cfg.n_logits,
@@ -153,7 +153,7 @@ def _stock_weights(model: ArithmeticTransformer) -> Weights:
 
 
 def _bridge_scale(cfg: TransformerConfig) -> float:
-    """The bridge takes exactly 1.0 for a mistaken default and refuses it; the next number rounds to 1 in float32."""
+    """The scale for a bridge, which refuses exactly 1.0 as a mistaken default; 1 + 2e-9 rounds to 1 in float32."""
     return 1.0 + 2e-9 if cfg.score_scale == 1.0 and cfg.d_head > 1 else cfg.score_scale
 
 

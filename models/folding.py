@@ -1,4 +1,5 @@
-"""Copies of a model with free weights, as it is or with the gains of its norms in the weights that read them."""
+"""Copies of a model with free weights, unchanged or with the gains of its norms folded into the weights that read them.
+"""
 
 from __future__ import annotations
 
@@ -52,12 +53,12 @@ def folded_norms(cfg: TransformerConfig, weights: Weights) -> Weights:
 
 
 def reads_are_centred(cfg: TransformerConfig) -> bool:
-    """Whether every reader of the stream sees it through a LayerNorm, which takes the mean over d_model off."""
+    """Whether everything that reads the residual stream does so through a LayerNorm, which subtracts the mean."""
     return cfg.normalization_type == "LN" and cfg.norm_placement == "pre" and cfg.final_norm
 
 
 def centred_writes(cfg: TransformerConfig, weights: Weights) -> Weights:
-    """The weights with every write to the stream of mean zero over d_model.
+    """The weights, with everything they write to the residual stream centred over d_model.
 
     Raises:
         UserError: a reader that sees the mean.
@@ -81,7 +82,7 @@ def centred_unembed(weights: Weights) -> Weights:
 
 
 def folded_value_biases(cfg: TransformerConfig, weights: Weights) -> Weights:
-    """The weights with ``b_O + sum_h b_V W_O`` for ``b_O`` and zero for ``b_V``."""
+    """The weights with ``b_V`` moved into ``b_O``, which becomes ``b_O + sum_h b_V W_O``."""
     weights = dict(weights)
     for layer in range(cfg.n_layers):
         attn = f"blocks.{layer}.attn"
@@ -103,7 +104,7 @@ def dense_copy(model: ArithmeticTransformer, weights: Weights | None = None) -> 
 
 
 def _fold(weights: Weights, norm: str, matrix: str, bias: str | None) -> None:
-    """Gain and bias of ``norm`` into a matrix [..., d_model, out] that reads it, and into its bias [..., out]."""
+    """Fold gain and bias of ``norm`` into a matrix [..., d_model, out] that reads it, and its bias [..., out]."""
     if bias is not None and f"{norm}.b" in weights:
         weights[bias] = weights[bias] + weights[f"{norm}.b"] @ weights[matrix]
     weights[matrix] = weights[f"{norm}.w"][:, None] * weights[matrix]

@@ -15,7 +15,7 @@ from models.partial_forward import NOTHING, greedy, stands_for
 if TYPE_CHECKING:
     from models.transformer import ArithmeticTransformer
 
-NEW_TOKENS = 10  # where the input is tokens, as in TransformerLens
+NEW_TOKENS = 10  # if the input is tokens, as in TransformerLens
 
 
 def generate(
@@ -35,16 +35,16 @@ def generate(
     return_type: str | None = "input",
     verbose: bool = True,
 ) -> Any:
-    """The input with tokens after it that the model samples (``do_sample=False``: the most likely ones).
+    """The input, followed by tokens that the model samples (or, with ``do_sample=False``, the most likely ones).
 
     Args:
         input: problems ("57+48", a tuple, or a list of either), of which the prompt is taken, or tokens [batch, pos].
         max_new_tokens: as many as the answer has for problems, 10 for tokens, unless given.
-        eos_token_id: a token that ends a row if ``stop_at_eos``; after it the row is filled with it. Tasks whose end
-            is no token of its own have none, so that nothing ends a row unless it is given.
+        eos_token_id: a token that ends a row if ``stop_at_eos``; the rest of the row is filled with it. Tasks without
+            an end token of their own have no default, so that nothing ends a row unless this is given.
         top_k, top_p, temperature, freq_penalty: as in TransformerLens; torch's global seed decides what is drawn.
-        use_past_kv_cache: keep keys and values, where the model computes what its weights say; the tokens are the same.
-        prepend_bos, padding_side, verbose: TransformerLens'; nothing is prepended, padded or shown.
+        use_past_kv_cache: reuse keys and values, if the model computes what its weights say; the tokens are the same.
+        prepend_bos, padding_side, verbose: accepted as in TransformerLens; nothing is prepended, padded or shown.
         return_type: "tokens", "str", or "input" for the input's own kind.
 
     Returns:

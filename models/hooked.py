@@ -1,4 +1,4 @@
-"""What is asked of a model that is not necessarily this project's."""
+"""The interface that is required of a model, whether it is this project's or not."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Hooked(Protocol):
     def __getattr__(self, name: str) -> Any: ...
 
 
-# At run time a question checks its model in words (models.questions), and some take less than all of this.
+# At run time questions check their model themselves (models.questions), and some need less than all of this.
 if TYPE_CHECKING:
     HookedModel = Hooked
 else:

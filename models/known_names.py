@@ -1,12 +1,12 @@
-"""The names of all models and how their problems are written, known without torch, so that what is mistyped is answered
-at once.
+"""The names of all models and how their problems are written, known without importing torch, so that typing errors are
+reported at once.
 
-``names.json`` lists what the modules of :data:`models.REGISTERING` register. A test holds it against the registry.
+``names.json`` lists what the modules of :data:`models.REGISTERING` register. A test compares it with the registry.
 After a model has been added there,
 
     python -m models.known_names
 
-writes the file again. Until then the file is about other modules than those named, and the registry itself is asked.
+writes the file again. If the list of modules has changed since, the file is not used and the registry itself is asked.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ FILE = Path(__file__).with_name("names.json")
 
 
 class Names(NamedTuple):
-    """All registered names, those of models that nobody trains, and the texts that they answer."""
+    """All registered names, the names of constructed models, and the notations of their problems."""
 
     registered: list[str]
     constructed: list[str]
@@ -37,7 +37,7 @@ class Names(NamedTuple):
 
 
 def from_registry() -> Names:
-    """The names as the registering modules give them, which are imported for it."""
+    """The names from the registering modules, which are imported for this."""
     from models import registry
 
     names, written = registry.names(sweeps=True), {}
@@ -50,7 +50,7 @@ def from_registry() -> Names:
 
 @functools.cache
 def known() -> Names:
-    """The names of the file; of the registry where the file is about other modules."""
+    """The names in the file, or those of the registry if the file lists other modules."""
     data = json.loads(FILE.read_text(encoding="utf-8"))
     if data["modules"] != list(REGISTERING):
         return from_registry()
@@ -63,15 +63,15 @@ def stored(zoo: Path = ZOO) -> list[str]:
 
 
 def is_path(name_or_path: str | Path) -> bool:
-    """Whether a model is meant by where it lies: a ``Path``, or a text with a separator, or with the suffix of a weight
-    file or of a submission."""
+    """Whether a model is given by a path: a ``Path``, or a text with a separator or with the suffix of a weight file or
+    of a submission."""
     text = os.fspath(name_or_path)
     apart = isinstance(name_or_path, Path) or "/" in text or os.sep in text
     return apart or text.endswith((".pt", ".pth", ".safetensors", ".py"))
 
 
 def not_stored(name: str, registered: Iterable[str], allowed: Iterable[str]) -> UserError:
-    """The error for a name that is none of the ``allowed`` models: not trained yet, or unknown."""
+    """The error for a name that is not one of the ``allowed`` models: not trained yet, or unknown."""
     if name in registered:
         return UserError(
             f"{name} is registered and not trained: `interp train {name}` trains it, and models.build({name!r}) makes "
@@ -81,22 +81,22 @@ def not_stored(name: str, registered: Iterable[str], allowed: Iterable[str]) -> 
 
 
 def check_loadable(name_or_path: str) -> None:
-    """Raises UserError, as :func:`models.load` does, for what is no path and no name of a model that can be loaded."""
+    """Raises UserError, as :func:`models.load` does, for anything but a path or the name of a loadable model."""
     if is_path(name_or_path) or name_or_path in (loadable := stored()) or name_or_path in known().constructed:
         return
     raise not_stored(name_or_path, known().registered, [*loadable, *known().constructed])
 
 
 def check_problem(name: str, text: str) -> None:
-    """Raises UserError, as the task of a registered model does, for a text that is no problem of it. A text for any
-    other model passes."""
+    """Raises UserError, as the task of a registered model does, for a text that is not one of its problems. A text for
+    any other model passes."""
     for notation, names in known().notations:
         if name in names:
             notation.read(text)
 
 
 def check_registered(name: str) -> None:
-    """Raises UserError, as :func:`models.get_spec` does, for a name that no model has."""
+    """Raises UserError, as :func:`models.get_spec` does, for a name that is not registered."""
     if name not in known().registered:
         raise unknown_name("model", name, known().registered)
 

@@ -1,8 +1,8 @@
 """What TransformerLens' tools expect of a model besides its forward pass.
 
-Weight properties with a layer axis, hook switches, accumulated biases. Tokens are in :mod:`models.lens_tokens`, state
-dicts and processed weights in :mod:`models.lens_weights`. Kept apart from the forward so that
-:mod:`models.transformer` reads top to bottom.
+These are weight properties with a layer axis, hook switches and accumulated biases. Tokens are in
+:mod:`models.lens_tokens`, state dicts and processed weights in :mod:`models.lens_weights`. All this is kept apart from
+the forward pass, so that :mod:`models.transformer` reads top to bottom.
 """
 
 from __future__ import annotations
@@ -107,7 +107,7 @@ class LensContract(TokenMethods, WeightMethods, HookedRootModule):
         level: int | None = None,
         prepend: bool = False,
     ) -> None:
-        """As in TransformerLens; a filter of names hooks each point once, and warns of those that are silent.
+        """As in TransformerLens. A filter of names hooks each point once, and warns about those that are silent.
 
         Raises:
             SilentHook: a name that the switches leave silent.
@@ -116,7 +116,7 @@ class LensContract(TokenMethods, WeightMethods, HookedRootModule):
             super().add_hook(one, hook, dir, is_permanent, level, prepend)
 
     def _enable_hook(self, name: Any, hook: Any, dir: Any) -> None:
-        """What ``hooks()`` and ``run_with_hooks()`` do with each of theirs; as :meth:`add_hook`."""
+        """Add one of the hooks of ``hooks()`` or ``run_with_hooks()``, with the checks of :meth:`add_hook`."""
         for one in self._named(name):
             self.check_hooks_to_add(self.mod_dict[one], one, hook, dir)
             super()._enable_hook(one, hook, dir)
@@ -137,7 +137,7 @@ class LensContract(TokenMethods, WeightMethods, HookedRootModule):
         return None
 
     def _named(self, name: str | Callable[[str], bool]) -> list[str]:
-        """A hook point's name, or what a filter takes: each point once, and none that is silent."""
+        """The hook point of this name, or the points that a filter selects: each once, without silent ones."""
         if isinstance(name, str):
             return [name]
         taken: dict[int, str] = {}
@@ -182,13 +182,13 @@ class LensContract(TokenMethods, WeightMethods, HookedRootModule):
     # ---- weights
 
     def effective_weights(self) -> Weights:
-        """What the weight map makes of the parameters; biases that it leaves out are zero."""
+        """The weights that the weight map computes from the parameters. Biases that it leaves out are zero."""
         return self.weight_map()
 
     def kept_weights(self) -> Weights:
-        """:meth:`effective_weights`, or those of the last call if nothing has changed since: to be read, not written.
+        """:meth:`effective_weights`, or those of the last call if nothing has changed since; do not write to them.
 
-        What the forward pass uses; see :mod:`models.weight_maps.kept`.
+        The forward pass uses these; see :mod:`models.weight_maps.kept`.
         """
         return kept_weights(self.weight_map)
 
@@ -197,7 +197,7 @@ class LensContract(TokenMethods, WeightMethods, HookedRootModule):
         return with_biases(self.effective_weights(), self.config)
 
     def effective_weight(self, key: str) -> Tensor:
-        """One weight: the parameter itself where the weight map hands it on, else computed and read-only."""
+        """One weight: the parameter itself if the weight map passes it on, else computed and read-only."""
         return self._guarded(self.all_weights()[key], key)
 
     def _guarded(self, value: Tensor, key: str) -> Tensor:
@@ -307,7 +307,7 @@ class LensContract(TokenMethods, WeightMethods, HookedRootModule):
     # ---- as TransformerLens and SAELens call them
 
     def to(self, *args: Any, print_details: bool = True, **options: Any) -> Any:
-        """As ``torch.nn.Module.to``; TransformerLens' ``print_details`` is taken, and nothing is printed."""
+        """As ``torch.nn.Module.to``; TransformerLens' ``print_details`` is accepted, but nothing is printed."""
         return super().to(*args, **options)
 
     def run_with_saes(
@@ -318,15 +318,15 @@ class LensContract(TokenMethods, WeightMethods, HookedRootModule):
         use_error_term: bool | None = None,
         **options: Any,
     ) -> Any:
-        """A run in which each of SAELens' autoencoders stands for the activation at its hook.
+        """Run the model with each of SAELens' autoencoders in place of the activation at its hook.
 
         Args:
-            saes: one or several; each says its place in ``cfg.metadata.hook_name`` or ``cfg.hook_name``.
-            reset_saes_end: not False; autoencoders are not left attached.
-            use_error_term: let an autoencoder add what it misses, or not, for this run.
+            saes: one or several; each names its hook in ``cfg.metadata.hook_name`` or ``cfg.hook_name``.
+            reset_saes_end: must not be False; autoencoders are not left attached.
+            use_error_term: whether an autoencoder adds its reconstruction error in this run.
 
         Raises:
-            UserError: an autoencoder without a place, or one that is to stay.
+            UserError: an autoencoder without a hook name, or ``reset_saes_end=False``.
         """
         if not reset_saes_end:
             raise UserError("Autoencoders are not left attached: run_with_saes is given them each time.")
@@ -352,7 +352,7 @@ class LensContract(TokenMethods, WeightMethods, HookedRootModule):
 
 
 def padding_mask(mask: Any, residual: Tensor) -> Tensor:
-    """A mask [batch, pos] of what is no padding, as truth values.
+    """A mask [batch, pos] as booleans, True where there is no padding.
 
     Raises:
         UserError: another shape, or padding that is not on the right.
@@ -366,7 +366,7 @@ def padding_mask(mask: Any, residual: Tensor) -> Tensor:
 
 
 def check_differentiable(forward: Any, *args: Any, **options: Any) -> None:
-    """Raise UserError where a call of a model's ``forward`` gives no number that has a gradient."""
+    """Raise UserError if a call of a model's ``forward`` does not return one number with a gradient."""
     given = signature(forward).bind(*args, **options).arguments
     if given.get("return_type") != "loss" or given.get("loss_per_token") or given.get("stop_at_layer") is not None:
         raise UserError("incl_bwd differentiates one number: pass return_type='loss', and no stop_at_layer.")

@@ -1,4 +1,4 @@
-"""Tokens from problems and text, and back: TransformerLens' token methods, by the model's task."""
+"""TransformerLens' token methods, which use the model's task: tokens from problems and text, and back."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from models.tasks.sequences import SPECIAL, SequenceTask
 
 
 class TokenMethods:
-    """What a hooked model knows of tokens. The task is the tokenizer: an encoding is complete, nothing is prepended."""
+    """The token methods of a hooked model. The task is the tokenizer; an encoding is complete, nothing is prepended."""
 
     config: TransformerConfig
     task: Task
@@ -33,7 +33,7 @@ class TokenMethods:
         Text that is a problem is that problem, encoded with its answer.
 
         Raises:
-            UserError: ids outside the vocabulary or not integers, too many axes or positions, neither problem nor
+            UserError: ids outside the vocabulary or not integers, too many axes or positions, or neither a problem nor
                 tokens.
         """
         if isinstance(input, (str, tuple)):
@@ -42,7 +42,7 @@ class TokenMethods:
             try:
                 input = self.task.for_problems(input).encode(input)
             except UserError:
-                # A sequence's own text begins with its BOS: anything else is a problem that cannot be, not tokens.
+                # A sequence's own text begins with its BOS; any other text is an invalid problem, not tokens.
                 starts = SPECIAL if isinstance(self.task, SequenceTask) else ""
                 found = [self._spelt(text) if str(text).startswith(starts) else None for text in input]
                 lengths = {len(ids) for ids in found if ids is not None}
@@ -73,7 +73,7 @@ class TokenMethods:
 
     @cached_property
     def _by_length(self) -> dict[str, int]:
-        """The token of each text, long texts first; of several tokens that are written alike the first."""
+        """The token of each text, long texts first; the first token if several have the same text."""
         texts = [self.task.token_text(torch.tensor([token])) for token in range(self.config.d_vocab)]
         found = {text: token for token, text in reversed(list(enumerate(texts))) if text}
         return dict(sorted(found.items(), key=lambda item: -len(item[0])))
@@ -110,7 +110,7 @@ class TokenMethods:
         return self.task.token_text(tokens)
 
     def to_str_tokens(self, input: Any, prepend_bos: bool | None = None, padding_side: str | None = None) -> Any:
-        """One label a token of a sequence; a list each for a list of problems or texts, or a batch of several."""
+        """One label per token of a sequence; a list of such lists for several problems or texts, or for a batch."""
         refuse_bos(prepend_bos)
         found = [[self.task.token_text(token) for token in row] for row in self.as_tokens(input)]
         several = isinstance(input, list) and bool(input) and isinstance(input[0], (str, tuple, list))
@@ -170,6 +170,6 @@ def _integers(value: Any) -> Tensor:
 
 
 def refuse_bos(prepend_bos: bool | None) -> None:
-    """Raise UserError where a token is to be prepended."""
+    """Raise UserError if a token is to be prepended."""
     if prepend_bos:
         raise UserError("Nothing can be prepended: a task's encoding is complete, with its first token if it has one.")

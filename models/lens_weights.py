@@ -1,8 +1,8 @@
 """State dicts by TransformerLens' names, and its ways to process weights without changing what a model says.
 
 TransformerLens writes processed weights into the model. Here most weights are computed, so that a processed model is a
-dense copy (:meth:`models.transformer.ArithmeticTransformer.dense_copy`); in place (``process_weights_``) only a model
-whose weights are its parameters can be processed.
+dense copy (:meth:`models.transformer.ArithmeticTransformer.dense_copy`). Only a model whose weights are its parameters
+can be processed in place (``process_weights_``).
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ class WeightMethods(HeadCircuits):
     weight_map: WeightMap
 
     def tl_state_dict(self) -> Weights:
-        """Copies of all effective weights by a HookedTransformer's names: what its ``load_state_dict`` takes."""
+        """Copies of all effective weights by a HookedTransformer's names, for its ``load_state_dict``."""
         weights: Weights = self.all_weights()  # type: ignore[attr-defined]
         return {key: value.detach().clone() for key, value in weights.items()}
 
     def load_state_dict(self, state_dict: Mapping[str, Any], *args: Any, **options: Any) -> Any:
-        """The model's own state dict, or, where its weights are its parameters, one by TransformerLens' names.
+        """Load the model's own state dict or, if its weights are its parameters, one by TransformerLens' names.
 
         Raises:
             UserError: TransformerLens' names for a model that computes its weights, or names or shapes that do not fit.
@@ -61,10 +61,10 @@ class WeightMethods(HeadCircuits):
         fold_value_biases: bool = True,
         refactor_factored_attn_matrices: bool = False,
     ) -> None:
-        """TransformerLens' processing, in place: equal log-probabilities from other weights.
+        """TransformerLens' processing, in place, which changes weights but not log-probabilities.
 
-        As there, what does not apply to the norm is left out (centring, to models without LayerNorm). Biases that the
-        model did without become parameters where they are not zero.
+        As there, what does not apply to the norm is left out (centring without LayerNorm). Biases that the model did
+        not have become parameters if they are not zero.
 
         Raises:
             UserError: a model that computes its weights, post-norms, or ``refactor_factored_attn_matrices``.
@@ -84,34 +84,34 @@ class WeightMethods(HeadCircuits):
         with torch.no_grad():
             for name, parameter in dense.named_parameters():
                 parameter.copy_(weights.pop(name.replace("/", ".")))
-            for key, bias in weights.items():  # that the model did without
+            for key, bias in weights.items():  # that the model did not have
                 if bool(bias.any()):
                     dense.register_parameter(key.replace(".", "/"), torch.nn.Parameter(bias))
 
     def center_unembed(self, state_dict: Weights | None = None) -> Any:
-        """``W_U`` and ``b_U`` without their mean over tokens: log-probabilities stay, logits move together.
+        """Subtract from ``W_U`` and ``b_U`` their mean over tokens: log-probabilities stay, logits move together.
 
-        With a state dict by TransformerLens' names that state dict, as in TransformerLens; without one a dense copy.
+        Given a state dict by TransformerLens' names, returns that state dict, as in TransformerLens; else a dense copy.
         """
         return self._processed(state_dict, folding.centred_unembed)
 
     def center_writing_weights(self, state_dict: Weights | None = None) -> Any:
-        """What is written to the stream without its mean over d_model, which LayerNorm takes off anyway.
+        """Centre over d_model what is written to the residual stream, as LayerNorm subtracts the mean anyway.
 
-        Arguments as :meth:`center_unembed`.
+        Arguments as for :meth:`center_unembed`.
 
         Raises:
-            UserError: anything else than LayerNorm before every reader.
+            UserError: a model without LayerNorm before everything that reads the stream.
         """
         return self._processed(state_dict, lambda weights: folding.centred_writes(self.config, weights))
 
     def fold_value_biases(self, state_dict: Weights | None = None) -> Any:
-        """``b_V`` moved into ``b_O``: a pattern's weights sum to one. Arguments as :meth:`center_unembed`."""
+        """Move ``b_V`` into ``b_O``, as a pattern's weights sum to one. Arguments as for :meth:`center_unembed`."""
         return self._processed(state_dict, lambda weights: folding.folded_value_biases(self.config, weights))
 
     @property
     def n_params_total(self) -> int:
-        """How many numbers are free: 57 in microadder-57."""
+        """The number of free parameters: 57 in microadder-57."""
         return sum(parameter.numel() for parameter in self.weight_map.parameters())
 
     def all_composition_scores(self, mode: str) -> Float[Tensor, "layer head later_layer later_head"]:

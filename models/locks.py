@@ -1,4 +1,4 @@
-"""One process at a time: a lock on a file, which the system gives back when its holder dies, however it dies."""
+"""A file lock for one process at a time, which the system releases when its holder dies, however it dies."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from models.errors import UserError
 
 try:
     import fcntl
-except ImportError:  # no POSIX: nothing is locked there
+except ImportError:  # not POSIX: nothing is locked there
     fcntl = None
 
 
@@ -23,18 +23,18 @@ except ImportError:  # no POSIX: nothing is locked there
 def locked(path: Path, what: object) -> Iterator[None]:
     """Hold the lock file ``path`` (made if missing, removed at the end) while the block runs.
 
-    The lock is ``flock``'s: it belongs to the open file and goes with the process, so that what a killed process left
+    The lock is a ``flock``: it belongs to the open file and ends with the process, so that the lock of a killed process
     is simply taken over. The file says who holds it. A file system without locks gives a warning.
 
     Raises:
-        UserError: another holds it, who is named with process, host and time; ``what`` says what is in use. Or the
-            folder cannot be written.
+        UserError: another process holds it (named with host and time; ``what`` says what is in use), or the folder
+            cannot be written.
     """
     descriptor = _take(path, what)
     try:
         yield
     finally:
-        with contextlib.suppress(OSError):  # removed while it is still held, so that nobody holds a file without name
+        with contextlib.suppress(OSError):  # removed while it is still held, so that nobody locks a deleted file
             path.unlink()
         os.close(descriptor)
 
@@ -84,9 +84,9 @@ def _still_named(path: Path, descriptor: int) -> bool:
 
 
 def _holder(descriptor: int) -> str:
-    """Who holds the lock, as its file says."""
+    """Who holds the lock, according to its file."""
     try:
         found = json.loads(os.pread(descriptor, 10_000, 0))
         return f"process {found['pid']} on {found['host']} since {found['since']}"
-    except (ValueError, KeyError, TypeError, OSError):  # it has locked the file and not written yet
+    except (ValueError, KeyError, TypeError, OSError):  # the holder has not written to the file yet
         return "another process"

@@ -1,7 +1,7 @@
 """The 456-parameter adder and the models on the way to it ("A 456-Parameter Transformer Solves 10-Digit Addition").
 
-One layer, one head, d_model = d_head = 7, 14 hidden units, no biases outside LayerNorm, the head tied to the token
-embedding. What shrinks from 763 to 456 numbers is how the matrices are made:
+One layer, one head, d_model = d_head = 7, 14 hidden units, no biases outside LayerNorm, the unembedding tied to the
+token embedding. From 763 to 456 parameters, the matrices are factored further and further:
 
     x_t    = E[token] + P_t                           P = P_A P_B (33 x 3, 3 x 7); 763: a full table
     q_t    = n(x_t) A B_q,  k_t = v_t = n(x_t) A B_kv  456; 491, 512, 582: three B's with one A; 763: full
@@ -10,11 +10,11 @@ embedding. What shrinks from 763 to 456 numbers is how the matrices are made:
     y'_t   = y_t + gelu(n(y_t) W_in) W_out            rank 3 each; 582 and 763: full
     logit  = E n(y'_t)
 
-n is RMSNorm with eps 1e-8 (456, 491) or LayerNorm with eps 1e-5 (512, 582, 763), each of the three with weights of its
-own. Unlike MicroAdder's, these digits have different norms and queries and keys read tokens as well as positions: the
-attention pattern depends on the numbers that are added.
+n is RMSNorm with eps 1e-8 (456, 491) or LayerNorm with eps 1e-5 (512, 582, 763); each of the three norms has its own
+weights. Unlike MicroAdder's, these digits have different norms, and queries and keys read tokens as well as positions:
+the attention pattern depends on the numbers that are added.
 
-The paper counts 33 positions; the zero row that follows them belongs to no parameter and is read by nothing.
+The paper counts 33 positions; the zero row that follows them is not a parameter, and nothing reads it.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from models.weight_maps.base import WeightMap, fill_, normal_
 from models.weight_maps.low_rank import Factors, thin_normal_
 
 D_MODEL, D_MLP, D_VOCAB, POSITIONS = 7, 14, 14, 33
-STD = 0.02  # of embeddings and full matrices
+STD = 0.02  # standard deviation of embeddings and full matrices
 
 
 @dataclass(frozen=True)
@@ -94,8 +94,9 @@ class LowRankAdderWeights(WeightMap):
         self.mlp_out = Factors(D_MLP, D_MODEL, options.mlp_rank)
 
     def initialise(self, generator: torch.Generator) -> None:
-        """Embeddings and full matrices N(0, 0.02^2), factors of the position table too; other factors of r x c
-        numbers N(0, 2 / (r + c)), where Q, K and V count as one matrix unless K and V are tied; norms 1 (and 0)."""
+        """Draw embeddings, full matrices and factors of the position table from N(0, 0.02^2), and other factors of
+        r x c numbers from N(0, 2 / (r + c)), where Q, K and V count as one matrix unless K and V are tied. Norms are 1
+        (and 0)."""
         normal_(self.W_E, STD, generator)
         self.pos.initialise_table(STD, generator)
         if self.options.tie_kv and self.options.qkv_rank is not None:  # B_q and B_kv are two factors of their own
@@ -123,7 +124,7 @@ class LowRankAdderWeights(WeightMap):
         return weights | self._factors()
 
     def _factors(self) -> Weights:
-        """Of W_K and W_O, for the training kernel."""
+        """The factors of W_K and W_O, for the training kernel."""
         factors = {}
         if self.options.qkv_rank is not None:
             factors = {"W_K_left": self.qkv.A[None], "W_K_right": self.qkv.B[:, D_MODEL : 2 * D_MODEL][None]}
@@ -132,7 +133,7 @@ class LowRankAdderWeights(WeightMap):
         return under("blocks.0.attn", **factors)
 
     def parts(self) -> list[Part]:
-        """The lines of Tables 1 and 4, counted on the parameters themselves."""
+        """The lines of the paper's Tables 1 and 4, counted on the parameters themselves."""
 
         def counted(component: str, written: str, *prefixes: str) -> Part:
             found = [p.numel() for name, p in self.named_parameters() if name.startswith(prefixes)]
@@ -188,7 +189,7 @@ for _name, _options in OPTIONS.items():
         )
     )
 
-#: Section 2.3: what the paper says cannot have rank 2, one at a time in the model of 456 parameters.
+#: Section 2.3: the matrices that the paper says cannot have rank 2, one at a time in the model of 456 parameters.
 RANK_2 = {"adder-456-rank-2-qkv": {"qkv_rank": 2}, "adder-456-rank-2-mlp": {"mlp_rank": 2}}
 for _name, _changes in RANK_2.items():
     register(

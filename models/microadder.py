@@ -1,7 +1,7 @@
-"""MicroAdder: ten-digit addition in 242 to 57 free numbers, and in fewer (Zarechnev, 2026, sections 2 and 4).
+"""MicroAdder: ten-digit addition with 242 to 57 free parameters, and with fewer (Zarechnev, 2026, sections 2 and 4).
 
 The effective model is a stock one-layer RMSNorm decoder. Its residual stream is split: the first dimensions hold the
-digit (of the smaller models: a point on a circular arc), the others the column (a point on a spiral). Queries and
+digit (in the smaller models, a point on a circular arc), the others the column (a point on a spiral). Queries and
 keys read only the position dimensions, values only the token dimensions. Where all digits lie on one circle, the RMS
 of the stream depends on the position alone, and so does the attention pattern. The 57-parameter model is
 
@@ -39,12 +39,12 @@ ARC = {"A": 2.5, "start": -1.2, "stride": 0.29}
 
 
 class MicroAdderWeights(WeightMap):
-    """57 free numbers: arc 3, equals 3, z_hi 3, angle 1, W_qk 12, o_A and o_B 10, W_fc1 10, W_head 10, norm 5.
+    """57 free parameters: arc 3, equals 3, z_hi 3, angle 1, W_qk 12, o_A and o_B 10, W_fc1 10, W_head 10, norm 5.
 
-    Other options have other numbers; :meth:`MicroAdderOptions.shapes` lists them.
+    Other options have other parameters; :meth:`MicroAdderOptions.shapes` lists them.
     """
 
-    # Those of these that the options name are there.
+    # Which of these exist depends on the options.
     arc_A: Tensor
     arc_B: Tensor
     arc_start: Tensor
@@ -97,7 +97,7 @@ class MicroAdderWeights(WeightMap):
         return found
 
     def initialise(self, generator: torch.Generator) -> None:
-        """As the public code: matrices by Xavier, places N(0, 0.02), o_A by Kaiming, o_B and biases 0, gains 1."""
+        """Initialise as the public code: Xavier matrices, places N(0, 0.02), o_A Kaiming, o_B and biases 0, gains 1."""
         constants = {f"arc_{name}": value for name, value in ARC.items()} | {"arc_B": ARC["A"]}
         constants |= {f"pos_{name}": 1.0 for name in ("plus", "equals") if getattr(self.options, name) == "scaled half"}
         constants |= {f"spiral_{name}": value for name, value in self._spiral_start().items()}
@@ -111,7 +111,7 @@ class MicroAdderWeights(WeightMap):
                     parameter.copy_(_token_start(*parameter.shape))
             elif name in ("pos_columns", "pos_plus", "pos_equals", "pos_z_hi", "pos_eos"):
                 normal_(parameter, 0.02, generator)
-            elif name == "out_A":  # Kaiming uniform with a = sqrt(5): 1 / sqrt(fan-in), which is the rank here
+            elif name == "out_A":  # Kaiming uniform with a = sqrt(5): 1 / sqrt(fan-in), where the fan-in is the rank
                 uniform_(parameter, (self.options.out_rank or 1) ** -0.5, generator)
             elif "norm" in name:
                 fill_(parameter, 1.0)
@@ -122,7 +122,7 @@ class MicroAdderWeights(WeightMap):
                 fill_(parameter[:1], self.options.start_axes)
                 fill_(parameter[1:], 1.0)
             elif name == "W_qk" and self.options.qk == "distance":
-                fill_(parameter, 0.5)  # the steepest of ALiBi's eight
+                fill_(parameter, 0.5)  # the steepest of ALiBi's eight slopes
             elif name in ("W_qk", "W_q") and self.options.qk in ("scalar", "circle"):
                 fill_(parameter, self.options.start_axes)
             elif parameter.ndim == 2 and name != "out_B":
@@ -160,7 +160,7 @@ class MicroAdderWeights(WeightMap):
             place = torch.arange(self.config.n_ctx, device=head.device, dtype=head.dtype)
             weights["blocks.0.attn.bias"] = (own["W_qk"] * (place - place[:, None])).expand(h, -1, -1)
 
-        # Values [head, d, d_head] from the token dimensions, output [head, d_head, d], as factors where they are.
+        # Values [head, d, d_head] from the token dimensions; output [head, d_head, d], as factors if it is factored.
         matrix = {"head": lambda: head, "own": lambda: own["W_v"].T, "direction": lambda: own["W_v"][:, None]}[
             o.values
         ]()
@@ -204,15 +204,15 @@ class MicroAdderWeights(WeightMap):
         return torch.stack((self.arc_A * angle.cos(), self.arc_B * angle.sin()), -1)
 
     def _positions(self) -> Tensor:
-        """[34, position_dim]: columns, shared by both operands and the answer, and the four other places."""
+        """[34, position_dim]: columns, which both operands and the answer share, and the four other places."""
         o, own = self.options, dict(self.named_parameters())
         if o.columns == "table":
-            around = halves = F.pad(self.pos_columns, (0, 0, 1, 1))  # nothing else is on a spiral
+            around = halves = F.pad(self.pos_columns, (0, 0, 1, 1))  # without a spiral, the places around are zero
         else:
             numbers = (self.spiral_amp, self.spiral_phase, self.spiral_slope, self.spiral_offset)
             around = spiral(*numbers, DIGITS + 2, o.period, first=-1)
             halves = spiral(*numbers, 11, o.period, first=-0.5)
-            around, halves = (F.pad(x, (0, o.position_dim - 3)) for x in (around, halves))  # a fourth is empty there
+            around, halves = (F.pad(x, (0, o.position_dim - 3)) for x in (around, halves))  # a fourth dimension is 0
         column = around[1:-1]
         if o.correction == "full":
             column = column * (1 + self.pos_correction[:, None])
@@ -284,14 +284,14 @@ class MicroAdderWeights(WeightMap):
 
 
 def _of_the_stream(matrix: Tensor, reads: str, d_model: int) -> Tensor:
-    """A matrix that reads the first dimensions, or those and the last one, as one that reads all; [row, d_model]."""
+    """A matrix that reads the first dimensions (perhaps also the last), padded to read all, [row, d_model]."""
     if reads.endswith("slope"):
         matrix = torch.cat((F.pad(matrix[:, :-1], (0, d_model - matrix.shape[1])), matrix[:, -1:]), 1)
     return F.pad(matrix, (0, d_model - matrix.shape[1]))
 
 
 def _mirrored(own: dict[str, Tensor], o: MicroAdderOptions) -> dict[str, Tensor]:
-    """The token plane's matrices as [[a, b], [b, a]], and the slope, where it is read, by both rows alike."""
+    """The token plane's matrices as [[a, b], [b, a]]; where the slope is read, both rows read it in the same way."""
 
     def square(numbers: Tensor, tangent: bool) -> Tensor:
         return circulant(torch.cat((numbers[:1], -numbers[:1])) if tangent else numbers[:2], 2, 2)
@@ -306,7 +306,7 @@ def _mirrored(own: dict[str, Tensor], o: MicroAdderOptions) -> dict[str, Tensor]
 
 
 def _token_start(n: int, token_dim: int) -> Tensor:
-    """Where learned token embeddings start: digit d at [cos 2 pi d / 10, sin 2 pi d / 10, d / 9], others in corners."""
+    """Initial token embeddings: digit d at [cos 2 pi d / 10, sin 2 pi d / 10, d / 9], other tokens in corners."""
     digits = spiral(*(torch.tensor(x) for x in (1.0, 0.0, 1 / 9, 0.0)), n=DIGITS)
     corners = torch.tensor([[2.0, 0, -1], [0, 2, -1], [-2, 0, -1], [0, -2, -1]])  # plus, equals, EOS, padding
     return torch.cat((digits, corners))[:n, :token_dim]

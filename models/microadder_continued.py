@@ -1,8 +1,8 @@
-"""Below 57 parameters from the trained 57 itself: one step after the other, each beginning where the last one ended.
+"""Below 57 parameters from the trained 57 itself, step by step, where each step begins with the previous model.
 
-From random starts few seeds grok around 57 parameters, and none much below (``BELOW`` in
-:mod:`models.microadder_ladder`). A model that knows addition already is easier to press into fewer numbers: its
-circuits are carried over (:mod:`models.microadder_fit`) and trained on, a few thousand steps.
+From random starts, few seeds grok around 57 parameters, and none much below (``BELOW`` in
+:mod:`models.microadder_ladder`). It is easier to compress a model that knows addition already: its circuits are carried
+over (:mod:`models.microadder_fit`) and trained for a few thousand steps more.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from models.training.recipes import Recipe, add_recipe
 
 @dataclass(frozen=True)
 class Step:
-    """One step down from the model before it."""
+    """One step to fewer parameters, from the model before it."""
 
     what: str
     options: MicroAdderOptions
-    before: str  # the model at whose parameters the seeds begin
+    before: str  # the model whose parameters the seeds start from
     name: str
 
     @property
@@ -67,13 +67,13 @@ def _continued() -> tuple[Step, ...]:
 CONTINUED = _continued()
 SMALLEST = CONTINUED[-1]
 
-#: Each one from the last step; none of them gets through in eight seeds.
+#: Each starts from the last step; none of them succeeds in eight seeds.
 TRIED = tuple(
     Step(what, replace(SMALLEST.options, **changes), SMALLEST.name, f"{SMALLEST.name}-{slug(what)}")
     for what, changes in _TRIED
 )
 
-#: No curriculum: it would spend the first steps on three digits, and the parent forget the others.
+#: No curriculum: it would spend the first steps on three digits, and the parent would forget the others.
 CONTINUE = add_recipe(
     "microadder-continue",
     Recipe(

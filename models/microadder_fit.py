@@ -1,8 +1,8 @@
-"""A trained MicroAdder carried over to other numbers: the options' free numbers whose circuits come closest to its own.
+"""Carry a trained MicroAdder over to other options: find the parameters whose circuits come closest to its own.
 
-The settings of :class:`models.microadder_options.MicroAdderOptions` share no parametrisation, but all have the same
-circuits: the maps between tokens, places, scores and logits that are left when norm gains are folded into what reads
-the stream.
+The settings of :class:`models.microadder_options.MicroAdderOptions` do not share a parametrisation, but all have the
+same circuits: the maps between tokens, places, scores and logits that remain when norm gains are folded into what reads
+the residual stream.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from models.microadder_options import MicroAdderOptions
 
 
 def circuits(weight_map: MicroAdderWeights) -> dict[str, Tensor]:
-    """With norm gains folded in: embeddings, QK and OV (head first), both MLP matrices, unembedding."""
+    """The circuits with norm gains folded in: embeddings, QK and OV (head first), both MLP matrices, unembedding."""
     weights, attn_scale = weight_map(), weight_map.config.attn_scale
     assert attn_scale is not None  # microadder_config sets it
     norm = [weights[name][:, None] for name in ("blocks.0.ln1.w", "blocks.0.ln2.w", "ln_final.w")]
@@ -32,11 +32,12 @@ def circuits(weight_map: MicroAdderWeights) -> dict[str, Tensor]:
 
 
 def carried_over(parent: MicroAdderWeights, options: MicroAdderOptions, steps: int = 400) -> dict[str, Tensor]:
-    """Parameters for ``options`` whose circuits are nearest to the parent's, each circuit counted relative to its size.
+    """Parameters for ``options`` whose circuits are nearest to the parent's, each circuit relative to its own size.
 
-    Least squares by L-BFGS in float64 from the parent's own numbers, where names and shapes agree, and the options'
-    start elsewhere. Places that no scored query reads (after the tenth column, without EOS) do not count. Where the
-    options can say the same, the models are equal up to rounding; what is lost elsewhere is for training to mend.
+    They are found by least squares with L-BFGS in float64, from the parent's own numbers where names and shapes agree,
+    and from the options' initial values elsewhere. Places that no scored query reads (after the tenth column, without
+    EOS) do not count. If the options can express the parent, the models are equal up to rounding; otherwise training
+    has to make up for what is lost.
     """
     child = MicroAdderWeights(options)
     child.initialise(torch.Generator().manual_seed(0))
@@ -45,7 +46,7 @@ def carried_over(parent: MicroAdderWeights, options: MicroAdderOptions, steps: i
         for name, parameter in child.named_parameters():
             if name in old and old[name].shape == parameter.shape:
                 parameter.copy_(old[name])
-            elif name in ("W_fc1", "W_head") and not options.mirror:  # fewer columns
+            elif name in ("W_fc1", "W_head") and not options.mirror:  # the child has fewer columns
                 parameter.copy_(old[name][:, : parameter.shape[1]])
                 if name == "W_head" and options.head_reads.endswith("slope"):
                     parameter[:, -1] = old[name][:, -1]

@@ -1,8 +1,8 @@
 """MicroAdder's compression ladder, 242 to 57 parameters, and the variants that sweeps compare (section 4).
 
-The paper's table names techniques and totals. What it leaves open was filled from what its code publishes
+The paper's table names techniques and totals. What it leaves open was filled in from its public code
 (github.com/evindor/MicroAdder): the configurations stored in its checkpoints and the parameter budgets in its notes.
-Each rung says in ``note`` what was chosen and where table and checkpoints disagree.
+Each rung says in ``note`` what was chosen, and where table and checkpoints disagree.
 """
 
 from __future__ import annotations
@@ -121,17 +121,17 @@ LADDER = _ladder()
 
 
 def rung(n_parameters: int) -> Rung:
-    """The rung of the ladder with so many parameters."""
+    """The rung of the ladder with this many parameters."""
     return next(rung for rung in LADDER if rung.n_parameters == n_parameters)
 
 
 def differences(a: MicroAdderOptions, b: MicroAdderOptions) -> dict[str, tuple[Any, Any]]:
-    """Options that differ, with both values."""
+    """The options that differ, with both values."""
     pairs = {field.name: (getattr(a, field.name), getattr(b, field.name)) for field in fields(a)}
     return {name: pair for name, pair in pairs.items() if pair[0] != pair[1]}
 
 
-#: Section 4.3: one constraint at a time, at the scales of 170, 74, 67 and 57 parameters, where it changes anything.
+#: Section 4.3: one constraint at a time, at 170, 74, 67 and 57 parameters, wherever it changes anything.
 CONSTRAINTS: dict[str, dict[str, Any]] = {
     "shared norm": {"norm": "shared"},
     "rank-1 output": {"out_rank": 1},
@@ -157,14 +157,14 @@ DEAD_ENDS: dict[str, dict[str, Any]] = {
 }
 
 _PLACED: dict[str, Any] = {
-    # Nothing after the tenth column is read, plus and equals stand on the spiral, where eleven columns make a turn:
-    # the column before the first and the one after the last are one place.
+    # Nothing after the tenth column is read. Plus and equals stand on the spiral, where eleven columns make a turn, so
+    # that the column before the first and the one after the last are the same place.
     "predict_eos": False,
     "plus": "spiral",
     "equals": "spiral",
     "period": 11,
-    # Attention as all trained models of the family have it, up to the choice of axes (W^T W of the circle is a multiple
-    # of the identity in each of them): a number per axis, started at their angle and sharpness.
+    # Attention as in all trained models of the family, up to the choice of axes (W^T W of the circle is a multiple of
+    # the identity in each of them): one number per axis, which starts at their angle and sharpness.
     "qk": "axes",
     "qk_dim": 3,
     "start_angle": 0.45,
@@ -173,7 +173,7 @@ _PLACED: dict[str, Any] = {
 _PLANE: dict[str, Any] = {"values": "direction", "out_writes": "tokens"}
 _TOKENS: dict[str, Any] = _PLANE | {"mlp_reads": "tokens", "head_reads": "tokens"}
 _LEVEL: dict[str, Any] = {
-    # Every column has the same norm, and the third dimension is the same everywhere: a bias for the neurons.
+    # Every column has the same norm, and the third dimension is constant, which gives the neurons a bias.
     "level": True,
     "qk": "circle",
     "qk_dim": 2,
@@ -214,7 +214,7 @@ def slug(words: str) -> str:
 
 
 def changed(base: int, changes: dict[str, Any]) -> MicroAdderOptions | None:
-    """A rung with one constraint more, or None where the rung has it already or cannot have it."""
+    """A rung with one more constraint, or None if the rung has it already or cannot have it."""
     options = rung(base).options
     try:
         found = replace(options, **changes)
@@ -254,10 +254,10 @@ SEARCH = add_recipe("microadder-search", Recipe(give_up=((10_000, 0.35),)))
 
 _STRIDE = 0.15
 _ARC = {"arc_A": 5.0, "arc_start": math.pi / 4 - 4.5 * _STRIDE, "arc_stride": _STRIDE}
-#: What seeds of 57 parameters that fail lack: in most of them the digits' arc shrinks to a point within some hundred
-#: steps and never grows again, in others the equals sign, whose query asks for the first column, finds no place. Here
-#: the arc begins in the middle of the token plane's first quadrant, as trained models have it, and stays there for a
-#: third of the steps; the equals sign begins on the spiral, a column before the first. All else is random as ever.
+#: Why seeds of 57 parameters fail: in most of them the digits' arc shrinks to a point within some hundred steps and
+#: never grows again; in others the equals sign, whose query predicts the first column, finds no place. Here the arc
+#: starts in the middle of the token plane's first quadrant, as in trained models, and stays there for a third of the
+#: steps; the equals sign starts on the spiral, one column before the first. Everything else is random as usual.
 PLACED_START = add_recipe(
     "microadder-placed-start",
     Recipe(
@@ -266,10 +266,10 @@ PLACED_START = add_recipe(
     ),
 )
 
-#: What still fails from there looks at the right columns, but its neurons are no switches on the carry. Here each
-#: neuron begins by reading one axis of the token plane against the other, as the neurons of all seeds that grok end up,
-#: and the head begins by taking that axis away; they are free from the first step. The schedule begins as the placed
-#: start's in a fifth of the steps; half as many steps again let the rate fall to a hundredth.
+#: Seeds that still fail from there look at the right columns, but their neurons do not switch on the carry. Here each
+#: neuron starts by reading one axis of the token plane against the other, as the neurons of all seeds that grok do in
+#: the end, and the head starts by subtracting that axis; they are free from the first step. The schedule begins like
+#: the placed start's in a fifth of the steps; in half as many steps more, the rate falls to a hundredth.
 _SHORT = RECIPES[PLACED_START].shrunk(5)
 _OPPOSED = [
     (f"{name}[{5 * neuron + axis}]", own if neuron == axis else other)
@@ -282,24 +282,24 @@ OPPOSED_START = add_recipe(
     _SHORT.replace(steps=18_000, min_lr_ratio=0.01, begin_at=(*(_SHORT.begin_at or ()), *_OPPOSED)),
 )
 
-#: BFGS after that, on problems as they are drawn before carries fade: seeds that stand at 90 to 99.9% mostly come home.
+#: BFGS after that, on problems as drawn before carries fade: most seeds that stand at 90 to 99.9% then reach 100%.
 _POLISH = Polish(drawn_at=4_000)
 OPPOSED_POLISHED = add_recipe("microadder-opposed-polished", RECIPES[OPPOSED_START].replace(polish=_POLISH))
 
 #: 53 parameters, one norm gain: not a rung of the paper's. A fifth of the steps is enough.
 SHORT_PLACED_START = add_recipe("microadder-placed-start-short", _SHORT)
-#: The same with the logits of the 57-parameter model for a guide (section 7.3), by whom no seed has grokked yet.
+#: The same, with the logits of the 57-parameter model as a teacher (section 7.3). No seed has grokked this way yet.
 TAUGHT = add_recipe("microadder-taught", _SHORT.replace(teacher=Teacher("microadder-57")))
 register_options("microadder-53", replace(rung(57).options, **BELOW["scalar norm"]), SHORT_PLACED_START)
 
-#: What is still smaller is found by BFGS: Adam alone leaves 36 numbers at 99.3% at best. The arc begins as above, and
-#: the angle and the scores at constants; neurons, values and head begin at random.
+#: Still smaller models are found by BFGS: Adam alone leaves 36 parameters at 99.3% at best. The arc starts as above,
+#: the angle and the scores start at constants, and neurons, values and head at random.
 POLISHED = add_recipe(
     "microadder-polished",
     _SHORT.replace(steps=6_000, min_lr_ratio=0.05, begin_at=tuple(_ARC.items()), polish=_POLISH),
 )
-#: The smallest, by their number of parameters: plus and equals on the spiral, values of one direction, output in the
-#: token plane, and (below 36) columns on a level circle.
+#: The smallest models, by their number of parameters: plus and equals on the spiral, values along one direction, output
+#: in the token plane, and (below 36) columns on a level circle.
 SMALLEST: dict[int, dict[str, Any]] = {
     36: BELOW["placed, plane output"],
     22: _PLACED | _PLANE | _LEVEL | {"norm": "scalar"},

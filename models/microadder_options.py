@@ -1,6 +1,6 @@
-"""What a MicroAdder is made of: every switch of the family, and the numbers that each setting costs.
+"""The options of a MicroAdder: every switch of the family, and the parameters that each setting costs.
 
-:mod:`models.microadder` turns the numbers into weights; :mod:`models.microadder_ladder` names the settings that the
+:mod:`models.microadder` turns the parameters into weights; :mod:`models.microadder_ladder` names the settings that the
 paper and its sweeps compare.
 """
 
@@ -20,7 +20,7 @@ SPIRAL_NUMBERS = ("amp", "phase", "slope", "offset")
 
 @dataclass(frozen=True)
 class MicroAdderOptions:
-    """What a model of the family is made of; the defaults are the 57-parameter model (section 2)."""
+    """The options of one model of the family; the defaults are the 57-parameter model (section 2)."""
 
     token_dim: int = 2
     position_dim: int = 3
@@ -34,30 +34,30 @@ class MicroAdderOptions:
     tokens: Literal["arc", "ellipse", "table"] = "arc"
     freeze_arc_start: bool = False
     # Everything in the token plane commutes with the reflection that takes digit d to 9 - d, as addition does: the arc
-    # lies around 45 degrees, values and attention output along its tangent (one number), W_fc1, W_fc2 and the head's
-    # matrix are [[a, b], [b, a]].
+    # lies around 45 degrees; values and attention output lie along its tangent (one number); W_fc1, W_fc2 and the
+    # head's matrix are [[a, b], [b, a]].
     mirror: bool = False
     # Columns on a spiral (4 numbers unless frozen), or in a table with one row per column.
     columns: Literal["spiral", "table"] = "spiral"
     freeze_spiral: bool = True
-    early_spiral: bool = False  # starts small, as all rungs above 74 did
-    period: int | float = 10  # columns a turn of the spiral
-    level: bool = False  # the frozen spiral does not rise: a circle, and 1 in the third dimension
-    # The spiral's column i times 1 + a number of its own ("full", 10 numbers) or 1 + intercept + slope i.
+    early_spiral: bool = False  # starts small, as in all rungs above 74
+    period: int | float = 10  # columns per turn of the spiral
+    level: bool = False  # the frozen spiral does not rise: it is a circle, with 1 in the third dimension
+    # The spiral's column i is multiplied by 1 + its own number ("full", 10 numbers) or by 1 + intercept + slope i.
     correction: Literal["none", "linear", "full"] = "none"
-    # Places outside the columns: three learned numbers, the spiral's next column on that side, the spiral half a column
-    # beyond (times one learned number), or zero.
+    # Places outside the columns are three learned numbers, the spiral's next column on that side, the spiral half a
+    # column beyond (times one learned number), or zero.
     plus: Place = "zero"
     equals: Place = "learned"
     z_hi: Place = "learned"
     eos: Place = "zero"
-    tie_qk: bool = True  # queries are the keys, turned by one learned angle a head
+    tie_qk: bool = True  # queries are the keys, rotated by one learned angle per head
     q_angle: bool = True
-    start_angle: float = 0.0  # radians, where the angle starts
-    start_axes: float = 1.0  # where the first two axes of qk="axes" and "circle" start
-    # How the numbers of the key matrix fill it; "axes": a number per axis; "scalar": one for all axes; "circle": one
-    # for the first two axes and none for the third; "circle and slope": one for those and one for the third; "fixed":
-    # ones, no numbers; "dft" and "hadamard": a number for each of the first columns of such a basis. "distance": ALiBi,
+    start_angle: float = 0.0  # initial value of the angle, in radians
+    start_axes: float = 1.0  # initial value of the first two axes of qk="axes" and "circle"
+    # How the parameters fill the key matrix. "axes": one number per axis; "scalar": one for all axes; "circle": one for
+    # the first two axes and none for the third; "circle and slope": one for those and one for the third; "fixed": ones,
+    # no parameters; "dft" and "hadamard": one number for each of the first columns of such a basis. "distance": ALiBi,
     # no keys, and scores that fall by a learned slope with each place between query and key.
     qk: Literal[
         "full",
@@ -74,17 +74,17 @@ class MicroAdderOptions:
         "distance",
     ] = "full"
     qk_reads: Literal["positions", "all"] = "positions"
-    # Values through the head's matrix, a matrix of their own, or one learned direction in the token dimensions.
+    # Values use the head's matrix, a matrix of their own, or one learned direction in the token dimensions.
     values: Literal["head", "own", "direction"] = "head"
     out_rank: int | None = 1  # None: a full matrix
-    # "against values": the negative of the values' direction, no numbers.
+    # "against values": the negative of the values' direction, without parameters.
     out_writes: Literal["all", "tokens", "against values"] = "all"
-    # slope: the last dimension; tangent: of a mirrored arc, with b = -a
+    # "slope" is the last dimension; "tangent" is that of a mirrored arc, with b = -a
     mlp_reads: Literal["all", "tokens", "tokens and slope", "tangent"] = "all"
     mlp_bias: bool = False
     tie_fc2: bool = True  # the MLP writes through the head's matrix
     head_reads: Literal["all", "tokens", "tokens and slope", "tangent and slope"] = "all"
-    # Norm gains: three vectors, one for all, one for all that has one number for both sides of the split, one number,
+    # Norm gains: three vectors, one shared vector, one shared vector with one number per side of the split, one number,
     # or ones.
     norm: Literal["separate", "shared", "split", "scalar", "fixed"] = "shared"
 
@@ -138,7 +138,7 @@ class MicroAdderOptions:
         return max(self.qk_dim, 1 if self.values == "direction" else self.head_dim)
 
     def shapes(self) -> dict[str, tuple[int, ...]]:
-        """Every free number by name, in a fixed order: the model's budget."""
+        """The shape of every free parameter by name, in a fixed order: the model's budget."""
         d, t, p, h = self.d_model, self.token_dim, self.position_dim, self.n_heads
         found: dict[str, tuple[int, ...]] = {}
         if self.tokens == "table":
@@ -229,7 +229,7 @@ class MicroAdderOptions:
 
     @property
     def splits_the_stream(self) -> bool:
-        """Whether attention cannot depend on digits: one norm for all, and queries and keys from positions."""
+        """Whether attention cannot depend on digits: all tokens have one norm, and queries and keys read positions."""
         return self.tokens == "arc" and self.qk_reads == "positions" and not self.delimiters
 
 

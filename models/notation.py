@@ -1,4 +1,4 @@
-"""How a problem is written as text. It is read without torch, so that a badly written one is answered at once."""
+"""How a problem is written as text. Reading does not need torch, so that errors in a problem are reported at once."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from typing import NamedTuple
 
 from models.errors import UserError
 
-_MOST_DIGITS = 100  # of a number that is read before it is held against a limit
+_MOST_DIGITS = 100  # longer numbers are refused before they are compared with a limit
 
 
 class Notation(NamedTuple):
     """The text of a task's problems.
 
-    ``is_not`` is what a text that cannot be read is said not to be; ``operator`` stands between the operands ("": the
+    ``is_not`` names what an unreadable text is not, for its error; ``operator`` stands between the operands ("": the
     text is one string of bits); ``limit``: there are two operands, each below it (None: any number of any size).
     """
 
@@ -25,7 +25,7 @@ class Notation(NamedTuple):
         """The digits of each operand, as written; or the string of bits.
 
         Raises:
-            UserError: a text that is no such problem.
+            UserError: a text that is not such a problem.
         """
         body = text.strip().removesuffix("=")
         operands = [part.strip() for part in body.split(self.operator)] if self.operator else [body]

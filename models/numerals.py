@@ -1,4 +1,4 @@
-"""How small and how proved numbers are written, in text that people read.
+"""How numbers are written in text for people: small ones, and proved bounds on their safe side.
 
 small(4.2e-5)              "4.2 x 10^-5"
 number(0.99631)            "0.9963"
@@ -14,25 +14,25 @@ from fractions import Fraction
 
 import numpy as np
 
-LEAST_P = 0.001  # below it a p-value is no longer told in digits
+LEAST_P = 0.001  # smaller p-values are not written in digits
 
 
 def shown(bound: float | Fraction, digits: int = 2, up: bool = False) -> str:
-    """A bound with a few significant digits: rounded down, or (``up``: for errors and upper bounds) up.
+    """A bound with a few significant digits, rounded down or (``up``, for errors and upper bounds) up.
 
-    Postcondition: the number that is written lies on the bound's safe side, or is equal to it. Numbers below 0.001 are
-    written as 1.50 x 10^-4.
+    Postcondition: the written number lies on the bound's safe side, or is equal to it. Numbers below 0.001 are written
+    as 1.50 x 10^-4.
     """
     return _written(bound, digits, ROUND_CEILING if up else ROUND_FLOOR)
 
 
 def small(value: float, digits: int = 2) -> str:
-    """The nearest number with a few significant digits; below 0.001 as 1.5 x 10^-4."""
+    """The nearest number with a few significant digits; numbers below 0.001 are written as 1.5 x 10^-4."""
     return _written(value, digits, ROUND_HALF_EVEN)
 
 
 def number(value: float | np.floating, digits: int = 4) -> str:
-    """A number of a table in so many significant digits or fewer: "0.9963", "1,234,568", "2.369 x 10^-7", "nan"."""
+    """A number for a table, in at most this many significant digits: "0.9963", "1,234,568", "2.369 x 10^-7", "nan"."""
     text = f"{value:.{digits}g}"
     if "e" not in text:
         return text
@@ -45,19 +45,19 @@ def p_value(p: float) -> str:
 
 
 def p_cell(p: float) -> str:
-    """The same in a table: "0.031", or "< 0.001"."""
+    """A p-value in a table: "0.031", or "< 0.001"."""
     return f"< {LEAST_P}" if p < LEAST_P else f"{p:.2g}"
 
 
 def percent(share: Fraction, digits: int = 3, up: bool = False) -> str:
-    """A share of all pairs on its safe side: as "22.1%", or from 1% downwards as "1.50 x 10^-4"."""
+    """A share of all pairs, rounded to its safe side: as "22.1%" or, below 1%, as "1.50 x 10^-4"."""
     return shown(share, digits, up) if abs(share) < Fraction(1, 100) else f"{shown(100 * share, digits, up)}%"
 
 
 def _written(value: float | Fraction, digits: int, rounding: str) -> str:
     if not isinstance(value, Fraction) and not math.isfinite(value):
         return str(float(value))
-    exact = value if isinstance(value, Fraction) else Fraction(float(value))  # NumPy's numbers are no Rationals
+    exact = value if isinstance(value, Fraction) else Fraction(float(value))  # NumPy's numbers are not Rationals
     if not exact:
         return "0"
     context = Context(prec=digits, rounding=rounding)

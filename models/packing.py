@@ -1,11 +1,11 @@
-"""Ternary matrices in 2 or 1.6 bits a weight: packing, and a model in one file that comes back to the last bit.
+"""Pack ternary matrices in 2 or 1.6 bits per weight, and store such a model in one file, exact to the last bit.
 
-    "two-bit"   four weights a byte, 0.25 bytes each: 16 times less than float32
-    "trits"     five weights a byte (3^5 = 243 of 256 codes), 0.2 bytes each: 20 times less than float32
+    "two-bit"   four weights per byte, 0.25 bytes each: 16 times less than float32
+    "trits"     five weights per byte (3^5 = 243 of 256 codes), 0.2 bytes each: 20 times less than float32
 
 The entropy of equally frequent trits is log2 3 = 1.585 bits. A packed model (:func:`save_packed`) holds the packed
 matrices, one float32 scale each, and all other weights as they are (AddLM keeps embeddings, head and norms in float).
-The latent weights that training moves are not in it: it is for running and studying, not for further training.
+It does not hold the latent weights that training changes, so that it is for running and studying, not for training.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class Packing:
         return -(-n_weights // self.per_byte)
 
     def pack(self, values: Int8[Tensor, "*shape"]) -> UInt8[Tensor, " byte"]:
-        """Row-major; the last byte is filled up with zeros.
+        """Pack values in row-major order; the last byte is padded with zeros.
 
         Raises:
             UserError: values other than -1, 0 and 1.
@@ -61,10 +61,10 @@ class Packing:
         return (digits.view(-1, self.per_byte) * self._places(flat.device)).sum(1).to(torch.uint8)
 
     def unpack(self, packed: UInt8[Tensor, " byte"], shape: Sequence[int]) -> Int8[Tensor, "*shape"]:
-        """The weights, whose shape the bytes do not tell.
+        """Unpack weights of a shape, which the bytes do not store.
 
         Raises:
-            UserError: more or fewer bytes than the shape needs, a byte that is no code, padding that is not zero.
+            UserError: more or fewer bytes than the shape needs, a byte that is not a code, padding that is not zero.
         """
         n = math.prod(shape)
         if len(packed) != self.n_bytes(n):
@@ -94,7 +94,7 @@ def get_packing(name: str) -> Packing:
 
 @dataclass(frozen=True)
 class PackedSize:
-    """What a model's weights take; ``ternary`` and ``floats`` count weights, norms and embeddings among the floats."""
+    """The size of a model's weights. ``ternary`` and ``floats`` count weights; norms and embeddings are floats."""
 
     ternary: int
     floats: int
@@ -160,10 +160,10 @@ def save_packed(model: ArithmeticTransformer, path: str | Path, packing: str = "
 
 
 def load_packed(path: str | Path) -> ArithmeticTransformer:
-    """The model of a file that :func:`save_packed` wrote: equal effective weights to the last bit, no parameters.
+    """The model in a file that :func:`save_packed` wrote, with bit-identical effective weights and no parameters.
 
     Raises:
-        UserError: a missing, damaged or other file, or codes that no weights have.
+        UserError: a missing, damaged or other file, or invalid codes.
     """
     tensors, header = load_weights(path)
     if header.get("format") != FORMAT:

@@ -23,7 +23,7 @@ from models.training.recipes import Recipe, add_recipe
 from models.training.sequence_problems import AdditionSet, MultiplicationSet, ParitySet
 from models.weight_maps.tied_decoder import TiedDecoderWeights
 
-#: The ids of a key less the query's: the same digit of the same running sum or the one before, or the digit after it.
+#: Ids of a key minus the query's: the same digit of the same running sum or of the one before, or the digit after it.
 TWO_BY_TWO = ((0, 0), (1, 0), (0, -1), (1, -1))
 N_CTX = 4096  # beyond a product of two 30-digit numbers (2,853 tokens); nothing is allocated for it
 
@@ -32,7 +32,7 @@ KIND_NAMES: dict[PositionKind, str] = {"coupled": "", "none": "-nope", "fire": "
 
 @dataclass(frozen=True)
 class DecoderSize:
-    """Depth and widths; ``d_head`` is d_model / n_heads unless given."""
+    """Depth and widths; ``d_head`` defaults to d_model / n_heads."""
 
     n_layers: int = 6
     n_heads: int = 8
@@ -88,8 +88,8 @@ class Variant:
     most: int = 10
     limits: tuple[int, ...] = (40, 40)
     set_size: int = 500_000
-    window: int | tuple[tuple[int, int], ...] | None = None  # not the paper's: what ids heads see (attn_window)
-    steps: int | None = None  # of the small recipe, where they are not its own
+    window: int | tuple[tuple[int, int], ...] | None = None  # not in the paper: the ids that heads see (attn_window)
+    steps: int | None = None  # replaces the steps of the small recipe
     small: bool = False
 
     def replace(self, **changes: object) -> Variant:
@@ -97,7 +97,7 @@ class Variant:
 
     @property
     def base(self) -> Variant:
-        """The variant that this one's name leaves unsaid."""
+        """The baseline of this variant, whose settings its name leaves out."""
         return SMALL[self.task] if self.small else PAPER[self.task]
 
     @property
@@ -135,7 +135,7 @@ class Variant:
 
     @property
     def position_limits(self) -> tuple[int, ...]:
-        """Highest ids of the levels that the model has (one without scratchpad); empty unless coupled."""
+        """Highest ids of the model's levels (one level without scratchpad); empty unless coupled."""
         if self.positions != "coupled":
             return ()
         if self.task == "multiplication" and not self.scratchpad:
@@ -173,7 +173,7 @@ class Variant:
             return common.replace(steps=steps, warmup_steps=steps // 100, batch_size=rows, lr=1e-3, eval_every=100)
         lr = {"addition": 3e-5, "multiplication": 5e-5, "parity": 3e-5}[self.task]
         rows = {"addition": 400, "multiplication": 200, "parity": 20}[self.task]
-        # Snapshots of 63 M parameters would fill a disk: the first and the last are enough.
+        # Snapshots of 63 M parameters would fill a disk; the first and the last are enough.
         return common.replace(
             steps=50_000, warmup_steps=500, batch_size=rows, lr=lr, eval_every=1_000, validation_size=2_048, snapshots=0
         )
@@ -211,7 +211,7 @@ SMALL = {
 
 
 def register_variant(variant: Variant) -> str:
-    """Make a variant a model with a recipe; the same variant may come from several figures."""
+    """Register a variant as a model with a recipe; the same variant may come from several figures."""
     name = variant.name
     if name not in names(sweeps=True):
         register(

@@ -1,4 +1,4 @@
-"""Which models the figures of the Position Coupling paper compare, at the paper's size and small.
+"""The models that the figures of the Position Coupling paper compare, at the paper's size and at small ones.
 
 ``interp reproduce position-coupling:fig1 --size small`` trains, evaluates and draws a row of this table. Every variant
 named here is registered when this module is imported.
@@ -16,7 +16,7 @@ from models.tasks.multi_addition import AdditionFormat
 
 @dataclass(frozen=True)
 class PaperFigure:
-    """Panels of a figure: a label and a model each, in both sizes."""
+    """The panels of a figure: a label and a model for each, in both sizes."""
 
     title: str
     task: str
@@ -88,7 +88,7 @@ def _lengths(base: Variant, bounds: tuple[int, ...]) -> dict[str, Variant]:
 
 
 def _windows(base: Variant) -> dict[str, Variant]:
-    """The same training, with heads that see all ids, near ones alone, and no more than one step of a sum needs."""
+    """The same training with heads that see all ids, near ids only, or just those that one step of a sum needs."""
     base = base.replace(limits=(40, 40))
     return {
         "all ids": base,
@@ -102,7 +102,7 @@ def _set_sizes(base: Variant) -> dict[str, Variant]:
 
 
 def _widths(base: Variant, widths: tuple[int, ...]) -> dict[str, Variant]:
-    """One layer of four heads. The paper does not give the MLP's width here; 4 d is what a small one has as well."""
+    """One layer of four heads. The paper does not give the MLP's width here; the small models have 4 d."""
     return {
         f"d = {width}": base.replace(size=DecoderSize(1, 4, width, 4 * width if base.small else 2048))
         for width in widths
@@ -123,7 +123,7 @@ FIGURES: Mapping[str, PaperFigure] = MappingProxyType(
             _positions_and_scratchpads(_A, THREE),
             _positions_and_scratchpads(_a, THREE),
         ),
-        # Not the paper's: the small size with tables that reach its whole 30 x 29 grid, as its Figure 1 shows.
+        # Not in the paper: the small size with tables that cover the whole 30 x 29 grid that its Figure 1 shows.
         "grid": _figure(
             "One layer on the whole grid",
             "addition",
@@ -162,7 +162,7 @@ FIGURES: Mapping[str, PaperFigure] = MappingProxyType(
             "Embedding dimensions", "addition", _widths(_A, (64, 128, 256, 512)), _widths(_a, (32, 64, 128, 256))
         ),
         "fig13": _figure("Training set sizes", "addition", _set_sizes(_A), _set_sizes(_a)),
-        # Not the paper's: heads that see no farther than those of its construction need to.
+        # Not in the paper: heads that see no farther than its construction needs.
         "window": _figure(
             "Heads with a window of ids", "addition", _windows(_A.replace(longest=4, most=4)), _windows(_a)
         ),
@@ -171,5 +171,5 @@ FIGURES: Mapping[str, PaperFigure] = MappingProxyType(
     }
 )
 
-#: Trained four times as long as the figures' small models: interp certify goes through all that its queries can see.
+#: Trained four times as long as the figures' small models. interp certify goes through all that its queries can see.
 register_variant(_a.replace(limits=(40, 40), window=TWO_BY_TWO, steps=10_000))

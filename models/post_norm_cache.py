@@ -15,10 +15,10 @@ if TYPE_CHECKING:
 class PostNormCache(ActivationCache):
     """An :class:`ActivationCache` that refuses to attribute logits to components.
 
-    A post-norm rescales the whole stream after each sublayer, so neither do embeddings and sublayer outputs sum to
-    the last residual stream, nor does one frozen norm carry a component to the logits. The inherited methods would
-    return numbers all the same. Single activations, stacks of them (``stack_activation``), per-head results and
-    per-neuron results before the norm are what they say and stay available.
+    A post-norm rescales the whole stream after each sublayer. So embeddings and sublayer outputs do not sum to the last
+    residual stream, and no single frozen norm maps a component to the logits. The inherited methods would return
+    numbers all the same. Single activations, stacks of them (``stack_activation``), per-head results and per-neuron
+    results before the norm keep their meaning and stay available.
     """
 
     model: ArithmeticTransformer
@@ -40,6 +40,6 @@ class PostNormCache(ActivationCache):
     get_full_resid_decomposition = apply_ln_to_stack = logit_attrs = logit_lens = _refuse
 
     def apply_slice_to_batch_dim(self, batch_slice: Any) -> PostNormCache:
-        """The cache of some of the sequences, which refuses as this one does."""
+        """The cache for some of the sequences, which refuses as this one does."""
         sliced = super().apply_slice_to_batch_dim(batch_slice)
         return PostNormCache(sliced.cache_dict, self.model, has_batch_dim=sliced.has_batch_dim)

@@ -1,8 +1,8 @@
-"""Where a question is asked: its arguments are checked, and the process is in a known state meanwhile.
+"""Check the arguments of public functions, and run these in a known state of the process.
 
 :func:`question` wraps every public function. What a parameter's name promises (``n`` is a number of problems, ``seed``
 seeds a generator, ``model`` has hooks, ``pairs`` are problem pairs that this model can read) and what its annotation
-says is checked here once, and not in every function; what only one function can know, it checks itself.
+says is checked here once, and not in every function. A function itself checks what only it can know.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from models.errors import UserError
 P = ParamSpec("P")
 R = TypeVar("R")
 
-MOST = 10**8  # problems, draws or steps that one question may be asked for
-#: Whole numbers by parameter: the least and the most that they can be.
+MOST = 10**8  # the most problems, draws or steps that one question may be asked for
+#: Integer parameters by name, with their least and greatest values.
 WHOLE: dict[str, tuple[int, int]] = {
     **dict.fromkeys(("seed", "run_seed", "initial_seed"), (0, 2**63 - 1)),
     **dict.fromkeys(("n", "n_fit", "n_per_length", "runs", "steps", "batch_size", "most_variants"), (1, MOST)),
@@ -35,7 +35,7 @@ WHOLE: dict[str, tuple[int, int]] = {
     **dict.fromkeys(("n_random", "max_ablated", "controls", "untrained", "layer", "target", "column"), (0, 10**6)),
     **dict.fromkeys(("digits", "step"), (1, MOST)),
 }
-#: Real numbers by parameter: they lie between these two, the first of which ``OPEN`` leaves out.
+#: Real parameters by name, with their bounds; for those in ``OPEN``, the lower bound itself is not allowed.
 REAL: dict[str, tuple[float, float]] = {
     **dict.fromkeys(("carry_heavy", "threshold"), (0.0, 1.0)),
     **dict.fromkeys(("seconds", "period"), (0.0, 1e9)),
@@ -46,10 +46,10 @@ SEVERAL_MODELS = ("models", "untrained")
 
 
 def question(function: Callable[P, R], hooked: bool = True) -> Callable[P, R]:
-    """``function`` with its arguments checked and in :func:`plain_state`; when called, it raises a UserError for an
-    argument that its name or annotation does not allow, in one sentence.
+    """Wrap ``function`` so that it checks its arguments and runs in :func:`plain_state`. It raises a UserError, in one
+    sentence, for an argument that its name or annotation does not allow.
 
-    ``hooked`` says that its model must have hooks; else any function from tokens to logits will do.
+    ``hooked`` says that its model must have hooks; otherwise any function from tokens to logits will do.
     """
     signature = inspect.signature(function)
 
@@ -64,7 +64,7 @@ def question(function: Callable[P, R], hooked: bool = True) -> Callable[P, R]:
                 hint = _hints(function).get(name, Any)
                 if name == "model" and not hooked:
                     value = _model(name, value)
-                elif value is not None or hint is Any:  # else the annotation says if it can be
+                elif value is not None or hint is Any:  # the annotation says whether None is allowed
                     value = _checked(name, value, default, hint)
                 given.arguments[name] = _of_type(name, value, function)
             _check_fit(given.arguments)
@@ -75,9 +75,9 @@ def question(function: Callable[P, R], hooked: bool = True) -> Callable[P, R]:
 
 @contextmanager
 def plain_state() -> Iterator[None]:
-    """float32 as torch's default dtype, the CPU as its default device, and no autocast, while the block runs.
+    """A context with float32 as torch's default dtype, the CPU as its default device, and no autocast.
 
-    What a program has set for its own computations would change what models are built of and what they compute.
+    Settings that a program made for its own computations would change how models are built and what they compute.
     """
     dtype, device = torch.get_default_dtype(), torch.get_default_device()
     with ExitStack() as stack:
@@ -93,10 +93,10 @@ def plain_state() -> Iterator[None]:
 
 
 def _checked(name: str, value: Any, default: Any, hint: Any) -> Any:
-    """The argument as the function gets it; ``hint`` is its annotation.
+    """The checked argument, as it is passed to the function; ``hint`` is its annotation.
 
     Raises:
-        UserError: its name does not allow it.
+        UserError: a value that the argument's name does not allow.
     """
     if isinstance(default, bool):
         return value
@@ -104,7 +104,7 @@ def _checked(name: str, value: Any, default: Any, hint: Any) -> Any:
         return _whole(name, value, *WHOLE[name])
     if name in REAL and _is_number(value):
         return _real(name, value, *REAL[name])
-    of_models = "Any" in str(hint)  # and not of what was measured on them
+    of_models = "Any" in str(hint)  # and not of measurements
     if name in SEVERAL_MODELS and of_models:
         return _models(name, value)
     if name in MODELS and not (isinstance(value, str) and str in get_args(hint)):  # some take names as well
@@ -115,18 +115,18 @@ def _checked(name: str, value: Any, default: Any, hint: Any) -> Any:
 
 @functools.cache
 def _hints(function: Callable[..., Any]) -> dict[str, Any]:
-    """The annotations of its parameters; what it returns may have a name that only type checkers see."""
+    """The annotations of the parameters. The return type is left out, as only type checkers may know its name."""
     said = {name: hint for name, hint in function.__annotations__.items() if name != "return"}
     return get_type_hints(SimpleNamespace(__annotations__=said), vars(inspect.getmodule(function)))
 
 
 def _of_type(name: str, value: Any, function: Callable[..., Any]) -> Any:
-    """``value`` if it is what the function's annotation says; of numpy's numbers and arrays, Python's.
+    """``value`` if it fits the function's annotation; NumPy's numbers and arrays are converted to Python's.
 
     Raises:
-        UserError: it is something else.
+        UserError: it does not fit.
     """
-    from beartype import BeartypeConf  # with its imports half a second, which a program that only reads can do without
+    from beartype import BeartypeConf  # takes half a second with its imports, which not every program needs
     from beartype.door import is_bearable
 
     hint = _hints(function).get(name, Any)
@@ -135,7 +135,7 @@ def _of_type(name: str, value: Any, function: Callable[..., Any]) -> Any:
         if is_bearable(candidate, hint, conf=BeartypeConf(is_pep484_tower=True)):
             return candidate
     if isinstance(value, str) and any(isinstance(choice, str) for choice in _choices(hint)):
-        return value  # the function itself names the closest of its choices
+        return value  # the function itself raises, with the closest choice
     said = function.__annotations__[name]
     said = _whole_number(name) if name in WHOLE else said if isinstance(said, str) else said.__name__
     raise UserError(f"{name} must be {said}, not {_shown(value)}.")
@@ -155,7 +155,7 @@ def _is_number(value: object) -> bool:
 def _whole(name: str, value: Any, least: int, most: int) -> int:
     try:
         whole = operator.index(value)
-    except (TypeError, RuntimeError, ValueError):  # a fraction, a tensor of several
+    except (TypeError, RuntimeError, ValueError):  # a fraction, a tensor of several numbers
         whole = None
     if whole is None or isinstance(value, bool) or not least <= whole <= most:
         raise UserError(f"{name} must be {_whole_number(name)}, not {_shown(value)}.")
@@ -183,7 +183,7 @@ def _real(name: str, value: Any, least: float, most: float) -> float:
 
 
 def _model(name: str, value: Any) -> Any:
-    """For questions that only compute logits."""
+    """Check a model for questions that only compute logits: any callable will do."""
     if callable(value) and not isinstance(value, type):
         return value
     return _hooked(name, value)
@@ -197,7 +197,7 @@ def _hooked(name: str, value: Any) -> Any:
 
 
 def _each(name: str, value: Any, what: str, check: Callable[[str, Any], Any]) -> Any:
-    """A list, of which every entry passes the check."""
+    """``value``, if it is a sequence whose entries all pass the check."""
     if isinstance(value, (str, bytes, Mapping)) or not isinstance(value, Sequence):
         raise UserError(f"{name} must be {what}, not {_shown(value)}.")
     for entry in value:
@@ -224,7 +224,7 @@ def _instance(name: str, value: Any, kind: type, what: str) -> Any:
 def _tasks(name: str, value: Any) -> Any:
     from models.tasks.base import Task
 
-    if isinstance(value, Task):  # one for all models
+    if isinstance(value, Task):  # one task for all models
         return value
     check = lambda name, entry: entry if entry is None else _task(name, entry)  # noqa: E731
     return _each(name, value, "a task or a list of tasks, one a model", check)
@@ -237,7 +237,7 @@ def _pairs(name: str, value: Any) -> Any:
 
 
 def _integers(name: str, value: Any) -> Any:
-    """Tensors and arrays of whole numbers as tensors; whatever else a task takes (texts, lists) as it is."""
+    """Tensors and arrays of integers as tensors; anything else that a task takes (texts, lists) unchanged."""
     if isinstance(value, np.ndarray) and value.dtype.kind in "iu":
         value = torch.from_numpy(value.astype(np.int64))
     numbers = isinstance(value, Tensor) or (isinstance(value, np.ndarray) and value.dtype.kind not in "OUS")
@@ -261,7 +261,7 @@ _OTHERS: dict[str, Callable[[str, Any], Any]] = {
 
 
 def _check_fit(arguments: Mapping[str, Any]) -> None:
-    """Pairs and tokens must be some that the model can read."""
+    """Check that the model can read the given pairs and tokens."""
     cfg = getattr(arguments.get("model"), "cfg", None)
     if cfg is None:
         return
@@ -285,7 +285,7 @@ def _check_fit(arguments: Mapping[str, Any]) -> None:
 
 
 def _shown(value: object) -> str:
-    """A value in a few words."""
+    """A description of a value in a few words."""
     if isinstance(value, (Tensor, np.ndarray)):
         return f"a {type(value).__name__} of shape {list(value.shape)}"
     if isinstance(value, nn.Module):

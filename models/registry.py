@@ -1,4 +1,4 @@
-"""Named models. Adding one is one file that calls :func:`register`, named in ``models/__init__.py``."""
+"""Named models. To add one, write one file that calls :func:`register`, and name it in ``models/__init__.py``."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from models.weight_maps.base import WeightMap
 
 
-#: Words of ``ModelSpec.source`` that name a paper, in the order in which models are listed.
+#: Words in ``ModelSpec.source`` that name a paper, in the order in which models are listed.
 PAPERS = ("MicroAdder", "456-Parameter", "Position Coupling", "ToyGPT", "AddLM")
 
 
@@ -27,7 +27,7 @@ PAPERS = ("MicroAdder", "456-Parameter", "Position Coupling", "ToyGPT", "AddLM")
 class ModelSpec:
     """What a name stands for: a weight map, the task it is for, and the recipe that trains it.
 
-    ``options`` are the names that :func:`build` takes for this model, with their defaults; the factories of the weight
+    ``options`` are the options of this model that :func:`build` takes, with their defaults; the factories of the weight
     map and the task get all of them.
     """
 
@@ -41,7 +41,7 @@ class ModelSpec:
 
     @property
     def paper(self) -> str | None:
-        """The one of :data:`PAPERS` that ``source`` names; None for a model of somewhere else."""
+        """The one of :data:`PAPERS` that ``source`` names, or None if it names none."""
         return next((paper for paper in PAPERS if paper in self.source), None)
 
 
@@ -63,7 +63,7 @@ def _registered() -> dict[str, ModelSpec]:
 
 
 def register(spec: ModelSpec) -> ModelSpec:
-    """Give a model its name. Raises UserError where it has another already."""
+    """Register a model under its name. Raises UserError if the name is taken."""
     if spec.name in _REGISTRY:
         raise UserError(f"A model named {spec.name!r} is registered already.")
     _REGISTRY[spec.name] = spec
@@ -76,12 +76,12 @@ def names(sweeps: bool = False) -> list[str]:
 
 
 def constructed() -> list[str]:
-    """The names of models that nobody trains: their numbers are set by hand."""
+    """The names of models that are not trained, because their numbers are set by hand."""
     return [name for name, spec in _registered().items() if spec.recipe is None]
 
 
 def by_paper(names: Iterable[str]) -> list[str]:
-    """Registered names, paper by paper in the order of :data:`PAPERS`, others last; else in the order they come."""
+    """Registered names sorted by paper in the order of :data:`PAPERS`, others last; otherwise the order stays."""
     papers: list[str | None] = [*PAPERS, None]
     return sorted(names, key=lambda name: papers.index(get_spec(name).paper))
 
@@ -94,15 +94,15 @@ def get_spec(name: str) -> ModelSpec:
 
 
 def parameter_count(name: str) -> int:
-    """How many free numbers a registered model has. Raises UserError as :func:`get_spec`."""
+    """How many free parameters a registered model has. Raises UserError as :func:`get_spec` does."""
     return numbers_of(name)[0]
 
 
 def numbers_of(name: str) -> tuple[int, Mapping[str, float] | None]:
-    """How many free numbers a registered model has, and by name those in the code that act like weights (None where
-    nobody has listed them). Raises UserError as :func:`get_spec`."""
+    """How many free parameters a registered model has, and by name the constants in code that act like weights (None if
+    they are not listed). Raises UserError as :func:`get_spec` does."""
     spec = get_spec(name)
-    # Nothing is drawn. What a construction computes costs little; on the meta device it would import a compiler.
+    # Nothing is drawn. A construction is cheap to compute; on the meta device it would import a compiler.
     with torch.device("cpu" if spec.recipe is None else "meta"):
         weight_map = spec.weight_map(**spec.options)
     return sum(p.numel() for p in weight_map.parameters()), weight_map.constants
@@ -115,7 +115,7 @@ def build(name: str, seed: int = 0, **options: Any) -> ArithmeticTransformer:
     Args:
         name: one of :func:`names`.
         seed: draws the parameters; models without any are the same for every seed.
-        options: what this model lets one choose (``get_spec(name).options``), such as
+        options: options of this model (``get_spec(name).options``), such as
             ``build("position-coupling-hand-built", max_operands=3, max_digits=5)``.
 
     Raises:

@@ -16,7 +16,7 @@ from models.questions import question
 from models.tasks.characters import TRAINING, CharacterLanguage, text_ids
 from models.transformer import ArithmeticTransformer
 
-ROWS = 32  # windows at a time: their activations stay in the processor's cache
+ROWS = 32  # windows at a time, so that their activations stay in the processor's cache
 
 
 @dataclass(frozen=True)
@@ -24,10 +24,10 @@ class TextLoss:
     """Mean cross-entropy of the next character, in nats, teacher-forced.
 
     Attributes:
-        n: characters predicted; ``correct`` of them were the most likely one.
+        n: how many characters were predicted. correct: how many of them were the model's most likely one.
         windows: how many windows they lie in. Each starts without context, as in training.
-        standard_error: of the loss, from the spread of the windows' means, as if windows were drawn at random. It says
-            what another text of this kind might give; on this text the loss is what it is.
+        standard_error: the standard error of the loss, from the spread of the windows' means, as if windows were drawn
+            at random. It says how much the loss may vary on other texts of this kind; on this text it is exact.
     """
 
     loss: float
@@ -38,7 +38,7 @@ class TextLoss:
 
     @property
     def interval(self) -> tuple[float, float]:
-        """95%, by the normal approximation over windows."""
+        """The 95% interval of the loss, by the normal approximation over windows."""
         return self.loss - 1.96 * self.standard_error, self.loss + 1.96 * self.standard_error
 
     def to_dict(self) -> dict[str, Any]:
@@ -57,7 +57,7 @@ def text_loss(model: ArithmeticTransformer, problems: Any = None) -> TextLoss:
     """The loss on windows of the model's text, by default on its whole validation part, once.
 
     Raises:
-        UserError: not a model of text, no text at hand, fewer than two windows.
+        UserError: not a model of text, no text available, fewer than two windows.
     """
     if not isinstance(model.task, CharacterLanguage):
         raise UserError(f"{model.name_or_path} is not a model of text; score it on its task's problems.")
@@ -76,10 +76,10 @@ def text_loss(model: ArithmeticTransformer, problems: Any = None) -> TextLoss:
 
 
 def letter_pair_loss(task: CharacterLanguage) -> float:
-    """The loss of a table of letter pairs, nats a character: what a model that sees one character could reach.
+    """The loss of a table of letter pairs, in nats per character: what a model that sees one character could reach.
 
-    Counts of the training part, plus one each, give the probability of the next character; the loss is over the same
-    windows as :func:`text_loss`.
+    The training part's counts plus one give the probabilities of the next character; the loss is over the same windows
+    as in :func:`text_loss`.
     """
     training, size = text_ids()[:TRAINING].long(), task.d_vocab
     counts = torch.bincount(training[:-1] * size + training[1:], minlength=size**2).view(size, size).double() + 1

@@ -1,10 +1,10 @@
 """ToyGPT: minGPT's adder project at size gpt-micro, two-digit addition (Kapoor, sections 1 to 4).
 
-A GPT-2 decoder whose every weight is free: 4 layers, 4 heads, d_model 128, tanh GELU, biases everywhere but in the
-head, which is untied. The paper compares where positions come from (a learned table, rotation of queries and keys,
-nowhere) and where LayerNorm stands (before each sublayer, after each sum, only before the head): nine models. Counted
-without the head, as minGPT prints it, they have 795,392 parameters with the table and pre- or post-norm, and 794,624
-without the table.
+It is a GPT-2 decoder in which every weight is free: 4 layers, 4 heads, d_model 128, tanh GELU, biases everywhere but in
+the unembedding, which is untied. The paper compares where positions come from (a learned table, rotation of queries and
+keys, nowhere) and where LayerNorm stands (before each sublayer, after each sum, only before the unembedding), which
+makes nine models. Counted without the unembedding, as minGPT prints it, they have 795,392 parameters with the table and
+pre- or post-norm, and 794,624 without the table.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _KINDS: dict[Positions, PositionKind] = {"learned": "standard", "rotary": "rotar
 
 @dataclass(frozen=True)
 class ToyGPTVariant:
-    """One of the nine: where positions come from and where LayerNorm stands ("none": only before the head)."""
+    """One of the nine models: where positions come from, and where LayerNorm stands ("none": only before the head)."""
 
     positions: Positions
     layer_norm: Placement
@@ -63,7 +63,7 @@ class ToyGPTWeights(DenseWeights):
         delattr(self, "unembed/b_U")
 
 
-#: All nine, the paper's own first.
+#: All nine variants, the paper's own first.
 VARIANTS = tuple(ToyGPTVariant(p, n) for p, n in product(_KINDS, ("pre", "post", "none")))
 
 RECIPE = add_recipe(

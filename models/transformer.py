@@ -1,7 +1,7 @@
 """The one hooked forward pass.
 
-Every model of this project is this decoder; what differs is the weight map in front of it and a few switches in
-the config. The forward is a pure function of (effective weights, tokens):
+Every model of this project is this decoder; models differ in their weight map and in a few switches of the config. The
+forward is a pure function of (effective weights, tokens):
 
     weights = model.effective_weights()                  # {"embed.W_E": ..., "blocks.0.attn.W_Q": ..., ...}
     logits = model(tokens, weights=weights)              # the same as model(tokens)
@@ -40,7 +40,7 @@ from models.weight_maps.base import WeightMap
 
 
 class Output(NamedTuple):
-    """What ``return_type="both"`` gives, as in TransformerLens."""
+    """The output of ``return_type="both"``, as in TransformerLens."""
 
     logits: Float[Tensor, "batch pos d_vocab"]
     loss: Float[Tensor, " *batch_and_next"]
@@ -91,8 +91,8 @@ class Block(WeightView):
         self.attn = Attention(cfg, runtime)
         if cfg.has_post_norm:
             self.ln1_post = Norm(cfg)
-            # How transformer_lens 4.3's edge attribution and path patching learn that a norm follows the heads'
-            # sum, and refuse: they add to a later head's input what never arrives there unchanged.
+            # This tells transformer_lens 4.3's edge attribution and path patching that a norm follows the heads' sum,
+            # so that they refuse: what they add to a later head's input does not arrive there unchanged.
             self.submodules = {"attn": "attn", "ln1_post": "ln1_post"}
             self.hook_aliases = {"hook_attn_out": "ln1_post.hook_normalized"}
         if cfg.d_mlp:
@@ -201,12 +201,12 @@ class ArithmeticTransformer(LensContract):
             stop_at_layer: return the residual stream that would enter this layer; 0 gives the embeddings.
             position_ids: ids to use in place of the task's (coupled positions only).
             weights: effective weights to use instead of the model's own.
-            attention_mask: [batch, pos], 0 at padding, which is on the right: it changes nothing before it, and has no
-                part in the loss.
-            prepend_bos: not True; a task's encoding is complete.
+            attention_mask: [batch, pos], 0 at padding, which must be on the right: it changes nothing before it, and is
+                left out of the loss.
+            prepend_bos: must not be True, as a task's encoding is complete.
 
         Raises:
-            UserError: token ids, shapes or options that cannot be right.
+            UserError: invalid token ids, shapes or options.
         """
         extra = {k: v for k, v in unused.items() if v is not None and v is not False}
         if extra:
@@ -284,7 +284,7 @@ class ArithmeticTransformer(LensContract):
         """What hides keys outside ``attn_window`` in these problems; None for a model without a window.
 
         Raises:
-            UserError: neither tokens nor ids, which tell how far keys are away.
+            UserError: neither tokens nor ids, which say how far away keys are.
         """
         if self.config.attn_window is None:
             return None
@@ -348,10 +348,10 @@ class ArithmeticTransformer(LensContract):
         return out, cache_type(cache, self, has_batch_dim=not remove_batch_dim)
 
     def __copy__(self) -> ArithmeticTransformer:
-        """A model with the same weight map and task and with switches of its own.
+        """A model with the same weight map and task, and with its own switches.
 
         Raises:
-            UserError: hooks or the like, which the copy would not have; ``copy.deepcopy`` takes them along.
+            UserError: hooks or other changes, which the copy would not have; ``copy.deepcopy`` copies them.
         """
         mode = self.training
         try:
@@ -363,7 +363,7 @@ class ArithmeticTransformer(LensContract):
         return twin
 
     def generate(self, input: Any, *args: Any, **options: Any) -> Any:
-        """The input with tokens after it that the model samples; see :func:`models.generation.generate`."""
+        """The input, followed by tokens that the model samples; see :func:`models.generation.generate`."""
         from models.generation import generate  # which needs this module
 
         return generate(self, input, *args, **options)

@@ -1,8 +1,8 @@
 """Whether a model computes what its effective weights say.
 
-A certificate, a score by the fast forward, a patching engine that computes the forward by itself: each is about the
-function that config and effective weights define. A hook, a replaced ``forward``, dropout or autocast makes the module
-compute something else, and only a run of the module itself shows it. Everything that does not run the module asks here.
+A certificate, a score by the fast forward, and a patching engine with its own forward are all about the function that
+config and effective weights define. A hook, a replaced ``forward``, dropout or autocast makes the module compute
+something else, and only a run of the module itself shows it. So all code that does not run the module asks here.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ _WEIGHT_MAP = "weight_map"
 
 
 def alterations(model: HookedModel) -> tuple[str, ...]:
-    """What makes ``model`` compute something else than its effective weights say; empty if nothing does.
+    """What makes ``model`` compute something other than its effective weights say; empty if nothing does.
 
-    Looked for, on the model and on every module in it: hooks of any kind (of TransformerLens and PyTorch, forward and
+    It looks, on the model and on every module in it, for hooks of any kind (of TransformerLens and PyTorch, forward and
     backward, pre-hooks and global ones), a ``forward`` or another method that was replaced on the module, a ``forward``
-    that is not its library's, an epsilon that differs from the config's, dropout in training mode; and autocast on the
-    model's device. Stock TransformerLens models have none of these.
+    that is not its library's, an epsilon that differs from the config's, and dropout in training mode; and for autocast
+    on the model's device. Stock TransformerLens models have none of these.
 
-    Each is a clause for an error message, such as ``"blocks.0.mlp has a hook"``. Hooks that only read are listed too:
-    a hook cannot be asked what it does. The weight map's own modules may have hooks, since effective weights are what
-    it returns, but its output must not depend on anything else.
+    Each is a clause for an error message, such as ``"blocks.0.mlp has a hook"``. Hooks that only read are listed too,
+    as there is no way to know what a hook does. The weight map's own modules may have hooks, since effective weights
+    are what it returns, but its output must not depend on anything else.
 
-    Cost: a few microseconds a module. Sweeps of a millisecond ask, so that this is written for speed: attributes are
-    read where a module keeps them, without ``nn.Module``'s search.
+    Cost: a few microseconds per module. Sweeps of a millisecond call this, so it is written for speed: it reads
+    attributes where a module keeps them, without ``nn.Module``'s search.
     """
     if not isinstance(model, nn.Module):
         return ()  # nothing that could be hooked
@@ -64,7 +64,7 @@ def alterations(model: HookedModel) -> tuple[str, ...]:
 
 
 def require_unaltered(model: HookedModel, what: str) -> None:
-    """Raise UserError if ``model`` computes something else than its weights say, from which ``what`` is computed."""
+    """Raise UserError if ``model`` does not compute what its weights say, from which ``what`` is computed."""
     found = alterations(model)
     if found:
         first, *others = found
@@ -88,8 +88,8 @@ def _global_hooks() -> list[str]:
 
 @cache
 def _class(cls: type, forward: Any) -> tuple[bool, frozenset[str]]:
-    """(whether a class's ``forward`` is defined in this project, TransformerLens or torch, and so is the known one; the
-    names of its methods, which something on the module itself may stand in for)."""
+    """(whether a class's ``forward`` is defined in this project, TransformerLens or torch, and so is known; the names
+    of its methods, which an attribute of the module itself may replace)."""
     home = getattr(forward, "__module__", "") or ""
     methods = frozenset(name for name in dir(cls) if callable(getattr(cls, name, None)))
     return home.split(".")[0] in ("models", "transformer_lens", "torch"), methods

@@ -1,10 +1,10 @@
-"""Proofs over the whole input domain: right on every input of a shape, not only on those that were tried.
+"""Proofs over the whole input domain: that a model is right on every input, not only on those that were tried.
 
-interp.certify(model)                        by the method that fits the model: see interp.proofs.methods
+interp.certify(model)                        a verdict, by the method that fits the model: see interp.proofs.methods
 accuracy_bounds(model)                       on what share of all pairs it is right, from below and from above
-check_certificate(certificate, model)        the same again, without searching
+check_certificate(certificate, model)        verifies a stored verdict, without searching
 interp.decompile(model)                      the program that an adder is, proved equal to it (proofs.decompile)
-decision_curves(model, 5, token=7).figure()  what an answer digit depends on, with all that is reached
+decision_curves(model, 5, token=7).figure()  what an answer digit depends on, and which values of it occur
 interp.proofs.coupled_addition               the hand-built transformer, shape by shape
 interp.proofs.coupled_multiplication         hand-built multiplication, all sizes by one list of classes
 interp.proofs.hand_built_parity              the hand-built parity model, all lengths by induction

@@ -1,4 +1,4 @@
-"""``interp.accuracy_bounds``: on what share of all 10^20 pairs an adder is right, between two exact numbers."""
+"""``interp.accuracy_bounds``: exact lower and upper bounds on the share of all 10^20 pairs that an adder gets right."""
 
 from __future__ import annotations
 
@@ -32,24 +32,24 @@ from models.numerals import percent
 from models.tasks.addition import DIGITS, FixedWidthAddition
 
 PAIRS = 10 ** (2 * DIGITS)
-WIDTH = 1e-6  # of the bounds on the share of right pairs, by default
-#: Columns of the windows that are all judged, and how many longer ones, by round.
+WIDTH = 1e-6  # default distance between the bounds on the share of right pairs
+#: All windows of this many columns are judged; then, round by round, at most so many longer ones.
 DEPTH, LONGER = 2, (0, 20_000, 100_000)
-#: How many boxes are bounded with an effort; 6 us to 30 us each. Trained models need 20,000 to a million.
+#: Up to this many boxes get extra effort, at 6 us to 30 us each. Trained models need 20,000 to a million.
 MOST_BOXES = 2_000_000
-#: A target is looked at again if it holds more than this share of what is open.
+#: A target is refined if it holds more than this share of the open pairs.
 SHARE = 0.01
-#: Of each target one diagram or several: the worst of what they say of a pair holds.
+#: One or several diagrams per target. The worst verdict that they give on a pair counts.
 Verdicts = Sequence[Sequence[Diagram]]
-#: It ends where a round leaves more than this share of the pairs open that the one before did.
+#: Refinement ends when a round leaves more than this share of the pairs open that the previous round left.
 ENOUGH = 0.9
 
 
 @dataclass(frozen=True, eq=False)
 class AccuracyBounds(Result):
-    """Exact numbers of pairs that are proved right, proved wrong, and open, of all 10^20.
+    """The exact numbers of pairs, out of all 10^20, that are proved right, proved wrong, and left open.
 
-    A pair is right if the whole answer is: all targets teacher-forced, which is exact match under greedy decoding.
+    A pair is right if its whole answer is: all targets teacher-forced, which is exact match under greedy decoding.
 
     Attributes:
         arithmetic: what the proofs are about: "interval" (real numbers) or "float32" (the model as it runs).
@@ -101,7 +101,7 @@ class AccuracyBounds(Result):
             if high < Fraction(1, 100):
                 return f"wrong on exactly {exact.normalize():f} of all pairs"
             return f"wrong on exactly {(100 * exact).normalize():f}% of all pairs"
-        # As many digits as tell the two apart.
+        # Print as many digits as it takes to tell the two apart.
         digits = min(2 + max(0, math.ceil(math.log10(high / (high - low)))), 2 * DIGITS)
         if low == 0:
             return f"wrong on at most {percent(high, digits, up=True)} of all pairs"
@@ -111,7 +111,7 @@ class AccuracyBounds(Result):
         return f"{self.finding()}   ({self.seconds:.1f} s)"
 
     def finding(self) -> str:
-        """The sentence without the time it took."""
+        """The sentence, without the time that the proof took."""
         asked = "" if self.reached else f"; the width of {self.requested:g} asked for was not reached"
         worst, counts = max(self.targets.items(), key=lambda item: item[1].wrong[0] + item[1].open[0])
         wrongs = counts.wrong[0] + counts.open[0]
@@ -119,7 +119,7 @@ class AccuracyBounds(Result):
         return f"{self.model} is {self.wrong()}{at}: {self.method}{asked}"
 
     def to_dataframe(self) -> pd.DataFrame:
-        """A row for all pairs, each target and each chain length: exact numbers of pairs, and the error share."""
+        """One row for all pairs, per target and per chain length: exact numbers of pairs, and the share of errors."""
         parts = [("all pairs", "all", *(sum(x) for x in (self.chains.right, self.chains.open, self.chains.wrong)))]
         parts += [("target", name, c.right[0], c.open[0], c.wrong[0]) for name, c in self.targets.items()]
         lengths = zip(self.chains.right, self.chains.open, self.chains.wrong, strict=True)
@@ -134,7 +134,7 @@ class AccuracyBounds(Result):
         return pd.DataFrame(rows)
 
     def encloses(self, other: AccuracyBounds) -> bool:
-        """Whether these bounds follow from the other's: every count proved there is at least the one claimed here."""
+        """Whether these bounds follow from ``other``: no count claimed here exceeds the one proved there."""
         mine, theirs = ([x.chains, *x.targets.values()] for x in (self, other))
         if list(self.targets) != list(other.targets):
             return False
@@ -146,7 +146,7 @@ class AccuracyBounds(Result):
         )
 
     def to_dict(self) -> dict[str, Any]:
-        """As JSON. Numbers of pairs are text: readers of JSON round integers of this size."""
+        """The bounds as JSON. Numbers of pairs are text, as readers of JSON round integers of this size."""
         names = ("model", "fingerprint", "arithmetic", "method", "requested", "seconds")
         return {name: getattr(self, name) for name in names} | {
             "right_at_least": float(self.lower),
@@ -228,7 +228,7 @@ def bounds_of(
     width: float,
     wrong: Mapping[int, Sequence[tuple[int, int]]] | None = None,
 ) -> AccuracyBounds:
-    """The same for weights that were read. ``wrong``: pairs that the model itself got wrong, by target.
+    """:func:`accuracy_bounds` for weights that were read before. ``wrong``: pairs the model got wrong, by target.
 
     Raises:
         UserError: attention that cannot be read, or weights beyond the bounds on rounding.
@@ -253,9 +253,9 @@ def bounds_of(
 
 
 def with_failures(counts: Counts, lengths: Sequence[int]) -> Counts:
-    """Counts in which different pairs that were seen to fail (by chain length) are wrong, and no longer open.
+    """Count pairs that were seen to fail as wrong rather than open. ``lengths``: the chain length of each such pair.
 
-    Those that are counted as wrong already may be the same ones.
+    Pairs that already count as wrong may be the same ones, so that only what exceeds their number is moved.
     """
     found, open_ = list(counts.wrong), list(counts.open)
     for length in set(lengths):
@@ -269,7 +269,7 @@ def _lengths(adder: OneLayerAdder, pairs: Set[tuple[int, int]]) -> list[int]:
 
 
 def _narrowest(adder: OneLayerAdder, rung: Arithmetic, wanted: Fraction) -> tuple[str, Verdicts, Counts]:
-    """Verdicts on all targets with at most ``wanted`` open pairs, or with the fewest that were found."""
+    """Refine verdicts on all targets until at most ``wanted`` pairs are open; returns those with the fewest open."""
     best, before = None, math.inf
     for method, diagrams in _refined(adder, rung):
         counts = count([diagram for own in diagrams for diagram in own], by_chain=True)
@@ -279,12 +279,12 @@ def _narrowest(adder: OneLayerAdder, rung: Arithmetic, wanted: Fraction) -> tupl
         if found <= wanted or found > ENOUGH * before:
             break
         before = found
-    assert best is not None  # there is a first round
+    assert best is not None  # there is always a first round
     return best
 
 
 def _refined(adder: OneLayerAdder, rung: Arithmetic) -> Iterator[tuple[str, Verdicts]]:
-    """Verdicts, round by round finer ones."""
+    """Yield verdicts that become finer with each round."""
     search = Search(adder, rung, most_boxes=MOST_BOXES)
     reason = search.attention.obstacle
     if reason is None and rung.unit:

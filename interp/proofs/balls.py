@@ -20,7 +20,7 @@ The forward pass is the hooked one of :mod:`models.transformer`. Paths that comp
 (:mod:`models.partial_forward` with torch's fused attention and LayerNorm, ``torch.compile``) are not enclosed.
 
 ``sin`` and ``cos`` occur in weight maps only. A certificate is about the effective weights that they produced, bit for
-bit; ``TRIG_ULPS`` is what the tests hold them to.
+bit. The tests check that they are off by at most ``TRIG_ULPS``.
 """
 
 from __future__ import annotations
@@ -34,42 +34,42 @@ from typing import Any
 from flint import arb, arb_mat
 
 EXP_ULPS = 2
-#: The formula with an erf off by 2 units in the last place gives 6.5. torch on x86 calls oneDNN, whose erf is a
-#: polynomial of its own and less exact; over all floats with 2^-14 <= |x| < 64 its gelu came up to 6.4.
+#: The formula with an erf off by 2 units in the last place gives 6.5. torch on x86 calls oneDNN, whose erf is its own,
+#: less exact polynomial; over all floats with 2^-14 <= |x| < 64 the error of its gelu reached 6.4.
 GELU_ROUNDINGS = 16
 TRIG_ULPS = 2
 UNIT = 2.0**-24
 #: What underflow can add to one term: the smallest normal number 2^-126 times two weights, each below 2^12.
 TINY = 2.0**-100
-UNDERFLOW = 2.0**-90  # and to a sum of a few of them
+UNDERFLOW = 2.0**-90  # what it can add to a sum of a few of them
 LARGEST = 2.0**60  # whose square is still a float32
 LARGEST_WEIGHT = 2.0**12
 #: How far silu and both kinds of gelu in float32 may be off at x, in u |x|.
 ACTIVATION_ROUNDINGS = {"gelu": GELU_ROUNDINGS, "gelu_new": 16, "silu": 16}
-#: A bracket of the one place where each turns from falling to rising, a number below its least value, and one above its
-#: steepest slope.
+#: For each: two numbers around the one place where it turns from falling to rising, a number below its least value, and
+#: one above its steepest slope.
 SHAPES = {
     "gelu": (-0.7518, -0.7517, -0.17, 1.13),
     "gelu_new": (-0.7525, -0.7524, -0.1701, 1.13),
     "silu": (-1.2785, -1.2784, -0.2785, 1.1),
 }
-#: Numbers above the magnitudes of their second derivatives: 2 / sqrt(2 pi) = 0.798 at 0 of both gelus, 1/2 of silu.
+#: Upper bounds of |second derivative|: it is 2 / sqrt(2 pi) = 0.798 at 0 for both gelus, 1/2 for silu.
 CURVED = {"gelu": 0.8, "gelu_new": 0.8, "silu": 0.51}
 GELU_TURN, GELU_LEAST = SHAPES["gelu"][:2], SHAPES["gelu"][2]
-#: torch computes rotary frequencies by ``pow``, off by at most so many units in the last place.
+#: torch computes rotary frequencies by ``pow``, which is off by at most this many units in the last place.
 POW_ULPS = 2
 
 Ball = Any  # flint.arb; python-flint has no type stubs
 BallMatrix = Any  # flint.arb_mat
 
-_LARGEST, _TINY, _ROOT2 = arb(LARGEST), arb(TINY), arb(2).sqrt()  # as balls: a float is turned into one by each use
+_LARGEST, _TINY, _ROOT2 = arb(LARGEST), arb(TINY), arb(2).sqrt()  # as balls, as every use would convert a float
 
 
 def angle_roundings(base: float) -> float:
-    """Relative error of a rotary angle ``t base^(-2 i / d) / factor`` in float32, in units of u.
+    """The relative error of a rotary angle ``t base^(-2 i / d) / factor`` in float32, in units of u.
 
-    The base and the exponent are rounded, which the power multiplies by at most 1 and by twice the base's logarithm;
-    the power itself, the quotient and the product with the position round as well.
+    The base and the exponent are rounded. The power multiplies their errors by at most 1 and by twice the base's
+    logarithm. The power itself, the quotient and the product with the position round as well.
     """
     return 2 * POW_ULPS + 4 + 2 * abs(math.log(base))
 
@@ -115,7 +115,7 @@ class Arithmetic:
         return _growth(self.unit, roundings)
 
     def rounded(self, x: Ball, roundings: int | float = 1) -> Ball:
-        """What ``x`` can be stored as, after some roundings."""
+        """The values that ``x`` can be stored as, after some roundings."""
         if not self.unit:
             return x
         size = x.abs_upper()
@@ -124,7 +124,7 @@ class Arithmetic:
         return x + around_zero(self.growth(roundings) * size + _TINY)
 
     def dot(self, terms: Sequence[Ball], extra: int = 0, magnitude: Ball | None = None) -> Ball:
-        """The computed sum of exact products, in any order; each term has seen ``extra`` roundings before."""
+        """The computed sum of exact products, in any order; each term was rounded ``extra`` times before."""
         total = sum(terms[1:], terms[0])
         if not self.unit:
             return total
@@ -139,7 +139,7 @@ class Arithmetic:
         return self.growth(terms + extra) * size + _TINY * terms if size < _LARGEST else arb("nan")
 
     def products(self, w: Weights, x: Sequence[Ball], extra: int = 0) -> list[Ball]:
-        """The computed ``w x``: what :meth:`dot` says of each row, by two products of matrices (several times faster).
+        """The computed ``w x``: :meth:`dot` of each row, by two products of matrices (several times faster).
 
         The magnitudes of a row's products add up to at most ``sum_i |w_i| max |x_i|``.
         """
@@ -180,7 +180,7 @@ class Arithmetic:
         gelu' falls from 0 on (-inf, -sqrt 2), rises to sqrt 2 and falls to 1 after. gelu falls before the zero and
         rises after it, and its least value is above ``GELU_LEAST``.
 
-        Rounding: ``GELU_ROUNDINGS`` u |x|, which is an assumption about the library.
+        Rounding adds ``GELU_ROUNDINGS`` u |x|, which is an assumption about the library.
         """
         low, high = x.lower(), x.upper()
         if low >= GELU_TURN[1]:

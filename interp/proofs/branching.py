@@ -1,11 +1,11 @@
 """Branch and bound: windows of columns are split until all their problems are answered rightly, or all wrongly.
 
-For a leaf (:mod:`interp.proofs.leaves`) the ratio's extremes along each direction of the attention's output make
-a box, and :class:`interp.proofs.downstream.Downstream` bounds the margins over it. What is neither proved nor wrong is
-split: first the box in halves, then the window by one column more, on the side whose columns move attention most. A box
-forgets what its coordinates have in common, and first-order bounds give away the square of its size: both only cost
-splits. A leaf stays open if problems of both kinds are in it, if a margin is smaller than what rounding is allowed to
-do, or where a limit below is reached first.
+For a leaf (:mod:`interp.proofs.leaves`), the ratio's extremes along each direction of the attention's output make a
+box, and :class:`interp.proofs.downstream.Downstream` bounds the margins over it. A leaf that is proved neither right
+nor wrong is split: first its box in halves, then its window by one more column, on the side whose columns move
+attention most. A box forgets how its coordinates depend on each other, and first-order bounds lose the square of its
+size; both only cost splits. A leaf stays open if it holds problems of both kinds, if a margin is smaller than what
+rounding is allowed to do, or if a limit below is reached first.
 """
 
 from __future__ import annotations
@@ -26,24 +26,24 @@ from interp.proofs.ratio_attention import RatioAttention, read_ratio_attention
 from interp.proofs.watch import check_time
 from models.tasks.addition import DIGITS
 
-CHUNK = 10_000  # leaves, or parts of their boxes, judged at a time
-#: How often a leaf's box is cut in halves before its window is split.
+CHUNK = 10_000  # leaves, or parts of their boxes, that are judged at a time
+#: How often a leaf's box is halved before its window is split.
 HALVINGS = 6
-#: Where splitting ends: columns of a window, and leaves of one query.
+#: Splitting ends at this many columns of a window, and at this many leaves of one query.
 LONGEST, MOST_LEAVES = 5, 100_000
 
 
 @dataclass(frozen=True)
 class ClassProof:
-    """What was found of one class (target, token, carry, total).
+    """What was found about one class (target, token, carry, total).
 
     Attributes:
-        lowest: a lower bound of the margins of its proved leaves; inf without one (NaN where it shall bound the whole
-            class, and some leaf is not proved).
+        lowest: a lower bound of the margins of its proved leaves; inf without such a leaf (NaN where it has to bound
+            the whole class and some leaf is not proved).
         certified, refuted, open: numbers of problems, which add up to the class.
-        splits: the windows that were split, as :func:`split_codes` writes them: with them the proof is checked without
-            search.
-        wrong: a problem of those refuted. It is None where none was.
+        splits: the windows that were split, as :func:`split_codes` writes them. They let the proof be checked without
+            a search.
+        wrong: one of the refuted problems, or None if there is none.
     """
 
     lowest: float
@@ -66,8 +66,8 @@ class ClassProof:
 class Search:
     """Bounds of margins over windows of columns, for one adder in one arithmetic.
 
-    The time goes into the boxes that are bounded, which ``boxes`` counts. Where there were more than ``most_boxes``,
-    :meth:`judge` no longer halves the boxes of leaves: what is undecided then stays so.
+    Bounding boxes takes most of the time; ``boxes`` counts them. After more than ``most_boxes``, :meth:`judge` no
+    longer halves the boxes of leaves, and what is undecided then stays so.
     """
 
     def __init__(
@@ -84,25 +84,25 @@ class Search:
 
     @property
     def exhausted(self) -> bool:
-        """Whether as many boxes were bounded as there shall be."""
+        """Whether more boxes were bounded than ``most_boxes``."""
         return self.boxes > self.most_boxes
 
     def query(self, target: int, token: int) -> Query:
         return Query(self.attention, self.adder.layout, target, token)
 
     def queries(self, target: int) -> Iterator[Query]:
-        """One for each token that can stand at the target's query."""
+        """One query for each token that can stand where the target is predicted."""
         for token in self.attention.tokens[target]:
             yield self.query(target, token)
 
     def judge(
         self, query: Query, leaves: Leaves, aim: float | Float[np.ndarray, " n"] = 0.0
     ) -> tuple[Float[np.ndarray, " n"], Float[np.ndarray, " n"]]:
-        """Lower and upper bounds of the margins of each leaf's problems; NaN is no bound.
+        """Lower and upper bounds of the margins of each leaf's problems; NaN where there is no bound.
 
         Precondition: every leaf holds a problem. Postcondition: the margin at the query's target, of every problem of a
-        leaf, as the arithmetic computes it, lies between its bounds. ``aim``, not below 0, is how high a lower bound is
-        worth the effort.
+        leaf, as the arithmetic computes it, lies between its bounds. ``aim``, not below 0, is the lower bound that is
+        worth an effort; halving stops there.
         """
         lower, upper = np.full((2, len(leaves)), np.nan)
         aim = np.broadcast_to(aim, len(leaves))
@@ -120,8 +120,8 @@ class Search:
         high: Float[np.ndarray, "n r"],
         aim: Float[np.ndarray, " n"],
     ) -> tuple[Float[np.ndarray, " n"], Float[np.ndarray, " n"]]:
-        """Bounds over boxes. What is undecided is halved along its longest side, as long as its centre is decided and
-        no other part of the box says the opposite: then halving cannot help."""
+        """Bounds over boxes. An undecided part of a box is halved along its longest side. Halving stops where it cannot
+        help: where the centre of a part is undecided, or another part of the box says the opposite."""
         lower, upper = np.full(len(answer), np.inf), np.full(len(answer), -np.inf)
         owner = np.arange(len(answer))
         for halvings in range(HALVINGS + 1):
@@ -138,7 +138,7 @@ class Search:
             right[owner[below > 0]] = right[owner[~settled][at_below > 0]] = True
             wrong[owner[above < 0]] = wrong[owner[~settled][at_above < 0]] = True
             settled |= (hopeless | (right & wrong) | (lower <= 0) & (upper >= 0))[owner]
-            # NaN, once there, stays: np.minimum and np.maximum pass it on.
+            # A NaN stays once it is there: np.minimum and np.maximum pass it on.
             np.minimum.at(lower, owner[settled], below[settled])
             np.maximum.at(upper, owner[settled], above[settled])
             if settled.all():
@@ -155,7 +155,7 @@ class Search:
     def margins(
         self, query: Query, answer: Int[np.ndarray, " n"], low: Float[np.ndarray, "n r"], high: Float[np.ndarray, "n r"]
     ) -> tuple[Float[np.ndarray, " n"], Float[np.ndarray, " n"]]:
-        """Lower and upper bounds of margins over boxes of attention's coordinates, each taken as a whole.
+        """Lower and upper bounds of margins over boxes of attention's coordinates, without halving any.
 
         Raises:
             TimeUp: the time is up.
@@ -173,8 +173,8 @@ class Search:
 def regions(
     query: Query, answer: Int[np.ndarray, " n"], low: Float[np.ndarray, "n r"], high: Float[np.ndarray, "n r"]
 ) -> Regions:
-    """Attention's output whose coordinates on the basis lie in a box, and the query's error around it."""
-    # The sums and products before and below are off by r and a few units of 2^-53 of the largest coordinates.
+    """The attention outputs whose coordinates on the basis lie in a box, with the query's error around them."""
+    # The sums and products before and below are off by r and a few units of 2^-53, relative to the largest coordinates.
     rounding = (
         roundings(len(query.basis) + 28)
         * np.abs(query.levels).max((0, 2))[: low.shape[1]].sum()
@@ -199,10 +199,11 @@ def prove(
     aim: float | Mapping[tuple[int, int], float] = 0.0,
     most: int = MOST_LEAVES,
 ) -> dict[tuple[int, int], ClassProof]:
-    """Every class of a query (by carry and total), proved, refuted or left open.
+    """Prove, refute or leave open every class of a query (by carry and total).
 
-    Without ``splits`` leaves are judged, and open ones split, until ``LONGEST`` or ``most`` ends it. With them exactly
-    the leaves named are split, unjudged, and all others judged. ``aim`` is the lower bound of a class to try for.
+    Without ``splits``, leaves are judged and open ones split until ``LONGEST`` or ``most`` is reached. With them,
+    exactly the leaves named are split, unjudged, and all others judged. ``aim`` is the lower bound of a class to try
+    for.
 
     Postcondition: the leaves that were counted are a partition of the query's problems (a split replaces a leaf by all
     of its extensions by one column); certified are those of leaves with a lower bound above 0, refuted with an upper
@@ -224,7 +225,7 @@ def prove(
         else:
             codes = [split_codes(leaves, np.full(len(leaves), up)) for up in (False, True)]
             below, upwards = (np.isin(code, splits) for code in codes)
-            below &= leaves.low > 0  # there is no column further down, or up
+            below &= leaves.low > 0  # at an end no column is left below, or above
             upwards &= leaves.high < DIGITS - 1
             chosen = below | upwards
             rest = leaves[~chosen]
@@ -240,7 +241,7 @@ def prove(
 
 
 def split_codes(leaves: Leaves, upwards: Bool[np.ndarray, " n"]) -> Int[np.ndarray, " n"]:
-    """One number for each window that is split, and whether it was by the column above (1) or below (0)."""
+    """One number for each window that is split; its last digit says whether by the column above (1) or below (0)."""
     return leaves.codes() * 10 + upwards
 
 
@@ -258,7 +259,7 @@ def _upwards(query: Query, leaves: Leaves) -> bool:
     if leaves.low == 0 or leaves.high == DIGITS - 1:
         return leaves.high < DIGITS - 1
     r, middle = query.coords.shape[-1], query.levels.shape[-1] // 2
-    # The largest sum along a direction and the largest one against it: how far apart the ends are.
+    # The largest sum along a direction and the largest one against it give the distance between the ends.
     below = query.below[:, leaves.low, :, :, middle]
     below = np.where(np.isfinite(below), below, 0.0).max(1) - query.below[:, 0, 0, :, middle]
     above = query.above[:, leaves.high + 1, :, middle]
@@ -266,7 +267,7 @@ def _upwards(query: Query, leaves: Leaves) -> bool:
 
 
 class _Tally:
-    """Problems, bounds and splits by class."""
+    """Counts problems, bounds and splits by class."""
 
     def __init__(self, query: Query):
         self.query = query
@@ -295,7 +296,7 @@ class _Tally:
             self.splits.setdefault(key, []).extend(codes[rows].tolist())
 
     def _problem(self, leaves: Leaves) -> tuple[int, int]:
-        """One problem of one leaf."""
+        """A problem of the one leaf given."""
         terms = np.zeros((1, *self.query.weights.shape[1:]))
         a, b = least_problems(self.query, leaves, terms)[0] @ 10 ** np.arange(DIGITS)
         return int(a), int(b)

@@ -20,13 +20,13 @@ from models.numerals import shown
 from models.tasks.addition import DIGITS, LIMIT
 
 DOMAIN = "all pairs of numbers from 0 to 9999999999"
-#: What a class is, and what it asks for.
+#: The fields that say what a class is, and which answer it asks for.
 CLASS = ("target", "previous", "carry", "total", "token", "answer")
 
 
 @dataclass(frozen=True)
 class WrongToken:
-    """The first token of a wrong answer that is wrong: "s3" or "EOS", what the model says there, and what is right."""
+    """The first wrong token of a wrong answer: its target ("s3" or "EOS"), what the model says, and what is right."""
 
     target: str
     predicted: str
@@ -35,7 +35,7 @@ class WrongToken:
 
 @dataclass(frozen=True)
 class OverTheReals:
-    """What is proved of the function that the weights define over the real numbers: classes ``open`` are not."""
+    """What is proved of the function that the weights define over the real numbers; ``open`` classes are not proved."""
 
     open: int
     lower_bound: float
@@ -51,21 +51,22 @@ class Certificate(Verdict):
     """A verdict on a one-layer adder over all 10^20 pairs, with what it rests on.
 
     ``classes`` is a dataset over ``input_class`` (see :mod:`interp.proofs.columns`): target, previous, carry, total,
-    token, answer; ``a``, ``b`` a problem that was hunted for a small margin; ``margin`` the right token's lead there,
-    of the function that ``arithmetic`` is about: over the reals ("interval", in float64) or as the model itself
-    computes it; ``hunted`` the same in float64, as the hunt found it; ``proved`` a lower bound of the class's margins,
-    NaN without one.
+    token, answer; ``a`` and ``b``, a problem that was hunted for a small margin; ``margin``, the right token's lead
+    there, for the function that ``arithmetic`` is about: over the reals ("interval", in float64) or as the model itself
+    computes it; ``hunted``, the same in float64, as the hunt found it; ``proved``, a lower bound of the class's
+    margins, NaN if there is none.
 
     Attributes:
         status: certified, refuted, undecided, or (in floats, where nothing is proved) sampled.
         targets: what was asked about: "all" tokens of the answer, or its eleven "digits" without the EOS after them.
-        fingerprint: SHA-256 of task, config and effective weights: what the verdict is about.
-        cuts: which windows of each class were split: with them the proof is checked without search.
-        counts: of each class's problems, how many were certified, refuted and left open; None in older files.
-        counterexample: (a, b, the model's answer) if refuted; None spells no number. ``wrong_token``: where it fails.
+        fingerprint: SHA-256 of task, config and effective weights, which the verdict is about.
+        cuts: which windows of each class were split. They let the proof be checked without a search.
+        counts: per class, how many problems were certified, refuted and left open; None in older files.
+        counterexample: (a, b, the model's answer) if refuted. An answer that does not spell a number is None.
+        wrong_token: where the counterexample fails.
         obstacle: what stood in the way of a proof of any class, if something did.
         reals: where rounding left classes open, what is proved without it.
-        accuracy: on what share of all pairs the model is right, where that was bounded.
+        accuracy: the share of all pairs on which the model is right, where that was bounded.
     """
 
     arithmetic: ArithmeticName
@@ -87,28 +88,28 @@ class Certificate(Verdict):
 
     @property
     def smallest_margin(self) -> float:
-        """The smallest lead of a right token among all classes' extreme pairs, in the model's own logits."""
+        """The smallest lead of a right token, in logits, among the extreme pairs of all classes."""
         return float(self.classes.margin.min())
 
     @property
     def witness(self) -> tuple[int, int]:
-        """The pair that attains it."""
+        """The pair that attains the smallest margin."""
         row = int(self.classes.margin.values.argmin())
         return int(self.classes.a[row]), int(self.classes.b[row])
 
     @property
     def failing(self) -> int:
-        """Classes with an extreme pair that the model gets wrong at the class's own token."""
+        """How many classes have an extreme pair that the judged function gets wrong at the class's target."""
         return int((~(self.classes.margin.values > 0)).sum())
 
     @property
     def open(self) -> int:
-        """Classes that were not proved."""
+        """How many classes were not proved."""
         return int((~(self.classes.proved.values > 0)).sum())
 
     @property
     def digits(self) -> Status:
-        """The verdict on the eleven digits alone: EOS may be wrong, or left open, after them."""
+        """The verdict on the eleven digits alone; the EOS after them may be wrong or left open."""
         own = self.classes.target.values <= DIGITS
         if not (self.classes.margin.values[own] > 0).all():
             return "refuted"
@@ -133,7 +134,7 @@ class Certificate(Verdict):
             digits = f"; all eleven digits of all 10^20 pairs are certified {words}, {self._proved(own.min())}"
         if self.status == "refuted":
             fail = f"{self.failing:,} of {n:,} classes fail"
-            if not self.failing:  # in the model's own precision alone
+            if not self.failing:  # it fails in the model's own precision only
                 fail = "though no extreme pair of a class is wrong over the reals"
             return f"refuted: {self._wrong()}, {fail}{accuracy}{digits}"
         rest = "".join(f"; {part}" for part in (self.obstacle, self.reals and self.reals.words()) if part)
@@ -160,7 +161,7 @@ class Certificate(Verdict):
         return f"{said}; {token.target} is {token.expected}, not {token.predicted})"
 
     def shares(self) -> pd.DataFrame:
-        """Of all pairs, the share certified, refuted and left open at each target. Raises UserError without counts."""
+        """The shares of all pairs certified, refuted and left open, per target. Raises UserError without counts."""
         if self.counts is None:
             raise UserError("This certificate does not say how many pairs its classes hold; make it again.")
         total: dict[int, list[int]] = {}
@@ -171,7 +172,7 @@ class Certificate(Verdict):
         return frame.map(lambda count: Fraction(count, pairs)).rename_axis("target")
 
     def share_in_words(self) -> str:
-        """What is left of all pairs, without those not certified at some answer digit; rounded to the safe side."""
+        """The share of pairs left when those not certified at some answer digit are taken away; rounded down."""
         lost = self.shares()[["refuted", "open"]].sum(axis=1).sum()
         certified = max(Fraction(0), 1 - lost)
         percent = math.floor(certified * 10**6) / 10**4
@@ -179,11 +180,11 @@ class Certificate(Verdict):
 
     @property
     def lower_bound(self) -> float:
-        """A proved lower bound of all margins; NaN where a class is not proved."""
+        """A proved lower bound of all margins; NaN if some class is not proved."""
         return float(self.classes.proved.min(skipna=False))
 
     def to_dataframe(self) -> pd.DataFrame:
-        """One row per class: what it is, its extreme pair, the margin there, the hunted one and the proved bound."""
+        """One row per class: its fields, its extreme pair, the margin there, the hunted one and the proved bound."""
         data = self.classes
         frame = pd.DataFrame({name: data[name].values for name in (*CLASS, "margin")})
         frame["problem"] = [f"{a}+{b}" for a, b in zip(data.a.values, data.b.values, strict=True)]
@@ -191,7 +192,7 @@ class Certificate(Verdict):
         return frame
 
     def to_dict(self) -> dict[str, Any]:
-        """As JSON; NaN (no bound) and infinities are null."""
+        """The certificate as JSON; NaN (no bound) and infinities are null."""
         data = self.classes
         rows = {name: data[name].values.tolist() for name in (*CLASS, "a", "b")}
         for name in ("margin", "hunted", "proved"):
@@ -208,7 +209,7 @@ class Certificate(Verdict):
 
 
 def dataset(columns: dict[str, np.ndarray]) -> xr.Dataset:
-    """The classes' table."""
+    """The table of classes as a dataset."""
     return xr.Dataset({name: ("input_class", x) for name, x in columns.items()})
 
 

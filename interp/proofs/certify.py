@@ -1,4 +1,4 @@
-"""Is a one-layer adder right on all 10^20 pairs? A proof, a counterexample, or neither."""
+"""Decide whether a one-layer adder is right on all 10^20 pairs, with a proof or a counterexample."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ from models.evaluation import predict
 from models.numerals import shown
 from models.tasks.addition import DIGITS
 
-AIM = 0.5  # of the smallest margin that was hunted down: how high bounds are worth an effort
+AIM = 0.5  # the bound that proofs try for, as a share of the smallest margin that was hunted down
 SAME_MARGIN = 1e-2  # how far a stored margin may lie from one computed again, in logits and relative
-_AT_ONCE = 256  # problems run through the model: 7 MB, and more are hardly faster
-_ROUNDING = 1e-9  # of a margin in float64, relative to the largest logit
+_AT_ONCE = 256  # problems per forward pass: 7 MB, and more are hardly faster
+_ROUNDING = 1e-9  # rounding error of a margin in float64, relative to the largest logit
 
 
 def certify_one_layer(
@@ -44,19 +44,19 @@ def certify_one_layer(
 ) -> Certificate:
     """Prove a one-layer adder right on all pairs of ten-digit numbers, or find a pair that it gets wrong.
 
-    How strong the claim is: "float" looks at margins in float64, at one hunted problem per class, and proves nothing
-    about all others; "interval" proves what the stored weights define over the real numbers; "float32" encloses the
-    rounding of every operation of the forward pass, in any order of summation, and so is about the model as it runs
-    (teacher-forced and, every token being right, greedily decoded). :mod:`interp.proofs.balls` lists what is assumed of
-    the machine.
+    ``arithmetic`` sets how strong the claim is. "float" looks at margins in float64, at one hunted problem per class,
+    and proves nothing about the others. "interval" proves what the stored weights define over the real numbers.
+    "float32" encloses the rounding of every operation of the forward pass, in any order of summation, and so is about
+    the model as it runs (teacher-forced and, as every token is then right, greedily decoded).
+    :mod:`interp.proofs.balls` lists what is assumed of the machine.
 
-    Precondition: the verdict is about the effective weights at hand (``fingerprint``), which are made once. Post-
-    condition: "certified" only if every class of inputs was proved; "refuted" only with a pair that the model itself,
-    run on it, gets wrong. Where EOS alone is wrong, the digits before it are judged all the same. What stays undecided
-    with rounding is also judged over the reals.
+    Precondition: the verdict is about the effective weights at hand (``fingerprint``), which are computed once.
+    Postcondition: "certified" only if every class of inputs was proved; "refuted" only with a pair that the model
+    itself gets wrong when it is run. Where only EOS is wrong, the digits before it are judged all the same. What stays
+    undecided with rounding is also judged over the reals.
 
-    Cost: one CPU thread, about 2 s in floats, 3 to 6 s in intervals or with rounding. What is not certified also gets
-    bounds on the share of wrong pairs, in another 2 to 30 s ("float" can give none).
+    Cost: one CPU thread, about 2 s in floats, 3 to 6 s in intervals or with rounding. A model that is not certified
+    also gets bounds on the share of wrong pairs, in another 2 to 30 s (except with "float").
 
     Args:
         model: one of this project's models, or (for "float" and "interval") a stock TransformerLens one.
@@ -64,11 +64,11 @@ def certify_one_layer(
         task: the task, if the model does not carry it.
         width: how far apart the bounds on the accuracy may be; None computes none.
         targets: "all" tokens of the answer, or its eleven "digits" alone, as AdderBoard scores.
-        minutes: how long to try: what is not proved by then stays open.
+        minutes: how long to try. What is not proved by then stays open.
 
     Raises:
-        UserError: a model that no method can judge, or that computes something else than its weights say; an option
-            that is none.
+        UserError: a model that no method can judge, or that computes something other than its weights say; an unknown
+            option.
     """
     if width is not None:
         check_width(width)
@@ -126,15 +126,15 @@ def _certify(
 
 
 def smallest_of(case: BranchAndBound, margins: Float[np.ndarray, "..."]) -> float:
-    """The smallest positive margin that was met: what proofs are aimed at a share of."""
+    """The smallest positive margin that was met. Proofs try for a share of it."""
     met = np.concatenate((case.hunted, margins))
     return float(met[met > 0].min(initial=np.inf))
 
 
 def prove_all(case: BranchAndBound, proofs: list[ClassProof], smallest: float) -> None:
-    """Fill in a proof of each class, aimed at ``AIM`` times a margin.
+    """Fill in a proof of each class, trying for a bound of ``AIM * smallest``.
 
-    Nothing is proved where an obstacle stands, nor of a class whose hunted margin is not positive, as that could not
+    No proof is tried where there is an obstacle, nor for a class whose hunted margin is not positive, as it could not
     succeed. Raises TimeUp; the proofs found until then are filled in.
     """
     for index, hunted in enumerate(watched(case.hunted.tolist(), "proving", "class")):
@@ -152,12 +152,12 @@ def _over_the_reals(adder: OneLayerAdder) -> OverTheReals | None:
 
 @dataclass(frozen=True, eq=False)
 class Leads:
-    """Margins of the classes' witnesses: a right token's logit less the best other one's, at the class's target.
+    """Margins of the classes' witnesses: the right token's logit minus the best other one's, at the class's target.
 
     Attributes:
-        own: as the model computes them. margins: of the function that is judged, which over the reals is run in
-            float64. A NaN does not count as a lead.
-        size: the largest logit next to each.
+        own: the margins as the model computes them. margins: those of the judged function, which over the reals is run
+            in float64. A NaN does not count as a lead.
+        size: the largest magnitude of a logit next to each.
     """
 
     own: Float[np.ndarray, " n"]
@@ -165,7 +165,7 @@ class Leads:
     size: Float[np.ndarray, " n"]
 
     def wrong(self, adder: OneLayerAdder, classes: Classes) -> tuple[tuple[int, int, int | None], WrongToken] | None:
-        """The worst witness that the model answers wrongly when it decodes greedily; one with a wrong digit first."""
+        """The worst witness that the model gets wrong by greedy decoding; witnesses with a wrong digit come first."""
         rows = np.flatnonzero(~(self.own > 0))
         found = np.nan_to_num(self.own[rows], nan=-np.inf)
         for row in rows[np.lexsort((found, classes.target[rows] > DIGITS))]:
@@ -175,7 +175,7 @@ class Leads:
         return None
 
     def failing_pairs(self, classes: Classes) -> dict[int, list[tuple[int, int]]]:
-        """By target, the witnesses that the function that is judged gets wrong there."""
+        """The witnesses that the judged function gets wrong, by target."""
         found: dict[int, list[tuple[int, int]]] = {}
         for row in np.flatnonzero(~(self.margins > 0)).tolist():
             a, b = classes.witnesses[row, 0].tolist()
@@ -207,10 +207,10 @@ def replay(adder: OneLayerAdder, classes: Classes, arithmetic: ArithmeticName) -
 
 
 def require_bounds(adder: OneLayerAdder, classes: Classes, leads: Leads, proofs: list[ClassProof]) -> None:
-    """Every margin that was run must reach what was proved of its class; over the reals up to float64's rounding.
+    """Check that every margin that was run reaches its class's proved bound; over the reals up to float64's rounding.
 
     Raises:
-        UserError: one does not: the model does something that the certifier does not know of.
+        UserError: one does not, so that the model does something that the certifier does not know of.
     """
     bounds = np.array([proof.lowest if proof.proved else -np.inf for proof in proofs])
     exact = leads.margins is leads.own and adder.model.dtype != torch.float64
@@ -228,7 +228,7 @@ def require_bounds(adder: OneLayerAdder, classes: Classes, leads: Leads, proofs:
 def wrong_answer(
     adder: OneLayerAdder, pair: Int[torch.Tensor, "1 2"]
 ) -> tuple[tuple[int, int, int | None], WrongToken] | None:
-    """A problem with the model's own answer to it, greedily decoded (None spells no number), if that is wrong."""
+    """The problem and the model's greedily decoded answer if it is wrong (None if that does not spell a number)."""
     task, asked = adder.model.task, len(adder.layout.queries)
     answer, right = predict(adder.model, pair, method="greedy").cpu(), task.targets(pair)
     if torch.equal(answer[:, :asked], right[:, :asked]):
@@ -256,7 +256,7 @@ def _table(case: BranchAndBound, margins: np.ndarray, proofs: list[ClassProof]) 
 
 
 def _counts(case: BranchAndBound, proofs: list[ClassProof]) -> tuple[tuple[int, int, int], ...]:
-    """Of each class's problems, how many were certified, refuted and left open."""
+    """How many problems of each class were certified, refuted and left open."""
     return tuple(
         (0, 0, number) if proof is UNPROVED else proof.counts
         for proof, number in zip(proofs, case.numbers, strict=True)
@@ -264,17 +264,16 @@ def _counts(case: BranchAndBound, proofs: list[ClassProof]) -> tuple[tuple[int, 
 
 
 def check_one_layer(certificate: Certificate, model: HookedModel, task: Any = None) -> Certificate:
-    """Verify a certificate against a model, without searching; returns it as it was derived again.
+    """Verify a certificate against a model, without searching; returns the certificate as derived again.
 
-    Nothing in the file is believed. Terms and errors of attention, and the classes, are read from the weights again,
-    and every window that its splits leave must be enclosed above the bound that it claims. Its extreme pairs must be
-    problems of their classes; run through the model again, they must have the margins that it says, as far as another
-    order of summation lets them, and the smallest margin found again must not be smaller. A refutation is run through
-    the model, and must fail as it says; the numbers of problems are counted, and bounds on the accuracy are proved
-    again.
+    Nothing in the file is believed. The terms and errors of attention, and the classes, are read from the weights
+    again, and every window that the file's splits leave must be enclosed above the bound that it claims. Its extreme
+    pairs must be problems of their classes and, run through the model again, have the margins that it says, up to
+    another order of summation; the smallest margin found again must not be smaller. A refutation is run through the
+    model and must fail as the file says. The numbers of problems are counted and bounds on the accuracy proved again.
 
     Raises:
-        UserError: another model's certificate, one that claims nothing, or one that does not hold.
+        UserError: a certificate of another model, one that claims nothing, or one that does not hold.
     """
     start = time.perf_counter()
     adder = read_adder(model, task, certificate.targets)
@@ -329,7 +328,7 @@ def _broken(why: str) -> UserError:
 
 
 def _same_classes(certificate: Certificate, case: BranchAndBound) -> Classes:
-    """The certificate's classes, with its own witnesses, held against the model and the task."""
+    """The certificate's classes with its own witnesses, checked against the model and the task."""
     data, classes = certificate.classes, case.classes
     if case.obstacle or len(certificate.cuts) != len(classes):
         raise _broken(case.obstacle or "it has other classes")
@@ -348,7 +347,7 @@ def _proved_again(
     classes: Classes,
     leads: Leads,
 ) -> list[ClassProof]:
-    """The proofs that the certificate claims, by its own cuts; its bounds and its numbers of problems must follow."""
+    """The proofs that the certificate claims, by its own cuts; checks that its bounds and counts follow from them."""
     proved, status, n = certificate.classes.proved.values, certificate.status, len(classes)
     if status == "certified" and not (proved > 0).all():
         raise _broken(f"class {int((~(proved > 0)).argmax())} has no bound")

@@ -1,4 +1,4 @@
-"""A one-layer adder as the certifier sees it: every class of inputs with a hunted problem, and a proof of each."""
+"""A one-layer adder as the certifier sees it: all classes of inputs, each with a hunted problem and a proof."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ from interp.proofs.watch import watched
 from models.errors import UserError, unknown_name
 
 METHOD = "branch and bound over columns"
-STORED = 1 - 1e-9  # of a lower bound in float64: another order of summation may find it that much lower
+STORED = 1 - 1e-9  # factor of a stored lower bound, as another order of summation in float64 may find it lower
 UNPROVED = ClassProof(float("nan"), 0, 0, 0, ())
 
 
 class BranchAndBound:
-    """Proofs of classes, query by query: all of a query's classes at once.
+    """Proofs of classes, query by query, as all classes of a query are proved at once.
 
     Attributes:
-        classes: with one problem each that was hunted for a small margin.
-        hunted: its margin in float64, which is no bound.
-        obstacle: why no class can be proved in this arithmetic (None: they can).
+        classes: the classes, each with one problem that was hunted for a small margin.
+        hunted: the margins of these problems in float64, which are not bounds.
+        obstacle: why no class can be proved in this arithmetic, or None if they can.
 
     Raises:
         UserError: attention that cannot be read even over the reals.
@@ -50,12 +50,12 @@ class BranchAndBound:
         self._proofs: dict[tuple[int, int], dict[tuple[int, int], ClassProof]] = {}
 
     def _keys(self, index: int) -> tuple[tuple[int, int], tuple[int, int]]:
-        """Target and token, carry and total."""
+        """((target, token), (carry, total)) of a class."""
         c = self.classes
         return (int(c.target[index]), int(c.token[index])), (int(c.carry[index]), int(c.total[index]))
 
     def prove(self, index: int, aim: float) -> ClassProof:
-        """A proof of one class. The first ``aim`` asked for is what all classes of its query are aimed at."""
+        """A proof of one class. The first ``aim`` asked for serves all classes of its query."""
         query, own = self._keys(index)
         if query not in self._proofs:
             self._proofs[query] = prove(self.search, self.search.query(*query), aim=aim)
@@ -64,9 +64,9 @@ class BranchAndBound:
     def verify(
         self, cuts: Sequence[tuple[int, ...]], levels: Sequence[float], chosen: Bool[np.ndarray, " n"]
     ) -> list[ClassProof]:
-        """Proofs of the chosen classes by the windows that ``cuts`` says were split, without search.
+        """Proofs of the chosen classes by the windows that ``cuts`` says were split, without a search.
 
-        ``levels`` are the bounds to reach; one may be NaN, for a class of which only problems are counted.
+        ``levels`` are the bounds to reach; a NaN is for a class whose problems are only counted.
         """
         by_query: dict[tuple[int, int], list[int]] = {}
         for index in np.flatnonzero(chosen).tolist():
@@ -82,12 +82,12 @@ class BranchAndBound:
         return proofs
 
     def _of_class(self, found: ClassProof, index: int, share: float) -> ClassProof:
-        """With a bound only where every problem of the class was certified."""
+        """The proof with its bound, which is kept only if every problem of the class was certified."""
         return replace(found, lowest=found.lowest * share if found.certified == self.numbers[index] else float("nan"))
 
 
 def weights_out_of_range(adder: OneLayerAdder) -> str | None:
-    """The bounds on float32's operations are for weights of moderate size; see :mod:`interp.proofs.balls`."""
+    """Why the bounds on float32 do not apply: they are for weights of moderate size (:mod:`interp.proofs.balls`)."""
     weights = [getattr(adder, name) for name in ("W_E", "W_pos", "W_Q", "W_K", "W_V", "W_O", "W_in", "W_out", "W_U")]
     weights += [adder.ln1, adder.ln2, adder.ln_final, adder.ln1_b, adder.ln2_b, adder.ln_final_b]
     weights += [getattr(adder, name) for name in ("b_Q", "b_K", "b_V", "b_O", "b_in", "b_out", "b_U")]
@@ -97,10 +97,10 @@ def weights_out_of_range(adder: OneLayerAdder) -> str | None:
 
 
 def rung_of(name: ArithmeticName, model: HookedModel, adder: OneLayerAdder) -> Arithmetic:
-    """The arithmetic of a name, if ``model``, read as ``adder``, can be judged in it.
+    """The arithmetic with this name, if ``model``, read as ``adder``, can be judged in it.
 
     Raises:
-        UserError: no such arithmetic, or float32 for a model that is not this project's or not in float32.
+        UserError: an unknown arithmetic, or float32 for a model that is not this project's or not in float32.
     """
     if name not in ARITHMETICS:
         raise unknown_name("arithmetic", name, ARITHMETICS)

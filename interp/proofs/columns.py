@@ -1,8 +1,8 @@
-"""The exact range of a sum over columns, for every class of inputs that fixes one answer.
+"""The exact range of a sum over columns, in every class of inputs with one right answer.
 
 A query that predicts answer digit i sees the operands, and the answer up to digit i - 1. Its *class* is what decides
 the right answer and the query's own token: the previous answer digit z_{i-1}, the carry into column i, and x_i + y_i.
-Over all 10^20 problems 3,440 classes are not empty, and two more ask for EOS (after a last answer digit 0 and 1).
+Over all 10^20 problems, 3,440 classes are not empty, and two more ask for EOS (after a last answer digit 0 or 1).
 
 ``s = sum_j T_j(d_j)`` is additive over columns once the carry into a column is known: a dynamic programme over columns,
 with the carry as its state, finds its least and largest value in a class, and a problem that attains it. Terms are
@@ -22,7 +22,7 @@ from models.tasks.addition import DIGITS, LIMIT
 _A, _B, _CARRY = (x.reshape(-1) for x in np.meshgrid(range(10), range(10), range(2), indexing="ij"))  # 200 columns
 _TOTAL = _A + _B + _CARRY
 _OUT, _WRITTEN = _TOTAL // 10, _TOTAL % 10
-_LARGEST = np.int64(2**62)  # the value of what cannot occur
+_LARGEST = np.int64(2**62)  # stands for the value of what cannot occur
 
 
 @dataclass(frozen=True, eq=False)
@@ -31,11 +31,12 @@ class Classes:
 
     Attributes:
         target: 0 to 10 for an answer digit, 11 for EOS.
-        previous: the answer digit before (-1 at target 0); carry: into the target's column, or out of the last;
-        total: the digits' sum x_i + y_i (-1 where no column is left).
-        token: the query's own token. answer: the right one.
-        ends: least and largest value of the sum; none for a method that bounds no such sum.
-        witnesses: two operands that attain each end, or (without ends) that were found to have a small margin.
+        previous: the answer digit before (-1 at target 0). carry: the carry into the target's column, or out of the
+            last one.
+        total: the sum of the digits x_i + y_i (-1 where no column is left).
+        token: the query's own token. answer: the right token.
+        ends: least and largest value of the sum; empty for a method that does not bound such a sum.
+        witnesses: two operands that attain each end or, without ends, were found to have a small margin.
     """
 
     target: Int[np.ndarray, " n"]
@@ -51,7 +52,7 @@ class Classes:
         return len(self.target)
 
     def hold(self, pairs: Int[np.ndarray, "n witness 2"]) -> Bool[np.ndarray, "n witness"]:
-        """Which pairs are problems of the class that they stand in."""
+        """Which pairs are problems of the class in whose row they stand."""
         right = np.all((pairs >= 0) & (pairs < LIMIT), axis=-1)
         a, b = np.moveaxis(np.where(right[..., None], pairs, 0), -1, 0)
         target = self.target[:, None]
@@ -106,7 +107,7 @@ def numbers_of_problems(classes: Classes) -> list[int]:
 
 
 def _minima(layout: Layout, terms: np.ndarray) -> tuple[list[tuple[int, ...]], np.ndarray, np.ndarray]:
-    """Keys, least sums [n] and the operands that attain them [n, 2], in one order for all terms."""
+    """Keys, least sums [n] and the operands that attain them [n, 2]; the order does not depend on the terms."""
     keys: list[tuple[int, ...]] = []
     least: list[int] = []
     digits: list[np.ndarray] = []
@@ -115,7 +116,7 @@ def _minima(layout: Layout, terms: np.ndarray) -> tuple[list[tuple[int, ...]], n
         prefix = _Prefix()
         written = None
         for column in range(min(target, DIGITS)):
-            # The last column of the prefix is told apart by the digit that it writes: the query's own token.
+            # The last column of the prefix is split by the digit that it writes, which is the query's own token.
             prefix, written = prefix.extend(_column(layout, t, column))
         fixed = sum(int(t[j, allowed[0]]) for j, allowed in enumerate(layout.tokens) if len(allowed) == 1)
         rest, rest_digits = _free(layout, t, range(target + 1, DIGITS))
@@ -151,7 +152,7 @@ def _minima(layout: Layout, terms: np.ndarray) -> tuple[list[tuple[int, ...]], n
 
 
 class _Prefix:
-    """Least sums over columns before some column, by the carry into it, and digits [carry, column, operand]."""
+    """Least sums over columns before some column, by the carry into it, and their digits [carry, column, operand]."""
 
     def __init__(self) -> None:
         self.value = np.array([0, _LARGEST])
@@ -159,7 +160,7 @@ class _Prefix:
         self.length = 0
 
     def extend(self, cost: Int[np.ndarray, " 200"]) -> tuple[_Prefix, _Written]:
-        """One column more, by carry, and the same by the digit written there as well."""
+        """The sums with one more column, by carry, and the same sums also by the digit written there."""
         value = np.where(self.value[_CARRY] < _LARGEST, self.value[_CARRY] + cost, _LARGEST)
         written = _Written()
         for z in range(10):
@@ -178,7 +179,7 @@ class _Prefix:
 
 
 class _Written:
-    """The same, [digit written in the last column, carry out of it]."""
+    """As :class:`_Prefix`, for each [digit written in the last column, carry out of it]."""
 
     def __init__(self) -> None:
         self.value = np.full((10, 2), _LARGEST)
@@ -186,13 +187,13 @@ class _Written:
 
 
 def _column(layout: Layout, t: np.ndarray, column: int) -> Int[np.ndarray, " 200"]:
-    """What two digits and a carry add up to in a column whose answer digit is read."""
+    """The terms of a column whose answer digit is read, summed for each choice of two digits and a carry."""
     a, b = layout.operands[:, column]
     return t[a, _A] + t[b, _B] + t[layout.answers[column], _WRITTEN]
 
 
 def _pairs_of_sum(layout: Layout, t: np.ndarray, column: int) -> list[tuple[int, int, tuple[int, int]]]:
-    """(x + y, least term, digits) of a column whose answer digit is asked for."""
+    """(x + y, least term, digits) for a column whose answer digit is asked for."""
     a, b = layout.operands[:, column]
     both = t[a, :10, None] + t[b, None, :10]
     found = []
@@ -203,7 +204,7 @@ def _pairs_of_sum(layout: Layout, t: np.ndarray, column: int) -> list[tuple[int,
 
 
 def _free(layout: Layout, t: np.ndarray, columns: range) -> tuple[int, np.ndarray]:
-    """Least sum of columns after the query, whose answer digits it does not see, and their digits."""
+    """Least sum over the columns whose answer digits come after the query, and their digits."""
     digits = np.zeros((DIGITS, 2), dtype=np.int64)
     value = 0
     for column in columns:

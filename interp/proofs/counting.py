@@ -1,10 +1,10 @@
-"""How many pairs a model answers rightly, counted exactly from what is known about each of its answer digits.
+"""Count exactly how many pairs a model answers rightly, from what is known about each of its answer digits.
 
 What is known about one target is a *diagram*: an automaton that reads the columns of a problem from the highest to the
 lowest, each as (carry into it, x, y), and ends in RIGHT, WRONG or OPEN, where OPEN says nothing. A problem is right if
 all targets are: a first wrong digit makes a greedily decoded answer wrong, so that "all targets right, teacher forced"
-is exact match. :func:`count` runs all diagrams side by side and carries along how many pairs are in each state; counts
-are integers, and none of them passes through a float.
+is exact match. :func:`count` runs all diagrams in parallel and keeps the number of pairs in each state. Counts are
+integers and never pass through a float.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from jaxtyping import Bool, Int
 from models.errors import UserError
 from models.tasks.addition import DIGITS
 
-RIGHT, OPEN, WRONG = 0, 1, 2  # ends of a diagram; the larger decides where targets are taken together
-NODES = 3  # the first number of a state that is no end
+RIGHT, OPEN, WRONG = 0, 1, 2  # ends of a diagram; of several targets, the largest end decides
+NODES = 3  # the first number of a state that is not an end
 _UNREACHABLE = -1
-_HALF = 31  # bits that counts are split at in the last column
+_HALF = 31  # counts are split at this bit in the last column
 
 
 @dataclass(frozen=True, eq=False)
@@ -30,7 +30,7 @@ class Symbols:
     """What a diagram reads in one column, ``carry_in * base^2 + base x + y``, and what addition makes of it.
 
     Attributes:
-        total: x + y, without the carry. written: the answer digit. carry_out: out of the column.
+        total: x + y, without the carry. written: the answer digit. carry_out: the carry out of the column.
     """
 
     base: int
@@ -42,7 +42,7 @@ class Symbols:
     carry_out: Int[np.ndarray, " symbol"]
 
     def possible(self, column: int, carry_out: int | None = None) -> Bool[np.ndarray, " symbol"]:
-        """The symbols of a column, all or those with one carry out of it: nothing is carried into column 0."""
+        """The symbols that can occur in a column, all or those with one carry out. Column 0 has no carry in."""
         found = (self.carry_in == 0) | (column > 0)
         return found if carry_out is None else found & (self.carry_out == carry_out)
 
@@ -60,7 +60,7 @@ class Diagram:
 
     Attributes:
         root: the state before the highest column: an end, or ``NODES`` + a row of its level.
-        levels: for column 0, 1, ...: the state after each symbol, by node; -1 where no problem leads.
+        levels: for column 0, 1, ...: the state after each symbol, by node; -1 for a symbol that no problem has there.
     """
 
     root: int
@@ -72,20 +72,21 @@ class Diagram:
 
 
 def reduced(root: int, levels: Sequence[Int[np.ndarray, "_ symbol"]]) -> Diagram:
-    """The same verdicts with fewer nodes: alike ones are one, and one with a single outcome is that outcome.
+    """The same verdicts with fewer nodes: equal nodes are merged, and a node with one outcome becomes that outcome.
 
     Postcondition: every problem ends where it ended before. Lemma: a node's verdicts are a function of its row, so
-    that from column 0 up equal rows may share a node, and a row whose possible entries are all one end may be that end.
+    that, from column 0 up, equal rows may share a node, and a row whose possible entries are all one end may be that
+    end.
     """
     kept: list[np.ndarray] = []
-    names = np.arange(NODES)  # of states of the level below
+    names = np.arange(NODES)  # new names of the states of the level below
     for level in levels:
         rows = np.where(level < 0, _UNREACHABLE, names[np.maximum(level, 0)]).astype(np.int32)
         most = rows.max(1, initial=_UNREACHABLE)
         least = np.where(rows < 0, np.iinfo(np.int32).max, rows).min(1, initial=np.iinfo(np.int32).max)
         single = (most < NODES) & (least >= most)
         unique, index = _unique_rows(rows[~single])
-        states = np.maximum(most, RIGHT).astype(np.int64)  # a node that nothing leads to may be any
+        states = np.maximum(most, RIGHT).astype(np.int64)  # a node that nothing leads to may be anything
         states[~single] = NODES + index
         kept.append(unique)
         names = np.concatenate((np.arange(NODES), states))
@@ -108,13 +109,13 @@ def diagram_of_windows(
     base: int = 10,
     below: Sequence[Int[np.ndarray, "_ symbol"]] = (),
 ) -> Diagram:
-    """A table of window verdicts as a diagram.
+    """Turn a table of window verdicts into a diagram.
 
     Args:
         table: [carry into the window's lowest column, its symbol base x + y, ..., the highest column's]: 1 right, -1
             wrong, 0 open. The window ends at column ``min(target, columns - 1)``.
         below: levels of the columns below the window, the next one first, as in :class:`Diagram`. The first has a row
-            for each of the table's first open windows, in the table's order: what becomes of them.
+            for each of the table's first open windows, in the table's order, which says what becomes of them.
 
     Raises:
         UserError: a table of another shape, or with other values.
@@ -137,7 +138,7 @@ def diagram_of_windows(
     if below:
         states.flat[np.flatnonzero(table == 0)[: len(below[0])]] = NODES + np.arange(len(below[0]))
     for column in range(lowest, top):
-        # A node for each carry out of the column and the digits of the columns above it.
+        # One node for each carry out of the column and each choice of digits in the columns above it.
         rows = states.reshape(2 * base**2, -1).T
         above = rows.shape[0]
         nodes = [np.where(known.possible(column, carry), rows, _UNREACHABLE) for carry in (0, 1)]
@@ -151,7 +152,7 @@ def diagram_of_windows(
 
 @dataclass(frozen=True)
 class Counts:
-    """Exact numbers of pairs by verdict and carry-chain length (a single length 0 where chains were not told apart)."""
+    """Exact numbers of pairs by verdict and carry-chain length (only length 0 where chains were not told apart)."""
 
     right: tuple[int, ...]
     open: tuple[int, ...]
@@ -168,23 +169,23 @@ class Counts:
 
 
 def count(diagrams: Sequence[Diagram], columns: int = DIGITS, base: int = 10, by_chain: bool = False) -> Counts:
-    """Of all ``base^(2 columns)`` pairs: how many are right at all targets, how many wrong at one, how many neither.
+    """Count how many of all ``base^(2 columns)`` pairs are right at all targets, wrong at some, or neither.
 
-    Precondition: every diagram has a level a column and is right about its target. Postcondition: exactly ``right``
+    Precondition: every diagram has one level per column and is right about its target. Postcondition: exactly ``right``
     pairs end in RIGHT in every diagram and exactly ``wrong`` in WRONG in some diagram; so the number of pairs that the
     model answers rightly lies in [right, right + open].
 
-    Lemma (transfer matrix): below any column, what happens depends on the columns above through the carry that they
-    need and the diagrams' states only. A pair's columns read from the top, with the carry out of each, are one path
+    Lemma (transfer matrix): below any column, what happens depends on the columns above only through the carry that
+    they need and the diagrams' states. A pair's columns read from the top, with the carry out of each, are one path
     of states, and the number of paths into a state is the sum over its predecessors. The longest carry chain joins the
     state as (r, m): if a carry is needed, it passes r more columns of sum base - 1 above; m is the longest chain so
     far. A column that generates the carry ends a chain of length r + 1, as :mod:`models.tasks.schoolbook` defines it.
 
-    No overflow: after k columns all counts sum to 2 base^(2k), which the last but one keeps below 2^63 (2e18 for ten
-    decimal columns); the last column is summed in two halves of the bits and put together as Python's integers.
+    No overflow: after k columns all counts sum to 2 base^(2k), which is below 2^63 up to the last column but one (2e18
+    for ten decimal columns). The last column is summed in two halves of the bits, joined as Python integers.
 
-    Cost: states x base^2 a column, times (r, m) pairs with ``by_chain``: tens of milliseconds where the diagrams are
-    small; seconds for a table of three columns without any structure.
+    Cost: states x base^2 per column, times (r, m) pairs with ``by_chain``: tens of milliseconds for small diagrams,
+    seconds for a table of three columns without any structure.
 
     Raises:
         UserError: more pairs than 64-bit counts can hold before the last column.
@@ -233,7 +234,7 @@ def count(diagrams: Sequence[Diagram], columns: int = DIGITS, base: int = 10, by
 
 
 class _Chains:
-    """The longest carry chain as part of a state: columns of the counts are (r, m), or one column without chains."""
+    """The longest carry chain as part of a state. Columns of the counts are (r, m), or one column without chains."""
 
     def __init__(self, columns: int):
         self.states = [(r, m) for r in range(columns + 1) for m in range(columns + 1 - r)]
@@ -256,8 +257,8 @@ class _Chains:
         read: Int[np.ndarray, " move"],
         exact: bool,
     ) -> np.ndarray:
-        """Counts after a column. ``exact``: as Python's integers, where 64 bits may not hold them."""
-        from scipy.sparse import coo_matrix  # which few programs need
+        """The counts after one more column. ``exact`` gives Python integers, for counts that 64 bits may not hold."""
+        from scipy.sparse import coo_matrix  # imported here, as few programs need it
 
         total, out = known.total[read], known.carry_out[read]
         generates, passes = total >= known.base, (total == known.base - 1) & (out == 1)
@@ -276,7 +277,7 @@ class _Chains:
         return found
 
     def lengths(self, counts: np.ndarray) -> tuple[int, ...]:
-        """Counts by chain length, all states together; no chain is open after the lowest column."""
+        """Counts by chain length, over all states; no chain is open after the lowest column."""
         found = [0] * (self.longest + 1)
         for (_, m), value in zip(self.states, counts.sum(0) if len(counts) else [0] * len(self), strict=True):
             found[m] += int(value)

@@ -2,11 +2,11 @@
 
 Attention in this construction does not see digits: a score is a function of the two tokens' position ids and of
 whether the key is BOS, and ids follow from where a token stands. So for one shape (m operands of n digits) every query
-has *one* pattern, whatever the 10^(n m) problems are, and the proof goes in three steps, on the model's own weights:
+has *one* pattern, whatever the problem is, and the proof goes in three steps, on the model's own weights:
 
 1. **Separation.** Queries and keys read position codes, FULL_ONES and IS_BOS only; values read tokens only; heads write
-   where neither the embeddings nor another head do; the hidden units read the heads' outputs and NUM only. Each is an
-   equality on the weights.
+   where neither the embeddings nor another head do; the hidden units read the heads' outputs and NUM only. Each of
+   these is an equality on the weights.
 2. **Attention.** For every response query the keys that tie with BOS are exactly those that the algorithm needs:
 
        head 1   a_i and b_{i-1} at the digit to be predicted        (none for b_0 and after a last digit)
@@ -23,7 +23,7 @@ has *one* pattern, whatever the 10^(n m) problems are, and the proof goes in thr
 "interval" is about the exact function that the stored weights define. "float32" widens every interval by standard
 bounds for rounding in the model's dtype with unit roundoff u (n u / (1 - n u) for a sum of n terms, in any order; exp
 within 4 units in the last place; no underflow that matters), and so is about the model as it runs. Bounds are
-evaluated in float64 and moved outwards by ``SLACK``, far above float64's own error.
+evaluated in float64 and moved outwards by ``SLACK``, which is far above float64's own error.
 
 Precondition: position ids from the task. Postcondition: a proof for a shape states that every next token of
 every response of that shape, teacher-forced and hence greedily decoded, is right; operands with fewer digits are among
@@ -48,20 +48,20 @@ from models.errors import UserError
 from models.hand_built.coupled_addition import HandBuiltOptions
 
 SLACK = 1e-9
-HAND_BUILT: tuple[ArithmeticName, ...] = ("interval", "float32")  # arithmetics of proofs about hand-built models
+HAND_BUILT: tuple[ArithmeticName, ...] = ("interval", "float32")  # the arithmetics for hand-built models
 
 
 @dataclass(frozen=True)
 class ShapeProof:
-    """What was proved for one shape, or why nothing was.
+    """What was proved for one shape, or why nothing could be.
 
     Attributes:
         operands, digits: the shape; it has ``10^(operands digits)`` problems.
-        margin: a lower bound of the right token's lead over all problems and positions (-inf: a step before failed).
-        leakage: E, the largest weight of all wrong keys of a query together, BOS having 1.
+        margin: a lower bound of the right token's lead over all problems and positions (-inf if a step before failed).
+        leakage: E, the largest total weight of a query's wrong keys, where BOS has 1.
         tie_error: D, the largest score difference between BOS and a key that should tie with it.
         queries: response positions that were checked.
-        obstacle: the step that failed, in words. It is None where all is proved.
+        obstacle: the step that failed, in words, or None if everything is proved.
     """
 
     operands: int
@@ -75,7 +75,7 @@ class ShapeProof:
 
 @dataclass(frozen=True)
 class Reading:
-    """What a head's scores and values are made of, read off the weights in float64."""
+    """What the scores of a head are made of, read off the weights in float64."""
 
     level1: Float[np.ndarray, "query_id key_id"]  # score of a pair of level-1 ids
     level2: Float[np.ndarray, "query_id key_id"]
@@ -87,7 +87,7 @@ def prove_shape(model: HookedModel, operands: int, digits: int, arithmetic: Arit
     """Prove the hand-built transformer right on all problems of a shape, or say which step fails.
 
     Raises:
-        UserError: another model, a shape beyond the model's, or an arithmetic other than "interval" and "float32".
+        UserError: another model, a shape beyond the model's limits, or another arithmetic than "interval" or "float32".
     """
     return next(prove_shapes(model, [(operands, digits)], arithmetic))
 
@@ -135,7 +135,7 @@ def _prove_shape(
 
 
 def read_heads(weights: dict[str, np.ndarray], dims: dict[str, slice], special: int) -> list[Reading]:
-    """Step 1: the separation of positions and tokens, checked, and what each head's scores are.
+    """Step 1: check that positions and tokens are separate, and read off each head's scores.
 
     Raises:
         NotSeparated: weights that couple them.
@@ -173,7 +173,7 @@ def read_heads(weights: dict[str, np.ndarray], dims: dict[str, slice], special: 
 
 
 def required_keys(m: int, length: int) -> Bool[np.ndarray, "head query key"]:
-    """Step 2's sets, by where tokens stand: query (i, p) is place p of b_i, place 0 the delimiter before it.
+    """The sets of step 2, by where tokens stand: query (i, p) is place p of b_i, and place 0 the delimiter before it.
 
     Place p of a_i stands at i (l + 1) - p (p = 0: the delimiter after it; that of a_m is b_0's), place p of b_i at
     (m + i) (l + 1) + p.
@@ -206,7 +206,7 @@ def required_keys(m: int, length: int) -> Bool[np.ndarray, "head query key"]:
 def attended(
     reading: Reading, ids: Int[np.ndarray, "pos level"], m: int, length: int
 ) -> tuple[Bool[np.ndarray, "query key"], float, float]:
-    """(which keys tie with BOS, largest weight of all others together, largest difference of a tie)."""
+    """(which keys tie with BOS, the largest total weight of all others, the largest score difference of a tie)."""
     first = m * (length + 1)  # '='
     query, position = np.arange(first, len(ids)), np.arange(len(ids))
     score = reading.level1[ids[query, 0]][:, ids[:, 0]] + reading.level2[ids[query, 1]][:, ids[:, 1]]

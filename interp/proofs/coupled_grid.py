@@ -2,7 +2,7 @@
 
     python -m interp.proofs.coupled_grid        # 30 x 30 shapes, over the reals and with rounding
 
-A shape takes the time of one forward pass; the whole grid a few minutes.
+A shape takes the time of one forward pass, the whole grid a few minutes.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ STORED = DATA / "hand_built_certificates.json"
 
 @dataclass(frozen=True)
 class CertifiedGrid:
-    """Lower bounds of the logit margin [operands, digits], from 1 on; every shape was certified."""
+    """Lower bounds of the logit margin, [operands, digits], each counted from 1; every shape was certified."""
 
     arithmetic: ArithmeticName
     margins: np.ndarray
@@ -49,7 +49,7 @@ def certify_grid(
     arithmetic: ArithmeticName = "float32",
     progress: bool = False,
 ) -> CertifiedGrid | ShapeProof:
-    """Proofs for all shapes up to a size; the first that fails, if one does."""
+    """Certify all shapes up to a size; if one fails, return the first that does."""
     from tqdm import tqdm
 
     margins = np.zeros((max_operands, max_digits))
@@ -80,7 +80,7 @@ def main() -> int:
             print(f"{grid.operands} x {grid.digits} digits: {grid.obstacle}")
             return 1
         print(grid.sentence(), flush=True)
-        # Rounded down: what is stored stays a bound.
+        # Round down, so that what is stored stays a bound.
         found[arithmetic] = (np.floor(grid.margins * 1e4) / 1e4).tolist()
     text = json.dumps({"model": NAME, "margins": found}).replace("], [", "],\n[")
     write_bytes_atomic(STORED, f"{text}\n".encode())

@@ -3,30 +3,31 @@
 As in :mod:`interp.proofs.coupled_addition`, the first layer's scores see position ids and BOS alone, whatever the
 digits are. The second layer's attention writes nothing. So the proof goes in three steps, on the model's own weights:
 
-1. **Separation.** Queries and keys do not depend on digits, values do not depend on positions, and nothing behind
-   attention reads position codes. Each is an equality on the weights. Scores are dyadic rationals, computed exactly.
+1. **Separation.** Queries and keys do not depend on digits, values do not depend on positions, and nothing after
+   attention reads position codes. Each of these is an equality on the weights. Scores are dyadic rationals, computed
+   exactly.
 2. **Attention, once for all sizes.** Position ids say which number a token belongs to and in which column it stands,
    whatever the operands' lengths are. So the tokens of a smaller size are some of those of the largest, with the same
    ids and in the same order, and scores are those of the largest size, restricted to its tokens. (This is checked for
    every size.) A key that matches in the largest size matches in the smaller one if it is there; the leak to all other
    keys is at most that of the largest, because all weights are positive.
-3. **Classes.** What the rest of the model meets at a query is one of finitely many cases: which of the digits named in
+3. **Classes.** What the rest of the model reads at a query is one of finitely many cases: which of the digits named in
    ``VARIABLES`` exist, which of them each head finds, the token just written, and the digits' values. The token just
-   written is the last digit of ``PREVIOUS + carry``, so that it costs one variable less; the carry is 0 ... 8 in a
-   product and 0 or 1 in a sum. Each case is enclosed (:mod:`interp.proofs.enclosures`), and its right token leads.
+   written is the last digit of ``PREVIOUS + carry``, which saves one variable; the carry is 0 ... 8 in a product and
+   0 or 1 in a sum. Each case is enclosed (:mod:`interp.proofs.enclosures`), and its right token leads.
 
 Lemma (schoolbook columns, a superset of what occurs): with ``PREVIOUS = A[k-1] B[j]`` and a carry of at most 8 into
 column k - 1, the token just written is ``(PREVIOUS + carry) mod 10``, the carry into column k is
 ``(PREVIOUS + carry) // 10``, at most 8 again, and the right digit is ``(A[k] B[j] + that) mod 10``. A sum of two
-digits and a carry of at most 1 carries at most 1. Where a digit does not exist it counts 0.
+digits and a carry of at most 1 carries at most 1. A digit that does not exist counts as 0.
 
 Lemma (no rounding): a sum of products that are all multiples of q and whose magnitudes add up to at most ``2^24 q`` is
-exact in float32, in any order, and with 53 in float64. Scores with the default temperature are such sums.
+exact in float32, in any order, and with ``2^53 q`` in float64. Scores with the default temperature are such sums.
 
 Precondition: position ids from the task, which are functions of where delimiters stand. Postcondition of a positive
 margin for a size: every next token of every response of that size, teacher-forced and hence greedily decoded, leads by
 at least so much; operands with leading zeros are among its problems. Cost: nine scores [query, key] of the largest size
-and some 20,000 rows a class; half a minute for 30 x 30 digits.
+and some 20,000 rows per class; half a minute for 30 x 30 digits.
 """
 
 from __future__ import annotations
@@ -62,10 +63,10 @@ CARRIES = {PRODUCT: 9, SUM: 2}  # how many values the carry into a column may ha
 
 
 def prove_sizes(model: HookedModel, sizes: list[tuple[int, int]], rounded: bool) -> Iterator[tuple[float, str | None]]:
-    """(lower bound of the right token's lead on all problems, what stands in the way of a proof) of each (M, N).
+    """For each size (M, N): (lower bound of the right token's lead on all problems, the obstacle to a proof or None).
 
-    ``rounded``: with float32 rounding; else over the real numbers. The sizes' largest number of digits on either side
-    is what attention is read for.
+    ``rounded``: with float32 rounding; otherwise over the real numbers. Attention is read for the largest number of
+    digits on either side among the sizes.
     """
     largest = max(M for M, _ in sizes), max(N for _, N in sizes)
     proof = obstacle = None
@@ -81,7 +82,7 @@ def prove_sizes(model: HookedModel, sizes: list[tuple[int, int]], rounded: bool)
 
 
 class MultiplicationProof:
-    """The model's weights and its attention in the largest size; :meth:`lead` judges a class.
+    """The model's weights and its attention at the largest size; :meth:`lead` judges a class.
 
     Raises:
         NotSeparated: weights that the proof does not cover.
@@ -95,7 +96,7 @@ class MultiplicationProof:
         self._separate()
         self.places = Places.of(model.task.at(*largest))
         placed = self.W_pos[np.arange(len(self.W_pos)), self.places.ids].sum(1)
-        near = model.weight_map.options.eta  # half of what a wrong key is below
+        near = model.weight_map.options.eta  # a wrong key is below by twice this
         self.found = [
             find_keys(self.places, self.W_E, placed, W_Q, W_K, near, self.balls)
             for W_Q, W_K in watched(list(zip(self._of("W_Q"), self._of("W_K"), strict=True)), "attending", "head")
@@ -105,7 +106,7 @@ class MultiplicationProof:
             for W_V, W_O in zip(self._of("W_V"), self._of("W_O"), strict=True)
         ]
         self.flags, self.flag = np.unique(placed[:, self.read], axis=0, return_inverse=True)
-        self.flag = self.flag.reshape(-1)  # of some versions of numpy it is a column
+        self.flag = self.flag.reshape(-1)  # some versions of numpy return a column
         self._tables: dict[tuple[int, int], Enclosure] = {}
         self._leads: dict[tuple[int, ...], float] = {}
 
@@ -148,7 +149,7 @@ class MultiplicationProof:
     # ---- classes
 
     def lead_of_size(self, task: Multiplication) -> tuple[float, str | None]:
-        """The least lead over all problems and tokens of a size; if none is proved, of which token first."""
+        """The least lead over all problems and tokens of a size, and the first token without a proved lead, if any."""
         queries, classes = np.unique(self.classes(task), axis=0, return_index=True)[::-1]
         leads = np.array([self.lead(features) for features in classes])
         if (leads > 0).all():
@@ -158,7 +159,7 @@ class MultiplicationProof:
         return float(leads.min()), f"the right token may not lead at {where}"
 
     def classes(self, task: Multiplication) -> Int[np.ndarray, "query feature"]:
-        """The class of every query of a size: nine heads' codes, flags, stage, what exists, own token, right token."""
+        """The class of every query of a size: codes of nine heads, flags, stage, what exists, own and right token."""
         places = Places.of(task)
         at = places.within(self.places)
         here = np.zeros(len(self.places.kind), dtype=bool)
@@ -191,16 +192,17 @@ class MultiplicationProof:
             if code >= FIRST_VARIABLE:
                 rows = case.values[code - FIRST_VARIABLE]
                 if rows is None:
-                    return -np.inf  # it finds a digit that the case does not know of
+                    return -np.inf  # the head finds a digit that the case does not have
                 table = table[torch.from_numpy(rows)]
             parts.append(table)
         x = self._with_mlp(0, self.rounding.add(stream, self._sum(parts)))
-        _, first, group = np.unique(case.read, return_index=True, return_inverse=True)  # a tenth of the cases is left
+        _, first, group = np.unique(case.read, return_index=True, return_inverse=True)  # leaves a tenth of the cases
         x = self._with_mlp(1, hulls(x, torch.from_numpy(group.reshape(-1)), len(first)))
         return smallest_lead(self.rounding.linear(x, self.unembed, self.b_U), torch.from_numpy(case.target[first]))
 
     def _sum(self, parts: list[Enclosure]) -> Enclosure:
-        """Of what heads write, in any order: a partial sum is at most all sizes, and adding a zero rounds nothing."""
+        """The sum of what heads write, in any order. A partial sum is at most the sum of all sizes; a zero adds no
+        rounding."""
         mid, rad = sum(part.mid for part in parts), sum(part.rad for part in parts)
         size = sum(part.size * (part.mid.abs() + part.rad > 0) for part in parts)
         terms = sum((part.mid.abs() + part.rad > 0).double() for part in parts)
@@ -213,7 +215,7 @@ class MultiplicationProof:
         return self.rounding.add(x, self.rounding.linear(hidden, W_out, b_out))
 
     def _table(self, head: int, code: int) -> Enclosure:
-        """What a head adds to the dimensions that are read, [digit, dim], or one row where no variable is found."""
+        """What a head adds to the dimensions that are read, [digit, dim], or one row where it finds no variable."""
         if (head, code) not in self._tables:
             found, n = self.found[head], len(self.places.kind)
             share, matches = None if code == NOTHING else found.match, 1
@@ -236,7 +238,7 @@ class Cases:
     """All cases of a class.
 
     Attributes:
-        values: of ``VARIABLES``; None for those of the other stage.
+        values: the values of ``VARIABLES``; None for those of the other stage.
         token, target: the token just written, and the right one.
         read: one number for OWN, PREVIOUS, token and target, which is what the second layer reads.
     """
@@ -248,7 +250,7 @@ class Cases:
 
 
 def cases(stage: int, exist: Iterable[int], own: int, right: int) -> Cases:
-    """Of a class. A digit that does not exist is 0; ``own`` and ``right`` are tokens, where a digit stands for any."""
+    """All cases of a class. A missing digit is 0; in the tokens ``own`` and ``right`` any digit stands for all."""
     digits = [range(10) if here else range(1) for here in exist]
     carries = range(CARRIES[stage]) if own < 10 else range(1)
     if stage == PRODUCT:
@@ -264,7 +266,7 @@ def cases(stage: int, exist: Iterable[int], own: int, right: int) -> Cases:
 
 
 def hulls(x: Enclosure, group: Int[Tensor, " row"], n: int) -> Enclosure:
-    """Balls around all rows of each of n groups."""
+    """For each of n groups, the balls around all of its rows."""
     index, shape = group[:, None].expand_as(x.mid), (n, x.mid.shape[1])
     low = x.mid.new_full(shape, torch.inf).scatter_reduce(0, index, x.low, "amin")
     high = x.mid.new_full(shape, -torch.inf).scatter_reduce(0, index, x.high, "amax")
@@ -273,7 +275,7 @@ def hulls(x: Enclosure, group: Int[Tensor, " row"], n: int) -> Enclosure:
 
 
 def smallest_lead(logits: Enclosure, target: Int[Tensor, " case"]) -> float:
-    """The least that the target's logit leads all others by, over all cases; -inf if it is not a number."""
+    """The smallest lead of the target's logit over all others, over all cases; -inf if it is not a number."""
     low = logits.low.gather(1, target[:, None])[:, 0]
     others = logits.high.scatter(1, target[:, None], -torch.inf).amax(1)
     lead = low - others - 2 * DOUBLE * (low.abs() + others.abs())

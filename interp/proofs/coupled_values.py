@@ -1,4 +1,4 @@
-"""The finite part of :mod:`interp.proofs.coupled_addition`: what the MLP can see, and what it makes of it.
+"""The finite part of :mod:`interp.proofs.coupled_addition`: what the MLP can read, and what it makes of it.
 
 The hidden units read three numbers: ``g`` (from PRE_SUM, PRE_CARRY and NUM), PRE_ARROW and PRE_EOS. The exact values of
 the first are those of schoolbook addition, those of the others 1 / (1 + matching keys); leakage, the tie's error and
@@ -20,16 +20,16 @@ from models.tasks.multi_addition import ARROW, DOLLAR
 
 LARGEST_VALUE = 27.0  # 3 NUM
 LARGEST_SUM = 18
-EXP_ERROR = 8.0  # of exp, in units of u: 4 units in the last place
+EXP_ERROR = 8.0  # error of exp in units of u: 4 units in the last place
 
 
 class NotSeparated(Exception):
-    """A weight couples what the proof needs apart; the message says which."""
+    """Raised when a weight couples what the proof needs to be separate; the message says which."""
 
 
 @dataclass(frozen=True)
 class Perturbation:
-    """How far a head's output may be from its hard-max value, and how far the MLP's sums from exact.
+    """How far a head's output may be from its hard-max value, and how far the MLP's sums may be from exact ones.
 
     ``leakage`` and ``tie`` are E and D of each head; ``relative`` is the rounding of a head's output, ``gamma_in`` and
     ``gamma_out`` are ``n u / (1 - n u)`` for the sums of the MLP, all 0 in real arithmetic; ``slack`` covers float64's
@@ -47,17 +47,18 @@ class Perturbation:
     def of(
         cls, model: HookedModel, n_keys: int, leakage: np.ndarray, tie: np.ndarray, rounded: bool, slack: float
     ) -> Perturbation:
-        """For a sequence of ``n_keys``. With rounding: the scores' sums, exp, softmax' sum, the sum of values, the MLP.
+        """The perturbation for a sequence of ``n_keys``. Rounding affects the sums of scores, the softmax, the sum of
+        values and the MLP.
 
-        Embeddings, queries, keys and values have one non-zero term a component and are exact, as is the unembedding.
+        Embeddings, queries, keys and values have one non-zero term per component and are exact, as is the unembedding.
         """
         if not rounded:
             return cls(tuple(leakage), tuple(tie), 0.0, 0.0, 0.0, slack)
         cfg = model.config
         u = torch.finfo(model.dtype).eps / 2
         gamma = lambda n: n * u / (1 - n * u) if n * u < 0.5 else float("inf")  # noqa: E731
-        largest = model.weight_map.options.eta * cfg.d_head * 1.01  # of a score; P <= d_head
-        score = gamma(cfg.d_head + 1) * largest + 2 * u * largest  # its sum, and the subtraction of the maximum
+        largest = model.weight_map.options.eta * cfg.d_head * 1.01  # bounds a score; P <= d_head
+        score = gamma(cfg.d_head + 1) * largest + 2 * u * largest  # the sum, and the subtraction of the maximum
         relative = np.expm1(2 * EXP_ERROR * u + 4 * u + 2 * gamma(n_keys + 2))
         return cls(
             tuple(leakage * np.exp(2 * score)),
@@ -69,14 +70,14 @@ class Perturbation:
         )
 
     def values(self, head: int, total: np.ndarray, keys: int) -> tuple[np.ndarray, np.ndarray]:
-        """Range of ``sum of w 3 NUM / sum of w`` over ``keys`` matching keys whose 3 NUM add up to ``total``."""
+        """The range of ``sum of w 3 NUM / sum of w`` over ``keys`` matching keys whose 3 NUM add up to ``total``."""
         E, near = self.leakage[head], np.exp(self.tie[head])
         low = total / near / (1 + keys * near + E)
         high = (total * near + LARGEST_VALUE * E) / (1 + keys / near)
         return self._widen(low, high)
 
     def bos_share(self, head: int, keys: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Range of BOS' share next to ``keys`` matching keys."""
+        """The range of BOS's share of the attention next to ``keys`` matching keys."""
         E, near = self.leakage[head], np.exp(self.tie[head])
         return self._widen(1 / (1 + keys * near + E), 1 / (1 + keys / near))
 
@@ -86,13 +87,13 @@ class Perturbation:
 
 @dataclass(frozen=True)
 class Units:
-    """The hidden units that read one number: ``logits += relu(reading + bias) @ writes``."""
+    """The hidden units that read one number; they add ``relu(reading + bias) @ writes`` to the logits."""
 
     bias: Float[np.ndarray, " unit"]
     writes: Float[np.ndarray, "unit d_vocab"]
 
     def ranges(self, low: np.ndarray, high: np.ndarray, gamma_in: float, gamma_out: float, size: float) -> Any:
-        """(lowest, highest) contribution to the logits [value, d_vocab] while the reading is in [low, high].
+        """The (lowest, highest) contribution to the logits [value, d_vocab] when the reading is in [low, high].
 
         ``size`` bounds the sum of the reading's terms in absolute value, for the rounding of the sum.
         """
@@ -111,7 +112,7 @@ def read_units(
     """(units by reading, constant logits [d_vocab], coefficients of PRE_SUM, PRE_CARRY and NUM in g).
 
     Raises:
-        NotSeparated: a unit reads something else, or the unembedding reads what is not a unit's output.
+        NotSeparated: a unit reads something else, or the unembedding reads something that is not a unit's output.
     """
     W_in, b_in = weights["blocks.0.mlp.W_in"], weights["blocks.0.mlp.b_in"]
     W_out, W_U = weights["blocks.0.mlp.W_out"], weights["unembed.W_U"]
@@ -139,12 +140,12 @@ def read_units(
 
 
 def digit_values(size: Perturbation, coefficients: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """(low, high, right digit) of g, over every query that a digit follows."""
+    """(low, high, right digit) of g, for every query that a digit follows."""
     sums = np.arange(LARGEST_SUM + 1)
     none = (np.zeros(1), sums[:1])
     carries = [*_carry_values(size, coefficients), (*_times(coefficients[1], size.values(1, np.zeros(1), 0)), 0)]
     low, high, digit = [], [], []
-    for total, keys in ((none[0], 0), (3.0 * sums, 2)):  # digits of b_0; of b_1 ... b_m
+    for total, keys in ((none[0], 0), (3.0 * sums, 2)):  # the digits of b_0, then those of b_1 ... b_m
         sum_low, sum_high = _times(coefficients[0], size.values(0, total, keys))
         for carry_low, carry_high, carried in carries if keys else carries[-1:]:
             low.append(sum_low + carry_low)
@@ -154,7 +155,7 @@ def digit_values(size: Perturbation, coefficients: np.ndarray) -> tuple[np.ndarr
 
 
 def last_values(size: Perturbation, coefficients: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """(low, high) of g after a last digit, where head 1 finds nothing."""
+    """(low, high) of g after the last digit of a number, where head 1 finds nothing."""
     sum_low, sum_high = _times(coefficients[0], size.values(0, np.zeros(1), 0))
     carries = [*_carry_values(size, coefficients), (*_times(coefficients[1], size.values(1, np.zeros(1), 0)), 0)]
     return tuple(
@@ -163,7 +164,7 @@ def last_values(size: Perturbation, coefficients: np.ndarray) -> tuple[np.ndarra
 
 
 def _carry_values(size: Perturbation, coefficients: np.ndarray) -> list[tuple[np.ndarray, np.ndarray, int]]:
-    """(low, high, carry) of the carry part of g: one for each difference of PRE_CARRY and NUM (0, -1, 10 and 9)."""
+    """(low, high, carry) of the carry part of g, for each difference of PRE_CARRY and NUM (0, -1, 10 and 9)."""
     before = np.arange(LARGEST_SUM + 1)
     low, high = _times(coefficients[1], size.values(1, 3.0 * before, 2))
     found = []
@@ -189,7 +190,7 @@ def smallest_margin(weights: dict[str, np.ndarray], dims: dict[str, slice], m: i
     """
     units, constant, coefficients = read_units(weights, dims)
     if not (size.relative < 1 and size.gamma_out < 1 and max(size.tie) < 100):
-        return float("-inf")  # nothing is left to bound
+        return float("-inf")  # the error is too large for any bound
     terms = float(np.abs(coefficients) @ (LARGEST_VALUE, LARGEST_VALUE, 9.0))
     ranges = lambda name, low, high, bound: units[name].ranges(  # noqa: E731
         low, high, size.gamma_in, size.gamma_out, bound
@@ -214,7 +215,7 @@ def smallest_margin(weights: dict[str, np.ndarray], dims: dict[str, slice], m: i
 
 
 def _lead(digits: Any, flags: Any, target: np.ndarray) -> float:
-    """Lowest logit of the target minus the highest of any other, over all pairs of rows of the two contributions."""
+    """The lowest logit of the target minus the highest other one, over all pairs of rows of the two contributions."""
     low = digits[0][:, None] + flags[0][None]
     high = digits[1][:, None] + flags[1][None]
     at = np.broadcast_to(target[:, None, None], (*low.shape[:2], 1))

@@ -1,4 +1,5 @@
-"""The decision function of one query: each token's lead as a function of what attention writes, and what is reached."""
+"""The decision function of one query: each token's lead as a function of what attention writes, and which values occur.
+"""
 
 from __future__ import annotations
 
@@ -27,8 +28,8 @@ class DecisionCurves(Result):
     """``F(d, s)``: the lead of token d over the best other one, in float64, for one query token at one position.
 
     Attributes:
-        target: the answer digit asked for (11: EOS). token: the query's own token, the answer digit before.
-        lead: [digit, s], logits.
+        target: the answer digit asked for (11: EOS). token: the query's own token, which is the answer digit before.
+        lead: [digit, s], in logits.
         reached: one row per class: the right digit, and the range of s over all its inputs.
     """
 
@@ -50,7 +51,7 @@ class DecisionCurves(Result):
 
     @property
     def inside(self) -> int:
-        """Classes whose digit leads at every grid point of their range, ends included."""
+        """How many classes have the right digit in the lead at every grid point of their range, ends included."""
         found = 0
         for row in self.reached.itertuples():
             s = np.concatenate(([row.low, row.high], self.lead.s.values))
@@ -63,9 +64,9 @@ class DecisionCurves(Result):
 
 
 def decision_curves(model: HookedModel, target: int, token: int, task: Any = None) -> DecisionCurves:
-    """The decision function after a query's token, and what all 10^20 problems reach of it.
+    """The decision function of the query with this token, and the range of s that all 10^20 problems reach.
 
-    Attention must write along one direction (``basis[0]``), whatever it looks at; s is how much of it.
+    Attention must write along one direction (``basis[0]``), whatever it looks at; s is how much it writes.
 
     Raises:
         UserError: a model that the certifier cannot read, or a token that never stands at the query.

@@ -1,19 +1,19 @@
 """From weights to a program: what a certified one-layer adder computes, in ten lines, proved equal on all pairs.
 
-Read off the weights, at the query of answer digit i with the digit written before as its *own* token:
+This is read off the weights, at the query of answer digit i, whose *own* token is the digit written before:
 
-* attention reads the sum of the own column's digits, ``now``, and of the column before, ``before``, about ten times
-  less of that; what it writes along one direction is a *level*;
+* attention reads the sum of the own column's digits, ``now``, and the sum of the previous column's, ``before``, with
+  about a tenth of the weight; what it writes along one direction is a *level*;
 * given the own token w, ``before`` is w or w - 1 without a carry into the column, w + 10 or w + 9 with one, so that
   ``now + (before - own) / 10`` is within 0.1 of ``now + carry``;
 * for each own token the MLP has thresholds along the level: it has passed k of them where ``now + carry`` is k, and
   writes k's last digit.
 
-The proof has three parts. (1) The model answers a + b on all 10^20 pairs: its certificate. (2) So does the program: its
-step, executed on every state that a column can be in (own token, both digit sums, carry), gives the right digit, and
-with it the next own token; columns follow by induction. Both together: program and model are equal. (3) The program is
-how the model does it: for every column and own token, the levels that problems with ``now + carry = k`` can reach, by
-the certifier's own bounds of attention, lie apart from those with k + 1, and in this order; the least gap is given.
+The proof has three parts. (1) The model answers a + b on all 10^20 pairs, by its certificate. (2) So does the program:
+its step, executed on every state that a column can be in (own token, both digit sums, carry), gives the right digit,
+and with it the next own token; the columns follow by induction. So program and model are equal. (3) The program is how
+the model does it: for every column and own token, the levels that problems with ``now + carry = k`` can reach, by the
+certifier's own bounds of attention, lie below those with k + 1, with a gap; the least gap is given.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from models.tasks.addition import DIGITS, FixedWidthAddition
 BITS_OF_A_NUMBER, BITS_OF_A_CHARACTER = 32, 8
 
 
-#: The program, as it is printed and as the proof executes it.
+#: The program, as it is both printed and executed by the proof.
 PROGRAM = """\
 def step(own, now, before):
     level = now + (before - own) / 10
@@ -64,14 +64,14 @@ class Decompiled(Result):
     Attributes:
         program: its source; ``add(a, b)`` takes two lists of ten digits, units first, and gives eleven.
         states: how many states of a column the program was executed on.
-        arithmetic, bound: of the model's certificate, and the proved lower bound of its margins.
-        reads: a row per head: bounds, over all problems, of the shares of attention on the ``own`` column's two digits
-            and the column ``before``'s, and of what a digit of the own column weighs, next to one before (``ratio``).
-        levels: a row per target and own token: ``step``, the mean distance between the levels of k and k + 1, and
+        arithmetic, bound: the arithmetic of the model's certificate, and the proved lower bound of its margins.
+        reads: one row per head: bounds, over all problems, of the shares of attention on the two digits of the ``own``
+            column and on those of the column ``before``, and of the ``ratio`` of a digit's weight in the two columns.
+        levels: one row per target and own token: ``step``, the mean distance between the levels of k and k + 1, and
             ``gap``, the least proved distance between them, in steps.
-        digits: what each digit of the own column writes along the direction, from 0 for digit 0 to 9 for digit 9, the
-            mean over columns and how far a column is from it.
-        parameters: free numbers of the model.
+        digits: what each digit of the own column writes along the direction, on a scale from 0 for digit 0 to 9 for
+            digit 9: the mean over columns, and how far a column is from it.
+        parameters: the number of free parameters of the model.
     """
 
     model: str
@@ -92,7 +92,7 @@ class Decompiled(Result):
 
     @property
     def bits(self) -> tuple[int, int]:
-        """Description lengths: of the program as text, and of the model's free numbers in float32."""
+        """Description lengths in bits: of the program as text, and of the model's free parameters in float32."""
         return BITS_OF_A_CHARACTER * len(self.program), BITS_OF_A_NUMBER * self.parameters
 
     def sentence(self) -> str:
@@ -123,12 +123,12 @@ class Decompiled(Result):
 
 @probe("Which program is it, and is that all that it does?", needs=[task_of(FixedWidthAddition)])
 def decompile(model: HookedModel, *, task: Any = None) -> Decompiled:
-    """A one-layer adder as a program of ten lines, with a proof that both are equal on all 10^20 pairs; see the module.
+    """Turn a one-layer adder into a program of ten lines, with a proof that both are equal on all 10^20 pairs.
 
-    Cost: that of a certificate, and 1 to 5 s for the levels.
+    The module's docstring has the proof. Cost: that of a certificate, and 1 to 5 s for the levels.
 
     Raises:
-        UserError: a model that is not certified, whose attention has no bounds, or whose levels do not lie apart.
+        UserError: a model that is not certified, whose attention has no bounds, or whose levels overlap.
     """
     certificate = certify_one_layer(model, "float32", task, width=None)
     if certificate.status == "undecided":
@@ -161,15 +161,15 @@ def decompile(model: HookedModel, *, task: Any = None) -> Decompiled:
 def prove_program(source: str = PROGRAM) -> int:
     """Execute a program's step on every state that a column can be in; returns how many there are.
 
-    A state is the column's digit sum, the one before and the carry into that: the own token and the carry follow. The
-    first column has nothing before, the last one no digits. By induction over columns ``add`` is then addition: it
-    hands each step the digit that the one before gave.
+    A state is the column's digit sum, the previous column's, and the carry into that one; the own token and the carry
+    follow from it. The first column has none before it, and the last has no digits. By induction over columns, ``add``
+    is then addition, as it hands each step the digit that the previous step gave.
 
     Raises:
         UserError: a state in which the step does not give the right digit.
     """
     made: dict[str, Any] = {}
-    exec(source, made)  # the constant above, or a test's change of it
+    exec(source, made)  # the constant above, or a test's altered copy of it
     states = [(0, now, 0, now) for now in range(19)]
     for before, carry_before, now in product(range(19), (0, 1), range(19)):
         carry, own = divmod(before + carry_before, 10)
@@ -181,20 +181,20 @@ def prove_program(source: str = PROGRAM) -> int:
 
 
 def _level(adder: OneLayerAdder, attention: RatioAttention, target: int, token: int) -> dict[str, int | float]:
-    """How far apart the levels of one query are, by sum plus carry; what rounding adds is in the box and the error."""
+    """How far apart the levels of one query are, by sum plus carry. The box and the error include rounding."""
     query = Query(attention, adder.layout, target, token)
     leaves = query.roots()
     carry, total = query.class_of(leaves)
     count = carry + np.maximum(total, 0)
     low, high = (end[:, 0] for end in query.box(leaves))
-    if target < DIGITS:  # the direction has no sign of its own: levels rise with the sum
+    if target < DIGITS:  # the direction's sign is arbitrary; choose it so that levels rise with the sum
         rises = low[count == count.max()].mean() > low[count == count.min()].mean()
     else:
         rises = low[carry == 1].mean() > low[carry == 0].mean()
     low, high = (low, high) if rises else (-high, -low)
     known = np.unique(count)
     ends = np.array([(low[count == k].min(), high[count == k].max()) for k in known])
-    # Components of the error along a direction of length 1, up to rounding of the direction itself.
+    # The component of the error along a direction of length 1, up to the rounding of the direction itself.
     error = float(np.abs(attention.basis[0]) @ query.error) * (1 + 1e-9)
     gaps = ends[1:, 0] - ends[:-1, 1] - 2 * error
     step_size = float((ends[-1].mean() - ends[0].mean()) / (known[-1] - known[0]))
@@ -202,7 +202,7 @@ def _level(adder: OneLayerAdder, attention: RatioAttention, target: int, token: 
 
 
 def _reads(adder: OneLayerAdder, attention: RatioAttention) -> pd.DataFrame:
-    """Bounds of each head's shares of attention at targets with both columns."""
+    """Bounds of each head's shares of attention, at targets with both columns."""
     rows = []
     for head in range(len(adder.W_V)):
         found = []
@@ -225,14 +225,14 @@ def _reads(adder: OneLayerAdder, attention: RatioAttention) -> pd.DataFrame:
 
 
 def _share(least: np.ndarray, most: np.ndarray, columns: np.ndarray) -> tuple[float, float]:
-    """Bounds of the share of some positions, each weight lying between two."""
+    """Bounds of the share of some positions, where each weight lies between ``least`` and ``most``."""
     inside = np.isin(np.arange(len(least)), columns)
     low = least[inside].sum() / (least[inside].sum() + most[~inside].sum())
     return float(low), float(most[inside].sum() / (most[inside].sum() + least[~inside].sum()))
 
 
 def _digits(adder: OneLayerAdder, attention: RatioAttention) -> pd.DataFrame:
-    """What a digit at its own column writes along the direction, on a scale from 0 to 9."""
+    """What a digit in the own column writes along the direction, on a scale from 0 to 9."""
     written = attention.coords[:, adder.layout.operands.reshape(-1), :10, 0].sum(0)  # [position, digit]
     scaled = 9 * (written - written[:, :1]) / (written[:, -1:] - written[:, :1])
     mean = scaled.mean(0)

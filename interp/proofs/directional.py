@@ -1,10 +1,10 @@
-"""Leads of a gated block with norms before and after its sublayers, by lengths and along each lead's own direction.
+"""Bounds of leads after a gated block with norms before and after its sublayers, along each lead's own direction.
 
 With errors e_k and stages as in :mod:`interp.proofs.stages`, a lead g e_K is off by at most
 
     |g J_(K-1) ... J_0 e_0| + sum over k of |g J_(K-1) ... J_(k+1)| |r_k|,
 
-and the balls are needed for the r_k alone, which are of second order in their radii.
+and the balls are needed only for the r_k, which are of second order in their radii.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Bounds = tuple[Float[Tensor, " n"], Float[Tensor, " n"]]
 
 
 def is_gated_block(cfg: TransformerConfig, weights: Mapping[str, Tensor]) -> bool:
-    """Whether a model's last block is of the kind that :class:`Block` knows: Position Coupling's, without biases."""
+    """Whether a model's last block is of the kind that :class:`Block` handles: Position Coupling's, without biases."""
     return (
         not any(name.split(".")[-1][0] == "b" and bool(value.any()) for name, value in weights.items())
         and (cfg.normalization_type, cfg.norm_placement, cfg.gated_mlp) == ("RMS", "both", True)
@@ -37,7 +37,7 @@ def is_gated_block(cfg: TransformerConfig, weights: Mapping[str, Tensor]) -> boo
 
 
 class Block(Stages):
-    """The stages from the last block's stream ``x`` and its ``z`` to what the unembedding reads, for some rows.
+    """The stages from the last block's residual stream ``x`` and its ``z`` to the unembedding's input, for some rows.
 
     Precondition: :func:`is_gated_block`.
     """
@@ -56,7 +56,7 @@ class Block(Stages):
         self.normed = self.norm(self.last, "ln_final")
 
     def _directions(self, tokens: Int[Tensor, " n"]) -> tuple[Tensor, Tensor, Tensor]:
-        """[n, other, d] of each token's lead over every other; the leads; what their own roundings come to."""
+        """The direction of each token's lead over every other, [n, other, d]; the leads; what their roundings add."""
         unembed, d = self.forward.matrices["unembed.W_U"], self.normed.mid.shape[-1]
         columns = torch.zeros(unembed.values.shape[1], d, dtype=torch.float64)
         columns[:, unembed.used] = unembed.values.T
@@ -72,21 +72,21 @@ class Block(Stages):
         return low.nan_to_num(nan=-torch.inf), high.nan_to_num(nan=torch.inf)
 
     def leads(self, tokens: Int[Tensor, " n"]) -> Bounds:
-        """Bounds of the lead of ``tokens`` over the best other token, by lengths."""
+        """Bounds of the lead of ``tokens`` over the best other token, by the lengths of errors."""
         away, lead, own = self._directions(tokens)
         return self._least(lead, own + away.norm(dim=-1) * self.normed.norm[:, None] * (1 + KNOWN), tokens)
 
     def followed(self, tokens: Int[Tensor, " n"]) -> Bounds:
-        """Tighter ones, each lead's error followed back to z. Cost: ten times that of :meth:`leads`."""
+        """Tighter bounds, which follow each lead's error back to z. Cost: ten times that of :meth:`leads`."""
         back, lead, off = self._directions(tokens)
         back, off = self._through_norm(back, off, self.last, self.forward.weights["ln_final.w"])
         back, off = self._through_norm(back, off, self.whole, self.forward.weights[f"{self.name}.ln2_post.w"])
         return self._least(lead, self._from_whole(back, off) + KNOWN * (1 + lead.abs()), tokens)
 
     def tighten(self) -> None:
-        """Follow every entry of the stream after the MLP, for smaller balls from there on; in place.
+        """Follow every entry of the residual stream after the MLP back to z, in place, for smaller balls from there on.
 
-        Cost: as :meth:`followed`, with d_model in place of d_vocab.
+        Cost: that of :meth:`followed`, with d_model in place of d_vocab.
         """
         mid = self.whole.mid
         back = torch.eye(mid.shape[1], dtype=torch.float64).expand(len(mid), -1, -1)
@@ -96,7 +96,7 @@ class Block(Stages):
         self.normed = self.norm(self.last, "ln_final")
 
     def _from_whole(self, back: Tensor, off: Tensor) -> Tensor:
-        """What is off by the stages from the stream after the MLP back to z, with what was off before."""
+        """The error of the stages from the stream after the MLP back to z, added to the error ``off`` so far."""
         weights, name = self.forward.weights, self.name
         direct, off = back, off + self._along(back, self.rounding_of_sum(self.whole))
         back, off = self._through_matrix(back, off, self.hidden, f"{name}.mlp.W_out")
@@ -117,7 +117,7 @@ class Block(Stages):
 
     @staticmethod
     def _of(back: Tensor, x: Enclosure) -> Tensor:
-        """What an error of x makes of a product with it."""
+        """How far an error of x moves a product with it."""
         return torch.minimum((back.abs() @ x.rad[..., None])[..., 0], back.norm(dim=-1) * x.norm[:, None])
 
     def _through_norm(self, back: Tensor, off: Tensor, x: Ball, gain: Tensor) -> tuple[Tensor, Tensor]:

@@ -1,9 +1,9 @@
-"""From what attention writes to the answer, for many regions at once: bounds of the right token's lead.
+"""From what attention writes to the answer: bounds of the right token's lead, for many regions at once.
 
-Downstream of the attention, a query's stream is ``y = x + b_O + attn_out``; MLP, last norm and logits follow. For a
+After the attention, a query's residual stream is ``y = x + b_O + attn_out``; MLP, last norm and logits follow. For a
 region of attention outputs (a box in some directions, and an error) :meth:`Downstream.margins` bounds the margin ``min
-over others of (logit_answer - logit_other)`` from below and above over the whole region, in first-order forms
-(:mod:`forms`): what the bounds give away falls with the square of the region's radius. Both arithmetics of
+over others of (logit_answer - logit_other)`` from below and above over the whole region. It uses first-order forms
+(:mod:`forms`), so that what the bounds lose falls with the square of the region's radius. Both arithmetics of
 :mod:`balls` are enclosed, with the roundings of each operation of :mod:`models.parts`.
 
 Steps, for d-vectors y: the MLP reads ``y C diag(w2) W_in`` (C subtracts the mean, or is the identity) times one number
@@ -24,7 +24,7 @@ from interp.proofs.forms import LEAST, UP, Forms, Matrix, centring, exactly, lin
 from interp.proofs.one_layer import OneLayerAdder
 from models.errors import UserError
 
-CHUNK = 2048  # regions at a time: what they need stays within a processor's cache
+CHUNK = 2048  # regions at a time, so that their data stays within a processor's cache
 #: Magnitudes whose squares and products stay finite in float64; beyond them there is no bound.
 LARGEST_REAL = 2.0**200
 #: ``sum_i (x_i / scale)^2 <= d`` holds up to rounding, if eps is far above what underflow can do to a square.
@@ -36,10 +36,10 @@ class Regions:
     """n regions: attention writes ``center + coeff basis + e`` before ``b_O``, ``|coeff| <= radius``, ``|e| <= error``.
 
     Attributes:
-        target: 0 for the units' digit and so on: the query stands at ``adder.layout.queries[target]``.
-        token: the query's own token. answer: the right one to predict.
-        basis: directions, of each region or of all.
-        error: everything else: rounding, what is written off the basis.
+        target: 0 for the units digit and so on; the query stands at ``adder.layout.queries[target]``.
+        token: the query's own token. answer: the right token to predict.
+        basis: directions, per region or shared by all.
+        error: everything else: rounding, and what is written outside the basis.
     """
 
     target: Int[np.ndarray, " n"]
@@ -62,14 +62,14 @@ class Regions:
 
 @dataclass(frozen=True, eq=False)
 class _Leads:
-    """What the last norm's input is multiplied by, for one right answer, and what float32 rounds there.
+    """What the last norm's input is multiplied by, for one right answer, and the roundings of float32 there.
 
     Attributes:
         matrix: ``[C; W_out C]`` next to the leads' ``[D; W_out D]``, ``D = C diag(w) (U_answer - U_other)``.
-        constant, error: what ``b_out`` makes of both.
-        bias: leads that do not depend on the stream, ``b (U_answer - U_other) + b_U,answer - b_U,other``, with error.
+        constant, error: what ``b_out`` adds through both, and its error.
+        bias: the constant part of the leads, ``b (U_answer - U_other) + b_U,answer - b_U,other``, with its error.
         direct: ``|D|``, [d, other].
-        gained: ``|w (U_answer - U_other)|``, [d, other]: how an error of the centred stream arrives.
+        gained: ``|w (U_answer - U_other)|``, [d, other]: the factor on an error of the centred residual stream.
         unembedded: ``|w| (|U_answer| + |U_other|)``, [d, other].
         offset: ``|b| (|U_answer| + |U_other|)``; biases: ``|b_U,answer| + |b_U,other|``.
     """
@@ -90,7 +90,7 @@ class Downstream:
     """Bounds of margins downstream of the attention of one adder, in one arithmetic (``REAL`` or ``FLOAT32``).
 
     Raises:
-        UserError: roundings of float32 are asked for, and the model is in another dtype.
+        UserError: float32 roundings are asked for, but the model has another dtype.
     """
 
     def __init__(self, adder: OneLayerAdder, arithmetic: Arithmetic):
@@ -102,12 +102,12 @@ class Downstream:
         self.d, self.m = adder.W_in.shape
         self.gated = adder.W_gate is not None
         read = adder.W_in if adder.W_gate is None else np.hstack((adder.W_gate, adder.W_in))
-        b_in = np.zeros(2 * self.m) if self.gated else adder.b_in  # of a gated MLP, b_in comes after the product
+        b_in = np.zeros(2 * self.m) if self.gated else adder.b_in  # a gated MLP adds b_in after the product
         self.unit = arithmetic.unit
         self.largest = LARGEST if self.unit else LARGEST_REAL
         weights = [adder.W_E, adder.W_pos, read, adder.W_out, adder.W_U, adder.ln2, adder.ln_final]
         weights += [adder.b_O, adder.b_in, adder.b_out, adder.b_U, adder.ln2_b, adder.ln_final_b]
-        #: No bound is stated for weights so large; every margin is then NaN.
+        #: Whether the weights are small enough for the bounds; if not, every margin is NaN.
         self.moderate = max(float(np.abs(w).max(initial=0)) for w in weights) < (
             LARGEST_WEIGHT if self.unit else self.largest
         )
@@ -123,7 +123,7 @@ class Downstream:
         self._leads: dict[int, _Leads] = {}
 
     def growth(self, n: int | float) -> float:
-        """``n u / (1 - n u)`` as a float above it; 0 for the reals."""
+        """``n u / (1 - n u)``, rounded up to a float; 0 for the reals."""
         return n * self.unit / (1 - n * self.unit) * UP
 
     @property
@@ -134,11 +134,11 @@ class Downstream:
         """Lower and upper bounds of each region's margins, in logits.
 
         Postcondition: where both are numbers, the margin of every input whose attention output (at this target, with
-        this token at the query) lies in the region is between them, as ``arithmetic`` computes it: all answered rightly
-        if lower > 0, all wrongly if upper < 0. NaN says nothing: numbers that are not finite, or too large.
+        this token at the query) lies in the region is between them, as ``arithmetic`` computes it. So all are answered
+        rightly if lower > 0, and all wrongly if upper < 0. A NaN says nothing; it stands for numbers that are not
+        finite, or too large.
 
-        Cost: proportional to ``n (d + d_mlp + vocabulary) (1 + r)``, in memory for ``CHUNK`` regions besides
-        the results.
+        Cost: proportional to ``n (d + d_mlp + vocabulary) (1 + r)``, with memory for ``CHUNK`` regions and the results.
 
         Raises:
             UserError: targets, tokens or answers that the model does not have, or shapes that do not fit.
@@ -173,7 +173,7 @@ class Downstream:
                 raise UserError(f"A region's {name} is from 0 to {limit - 1}, not {values.min()} to {values.max()}.")
 
     def _chunk(self, regions: Regions) -> tuple[np.ndarray, np.ndarray]:
-        """Regions of one right answer."""
+        """Bounds for regions that share one right answer."""
         leads = self._lead(int(regions.answer[0]))
         y = self._stream(regions)
         valid = (regions.error >= 0).all(1) & self._moderate(y.size())
@@ -181,7 +181,7 @@ class Downstream:
         return self._logits(stacked, leads, valid & valid_mlp)
 
     def _moderate(self, *sizes: np.ndarray) -> Bool[np.ndarray, " n"]:
-        """Where nothing is too large, or not a number."""
+        """For which regions all sizes are numbers and small enough."""
         return np.logical_and.reduce([(size < self.largest).all(0) for size in sizes])
 
     def _stream(self, regions: Regions) -> Forms:
@@ -207,7 +207,7 @@ class Downstream:
         return y.widened(self.growth(1) * y.size() + self.tiny)
 
     def _centred(self, x: Forms, y: Forms, size: np.ndarray) -> tuple[Forms, np.ndarray]:
-        """``x``, which is ``y`` less its mean (or y itself), and what float32 adds to each of its entries."""
+        """``x``, which is ``y`` minus its mean (or y itself), and the rounding of each of its entries in float32."""
         if not (self.unit and self.adder.centred):
             return x, np.zeros(1)
         mean = size.sum(0) / self.d
@@ -232,20 +232,20 @@ class Downstream:
         inverse = forms.inverse_root(square, low, high, eps if outside else 0.0)
         smallest = (1 - roundings(4)) / (np.sqrt(high) + (eps if outside else 0.0))
         biggest = (1 + roundings(4)) / (np.sqrt(low) + (eps if outside else 0.0))
-        if self.unit:  # the root, and eps outside
+        if self.unit:  # the root and an eps outside it are rounded
             more = grown(5) * biggest + 8 * tiny * biggest**2
             inverse, smallest, biggest = inverse.widened(more), smallest - more, biggest + more
         return inverse, smallest, biggest
 
     def _with_mlp(self, y: Forms) -> tuple[Forms, np.ndarray]:
-        """The stream and the units' activations after it, [d + m]."""
+        """The residual stream, followed by the neurons' activations, [d + m]."""
         adder, grown = self.adder, self.growth
         size = y.size()
         x, lost = self._centred(linear(y, self.centre, size) if adder.centred else y, y, size)
         x_size = x.size() if adder.centred else size
         inverse, _, biggest = self._inverse_scale(x, x_size)
         read = linear(y, self.read, size)
-        if self.unit:  # divided (2 u), multiplied by the gain, the norm's bias added, then the product
+        if self.unit:  # the division (2 u), the gain, the norm's bias and the product are rounded
             extra = lost + grown(self.d + 4) * x_size
             read = read.widened(self.gained_in.size.T @ np.broadcast_to(extra, x_size.shape))
         pre = multiply(read, inverse)
@@ -267,7 +267,7 @@ class Downstream:
         if self.unit and adder.activation in ACTIVATION_ROUNDINGS:
             largest = np.maximum(np.abs(low), np.abs(high))[: self.m]
             post = post.widened(grown(ACTIVATION_ROUNDINGS[adder.activation]) * largest + self.tiny)
-        if self.gated:  # the product, and b_in's sum
+        if self.gated:  # the product and the sum with b_in are rounded
             post = multiply(post, pre.rows(slice(self.m, None)))
             post = post.widened(grown(1) * post.size() + self.tiny).plus(adder.b_in, np.zeros(self.m))
             post = post.widened(grown(1) * (adder.b_in != 0)[:, None] * post.size() + self.tiny)
@@ -281,7 +281,7 @@ class Downstream:
         found = linear(both, leads.matrix, size).plus(leads.constant, leads.error)
         x, lead = Forms(found.values[:d], found.rad[:d]), Forms(found.values[d:], found.rad[d:])
         if self.unit:
-            # W_out, b_out and the sum; then what that does after the mean
+            # The roundings of W_out, b_out and the sum; then their effect after the mean is subtracted.
             out = np.abs(adder.W_out).T @ size[d:] + np.abs(adder.b_out)[:, None]
             after = size[:d] + out
             lost = grown(self.m + 1) * out + self.tiny * (self.m + 1)
@@ -296,7 +296,7 @@ class Downstream:
         inverse, smallest, biggest = self._inverse_scale(x, x_size)
         margin = multiply(lead, inverse)
         low, high = margin.ends()
-        # The leads and the scale, each on its own: looser, but never wrong about the sign.
+        # Bounding the leads and the scale separately is looser, but never wrong about the sign.
         lead_low, lead_high = lead.ends()
         low = np.maximum(low, lead_low * np.where(lead_low > 0, smallest, biggest) * _outwards(lead_low, -1))
         high = np.minimum(high, lead_high * np.where(lead_high > 0, biggest, smallest) * _outwards(lead_high, 1))

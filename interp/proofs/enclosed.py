@@ -1,4 +1,4 @@
-"""What is enclosed: balls around the entries of tensors, and the known matrices that they are multiplied with.
+"""Balls around the entries of tensors, and the known matrices that they are multiplied with.
 
 Radii are sums and products of numbers that are not negative, computed in float64 with a relative error of a few hundred
 times 2^-53 at most; :func:`up` makes up for that.
@@ -14,11 +14,11 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 DOUBLE = 2.0**-53
-LEAST = 2.0**-900  # more than what underflow in float64 can take from a sum of radii
+LEAST = 2.0**-900  # more than underflow in float64 can take from a sum of radii
 
 
 def up(radius: Tensor, terms: int = 1) -> Tensor:
-    """A radius that was computed with so many terms a sum, made large enough."""
+    """Enlarge a radius that was computed with sums of ``terms`` terms, so that it covers its own rounding."""
     return (radius * (1 + (terms + 40) * 2 * DOUBLE)).add_(LEAST)
 
 
@@ -27,9 +27,9 @@ class Enclosure:
     """Balls: every entry of what is enclosed is within ``rad`` of ``mid``, and every vector along the last axis within
     ``norm`` of its midpoint, in Euclidean length. All are float64.
 
-    The second radius is what makes deep models possible: a matrix stretches a vector of errors by its spectral norm at
-    most, which is many times less than the sums of its entries' magnitudes say of the entries one by one. Each of the
-    two is made as small as the other allows.
+    The second radius makes deep models possible: a matrix stretches a vector of errors by at most its spectral norm,
+    which is many times less than sums of magnitudes allow for the entries one by one. Each of the two radii is made as
+    small as the other allows.
     """
 
     mid: Float[Tensor, "*shape d"]
@@ -46,12 +46,12 @@ class Enclosure:
 
     @classmethod
     def apart(cls, mid: Tensor, rad: Tensor) -> Enclosure:
-        """Entry by entry, where no length is asked for."""
+        """An enclosure entry by entry only, where the length is not needed."""
         return cls(mid, rad, rad.new_full((), torch.inf).expand(rad.shape[:-1]))
 
     @classmethod
     def exact(cls, value: Tensor) -> Enclosure:
-        """Numbers that are known."""
+        """An enclosure of numbers that are known exactly."""
         value = value.double()
         return cls(value, torch.zeros_like(value), value.new_zeros(value.shape[:-1]))
 
@@ -74,11 +74,11 @@ class Enclosure:
         return up(self.mid.norm(dim=-1) + self.norm, self.mid.shape[-1])
 
     def __getitem__(self, rows: Tensor) -> Enclosure:
-        """Some rows, of the first axis."""
+        """Some rows along the first axis."""
         return Enclosure(self.mid[rows], self.rad[rows], self.norm[rows])
 
     def with_errors(self, errors: list[Tensor]) -> Enclosure:
-        """With these magnitudes added to what the entries may be off by."""
+        """The same enclosure with these magnitudes added to its radii."""
         rad, norm = self.rad, self.norm
         for error in errors:
             rad, norm = rad + error, norm + up(error.norm(dim=-1), error.shape[-1])
@@ -91,9 +91,9 @@ class Enclosure:
 
 @dataclass(frozen=True, eq=False)
 class Normed:
-    """A ball, and what all entries of a vector are off by together: ``ball + sum_m t_m along_m``, ``|t_m| <= reach_m``.
+    """A ball, with errors that all entries of a vector share: ``ball + sum_m t_m along_m``, ``|t_m| <= reach_m``.
 
-    A matrix takes each of these directions to one vector, and does not stretch it as it may stretch the worst one.
+    A matrix maps each of these directions to one vector, and does not stretch it as it may stretch the worst one.
     """
 
     ball: Enclosure
@@ -101,15 +101,15 @@ class Normed:
 
     @property
     def whole(self) -> Enclosure:
-        """The same as one ball."""
+        """The same enclosure as one ball."""
         return self.ball.with_errors([up(vector.abs() * reach) for vector, reach in self.along])
 
 
 @dataclass(frozen=True, eq=False)
 class Keys:
-    """Keys [head, node, d] with what scores need of them; :meth:`at` gathers [head, query, key, d].
+    """Keys [head, node, d] with the bounds that scores need; :meth:`at` gathers [head, query, key, d].
 
-    ``rad`` and ``size`` may have one bound for all entries of a key, [head, node, 1].
+    ``rad`` and ``size`` may hold one bound for all entries of a key, [head, node, 1].
     """
 
     mid: Tensor
@@ -124,9 +124,9 @@ class Keys:
 
 @dataclass(frozen=True, eq=False)
 class Values:
-    """Values [head, node, d], their radii (entry by entry, and in length) with the roundings of a sum of products.
+    """Values [head, node, d]; their radii (per entry, and in length) include the roundings of a sum of products.
 
-    ``wide`` may have one bound for all entries of a value, [head, node, 1].
+    ``wide`` may hold one bound for all entries of a value, [head, node, 1].
     """
 
     mid: Tensor
@@ -140,11 +140,11 @@ class Values:
 
 @dataclass(frozen=True)
 class Matrix:
-    """A matrix [input, output] of known numbers, without the rows of zeros before and after all others.
+    """A matrix [input, output] of known numbers, without the rows of zeros at its start and end.
 
     Attributes:
         used: which entries of the input it reads.
-        sizes: magnitudes. columns: lengths of the columns. filled: how many numbers of each are not zero.
+        sizes: magnitudes. columns: lengths of the columns. filled: how many entries of each column are not zero.
         stretch: spectral norms, one for each head's columns.
     """
 

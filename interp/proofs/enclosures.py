@@ -1,13 +1,13 @@
 """Many balls at once: float64 midpoints and radii in tensors, for forward passes too large for Arb.
 
-An :class:`Enclosure` says of every entry x of a tensor that ``|x - mid| <= rad``. As with :mod:`interp.proofs.balls`,
-whose assumptions about float32 are these as well, x is what the weights define over the reals (``REAL``) or what a
-computer stores that rounds each operation to float32 (``FLOAT32``), in any order of summation.
+An :class:`Enclosure` says of every entry x of a tensor that ``|x - mid| <= rad``. As in :mod:`interp.proofs.balls`,
+whose assumptions about float32 hold here too, x is what the weights define over the reals (``REAL``) or what a computer
+stores that rounds each operation to float32 (``FLOAT32``), in any order of summation.
 
-Midpoints are themselves computed in float64. Each operation here rounds as the one that it encloses does, 2^-53 in
-place of 2^-24; both roundings are in ``unit``, so that one formula gives the radius of either arithmetic. Assumed of
-float64 besides IEEE 754: ``exp``, ``tanh``, ``erf``, ``cos`` and ``sin`` are off by at most ``LIBRARY_ULPS`` units in
-the last place (the tests hold them to it).
+Midpoints are themselves computed in float64. Each operation here rounds as the one that it encloses does, by 2^-53 in
+place of 2^-24; both roundings are in ``unit``, so that one formula gives the radius of either arithmetic. What is
+assumed of float64, in addition to IEEE 754: ``exp``, ``tanh``, ``erf``, ``cos`` and ``sin`` are off by at most
+``LIBRARY_ULPS`` units in the last place (the tests check this).
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Rounding:
 
     @property
     def unit(self) -> float:
-        """Of the operation that is enclosed and of the midpoint's own, together."""
+        """The unit roundoff of the enclosed operation plus that of the midpoint's own."""
         return self.unit32 + 2 * DOUBLE
 
     def growth(self, roundings: float | int) -> float:
@@ -55,7 +55,7 @@ class Rounding:
         return TINY if self.unit32 else LEAST
 
     def rounded(self, mid: Tensor, rad: Tensor, norm: Tensor, roundings: float | int = 1) -> Enclosure:
-        """``mid``, computed by the operation that is enclosed, with what it inherits (rad, norm) and its roundings."""
+        """``mid`` with the radii that it inherits (rad, norm) and the roundings of the enclosed operation."""
         size = mid.abs() + rad
         own = up(self.growth(roundings) * size + self.tiny)
         own = torch.where(size < LARGEST, own, torch.inf)
@@ -102,7 +102,7 @@ class Rounding:
         inherited = torch.minimum(inherited, x.norm[..., None] * w.columns)
         own = torch.where(largest < LARGEST, own.add_(n * self.tiny), torch.inf)
         errors = []
-        for vector, reach in along:  # its product in float64 is off by some n 2^-53 of the magnitudes
+        for vector, reach in along:  # the product in float64 is off by about n 2^-53 of the magnitudes
             slack = 4 * (n + 4) * DOUBLE * vector.norm(dim=-1, keepdim=True) * w.columns
             errors.append(reach * ((vector[..., w.used] @ w.values).abs() + slack))
         if len(w.stretch) > 1:
@@ -118,10 +118,10 @@ class Rounding:
     # ---- norms
 
     def centred(self, x: Enclosure) -> tuple[Enclosure, Tensor]:
-        """``x - mean(x)`` over the last axis, and what its entries are off by together, because the mean is rounded.
+        """``x - mean(x)`` over the last axis, and the error that its entries share because the mean is rounded.
 
-        Centring is a projection, which makes no error longer. Rounding: n - 1 of the mean's sum, as of
-        :meth:`linear`'s, and two of its quotient, the same for all entries; one of each difference.
+        Centring is a projection, so that it does not lengthen errors. The roundings of the mean are shared by all
+        entries: n - 1 for its sum, as in :meth:`linear`, and two for its quotient. Each difference rounds once.
         """
         n = x.mid.shape[-1]
         mean = x.mid.mean(-1, keepdim=True)
@@ -143,8 +143,8 @@ class Rounding:
         entries, and makes s^2 larger by k^2, which is a factor within ``1 - (k / r)^2`` of all entries, r being the
         least ``|c| / sqrt n``.
 
-        Rounding: what the scale's rounding makes of y is a factor of all entries (``norm_roundings``); the quotient,
-        the gain and the bias round each entry.
+        Rounding: the scale's rounding multiplies all entries by one factor (``norm_roundings``); the quotient, the gain
+        and the bias round each entry.
         """
         n, gain = x.mid.shape[-1], gain.double()
         x, off = self.centred(x) if centred else (x, torch.zeros_like(x.mid[..., :1]))
@@ -163,7 +163,7 @@ class Rounding:
         found = self.rounded(mid, wide, unit.norm * longest * (1 + shared[..., 0]))
         if bias is not None:
             found = self.add(found, Enclosure.exact(bias.expand_as(found.mid)))
-        # The roundings above are of numbers that these two may have made larger.
+        # These two may have enlarged the numbers whose roundings are bounded above.
         more = (mid.abs() * shared + gain.abs() * shift) * self.growth(6)
         return Normed(found.with_errors([more]), ((mid, shared), (gain.expand_as(mid), up(shift))))
 
@@ -176,7 +176,7 @@ class Rounding:
     # ---- functions
 
     def activation(self, name: str, x: Enclosure) -> Enclosure:
-        """ReLU, gelu (exact or by tanh) or silu; the last three fall to one turn and rise from there on."""
+        """ReLU, gelu (exact or by tanh) or silu; the last three fall to one turning point and rise after it."""
         if name == "relu":
             mid, low, high = (end.clamp_min(0.0) for end in (x.mid, x.low, x.high))
             rad = torch.where(high > 0, up(torch.maximum(high - mid, mid - low)), high)  # a zero is exact; NaN stays
@@ -197,7 +197,7 @@ class Rounding:
     def softmax(self, scores: Enclosure, chosen: Chosen | None = None) -> Enclosure:
         """The softmax over the last axis, or over ``chosen`` keys only.
 
-        Let e_j in [l_j, h_j] be the exponential of score j less any number that all keys share. The weight of j is
+        Let e_j in [l_j, h_j] be the exponential of score j minus any number that all keys share. The weight of j is
         ``e_j / (e_j + sum of the others)``, rising in e_j and falling in the others, so that its ends are at theirs.
         torch subtracts the largest score (one rounding of a difference up to the spread of the scores), exponentiates,
         adds n terms in any order, and divides. A key that may or may not take part has l_j = 0.
@@ -224,9 +224,9 @@ class Rounding:
     def mixed(self, pattern: Enclosure, values: Values) -> Enclosure:
         """``sum_j p_j v_j``: pattern [..., key], values [..., key, d].
 
-        The weights add up to 1 whatever the scores are, up to their roundings: ``sum_j (p_j - m_j) v_j`` is
-        ``sum_j (p_j - m_j)(v_j - c)``, and c times what ``sum p - sum m`` is, for any c; here c is the midpoint of the
-        result. Over the reals the length of ``v_j - c`` is enough, from ``|v_j|^2 + |c|^2 - 2 v_j c``.
+        The weights add up to 1 whatever the scores are, up to their roundings. For any c, ``sum_j (p_j - m_j) v_j`` is
+        ``sum_j (p_j - m_j)(v_j - c)`` plus c times ``sum p - sum m``; here c is the midpoint of the result. Over the
+        reals the length of ``v_j - c`` is enough, from ``|v_j|^2 + |c|^2 - 2 v_j c``.
         """
         n, d = pattern.mid.shape[-1], values.mid.shape[-1]
         mid = (pattern.mid[..., None, :] @ values.mid)[..., 0, :]
@@ -270,12 +270,13 @@ class Rounding:
         return Enclosure.apart(mid, up(torch.minimum(rad, norm) + own, n))
 
     def keys(self, k: Enclosure) -> Keys:
-        """What :meth:`scores` needs of keys; made before they are gathered. Over the reals lengths are enough."""
+        """What :meth:`scores` needs to know of keys, computed before they are gathered. Over the reals lengths suffice.
+        """
         rad, size = (k.rad, k.size) if self.unit32 else (k.norm[..., None], k.length[..., None])
         return Keys(k.mid, rad, size, k.norm, k.length)
 
     def values(self, v: Enclosure, n: int) -> Values:
-        """What :meth:`mixed` needs of values, for sums over up to n keys; made before they are gathered."""
+        """What :meth:`mixed` needs to know of values for sums over up to n keys, computed before they are gathered."""
         own = self.growth(n) * v.size
         norm = up(v.norm + up(own.norm(dim=-1), own.shape[-1]))
         return Values(v.mid, up(v.rad + own) if self.unit32 else norm[..., None], norm, v.length)
@@ -289,9 +290,9 @@ class Rounding:
         return Enclosure.of(exact.cos(), off), Enclosure.of(exact.sin(), off)
 
     def rotated(self, x: Enclosure, cos: Enclosure, sin: Enclosure, adjacent_pairs: bool) -> Enclosure:
-        """Rotary embedding of x [node, head, d], as :func:`models.parts.positions.rotate`; cos, sin [node, d / 2].
+        """Rotary embedding of x [node, head, d] as in :func:`models.parts.positions.rotate`; cos, sin [node, d / 2].
 
-        With exact angles it is an isometry: x's error keeps its length, and theirs acts on x.
+        With exact angles it is an isometry: the error of x keeps its length, and the error of the angles acts on x.
         """
         half = x.mid.shape[-1] // 2
         parts = (slice(0, None, 2), slice(1, None, 2)) if adjacent_pairs else (slice(0, half), slice(half, None))
@@ -306,12 +307,12 @@ class Rounding:
 
 
 def norm_roundings(n: int) -> float:
-    """Of ``x / scale``, relative: half of the mean square's n + 3; six of eps, its sum, the root, the quotient."""
+    """Roundings of ``x / scale``: half the n + 3 of the mean square; six for eps, its sum, the root, the quotient."""
     return n / 2 + 9
 
 
 def scales_of(mid: Tensor, norm: Tensor, eps: float, eps_outside: bool) -> tuple[Tensor, Tensor, Tensor]:
-    """``sqrt(|x|^2 / n + eps)``, or ``|x| / sqrt n + eps``: least within ``norm`` of ``mid``, at it, largest."""
+    """``sqrt(|x|^2 / n + eps)``, or ``|x| / sqrt n + eps``: least within ``norm`` of ``mid``, at ``mid``, largest."""
     n, length = mid.shape[-1], mid.norm(dim=-1, keepdim=True)
     scale = lambda s: s + eps if eps_outside else (s**2 + eps).sqrt()  # noqa: E731
     slack, off = (n + 8) * DOUBLE, norm[..., None]
@@ -322,7 +323,7 @@ def scales_of(mid: Tensor, norm: Tensor, eps: float, eps_outside: bool) -> tuple
 
 
 def _spread(x: Enclosure) -> Enclosure:
-    """With an axis before the last, for all that is compared with it."""
+    """``x`` with a new axis before the last, to broadcast over."""
     return Enclosure(x.mid[..., None, :], x.rad[..., None, :], x.norm[..., None])
 
 
@@ -331,7 +332,7 @@ def _negated(x: Enclosure) -> Enclosure:
 
 
 def _activation(name: str, x: Tensor) -> Tensor:
-    """In float64, by formulas without cancellation: relative errors of a few units in the last place."""
+    """The activation in float64, by formulas without cancellation: off by a few units in the last place."""
     if name == "gelu":
         return x / 2 * torch.special.erfc(-x / math.sqrt(2))
     if name == "gelu_new":  # (1 + tanh z) / 2 = 1 / (1 + exp(-2 z))

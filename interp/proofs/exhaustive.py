@@ -1,12 +1,12 @@
-"""Small domains: every problem there is, run through the model. This needs no proof, because there is no other input.
+"""Verdicts on small domains by running every problem through the model. No proof is needed: there is no other input.
 
 The verdict is about the model as it runs, in its own arithmetic: teacher-forced in batches, which is right on a whole
-answer exactly if greedy decoding is. Floating-point sums depend on the order of their terms, and the order on how many
-rows a batch has, so a logit is known up to some *noise*. It is measured (problems run again, alone), and every problem
-whose verdict hangs on a margin within ``near`` (:data:`NEAR`, or ten times the noise if that is more) of a tie is
-decoded alone, greedily. Answers that come out differently alone and in the batch are *open*, and leave the verdict
-undecided where nothing is wrong. Another machine may round otherwise: the smallest margin next to the noise says how
-much that could matter.
+answer exactly if greedy decoding is. Floating-point sums depend on the order of their terms, and the order depends on
+the number of rows in a batch, so a logit is known up to some *noise*. The noise is measured by running problems again
+alone. Every problem whose verdict hangs on a margin within ``near`` (:data:`NEAR`, or ten times the noise if that is
+more) of a tie is decoded greedily, alone. Answers that differ alone and in the batch are *open*, and leave the verdict
+undecided where nothing is wrong. Another machine may round differently: compare the smallest margin with the noise to
+see how much that could matter.
 """
 
 from __future__ import annotations
@@ -39,20 +39,20 @@ METHOD = "exhaustive"
 LARGEST_SPACE = 2**20  # problems: 20 bits, six digits
 NEAR = 1e-3  # logits
 NOISE_FACTOR = 10.0
-RUN_ALONE = 32  # problems that the noise is measured on, and as many of the smallest margins
-CHECK_BATCH = 384  # another batch than the search's, so that sums come in another order
+RUN_ALONE = 32  # the noise is measured on this many spread-out problems, and on as many with the smallest margins
+CHECK_BATCH = 384  # unlike the search's batch, so that sums are taken in another order
 
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
 class ExhaustiveCertificate(SmallDomainVerdict):
     """What a model answers on all problems of a small domain.
 
-    A margin is the right token's logit less the best other one's, and -inf where a logit is NaN.
+    A margin is the right token's logit minus the best other one's, and -inf where a logit is NaN.
 
     Attributes:
-        score: exact counts: of whole answers, by carry-chain length, and of tokens (given the right ones before).
-        noise: the largest change of a margin when problems were run alone, in logits.
-        near: problems with a margin this near a tie were decoded alone; ``near_ties`` of them.
+        score: exact counts of whole answers, by carry-chain length, and of tokens (given the right ones before).
+        noise: the largest change of a margin, in logits, when problems were run alone.
+        near: problems with a margin this near a tie were decoded alone. near_ties: how many there were.
         open: near ties whose answer depends on the batch they are in.
     """
 
@@ -86,7 +86,7 @@ class ExhaustiveCertificate(SmallDomainVerdict):
         return f"undecided: run alone, margins of {n} differ by up to {noise}, and {where}"
 
     def to_dataframe(self) -> pd.DataFrame:
-        """Exact counts: a row for all problems, one a target, and one a carry-chain length."""
+        """Exact counts: one row for all problems, one per target, and one per carry-chain length."""
         rows: list[dict[str, Any]] = [{"by": "all", "group": "", "rate": self.score}]
         rows += [{"by": "target", "group": key, "rate": rate} for key, rate in self.score.per_target.items()]
         chain = self.score.by_chain_length.items()
@@ -101,7 +101,7 @@ class ExhaustiveCertificate(SmallDomainVerdict):
 
 
 def problem_space(task: Task) -> ProblemSpace:
-    """The problems of the task's shape. Raises UserError if they are too many to run, or the task does not say."""
+    """The problems of the task's shape. Raises UserError if they are too many to run or the task does not list them."""
     space = ProblemSpace.of(task)
     if space.size > LARGEST_SPACE:
         size = f"{space.size:,}" if space.size < 10**15 else f"about 10^{len(str(space.size)) - 1}"
@@ -114,16 +114,16 @@ def problem_space(task: Task) -> ProblemSpace:
 
 
 def certify_exhaustively(model: HookedModel, task: Any = None, batch_size: int = BATCH_SIZE) -> ExhaustiveCertificate:
-    """Run all problems of a small domain through a model: right on each, or wrong on which.
+    """Run all problems of a small domain through a model, and say whether it is right on all of them.
 
     Postcondition: "certified" if every problem is answered rightly, near ties also when decoded alone; "refuted" with a
     problem that the model, decoding it alone, gets wrong. ``score`` counts near ties as they came out alone.
 
-    Cost: a forward pass a problem: seconds for 10^4 of four layers of width 128, minutes to hours for 10^6.
+    Cost: one forward pass per problem: for four layers of width 128, seconds for 10^4, minutes to hours for 10^6.
 
     Args:
         model: one of this project's models, or a TransformerLens one (which is run itself; its copy is hashed).
-        task: the task, if the model does not carry it; or its own in another shape, ``model.task.at(...)``.
+        task: the task, if the model does not carry it, or the model's own in another shape, ``model.task.at(...)``.
 
     Raises:
         UserError: more than 2^20 problems, or a model that does not fit the task.
@@ -155,7 +155,7 @@ def certify_exhaustively(model: HookedModel, task: Any = None, batch_size: int =
 
 
 class _Run:
-    """One pass over a problem space. What it finds stands in its attributes."""
+    """One pass over a problem space; its attributes hold what it finds."""
 
     def __init__(self, model: HookedModel, task: Task, space: ProblemSpace, batch_size: int):
         self.model, self.task, self.space = model, task, space
@@ -190,7 +190,7 @@ class _Run:
         """How much margins of these problems change when each is run alone."""
         together = self._leads(index)[2]
         alone = torch.cat([self._leads(one)[2] for one in index.split(1)])
-        # Where both are -inf (NaN logits) nothing changed.
+        # Two margins of -inf (NaN logits) count as unchanged.
         change = torch.where(alone == together, 0.0, (alone - together).abs())
         self.noise = max(self.noise, float(change.max()))
 
@@ -220,7 +220,7 @@ class _Run:
                     self.least[target, token], self.where[target, token] = value[best, target], number[best]
 
     def replayed(self) -> WrongAnswer | None:
-        """The problem that is most clearly wrong, decoded alone. None says that none is wrong then."""
+        """The most clearly wrong problem that is also wrong when decoded alone, or None if there is none."""
         for _, index in sorted(self.wrong):
             problem = self.space.problems(torch.tensor([index]))
             found = wrong_answer(self.model, self.task, problem)
@@ -258,10 +258,10 @@ def of_fields(value: dict[str, Any]) -> ExhaustiveCertificate:
 
 
 def check_exhaustive(certificate: ExhaustiveCertificate, model: HookedModel, task: Any = None) -> ExhaustiveCertificate:
-    """Hold a certificate against the model: everything is run again in other batches; returns what was found.
+    """Check a certificate against the model by running everything again in other batches; returns what was found.
 
     Raises:
-        UserError: another model's certificate, one that claims nothing, or one that does not hold.
+        UserError: a certificate of another model, one that claims nothing, or one that does not hold.
     """
     task = task_of(certificate, model, task)
     if certificate.status == "refuted":

@@ -1,10 +1,10 @@
-"""One-layer adders whose heads weigh all but a few keys with exactly zero: all classes of inputs are run.
+"""Verdicts on one-layer adders whose heads give all but a few keys a weight of exactly zero: all classes are run.
 
-Constructions with sharp scores attend, at each query, to the digits of two columns and to nothing else, and not
-"nearly": an exponential of less than -110 is zero in float32 (whose smallest number is 2^-149 = exp(-103.3)), and a
-zero weight adds an exact zero, whatever stands at its key. What the model answers at a target then depends on the two
-columns' digits and on the carry into the lower one alone: 2 x 10^4 classes a target. All of them are run through the
-model itself, in its own arithmetic, so that rounding is not bounded but done.
+Constructions with sharp scores attend, at each query, to the digits of two columns and to exactly nothing else: the
+exponential of a number below -110 is zero in float32 (whose smallest number is 2^-149 = exp(-103.3)), and a zero weight
+adds an exact zero, whatever stands at its key. What the model answers at a target then depends only on the digits of
+the two columns and on the carry into the lower one: 2 x 10^4 classes per target. All of them are run through the model
+itself, in its own arithmetic, so that rounding need not be bounded.
 
 Lemma: let the alive positions of target i be operand digits of the columns i - 1 and i, the answer's digit i - 1,
 and delimiters. The problems with digits R, P, Q, R, P, Q, ... by column (R one of 0 + 0 and 9 + 9, which make the carry
@@ -12,9 +12,9 @@ out of a column 0 and 1 whatever comes in; P and Q all pairs of digits; all thre
 target.
 
 What is assumed: products of an exact zero weight with finite values are zero and adding them changes nothing (IEEE); a
-score differs from run to run by less than ``SLACK`` times the product of the largest norms of queries and keys, some
-hundred times what its roundings can do. As for other verdicts on what is run, the order of summation may depend on
-the batch: the smallest margins are run again alone, and no margin may be within ten times what that changes.
+score differs from run to run by less than ``SLACK`` times the product of the largest norms of queries and keys, which
+is some hundred times what its roundings can do. The order of summation may depend on the batch, as in every verdict by
+running. So the smallest margins are run again alone, and every margin must be above ten times what that changes.
 """
 
 from __future__ import annotations
@@ -53,13 +53,13 @@ from models.tasks.framed_addition import FramedAddition
 from models.transformer import ArithmeticTransformer
 
 METHOD = "few keys"
-#: Scores further apart than this leave a weight of zero, by the model's kind of number.
+#: A key whose score is further than this below the best one gets a weight of zero, by the model's dtype.
 FAR = {torch.float32: 110.0, torch.float64: 760.0}
 SLACK = 2.0**-14
 BATCH, ALONE = 1024, 48
 _PAIRS = [(x, y) for x in range(10) for y in range(10)]
 ALL = 10**20
-#: Classes: no column below the first target, no carry into the second's, two for eight more, and the last carry.
+#: Classes of the first target (one column), the second (two, no carry in), eight more (two, with one), and the last.
 CLASSES = 100 + 100**2 + 8 * 2 * 100**2 + 2 * 100
 
 
@@ -69,9 +69,9 @@ class FewKeysCertificate(Verdict):
 
     Attributes:
         keys: the largest number of keys that one head weighs with more than zero.
-        classes: (target, carry, digits of two columns) that were run; wrong_classes of them are answered wrongly.
+        classes: how many (target, carry, digits of two columns) were run. wrong_classes: how many were answered wrong.
         wrong: how many of the 10^20 pairs are answered wrongly, exactly.
-        smallest_margin: in logits. noise: the largest change of a margin when problems were run alone.
+        smallest_margin: the smallest margin in logits. noise: the largest change of one when problems were run alone.
     """
 
     keys: int
@@ -109,12 +109,12 @@ class FewKeysCertificate(Verdict):
         return pd.DataFrame([{"classes": self.classes, "wrong_classes": self.wrong_classes, "wrong": self.wrong}])
 
     def to_dict(self) -> dict[str, Any]:
-        """As JSON; the number of wrong pairs is a text, as JSON's readers know no integers so large."""
+        """The certificate as JSON; the number of wrong pairs is text, as readers of JSON round such large integers."""
         return super().to_dict() | {"wrong": str(self.wrong)}
 
 
 def obstacle(model: HookedModel, task: Task) -> str | None:
-    """Why a model is not judged by this method, in words. None says that it is."""
+    """Why this method cannot judge a model, in words, or None if it can."""
     if not isinstance(model, ArithmeticTransformer) or not isinstance(task, FramedAddition):
         return "its task has no frame"
     if model.config.n_layers != 1 or model.config.attn_softmax != "softmax" or model.config.attn_top_k is not None:
@@ -126,10 +126,10 @@ def obstacle(model: HookedModel, task: Task) -> str | None:
 
 @torch.no_grad()
 def _alive(model: HookedModel, task: FramedAddition) -> tuple[int, str | None]:
-    """(the largest number of keys that a head looks at, why the columns are not those of the lemma).
+    """(the largest number of keys that a head looks at, which key contradicts the lemma, or None).
 
-    A score depends on the tokens at its query and its key alone. Sequences with one token everywhere and another at the
-    query show all of them.
+    A score depends only on the tokens at its query and its key. Sequences with one token everywhere and another at the
+    query show all scores.
     """
     most = 0
     for target, query in enumerate(task.query_positions):
@@ -146,10 +146,10 @@ def _alive(model: HookedModel, task: FramedAddition) -> tuple[int, str | None]:
         if not torch.isfinite(scores).all():
             return 0, "its scores are no numbers"
         size = q.double().norm(dim=-1).amax() * k.double().norm(dim=-1).amax() / model.config.score_scale
-        if not model.config.use_qk_norm:  # whatever the products are before they cancel
+        if not model.config.use_qk_norm:  # products may be larger before they cancel
             size = size.clamp_min(scores.abs().amax())
         slack = float(size) * SLACK
-        reached = scores.amin(1).amax(-1) - slack  # some key has at least this, whatever stands at it
+        reached = scores.amin(1).amax(-1) - slack  # some key has at least this score, whatever stands at it
         alive = scores.amax(1) + slack >= reached[..., None] - FAR[model.dtype]
         most = max(most, int(alive.sum(-1).max()))
         for place in alive.any(0).any(0).nonzero().flatten().tolist():
@@ -174,9 +174,9 @@ def _problems() -> Int[Tensor, "n 2"]:
 
 
 def certify_few_keys(model: HookedModel, task: Any) -> FewKeysCertificate:
-    """Run every class of problems through a model: right in all, or wrong in which.
+    """Run every class of problems through a model, and say whether it is right in all of them.
 
-    Precondition: :func:`obstacle` has none. Postcondition: "certified" if every class is answered rightly, by more than
+    Precondition: :func:`obstacle` is None. Postcondition: "certified" if every class is answered rightly, by more than
     ten times the noise; "refuted" with a problem that the model, decoding it alone, gets wrong; ``wrong`` counts the
     pairs with at least one digit that is wrong given the right ones before it. Cost: 60,000 sequences.
     """
@@ -242,8 +242,8 @@ def _carries(problems: Int[Tensor, "n 2"], column: int) -> Int[np.ndarray, " n"]
 
 
 def right_pairs(right: Bool[np.ndarray, "target 2 100 100"]) -> int:
-    """How many pairs are answered rightly at every target, exactly: by the pair and the carry of the column below."""
-    # counts[carry into the column, pair of the column], of the columns up to it; Python's integers
+    """The exact number of pairs that are answered rightly at every target, counted column by column."""
+    # counts[carry into the column, pair of the column], over the columns up to it, as Python integers
     counts = np.zeros((2, 100), dtype=object)
     counts[0] = [int(ok) for ok in right[0, 0, 0]]
     total = np.array([x + y for x, y in _PAIRS])
@@ -259,7 +259,7 @@ def right_pairs(right: Bool[np.ndarray, "target 2 100 100"]) -> int:
 
 
 def check_few_keys(certificate: Any, model: HookedModel, task: Any) -> FewKeysCertificate:
-    """Judge the model again. Raises UserError for another model's certificate, or one that says something else."""
+    """Judge the model again. Raises UserError for a certificate of another model, or one that says something else."""
     require_claim(certificate, identify(model, task), model_name(model))
     if (reason := obstacle(model, task)) is not None:
         raise UserError(f"The certificate does not hold: {reason}.")

@@ -1,16 +1,15 @@
 """First-order forms of many quantities at once: float64 arrays whose rounding is accounted for.
 
 A form is ``c + sum_s a_s e_s + rest`` with noise symbols ``e_s`` in [-1, 1] that all quantities of a region share, and
-``|rest| <= rad``, of which nothing else is known. Linear maps keep what quantities have in common; a nonlinear function
-is replaced by a line, with what it strays from the line added to ``rad``: an error that falls with the square of the
+``|rest| <= rad``, of which nothing else is known. Linear maps keep what quantities have in common. A nonlinear function
+is replaced by a line, and its distance from the line is added to ``rad``; this error falls with the square of the
 region's size. Regions stand along the last axis, so that every operation runs over contiguous memory.
 
-What is assumed of numpy and scipy in float64 (``tests/interp/proofs/test_behind.py`` holds this environment
-against it): ``+ - * / sqrt`` round correctly; sums of products in any order, with or without fused multiply-adds, obey
+What is assumed of numpy and scipy in float64 (``tests/interp/proofs/test_downstream.py`` checks this environment):
+``+ - * / sqrt`` round correctly; sums of products in any order, with or without fused multiply-adds, obey
 ``n u / (1 - n u)`` with u = 2^-53; ``exp``, ``erf`` and ``expit`` are off by at most ``ULPS`` units in the last place.
-Radii are sums of non-negative numbers, whose own rounding the factor ``UP`` covers; the error of n roundings is taken
-four times over (:func:`roundings`), and every radius gets ``LEAST``, for underflow. Nothing here looks for overflow:
-callers do.
+Radii are sums of non-negative numbers, whose own rounding the factor ``UP`` covers. The error of n roundings is counted
+four times over (:func:`roundings`), and every radius gets ``LEAST``, for underflow. Callers have to look for overflow.
 """
 
 from __future__ import annotations
@@ -28,9 +27,9 @@ from interp.proofs.balls import SHAPES
 ULPS = 4
 UP = 1 + 2.0**-40
 LEAST = 2.0**-960
-CELLS = 4  # pieces of a range on which gelu is held against its chord
-#: |computed - exact| <= CURVE_ERROR |x|: erf 2 * 2 ULPS u, its argument 0.97 u, a sum, halved, and two products; of
-#: silu less than that.
+CELLS = 4  # pieces of a range on which gelu is compared with its chord
+#: |computed - exact| <= CURVE_ERROR |x|: erf 2 * 2 ULPS u, its argument 0.97 u, a sum, halved, and two products; less
+#: for silu.
 CURVE_ERROR = 2.0**-48
 
 
@@ -41,7 +40,7 @@ def roundings(n: int) -> float:
 
 @dataclass(frozen=True, eq=False)
 class Matrix:
-    """A real matrix within ``error`` of ``value``, entry by entry."""
+    """A real matrix that lies within ``error`` of ``value``, entry by entry."""
 
     value: Float[np.ndarray, "k m"]
     error: Float[np.ndarray, "k m"]
@@ -67,20 +66,20 @@ def scaled(gain: Float[np.ndarray, " k"], value: Float[np.ndarray, "k m"]) -> Ma
 
 
 def centring(d: int) -> Matrix:
-    """What subtracting the mean does to a stream."""
+    """The matrix that subtracts the mean from a residual stream."""
     value = np.eye(d) - 1 / d
     return Matrix(value, np.full((d, d), roundings(2)))
 
 
 @dataclass(frozen=True, eq=False)
 class Forms:
-    """k quantities of n regions: rows of ``values`` are the centre, then each symbol's coefficients."""
+    """k quantities of n regions. The rows of ``values`` are the centre, then the coefficients of each symbol."""
 
     values: Float[np.ndarray, "k row n"]
     rad: Float[np.ndarray, "k n"]
 
     def spread(self) -> Float[np.ndarray, "k n"]:
-        """How far the symbols take a quantity from its centre, ``rad`` left out."""
+        """How far the symbols take a quantity from its centre, without ``rad``."""
         return np.abs(self.values[:, 1:]).sum(1)
 
     def size(self) -> Float[np.ndarray, "k n"]:
@@ -116,9 +115,9 @@ def linear(x: Forms, matrix: Matrix, size: Float[np.ndarray, "k n"] | None = Non
 
 
 def multiply(x: Forms, y: Forms) -> Forms:
-    """k forms times one, or times k others: coefficients of the product's linear part, and its quadratic part enclosed.
+    """k forms times one, or times k others: the product's linear part exactly, and its quadratic part enclosed.
 
-    ``e_s^2`` lies in [0, 1], so that half of it is a shift of the centre; ``e_s e_t`` in [-1, 1].
+    ``e_s^2`` lies in [0, 1], so that half of it is a shift of the centre; ``e_s e_t`` lies in [-1, 1].
     """
     centre, other = x.values[:, :1], y.values[:, :1]
     values = x.values * other
@@ -141,7 +140,7 @@ def _pairs(x: Forms) -> Iterator[tuple[int, int]]:
 
 
 def mean_square(x: Forms, size: Float[np.ndarray, "k n"]) -> tuple[Forms, Float[np.ndarray, "1 n"]]:
-    """``mean_i x_i^2`` as one form, and a lower bound of it that looks at every x_i alone; ``size`` is ``x.size()``."""
+    """``mean_i x_i^2`` as one form, and a lower bound of it from every x_i on its own; ``size`` is ``x.size()``."""
     k, symbols, n = x.values.shape
     centre, spread = x.values[:, 0], x.spread()
     values = np.empty((1, symbols, n))
@@ -199,7 +198,7 @@ class Curve:
 
     def bends(self, low: np.ndarray, high: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Upper bounds of the second derivative and of its negative on a range, both at least 0."""
-        # differences in it lose digits near its zeros: an absolute slack far above that
+        # its differences lose digits near its zeros, which an absolute slack far above that covers
         ends = self.second(low), self.second(high)
         up, down = np.maximum(np.maximum(*ends), 0), np.maximum(-np.minimum(*ends), 0)
         left, right = self.dip
@@ -219,7 +218,7 @@ class Curve:
         found = self.value(points)
         magnitude = np.maximum(np.abs(low), np.abs(high))
         width = high - low
-        # Points so close together that the quotient is noise: the slope in the middle, at its simplest.
+        # Where points are so close together that the quotient is noise, take the slope in the middle.
         near = width <= 2.0**-18 * (1 + magnitude)
         slope = (found[-1] - found[0]) / np.where(near, 1.0, width)
         if near.any():
@@ -288,7 +287,7 @@ def _on_line(x: Forms, slope: np.ndarray, below: np.ndarray, above: np.ndarray) 
 
 
 def _clipped(x: Forms, low: np.ndarray, high: np.ndarray) -> Forms:
-    """The constant [low, high] where that is narrower than what the form does not know."""
+    """Replace a form by the constant [low, high] where that is narrower than the form's ``rad``."""
     half = (high - low) / 2
     plain = half < x.rad
     if not plain.any():

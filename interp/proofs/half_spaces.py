@@ -1,13 +1,13 @@
-"""Pairs counted by one linear functional of what attention writes, where windows of columns leave too many open.
+"""Count pairs by one linear functional of what attention writes, where windows of columns leave too many open.
 
 Attention with one head writes N / D with sums over positions (:mod:`interp.proofs.ratio_attention`). In a class,
 let all points x of its box with ``u . x >= level`` be answered rightly. Then a pair is right if
 
     sum_j w_j(t_j) (u . c_j(t_j) - level) >= 0,
 
-a sum over columns, whatever columns attention looks at: an automaton over columns, with the sum so far in bins, tells
-such pairs apart (:class:`interp.proofs.counting.Diagram`). Windows cannot do that where far columns matter. In
-the same way ``u . x < level`` may hold wrong answers only.
+which is a sum over columns, whatever columns attention looks at. An automaton over columns, with the sum so far in
+bins, finds such pairs (:class:`interp.proofs.counting.Diagram`). Windows cannot do that where far columns matter. In
+the same way, ``u . x < level`` may contain only wrong answers.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from interp.proofs.leaves import EOS_TARGET, Query
 from interp.proofs.watch import check_time
 from models.tasks.addition import DIGITS
 
-#: How often the cells of a class's box are cut, how many are looked at, and how finely a level is looked for (as a
+#: How often the cells of a class's box are cut, how many of them are kept, and how finely a level is searched (as a
 #: share of the functional's range).
 ROUNDS, MOST_CELLS, FINE = 24, 2000, 2.0**-11
-#: Up to so many windows of one column are looked at one by one.
+#: At most this many windows of one column are treated one by one.
 MOST_APART = 60
-#: Nodes of one level of a diagram, before their sums are gathered in bins.
+#: With more nodes than this on one level of a diagram, their sums are put into bins.
 MOST_NODES, ABOVE = 1000, 24  # (above the target's own column)
 _BITS = 50
 _SYMBOLS = symbols(10)
@@ -38,7 +38,7 @@ _N = len(_SYMBOLS.x)
 
 @dataclass(frozen=True, eq=False)
 class _Kind:
-    """Windows of one column, with one token at the query, that are not proved as a whole: the column's symbols."""
+    """The windows (symbols) of one column, for one token at the query, that are not proved as a whole."""
 
     token: int
     symbols: Int[np.ndarray, " n"]
@@ -46,12 +46,12 @@ class _Kind:
 
 @dataclass(frozen=True, eq=False)
 class _Sum:
-    """What decides the problems of one kind: a sum over columns.
+    """The sum over columns that decides the problems of one kind.
 
     Attributes:
         fixed: what delimiters and the query's own token add.
-        added: by column and symbol.
-        least, most: what the columns below each one may add, by the carry out of the last of them.
+        added: what each symbol of each column adds.
+        least, most: the least and most that the columns below each one may add, by the carry out of the last of them.
     """
 
     fixed: int
@@ -61,13 +61,14 @@ class _Sum:
 
 
 def half_space_diagrams(search: Search, target: int, apart: bool = False) -> list[Diagram] | None:
-    """Two diagrams of a target, to be counted together: RIGHT or OPEN, and WRONG or RIGHT (which there says nothing).
+    """Two diagrams of a target, to be counted together: RIGHT or OPEN, and WRONG or RIGHT (which says nothing there).
 
-    With ``apart`` every window of one column has a half-space of its own, and not every class; if these are
-    more than ``MOST_APART``, the result is None. Neither is always the better one.
+    With ``apart``, every window of one column has its own half-space, in place of every class; if there are more than
+    ``MOST_APART`` of them, the result is None. Neither way is always better.
 
-    Precondition: one head. Postcondition: where the first says RIGHT, and where the second says WRONG, the pair is, in
-    the search's arithmetic, at this target. Cost: some 10^4 cells of boxes a class, 1 to 5 s a target.
+    Precondition: one head. Postcondition: a pair for which the first says RIGHT is right at this target, in the
+    search's arithmetic, and one for which the second says WRONG is wrong. Cost: some 10^4 cells of boxes per class, 1
+    to 5 s per target.
     """
     kinds: list[_Kind] = []
     sums: tuple[list[_Sum], list[_Sum]] = [], []
@@ -115,14 +116,14 @@ def _level(
     u: Float[np.ndarray, " r"],
     wrong: bool = False,
 ) -> float:
-    """The smallest level that was found such that all points of the box with ``u . x >= level`` are answered rightly
-    (``wrong``: wrongly).
+    """The smallest level found such that all points of the box with ``u . x >= level`` are answered rightly (with
+    ``wrong``: wrongly).
 
-    The box is cut into cells, those that may be the highest first; what is not proved of a cell lies below its top.
+    The box is cut into cells, the highest first; what is not proved of a cell lies below its top.
     """
     lows, highs = low[None], high[None]
     fine = FINE * float(np.abs(u) @ (high - low))
-    known, left = -np.inf, -np.inf  # points that are not so reach up to here; cells that are not looked at, to there
+    known, left = -np.inf, -np.inf  # the highest point known to fail, and the highest top of a cell set aside
     for _ in range(ROUNDS):
         check_time()
         middle = (lows + highs) / 2
@@ -158,7 +159,7 @@ def _level(
 
 
 def _sums(query: Query, u: Float[np.ndarray, " r"], level: float, sign: int) -> _Sum:
-    """``w (u . c - level)`` in whole numbers, too small (``sign`` 1) or too large (-1) by all that rounding may do."""
+    """``w (u . c - level)`` in integers, rounded down (``sign`` 1) or up (-1) by more than rounding may do."""
     r, weights, coords = len(u), query.weights[0], query.coords[0]
     strayed = query.sides[0, ..., 2 * r :]
     value = coords @ u - level
@@ -196,18 +197,18 @@ def _sums(query: Query, u: Float[np.ndarray, " r"], level: float, sign: int) -> 
 
 
 class _Growth:
-    """One target's diagram, from the highest column down: a sum of at least 0 is one verdict, a smaller one another."""
+    """Builds one target's diagram from the highest column down: ``high`` for sums of at least 0, else ``low``."""
 
     def __init__(self, target: int, kinds: list[_Kind], sums: list[_Sum], high: int, low: int):
         self.target, self.high, self.low, self.sums = target, high, low, sums
         tokens = max((kind.token for kind in kinds), default=0) + 1
-        self.numbers = np.full((max(tokens, 10), _N), -1)  # of kinds, by token and symbol; -1 is a proved one
+        self.numbers = np.full((max(tokens, 10), _N), -1)  # kinds by token and symbol; -1 for proved windows
         for index, kind in enumerate(kinds):
             self.numbers[kind.token, kind.symbols] = index
         self.only = kinds[0].token if kinds else 0
         self.added = np.array([one.added for one in self.sums])  # [kind, column, symbol]
         self.least, self.most = (np.array([getattr(one, end) for one in self.sums]) for end in ("least", "most"))
-        #: What is said of a pair whose sum is in no bin that decides.
+        #: The verdict on a pair whose bin does not decide.
         self.unknown = OPEN if low == OPEN else RIGHT
 
     def grow(self) -> Diagram:
@@ -219,7 +220,7 @@ class _Growth:
         for above in reversed(range(column + 1, DIGITS)):
             low, high = self._above(levels, low, high, above)
         node, symbol, own = np.repeat(np.arange(len(low)), _N), np.tile(np.arange(_N), len(low)), None
-        if 0 < self.target < DIGITS:  # the own column; the one below says what token stands at the query
+        if 0 < self.target < DIGITS:  # read the own column; the one below decides the token at the query
             open_ = (self.numbers >= 0).any(0)
             level = np.full((len(low), _N), RIGHT, dtype=np.int32)
             level[:, open_] = NODES + np.arange(len(low) * open_.sum()).reshape(len(low), -1)
@@ -231,7 +232,7 @@ class _Growth:
         node, symbol = node[kept], symbol[kept]
         index = self._kind(symbol) if own is None else self._kind(symbol, own[node])
         level = np.full((len(low), _N), -1, dtype=np.int32)
-        level[node, symbol] = RIGHT  # windows that are proved
+        level[node, symbol] = RIGHT  # for windows that are proved
         node, symbol, index = (x[index >= 0] for x in (node, symbol, index))
         more = self.added[index, column, symbol]
         if own is not None:
@@ -254,7 +255,7 @@ class _Growth:
         high: Int[np.ndarray, "node kind"],
         column: int,
     ) -> tuple[Int[np.ndarray, "node kind"], Int[np.ndarray, "node kind"]]:
-        """A column above the target's own, before the kind is known: what it adds, kind by kind, in a few bins."""
+        """Read a column above the target's own, where the kind is not known yet: sums of every kind, in a few bins."""
         more = self.added[:, column].T  # [symbol, kind]
         lows, highs = ((x[:, None] + more).reshape(-1, len(self.sums)) for x in (low, high))
         spread = np.ptp(lows, axis=0)
@@ -271,7 +272,7 @@ class _Growth:
         return below, above
 
     def _kind(self, symbol: Int[np.ndarray, " n"], own: Int[np.ndarray, " n"] | None = None) -> Int[np.ndarray, " n"]:
-        """The kind's number by the symbol of the lowest column that tells it; -1 for one that is proved."""
+        """The number of the kind, by the symbol of the lowest column that decides it; -1 for proved windows."""
         if own is not None:
             return self.numbers[_SYMBOLS.written[symbol], own]
         tokens = {0: self.only, EOS_TARGET: _SYMBOLS.carry_out[symbol]}.get(self.target, _SYMBOLS.written[symbol])
@@ -298,7 +299,7 @@ class _Growth:
             return (np.zeros(0, dtype=np.int64),) * 4  # pyright: ignore[reportReturnType]
         kind = index[going] * 2 + needed[going]
         bins, width = low[going], 1
-        most_nodes = max(MOST_NODES, 2 * len(np.unique(kind)))  # what bins of any width come down to
+        most_nodes = max(MOST_NODES, 2 * len(np.unique(kind)))  # wide enough bins always come down to this
         while len(np.unique(np.stack((kind, bins // width), 1), axis=0)) > most_nodes:
             width = max(4 * width, int(np.ptp(bins)) >> 16)
         _, first, number = np.unique(np.stack((kind, bins // width), 1), axis=0, return_index=True, return_inverse=True)

@@ -1,13 +1,13 @@
 """Verdicts on hand-built models: right on every problem of every length up to their limits, or wrong on one.
 
-    position-coupling-hand-built    :mod:`interp.proofs.coupled_addition`, one proof a shape
+    position-coupling-hand-built    :mod:`interp.proofs.coupled_addition`, one proof per shape
     multiplication-hand-built       :mod:`interp.proofs.coupled_multiplication`, one list of classes for all sizes
     parity-hand-built               :mod:`interp.proofs.hand_built_parity`, one induction for all lengths
 
-What is equality or inequality between weights and scores is decided exactly (floats are rationals); what is not
-rational, the softmax' exponentials, is enclosed: "interval" over the real numbers, "float32" with the rounding of every
-operation. None tries problems: a problem is run only to refute. A proof that the time or Ctrl-C ended is undecided,
-and says which parts are left.
+Equalities and inequalities between weights and scores are decided exactly (floats are rationals). What is not rational,
+the softmax's exponentials, is enclosed: "interval" over the real numbers, "float32" with the rounding of every
+operation. No proof tries problems; a problem is run only to refute. A proof that a time limit or Ctrl-C ended is
+undecided, and says which parts are left.
 """
 
 from __future__ import annotations
@@ -55,8 +55,8 @@ from models.tasks.base import Task
 
 METHOD = "hand-built"
 SAME_MARGIN = 1e-6  # how far a bound computed again may lie from the stored one
-TRIED = 32  # random problems tried of each length or size where a part is not proved
-SIZES_TRIED, MOST_PAIRS = 12, 2**24  # of products: sizes, and (query, key) pairs of each
+TRIED = 32  # random problems tried per length or size where a part is not proved
+SIZES_TRIED, MOST_PAIRS = 12, 2**24  # for products: sizes tried, and (query, key) pairs of each
 _IN_WORDS = {"interval": "over the real numbers", "float32": "with rounding"}
 
 
@@ -64,7 +64,7 @@ _IN_WORDS = {"interval": "over the real numbers", "float32": "with rounding"}
 class Part:
     """One part of a proof: a shape, or a step of an induction.
 
-    ``margin`` is a lower bound of the right token's lead. It is None where none was found.
+    ``margin`` is a lower bound of the right token's lead, or None if no bound was found.
     """
 
     name: str
@@ -80,8 +80,8 @@ class Part:
 class HandBuiltCertificate(Verdict):
     """A verdict on a hand-built model over ``domain``, part by part.
 
-    ``shape`` is the one shape (addition) or greatest length (parity) that was asked about; () for all up to the
-    model's limits. ``arithmetic``: "interval" is about the function that the stored weights define, "float32" about
+    ``shape`` is the one shape (addition) or greatest length (parity) that was asked about, or () for all up to the
+    model's limits. In ``arithmetic``, "interval" is about the function that the stored weights define, "float32" about
     the model as it runs.
     """
 
@@ -105,13 +105,13 @@ class HandBuiltCertificate(Verdict):
 
     @property
     def smallest_margin(self) -> float:
-        """A lower bound of the right token's lead on all of the domain; NaN without one."""
+        """A lower bound of the right token's lead on the whole domain; NaN if there is none."""
         margin = self.smallest.margin
         return float("nan") if margin is None else margin
 
     @property
     def open(self) -> int:
-        """Parts that were not proved."""
+        """How many parts were not proved."""
         return sum(not part.proved for part in self.parts)
 
     def finding(self) -> str:
@@ -132,7 +132,7 @@ class HandBuiltCertificate(Verdict):
         return f"undecided {words}: {of} do not close, first {first.name} ({reason})"
 
     def to_dataframe(self) -> pd.DataFrame:
-        """One row per part: its name, the bound, whether it is proved."""
+        """One row per part: its name, its bound, and whether it is proved."""
         return pd.DataFrame(
             [{"part": part.name, "margin": part.margin, "proved": part.proved} for part in self.parts]
         ).astype({"margin": float})
@@ -148,7 +148,7 @@ def _short(text: str) -> str:
 
 @dataclass(frozen=True)
 class Proof:
-    """The domain in words, the parts, and problems where the model may be wrong, likely ones first."""
+    """The domain in words, the parts, and a search for a problem that the model gets wrong, likely ones first."""
 
     domain: str
     parts: tuple[Part, ...]
@@ -160,18 +160,18 @@ def certify_hand_built(
 ) -> HandBuiltCertificate:
     """Prove a hand-built model right on every problem up to its limits, or find one that it gets wrong.
 
-    Postcondition: "certified" only if every part was proved; "refuted" only with a problem that the model, decoding
-    alone, gets wrong.
+    Postcondition: "certified" only if every part was proved; "refuted" only with a problem that the model gets wrong
+    when it decodes it alone.
 
-    Cost: about half a second for the largest sum of 30 operands of 30 digits and a minute or two for all 900 sizes;
+    Cost: about half a second for the largest sum, 30 operands of 30 digits, and a minute or two for all 900 sizes;
     half a minute for all 900 sizes of products; a few seconds for 100 bits.
 
     Args:
         arithmetic: "interval" or "float32" (the default).
-        task: the model's own in another shape, to ask about that one alone (of a parity: about strings up to it).
+        task: the model's own task in another shape, to ask about that shape alone (for parity: about strings up to it).
 
     Raises:
-        UserError: no such model, a shape beyond its limits, or another arithmetic.
+        UserError: not a hand-built model, a shape beyond its limits, or another arithmetic.
     """
     start = time.perf_counter()
     arithmetic = "float32" if arithmetic is None else arithmetic
@@ -214,7 +214,7 @@ def _proof_of(model: HookedModel) -> Callable[[Any, tuple[int, ...], ArithmeticN
 
 
 def _as_far_as_there_is_time(names: list[str], found: Iterator[tuple[float, str | None]]) -> tuple[Part, ...]:
-    """A part for each (margin, obstacle), and for those that the time or Ctrl-C left out."""
+    """A part for each (margin, obstacle), and for those that a time limit or Ctrl-C left out."""
     parts = []
     try:
         for name, (margin, obstacle) in zip(names, found, strict=True):
@@ -225,7 +225,7 @@ def _as_far_as_there_is_time(names: list[str], found: Iterator[tuple[float, str 
 
 
 def _failing(items: Sequence[Any], parts: tuple[Part, ...]) -> list[Any]:
-    """Those whose part was tried and not proved."""
+    """The items whose part was tried and not proved."""
     ended = (TIME_UP, INTERRUPTED)
     return [item for item, part in zip(items, parts, strict=True) if not part.proved and part.obstacle not in ended]
 
@@ -316,12 +316,12 @@ def _parity(model: HookedModel, shape: tuple[int, ...], arithmetic: ArithmeticNa
 
 
 def _lengths(longest: int) -> Iterator[int]:
-    """1, 2, 3, ... while short, then in steps, and the longest."""
+    """Lengths to try: 1 to 16, then larger ones in steps, up to the longest."""
     yield from sorted({*range(1, min(longest, 16) + 1), *np.linspace(1, longest, 16).astype(int).tolist()})
 
 
 def _strings(bits: int) -> torch.Tensor:
-    """Random strings, all zeros, all ones, alternating ones."""
+    """Strings to try: all zeros, all ones, two alternating ones, and random ones."""
     drawn = torch.randint(2, (TRIED, 1, bits), generator=torch.Generator().manual_seed(bits))
     place = torch.arange(bits)
     return torch.cat((torch.stack((0 * place, 0 * place + 1, place % 2, 1 - place % 2))[:, None], drawn))
@@ -363,10 +363,11 @@ def of_fields(value: dict[str, Any]) -> HandBuiltCertificate:
 def check_hand_built(
     certificate: HandBuiltCertificate, model: HookedModel, task: Task | None = None
 ) -> HandBuiltCertificate:
-    """Prove it again (there is nothing to search for); returns what was found, with the counterexample of the file.
+    """Check a certificate by proving it again, as there is no search to skip; returns what was found, with the file's
+    counterexample.
 
     Raises:
-        UserError: another model's certificate, one that claims nothing, or one that does not hold.
+        UserError: a certificate of another model, one that claims nothing, or one that does not hold.
     """
     if not is_hand_built(model):
         raise UserError(f"This certificate is about a hand-built model, and {model_name(model)} is none.")

@@ -1,8 +1,8 @@
 """A proof that the hand-built parity model is right on every string of up to N bits, by induction over the scratchpad.
 
 A query that follows k bits of the scratchpad has position id k + 1 and reads three things: its own token (the parity p
-of the first k bits, or ``=`` for k = 0), the next bit x, if there is one, and whether there is one. Whatever the other
-bits are, they act through what leaks to them, at most ``rest``. So there are at most eight cases a step:
+of the first k bits, or ``=`` for k = 0), the next bit x, if there is one, and whether there is one. The other bits act
+only through the weight that leaks to them, which is at most ``rest``. So there are at most eight cases per step:
 
     k < N, any k bits and more     p in {0, 1} (or "="), x in {0, 1}     p xor x is right
     k = n, the string ends         p in {0, 1}                           EOS is right
@@ -38,7 +38,7 @@ ZERO, ONE = 0, 1
 
 @dataclass(frozen=True)
 class Step:
-    """One step of the induction: ``bits`` of the scratchpad are written; ``ends``: there are no more."""
+    """One step of the induction: ``bits`` of the scratchpad are written; ``ends`` says that there are no more."""
 
     bits: int
     ends: bool
@@ -83,12 +83,12 @@ class ParityProof:
         return [Step(k, False) for k in range(self.longest)] + [Step(k, True) for k in range(1, self.longest + 1)]
 
     def margins(self) -> Iterator[float]:
-        """Of each step, one after the other."""
+        """Yield the margin of each step, one after the other."""
         for step in watched(self.steps, "proving", "step"):
             yield self.margin(step.bits, step.ends)
 
     def pattern(self, k: int, ends: bool) -> Pattern:
-        """What the query after k bits attends to; in the longest string, if the string goes on."""
+        """What the query after k bits attends to; if the string goes on, in the longest string."""
         weights, n = self.share[k + 1], k if ends else self.longest
         keys = [*range(2, n + 2), *range(1, k + 2)]  # the query's bits; '=' and the scratchpad
         match = None
@@ -99,7 +99,7 @@ class ParityProof:
         return Pattern.of(match, rest, len(keys) + 2, self.arithmetic)
 
     def margin(self, k: int, ends: bool) -> float:
-        """A lower bound of the right token's lead over all cases of a step; NaN if there is none."""
+        """A lower bound of the right token's lead over all cases of a step; NaN if there is no bound."""
         pattern, least = self.pattern(k, ends), np.inf
         for own in (ZERO, ONE) if k else (EQUALS,):
             for bit in (None,) if ends else (ZERO, ONE):
@@ -111,7 +111,7 @@ class ParityProof:
         return float(np.nextafter(least, -np.inf))  # float() rounds to nearest
 
     def logits(self, own: int, position: int, pattern: Pattern, bit: int | None) -> list[Ball]:
-        """Of a query with this token and id that finds this bit."""
+        """The logits of a query with this token and id that finds this bit."""
         arithmetic = self.arithmetic
         embedded = add(_balls(self.W_E[own]), _balls(self.W_pos[position]), arithmetic)
         stream = add(embedded, pattern.writes(self.head, DOLLAR, () if bit is None else (bit,), arithmetic), arithmetic)

@@ -1,7 +1,7 @@
-"""Where margins are smallest, by gradient and dynamic programme: problems to try, and no bound.
+"""Find problems with small margins by gradient and dynamic programme. They are problems to try and not bounds.
 
-In each class the leaf whose box holds the smallest margin in float64 is looked at: the margin's gradient there makes
-the attention ratio one number, which is linearised and made least over the leaf's problems, column by column.
+In each class, the search takes the leaf whose box holds the smallest margin in float64. The margin's gradient there
+turns the attention ratio into one number, which is linearised and minimised over the leaf's problems, column by column.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ ACTIVATIONS = {
     "relu": lambda x: np.maximum(x, 0),
     "silu": lambda x: x * expit(x),
 }
-_DIFFERENCE = 1e-3  # of a box's radius, between the points of a gradient
+_DIFFERENCE = 1e-3  # step of the finite difference, as a share of a box's radius
 
 
 def hunt(adder: OneLayerAdder, attention: RatioAttention) -> tuple[Classes, Float[np.ndarray, " n"]]:
-    """Every class with one problem of a small margin (its ``witnesses``, [n, 1, 2]), and that margin in float64.
+    """Every class with one problem that has a small margin (``witnesses``, [n, 1, 2]), and that margin in float64.
 
     Cost: one box per leaf and some hundred points, 1 to 3 s.
     """
@@ -48,7 +48,7 @@ def hunt(adder: OneLayerAdder, attention: RatioAttention) -> tuple[Classes, Floa
 
 
 def _hunt(adder: OneLayerAdder, query: Query) -> tuple[Leaves, Int[np.ndarray, "n 2 10"], Float[np.ndarray, " n"]]:
-    """One leaf a class, the digits of a problem of it, and its margin."""
+    """One leaf per class, the digits of one of its problems, and its margin."""
     leaves = query.roots()
     low, high = query.box(leaves)
     center, radius = (low + high) / 2, (high - low) / 2
@@ -90,7 +90,7 @@ def _margins(
 def gradient_at(
     adder: OneLayerAdder, query: Query, leaves: Leaves, at: Float[np.ndarray, "n r"], radius: Float[np.ndarray, "n r"]
 ) -> Float[np.ndarray, "n r"]:
-    """By central differences."""
+    """The gradient of the margin at ``at``, by central differences."""
     found = np.empty_like(at)
     for k in range(at.shape[1]):
         step = np.zeros_like(at)
@@ -105,8 +105,8 @@ def least_problems(
 ) -> Int[np.ndarray, "n operand column"]:
     """The digits of a problem in each leaf with the least sum of terms over the positions that the query sees.
 
-    As :func:`interp.proofs.columns.all_classes`, with terms of each leaf's own, and columns that are fixed. Cost:
-    200 additions a column and leaf.
+    It works as :func:`interp.proofs.columns.all_classes`, with terms of its own for each leaf, whose window is fixed.
+    Cost: 200 additions per column and leaf.
     """
     layout, n = query.layout, len(leaves)
     rows = np.arange(n)
@@ -144,7 +144,7 @@ def least_problems(
 def attention_of(
     query: Query, digits: Int[np.ndarray, "n operand column"]
 ) -> tuple[Float[np.ndarray, "n head"], Float[np.ndarray, "n head r"]]:
-    """D_h, and the coordinates of N_h / D_h, of problems of the query."""
+    """D_h, and the coordinates of N_h / D_h, for problems of the query."""
     layout, position = query.layout, query.layout.queries[query.target]
     tokens = np.array([allowed[0] for allowed in layout.tokens[: position + 1]])[None].repeat(len(digits), 0)
     carry = np.zeros(len(digits), dtype=int)
@@ -165,7 +165,7 @@ def attention_of(
 
 
 def logits_after(adder: OneLayerAdder, y: Float[np.ndarray, "*rows d"]) -> Float[np.ndarray, "*rows vocab"]:
-    """Logits in float64 of streams after the attention (``b_O`` added)."""
+    """Logits in float64, from residual streams after the attention (with ``b_O`` added)."""
     x, act = adder.normed(y, adder.ln2, adder.ln2_b), ACTIVATIONS[adder.activation]
     if adder.W_gate is None:
         post = act(x @ adder.W_in + adder.b_in)
@@ -176,7 +176,7 @@ def logits_after(adder: OneLayerAdder, y: Float[np.ndarray, "*rows d"]) -> Float
 
 
 def lead_of(logits: Float[np.ndarray, "*rows vocab"], answer: Int[np.ndarray, "*#rows"]) -> Float[np.ndarray, "*rows"]:
-    """The answers' logits less the best other ones."""
+    """The answers' logits minus the best other ones."""
     answer = np.broadcast_to(answer, logits.shape[:-1])[..., None]
     right = np.take_along_axis(logits, answer, -1)[..., 0]
     others = logits.copy()

@@ -1,8 +1,7 @@
 """Windows of columns as leaves of a search: which problems they hold, and what attention can write on them.
 
 A *leaf* fixes the target, the token at its query, the carry into a window of neighbouring columns, and the digit pairs
-of these columns. The columns below are bounded by a dynamic programme with the carry as its state, those above are
-free.
+of these columns. A dynamic programme with the carry as its state bounds the columns below; those above are free.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from interp.proofs.one_layer import Layout
 from interp.proofs.ratio_attention import QueryTerms, RatioAttention
 from models.tasks.addition import DIGITS
 
-LEVELS = 64  # values of a coordinate at which the sums are bounded
+LEVELS = 64  # number of values of a coordinate at which the sums are bounded
 EOS_TARGET = DIGITS + 1
 _PAIR, _CARRY = (x.reshape(-1) for x in np.meshgrid(range(100), range(2), indexing="ij"))  # 200 columns
 _TOTAL = _PAIR // 10 + _PAIR % 10 + _CARRY
@@ -30,7 +29,7 @@ class Leaves:
     """n leaves of one query, all with a window of the same columns ``low .. high``.
 
     Attributes:
-        carry: into the lowest column.
+        carry: the carry into the lowest column.
         pairs: 10 x + y of each column, lowest first.
     """
 
@@ -49,7 +48,7 @@ class Leaves:
         return Leaves(self.low, self.carry[rows], self.pairs[rows])
 
     def carries(self) -> Int[np.ndarray, "n carry"]:
-        """The carry into each column of the window, and out of the last."""
+        """The carry into each column of the window, and the carry out of the last one."""
         found = [self.carry]
         for pair in self.pairs.T:
             found.append((pair // 10 + pair % 10 + found[-1]) // 10)
@@ -60,7 +59,7 @@ class Leaves:
         return (self.pairs // 10 + self.pairs % 10 + self.carries()[:, :-1]) % 10
 
     def codes(self) -> Int[np.ndarray, " n"]:
-        """One number a leaf: low, columns, carry, pairs (a decimal digit each, the pairs two)."""
+        """One number per leaf: low, columns, carry and pairs (one decimal digit each, two per pair)."""
         code = (self.low * 10 + self.pairs.shape[1] % 10) * 10 + self.carry.astype(np.int64)
         for pair in self.pairs.T:
             code = code * 100 + pair
@@ -75,14 +74,15 @@ def may_stand(target: int, token: int, column: int) -> Bool[np.ndarray, " 200"]:
 
 
 class Query:
-    """All leaves of one target and the token at its query: their numbers of problems, and the extremes of attention.
+    """All leaves for one target and token at its query: how many problems they hold, and the extremes of attention.
 
     Lemma (Dinkelbach): for every coordinate k of the basis and both signs, ``f(level) = max over a leaf's problems of
     sum_j w_j (+-coords_jk - level)`` is convex and falls, and its root is the largest ``+-coordinate`` of N / D. The
     chord between two levels where f changes its sign lies above f, so that its root is an upper bound. What columns
     outside the window add to f is tabulated once, by level and carry; a leaf adds its own terms.
 
-    Cost: building, heads x 2 r x LEVELS x 200 additions a column; bounding, about 0.2 us a leaf, coordinate and level.
+    Cost: heads x 2 r x LEVELS x 200 additions per column to build it; about 0.2 us per leaf, coordinate and level to
+    bound a leaf.
     """
 
     def __init__(self, attention: RatioAttention, layout: Layout, target: int, token: int):
@@ -112,9 +112,9 @@ class Query:
             self._tabulate(h, self.weights[h][..., None, None] * (self.sides[h][..., None] - self.levels[h]))
 
     def _apart(self, terms: QueryTerms) -> list[Float[np.ndarray, "head pos token r"]]:
-        """``spread |coords - r|``, whose mean bounds what rounding does to a coordinate; nothing where nothing is left.
+        """``spread |coords - r|``, whose mean bounds what rounding does to a coordinate; empty without a spread.
 
-        r, which may be any number, is a mean of the coordinates.
+        r may be any number; here it is a mean of the coordinates.
         """
         if terms.spread is None:
             return []
@@ -142,11 +142,11 @@ class Query:
             self.above[h, column] = self.above[h, column + 1] + f[x, :10].max(0) + f[y, :10].max(0)
 
     def shows(self, column: int) -> bool:
-        """Whether a column's answer digit stands before the query."""
+        """Whether a column's answer digit is read before the query."""
         return column <= self.target - 2
 
     def _count(self) -> list[list[int]]:
-        """How many digits of the columns below one give each carry into it, [column][carry], exact."""
+        """The exact number of digit choices below a column that give each carry into it, [column][carry]."""
         counts = [[1, 0]]
         for column in range(self.top + 1):
             stands = may_stand(self.target, self.token, column)
@@ -156,14 +156,14 @@ class Query:
         return counts
 
     def problems(self, leaves: Leaves) -> tuple[int, int]:
-        """How many problems a leaf with carry 0, and one with carry 1, holds."""
+        """How many problems a leaf with carry 0 holds, and one with carry 1."""
         free = 100 ** (DIGITS - 1 - leaves.high)
         return self.count[leaves.low][0] * free, self.count[leaves.low][1] * free
 
     # ---- leaves
 
     def roots(self) -> Leaves:
-        """Windows of one column, the target's own (the last one for the targets after it)."""
+        """The leaves whose window is the target's own column (the last column for the targets after it)."""
         empty = Leaves(self.top + 1, np.array([0, 1]), np.zeros((2, 0), dtype=int))
         if self.target >= DIGITS:
             return self.below_of(empty)
@@ -171,7 +171,7 @@ class Query:
         return self._possible(Leaves(self.top, carry, pairs[:, None]))
 
     def below_of(self, leaves: Leaves) -> Leaves:
-        """Each leaf, with one column more below its window: about 100 leaves for one."""
+        """Each leaf extended by one column below its window, which makes about 100 leaves of one."""
         column = leaves.low - 1
         stands = may_stand(self.target, self.token, column)
         row, choice = np.nonzero(stands & (leaves.carry[:, None] == _OUT))
@@ -179,7 +179,7 @@ class Query:
         return self._possible(Leaves(column, _CARRY[choice], pairs))
 
     def above_of(self, leaves: Leaves) -> Leaves:
-        """Each leaf, with one column more above its window: 100 leaves for one."""
+        """Each leaf extended by one column above its window, which makes 100 leaves of one."""
         pairs = np.tile(np.arange(100), len(leaves))[:, None]
         return Leaves(leaves.low, np.repeat(leaves.carry, 100), np.hstack((np.repeat(leaves.pairs, 100, 0), pairs)))
 
@@ -203,7 +203,7 @@ class Query:
         return leaves.carries()[:, own] if self.target == DIGITS else leaves.written()[:, own]
 
     def class_of(self, leaves: Leaves) -> tuple[Int[np.ndarray, " n"], Int[np.ndarray, " n"]]:
-        """Carry and total, as :class:`interp.proofs.columns.Classes` has them."""
+        """Carry and total of each leaf's class, as in :class:`interp.proofs.columns.Classes`."""
         carries = leaves.carries()
         if self.target >= DIGITS:
             return carries[:, DIGITS - leaves.low], np.full(len(leaves), -1)
@@ -215,9 +215,9 @@ class Query:
     def box(self, leaves: Leaves) -> tuple[Float[np.ndarray, "n r"], Float[np.ndarray, "n r"]]:
         """Least and largest coordinates of what attention writes on the basis, over each leaf's problems.
 
-        Postcondition: for every problem of a leaf, ``sum_h N_h / D_h`` lies between them, of stored terms, and with
-        what rounding may do to each weight (``spread``). Several heads add up each one's own extremes: what
-        they have in common is lost, and has to be found by longer windows.
+        Postcondition: for every problem of a leaf, ``sum_h N_h / D_h`` lies between them, for the stored terms and for
+        whatever rounding may do to each weight (``spread``). The extremes of several heads are added up, which ignores
+        how the heads depend on each other; longer windows make up for that.
         """
         total = np.zeros((len(leaves), self.levels.shape[1]))
         for h in range(len(self.weights)):
@@ -256,6 +256,6 @@ class Query:
             share = np.where(changes, at_low / np.where(changes, at_low - at_high, 1.0), 1.0)
             root = levels[low] + (levels[high] - levels[low]) * share
             root = root + 2.0**-48 * np.abs(levels[[0, -1]]).max()
-            # Neither end of the levels needs f; below the first one there is nothing.
+            # Neither end of the levels needs f, and nothing lies below the first.
             found[:, k] = np.where(at_low > 0, np.minimum(root, levels[high]), levels[low])
         return found

@@ -1,14 +1,14 @@
-"""``interp.certify``: the methods that a model can be judged by, and which of them a model is for.
+"""``interp.certify``: the methods that can judge a model, and how one is chosen.
 
     hand-built                     a construction known by its weight map: a proof for every length up to its limits
-    few keys                       one-layer ten-digit adders that look at few keys and no others: all classes are run
+    few keys                       one-layer ten-digit adders that look at only a few keys: all classes are run
     branch and bound over columns  one-layer ten-digit adders, by their effective weights: a proof over all 10^20 pairs
     near keys                      one-layer decoders whose heads see near ids: all that a query can see, with roundings
     prefix tree                    causal models on small domains: every prefix once, enclosed with all roundings
     exhaustive                     any model whose task's shape has at most 2^20 problems: all are run through the model
 
-The first method without an ``obstacle`` judges the model, and says itself what else it cannot judge about it. All give
-a :class:`~interp.proofs.verdict.Verdict`.
+The first method without an ``obstacle`` judges the model, and raises if it cannot judge something else about it. All
+return a :class:`~interp.proofs.verdict.Verdict`.
 """
 
 from __future__ import annotations
@@ -39,12 +39,12 @@ from models.tasks.addition import FixedWidthAddition
 from models.tasks.base import Task
 from models.tasks.sequences import SequenceTask
 
-MOST_SYMBOLS = 2**12  # of a problem's operands; 21 binary ones are too many problems to run already
+MOST_SYMBOLS = 2**12  # of a problem's operands; 21 binary symbols already make too many problems to run
 
 
 @dataclass(frozen=True)
 class Asked:
-    """What :func:`certify` was asked for besides the model and the task."""
+    """What :func:`certify` was asked for, apart from the model and the task."""
 
     arithmetic: ArithmeticName | None = None
     width: float | None = WIDTH
@@ -56,11 +56,11 @@ class Method:
     """One method of judging.
 
     Attributes:
-        name: what ``method`` says in a verdict and in its file.
-        obstacle: (model, task) -> why such models and tasks are not judged by it, in words; None says that they are.
+        name: the text of ``method`` in a verdict and in its file.
+        obstacle: (model, task) -> why the method cannot judge such models and tasks, in words, or None if it can.
         certify: (model, task, what was asked) -> a verdict.
-        check: (verdict, model, task) -> the verdict as it was derived again, raising UserError unless it holds.
-        of_fields: a verdict from its file's fields, raising KeyError, TypeError or ValueError if they are none.
+        check: (verdict, model, task) -> the verdict as derived again; raises UserError unless it holds.
+        of_fields: a file's fields -> a verdict; raises KeyError, TypeError or ValueError if they do not make one.
     """
 
     name: str
@@ -93,10 +93,10 @@ def _run_all(model: HookedModel, task: Task, asked: Asked) -> Verdict:
 
 
 def _by_prefixes(model: HookedModel, task: Task, asked: Asked) -> Verdict:
-    """The proof that was asked for. Unasked, the strongest claim there is: with rounding, over the reals, or by a run.
+    """The proof that was asked for, or by default the strongest claim: with rounding, over the reals, or by a run.
 
-    In "float" nothing is proved of a small domain: everything is run. A model that gets a problem wrong is run on all
-    of them as well, which counts the wrong ones; a proof that was interrupted says how far it came.
+    With "float", a small domain is not proved but run. A model that gets a problem wrong is run on all of them as well,
+    to count the wrong ones. A proof that was interrupted says how far it got.
     """
     _all_targets(task, asked)
     if asked.arithmetic == "float":
@@ -125,7 +125,7 @@ def _hand_built(model: HookedModel, task: Task, asked: Asked) -> Verdict:
 
 
 def _one_layer(model: HookedModel, task: Task, asked: Asked) -> Verdict:
-    own = "interval" if model.W_E.dtype == torch.float64 else "float32"  # there are no bounds on float64's rounding
+    own = "interval" if model.W_E.dtype == torch.float64 else "float32"  # float64's rounding is not bounded
     return certify_one_layer(model, asked.arithmetic or own, task, asked.width, asked.targets)
 
 
@@ -146,7 +146,7 @@ def _not_built(model: HookedModel, task: Task) -> str | None:
     return None if is_hand_built(model) else f"{model_name(model)} is not hand-built"
 
 
-#: Certificates of other methods (earlier versions named some) are read as those of the one for ten-digit adders, whose
+#: Certificates of unknown methods (earlier versions had others) are read by the method for ten-digit adders, whose
 #: check refuses them.
 _ADDERS = Method(class_proofs.METHOD, _no_ten_digits, _one_layer, check_one_layer, certificate.of_fields)
 METHODS = (
@@ -169,25 +169,25 @@ def certify(
     targets: Targets = "all",
     minutes: float | None = None,
 ) -> Any:
-    """Is a model right on every input of a domain? Certified, refuted by an input that it gets wrong, or undecided.
+    """Certify that a model is right on every input of a domain, refute it by an input that it gets wrong, or neither.
 
     Args:
-        model: one of this project's models; with ``task``, where the method allows it, a stock TransformerLens one.
+        model: one of this project's models or, with ``task`` and where the method allows it, a stock TransformerLens
+            one.
         arithmetic: "float", "interval" or "float32", for proofs (by default "float32", and for small domains the first
-            of "float32" and "interval" that succeeds; else, and in "float", all problems are run in the model's own
-            arithmetic). See :func:`interp.proofs.certify.certify_one_layer`.
-        task: the task, if the model does not carry it; or its own in another shape, ``model.task.at(...)``.
-        width: how far apart the bounds on the share of right pairs may be, where a proof fails; None gives none.
+            of "float32" and "interval" that succeeds; if neither does, and with "float", all problems are run in the
+            model's own arithmetic). See :func:`interp.proofs.certify.certify_one_layer`.
+        task: the task, if the model does not carry it, or the model's own in another shape, ``model.task.at(...)``.
+        width: how far apart the bounds on the share of right pairs may be, where a proof fails; None computes none.
         targets: "all", or for ten-digit adders the answer's "digits" without the EOS after them.
-        minutes: how long to try. A proof of which something is missing by then is undecided.
+        minutes: how long to try. A proof that is not complete by then is undecided.
 
     Returns:
         a :class:`~interp.proofs.verdict.Verdict` of the method's own kind, such as
         :class:`~interp.proofs.certificate.Certificate` for ten-digit adders.
 
     Raises:
-        UserError: a model or a domain that no method judges, in one sentence; not all problems run, or not all parts
-            proved, in the time.
+        UserError: a model or a domain that no method judges, in one sentence; too little time for any verdict.
     """
     _require_short(model, getattr(model, "task", None) if task is None else task)
     task = resolve_task(model, task)
@@ -212,17 +212,17 @@ def method_for(model: HookedModel, task: Task) -> Method:
     for method in METHODS:
         if (reason := method.obstacle(model, task)) is None:
             return method
-    raise UserError(  # the last method is the widest, and its reason the one to give
+    raise UserError(  # the last method is the most general, so give its reason
         f"The certifier cannot judge {model_name(model)}: {reason}. It knows hand-built models, ten-digit adders of "
         "one layer and small domains; `interp attack` may find a problem that it gets wrong."
     )
 
 
 def load_certificate(path: str | Path) -> Any:
-    """A verdict of any method from its file. This checks the form; :func:`check_certificate` checks the proof.
+    """Load a verdict of any method from its file. This checks the form; :func:`check_certificate` checks the proof.
 
     Raises:
-        UserError: no such file, one too large, or none that holds a certificate.
+        UserError: no such file, one that is too large, or one that does not hold a certificate.
     """
     path = Path(path)
     if path.is_file() and path.stat().st_size > LARGEST_FILE:
@@ -237,13 +237,13 @@ def parse_certificate(data: bytes, path: object) -> Any:
 
 
 def check_certificate(verdict: Verdict, model: HookedModel, task: Any = None) -> Any:
-    """Verify a certificate against a model, without believing what the file says; see the method's own check.
+    """Verify a certificate against a model, without believing what the file says; each method has its own check.
 
     Returns:
-        the verdict as it was derived again: all that it prints was compared, or found again.
+        the verdict as derived again. Everything that it prints was compared or found again.
 
     Raises:
-        UserError: another model's certificate, one that claims nothing, or one that does not hold.
+        UserError: a certificate of another model, one that claims nothing, or one that does not hold.
     """
     return _method_of(verdict.method).check(verdict, model, resolve_task(model, task))
 
@@ -253,6 +253,6 @@ def _method_of(name: Any) -> Method:
 
 
 def certified_at_best(model: HookedModel, task: Any = None) -> Any:
-    """The certificate that includes float32 rounding; where that is undecided, the one over the real numbers."""
+    """The certificate that includes float32 rounding, or the one over the real numbers if that is undecided."""
     found = certify(model, arithmetic="float32", task=task)
     return found if found.status != "undecided" else certify(model, arithmetic="interval", task=task)

@@ -1,6 +1,6 @@
 """Where the hand-built multiplication transformer looks: the keys that match a query, in exact scores.
 
-See :mod:`interp.proofs.coupled_multiplication`, whose first two steps these are.
+These are the first two steps of the proof in :mod:`interp.proofs.coupled_multiplication`.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from interp.proofs.enclosed import DOUBLE
 from interp.proofs.sink_heads import EXP_ERROR, NotSeparated
 from models.tasks.multiplication import DOLLAR, Multiplication
 
-#: What a head may find; the values of a case name them. Any other digits are a mixture of unknown ones.
+#: The digits that a head may find, which a case gives values. Any other digits are a mixture of unknown ones.
 VARIABLES = ("A[k]", "A[k-1]", "B[j]", "p_j[k]", "p_j[k-1]", "c_{j-1}[k]", "c_{j-1}[k-1]")
 NOTHING, DELIMITER, MIXTURE, FIRST_VARIABLE = 0, 1, 2, 3
 CODES = FIRST_VARIABLE + len(VARIABLES)
@@ -28,12 +28,12 @@ BLOCK = 256  # queries whose scores are computed at once
 
 @dataclass(frozen=True, eq=False)
 class Places:
-    """Where the tokens of a size stand. A delimiter is column -1 of the number after it; BOS has kind -1."""
+    """Where the tokens stand for one size. A delimiter is column -1 of the number after it; BOS has kind -1."""
 
     M: int
     N: int
-    tokens: Int[np.ndarray, " pos"]  # of the problem 0 * 0
-    right: Int[np.ndarray, " pos"]  # next tokens
+    tokens: Int[np.ndarray, " pos"]  # for the problem 0 * 0
+    right: Int[np.ndarray, " pos"]  # the right next tokens
     ids: Int[np.ndarray, "pos level"]
     kind: Int[np.ndarray, " pos"]
     number: Int[np.ndarray, " pos"]  # 1 ... N of products and sums, else 0
@@ -57,14 +57,14 @@ class Places:
 
     @property
     def names(self) -> Int[np.ndarray, " pos"]:
-        """One number for kind, number and column."""
+        """One integer per token, made of kind, number and column."""
         return ((self.kind + 1) << 40) + (self.number << 20) + self.column + 1
 
     def within(self, largest: Places) -> Int[np.ndarray, " pos"]:
-        """The places of these tokens in the largest size.
+        """The places of these tokens among those of the largest size.
 
         Raises:
-            NotSeparated: they are not tokens of it with the same ids and in the same order.
+            NotSeparated: they do not occur there with the same ids and in the same order.
         """
         order = np.argsort(largest.names)
         at = order[np.searchsorted(largest.names, self.names, sorter=order).clip(max=len(order) - 1)]
@@ -75,7 +75,7 @@ class Places:
         return at
 
     def exist(self) -> Bool[np.ndarray, "query which"]:
-        """Which of the digits of OWN and PREVIOUS a query has: first number in columns k and k - 1, then the second."""
+        """Which digits of OWN and PREVIOUS a query has: the first number's in columns k and k - 1, the second's."""
         q = self.queries
         k, j, stage = self.column[q] + 1, self.number[q], self.kind[q]
         shifted = np.where(stage == PRODUCT, k, k - (j - 1))
@@ -90,15 +90,15 @@ class Places:
 class Found:
     """Where one head looks in the largest size.
 
-    ``query``, ``key`` are its matches beside BOS, ``label`` the key's part as seen from the query (a code).
+    ``query`` and ``key`` are its matches other than BOS; ``label`` is a code for the key's part as seen from the query.
     """
 
     query: Int[np.ndarray, " match"]
     key: Int[np.ndarray, " match"]
     label: Int[np.ndarray, " match"]
-    most: int  # matches of one query
-    match: Ball  # weight of one of them, that of BOS being 1
-    rest: Ball  # and of all other keys together, of any query
+    most: int  # the most matches of one query
+    match: Ball  # the weight of one match, where BOS has 1
+    rest: Ball  # the weight of all other keys together, for any query
 
 
 def find_keys(
@@ -110,7 +110,8 @@ def find_keys(
     near: float,
     arithmetic: Arithmetic,
 ) -> Found:
-    """What one head finds. ``placed`` is what positions add to the stream; a match scores less than ``near`` below BOS.
+    """What one head finds. ``placed`` is what positions add to the residual stream. A match is a key whose score is
+    less than ``near`` below that of BOS.
 
     Which keys are called matches decides how good the bounds are, and not whether they hold.
 
@@ -120,7 +121,7 @@ def find_keys(
     ordinary = np.arange(len(W_E)) != DOLLAR
     x = placed + W_E[np.where(places.kind < 0, DOLLAR, 0)]
     q, k, error = x[places.queries] @ W_Q, x @ W_K, 0.0
-    # Of any token at any place: bounds of the sums of magnitudes, and what divides every term.
+    # For any token at any place: bounds of the sums of magnitudes, and a number that divides every term.
     reach, step = abs(placed).max(0) + abs(W_E).max(0), min(quantum(W_E), quantum(placed))
     q_size, k_size = reach @ abs(W_Q), reach @ abs(W_K)
     sums = (
@@ -168,7 +169,7 @@ def find_keys(
 
 
 def labels(at: Places, query: np.ndarray, key: np.ndarray) -> Int[np.ndarray, " match"]:
-    """What a key is to a query."""
+    """The code of each key's part as seen from its query: a variable, a delimiter, or a mixture."""
     k, j, stage = at.column[query] + 1, at.number[query], at.kind[query]
     kind, number, column = at.kind[key], at.number[key], at.column[key]
     product, second = stage == PRODUCT, stage == SUM
@@ -189,7 +190,7 @@ def labels(at: Places, query: np.ndarray, key: np.ndarray) -> Int[np.ndarray, " 
 
 
 def quantum(x: np.ndarray) -> float:
-    """The largest power of two that divides all entries; 0 is divided by any."""
+    """The largest power of two that divides all entries; any power divides 0."""
     if not np.isfinite(x).all():
         raise NotSeparated("a weight is not a finite number")
     mantissa, exponent = np.frexp(x[x != 0])
@@ -198,6 +199,6 @@ def quantum(x: np.ndarray) -> float:
 
 
 def is_exact(size: float, step: float, bits: int) -> bool:
-    """Whether a sum is exact with so many bits, in any order: its terms are multiples of ``step``, a power of two, and
-    their magnitudes add up to at most ``size``, which may be rounded itself."""
+    """Whether a sum is exact with this many bits, in any order. Its terms are multiples of ``step``, a power of two,
+    and their magnitudes add up to at most ``size``, which may itself be rounded."""
     return size * (1 + 2.0**-20) <= 2.0**bits * step

@@ -1,9 +1,9 @@
-"""What queries that see two columns of two running sums can see, in all sums of m numbers of n digits.
+"""What a query can see in all sums of m numbers of n digits, if it sees two columns of two running sums.
 
 Lemma: a class is reached by some problem if and only if digits k - 1 and k of b_{s-1} occur in a sum of s - 1 numbers
 and, where a carry comes in, the largest remainders below digit k - 1 of such a b_{s-1} and of a_s add up to 10^(k-1).
-Proof: b_{s-1} takes every value up to ``(s - 1) (10^n - 1)``; a_s, a_{s+1} and it are free of one another; remainders
-of zero bring no carry.
+Proof: b_{s-1} takes every value up to ``(s - 1) (10^n - 1)``; it, a_s and a_{s+1} can be chosen independently;
+remainders of zero bring no carry.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ class Step:
     """One target, and the digits that decide it.
 
     Attributes:
-        number, low: the query is digit ``low`` of b_number, or (None) the delimiter before its units.
-        before: (digit ``low`` of b_(number - 1), the digit after it, the carry into ``low``).
-        added, following: those two digits of a_number and of a_(number + 1).
+        number, low: the query is digit ``low`` of b_number or, if that is None, the delimiter before its units.
+        before: all (digit ``low`` of b_(number - 1), the digit after it, the carry into ``low``) that occur.
+        added, following: the same two digits of a_number and of a_(number + 1).
     """
 
     task: MultiOperandAddition
@@ -84,9 +84,9 @@ class Seen:
     """The classes of one target.
 
     Attributes:
-        keys: positions that the query sees, its own last.
-        parts: the columns are ``PARTS``.
-        tokens: what stands at the keys. targets: what is right.
+        keys: the positions that the query sees, its own last.
+        parts: the parts of each class; the columns are ``PARTS``.
+        tokens: the tokens at the keys. targets: the right tokens.
     """
 
     step: Step
@@ -149,5 +149,5 @@ class Seen:
         return torch.tensor([[(to_digits(number) + [0] * n)[:n] for number in operands]])
 
 
-#: Whether it is an operand, and its number less b's: what a number is to the sum ``b = before + added``.
+#: The name of a number in the sum ``b = before + added``, by whether it is an operand and by its number minus b's.
 _NAMES = {(True, 0): "added", (True, 1): "next", (False, 0): "sum", (False, -1): "before"}

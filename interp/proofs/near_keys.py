@@ -1,4 +1,4 @@
-"""One-layer decoders whose heads see near position ids alone: every class of what a query can see, with all roundings.
+"""Proofs about one-layer decoders whose heads see only near position ids: all classes of what a query can see.
 
 A key that ``attn_window`` hides has a weight of exactly zero, whatever stands there. With a window of two columns of
 two running sums, what a decoder of one layer predicts about digit k of ``b_s = b_{s-1} + a_s`` depends on digits k - 1
@@ -57,8 +57,8 @@ from models.transformer import ArithmeticTransformer
 
 METHOD = "near keys"
 BATCH = 1024  # classes at a time
-WEAK, FOLLOWED = 1.0, 64  # leads bounded below this are followed along their directions, so many at a time
-SLACK = 1e-5  # of the model's own margins in its arithmetic
+WEAK, FOLLOWED = 1.0, 64  # leads with bounds below this are followed along their directions, this many at a time
+SLACK = 1e-5  # relative slack for the model's own margins, in its arithmetic
 REPLAYED = 8  # classes of each target that are run through the model: those with the smallest bounds, and some of all
 
 

@@ -1,7 +1,7 @@
 """What a certifier of one-layer adders reads: effective weights and the layout of the task, and nothing else.
 
-No architecture is named here. A model is taken by its weights ``W_E ... W_U`` and the switches of its config, so that
-a user's own weight map, a rounded copy and a stock TransformerLens model are all judged by the same numbers.
+No architecture is named here. A model is given by its weights ``W_E ... W_U`` and the switches of its config, so that
+a user's own weight map, a rounded copy and a stock TransformerLens model are all judged in the same way.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from models.tasks.addition import DIGITS, LIMIT, FixedWidthAddition
 from models.transformer import ArithmeticTransformer
 from models.unaltered import alterations
 
-#: Activations of an MLP, and of a gated one.
+#: The activations of a plain MLP (False), and of a gated one (True).
 ACTIVATIONS = {False: ("gelu", "relu"), True: ("gelu", "relu", "silu")}
 POSITIONS = ("standard", "rotary", "none")
 #: What is asked of an answer: all of its tokens, or its digits without the EOS after them.
 Targets = Literal["all", "digits"]
-_CHECKED = 16  # random problems that a layout is held against
+_CHECKED = 16  # random problems that a layout is checked on
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,9 +39,9 @@ class Layout:
     Attributes:
         operands: position of each operand's digit, by column (0 is units).
         answers: position of each answer digit that is read (the last one only if something is predicted after it).
-        queries: position that predicts answer digit 0, 1, ..., 10 and, where the task has it, EOS.
+        queries: the positions that predict answer digits 0, 1, ..., 10 and, where the task has it, EOS.
         tokens: the tokens that can stand at each position.
-        eos: the token to predict last. It is None where the answer ends without one.
+        eos: the token to predict last, or None if the answer ends without one.
     """
 
     operands: Int[np.ndarray, "2 column"]
@@ -59,10 +59,10 @@ class Layout:
 class OneLayerAdder:
     """The effective weights of a pre-norm decoder of one layer, as float64 copies of the stored numbers.
 
-    A missing bias is an array of zeros, and so is ``W_pos`` where positions are rotary, or none. ``model`` is what
-    refutations are replayed through, with the weights ``stored`` as they were read. The norms are RMS norms, or
-    (``centred``) LayerNorms. ``q_norm`` and ``k_norm`` are gains of RMS norms of each head's queries and keys, and
-    ``W_gate`` what a gated MLP's activation reads; each is None in models without it.
+    A missing bias is an array of zeros, and so is ``W_pos`` without learned positions. Refutations are replayed through
+    ``model``, with the weights ``stored`` as they were read. The norms are RMS norms or, if ``centred``, LayerNorms.
+    ``q_norm`` and ``k_norm`` are gains of RMS norms of each head's queries and keys, and ``W_gate`` is what a gated
+    MLP's activation reads; each is None in models without it.
     """
 
     model: ArithmeticTransformer
@@ -117,14 +117,14 @@ class OneLayerAdder:
         return self.model.config.act_fn
 
     def normed(self, x: np.ndarray, gain: np.ndarray, bias: np.ndarray) -> np.ndarray:
-        """A norm of vectors (the last axis) in float64."""
+        """Vectors normalised over the last axis, in float64."""
         if self.centred:
             x = x - x.mean(-1, keepdims=True)
         square = (x**2).mean(-1, keepdims=True)
         return x / (np.sqrt(square) + self.eps if self.eps_outside else np.sqrt(square + self.eps)) * gain + bias
 
     def stream(self, token: int, position: int) -> Float[np.ndarray, " d"]:
-        """``W_E[token] + W_pos[position]``, rounded once to the model's dtype: as IEEE addition defines it."""
+        """``W_E[token] + W_pos[position]``, rounded once to the model's dtype, as in IEEE addition."""
         if self.model.config.dtype == "float32":
             summed = self.W_E[token].astype(np.float32) + self.W_pos[position].astype(np.float32)
             return summed.astype(np.float64)
@@ -147,12 +147,12 @@ def fingerprint(model: ArithmeticTransformer, weights: dict[str, torch.Tensor] |
 
 
 def require_plain(model: HookedModel) -> None:
-    """Raise UserError unless the model computes what its effective weights say: what a fingerprint is worth."""
+    """Raise UserError unless the model computes what its effective weights say, as a fingerprint presumes."""
     if isinstance(model, ArithmeticTransformer) and type(model).forward is not ArithmeticTransformer.forward:
         raise UserError(f"The certifier knows the forward pass of this project, and {model_name(model)} has its own.")
     if isinstance(model, ArithmeticTransformer):
         found = list(alterations(model))
-    else:  # a bridge has hooks of its own on its modules; what is judged is a copy of the weights
+    else:  # a bridge has hooks of its own on its modules; a copy of the weights is judged
         hooked = [name for name, point in getattr(model, "hook_dict", {}).items() if point._forward_hooks]
         found = [f"{name} has a hook" for name in hooked]
         found += ["autocast is on"] * torch.is_autocast_enabled("cpu")
@@ -168,7 +168,7 @@ def require_plain(model: HookedModel) -> None:
 
 
 def require_unchanged(adder: OneLayerAdder) -> None:
-    """Raise UserError if the model makes other weights now than when it was read."""
+    """Raise UserError if the model's weights are not the same as when it was read."""
     if fingerprint(adder.model) != adder.fingerprint:
         raise UserError(f"The weights of {model_name(adder.model)} change from one call to the next.")
 
@@ -176,11 +176,11 @@ def require_unchanged(adder: OneLayerAdder) -> None:
 def read_adder(model: HookedModel, task: Any = None, targets: Targets = "all") -> OneLayerAdder:
     """The weights and the layout of a one-layer adder of two ten-digit numbers.
 
-    ``targets``: "all" tokens that the task asks for, or the eleven "digits" of the sum alone. The weights are made
-    once, and once more to see that they stay what they are.
+    ``targets``: "all" tokens that the task asks for, or the eleven "digits" of the sum alone. The weights are computed
+    twice, to check that they stay the same.
 
     Raises:
-        UserError: in one sentence, what about this model the certifier cannot judge.
+        UserError: says in one sentence what about this model the certifier cannot judge.
     """
     task = resolve_task(model, task)
     if not isinstance(task, FixedWidthAddition):
@@ -250,7 +250,7 @@ def read_adder(model: HookedModel, task: Any = None, targets: Targets = "all") -
 
 
 def read_layout(task: FixedWidthAddition) -> Layout:
-    """Where a task puts its tokens, held against what it encodes.
+    """Where a task puts its tokens, checked on what it encodes.
 
     Raises:
         UserError: the task's sequences are not laid out as its class says.
@@ -267,7 +267,7 @@ def read_layout(task: FixedWidthAddition) -> Layout:
     operands = np.array([[task.operand_position(k, i) for i in range(DIGITS)] for k in (0, 1)])
     layout = Layout(operands, answers, tuple(task.query_positions), tuple(tokens), task.eos_token if has_eos else None)
 
-    # A subclass may encode as it likes: what it does must be what is assumed here.
+    # A subclass may encode differently, so check that it does what is assumed here.
     pairs = torch.randint(LIMIT, (_CHECKED, 2), generator=torch.Generator().manual_seed(0))
     encoded, wanted = task.encode(pairs).numpy(), task.targets(pairs).numpy()
     for row, target, (a, b) in zip(encoded, wanted, pairs.tolist(), strict=True):

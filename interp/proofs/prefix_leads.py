@@ -1,8 +1,8 @@
 """Bounds of the right tokens' leads on given problems of a causal model, by their prefixes.
 
-:mod:`interp.proofs.prefix_proof` goes through all problems of a small domain with them. Of a domain that is too large
-for that, such as pairs of ten-digit numbers, :func:`lead_bounds` proves some problems one by one, which says nothing of
-the others.
+:mod:`interp.proofs.prefix_proof` uses them on all problems of a small domain. In a domain that is too large for that,
+such as pairs of ten-digit numbers, :func:`lead_bounds` proves some problems one by one, which says nothing about the
+others.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from models.errors import UserError
 from models.transformer import ArithmeticTransformer
 
 ROUNDINGS = {"interval": enclosures.REAL, "float32": enclosures.FLOAT32}
-SPLIT = 16  # problems at a time that are proved by cases
+SPLIT = 16  # problems at a time when they are proved by cases
 
 Leads = Float[Tensor, "problem target"]
 
 
 def not_enclosed(model: HookedModel) -> str | None:
-    """Why what a model computes is not enclosed, in words. None says that it is."""
+    """Why the enclosures do not cover what a model computes, in words, or None if they do."""
     if not isinstance(model, ArithmeticTransformer):
         return "a prefix tree is proved of this project's models"
     config = model.config
@@ -47,9 +47,9 @@ def not_enclosed(model: HookedModel) -> str | None:
 def leads_of(forward: EnclosedForward, part: Rows) -> tuple[Leads, Leads]:
     """Bounds of the right tokens' leads.
 
-    Where a query attends to its best keys, those that are left open and those with half of the usual bound are
-    proved again, by cases of the keys that are attended to. Each target is then by itself: of the last layer's
-    choices only those of its own query matter.
+    Where queries attend to their best keys only, problems that are left open or have less than half of the usual bound
+    are proved again, with one case per choice of keys. Each target is then treated separately, as only its own query's
+    choices matter in the last layer.
     """
     low, high = bounds_of(forward, part)
     if forward.config.attn_top_k is None:
@@ -75,7 +75,7 @@ def bounds_of(forward: EnclosedForward, part: Rows, by_cases: bool = False) -> t
     low = torch.full(part.targets.shape, torch.inf, dtype=torch.float64)
     high = -low
     for target, query in enumerate(part.queries):
-        # Rows of one node mostly have one right token there, and share its bound.
+        # Rows that share a node mostly share its right token too, and so its bound.
         keys = torch.stack((at[tree.number[:, query]], part.targets[tree.problem, target]), 1)
         asked, of_row = keys.unique(dim=0, return_inverse=True)
         least, most = forward.margins(x[asked[:, 0]], asked[:, 1])
@@ -87,13 +87,13 @@ def bounds_of(forward: EnclosedForward, part: Rows, by_cases: bool = False) -> t
 def lead_bounds(
     model: HookedModel, problems: Int[Tensor, "problem ..."], arithmetic: ArithmeticName = "float32", task: Any = None
 ) -> tuple[Leads, Leads]:
-    """Bounds [problem, target] of the right tokens' leads on problems of any domain, however large it is.
+    """Bounds [problem, target] of the right tokens' leads on given problems of a domain of any size.
 
-    A problem is proved right where all of its lower bounds are positive. Cost: as :func:`certify_prefixes`, by the
-    prefixes of these problems.
+    A problem is proved right if all of its lower bounds are positive. Cost: as for :func:`certify_prefixes`, per prefix
+    of these problems.
 
     Raises:
-        UserError: another arithmetic than "interval" and "float32", or a model that is not enclosed.
+        UserError: another arithmetic than "interval" and "float32", or a model that the enclosures do not cover.
     """
     task = resolve_task(model, task)
     if arithmetic not in ROUNDINGS:

@@ -1,4 +1,4 @@
-"""Small domains: a proof that a causal model is right on every problem, by each prefix once.
+"""Proofs that a causal model is right on every problem of a small domain, which compute each prefix once.
 
 Where :mod:`interp.proofs.exhaustive` runs all problems through the model and can speak of this machine only, this
 method encloses what the model computes: over the real numbers, or with every rounding of float32 in any order of
@@ -61,7 +61,7 @@ METHOD = "prefix tree"
 LARGEST_TREE = 2**20  # prefixes
 LARGEST_INPUT = 2**24  # tokens of all problems: laid out once, to count their prefixes
 REPLAYED = 64  # problems run through the model: those with the smallest bounds, and some of all
-_NOISE = 1e-9  # of a margin in float64, relative to the largest logit
+_NOISE = 1e-9  # rounding error of a margin in float64, relative to the largest logit
 
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
@@ -221,7 +221,7 @@ class _Proof:
         self.weights = {name: value.detach().clone() for name, value in model.effective_weights().items()}
         self.forward = EnclosedForward(model.config, self.weights, rounding)
         self.right = self.wrong = self.done = 0
-        # Of each row and target, in the rows' order, bounds of the right token's lead.
+        # Bounds of the right token's lead for each row and target, in the rows' order.
         shape = self.rows.targets.shape
         self.low, self.high = (torch.full(shape, math.nan, dtype=torch.float64) for _ in range(2))
 

@@ -1,10 +1,10 @@
-"""Causal models on small domains: every prefix once, in balls.
+"""Forward passes of causal models on small domains in balls, which compute every prefix once.
 
-What a causal model computes at a position depends on the tokens up to there. All problems of a domain share their
-first tokens, so that the pairs (position, prefix) are far fewer than problems times positions: 31,110 in place of
-60,000 for two-digit addition, 131,070 in place of 1,048,576 for strings of 16 bits. Each is a node here; a forward pass
-of :mod:`interp.proofs.enclosures` runs over the nodes of some problems at a time, and attention at a node reads those
-of its own prefix.
+What a causal model computes at a position depends on the tokens up to there. The problems of a domain share their first
+tokens, so that there are far fewer pairs (position, prefix) than problems times positions: 31,110 in place of 60,000
+for two-digit addition, 131,070 in place of 1,048,576 for strings of 16 bits. Each such pair is a node here. A forward
+pass of :mod:`interp.proofs.enclosures` runs over the nodes of some problems at a time, and attention at a node reads
+the nodes of its own prefix.
 
 Where positions are ids that a task derives from the tokens (coupled positions), a node is a prefix of tokens and ids.
 """
@@ -28,16 +28,16 @@ from models.config import TransformerConfig
 from models.tasks.base import Task
 from models.tasks.problem_space import ProblemSpace
 
-ROWS = 1024  # problems at a time: their nodes' activations stay in the processor's cache
+ROWS = 1024  # problems at a time, so that their nodes' activations stay in the processor's cache
 
 
 @dataclass(frozen=True, eq=False)
 class Rows:
-    """Problems in the order of their tokens: what a model reads, and what it should answer.
+    """Problems sorted by their tokens: what a model reads, and what it should answer.
 
     Attributes:
         index: the problems' numbers, in the problem space or among those that were given.
-        ids: a position's ids, next to its token.
+        ids: the position ids of each token.
     """
 
     index: Int[Tensor, " n"]
@@ -53,7 +53,7 @@ class Rows:
 
     @classmethod
     def given(cls, task: Task, problems: Tensor) -> Rows:
-        """These problems; ``index`` says which of them is which row."""
+        """These problems, sorted; ``index`` says which problem each row is."""
         tokens, last = task.encode(problems), max(task.query_positions) + 1
         ids = task.position_ids(tokens)[:, :last]
         tokens = tokens[:, :last]
@@ -68,7 +68,7 @@ class Rows:
 
     @cached_property
     def first(self) -> Tensor:
-        """[n, pos]: whether the prefix up to a position is another than the previous row's."""
+        """[n, pos]: whether the prefix up to a position differs from the previous row's."""
         keys = torch.cat((self.tokens[..., None], self.ids), -1)
         changed = (keys[1:] != keys[:-1]).any(-1).cummax(1).values
         return torch.cat((torch.ones_like(changed[:1], dtype=torch.bool).new_ones(1, keys.shape[1]), changed))
@@ -78,7 +78,7 @@ class Rows:
         return int(self.first.sum())
 
     def parts(self, rows: int | None = None) -> Iterator[Rows]:
-        """A few rows at a time, ``ROWS`` unless told."""
+        """Yield some rows at a time, by default ``ROWS``."""
         rows = ROWS if rows is None else rows
         for at in range(0, len(self), rows):
             yield self[at : at + rows]
@@ -87,7 +87,7 @@ class Rows:
         return Rows(self.index[rows], self.tokens[rows], self.ids[rows], self.targets[rows], self.queries)
 
     def asked(self, target: int) -> Rows:
-        """For one target alone, up to its query."""
+        """The rows up to the query of one target, for that target only."""
         query = self.queries[target]
         parts = self.tokens[:, : query + 1], self.ids[:, : query + 1], self.targets[:, [target]]
         return Rows(self.index, *parts, (query,))
@@ -98,9 +98,9 @@ class Tree:
     """The nodes of some rows, position by position.
 
     Attributes:
-        number: of the node of each row at each position.
-        above: by position, the numbers of the nodes of every node's prefix, its own last.
-        problem: which of the rows that the tree was made of each row is, or is a case of.
+        number: the number of each row's node at each position.
+        above: by position, the numbers of the nodes in every node's prefix, its own last.
+        problem: the row of the original tree that each row is, or is a case of.
         apart: whether each row has nodes of its own, so that it can be split into cases.
     """
 
@@ -129,7 +129,7 @@ class Tree:
         )
 
     def split(self, rows: Int[Tensor, " case"]) -> Tree:
-        """Of a tree whose rows are apart: with rows repeated, left out or in another order."""
+        """A tree with rows repeated, left out or in another order; this tree's rows must be apart."""
         nodes = self.number[rows].T.flatten()
         number = torch.arange(len(nodes)).view(-1, len(rows)).T
         above = tuple(number[:, : p + 1] for p in range(len(self.above)))
@@ -143,7 +143,8 @@ class Tree:
 
 @dataclass(frozen=True, eq=False)
 class Stream:
-    """The last stream; and where its last part is an MLP of ReLUs, what that added to, what it read, and its units."""
+    """The last residual stream. After an MLP of ReLUs, ``parts`` has what the MLP added to, what it read, and its
+    pre-activations."""
 
     whole: Enclosure
     parts: tuple[Enclosure, Normed, Enclosure] | None = None
@@ -177,7 +178,7 @@ class EnclosedForward:
         return name.rsplit(".", 1)[1] in ("W_Q", "W_K", "W_V", "W_O", "W_in", "W_gate", "W_out", "W_U")
 
     def _flat(self, name: str) -> Tensor:
-        """[input, output] of a matrix with a head axis."""
+        """A weight as a matrix [input, output], without its head axis."""
         value = self.weights[name]
         if value.ndim == 3:
             return value.flatten(0, 1) if name.endswith("W_O") else value.transpose(0, 1).flatten(1)
@@ -196,9 +197,9 @@ class EnclosedForward:
         return self._normed(x, name).whole
 
     def final(self, tree: Tree, queries: tuple[int, ...]) -> tuple[Stream, Tree]:
-        """What the last norm, or else the unembedding, reads at the nodes of the queries' positions; and the tree.
+        """What the last norm (or without one the unembedding) reads at the nodes of the queries, and the tree.
 
-        A tree whose rows are apart is split into cases where it is open which keys are attended to.
+        A tree whose rows are apart is split into cases where the choice of attended keys is open.
         """
         x, n = self._embedded(tree), self.config.n_layers
         for layer in range(n - 1):
@@ -219,7 +220,7 @@ class EnclosedForward:
         return x
 
     def _block(self, name: str, x: Enclosure, tree: Tree, queries: tuple[int, ...] | None) -> tuple[Stream, Tree]:
-        """At the nodes of the queries' positions, or at all."""
+        """The residual stream after a block, at the nodes of the queries' positions or at all nodes; and the tree."""
         cfg, add = self.config, self.rounding.add
         normed = self._normed(x, f"{name}.ln1") if cfg.has_pre_norm else Normed(x, ())
         z, tree, nodes = self._attention(f"{name}.attn", normed, tree, queries)
@@ -250,7 +251,7 @@ class EnclosedForward:
     def _attention(
         self, name: str, x: Normed, tree: Tree, queries: tuple[int, ...] | None
     ) -> tuple[Enclosure, Tree, Int[Tensor, " node"]]:
-        """z [node, head x d_head] at the queries or at all, in the tree as it is now; the nodes' numbers before."""
+        """z [node, head x d_head] at the queries or at all nodes, the tree as it is now, and the nodes' old numbers."""
         cfg, rounding = self.config, self.rounding
         q, k, v = self._queries_keys_values(name, x)
         if cfg.positional_embedding_type == "rotary":
@@ -274,7 +275,7 @@ class EnclosedForward:
         return z, tree, torch.cat([prefixes[:, -1] for prefixes in above.values()])
 
     def _queries_keys_values(self, name: str, x: Normed) -> list[Enclosure]:
-        """[node, head, d_head] each."""
+        """Queries, keys and values, each [node, head, d_head]."""
         found = [self._linear(x, f"{name}.W_{c}", f"{name}.b_{c}") for c in "QKV"]
         if self.config.n_heads == 1:
             return [Enclosure(y.mid[:, None], y.rad[:, None], y.norm[:, None]) for y in found]
@@ -282,12 +283,12 @@ class EnclosedForward:
 
     @staticmethod
     def _side_by_side(z: Enclosure) -> Enclosure:
-        """[head, node, d] as [node, head x d]."""
+        """Reshape [head, node, d] to [node, head x d]."""
         mid, rad = (part.transpose(0, 1).flatten(1) for part in (z.mid, z.rad))
         return Enclosure.of(mid, rad, z.norm.norm(dim=0) * (1 + 1e-12))
 
     def _scores(self, q: Enclosure, keys: Keys, above: Int[Tensor, "query key"]) -> Enclosure:
-        """[head, query, key], scaled, of the nodes at one position."""
+        """Scaled scores [head, query, key] for the nodes at one position."""
         at = above[:, -1]
         own = Enclosure(q.mid[:, at], q.rad[:, at], q.norm[:, at])
         return self.rounding.scaled(
@@ -295,11 +296,11 @@ class EnclosedForward:
         )
 
     def _through_last_mlp(self, stream: Stream, vectors: Float[Tensor, "d other"]) -> Float[Tensor, "n other"] | float:
-        """What products of the last stream with some vectors may be off by, where an MLP of ReLUs is its last part.
+        """How far products of the last residual stream with some vectors may be off, after an MLP of ReLUs.
 
         Lemma: a unit's output moves by a slope times what its input moves by. The slope is 1 where the input is surely
-        positive, 0 where it is surely negative, and else within a half of a half. So the error of what the MLP reads
-        goes through one vector for each product, and not through the worst one of each matrix.
+        positive, 0 where it is surely negative, and otherwise in [0, 1], within 1/2 of 1/2. So the error of what the
+        MLP reads goes through one vector for each product, and not through the worst one of each matrix.
         """
         if stream.parts is None:
             return math.inf
@@ -322,20 +323,20 @@ class EnclosedForward:
         off = off + torch.minimum(before.rad @ vectors.abs(), before.norm[:, None] * length)
         size = torch.zeros(units, d, dtype=torch.float64)
         size[w_out.used] = w_out.sizes
-        sums = pre.high.clamp_min(0.0) @ size  # of the MLP's products; with the bias and the stream before, of sums
+        sums = pre.high.clamp_min(0.0) @ size  # bounds the MLP's products, before the bias and the stream are added
         largest = sums + before.size + b_out
         off = off + (grown(units + 4) * sums + grown(4) * largest + (units + 4) * self.rounding.tiny) @ vectors.abs()
-        # Products in float64, which may cancel, of known numbers.
+        # The float64 rounding of products of known numbers, which may cancel.
         known = (whole.norm[:, None] * w_in.columns) @ back.abs() + (pre.rad @ size.norm(dim=1))[:, None] * length
         return off * (1 + 1e-9) + 1e-12 * known
 
     def margins(self, stream: Stream, tokens: Int[Tensor, " n"]) -> tuple[Float[Tensor, " n"], Float[Tensor, " n"]]:
-        """Bounds of the lead of ``tokens`` over the best other token, from what :meth:`final` gives.
+        """Bounds of the lead of ``tokens`` over the best other token, from what :meth:`final` returns.
 
-        Lemma: a lead is ``N / s + constant``. N is linear in what the norm reads after centring, so that what this is
-        off by goes through one vector for each pair of tokens; s is the norm's scale, which lies between its ends.
-        Without a norm s is 1. Rounding: of :meth:`Rounding.norm`, relative to each number of the normed vector (at most
-        sqrt d before the gain), and of a sum of d products and a bias.
+        Lemma: a lead is ``N / s + constant``. N is linear in what the norm reads after centring, so that the error of
+        this goes through one vector for each pair of tokens; s is the norm's scale, which lies between its ends, or 1
+        without a norm. The roundings are those of :meth:`Rounding.norm`, relative to each number of the normed vector
+        (at most sqrt d before the gain), and those of a sum of d products and a bias.
         """
         cfg, w, grown, x = self.config, self.matrices["unembed.W_U"], self.rounding.growth, stream.whole
         d, roundings, shift = x.mid.shape[-1], x.mid.shape[-1] + 2.0, self.weights.get("ln_final.b")

@@ -9,7 +9,7 @@ and values at another position depend on the token there alone. With ``w_hj(t) =
 whatever token and position embeddings are made of: N and D are additive over positions, and a dynamic programme over
 columns finds the extremes of ``u . N - level D`` for any direction u (see :mod:`interp.proofs.leaves`).
 
-Here the terms are read off the weights: stored floats that stand for themselves, exactly, and one error for all else.
+Here the terms are read off the weights: floats that are exact as stored, and one error for everything else.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ from jaxtyping import Float
 from interp.proofs.balls import EXP_ULPS, TRIG_ULPS, Arithmetic, Ball, angle_roundings, around_zero, hull, upper
 from interp.proofs.one_layer import OneLayerAdder
 
-#: Directions that attention writes along by less than this share of the first one's are left to the error.
+#: Directions along which attention writes less than this share of what it writes along the first go into the error.
 OFF_BASIS = 2.0**-16
-#: Scores of one query further apart than this leave weights that float64 cannot hold next to each other.
+#: If scores of one query are further apart than this, float64 cannot hold their weights next to each other.
 MOST_SPREAD = 600.0
-#: A key whose score is always so far below some other key's weighs at most exp(-FAR), and is left to the error.
+#: A key whose score is always this far below some other key's weighs at most exp(-FAR), and goes into the error.
 FAR = 128.0
-#: Relative errors of weights that need no bound of their own on every window.
+#: Relative errors of weights below this do not need a bound of their own on every window.
 NO_SPREAD = 2.0**-40
 UNDERFLOW_OF_WEIGHTS = 2.0**-118  # 33 exponentials below the smallest normal number 2^-126, over a sum of at least one
 _PRECISION = 80  # bits, while terms are enclosed
@@ -40,12 +40,12 @@ _PRECISION = 80  # bits, while terms are enclosed
 
 @dataclass(frozen=True, eq=False)
 class QueryTerms:
-    """One query, with the token at it.
+    """The terms of one query with one token at it.
 
     Attributes:
-        weights: positive, at most about 1; zero where masked, or too small to count.
-        spread: how far rounding may take each weight relative to the others, twice, as a share of it: see
-            :func:`read_ratio_attention`. It is None where ``error`` has that as well.
+        weights: positive, at most about 1; zero where masked or too small to count.
+        spread: twice the relative error that rounding may give each weight compared with the others (see
+            :func:`read_ratio_attention`), or None where ``error`` includes it.
         error: everything else, component by component.
     """
 
@@ -58,15 +58,15 @@ class QueryTerms:
 class RatioAttention:
     """``attn_out = sum_h (sum_j w_hj(t_j) coords_hj(t_j)) / (sum_j w_hj(t_j)) @ basis + e``, ``|e| <= error``.
 
-    Before ``b_O``. ``w``, ``spread`` and ``error`` are those of the query and its token, ``queries[target, token]``;
-    all numbers are exact as stored. With a ``spread`` the ratio's coordinate k is off by at most
+    This is before ``b_O``. ``w``, ``spread`` and ``error`` are those of the query and its token, ``queries[target,
+    token]``; all numbers are exact as stored. With a ``spread`` the ratio's coordinate k is off by at most
     ``sum_j w_j spread_j |coords_jk - r| / sum_j w_j`` for every number r, head by head.
 
     Attributes:
         basis: r vectors, nearly orthonormal.
         coords: zero for tokens that cannot stand at a position.
         tokens: the tokens that can stand at the query of each target.
-        obstacle: why there are no terms, in words. It is None where there are terms.
+        obstacle: why there are no terms, in words, or None if there are.
     """
 
     basis: Float[np.ndarray, "r d"]
@@ -77,33 +77,33 @@ class RatioAttention:
 
 
 def read_ratio_attention(adder: OneLayerAdder, arithmetic: Arithmetic) -> RatioAttention:
-    """Terms of every query and token at it, and what they leave out.
+    """The terms of every query and token at it, with bounds of what they leave out.
 
     Precondition: finite weights. Postcondition: for every problem and every target, what ``arithmetic`` makes of the
     attention output (before ``b_O``) at the query is the ratio of the stored terms on ``basis``, and e within the
     error.
 
-    Lemma: what all keys of a query have in common leaves the softmax unchanged: a shift of the scores, such as what an
-    error of the query's own vector does along one fixed key vector, and a factor of all exponentials, such as their
-    sum's rounding. So let the pattern's weight of key j be ``C w_j (1 + eta_j) (1 + kappa_j)`` with stored weights w,
+    Lemma: what all keys of a query share leaves the softmax unchanged: a shift of the scores, such as the effect of an
+    error of the query's own vector along one fixed key vector, and a factor of all exponentials, such as their sum's
+    rounding. So let the pattern's weight of key j be ``C w_j (1 + eta_j) (1 + kappa_j)`` with stored weights w,
     ``p = w / sum w`` and ``C = 1 / sum_j w_j (1 + eta_j)``, where
 
     * ``|eta_j| <= (1 + rho_j) exp(u spread_j) (1 + g) - 1``: rho_j is how far ``exp(score_j - shift)`` may be from
-      w_j, the scores' balls being up to a common shift; a score less the largest is off by u times their distance, an
-      exponential by EXP_ULPS (2 u each);
-    * ``|kappa_j| <= h`` for the sum, one rounding a key, and the quotient, at most two more.
+      w_j, where the scores' balls are up to a common shift; a score minus the largest is off by u times their distance,
+      an exponential by EXP_ULPS (2 u each);
+    * ``|kappa_j| <= h`` for the sum, one rounding per key, and the quotient, at most two more.
 
     Then ``sum_j C w_j (1 + eta_j) c_j = m + sum_j p_j eta_j (c_j - m) / (1 + sum_j p_j eta_j)`` with ``m = sum_j p_j
     c_j``, and for every r, with eta the largest of all,
     ``|sum_j p_j eta_j (c_j - m)| <= sum_j p_j |eta_j| |c_j - r| + |m - r| eta <= sum_j p_j (|eta_j| + eta) |c_j - r|``:
-    with weights that all grow alike, or values that are all alike, nothing changes. ``spread_j`` is
-    ``(|eta_j| + eta) / (1 - eta)``; where eta is below ``NO_SPREAD`` that bound is taken at its largest and is part of
-    the error. kappa adds h times the largest value, underflow n nu of it; then come the roundings of
+    if all weights grow alike, or all values are equal, nothing changes. ``spread_j`` is
+    ``(|eta_j| + eta) / (1 - eta)``; where eta is below ``NO_SPREAD``, the largest value of that bound is part of the
+    error. kappa adds h times the largest value, underflow n nu of it; then come the roundings of
     ``pattern @ values`` and of ``W_O``. For the reals u, g, h and nu are zero.
 
-    A key with a token whose score is more than ``FAR`` below what some position's score is at least, whatever token
-    stands there, weighs at most ``far = exp(-FAR (1 - u)) (1 + g) (1 + h)`` in every problem; its w is stored as zero.
-    n of them take at most n far from what the others weigh, and write as much: 2 n far times the largest value.
+    Take a key with a token whose score is more than ``FAR`` below a score that some position reaches with every token.
+    It weighs at most ``far = exp(-FAR (1 - u)) (1 + g) (1 + h)`` in every problem, and its w is stored as zero. n such
+    keys take at most n far from the weights of the others, and write as much: 2 n far times the largest value.
 
     Cost: some 10^5 scores in balls, 1 to 2 s.
     """
@@ -124,7 +124,7 @@ def _read(adder: OneLayerAdder, arithmetic: Arithmetic) -> RatioAttention:
     exact_basis = [[arb(x) for x in row] for row in basis.tolist()]
 
     keys: list[list[dict[int, list[Ball]]]] = []  # [head][pos][token]
-    # Largest values, written vectors and parts of these off the basis, over tokens at each position: [pos][head][..]
+    # The largest values, written vectors and their parts off the basis, over tokens at each position: [pos][head][..]
     size, written, off = ([[[arb(0)] * n for _ in range(heads)] for _ in normed] for n in (width, d, d))
     for h in range(heads):
         key = lambda x, j, h=h: headed(adder, arithmetic, project(arithmetic, x, w_k[h], adder.b_K[h]), adder.k_norm, j)  # noqa: E731
@@ -183,7 +183,7 @@ def _weights(
     weights: Float[np.ndarray, "pos token"],
     spread: Float[np.ndarray, "pos token"],
 ) -> Ball | None:
-    """Fill in one head's weights and spreads. Returns the lemma's largest eta, and None if scores are too far apart."""
+    """Fill in one head's weights and spreads. Returns the lemma's largest eta, or None if scores are too far apart."""
     vectors = [key for at in keys for key in at.values()]
     middle = [arb(x.mid()) for x in max(vectors, key=lambda key: float(_dot(query, key).mid()))]
     scores = [{t: _score(arithmetic, query, key, middle, scale) for t, key in at.items()} for at in keys]
@@ -210,7 +210,7 @@ def _weights(
 
 
 def _far(arithmetic: Arithmetic, keys: int) -> Ball:
-    """What a key that is left out weighs at most, as computed, apart from underflow."""
+    """The largest weight, as computed, of a key that is left out, apart from underflow."""
     return upper((-FAR * (1 - arithmetic.growth(1))).exp() * (1 + arithmetic.growth(2 * EXP_ULPS + keys + 3)))
 
 
@@ -219,9 +219,9 @@ def _dot(x: list[Ball], y: list[Ball]) -> Ball:
 
 
 def _score(arithmetic: Arithmetic, query: list[Ball], key: list[Ball], middle: list[Ball], scale: float) -> Ball:
-    """The computed score, less ``query . middle / scale``, which is the same for all keys whatever the query's error.
+    """The computed score minus ``query . middle / scale``, which is the same for all keys whatever the query's error.
 
-    ``q . k`` in the arithmetic's dot product, divided by the scale (three roundings).
+    The score is ``q . k`` by the arithmetic's dot product, divided by the scale (three roundings).
     """
     apart = _dot(query, [k - m for k, m in zip(key, middle, strict=True)])
     if arithmetic.unit:
@@ -231,7 +231,7 @@ def _score(arithmetic: Arithmetic, query: list[Ball], key: list[Ball], middle: l
 
 
 def _columnwise(rows: object) -> list[Ball]:
-    """The largest of each entry."""
+    """The largest value of each entry over the rows."""
     first, *rest = rows  # pyright: ignore[reportGeneralTypeIssues]
     for row in rest:
         first = [a.max(b) for a, b in zip(first, row, strict=True)]
@@ -239,7 +239,7 @@ def _columnwise(rows: object) -> list[Ball]:
 
 
 def _basis(adder: OneLayerAdder, n_tokens: int) -> tuple[Float[np.ndarray, "r d"], np.ndarray]:
-    """Directions that attention writes along, and coordinates [head, pos, token, r]: in float64, any would be valid."""
+    """Directions that attention writes along, and coordinates [head, pos, token, r], in float64: any would be valid."""
     heads, d, _ = adder.W_V.shape
     allowed = [(j, t) for j, tokens in enumerate(adder.layout.tokens) for t in tokens]
     streams = np.array([adder.W_E[t] + adder.W_pos[j] for j, t in allowed])
@@ -254,7 +254,7 @@ def _basis(adder: OneLayerAdder, n_tokens: int) -> tuple[Float[np.ndarray, "r d"
 
 
 def above(x: Ball) -> float:
-    """A float that is at least an exact ball; NaN stays NaN."""
+    """A float that is at least the value of an exact ball; NaN stays NaN."""
     return math.nextafter(float(x), math.inf)
 
 
@@ -262,7 +262,7 @@ def above(x: Ball) -> float:
 
 
 def stream(adder: OneLayerAdder, arithmetic: Arithmetic, token: int, position: int) -> list[Ball]:
-    """``W_E[token] + W_pos[position]``: exact, or the float that it is stored as."""
+    """``W_E[token] + W_pos[position]``, exact or as the float that stores it."""
     if arithmetic.unit:
         return [arb(value) for value in adder.stream(token, position).tolist()]
     both = zip(adder.W_E[token].tolist(), adder.W_pos[position].tolist(), strict=True)
@@ -286,9 +286,9 @@ def normed_stream(adder: OneLayerAdder, arithmetic: Arithmetic, token: int, posi
 def headed(
     adder: OneLayerAdder, arithmetic: Arithmetic, x: list[Ball], gain: Float[np.ndarray, " e"] | None, position: int
 ) -> list[Ball]:
-    """A query or a key as scores read it: through its norm, if it has one, and turned, if positions are rotary.
+    """A query or a key as scores read it: after its norm, if it has one, and rotated, if positions are rotary.
 
-    Rounding: of the norm as :func:`normed_stream` says; each half of a turned pair is two products and a difference.
+    Rounding: the norm's is as in :func:`normed_stream`; each half of a rotated pair is two products and a difference.
     """
     config = adder.model.config
     if gain is not None:
@@ -321,9 +321,9 @@ def project(arithmetic: Arithmetic, x: list[Ball], w: list[list[Ball]], b: Float
 
 
 def attention_rounding(arithmetic: Arithmetic, size: list[Ball], w_o: list[list[Ball]], i: int, keys: int) -> Ball:
-    """What rounding adds to component i of ``(pattern @ values) W_O``, ``size`` bounding ``sum_j |a_j v_j|``.
+    """What rounding adds to component i of ``(pattern @ values) W_O``, where ``size`` bounds ``sum_j |a_j v_j|``.
 
-    Masked keys weigh exactly zero: they add zeros, and no rounding.
+    Masked keys weigh exactly zero, so that they add no rounding.
     """
     if not arithmetic.unit:
         return arb(0)

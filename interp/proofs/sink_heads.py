@@ -1,8 +1,8 @@
-"""Heads of hand-built models, exactly: scores that see positions and BOS alone, and BOS as the sink of every pattern.
+"""Heads of hand-built models, exactly: their scores see only positions and BOS, and BOS is the sink of every pattern.
 
-Weights are exact rationals here (floats are dyadic), and so are scores. What is not rational, a softmax' exponentials,
-is enclosed in ball arithmetic, around the hard-max limit in which a matching key has exactly BOS' weight and all others
-none. With :data:`~interp.proofs.balls.FLOAT32` the enclosures also hold what the forward pass rounds.
+Weights are exact rationals here (floats are dyadic), and so are scores. What is not rational, a softmax's exponentials,
+is enclosed in ball arithmetic, around the hard-max limit in which a matching key has exactly the weight of BOS and all
+others have zero. With :data:`~interp.proofs.balls.FLOAT32` the enclosures include what the forward pass rounds.
 """
 
 from __future__ import annotations
@@ -17,32 +17,32 @@ from flint import arb, fmpq
 
 from interp.proofs.balls import Arithmetic, Ball, around_zero, hull, upper
 
-EXP_ERROR = 8  # of exp and of the rescaling in fused kernels, in units of u; as in coupled_values
+EXP_ERROR = 8  # error of exp and of the rescaling in fused kernels, in units of u; as in coupled_values
 
 
 class NotSeparated(Exception):
-    """A weight couples what the proof needs apart; the message says which."""
+    """Raised when a weight couples what the proof needs to be separate; the message says which."""
 
 
 def exact(values: Any) -> np.ndarray:
-    """Floats as Fractions, entry by entry: nothing is rounded."""
+    """Floats as Fractions, entry by entry, without rounding."""
     array = np.asarray(values, dtype=np.float64)
     return np.array([Fraction(x) for x in array.flat], dtype=object).reshape(array.shape)
 
 
 def ball(x: Fraction) -> Ball:
-    """The number, enclosed."""
+    """A ball around the number."""
     return arb(fmpq(x.numerator, x.denominator))
 
 
 @dataclass(frozen=True, eq=False)
 class Written:
-    """What a head of which ``x W_V`` does not depend on positions can write.
+    """What a head can write whose ``x W_V`` does not depend on positions.
 
     Attributes:
         writes: [token, d_model], ``W_E[token] W_V W_O``, exactly.
         written_size: [token, d_model], a bound of the magnitudes that this is summed from, at any position.
-        terms: how many roundings they see at most; adding an exact zero rounds nothing.
+        terms: the most roundings that go into it; adding an exact zero rounds nothing.
     """
 
     writes: np.ndarray
@@ -51,7 +51,7 @@ class Written:
 
     @classmethod
     def of(cls, W_E: np.ndarray, W_pos: np.ndarray, W_V: np.ndarray, W_O: np.ndarray) -> Written:
-        """From one head's float weights; ``W_pos`` [id, d_model] has the ids of all levels.
+        """Read it off one head's float weights; ``W_pos`` [id, d_model] has the ids of all levels.
 
         Raises:
             NotSeparated: values depend on the position.
@@ -69,10 +69,10 @@ class Written:
 
 @dataclass(frozen=True, eq=False)
 class SinkHead(Written):
-    """A head of which ``x W_Q`` and ``x W_K`` do not depend on digits, nor ``x W_V`` on positions.
+    """A head whose ``x W_Q`` and ``x W_K`` do not depend on digits, nor its ``x W_V`` on positions.
 
     Attributes:
-        gap: [query id, key id], the key's score less that of BOS, exactly.
+        gap: [query id, key id], the key's score minus that of BOS, exactly.
         size: [query id, key id], a bound of the magnitudes that the two scores are summed from.
     """
 
@@ -81,7 +81,7 @@ class SinkHead(Written):
 
     @classmethod
     def read(cls, weights: Mapping[str, np.ndarray], head: int, ids: int, bos: int, scale: float) -> SinkHead:
-        """The head of a one-level model. Precondition: id 0 is that of BOS and of no other token.
+        """The head of a model with one level of ids. Precondition: only BOS has id 0.
 
         Raises:
             NotSeparated: the weights couple digits and positions.
@@ -109,9 +109,9 @@ class SinkHead(Written):
         return cls(**vars(written), gap=gap, size=size / divisor)
 
     def weights(self, arithmetic: Arithmetic, widths: int) -> np.ndarray:
-        """[query id, key id] balls: a key's weight as computed, before normalisation, that of BOS being 1.
+        """Balls [query id, key id] around a key's computed weight before normalisation, where BOS has weight 1.
 
-        ``widths`` is the number of roundings that a score of magnitude 1 sees: those of x, q, k and their product.
+        ``widths`` is the number of roundings in a score of magnitude 1: those of x, q, k and their product.
         """
         found = np.empty(self.gap.shape, dtype=object)
         known: dict[tuple[Fraction, Fraction], Ball] = {}
@@ -126,7 +126,7 @@ class SinkHead(Written):
 
 @dataclass(frozen=True, eq=False)
 class Pattern:
-    """What one query attends to: balls for BOS' share and the matches', and a bound of all other keys' together."""
+    """What one query attends to: balls for the shares of BOS and of the matches, and a bound for all other keys."""
 
     bos: Ball
     match: Ball
@@ -135,25 +135,24 @@ class Pattern:
 
     @classmethod
     def of(cls, match: Ball | None, rest: Ball, keys: int, arithmetic: Arithmetic, matches: int = 1) -> Pattern:
-        """From unnormalised weights, that of BOS being 1; ``match`` (of up to ``matches`` keys) is None where none is.
+        """The pattern from unnormalised weights, where BOS has 1; ``match`` (of up to ``matches`` keys) may be None.
 
-        Lemma: ``fl(a + b)`` is off by at most ``min(|a|, |b|)``, since a and b are numbers that it could have been
-        rounded to. In a sum of a few large terms and of n small ones that add up to s, in any order, the additions
-        of small terms alone and those of their sums to something larger are therefore off by at most 2 s together
-        (n < 2^20), and only the few others round by u of what they add up. :func:`lost` has this, or n u if that is
-        less.
+        Lemma: ``fl(a + b)`` is off by at most ``min(|a|, |b|)``, since it could have been rounded to a or to b. In a
+        sum of a few large terms and of n small ones that add up to s, in any order, the additions of small terms alone
+        and those of their sums to something larger are therefore off by at most 2 s together (n < 2^20), and only the
+        few others round by u of what they add up. :func:`lost` has this, or n u if that is less.
         """
         near = arb(0) if match is None else match
         leak = rest.upper()
         off = lost(leak, 1 + near + leak, keys, arithmetic)
         total = (1 + near - off).union(1 + near + leak + off)
-        # exp, the sum over large keys, the quotient, and the products with values summed over large keys
+        # roundings of exp, the sum over large keys, the quotient, and the products with values summed over large keys
         relative = arithmetic.growth(2 * EXP_ERROR + 2 * (matches + 1) + 6)
         spread = 1 + around_zero(relative)
         return cls(1 / total * spread, near / total * spread, (leak / (1 + near - off) * spread).upper(), keys)
 
     def writes(self, head: Written, bos: int, match: Collection[int], arithmetic: Arithmetic) -> list[Ball]:
-        """What the head adds to the stream: the matches are any of these tokens, the rest any that are not BOS."""
+        """What the head adds to the residual stream; matches may be any of ``match``, the rest any token but BOS."""
         others = [token for token in range(len(head.writes)) if token != bos]
         found = []
         for column in range(head.writes.shape[1]):
@@ -165,7 +164,7 @@ class Pattern:
             if match:
                 total += hull([self.match * ball(values[token]) for token in match])
                 size += upper(self.match) * ball(max(sizes[token] for token in match))
-            # All other keys: some mixture of tokens, of this weight.
+            # All other keys are some mixture of tokens with this weight.
             total += hull([arb(0), *(ball(values[token]) * self.rest for token in others)])
             small = self.rest * ball(max(sizes[token] for token in others))
             size += small
@@ -175,7 +174,7 @@ class Pattern:
 
 
 def lost(small: Ball, size: Ball, terms: int, arithmetic: Arithmetic) -> Ball:
-    """How far small terms let a sum round, see :meth:`Pattern.of`; ``size`` is that of all terms."""
+    """How much rounding small terms add to a sum, see :meth:`Pattern.of`; ``size`` is that of all terms."""
     if not arithmetic.unit:
         return arb(0)
     either = 2 * small.upper(), arithmetic.growth(terms) * size.upper()
@@ -183,7 +182,7 @@ def lost(small: Ball, size: Ball, terms: int, arithmetic: Arithmetic) -> Ball:
 
 
 def times(x: list[Ball], matrix: np.ndarray, arithmetic: Arithmetic, bias: np.ndarray | None = None) -> list[Ball]:
-    """``x @ matrix + bias`` as computed, the matrix being exact. Lemma: adding an exact zero rounds nothing."""
+    """``x @ matrix + bias`` as computed, with an exact matrix. Lemma: adding an exact zero rounds nothing."""
     found = []
     for column in range(matrix.shape[1]):
         terms = [x[row] * ball(matrix[row, column]) for row in np.flatnonzero(matrix[:, column])]

@@ -1,4 +1,4 @@
-"""What verdicts on every problem of a small domain share: its shape, and the smallest margins by target and token."""
+"""The base of verdicts on every problem of a small domain: its shape, and the smallest margins by target and token."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from models.errors import UserError
 from models.tasks.base import Task
 from models.tasks.sequences import SequenceTask
 
-SLACK = 1e-6  # what another machine's library may make of a bound
+SLACK = 1e-6  # how far a bound may differ with another machine's library
 
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
@@ -25,9 +25,9 @@ class SmallDomainVerdict(Verdict):
     """A verdict on all problems of a task's shape.
 
     Attributes:
-        shape: the task's shape, where it has several. what: what the problems are, in the plural.
-        smallest: over ``target`` and ``token`` (the right one): ``n`` problems, the least ``margin`` among them (NaN
-            without a problem), the ``problem`` that has it.
+        shape: the task's shape, where it has several. what: a word for the problems, in the plural.
+        smallest: over ``target`` and ``token`` (the right one): ``n``, how many problems; the least ``margin`` among
+            them (NaN without a problem); and the ``problem`` that has it.
     """
 
     shape: tuple[int, ...]
@@ -42,14 +42,14 @@ class SmallDomainVerdict(Verdict):
 
     @property
     def witness(self) -> str:
-        """The problem that has it. The text is empty where no margin is known."""
+        """The problem with the least margin; empty if no margin is known."""
         margin = self.smallest.margin.values
         if np.isnan(margin).all():
             return ""
         return str(self.smallest.problem.values[np.unravel_index(np.nanargmin(margin), margin.shape)])
 
     def to_dict(self) -> dict[str, Any]:
-        """As JSON; infinite margins are null."""
+        """The verdict as JSON; infinite margins are null."""
         rows = self.smallest.to_dataframe().reset_index()
         rows = rows[rows.n > 0].replace([np.inf, -np.inf], np.nan).astype(object)
         table = {f"{axis}s": self.smallest[axis].values.tolist() for axis in ("target", "token")}
@@ -70,7 +70,7 @@ def smallest_margins(
 
 
 def stored_domain(value: dict[str, Any], targets: list[str], *names: str) -> dict[str, Any]:
-    """The fields of such a verdict, and those of these names, from a file's fields.
+    """A file's fields of a :class:`SmallDomainVerdict`, and those of ``names``.
 
     Raises KeyError, TypeError or ValueError for anything else.
     """
@@ -88,7 +88,7 @@ def stored_domain(value: dict[str, Any], targets: list[str], *names: str) -> dic
 
 
 def require_same(certificate: Any, again: Any, same: tuple[str, ...]) -> None:
-    """What was proved ``again`` must be as strong as a certificate says, and equal in the fields of ``same``.
+    """Check that what was proved ``again`` is as strong as a certificate says, and equal in the fields of ``same``.
 
     Raises:
         UserError: it is not.
@@ -115,7 +115,7 @@ def task_of(certificate: SmallDomainVerdict, model: HookedModel, task: Any) -> T
     """The task that a certificate is about, in its shape.
 
     Raises:
-        UserError: another model's certificate, or one that claims nothing.
+        UserError: a certificate of another model, or one that claims nothing.
     """
     task = resolve_task(model, task)
     if isinstance(task, SequenceTask) and certificate.shape:

@@ -1,12 +1,11 @@
-"""Stages of a forward pass in balls of Euclidean length: what each makes of an error, curves by, and rounds.
+"""Stages of a forward pass in balls of Euclidean length: how each passes an error on, curves, and rounds.
 
 A :class:`Ball` is a midpoint and a length: every vector is within the length of its midpoint. Let x_k be what stage k
-computes, m_k the midpoint of its ball, and ``e_k = x_k - m_k``. Then ``e_(k+1) = J_k e_k + r_k``, J_k being the
-stage's derivative at m_k and r_k what it curves by within the ball, plus its own roundings. A stage here gives
-``|J_k| |e_k| + |r_k|``. Matrices stretch by their largest singular values, one after the other, although no single
-error is stretched by all of them. That is quick, and many times too wide over several stages;
-:mod:`interp.proofs.directional` and :mod:`interp.proofs.linearised` take products of the J_k instead, and need the
-balls for the r_k alone.
+computes, m_k the midpoint of its ball, and ``e_k = x_k - m_k``. Then ``e_(k+1) = J_k e_k + r_k``, where J_k is the
+stage's derivative at m_k, and r_k is how far the stage curves within the ball, plus its own roundings. A stage here
+gives ``|J_k| |e_k| + |r_k|``. Each matrix then stretches by its largest singular value, although no single error is
+stretched by all of them. That is quick, but many times too wide over several stages. :mod:`interp.proofs.directional`
+takes products of the J_k instead, and needs the balls only for the r_k.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ from interp.proofs.enclosures import LIBRARY_ULPS, norm_roundings, scales_of
 from interp.proofs.prefix_tree import EnclosedForward
 
 STEEP = 1.21  # above |x|^2 times the second derivative of x / scale, over sqrt n: see :meth:`Stages.norm`
-#: Relative: what float64 may make of products of known numbers, beyond what is bounded as the model's own roundings.
+#: Relative error of float64 in products of known numbers, on top of what is bounded as the model's own roundings.
 KNOWN = 1e-10
 
 
@@ -32,7 +31,7 @@ KNOWN = 1e-10
 class Ball:
     """Vectors within ``norm`` of ``mid``, in Euclidean length.
 
-    ``norm`` may have several rows, of several errors that are followed side by side: the first is the whole error.
+    ``norm`` may have several rows, one per error that is followed; the first is the whole error.
     """
 
     mid: Float[Tensor, "n d"]
@@ -44,7 +43,7 @@ class Ball:
 
     @property
     def length(self) -> Float[Tensor, " n"]:
-        """Of the longest vector; infinite where float32 may overflow."""
+        """The length of the longest vector; infinite where float32 may overflow."""
         found = (self.mid.norm(dim=-1) + self.whole) * (1 + KNOWN)
         return torch.where(found < LARGEST, found, torch.inf)
 
@@ -53,7 +52,7 @@ class Ball:
 
 
 class Stages:
-    """The stages that models are made of, for one forward pass's weights and rounding."""
+    """The stages that models are made of, with the weights and the rounding of one forward pass."""
 
     def __init__(self, forward: EnclosedForward):
         self.forward = forward
@@ -72,7 +71,7 @@ class Stages:
         return found if bias is None else self.shifted(found, bias)
 
     def shifted(self, x: Ball, bias: str) -> Ball:
-        """With a bias added, if the model has it."""
+        """``x`` with a bias added, if the model has it."""
         known = self.forward.weights.get(bias)
         return x if known is None else self.add(x, Ball(known.flatten().expand_as(x.mid), torch.zeros_like(x.norm)))
 
@@ -83,7 +82,7 @@ class Stages:
         return self.grown(n) * (1 + KNOWN) * x.length * wide + n * self.tiny * (1 + w.values.shape[1])
 
     def norm(self, x: Ball, name: str) -> Ball:
-        """``y = x / s(x) * gain + bias``, s the root mean square, with eps; of x less its mean where the model does so.
+        """``y = x / s(x) * gain + bias``, with s the root mean square with eps; a LayerNorm first subtracts the mean.
 
         A ball of y is wider by 1 / s at most. Lemma, for :meth:`curve_of_norm`: the second derivative of ``x / |x|``
         along p times x's direction and q across it, ``p^2 + q^2 = 1``, has the length
@@ -98,7 +97,7 @@ class Stages:
         return self.shifted(Ball(x.mid / middle * gain, wide + self.rounding_of_norm(x, gain)), f"{name}.b")
 
     def centred(self, x: Ball) -> Ball:
-        """Less its mean, where norms are LayerNorm. The mean is off by ``(n + 2) u`` times the mean magnitude."""
+        """``x`` minus its mean if norms are LayerNorm. The mean is off by ``(n + 2) u`` times the mean magnitude."""
         if self.forward.config.normalization_type != "LN":
             return x
         n = x.mid.shape[-1]
@@ -110,32 +109,32 @@ class Stages:
         return scales_of(x.mid, x.whole, cfg.eps, cfg.norm_eps_outside)
 
     def rounding_of_norm(self, x: Ball, gain: Tensor) -> Tensor:
-        """Relative to y, whose length before the gain is sqrt n at most."""
+        """The rounding of a norm, relative to y, whose length before the gain is at most sqrt n."""
         n = x.mid.shape[-1]
         own = self.grown(norm_roundings(n) + 2) * 1.001 * math.sqrt(n) + 4 * n * self.tiny
         return own * gain.abs().max() * (1 + KNOWN) + torch.zeros_like(x.whole)
 
     def curve_of_norm(self, x: Ball, gain: Tensor) -> Tensor:
-        """Of a ball that is centred."""
+        """How far a norm curves over a ball that is centred."""
         cfg, least = self.forward.config, self.scales(x)[0][:, 0]
         curve = STEEP / 2 * x.whole**2 / (math.sqrt(x.mid.shape[-1]) * least**2) * gain.abs().max()
         share = cfg.eps / least ** (1 if cfg.norm_eps_outside else 2)
         return torch.where(share <= 0.01, curve * (1 + KNOWN), torch.inf)
 
     def gated(self, gate: Ball, value: Ball) -> Ball:
-        """``act(gate) * value``: its slopes at the midpoints, unit by unit, and what it curves by."""
+        """``act(gate) * value``, by its slopes at the midpoints, unit by unit, and how far it curves."""
         act, slope = self.activation(gate.mid)
         wide = (slope * value.mid).abs().amax(-1) * gate.norm + act.abs().amax(-1) * value.norm
         wide = (wide + KNOWN * (gate.norm + value.norm)) * (1 + KNOWN)
         return Ball(act * value.mid, wide + self.curve_of_gate(gate, value) + self.rounding_of_gate(gate, value))
 
     def curve_of_gate(self, gate: Ball, value: Ball) -> Tensor:
-        """At most ``(c / 2) e^2 (|value| + |f|) + s |e f|``, c and s being above its derivatives' magnitudes."""
+        """How far it curves: at most ``(c / 2) e^2 (|value| + |f|) + s |e f|``; c and s bound act's derivatives."""
         steep, curved = SHAPES[self.forward.config.act_fn][3], CURVED[self.forward.config.act_fn]
         return (curved / 2 * gate.whole**2 * self.widest(value) + steep * gate.whole * value.whole) * (1 + KNOWN)
 
     def rounding_of_gate(self, gate: Ball, value: Ball) -> Tensor:
-        """Of the activation, and of the product."""
+        """The rounding of the activation and of the product."""
         relative = self.rounding_of_activation + self.grown(1)
         return relative * gate.length * self.widest(value) + self.tiny * gate.mid.shape[-1] * (1 + self.widest(value))
 
@@ -145,12 +144,12 @@ class Stages:
 
     @property
     def rounding_of_activation(self) -> float:
-        """Relative to what it is of, whose magnitude it does not exceed."""
+        """The rounding of an activation, relative to its argument, whose magnitude it does not exceed."""
         own = self.forward.rounding.unit32 * ACTIVATION_ROUNDINGS[self.forward.config.act_fn] * (1 + 1e-5)
         return own + 64 * LIBRARY_ULPS * DOUBLE
 
     def activation(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """Values and slopes in float64."""
+        """The activation's values and slopes in float64."""
         if self.forward.config.act_fn == "silu":
             share = torch.sigmoid(x)
             return x * share, share * (1 + x * (1 - share))

@@ -1,8 +1,8 @@
-"""A certificate that can be checked without this project: weights, a claim, and one hint.
+"""Write certificates that can be checked without this project: weights, a claim, and one hint.
 
 ``certificates/check.py`` reads such a file and proves its claim by integer arithmetic of its own, with nothing but
-Python's standard library. It believes nothing here: what this module writes can make that proof fail, but not hold
-wrongly.
+Python's standard library. It trusts nothing here: what this module writes can make that proof fail, but cannot make a
+wrong claim pass.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from models.transformer import ArithmeticTransformer
 FORMAT = 1
 #: The tasks that the checker knows.
 TASKS = ("ten-digit-addition", "ten-digit-addition-unended", "padded-addition")
-#: The share of the smallest proved lead that is claimed: the checker's bounds are others than those of this package.
+#: The share of the smallest proved lead that is claimed, as the checker's bounds differ from those of this package.
 SHARE = 0.5
 
 

@@ -1,7 +1,7 @@
-"""Verdicts of registered models: next to a trained one's weights, for its card, or in one file.
+"""Stored verdicts on registered models: a trained model's next to its weights, for its card, the others in one file.
 
-Constructed models have no entry; their verdicts are stored in one file, which ``python -m interp.proofs.stored`` makes
-again (some minutes). :class:`Certifier` is the judge that ``interp train NAME --certify`` hands to the loop.
+Constructed models have no entry; their verdicts are stored in one file, which ``python -m interp.proofs.stored``
+recomputes in some minutes. ``interp train NAME --certify`` gives the training loop a :class:`Certifier` as its judge.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ from models.transformer import ArithmeticTransformer
 
 FILE = "certificate.json.gz"
 Provable = Certificate | PrefixCertificate | NearKeysCertificate
-SLACK = 0.1  # what a stored certificate gives away of its bounds, see :func:`durable`
+SLACK = 0.1  # the share of its bounds that a stored certificate gives up, see :func:`durable`
 ALL_PAIRS = "all pairs of ten-digit numbers"
 CONSTRUCTED = DATA / "constructed_verdicts.json"
 
 
 def facts(certificate: Provable) -> dict[str, Any]:
-    """What an entry's config keeps of a certificate, for its card."""
+    """The facts of a certificate that an entry's config keeps, for its card."""
     found = {
         "status": certificate.status,
         "arithmetic": IN_WORDS[certificate.arithmetic],
@@ -49,10 +49,10 @@ def facts(certificate: Provable) -> dict[str, Any]:
 
 
 def durable(certificate: Certificate) -> Certificate:
-    """The same certificate with a little less in its claims.
+    """The same certificate with slightly weaker claims.
 
-    A proof claims the very bounds that it came out with. Where another machine or a later version rounds an enclosure
-    differently, by far less than this, it would no longer hold to the last digit.
+    A proof claims exactly the bounds that it found. If another machine or a later version rounds an enclosure
+    differently, by far less than this, the claim would no longer hold to the last digit.
     """
     classes = certificate.classes.copy(deep=True)
     classes["proved"] = classes.proved.copy(data=[float(f"{(1 - SLACK) * x:.5g}") for x in classes.proved.values])
@@ -62,7 +62,8 @@ def durable(certificate: Certificate) -> Certificate:
 def store(entry: str | Path, certificate: Verdict) -> Path:
     """Put a certificate into an entry, if it is about the entry's weights; returns the entry.
 
-    A ten-digit adder's claims are made a little weaker (:func:`durable`) and proved once more; the others take minutes.
+    A ten-digit adder's claims are made a little weaker (:func:`durable`) and proved once more; other proofs take
+    minutes and are not repeated.
 
     Raises:
         UserError: no such entry, another kind of verdict, or a certificate that is not of status "certified" or does
@@ -86,7 +87,7 @@ def store(entry: str | Path, certificate: Verdict) -> Path:
 
 
 def stored_verdict(entry: str | Path) -> Verdict | None:
-    """What is proved of an entry, from the file next to its weights; its form is checked, its proof is not.
+    """The verdict on an entry, from the file next to its weights. Its form is checked, its proof is not.
 
     Raises:
         UserError: no such entry, or a file that was changed.
@@ -97,19 +98,19 @@ def stored_verdict(entry: str | Path) -> Verdict | None:
 
 
 def stored_certificate(entry: str | Path) -> Certificate | None:
-    """:func:`stored_verdict` of a ten-digit adder; None for other models."""
+    """:func:`stored_verdict` for a ten-digit adder; None for other models."""
     found = stored_verdict(entry)
     return found if isinstance(found, Certificate) else None
 
 
 def all_pairs(entry: Any) -> str:
-    """The strength of evidence that an entry reached on all pairs; empty without one."""
+    """The strength of evidence that an entry reached on all pairs; empty without a certificate."""
     certificate = stored_certificate(entry)
     return "" if certificate is None else certificate.provenance.rung
 
 
 def on_all_inputs(name: str) -> str:
-    """The strength of evidence on all inputs in a few words, with the domain where it is not all pairs; or nothing."""
+    """The strength of evidence on all inputs in a few words, with the domain if it is not all pairs; may be empty."""
     if name not in zoo.zoo_names():  # not trained yet, or constructed
         found = json.loads(CONSTRUCTED.read_text()).get(name)
         if found is None:
@@ -125,7 +126,7 @@ def on_all_inputs(name: str) -> str:
 
 
 def judge_constructed(name: str) -> dict[str, Any]:
-    """The strongest verdict that there is of a constructed model, at its own size.
+    """The strongest possible verdict on a constructed model, at its own size.
 
     Raises:
         UserError: no method judges it.
@@ -153,9 +154,9 @@ def judge_constructed(name: str) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class Certifier:
-    """Accepts what is certified in ``arithmetic``; what is refuted in floats is not tried in more than that.
+    """Accepts models that are certified in ``arithmetic``. A model that is refuted in floats is not tried further.
 
-    Cost of a candidate: that of :func:`certify` in floats, and for the few that pass once more in ``arithmetic``.
+    Cost per candidate: that of :func:`certify` in floats and, for the few that pass, once more in ``arithmetic``.
     """
 
     arithmetic: ArithmeticName
@@ -178,7 +179,7 @@ class Certifier:
 
 
 def certifier_for(name: str, arithmetic: ArithmeticName) -> Certifier:
-    """The judge for runs of a registered model, tried on untrained weights: what cannot be certified is refused now.
+    """The judge for runs of a registered model. It is tried on untrained weights, to refuse what cannot be certified.
 
     Raises:
         UserError: no method judges models of that name.

@@ -2,13 +2,13 @@
 
 A query attends to the keys with fewer than k larger scores (:meth:`models.parts.attention.Attention.pattern_of`; keys
 that tie with the last of the best all take part). Where balls around the scores overlap, the choice is not known. One
-ball around what all choices write is as wide as the values lie apart, and everything after it is lost. So each choice
-is followed by itself, as a case: the one that the computer takes is among them.
+ball around what all choices write would be as wide as the values lie apart, and nothing could be proved after it. So
+each choice is followed separately, as a case; the one that the computer takes is among them.
 
 Lemma. With t the least score of a choice C, all of C are at least t and all others less than t; fewer than k of C are
 larger than t, so that at least ``|C| - k + 1`` of them equal t. If every score lies between its low and its high end,
-then t is at most the least high end of C and at least any low end of the others', and so many of C have a low end of at
-most t. :func:`choices` lists all sets that satisfy these, which include C.
+then t is at most the least high end of C and at least any low end of the others, and that many of C have a low end of
+at most t. :func:`choices` lists all sets that satisfy these conditions, which include C.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from torch import Tensor
 
 from interp.proofs.enclosed import Enclosure
 
-MOST_CASES = 64  # of one problem, over all layers and heads
-MOST_OPEN = 8  # keys of which it is open whether they take part, at one query of one head
+MOST_CASES = 64  # cases of one problem, over all layers and heads
+MOST_OPEN = 8  # keys that may or may not take part, at one query of one head
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,13 +36,13 @@ class Chosen:
 
     @classmethod
     def of(cls, scores: Enclosure, top_k: int | None) -> Chosen:
-        """Keys with ``top_k`` certainly larger scores or more are out, those with fewer possibly larger ones in."""
+        """Keys with at least ``top_k`` certainly larger scores are out, those with fewer possibly larger ones in."""
         low, high, n = scores.low, scores.high, scores.mid.shape[-1]
         out = torch.zeros_like(low, dtype=torch.bool)
         if top_k is None or top_k >= n:
             return cls(~out, out)
         out = (low[..., None, :] > high[..., :, None]).sum(-1) >= top_k
-        return cls((high[..., None, :] >= low[..., :, None]).sum(-1) - 1 < top_k, out)  # without itself
+        return cls((high[..., None, :] >= low[..., :, None]).sum(-1) - 1 < top_k, out)  # - 1 for the key itself
 
     @property
     def open(self) -> Bool[Tensor, "*query key"]:
@@ -50,9 +50,9 @@ class Chosen:
 
 
 def choices(low: list[float], high: list[float], chosen: Chosen, top_k: int) -> list[list[bool]]:
-    """The sets of keys that one query may attend to, as masks. ``chosen`` is about this query alone.
+    """The sets of keys that one query may attend to, as masks. ``chosen`` is for this query only.
 
-    Precondition: the ends are finite. Cost: 2^m sets for m keys that are open.
+    Precondition: the ends are finite. Cost: 2^m sets for m open keys.
     """
     keys = range(len(low))
     sure, unsure = (mask.nonzero()[:, 0].tolist() for mask in (chosen.sure, chosen.open))
@@ -73,8 +73,8 @@ def cases(
 ) -> tuple[Int[Tensor, " case"], dict[int, Chosen]]:
     """Every row once for each combination of choices at its queries: (the case's row, what is chosen in it).
 
-    ``scores`` and ``chosen`` are by the query's place, [head, row, key]. ``problem`` is what a row is a case of. What
-    would make more than ``MOST_CASES`` of a problem stays open in all of its cases.
+    ``scores`` and ``chosen`` are by the query's place, [head, row, key]. ``problem`` is what a row is a case of.
+    Choices that would make more than ``MOST_CASES`` cases of a problem stay open in all of its cases.
     """
     room = (MOST_CASES // problem.bincount()[problem]).tolist()
     options: list[dict[tuple[int, int], list[list[bool]]]] = [{} for _ in problem]
@@ -88,7 +88,7 @@ def cases(
             if not all(map(math.isfinite, low + high)):
                 continue
             sets = choices(low, high, alone, top_k)
-            assert sets  # by the lemma; a row without cases would be proved for nothing
+            assert sets  # by the lemma; a row without cases would count as proved
             if counts[row] * len(sets) <= room[row]:
                 options[row][place, head] = sets
                 counts[row] *= len(sets)

@@ -1,13 +1,13 @@
-"""Is a certificate ever wrong? Many models near certified ones are judged, and each verdict is held against the model.
+"""Look for a wrong certificate: judge many models near certified ones, and check each verdict against the model.
 
     python -m interp.proofs.trials --n 2000 --out trials.jsonl
 
 Trial k is a model of ``MODELS`` whose free parameters got relative noise (0.01% to 1%, log-uniform) and, in four of
 five trials, were then rounded to bfloat16, float16, three or four significant digits. A certified model must be right
 on all extreme pairs of all classes and on 10^5 random pairs (half uniform, half rich in carries); a refuted one must
-get its counterexample wrong. Where the domain is small the prefix tree judges, and all problems are run: at least as
-many must be right, and wrong, as were proved so. Finished trials are kept in the file, and the same command goes on
-after them. With ``--cluster`` they are tasks of Ray, and in the file as they come.
+get its counterexample wrong. Where the domain is small, the prefix tree judges and all problems are run: at least as
+many must be right, and wrong, as were proved so. Finished trials are kept in the file, and the same command continues
+after them. With ``--cluster`` trials are tasks of Ray, and are written in the order in which they finish.
 """
 
 from __future__ import annotations
@@ -43,12 +43,12 @@ ROUNDINGS = ("none", "bfloat16", "float16", "3 digits", "4 digits")
 NOISE = (1e-4, 1e-2)
 PAIRS = 100_000
 _AT_ONCE = 512
-_CLOSE = 100.0  # times the difference of two forwards: leads that either decides alike
+_CLOSE = 100.0  # leads above this times the difference of the two forward passes are the same in both
 
 
 @dataclass(frozen=True)
 class Trial:
-    """One verdict and what the model itself says: ``wrong`` of ``pairs`` tried ones, and whether both agree."""
+    """One verdict and the model's own answers: ``wrong`` of the ``pairs`` tried, and whether both agree."""
 
     index: int
     model: str
@@ -63,7 +63,7 @@ class Trial:
 
 
 def significant(values: torch.Tensor, digits: int) -> torch.Tensor:
-    """Numbers rounded to some significant decimal digits, in their own dtype. Raises UserError below one digit."""
+    """Numbers rounded to this many significant decimal digits, in their dtype. Raises UserError below one digit."""
     if digits < 1:
         raise UserError(f"Numbers have at least one significant digit, not {digits}.")
     text = np.vectorize(lambda x: float(f"{x:.{digits - 1}e}"), otypes=[float])
@@ -71,7 +71,7 @@ def significant(values: torch.Tensor, digits: int) -> torch.Tensor:
 
 
 def rounded(values: torch.Tensor, how: str) -> torch.Tensor:
-    """Numbers stored in fewer bits or digits, as float32 again. Raises UserError for another name."""
+    """Numbers rounded to fewer bits or digits, in their own dtype. Raises UserError for another name."""
     if how in ("bfloat16", "float16"):
         return values.to(getattr(torch, how)).to(values.dtype)
     if how in ("3 digits", "4 digits"):
@@ -82,7 +82,7 @@ def rounded(values: torch.Tensor, how: str) -> torch.Tensor:
 
 
 def perturb(model: HookedModel, noise: float, rounding: str, seed: int) -> None:
-    """Change a model's free parameters in place: each times 1 + N(0, noise^2), then rounded."""
+    """Change a model's free parameters in place: multiply each by 1 + N(0, noise^2), then round it."""
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
         for parameter in model.parameters():
@@ -91,7 +91,7 @@ def perturb(model: HookedModel, noise: float, rounding: str, seed: int) -> None:
 
 
 def random_pairs(n: int, seed: int) -> torch.Tensor:
-    """Half uniform, half rich in carry chains."""
+    """n random pairs, half uniform and half rich in carry chains."""
     rng = np.random.default_rng(seed)
     uniform = rng.integers(10**DIGITS, size=(n - n // 2, 2))
     return torch.from_numpy(np.concatenate((uniform, carry_rich(DIGITS, n // 2, rng))))
@@ -101,9 +101,9 @@ def random_pairs(n: int, seed: int) -> torch.Tensor:
 def wrong_answers(model: ArithmeticTransformer, pairs: Int[Tensor, "n ..."]) -> Bool[Tensor, " n"]:
     """Which pairs the model answers wrongly (teacher-forced), at a quarter of the cost of running it on all of them.
 
-    The forward without hooks (:mod:`models.partial_forward`) sees all pairs. It may differ from the model's own in the
-    last bits: pairs that it does not get right by a lead of ``_CLOSE`` times the largest difference between the two on
-    the first 512 are run through the model itself.
+    All pairs go through the forward pass without hooks (:mod:`models.partial_forward`), which may differ from the
+    model's own in the last bits. Pairs that it does not get right by a lead of ``_CLOSE`` times the largest difference
+    between the two on the first 512 are then run through the model itself.
     """
     task, weights = model.task, model.effective_weights()
     first, queries = task.query_positions[0], list(task.query_positions)
@@ -126,7 +126,7 @@ def wrong_answers(model: ArithmeticTransformer, pairs: Int[Tensor, "n ..."]) -> 
 def trial(
     index: int, arithmetic: ArithmeticName = "float32", pairs: int = PAIRS, names: Sequence[str] = MODELS
 ) -> Trial:
-    """Judge model number ``index``, and hold the verdict against the model."""
+    """Judge model number ``index``, and check the verdict against the model."""
     import models
 
     rng = np.random.default_rng(index)
@@ -188,7 +188,7 @@ class Trials:
         if self.out.exists():
             done = [Trial(**json.loads(line)) for line in self.out.read_text().splitlines()]
         if self.cluster is not None:
-            torch.set_num_threads(1)  # of each task
+            torch.set_num_threads(1)  # in each task
         left = sorted(set(range(self.n)) - {one.index for one in done})
         with connected(self.cluster, "cpu") as cluster, self.out.open("a") as file:
 
@@ -209,7 +209,7 @@ def _one_trial(_: Any, *how: Any) -> Trial:
 if __name__ == "__main__":
     import tyro
 
-    from interp.proofs.trials import Trials as Command  # so that workers find its functions by name
+    from interp.proofs.trials import Trials as Command  # imported by name, so that workers find its functions
 
     try:
         tyro.cli(Command).run()

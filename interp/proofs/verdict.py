@@ -1,6 +1,7 @@
-"""What all verdicts share, however a model was judged.
+"""The base of all verdicts, however a model was judged.
 
-A status, what they are about, a sentence, a file; the arithmetics that a proof can be in; and the problem that refutes.
+A verdict has a status, what it is about, a sentence and a file. This module also has the arithmetics that a proof can
+be in, and the problem that refutes.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ FORMAT = 1
 #: What a proof can be about: margins in float64 (no proof), the real numbers, or the model as float32 runs it.
 ArithmeticName = Literal["float", "interval", "float32"]
 ARITHMETICS = get_args(ArithmeticName)
-#: How strong a claim each supports.
+#: How strong a claim each arithmetic supports.
 RUNGS: dict[str, Rung] = {
     "float": "certified in floats",
     "interval": "certified in intervals",
@@ -58,7 +59,7 @@ IN_WORDS = {
 Status = Literal["certified", "refuted", "undecided", "sampled"]
 STATUSES = get_args(Status)
 EXIT_STATUS: dict[str, int] = {"certified": 0, "refuted": 1, "undecided": 3, "sampled": 4}
-LARGEST_FILE = 2**26  # bytes of a certificate, unpacked; the zoo's have up to 0.7 MB
+LARGEST_FILE = 2**26  # most bytes of a certificate, unpacked; the zoo's have up to 0.7 MB
 
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
@@ -66,9 +67,9 @@ class Verdict(Result):
     """A verdict on all inputs of a domain. Subclasses are frozen dataclasses that add fields to these.
 
     Attributes:
-        fingerprint: SHA-256 of task, config and effective weights: what the verdict is about.
+        fingerprint: SHA-256 of task, config and effective weights, which the verdict is about.
         method: how the model was judged; it tells the kinds of files apart.
-        counterexample: an input that the model gets wrong. It is None unless the status is "refuted".
+        counterexample: an input that the model gets wrong, or None unless the status is "refuted".
     """
 
     model: str
@@ -82,18 +83,18 @@ class Verdict(Result):
 
     @abstractmethod
     def finding(self) -> str:
-        """The sentence without the time it took."""
+        """The sentence, without the time that it took."""
 
     def sentence(self) -> str:
         return f"{self.finding()}   ({self.seconds:.1f} s)"
 
     def to_dict(self) -> dict[str, Any]:
-        """As JSON, with ``format`` and every field. Subclasses replace what JSON cannot hold as it is."""
+        """The verdict as JSON, with ``format`` and every field. Subclasses replace what JSON cannot hold."""
         own = {field.name: getattr(self, field.name) for field in fields(self)}
         return {"format": FORMAT} | {k: asdict(x) if is_dataclass(x) else x for k, x in own.items()}  # pyright: ignore
 
     def to_bytes(self) -> bytes:
-        """As gzipped JSON without spaces, a sixth of the file that :meth:`save` writes; equal contents, equal bytes."""
+        """The verdict as compact gzipped JSON, a sixth of what :meth:`save` writes; equal contents give equal bytes."""
         text = json.dumps(self.to_dict(), separators=(",", ":"), allow_nan=False)
         return gzip.compress(text.encode(), mtime=0)
 
@@ -106,7 +107,7 @@ class Verdict(Result):
 
     @property
     def exit_status(self) -> int:
-        """0 certified, 1 refuted, 3 undecided, 4 looked at in samples."""
+        """The exit status of the command line: 0 certified, 1 refuted, 3 undecided, 4 sampled."""
         return EXIT_STATUS[self.status]
 
     def _repr_html_(self) -> str:
@@ -117,17 +118,17 @@ class Verdict(Result):
 
 
 def about(model: HookedModel, task: Task, identity: str, start: float) -> dict[str, Any]:
-    """Fields of a verdict that a search ends with: what it is about, what it took since ``start``, what computed it."""
+    """Fields for a new verdict: what it is about, the seconds since ``start``, and the versions of the software."""
     seconds = time.perf_counter() - start
     named = {"model": model_name(model), "fingerprint": identity, "task": task.name}
     return named | {"seconds": seconds, "versions": versions()}
 
 
 def parse_verdict(data: bytes, path: object) -> dict[str, Any]:
-    """What :meth:`Verdict.to_dict` gave, from a file's bytes, JSON or gzipped JSON.
+    """The result of :meth:`Verdict.to_dict`, from a file's bytes, JSON or gzipped JSON.
 
     Raises:
-        UserError: damaged, no JSON object, or one that unpacks to more than a certificate can have.
+        UserError: a damaged file, not a JSON object, or one that unpacks to more than a certificate can have.
     """
     if data[:2] == b"\x1f\x8b":
         try:
@@ -151,11 +152,11 @@ def parse_verdict(data: bytes, path: object) -> dict[str, Any]:
 
 
 def verdict_of(value: dict[str, Any], path: object, make: Callable[[dict[str, Any]], Loaded]) -> Loaded:
-    """The verdict that a file's fields are, as ``make`` builds it.
+    """The verdict that ``make`` builds from a file's fields.
 
     Raises:
         UserError: another format or status; a refutation without a counterexample or the reverse; fields that are
-            missing, or that ``make`` finds wrong.
+            missing, or that ``make`` rejects.
     """
     try:
         if value["format"] != FORMAT or value["status"] not in STATUSES:
@@ -168,14 +169,14 @@ def verdict_of(value: dict[str, Any], path: object, make: Callable[[dict[str, An
 
 
 def stored(value: dict[str, Any], *names: str) -> dict[str, Any]:
-    """The fields that every verdict of a problem at a time has, and those of these names, from a file's fields."""
+    """A file's fields that verdicts with a :class:`WrongAnswer` share, and those of ``names``."""
     found = value["counterexample"]
     own = {name: value[name] for name in ("model", "fingerprint", "task", "status", "seconds", "versions", *names)}
     return own | {"counterexample": None if found is None else WrongAnswer.from_dict(found)}
 
 
 def stored_shape(value: dict[str, Any]) -> tuple[int, ...]:
-    """A file's ``shape``. Raises ValueError if it is none."""
+    """A file's ``shape``. Raises ValueError if it is not a list of counts."""
     if not all(is_count(size) for size in value["shape"]):
         raise ValueError("a shape that is none")
     return tuple(value["shape"])
@@ -187,15 +188,15 @@ def is_number(value: Any) -> bool:
 
 
 def is_count(value: Any, limit: int | None = None) -> bool:
-    """Whether a JSON value is a whole number from 0 on, below ``limit``."""
+    """Whether a JSON value is a whole number that is at least 0 and below ``limit``."""
     return isinstance(value, int) and not isinstance(value, bool) and value >= 0 and (limit is None or value < limit)
 
 
 def require_claim(verdict: Verdict, identity: str, model: str) -> None:
-    """A verdict must be about the model of that name, whose fingerprint is ``identity``, and claim something.
+    """Check that a verdict is about the model of that name, whose fingerprint is ``identity``, and claims something.
 
     Raises:
-        UserError: another model's, or undecided.
+        UserError: a verdict on another model, or one that is undecided.
     """
     if identity != verdict.fingerprint:
         raise UserError(
@@ -209,7 +210,7 @@ def require_claim(verdict: Verdict, identity: str, model: str) -> None:
 
 
 def versions() -> dict[str, str]:
-    """What computed a certificate."""
+    """The versions of what computed a certificate."""
     found = {"python": platform.python_version(), "machine": platform.machine()}
     for package in ("torch", "numpy", "scipy", "python-flint", "carrylens"):
         try:
@@ -224,7 +225,7 @@ def versions() -> dict[str, str]:
 
 @dataclass(frozen=True)
 class WrongAnswer:
-    """A problem, what the model writes when it decodes it alone, what is right, the first token that is not, and the
+    """A problem, the model's answer when it decodes it alone, the right answer, the first target that is wrong, and the
     shape in which the problem was written (leading zeros count), where the task has several."""
 
     problem: str
@@ -235,13 +236,13 @@ class WrongAnswer:
 
     @classmethod
     def from_dict(cls, value: dict[str, Any]) -> WrongAnswer:
-        """What ``asdict`` gave, back from JSON."""
+        """Rebuild it from what ``asdict`` gave."""
         names = ("problem", "predicted", "expected", "target")
         return cls(*(str(value[name]) for name in names), shape=tuple(value["shape"]))
 
 
 def wrong_answer(model: HookedModel, task: Task, problem: Tensor) -> WrongAnswer | None:
-    """How the model gets one problem wrong when it decodes it alone. None says that it gets it right."""
+    """How the model gets one problem wrong when it decodes it alone, or None if it gets it right."""
     predicted, expected = predict(model, problem, "greedy", 1, task).cpu(), task.targets(problem).cpu()
     if torch.equal(predicted, expected):
         return None
@@ -252,7 +253,7 @@ def wrong_answer(model: HookedModel, task: Task, problem: Tensor) -> WrongAnswer
 
 
 def answer_text(task: Task, tokens: Int[Tensor, " target"]) -> str:
-    """What the tokens spell: a number, or with a scratchpad the whole response."""
+    """What the tokens spell: a number or, with a scratchpad, the whole response."""
     said = tokens[: int((tokens < 0).long().argmax())] if (tokens < 0).any() else tokens
     if isinstance(task, SequenceTask):
         return task.token_text(said) + ("" if len(said) == len(tokens) else "...")
@@ -266,7 +267,7 @@ def shape_of(task: Task) -> tuple[int, ...]:
 
 
 def identify(model: HookedModel, task: Task) -> str:
-    """The fingerprint of a model that computes what its weights say. Raises UserError for others."""
+    """The fingerprint of a model. Raises UserError if the model does not compute what its weights say."""
     if not isinstance(model, ArithmeticTransformer):
         return fingerprint(from_transformer_lens(model, task))
     require_plain(model)

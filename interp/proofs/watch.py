@@ -1,4 +1,4 @@
-"""Long loops of the certifier: they show how far they are, and end where the time is up."""
+"""Long loops of the certifier, which show their progress and end when the time is up."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from tqdm import tqdm
 
 from models.errors import UserError
 
-DELAY = 2.0  # seconds before a bar is drawn; none is where standard error is no terminal
+DELAY = 2.0  # seconds before a bar is drawn; there is none if standard error is not a terminal
 _deadline: ContextVar[float | None] = ContextVar("deadline", default=None)
 T = TypeVar("T")
 
 
 class TimeUp(Exception):
-    """The time that was given is over. Whoever catches it says what was found until then."""
+    """Raised when the time limit is over. Whoever catches it reports what was found until then."""
 
 
 TIME_UP = "the time that was given was not enough"
@@ -27,16 +27,16 @@ ENDED = (TimeUp, KeyboardInterrupt)
 
 
 def why_ended(error: BaseException) -> str:
-    """In words, of one of ``ENDED``."""
+    """Why a loop ended, in words, from one of the exceptions in ``ENDED``."""
     return TIME_UP if isinstance(error, TimeUp) else INTERRUPTED
 
 
 @contextmanager
 def time_limit(minutes: float | None) -> Iterator[None]:
-    """Within it, :func:`watched` loops and :func:`check_time` raise TimeUp once so many minutes are over (None: never).
+    """A context in which :func:`watched` loops and :func:`check_time` raise TimeUp after so many minutes (None: never).
 
     Raises:
-        UserError: not a positive number.
+        UserError: ``minutes`` is not a positive number.
     """
     if minutes is None:
         yield
@@ -58,7 +58,7 @@ def check_time() -> None:
 
 
 def watched(items: Iterable[T], doing: str, unit: str, total: int | None = None, limited: bool = True) -> Iterator[T]:
-    """The items, one after the other, with a bar on standard error; if ``limited``, as long as there is time."""
+    """Yield the items with a progress bar on standard error; if ``limited``, only as long as there is time."""
     with tqdm(items, desc=doing, unit=unit, total=total, delay=DELAY, leave=False, disable=None) as bar:
         for item in bar:
             if limited:

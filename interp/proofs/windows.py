@@ -4,8 +4,7 @@ The windows of target i are its own column and those below it; the carry into th
 With tables of depth 1, 2 and 3 the share of problems that are answered rightly can be bounded by counting.
 
 Tables of two columns hold most of what decides an answer. :func:`window_diagrams` makes windows that are still open
-there longer, one column at a time and only they, so that no table of three columns (two million entries a target) is
-ever needed.
+there longer, one column at a time, so that a table of three columns (two million entries per target) is never needed.
 """
 
 from __future__ import annotations
@@ -32,12 +31,12 @@ _END = np.array([OPEN, RIGHT, WRONG], dtype=np.int32)  # by verdict 0, 1, -1
 
 @dataclass(frozen=True, eq=False)
 class WindowVerdicts:
-    """One table a target, with axes [carry into the lowest column, pair of the lowest column, ..., of the highest].
+    """One table per target, with axes [carry into the lowest column, pair of the lowest column, ..., of the highest].
 
-    The window's columns are ``max(0, top - depth + 1) .. top`` with ``top = min(target, 9)``, a pair is 10 x + y. 1:
-    every problem of the window is answered rightly at the target (teacher-forced); -1: every one wrongly; 0: neither is
-    known. Where the lowest column is 0 there is no carry into it: the rows of carry 1 are 0, as are windows without a
-    problem.
+    The window's columns are ``max(0, top - depth + 1) .. top`` with ``top = min(target, 9)``, and a pair is 10 x + y.
+    An entry is 1 if every problem of the window is answered rightly at the target (teacher-forced), -1 if every one is
+    answered wrongly, and 0 if neither is known. Column 0 has no carry in: if it is the lowest, the rows of carry 1 are
+    0, as are windows without a problem.
     """
 
     depth: int
@@ -52,12 +51,13 @@ class WindowVerdicts:
 def window_verdicts(search: Search, depth: int, progress: bool = False) -> WindowVerdicts:
     """Judge every window of ``depth`` columns of every target.
 
-    What a shorter window was found to be, all of its extensions are; only those of open ones are judged again. At depth
-    1 the query's own token is not yet known at most targets: a window is right there if it is with every token.
+    All extensions of a window have its verdict, so that only extensions of open windows are judged again. At depth 1
+    the query's own token is not yet known at most targets; a window is right there if it is right with every token.
 
     Postcondition: as :class:`WindowVerdicts` says, in the search's arithmetic, for each problem and each window that it
-    lies in. Cost: at depth 1, 20,000 leaves; deeper, about 100 leaves for each open one (at most 2 10^6 a target at
-    depth 3), some 50 us a leaf; 2 MB a table. Columns above the window stay free, and may leave windows open for good.
+    lies in. Cost: at depth 1, 20,000 leaves; deeper, about 100 leaves for each open one (at most 2 10^6 per target at
+    depth 3), at some 50 us per leaf; 2 MB per table. Columns above the window stay free, and may leave windows open for
+    good.
 
     Raises:
         UserError: a depth other than 1, 2 or 3, or attention without terms.
@@ -81,11 +81,11 @@ def table_of(search: Search, target: int, depth: int) -> Int[np.ndarray, "2 *pai
         roots = query.roots()
         place = (index, roots.carry, roots.pairs[:, 0])
         possible[place], by_token[place] = True, verdicts(search, query, roots)
-    # One verdict for all tokens, where all agree.
+    # Where the verdicts for all tokens agree, they become one.
     table = ((by_token == 1) | ~possible).all(0).astype(np.int8) - ((by_token == -1) | ~possible).all(0)
     for columns in range(2, min(depth, top + 1) + 1):
         low = top - columns + 1
-        if columns == 2 and target < DIGITS:  # the column below says which token stands at the query
+        if columns == 2 and target < DIGITS:  # the column below decides the token at the query
             index = np.array([tokens.get(z, 0) for z in range(10)])
             table = by_token[index[_SUM % 10], _SUM // 10]
         else:
@@ -97,7 +97,7 @@ def table_of(search: Search, target: int, depth: int) -> Int[np.ndarray, "2 *pai
 
 
 def _judge_open(search: Search, queries: list[Query], table: Int[np.ndarray, "2 *pairs"], low: int) -> None:
-    """Judge the windows that are open in a table, and write down what they are."""
+    """Judge the windows that are open in a table, and write their verdicts into it."""
     open_ = np.flatnonzero(table == 0)
     for start in range(0, len(open_), 10 * CHUNK):
         places = open_[start : start + 10 * CHUNK]
@@ -109,7 +109,7 @@ def _judge_open(search: Search, queries: list[Query], table: Int[np.ndarray, "2 
 
 
 def verdicts(search: Search, query: Query, leaves: Leaves) -> Int[np.ndarray, " n"]:
-    """1, -1 or 0 for each leaf."""
+    """The verdict on each leaf: 1 right, -1 wrong, 0 open."""
     lower, upper = search.judge(query, leaves)
     return (lower > 0).astype(np.int8) - (upper < 0).astype(np.int8)
 
@@ -118,14 +118,14 @@ def verdicts(search: Search, query: Query, leaves: Leaves) -> Int[np.ndarray, " 
 
 
 def window_diagrams(search: Search, tables: WindowVerdicts, most: int) -> list[Diagram]:
-    """The verdicts of some tables as diagrams, open windows being made longer.
+    """The verdicts of some tables as diagrams, in which open windows are made longer.
 
-    Precondition: tables of at least two columns where the target has two, which say what token stands at its query.
+    Precondition: tables of at least two columns where the target has two, as these decide the token at its query.
     Postcondition: what a diagram says of a problem is what ``search`` proved of a window that it lies in.
 
-    Cost: at most ``most`` windows are judged, 100 for each open one, and 20 us to 1 ms each (those that attention moves
-    much are cut in parts). Targets with few open windows come first; where a target's next column would take more
-    windows than are left, its open ones stay open.
+    Cost: at most ``most`` windows are judged, 100 for each open one, at 20 us to 1 ms each (windows in which attention
+    varies much are cut into parts). Targets with few open windows come first; where a target's next column would take
+    more windows than are left, its open ones stay open.
     """
     order = sorted(range(len(tables.tables)), key=lambda target: int((tables.tables[target] == 0).sum()))
     found: dict[int, Diagram] = {}
@@ -139,7 +139,7 @@ def window_diagrams(search: Search, tables: WindowVerdicts, most: int) -> list[D
 def _longer(
     search: Search, target: int, table: Int[np.ndarray, "2 *pairs"], low: int, most: int
 ) -> tuple[list[Int[np.ndarray, "_ symbol"]], int]:
-    """Levels of the columns below a table's windows, and how many more windows may be judged."""
+    """The levels of the columns below a table's windows, and how many more windows may still be judged."""
     queries = list(search.queries(target))
     carry, *pairs = np.unravel_index(np.flatnonzero(table == 0), table.shape)
     leaves = Leaves(low, carry, np.stack(pairs, 1))

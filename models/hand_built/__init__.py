@@ -1,1 +1,1 @@
-"""Models whose numbers are set by hand: constructions from papers and this project's own."""
+"""Models whose numbers are set by hand: constructions from papers and of this project."""

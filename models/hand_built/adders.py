@@ -1,8 +1,8 @@
-"""Adders of ten-digit numbers written down from scratch, in three and in four numbers, on MicroAdder's tokens.
+"""Adders of ten-digit numbers with three and with four free parameters, written from scratch, on MicroAdder's tokens.
 
-A stock one-layer decoder: RMS norms, one head, two GELU units, no biases, 34 tokens over the digits. What follows is
-the arithmetic that its numbers were solved from; :mod:`models.hand_built.microadder` has the same circuit in
-MicroAdder's own 57 numbers. All angles below are degrees.
+They are stock one-layer decoders: RMS norms, one head, two GELU units, no biases, 34 tokens over the digits. What
+follows is the arithmetic that their numbers were solved from; :mod:`models.hand_built.microadder` has the same circuit
+in MicroAdder's own 57 numbers. All angles below are in degrees.
 
     digits     e(d) = (cos psi, sin psi),  psi_d = (d - 4.5) stride              an arc around the radial axis
     columns    p_i = (cos 360 i / 11, sin 360 i / 11),  X_i, Y_i and Z_i alike   eleven to the turn
@@ -12,12 +12,12 @@ MicroAdder's own 57 numbers. All angles below are degrees.
                tangent += g- - g+ = -t,  each sum += g+ + g-
     logit_d    -tangent sin psi_d + (sum + sum) cos psi_d                        of what the last norm leaves
 
-**Delimiters.** Plus, equals and Z_10 stand on the eleventh place, which is the column before the first as well as the
+**Delimiters.** Plus, equals and Z_10 stand on the eleventh place, which is both the column before the first and the
 one after the last. Their token is 0, and so are the digits that a number has there.
 
 **Attention.** Between unit vectors the score is ``K cos(angle)`` with ``K = gain^2 d_model / (2 sqrt 2)``. The query
-after Z_{i-1} points ``turn`` degrees past its column: column i is 360/11 - turn away, column i - 1 turn, and their
-scores differ by ``2 K sin(180/11) sin(turn - 180/11)``: ln(ratio), ratio near 10. Everything else is further off.
+after Z_{i-1} points ``turn`` degrees past its column: column i is 360/11 - turn away, column i - 1 is turn away, and
+their scores differ by ``2 K sin(180/11) sin(turn - 180/11)`` = ln(ratio), with a ratio near 10. All others are further.
 
 **The carry into a column** is read off the column before it. With ratio r and N = 2 r + 3, attention subtracts
 ``beta (r (x_i + y_i) + x_{i-1} + y_{i-1} + z_{i-1}) / N`` (for sin psi ~ psi), ``beta = gain sqrt(d_model / 2)``, and
@@ -32,12 +32,12 @@ c' the one before), what is left on the tangent is, in strides,
     tan(angle) = -(tau - t) / (2 |t|) = -sign(tau) (rms - 1) / 2,    t = tau / rms,  rms^2 = (tau^2 + 2) / d_model
 
 and rms grows with |tau| and passes 1 half-way, where the answer is 4.5: the sign is the tooth's step and the root its
-flank. Neither the norm alone nor the units alone make it. erf makes the flank steeper next to the step.
+flank. Neither the norm alone nor the units alone can do this. erf makes the flank steeper next to the step.
 
-**What is counted.** Every number that the weight map takes. Not counted is the scheme: eleven columns to the turn, the
-arc centred on one axis, which weights are 0, 1 or -1, and the shape of the decoder, as MicroAdder does not count its
-spiral. The width is close to a number: dimensions beyond six are empty, and all they do is to divide the mean square,
-which sets where rms passes 1.
+**What is counted.** Every number that the weight map takes is counted. The scheme is not: eleven columns to the turn,
+the arc centred on one axis, which weights are 0, 1 or -1, and the shape of the decoder, just as MicroAdder does not
+count its spiral. The width is close to being a parameter: dimensions beyond six are empty, and all they do is divide
+the mean square, which sets where rms passes 1.
 
 **Three numbers or four.** The first column has two zeros before it (plus and equals) where others have three digits.
 Three numbers have to make up for that by attention that writes more than N / 2, and leave 0.03 of a stride to spare:
@@ -62,13 +62,13 @@ from models.tasks.addition import ANSWER, DIGITS, UnendedAddition
 from models.weight_maps.base import WeightMap, fill_
 from models.weight_maps.geometry import circular_arc, spiral
 
-COLUMNS = DIGITS + 1  # to the turn
-TOKENS, SUMS = 2, 2  # dimensions; the columns' two follow, and what is left of the width is empty
+COLUMNS = DIGITS + 1  # columns per turn
+TOKENS, SUMS = 2, 2  # dimensions; two for the columns follow, and the rest of the width is empty
 
 
 @dataclass(frozen=True)
 class HandSetAdder:
-    """Name, width of the stream, and the numbers: stride and turn in degrees, gain, and perhaps delimiter."""
+    """Name, width of the residual stream, and the numbers: stride and turn in degrees, gain, and perhaps delimiter."""
 
     name: str
     d_model: int
@@ -82,7 +82,7 @@ ADDERS = (
 
 
 class HandSetAdderWeights(WeightMap):
-    """Three or four free numbers; every seed starts with those that were found by hand."""
+    """Three or four free parameters; every seed starts with the values that were found by hand."""
 
     stride: Tensor
     turn: Tensor
@@ -96,7 +96,7 @@ class HandSetAdderWeights(WeightMap):
             self.register_parameter(name, nn.Parameter(torch.zeros(())))
 
     def initialise(self, generator: torch.Generator) -> None:
-        """Nothing is drawn."""
+        """Set the numbers; nothing is random."""
         for name, parameter in self.named_parameters():
             fill_(parameter, self.adder.numbers[name])
 

@@ -1,4 +1,5 @@
-"""What the constructions after the Position Coupling paper share: named dimensions, position codes, registration."""
+"""The common parts of constructions after the Position Coupling paper: named dimensions, position codes, registration.
+"""
 
 from __future__ import annotations
 
@@ -44,7 +45,7 @@ def register_construction(
 
 
 def check_options(options: Any, *sizes: str) -> None:
-    """Raise UserError unless temperature, sizes (integers from 1 on) and choices of a construction are ones."""
+    """Raise UserError unless temperature, sizes (integers of at least 1) and choices of a construction are valid."""
     check_choices(options)
     for name in sizes:
         value = getattr(options, name)
@@ -55,7 +56,7 @@ def check_options(options: Any, *sizes: str) -> None:
 
 
 def construction_config(options: Any, **sizes: Any) -> TransformerConfig:
-    """What the constructions have in common: ReLU, no norms, coupled ids, and scores that are not scaled."""
+    """The config that the constructions share: ReLU, no norms, coupled ids, and scores that are not scaled."""
     return TransformerConfig(
         act_fn="relu",
         normalization_type=None,
@@ -67,7 +68,7 @@ def construction_config(options: Any, **sizes: Any) -> TransformerConfig:
 
 
 def residual_dims(widths: Mapping[str, int]) -> dict[str, slice]:
-    """Consecutive slices of the residual stream, one a name: ``{"NUM": 1, "SUM": 10}`` gives 0:1 and 1:11."""
+    """Consecutive slices of the residual stream, one per name: ``{"NUM": 1, "SUM": 10}`` gives 0:1 and 1:11."""
     dims, start = {}, 0
     for name, width in widths.items():
         dims[name] = slice(start, start + width)
@@ -76,7 +77,7 @@ def residual_dims(widths: Mapping[str, int]) -> dict[str, slice]:
 
 
 def dim_labels(dims: Mapping[str, slice]) -> list[str]:
-    """One label a dimension, for axes: "NUM", and "SUM[0]" ... "SUM[9]" where a name has several."""
+    """One label per dimension, for axes: "NUM", and "SUM[0]" ... "SUM[9]" where a name has several."""
     labels = []
     for name, where in dims.items():
         width = where.stop - where.start
@@ -85,7 +86,7 @@ def dim_labels(dims: Mapping[str, slice]) -> list[str]:
 
 
 def bits(ids: int) -> int:
-    """Bits that tell ``ids`` of them apart: ceil(log2(ids)), and at least one."""
+    """How many bits tell ``ids`` ids apart: ceil(log2(ids)), and at least one."""
     return max(1, (ids - 1).bit_length())
 
 

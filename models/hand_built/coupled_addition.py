@@ -1,6 +1,6 @@
 """The hand-built Position Coupling transformer (Position Coupling, ICLR 2025, Theorem 4.1 and appendix D).
 
-One layer, four heads of value width 1, no norms, ReLU, unscaled scores, no parameter: ``d = 2 (P1 + P2) + 19``.
+One layer, four heads of value width 1, no norms, ReLU, unscaled scores, no free parameters: ``d = 2 (P1 + P2) + 19``.
 It adds up to m numbers of up to n digits with the scratchpad of running sums (:mod:`models.tasks.multi_addition`);
 with ``l = n + 1 + floor(log10 m)`` the level-1 ids run from 1 to ``l + 1`` and the level-2 ids from 1 to ``m + 1``.
 
@@ -20,17 +20,17 @@ with ``l = n + 1 + floor(log10 m)`` the level-1 ids run from 1 to ``l + 1`` and 
 Where this departs from the text, and why:
 
 * **Ids.** The text takes ``l + 1 <= 2^P1`` and lets the NEXT code of id ``2^P1`` wrap around to ``v_1``. In the case of
-  equality head 3 then finds the delimiters (id 1) after every last digit and misses every ">" and EOS. Needed is
-  ``l + 2 <= 2^P1``, or a zero NEXT code at the last id; ``last_next`` chooses. (The stated sufficient bound
+  equality head 3 then finds the delimiters (id 1) after every last digit and misses every ">" and EOS. What is needed
+  is ``l + 2 <= 2^P1``, or a zero NEXT code at the last id; ``last_next`` chooses. (The stated sufficient bound
   ``P1 >= log2 l`` is smaller still: at l = 2^P1 the ids do not even fit.) The wrap of level 2 is harmless: only
   digits of b_m have the last id, and the queries that would match them come before. Equations 17-18 mean V_3, U_3.
 * **Temperature.** "Arbitrarily large" eta fails in floating point; see :mod:`models.hand_built.temperature`.
 * **The tie with BOS.** BOS must score exactly what a match scores. ``sqrt(eta P)`` in W_Q and W_K, as the text has it,
-  is rounded; in float32 the tie is then off by a unit in the last place at most (11 bits: 1.5e-5), which nothing
-  notices, but in bfloat16 and float16 that unit is a whole score (P = 3, 7, 12, 14 bits in both: no EOS right). There
-  a power of two in W_Q and the exact rest in W_K replace the two roots: ``bos_tie``.
-* **Hidden units.** The text's 8 a digit, 1 and 2 make 83 units; f_0 ... f_9 share their knots, and ARROW and EOS a
-  unit, so 44 compute the same function. ``hidden="paper"`` gives the 83.
+  is rounded. In float32 the tie is then off by at most a unit in the last place (11 bits: 1.5e-5), which has no effect,
+  but in bfloat16 and float16 that unit is a whole score (P = 3, 7, 12, 14 bits in both: no EOS right). There a power of
+  two in W_Q and the exact rest in W_K replace the two roots: ``bos_tie``.
+* **Hidden units.** The text has 8 units per digit, 1 for ARROW and 2 for EOS, 83 in all. f_0 ... f_9 share their knots,
+  and ARROW and EOS share a unit, so that 44 compute the same function. ``hidden="paper"`` gives the 83.
 """
 
 from __future__ import annotations
@@ -78,8 +78,8 @@ class HandBuiltOptions:
     """Size and variant of the construction.
 
     ``P1`` and ``P2`` default to the smallest bits that fit; more leave room for other position offsets.
-    ``last_next`` is the NEXT code of the last level-1 id: "wrap" (v_1, with an id to spare), "zero" (no id to spare
-    is needed) or "paper" (v_1 without one: wrong where l + 1 = 2^P1, kept to show it). ``bos_tie`` is how the score
+    ``last_next`` is the NEXT code of the last level-1 id: "wrap" (v_1, with an id to spare), "zero" (which needs no id
+    to spare) or "paper" (v_1 without one: wrong if l + 1 = 2^P1, kept to show this). ``bos_tie`` is how the score
     eta P of BOS is made: "paper" (two roots) or "split" (two exact factors); None is "paper" in float32 and float64
     and "split" in half precision.
     """
@@ -105,12 +105,12 @@ class HandBuiltOptions:
 
     @property
     def length(self) -> int:
-        """l, the digits that every number is padded to."""
+        """l, the number of digits that every number is padded to."""
         return padded_length(self.max_digits, self.max_operands)
 
     @property
     def level1_ids(self) -> int:
-        """Level-1 ids needed: 1 ... l + 1, and one to spare if NEXT codes wrap around."""
+        """How many level-1 ids are needed: 1 ... l + 1, and one to spare if NEXT codes wrap around."""
         return self.length + (2 if self.last_next == "wrap" else 1)
 
     @property
@@ -123,7 +123,7 @@ class HandBuiltOptions:
         return self.P1 or bits(self.level1_ids), self.P2 or bits(self.level2_ids)
 
     def bos_factors(self, width: int) -> tuple[float, float]:
-        """What W_Q reads FULL_ONES with and W_K IS_BOS, so that BOS scores ``eta width``."""
+        """The factors of FULL_ONES in W_Q and of IS_BOS in W_K, so that BOS scores ``eta width``."""
         score = self.eta * width
         if (self.bos_tie or ("split" if self.dtype in ("bfloat16", "float16") else "paper")) == "paper":
             return math.sqrt(score), math.sqrt(score)
@@ -155,7 +155,7 @@ def hand_built_config(options: HandBuiltOptions) -> TransformerConfig:
 
 
 class HandBuiltWeights(Construction):
-    """The construction of a sum."""
+    """The weights of the construction for addition."""
 
     def __init__(self, options: HandBuiltOptions = HandBuiltOptions()):
         dims = hand_built_dims(*options.position_bits)
@@ -164,7 +164,7 @@ class HandBuiltWeights(Construction):
 
 
 def hand_built_weights(options: HandBuiltOptions, dims: dict[str, slice]) -> Weights:
-    """All weights in float64. Cost: none to speak of."""
+    """All weights in float64, at negligible cost."""
     cfg = hand_built_config(options)
     W_Q, W_K, W_V, W_O = attention_weights(options, dims, cfg)
     W_in, b_in, W_out, b_out = mlp_weights(options, dims, cfg)
@@ -175,7 +175,7 @@ def hand_built_weights(options: HandBuiltOptions, dims: dict[str, slice]) -> Wei
 
 
 def token_embedding(dims: dict[str, slice], cfg: TransformerConfig) -> Float[Tensor, "token d_model"]:
-    """NUM the digit's value, IS_BOS for "$", FULL_ONES everywhere (section D.4.1)."""
+    """The token embedding: NUM is the digit's value, IS_BOS marks "$", FULL_ONES is 1 everywhere (section D.4.1)."""
     W_E = torch.zeros(cfg.d_vocab, cfg.d_model, dtype=torch.float64)
     W_E[:10, dims["NUM"]] = torch.arange(10.0, dtype=torch.float64)[:, None]
     W_E[VOCABULARY.index("$"), dims["IS_BOS"]] = 1.0
@@ -188,7 +188,8 @@ def position_embedding(
 ) -> Float[Tensor, "level id d_model"]:
     """``[v_p, v_{p+1}]`` for each level; id 0 is all zeros (equations 5 and 6).
 
-    Both levels have as many rows; those past a level's own ``2^P`` ids are zero, and no id of an admissible problem.
+    Both levels have the same number of rows; those past a level's own ``2^P`` ids are zero, and no admissible problem
+    uses them.
     """
     W_pos = torch.zeros(2, cfg.position_rows, cfg.d_model, dtype=torch.float64)
     for level, n_bits in enumerate(options.position_bits):
@@ -206,7 +207,7 @@ def attention_weights(
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """``W_Q``, ``W_K``, ``W_V`` [head, d_model, d_head] and ``W_O`` [head, d_head, d_model] (equations 7-22).
 
-    d_head is P + 1; head 3 has P1 + 1 columns and the values one, padded with zeros.
+    d_head is P + 1; head 3 has P1 + 1 columns and values have one, padded with zeros.
     """
     P1, P2 = options.position_bits
     W_Q = torch.zeros(4, cfg.d_model, cfg.d_head, dtype=torch.float64)
@@ -263,7 +264,7 @@ def mlp_weights(
 
 
 def unembedding(dims: dict[str, slice], cfg: TransformerConfig) -> Float[Tensor, "d_model token"]:
-    """SUM for the digits, 10 ARROW for ">", 100 EOS for "$" (Table 24)."""
+    """The unembedding: SUM for the digits, 10 ARROW for ">", 100 EOS for "$" (Table 24)."""
     W_U = torch.zeros(cfg.d_model, cfg.d_vocab, dtype=torch.float64)
     W_U[dims["SUM"], :10] = torch.eye(10, dtype=torch.float64)
     W_U[dims["ARROW"], VOCABULARY.index(">")] = 10.0

@@ -1,25 +1,25 @@
-"""MicroAdder's 57 and 67 numbers set by hand: few values of at most three digits, all others 0, 1 or -1.
+"""MicroAdder's 57 and 67 parameters set by hand: a few values of at most three digits, all others 0, 1 or -1.
 
-The parametrisation is that of :mod:`models.microadder`, so that trained and hand-set numbers stand side by side
+The parametrisation is that of :mod:`models.microadder`, so that trained and hand-set numbers can be compared
 (``interp reproduce microadder:gap``). Algorithm and signs are those of :mod:`models.hand_built.adders`, whose docstring
-derives them; here is what MicroAdder's numbers have to do with it. The values were solved from these relations and
-then moved on a grid of two to three digits until the smallest margin of all 10^20 problems was largest.
+derives them; this one says how MicroAdder's numbers relate to them. The values were solved from these relations and
+then moved on a grid of two to three digits until the smallest margin over all 10^20 problems was largest.
 
 Token plane. The arc is centred on 45 degrees, ``start = 45 - 4.5 stride``: along ``r = (1, 1) / sqrt 2`` lies
 ``A cos psi_d``, along ``t = (1, -1) / sqrt 2`` lies ``-A sin psi_d``, with ``psi_d = (d - 4.5) stride``. Every matrix
 that reads or writes the plane is [[a, b], [b, a]]: it keeps r and t apart, and commutes with d -> 9 - d, as addition
 does. All norm gains are 1: ``n(x) = x sqrt(5) / |x|``.
 
-Attention. ``W_qk`` is k, k, ks on the axes, and its fourth row zero. The rotation by ``q_angle`` turns the circle's
-rows and the slope's row alike (the slope's partner is the empty row: it is left with ks cos q_angle). Between columns
-i and j the score is
+Attention. ``W_qk`` is k, k, ks on the axes, and its fourth row is zero. The rotation by ``q_angle`` turns both the
+circle's rows and the slope's row (whose partner is the empty row, so that it is left with ks cos q_angle). Between
+columns i and j the score is
 
     5 / (2 |x_i| |x_j|) (k^2 3.5^2 cos(36 (j - i) - angle) + ks^2 cos(angle) 0.15^2 i j),
     |x_i|^2 = A^2 + 3.5^2 + (0.15 i)^2
 
-The next column weighs ten times the own one if the circle's part differs by ln 10: angle beyond half a column (18
-degrees) by as little as k is large. The slope is for one query only: after Z_9, columns 10 and 0 are the same place
-of the circle, and equals, at half a column before the first, must win over X_0 and Y_0. It also makes far columns
+The next column weighs ten times the own one if the circle's part differs by ln 10: the larger k is, the less the angle
+exceeds half a column (18 degrees). The slope serves one query only: after Z_9, columns 10 and 0 are the same place
+on the circle, and equals, at half a column before the first, must win over X_0 and Y_0. It also makes far columns
 look farther the more to the right the query is: the ratio drifts from 9 to 12 over the columns.
 
 Values. ``H o_A = (h1 - h2) sqrt 2 t``, so ``2 o (h1 - h2) sqrt(5) / |x|`` is how much attention writes of the weighed
@@ -82,10 +82,10 @@ def by_hand() -> dict[str, list]:
 
 
 class MicroAdderByHand(MicroAdderWeights):
-    """A MicroAdder whose every seed has the numbers of :func:`by_hand`."""
+    """A MicroAdder that has the numbers of :func:`by_hand` for every seed."""
 
     def initialise(self, generator: torch.Generator) -> None:
-        """Nothing is drawn."""
+        """Set the numbers; nothing is random."""
         numbers = by_hand()
         with torch.no_grad():
             for name, parameter in self.named_parameters():

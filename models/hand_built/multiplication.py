@@ -1,17 +1,18 @@
 """A hand-built transformer for multiplication with the two-stage scratchpad, in the manner of Theorem 4.1.
 
-Not in the paper, which trains its multipliers (Position Coupling, ICLR 2025, section 5): two layers, nine heads, no
-norms, ReLU, no parameter, for operands of up to ``max_digits`` digits each. Sequences and ids as in
-:mod:`models.tasks.multiplication`: products p_j of A and digit j of B, then running sums c_j.
+It is not in the paper, which trains its multipliers (Position Coupling, ICLR 2025, section 5). It has two layers, nine
+heads, no norms, ReLU and no free parameters, for operands of up to ``max_digits`` digits each. Sequences and ids are as
+in :mod:`models.tasks.multiplication`: products p_j of A and digit j of B, then running sums c_j.
 
-The first layer's heads look up tokens by coupled ids, BOS being the sink of each (``HEADS`` is the table; k is the
+The first layer's heads look up tokens by coupled ids, with BOS as the sink of each (``HEADS`` is the table; k is the
 column to be written, o the token just written). Stage 1 writes p_j[k], stage 2 writes c_j[k]:
 
     stage 1 (has a level-1 id)     OWN = A[k] B[j]                       PREVIOUS = A[k-1] B[j]
     stage 2 (has none)             OWN = p_j[k] + c_{j-1}[k]             PREVIOUS = p_j[k-1] + c_{j-1}[k-1]     shifted
 
 Its MLP multiplies two digits, x y = sum_i relu(x + 9 [y >= i] - 9) over i = 1 ... 9, with [y >= i] looked up from B; in
-stage 2 nothing of A is found, so the products are 0 and what the heads have added stays. Both stages then finish alike.
+stage 2 no digit of A is found, so the products are 0 and what the heads have added stays. Both stages then finish in
+the same way.
 The carry c into column k is the one number with PREVIOUS + (carry before) = 10 c + o, and the carry before is 0 ... 8,
 so 10 c - 8 <= PREVIOUS - o <= 10 c, and
 
@@ -35,7 +36,7 @@ Delimiters follow from what a head does *not* find, that is from the share of BO
     ARROW    = relu(summed - last)                  EOS    = relu(summed + last - 1)
     logits   = SUM for digits, 2 PLUS, 2 EQUALS, 2 ARROW, 2 EOS; 0 for "*"
 
-SUM always names some digit, and a delimiter counts double: every next token is right by 1.
+SUM always names some digit, and a delimiter counts double, so that every next token is right by a margin of 1.
 """
 
 from __future__ import annotations
@@ -67,11 +68,11 @@ LARGEST = 89  # 9 times 9 and a carry of 8
 
 @dataclass(frozen=True)
 class Head:
-    """Where a head of the first layer looks, and what it carries over.
+    """Where a head of the first layer looks, and what it copies.
 
     ``query`` and ``key`` name the position codes that must be equal. ``with_level`` and ``without_level`` restrict the
-    keys to tokens that have an id of that level, or have none. A ``second_stage`` head looks at BOS in the first stage,
-    where it would find the query's own token. ``writes`` are (from, factor, to).
+    keys to tokens with an id of that level, or without one. A ``second_stage`` head looks at BOS in the first stage,
+    where it would otherwise find the query's own token. ``writes`` are (from, factor, to).
     """
 
     finds: str
@@ -119,13 +120,13 @@ class HandBuiltMultiplicationOptions:
 
     @property
     def code_widths(self) -> tuple[int, ...]:
-        """Bits of each level's codes: an id to spare, so that the next code of the last id is nobody's; and two at
-        least, so that a key without a code is well below a match."""
+        """Bits of each level's codes: one id to spare, so that no token has the next code of the last id; and at least
+        two, so that a key without a code is well below a match."""
         return tuple(max(2, bits(highest + 1)) for highest in self.highest_ids)
 
 
 def multiplication_dims(code_widths: tuple[int, ...]) -> dict[str, slice]:
-    """The residual stream's named dimensions, by who writes them."""
+    """The residual stream's named dimensions, grouped by what writes them."""
     tokens = {"NUM": 1, "IS_DIGIT": 1, "IS_BOS": 1, "FULL_ONES": 1, "AT_LEAST": NINE}
     levels = {"HAS_1": 1, "HAS_2": 1, "HAS_3": 1}
     heads = {"A_OWN": 1, "A_PREVIOUS": 1, "B_AT_LEAST": NINE, "A_SHARE": 1, "LAST_SHARE": 1, "WIDTH_SHARE": 1}
@@ -152,7 +153,7 @@ def multiplication_config(options: HandBuiltMultiplicationOptions) -> Transforme
 
 
 class HandBuiltMultiplicationWeights(Construction):
-    """The construction of a product."""
+    """The weights of the construction for multiplication."""
 
     def __init__(self, options: HandBuiltMultiplicationOptions = HandBuiltMultiplicationOptions()):
         dims = multiplication_dims(options.code_widths)
@@ -258,7 +259,7 @@ def products_and_delimiters() -> list[Unit]:
 
 
 def digit_of_sum() -> list[Unit]:
-    """The second layer's MLP: 89 steps of two units, each handing a one from a digit to the next."""
+    """The second layer's MLP: 89 steps of two units each, which move a one from a digit to the next."""
     G = {("OWN", 0): 10.0, ("PREVIOUS", 0): 1.0, ("NUM", 0): -1.0}
     units = []
     for t in range(LARGEST):
@@ -282,7 +283,7 @@ def mlp_weights(units: list[Unit], dims: dict[str, slice], cfg: TransformerConfi
 
 
 def unembedding(dims: dict[str, slice], cfg: TransformerConfig) -> Tensor:
-    """SUM for the digits; delimiters count double, so that they win over the digit that SUM always names."""
+    """The unembedding: SUM for the digits; delimiters count double, so that they win over the digit in SUM."""
     W_U = torch.zeros(cfg.d_model, cfg.d_vocab, dtype=torch.float64)
     W_U[dims["SUM"], :10] = torch.eye(10, dtype=torch.float64)
     for name, token in (("PLUS", "+"), ("EQUALS", "="), ("ARROW", ">"), ("EOS", "$")):

@@ -1,9 +1,9 @@
 """A hand-built transformer for parity with the scratchpad of running parities, in the manner of Theorem 4.1.
 
-Not in the paper, which trains its parity models (Position Coupling, ICLR 2025, section 3); the codes, the tie with BOS
-and the way to see the end are those of its appendix D. One layer, one head, three hidden units, no norms, no parameter,
-for strings of up to ``max_bits`` bits. Position ids (:mod:`models.tasks.parity`): 1 for ``=``, k + 1 for bit k of the
-query and of the scratchpad.
+It is not in the paper, which trains its parity models (Position Coupling, ICLR 2025, section 3); the codes, the tie
+with BOS and the way to see the end are those of its appendix D. It has one layer, one head, three hidden units, no
+norms and no free parameters, for strings of up to ``max_bits`` bits. Position ids (:mod:`models.tasks.parity`) are 1
+for ``=``, and k + 1 for bit k of the query and of the scratchpad.
 
     x        = W_E[token] + W_pos[p]            NUM, IS_BOS, FULL_ONES; v_p in POS, v_{p+1} in NEXT; 0 for BOS
     q.k      = eta P if the key is the query's next id or BOS, <= eta (P - 2) else      v in {-1, 1}^P (equation 3)
@@ -58,7 +58,7 @@ class HandBuiltParityOptions:
 
     @property
     def code_width(self) -> int:
-        """P, the bits of a position code: two at least, so that no code at all is well below a match too."""
+        """P, the bits of a position code: at least two, so that a key without a code is well below a match too."""
         return max(2, bits(self.highest_id + 1))
 
 
@@ -84,7 +84,7 @@ def parity_config(options: HandBuiltParityOptions) -> TransformerConfig:
 
 
 class HandBuiltParityWeights(Construction):
-    """The construction of a parity."""
+    """The weights of the construction for parity."""
 
     def __init__(self, options: HandBuiltParityOptions = HandBuiltParityOptions()):
         dims = parity_dims(options.code_width)

@@ -1,4 +1,4 @@
-"""Which temperatures eta the hand-built transformer works at: a window, not "arbitrarily large".
+"""The temperatures eta at which the hand-built transformer works: a window, not "arbitrarily large".
 
 **Below, attention leaks.** A key that differs from the query in d of the P signs scores ``eta (P - 2 d)`` and so weighs
 ``e^(-2 eta d)`` against 1 for a match. Codes are vertices of a hypercube and at most two tokens have the same pair of
@@ -10,9 +10,9 @@ however long the sequence is. Head 3 sees level 1 only, where up to 2 m + 1 toke
 
     E3 = (2 m + 1) ((1 + e^(-2 eta))^P1 - 1)
 
-Leaked values are 3 NUM <= 27, so with x matched keys a digit sum moves up by at most 27 E / (x + E) and a carry a tenth
-of that; the sum of 18 moves down by at most 18 E / (x + E). ``g`` starts between 0.11 and 0.21 above the right knot and
-the right digit wins as long as it stays between -0.25 and 0.75:
+Leaked values are 3 NUM <= 27, so with x matched keys a digit sum moves up by at most 27 E / (x + E) and a carry by a
+tenth of that; the sum of 18 moves down by at most 18 E / (x + E). ``g`` starts between 0.11 and 0.21 above the right
+knot, and the right digit wins as long as it stays between -0.25 and 0.75:
 
     29.7 E / (1 + E) < 0.54        from the first rows, where BOS is the only match (x = 1)
     19.8 E / (3 + E) < 0.36        two digits to be added (x = 3)
@@ -35,13 +35,13 @@ where PRE_EOS is 1/2 and EOS cancels to 0: an excess of d / 4 in PRE_EOS (and, w
 1/2 there too) gives "$" the logit 100 (6 + 2) d / 4 against the digit's 1. Hence ``d < 1 / 200``. (A negative d makes
 "$" less likely there, and at the end it fails only from 0.6 on.)
 
-Both ends are bounds, so failures begin somewhat outside: at 30 x 30 the window of float32 is (3.54, 477), and measured
-were wrong answers up to eta = 2.8 and, among integers, from 2997 on.
+Both ends are bounds, so failures begin somewhat outside: at 30 x 30 the window of float32 is (3.54, 477), and wrong
+answers were measured up to eta = 2.8 and, among integers, from 2997 on.
 
 The upper end is sufficient for every eta below it. Beyond it a temperature can be right by luck, or because nothing is
-rounded: sqrt(eta) is exact for powers of 4, and BOS' score for ``bos_tie="split"``, so that the tie is exact
-(:func:`tie_error` gives 0). In half precision only such temperatures work: the window itself is empty (low > high), and
-the default, 16, is one of them.
+rounded: sqrt(eta) is exact for powers of 4, and the score of BOS for ``bos_tie="split"``, so that the tie is exact
+(:func:`tie_error` gives 0). In half precision only such temperatures work, such as the default, 16; the window itself
+is empty (low > high).
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ _CEILING = 64.0  # leakage is below 1e-40 from here on, at any size
 
 
 def eta_window(max_operands: int, max_digits: int, dtype: str = "float32") -> tuple[float, float]:
-    """(low, high): every eta between them is right on every problem of the size, in ``dtype``; see the module.
+    """(low, high): every eta between them is right on every problem of the size in ``dtype``; the module says why.
 
     ``low > high`` means that rounding alone rules every general eta out (half precision).
 
@@ -101,7 +101,7 @@ def tie_error(model: HookedModel) -> list[float]:
         positions, dims = weights["pos_embed.W_pos"], weight_map.dims
         errors = []
         for head, (query1, level2, *_) in enumerate(HEADS):
-            # A query and a key with the same codes: id 1 in whichever slots this head reads.
+            # Take a query and a key with the same codes: id 1 in whichever slots this head reads.
             query = weights["embed.W_E"][0] * 1.0
             key, code1, code2 = query * 1.0, positions[0, 1], positions[1, 1]
             move = lambda vector, code, source, slot: _with(vector, dims[slot], code[dims[source]])  # noqa: E731

@@ -1,7 +1,7 @@
-"""Published checkpoints of other people's code, read safely and converted to this project's weight maps.
+"""Read published checkpoints of other people's code safely, and convert them to this project's weight maps.
 
-A file is recognised by the configuration that it holds, never by its name. Another family of models is one more
-:class:`PublishedFormat` in ``FORMATS``.
+A file is recognised by the configuration that it holds, never by its name. To support another family of models, add a
+:class:`PublishedFormat` to ``FORMATS``.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def load_published(path: str | Path) -> ArithmeticTransformer:
     Only tensors and plain containers are unpickled: a file with code in it is refused, not run.
 
     Raises:
-        UserError: the file is missing, truncated, holds code, is no checkpoint, or is of a model or configuration
+        UserError: the file is missing, truncated, holds code, is not a checkpoint, or is of a model or configuration
             that this project has no weight map for.
     """
     path = Path(path)

@@ -1,8 +1,8 @@
 """Published checkpoints of the 456-parameter adder's family (github.com/yinglunz/A-456-Parameter-Transformer-...).
 
-The public code stores the configuration under ``model_config`` and the tensors under ``model_state``, full matrices as
-torch's linear layers do (transposed), and the tied token embedding twice. The ranks of the configuration decide which
-of our models it is; everything else in it must be what all of them share.
+The public code stores the configuration under ``model_config`` and the tensors under ``model_state``. Full matrices are
+transposed, as in torch's linear layers, and the tied token embedding is stored twice. The ranks in the configuration
+decide which of our models it is; everything else in it must be what all of them share.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ COMMON: dict[str, Any] = {
     "max_seq_len": POSITIONS,
     "vocab_size": D_VOCAB,
 }
-# The configuration's other entries, with what the public code takes where they are absent.
+# The configuration's other entries, with the public code's defaults.
 SWITCHES: dict[str, Any] = {"pos_rank": 0, "qkv_rank": 0, "attn_out_rank": 0, "ffn_rank": 0}
 SWITCHES |= {"use_rmsnorm": False, "tie_qkv": "none"}
 TIED = "shareA_tieKV"
@@ -41,7 +41,7 @@ MATRICES = {"out": "blocks.0.attn.proj", "mlp_in": "blocks.0.mlp.fc1", "mlp_out"
 
 
 def recognises(checkpoint: dict[str, Any]) -> bool:
-    """Whether a checkpoint says that it is of this family."""
+    """Whether a checkpoint says that it belongs to this family."""
     config, state = checkpoint.get("model_config"), checkpoint.get("model_state")
     return isinstance(state, dict) and isinstance(config, dict) and {"pos_rank", "d_ff"} <= config.keys()
 
@@ -64,7 +64,7 @@ def convert(checkpoint: dict[str, Any], source: Path) -> ArithmeticTransformer:
 
 
 class _Stored:
-    """The tensors of a checkpoint, each taken once."""
+    """The tensors of a checkpoint, each of which is taken once."""
 
     def __init__(self, state: Mapping[Any, Any], source: Path):
         self.left, self.source = {str(key): value for key, value in state.items()}, source
@@ -88,7 +88,7 @@ class _Stored:
 
 
 def _tensors(stored: _Stored, options: LowRankOptions) -> dict[str, Tensor]:
-    """Our parameters by name, taken from ``stored``."""
+    """Our parameters by name, from ``stored``."""
     found = {"W_E": stored.take(EMBEDDING)}
     for ours, theirs in NORMS.items():
         found[f"{ours}_w"] = stored.take(f"{theirs}.weight", 1)
@@ -119,7 +119,7 @@ def _tensors(stored: _Stored, options: LowRankOptions) -> dict[str, Tensor]:
 
 
 def _model_name(config: Mapping[str, Any], source: Path) -> str:
-    """The registered model of a configuration."""
+    """The name of the registered model with this configuration."""
     known = COMMON | SWITCHES
     scalars = (bool, int, float, str)
     for key, value in config.items():

@@ -1,13 +1,12 @@
 """Published MicroAdder checkpoints (github.com/evindor/MicroAdder, MIT).
 
-Two generations of the public code wrote them: the later one names its tensors flatly (``q_proj.weight``), the
-earlier one by block (``blocks.0.attn.q_proj.weight``). Both store tied numbers several times, frozen constants and
-the causal mask; the free numbers are taken out, and everything else is checked against what our weight map says it
-must be.
+Two generations of the public code wrote them: the later one has flat tensor names (``q_proj.weight``), the earlier one
+names by block (``blocks.0.attn.q_proj.weight``). Both store tied numbers several times, frozen constants and the causal
+mask. The free parameters are extracted, and everything else is checked against what our weight map says it must be.
 
-The stored configuration decides, and every model of the compression ladder that it can describe is converted: the
-switches become :class:`MicroAdderOptions`, whose free numbers are then looked for. A model that is a
-rung gets the rung's name.
+The stored configuration decides, and every model of the compression ladder that it can describe is converted: its
+switches become :class:`MicroAdderOptions`, whose free parameters are then looked for. A model that is a rung of the
+ladder gets the rung's name.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ from models.microadder_options import MicroAdderOptions
 if TYPE_CHECKING:
     from models.transformer import ArithmeticTransformer
 
-# Switches of the public code that have one setting in what can be imported, where a configuration states them at all.
+# Switches of the public code with only one setting that can be imported; a configuration may leave them out.
 COMMON: dict[str, Any] = {
     "n_layers": 1,
     "max_seq_len": 34,
@@ -48,7 +47,7 @@ COMMON: dict[str, Any] = {
     "equals_spiral_idx": -1.0,
 }
 
-# Switches that are translated: each setting of the public code with the options that it stands for.
+# Switches that are translated: each setting of the public code, with the options that it stands for.
 TRANSLATED: dict[str, dict[Any, dict[str, Any]]] = {
     "vocab_size": {10: {"delimiters": False}, 14: {"delimiters": True}},
     "pos_mode": {"learned": {"columns": "table"}, "spiral_correct": {"columns": "spiral"}},
@@ -70,7 +69,7 @@ TRANSLATED: dict[str, dict[Any, dict[str, Any]]] = {
     "tok_emb_mode": {"learned": {"tokens": "table"}, "parametric": {"tokens": "ellipse"}},
 }
 
-# Where a configuration does not name a switch: what its generation of the code did.
+# Defaults for switches that a configuration does not name: what its generation of the code did.
 EARLIER: dict[str, Any] = {
     "vocab_size": 14,
     "pos_mode": "learned",
@@ -147,7 +146,7 @@ def convert(checkpoint: dict[str, Any], source: Path) -> ArithmeticTransformer:
 
 
 def same_function(a: MicroAdderOptions, b: MicroAdderOptions) -> bool:
-    """Whether two options make the same weights of the same numbers; they may start differently."""
+    """Whether two options turn the same numbers into the same weights; their initial values may differ."""
     starts = {"early_spiral": False, "start_angle": 0.0, "start_axes": 1.0}
     frozen = a.freeze_spiral and b.freeze_spiral
     return replace(a, **(starts | {"early_spiral": frozen and a.early_spiral})) == replace(
@@ -156,7 +155,7 @@ def same_function(a: MicroAdderOptions, b: MicroAdderOptions) -> bool:
 
 
 def options_of(config: Mapping[str, Any], source: Path) -> MicroAdderOptions:
-    """What a stored configuration describes.
+    """The options that a stored configuration describes.
 
     Raises:
         UserError: settings that this project has no weight map for; they are named.
@@ -194,10 +193,10 @@ def options_of(config: Mapping[str, Any], source: Path) -> MicroAdderOptions:
                 position_dim=position_dim,
                 n_heads=n_heads,
                 head_dim=head_dim,
-                qk_dim=given.get("qk_dim") or head_dim,  # 0 and absent stand for head_dim
+                qk_dim=given.get("qk_dim") or head_dim,  # 0 or absent means head_dim
                 d_mlp=d_mlp,
                 out_rank=given["attn_out_rank"] or None,
-                early_spiral=switches["norm"] == "separate",  # only where the numbers start
+                early_spiral=switches["norm"] == "separate",  # affects only the initial values
                 **switches,
             )
         except UserError as error:
@@ -208,7 +207,7 @@ def options_of(config: Mapping[str, Any], source: Path) -> MicroAdderOptions:
 
 
 def stored_places(options: MicroAdderOptions, by_block: bool) -> tuple[dict[str, tuple[str, ...]], set[str]]:
-    """Where each number is stored (our name -> the file's; several are redundant copies), and what is stored as zero.
+    """Where each number is stored (our name -> the file's names, which are copies), and what is stored as zero.
 
     ``special_pos:equals`` is the row of equals in a table of several places.
     """
@@ -260,7 +259,7 @@ def stored_places(options: MicroAdderOptions, by_block: bool) -> tuple[dict[str,
 def _take(
     state: Mapping[str, Any], places: Mapping[str, tuple[str, ...]], others: set[str], source: Path
 ) -> dict[str, Tensor]:
-    """Each number once, after checking that copies agree and nothing is missing or left over."""
+    """Every number once, after a check that copies agree and nothing is missing or left over."""
     expected = {place.partition(":")[0] for copies in places.values() for place in copies} | others
     missing, unknown = expected - state.keys(), {str(key) for key in state.keys() - expected}
     if missing or unknown:
@@ -290,7 +289,7 @@ def _row(state: Mapping[str, Tensor], place: str) -> Tensor:
 
 
 def _as_ours(key: str, tensor: Tensor, wanted: Tensor, options: MicroAdderOptions) -> Tensor:
-    """Without axes of one that we do not have, and transposed where the file has [out, in] and we [in, out]."""
+    """A stored tensor in our shape: without extra axes of length 1, and transposed if the file has [out, in]."""
     if key in ("W_fc2", "W_out") and tensor.ndim == 2:
         return tensor.mT
     squeezed = key.startswith("pos_") or key in ("q_angle", "out_A", "out_B")

@@ -3,10 +3,10 @@
     z = tok[x] + pos;  z += attn(z);  z += mlp(z), layer by layer, causal, ReLU, without norms
     logits = h2 relu(h1 sum_t z_t)
 
-The sum over positions is attention too: scores of zero give every one of n keys the weight 1/n, and the value times n
-is the sum. So the readout is one more layer, of which only the last position is read: its heads copy n z / n into
-coordinates of their own, its MLP is h1, ReLU and h2, and the head reads what that writes. Over the reals the function
-is the same, and so it is in floats where n is a power of two, up to the order of sums.
+The sum over positions is attention too: scores of zero give each of n keys the weight 1/n, and values multiplied by n
+give the sum. So the readout is one more layer, which is read at the last position only: its heads copy n z / n into
+coordinates of their own, its MLP is h1, ReLU and h2, and the unembedding reads what that writes. Over the reals the
+function is the same, and so it is in floats if n is a power of two, up to the order of sums.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _SIZES = ("n", "d", "heads", "ff", "layers")
 
 
 class PooledDecoder(WeightMap):
-    """The weights of such a decoder as those of one with a layer more; its parameters have the published names."""
+    """The weights of such a decoder as a model with one more layer; the parameters have the published names."""
 
     def __init__(self, n: int, d: int, heads: int, ff: int, layers: int):
         if min(n, d, heads, ff, layers) < 1 or d % heads:
@@ -74,7 +74,7 @@ class PooledDecoder(WeightMap):
         return found | self._readout(like) | self._mlp(f"blocks.{cfg.n_layers - 1}", own, "h1", "h2", d, 2 * d)
 
     def _mlp(self, block: str, own: Weights, first: str, second: str, reads: int = 0, writes: int = 0) -> Weights:
-        """An MLP of two matrices that reads and writes at these coordinates."""
+        """The weights of an MLP of two matrices that reads and writes at these coordinates."""
         cfg, w_in, w_out = self.config, own[f"{first}.weight"].T, own[f"{second}.weight"].T
         return under(
             f"{block}.mlp",
@@ -85,7 +85,7 @@ class PooledDecoder(WeightMap):
         )
 
     def _readout(self, like: Tensor) -> Weights:
-        """Uniform attention that writes n times the mean over positions next to the stream."""
+        """Uniform attention that writes n times the mean over positions into free coordinates of the stream."""
         cfg, d = self.config, self.d
         one = torch.eye(d, dtype=like.dtype, device=like.device)
         block, zeros = f"blocks.{cfg.n_layers - 1}.attn", one.new_zeros(cfg.n_heads, cfg.d_model, cfg.d_head)
@@ -99,12 +99,12 @@ class PooledDecoder(WeightMap):
 
 
 def _wide(x: Tensor, width: int) -> Tensor:
-    """With zeros after the last axis."""
+    """``x`` padded with zeros along the last axis."""
     return F.pad(x, (0, width - x.shape[-1]))
 
 
 def _placed(x: Tensor, rows: int, columns: int, first_row: int) -> Tensor:
-    """A matrix within zeros, from a row on."""
+    """A matrix padded with zeros, so that it starts at ``first_row``."""
     return F.pad(x, (0, columns - x.shape[1], first_row, rows - first_row - x.shape[0]))
 
 

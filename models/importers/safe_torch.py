@@ -25,7 +25,7 @@ def read_torch_file(path: Path) -> dict[str, Any]:
     data = read_bytes(path)
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # about pickle protocols; the error below says what matters
+            warnings.simplefilter("ignore")  # they are about pickle protocols; the error below says what matters
             content = torch.load(io.BytesIO(data), map_location="cpu", weights_only=True)
     except Exception as error:  # torch raises whatever its readers raise: UnpicklingError, RuntimeError, EOFError, ...
         asked_for = re.search(r"GLOBAL ([\w.]+)", str(error)) if isinstance(error, pickle.UnpicklingError) else None

@@ -1,8 +1,8 @@
-"""A stock TransformerLens model as one of this project's, with equal logits: the way back from :mod:`models.export`.
+"""Copies of stock TransformerLens models as this project's, with equal logits: the reverse of :mod:`models.export`.
 
 ``HookedTransformer`` (up to 3.9) and the native ``TransformerBridge`` (from 4.0 on) hold the same weights under the
-same attributes. What is computed from effective weights (fast patching, edge graphs) takes such a copy of a user's
-model. A copy is compared with the original on random tokens before it is handed out; it never approximates.
+same attributes. Methods that need effective weights (fast patching, edge graphs) use such a copy of a user's model. A
+copy is compared with the original on random tokens before it is returned; it never approximates.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _NORMS: dict[str | None, Literal["LN", "RMS"] | None] = {
     "RMSPre": "RMS",
     None: None,
 }
-#: What the checked copy may differ by, relative to the largest logit. A bridge's norms compute in float32.
+#: How far the copy's logits may differ, relative to the largest logit. A bridge's norms compute in float32.
 TOLERANCE = {torch.float64: 1e-6, torch.float32: 1e-4}
 _CHECK_ROWS = 4
 _COPIES: MutableMapping[Any, ArithmeticTransformer] = WeakKeyDictionary()
@@ -51,11 +51,11 @@ _COPIES: MutableMapping[Any, ArithmeticTransformer] = WeakKeyDictionary()
 def from_transformer_lens(model: HookedModel, task: Task) -> ArithmeticTransformer:
     """An :class:`ArithmeticTransformer` of free weights with the logits of a stock TransformerLens model.
 
-    A model of this project is returned as it is. The copy is kept while the model lives, and handed out again if its
+    A model of this project is returned as it is. The copy is kept while the model lives, and returned again if its
     weights and logits are still the model's. Cost: a copy of the weights and two runs on four random sequences.
 
     Raises:
-        UserError: a part that this project's transformer does not have, a hook or the like that a copy would not have,
+        UserError: a part that this project's transformer does not have, a hook or other change that a copy would lose,
             or logits that differ.
     """
     if isinstance(model, ArithmeticTransformer):
@@ -66,7 +66,7 @@ def from_transformer_lens(model: HookedModel, task: Task) -> ArithmeticTransform
     for cfg in _configs(model.cfg):
         copy = _copy(model, task, cfg)
         if (error := _difference(model, copy)) <= TOLERANCE.get(copy.dtype, 1e-2):
-            with suppress(TypeError):  # what has no weak references is copied every time
+            with suppress(TypeError):  # a model without weak references is copied every time
                 _COPIES[model] = copy
             return copy
     raise UserError(
@@ -77,7 +77,7 @@ def from_transformer_lens(model: HookedModel, task: Task) -> ArithmeticTransform
 
 @torch.no_grad()
 def _kept(model: HookedModel, task: Task) -> ArithmeticTransformer | None:
-    """The copy made before, if it is still one: for this task, with every weight and the logits of the model."""
+    """The copy made before, if it is still valid: for this task, with the model's weights and logits."""
     try:
         copy = _COPIES.get(model)
     except TypeError:
@@ -104,10 +104,10 @@ def _copy(model: HookedModel, task: Task, cfg: TransformerConfig) -> ArithmeticT
 
 
 def _configs(cfg: Any) -> Iterator[TransformerConfig]:
-    """What the stock model's config may mean in this project's words: the versions read some switches differently.
+    """Yield the configs that the stock model's may stand for, as versions read some switches differently.
 
     Raises:
-        UserError: a part that has no words.
+        UserError: a part that this project's config cannot express.
     """
     positions, norm = cfg.positional_embedding_type, cfg.normalization_type
     unknown = {
@@ -136,8 +136,8 @@ def _configs(cfg: Any) -> Iterator[TransformerConfig]:
         rotary_base=float(getattr(cfg, "rotary_base", 10000.0) or 10000.0),
         dtype=str(cfg.dtype).removeprefix("torch."),  # pyright: ignore[reportArgumentType]
     )
-    # A native bridge keeps -1 for "the root of d_head" and scales by that without use_attn_scale too; HookedTransformer
-    # does not scale then.
+    # A native bridge keeps -1 for "the root of d_head", and scales by it even without use_attn_scale; a
+    # HookedTransformer then does not scale.
     root = sqrt(cfg.d_head)
     scaled = float(cfg.attn_scale) if cfg.attn_scale > 0 else root
     for scale in (scaled,) if getattr(cfg, "use_attn_scale", True) else (1.0, root):
@@ -146,9 +146,9 @@ def _configs(cfg: Any) -> Iterator[TransformerConfig]:
 
 
 def _weight(model: HookedModel, key: str) -> Tensor | None:
-    """The stock model's tensor for one of this project's weights; None where it has none (a bias of zero).
+    """The stock model's tensor for one of this project's weights; None if it has none (a bias of zero).
 
-    Norms whose gain was folded away ("LNPre") have none either: their gain is one.
+    Norms whose gain was folded away ("LNPre") have no tensor either; their gain is one.
     """
     part, name = key.rsplit(".", 1)
     if part in ("embed", "pos_embed", "unembed"):

@@ -5,7 +5,7 @@ row of attention, and n tokens cost O(n^2) scores instead of the O(n^3) of runni
 right because nothing about earlier tokens changes while decoding: the mask is causal, and a task gives the tokens of a
 growing prefix the ids that they keep (:meth:`models.tasks.sequences.SequenceTask.position_ids`).
 
-Pure tensors, no hooks. ``use_cache=False`` runs the hooked forward on every prefix: slow, and the definition.
+There are no hooks. ``use_cache=False`` runs the hooked forward on every prefix, which is slow, but the definition.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from models.parts.weights import Weights
 from models.transformer import ArithmeticTransformer, Block
 from models.unaltered import require_unaltered
 
-NOTHING = -1  # what a row says where it cannot go on: its ids have left the tables, or a logit is NaN
+NOTHING = -1  # stands where a row cannot go on: its ids have left the tables, or a logit is NaN
 
 
 @torch.no_grad()
@@ -45,8 +45,8 @@ def greedy(
     Args:
         prompts: prompts of one length.
         stop: a token (EOS) that ends a row; the rest of the row is filled with it. Without it rows go on.
-        position_ids: ids [batch, pos, level] of a prefix, in place of the task's (shifted ones, say). Only asked of
-            models with coupled positions.
+        position_ids: ids [batch, pos, level] of a prefix, in place of the task's (shifted ones, say). Only used with
+            coupled positions.
         weights: effective weights to use instead of the model's own.
         choose: the next tokens [batch] from logits [batch, d_vocab] and prefix, in place of the most likely ones.
 
@@ -56,7 +56,7 @@ def greedy(
 
     Raises:
         UserError: no prompt, a negative number of tokens, more positions than a table of absolute positions has, or a
-            model with switches, hooks or the like that the cached path does not compute.
+            model with switches, hooks or other changes that the cached path does not compute.
     """
     if prompts.shape[1] < 1 or n_tokens < 0:
         raise UserError(f"Decoding needs a prompt and a number of tokens from 0 on, not {n_tokens}.")

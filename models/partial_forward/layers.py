@@ -28,16 +28,16 @@ Bias = Callable[[int, int], Tensor]
 
 
 def stands_for(model: object) -> TypeGuard[ArithmeticTransformer]:
-    """Whether :func:`logits_from` gives what ``model(tokens)`` gives, nothing on the model being passed by.
+    """Whether :func:`logits_from` returns what ``model(tokens)`` returns, without skipping any change to the model.
 
-    For questions about a model as it is; training asks :func:`supports`, and has dropout here as well.
+    This is for questions about a model as it is; training uses :func:`supports`, and has dropout here as well.
     """
     return isinstance(model, ArithmeticTransformer) and supports(model) and not alterations(model)
 
 
 def supports(model: ArithmeticTransformer) -> bool:
-    """Whether :func:`logits_from` computes this config: AddLM's scores and top-k not with FIRE, a window or dropout,
-    and nothing of what only public AdderBoard models have."""
+    """Whether :func:`logits_from` computes this config. It does not combine AddLM's scores or top-k with FIRE, a window
+    or dropout, and lacks all parts that only public AdderBoard models have."""
     cfg = model.config
     if {*cfg.later_switches} - {"attn_window"}:
         return False
@@ -74,7 +74,7 @@ def embed(
 def attention_input(
     block: Block, resid_pre: Float[Tensor, "*batch pos d_model"], weights: Weights
 ) -> Float[Tensor, "*batch pos d_model"]:
-    """What the heads read of the stream."""
+    """What the heads read from the residual stream."""
     return norm_output(block.ln1, resid_pre, weights) if block.config.has_pre_norm else resid_pre
 
 
@@ -127,12 +127,12 @@ def add_attention(block: Block, resid_pre: QueryStream, attn_out: QueryStream, w
 
 
 def mlp_input(block: Block, resid_mid: QueryStream, weights: Weights) -> QueryStream:
-    """What the MLP reads of the stream."""
+    """What the MLP reads from the residual stream."""
     return norm_output(block.ln2, resid_mid, weights) if block.config.has_pre_norm else resid_mid
 
 
 def add_mlp(block: Block, resid_mid: QueryStream, weights: Weights, mlp_out: QueryStream | None = None) -> QueryStream:
-    """The stream after the MLP, ``hook_resid_post``; ``mlp_out`` instead of what the MLP makes of the stream."""
+    """The stream after the MLP, ``hook_resid_post``; a given ``mlp_out`` replaces the MLP's output."""
     if not block.config.d_mlp:
         return resid_mid
     if mlp_out is None:
@@ -148,7 +148,7 @@ def _fused_attention(block: Block, q: PerQuery, k: PerKey, v: PerKey, bias: Bias
     start = n_key - n_query
     mask: Tensor | None = None
     if bias is not None or (start and n_query > 1):
-        # As numbers: a mask of truth values is turned into them by each call, which costs as much as some products.
+        # Make the mask of numbers: each call would convert booleans, which costs as much as some products.
         mask = _future(n_query, start, q)
         mask = mask if bias is None else (bias(start, n_key) + mask).to(q.dtype)
     return F.scaled_dot_product_attention(
@@ -170,7 +170,7 @@ def _trains_briefly(k: PerKey) -> bool:
 
 
 def _plain_attention(block: Block, q: PerQuery, k: PerKey, v: PerKey, bias: Bias | None) -> PerQuery:
-    """The same by products that keep the pattern for the backward pass."""
+    """:func:`_fused_attention` by plain products, which keep the pattern for the backward pass."""
     (batch, n_query, n_heads, _), n_key, scale = q.shape, k.shape[1], block.config.score_scale
     start = n_key - n_query
     mask = _future(n_query, start, q)
@@ -222,7 +222,7 @@ def block_output(block: Block, resid_pre: Tensor, weights: Weights, bias: Bias |
     few = not torch.is_grad_enabled() and resid_pre.device.type == "cpu"
     step = stop - start
     if few:
-        step = -(-step // -(-step // QUERIES_AT_ONCE))  # equal parts of at most so many
+        step = -(-step // -(-step // QUERIES_AT_ONCE))  # equal parts of at most this many
     parts = [
         finish_block(block, resid_pre[:, a:b], normalized[:, a:b], k[:, :b], v[:, :b], weights, bias)
         for a, b in ((a, min(a + step, stop)) for a in range(start, stop, step))

@@ -28,8 +28,8 @@ from models.tasks.sequences import SequenceTask
 from models.transformer import ArithmeticTransformer, Block
 from models.unaltered import require_unaltered
 
-SCORES_AT_ONCE = 2**21  # batch x head x query x key: what stays in the processor's cache
-FEWEST_QUERIES = 16  # a product for fewer rows costs as much
+SCORES_AT_ONCE = 2**21  # batch x head x query x key that stay in the processor's cache
+FEWEST_QUERIES = 16  # a product for fewer rows costs just as much
 
 
 def logits_from(
@@ -77,16 +77,16 @@ def logits_at(
 ) -> Float[Tensor, "batch row d_vocab"]:
     """``model(tokens)[:, rows]`` for a one-layer model without norms, in blocks of queries.
 
-    The whole forward keeps [head, query, key] for every pair of positions: 1.7 GB a head at 20,904 tokens. Here the
-    model's own components, to the bit, compute the queries asked for, a few at a time, and keys end at the last of
-    them. Keys and values are made again for each piece, which is little next to its scores.
+    The whole forward keeps [head, query, key] for every pair of positions: 1.7 GB per head at 20,904 tokens. Here the
+    model's own components compute the same bits for the queries asked for, a few at a time, with keys up to the last of
+    them. Keys and values are computed again for each piece, which costs little compared with its scores.
 
     Args:
         rows: positions in ascending order.
         scores_at_once: how many attention scores to hold at a time, or those of 16 queries if that is more.
 
     Raises:
-        UserError: a model with norms, several layers, FIRE or a window, or with hooks, which would see pieces.
+        UserError: a model with norms, several layers, FIRE or a window, or with hooks, which would see only pieces.
     """
     require_unaltered(model, "A block of queries")
     cfg = model.config
@@ -152,7 +152,7 @@ def exact_match(
 ) -> Bool[Tensor, " n"]:
     """Whether each problem's whole response (EOS included) is right, teacher-forced; the same as by greedy decoding.
 
-    ``tokens_a_batch`` bounds the memory; a batch of this size stays in a core's cache for small models.
+    ``tokens_a_batch`` bounds the memory; for small models, a batch of the default size stays in a core's cache.
     """
     require_unaltered(model, "An exact match by the fast forward")
     sequences, found = task.sequences(problems), []

@@ -49,7 +49,7 @@ class Attention(HeadCircuits, WeightView):
 
     @property
     def mask(self) -> Bool[Tensor, "query key"]:
-        """[n_ctx, n_ctx], whether a query may see a key: those up to its own place."""
+        """[n_ctx, n_ctx], whether a query may see a key: those up to its own position."""
         n = self.config.n_ctx
         return torch.ones(n, n, dtype=torch.bool, device=self._root[0].device).tril()
 
@@ -58,7 +58,7 @@ class Attention(HeadCircuits, WeightView):
         return self.add_bias(torch.einsum(pattern, x, self.get(weights, f"W_{letter}")), weights, f"b_{letter}")
 
     def raw_scores(self, q: PerQuery, k: PerKey) -> Scores:
-        """Divided by the scale; in the dtype of the queries."""
+        """Scores divided by the scale, in the dtype of the queries."""
         scores = pair_scores(q.transpose(1, 2), k.transpose(1, 2), self.config.attn_scores)
         return scores.to(q.dtype) / self.config.score_scale
 
@@ -74,9 +74,9 @@ class Attention(HeadCircuits, WeightView):
         return scores.masked_fill(future, float("-inf"))
 
     def pattern_of(self, scores: Float[Tensor, "*batch query key"]) -> Float[Tensor, "*batch query key"]:
-        """The softmax over the keys that take part; zero where a row of scores is -inf throughout.
+        """The softmax over the keys that take part; zero where all scores of a row are -inf.
 
-        "softmax1" is the softmax with one more key of score 0 and value 0.
+        "softmax1" is the softmax with one more key, of score 0 and value 0.
         """
         if self.config.attn_top_k is not None:
             threshold = scores.topk(min(self.config.attn_top_k, scores.shape[-1]), dim=-1).values[..., -1:]
@@ -87,7 +87,7 @@ class Attention(HeadCircuits, WeightView):
             pattern = F.softmax(scores, dim=-1)[..., :-1]
         else:
             pattern = F.softmax(scores, dim=-1)
-        # A patched row of scores can be all -inf; TransformerLens attends to nothing there.
+        # A patched row of scores can be all -inf; TransformerLens then attends to nothing.
         return torch.where(pattern.isnan(), torch.zeros_like(pattern), pattern)
 
     def forward(
@@ -99,7 +99,7 @@ class Attention(HeadCircuits, WeightView):
         position_bias: ScoreBias | None = None,
         query_positions: Places | None = None,
     ) -> QueryStream:
-        """``query_positions`` says where the queries stand among the keys; by default there is one for each key."""
+        """``query_positions`` are the queries' positions among the keys; by default there is one query for each key."""
         weights = self.weights_or_own(weights)
         q = self._project(query_input, weights, "Q")
         k = self._project(key_input, weights, "K")
@@ -121,7 +121,7 @@ class Attention(HeadCircuits, WeightView):
         query_positions: Places | None = None,
         weights: Weights | None = None,
     ) -> PerQuery:
-        """``z = softmax(score(q, k) + bias) v``, from projected inputs on; every hook up to ``hook_z`` fires."""
+        """``z = softmax(score(q, k) + bias) v`` from projected inputs; every hook up to ``hook_z`` fires."""
         cfg = self.config
         q, k, v = self.hook_q(q), self.hook_k(k), self.hook_v(v)
         if cfg.use_qk_norm:

@@ -1,4 +1,4 @@
-"""What a head reads and writes as one matrix: the circuits of Elhage et al. (2021)."""
+"""The QK and OV circuits of Elhage et al. (2021): what a head reads and writes, as one matrix each."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from transformer_lens import FactoredMatrix
 
 
 class HeadCircuits:
-    """QK and OV of everything that has heads' weights [..., head, d_model, d_head]: one layer's, or all layers'."""
+    """QK and OV for anything with heads' weights [..., head, d_model, d_head]: one layer, or all layers."""
 
     W_Q: Any
     W_K: Any

@@ -45,7 +45,7 @@ class MLP(WeightView):
         return self.write(self.hook_post(self.hidden(x, weights)), weights)
 
     def hidden(self, x: Float[Tensor, "*batch d_model"], weights: Weights) -> Float[Tensor, "*batch d_mlp"]:
-        """The units' activations, which ``hook_post`` sees."""
+        """The neurons' activations, which ``hook_post`` sees."""
         act = ACTIVATIONS[self.config.act_fn]
         linear = x @ self.get(weights, "W_in")
         if self.config.gated_mlp:
@@ -54,5 +54,5 @@ class MLP(WeightView):
         return act(self.hook_pre(self.add_bias(linear, weights, "b_in")))
 
     def write(self, post: Float[Tensor, "*batch d_mlp"], weights: Weights) -> Float[Tensor, "*batch d_model"]:
-        """What units with these activations add to the residual stream."""
+        """What neurons with these activations add to the residual stream."""
         return self.add_bias(post @ self.get(weights, "W_out"), weights, "b_out")

@@ -20,13 +20,13 @@ class Norm(WeightView):
     * LN: the same after subtracting the mean over the last axis.
     * gain: ``scale`` is 1 (``final_gain``).
 
-    Half-precision streams are normalised in float32, as in TransformerLens.
+    Half-precision residual streams are normalised in float32, as in TransformerLens.
     """
 
     w, b = weight_view("w"), weight_view("b")  # [d_model]
 
     def __init__(self, cfg: TransformerConfig, kind: Literal["LN", "RMS", "gain"] | None = None):
-        """``kind`` is the config's, unless given."""
+        """``kind`` defaults to the config's."""
         super().__init__(cfg)
         self.kind, self.eps = kind or cfg.normalization_type, cfg.eps
         self.hook_scale = HookPoint()  # [batch, pos, 1]

@@ -19,8 +19,8 @@ class PosEmbed(WeightView):
     """Adds ``W_pos``: by absolute position ("standard") or by the task's position ids ("coupled").
 
     Coupled positions (Position Coupling, ICLR 2025): level ``l`` of token ``t`` has an id, and the embedding is
-    the sum of the levels' rows. The ids are a function of the tokens alone, so that tools which pass tokens and
-    nothing else still work.
+    the sum of the levels' rows. The ids are a function of the tokens alone, so that tools that pass only tokens still
+    work.
     """
 
     W_pos = weight_view("W_pos")  # [n_ctx, d_model], or [level, id, d_model]
@@ -38,11 +38,11 @@ class PosEmbed(WeightView):
                 )
             self.check_ids(ids)
             return reduce(torch.add, (table[level][ids[..., level]] for level in range(table.shape[0])))
-        return table[: tokens.shape[1]].repeat(tokens.shape[0], 1, 1)  # own memory: patches write in place
+        return table[: tokens.shape[1]].repeat(tokens.shape[0], 1, 1)  # a copy, as patches write in place
 
     def check_ids(self, ids: PositionIds) -> None:
         if not has_values(ids):
-            return  # training draws its offsets within the table
+            return  # training draws offsets that stay within the table
         limits = self._root[0].position_limits
         for level, (highest, limit) in enumerate(zip(ids.flatten(0, 1).amax(0).tolist(), limits, strict=True)):
             if highest > limit:
@@ -80,10 +80,10 @@ def rotate(
 
 @dataclass(frozen=True, eq=False)
 class WindowBias:
-    """Hides keys that are far away: what a config with ``attn_window`` adds to the scores, for all heads alike.
+    """The bias that hides far keys: what a config with ``attn_window`` adds to the scores of all heads.
 
-    A query sees the keys whose position ids less its own are one of ``offsets``, and those without an id (BOS). In
-    larger problems than those of training, every pair of ids that can meet has then met before.
+    A query sees the keys whose position ids minus its own are one of ``offsets``, and those without an id (BOS). So
+    every pair of ids that can meet in a problem larger than those of training has met in training.
     """
 
     ids: Int[Tensor, "#batch pos level"]
@@ -100,7 +100,7 @@ class WindowBias:
         return torch.zeros(visible.shape, device=visible.device).masked_fill(~visible, float("-inf"))[:, None]
 
     def of_rows(self, rows: Bool[Tensor, " batch"]) -> WindowBias:
-        """For some of the problems."""
+        """The bias for some of the problems."""
         return self if len(self.ids) == 1 else replace(self, ids=self.ids[rows])
 
 
@@ -109,7 +109,7 @@ class FireBias(WeightView):
 
     ``b(i, j) = f(psi(i - j) / psi(max(L, i)))`` with ``psi(x) = log(c x + 1)`` and ``f`` an MLP 1-32-32-heads;
     ``c`` and ``L`` are learned in log form around ``fire_c`` and ``fire_L0`` by the weight map, if at all.
-    ``fire_normaliser="min"`` is the public Position Coupling code's slip, kept for reproduction.
+    ``fire_normaliser="min"`` is a mistake of the public Position Coupling code, kept for reproduction.
     """
 
     def forward(self, n_pos: int, weights: Weights | None = None) -> ScoreBias:

@@ -1,4 +1,4 @@
-"""Tensors that refuse to be written, for weights that are computed: a write into them would be lost without a word."""
+"""Tensors that refuse to be written, for weights that are computed, as a write into them would be lost silently."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from torch import Tensor
 
 from models.errors import UserError
 
-#: What ends in "_" and writes no number.
+#: Methods that end in "_" but do not write numbers.
 _HARMLESS = frozenset(("requires_grad_", "share_memory_", "detach_", "rename_", "retains_grad_"))
 _OPERATORS = "add sub mul truediv floordiv mod pow and or xor lshift rshift matmul"
 _WRITES = frozenset(("__setitem__", *(f"__i{name}__" for name in _OPERATORS.split())))
@@ -20,14 +20,15 @@ _WRITES = frozenset(("__setitem__", *(f"__i{name}__" for name in _OPERATORS.spli
 class ReadOnly(Tensor):
     """A tensor that raises UserError when it, or a view of it, is written in place.
 
-    All else is done as with a plain tensor, and gives plain tensors; views stay read-only, a ``clone()`` is free.
+    In everything else it behaves like a plain tensor and gives plain tensors. Views stay read-only; a ``clone()`` does
+    not.
     """
 
     _why: str
 
     @classmethod
     def of(cls, value: Tensor, why: str) -> ReadOnly:
-        """``value``, its graph included, under this guard; ``why`` is the sentence that a write raises."""
+        """``value`` as a read-only tensor with the same graph; ``why`` is the message of the error on a write."""
         found = value.as_subclass(cls)
         found._why = why
         return found
@@ -46,7 +47,7 @@ class ReadOnly(Tensor):
             return result if source is None else _guarded_views(result, source)
 
     def __reduce_ex__(self, protocol: Any) -> Any:
-        """Pickled as the plain tensor that it is."""
+        """Pickle it as a plain tensor."""
         return self._plain().__reduce_ex__(protocol)
 
     def __deepcopy__(self, memo: Any) -> Tensor:
@@ -76,7 +77,7 @@ def _flat(values: Iterable[Any]) -> list[Any]:
 
 
 def _guarded_views(result: Any, source: ReadOnly) -> Any:
-    """``result`` with tensors that share the guarded memory guarded, and all others plain."""
+    """``result``, in which tensors that share the guarded memory are guarded, and all others plain."""
     if isinstance(result, (list, tuple)):
         found = [_guarded_views(x, source) for x in result]
         return type(result)(*found) if hasattr(result, "_fields") else type(result)(found)

@@ -1,6 +1,6 @@
-"""AddLM's attention scores, and attention on them that keeps no patterns and no [query, key, d] differences.
+"""AddLM's attention scores, and attention with them that keeps neither patterns nor [query, key, d] differences.
 
-For one query q and the keys k_j up to its own place, larger being better:
+For one query q and the keys k_j up to its own position, where larger is better:
 
     neg_l1     score_j = -sum_c |q_c - k_jc|          max_plus   score_j = max_c (q_c + k_jc)
 
@@ -33,7 +33,7 @@ def pair_scores(
 ) -> Float[Tensor, "*batch query key"]:
     """Unscaled scores of all pairs, in at least float32. No tensor holds more than one number per pair.
 
-    Gradients: of |q_c - k_c| the sign, 0 where both are equal; of the maximum, 1 for the first coordinate to reach it.
+    Gradients: for |q_c - k_c| the sign, 0 where both are equal; for the maximum, 1 at the first coordinate to reach it.
     """
     if kind == "dot":
         return q @ k.transpose(-1, -2)
@@ -43,14 +43,14 @@ def pair_scores(
 
 
 def attend(q: Queries, k: Keys, v: Keys, kind: ScoreKind, scale: float, top_k: int | None) -> Queries:
-    """``z = softmax(best top_k of scores / scale) v`` for queries at the last places of the keys, causally.
+    """``z = softmax(best top_k of scores / scale) v`` for queries at the last positions of the keys, causally.
 
-    The same numbers as through the hooked forward, without its patterns: queries are taken a few at a time. With
-    ``top_k`` the backward pass touches the chosen keys only, which is the exact gradient (other keys have none);
-    without, each block's scores are computed again for it. Memory besides input and output: top_k numbers per query, or
+    The numbers are those of the hooked forward, without its patterns: queries are taken a few at a time. With
+    ``top_k`` the backward pass touches the chosen keys only, which is the exact gradient (it is zero for other keys);
+    without, it computes each block's scores again. Memory in addition to input and output: top_k numbers per query, or
     a few :data:`SCORES_AT_ONCE`. Cost: query x key x d_head for the scores, which top-k does not reduce.
 
-    Negative L1 with ``top_k`` in float32 on a CPU goes to the compiled kernel where there is a compiler.
+    Negative L1 with ``top_k`` in float32 on a CPU uses the compiled kernel if there is a compiler.
     """
     dtype, precision = q.dtype, torch.promote_types(q.dtype, torch.float32)
     q, k, v = (x.to(precision) for x in (q, k, v))
@@ -79,7 +79,7 @@ def _blocks(q: Tensor, k: Tensor) -> list[tuple[int, int]]:
 
 
 def _causal_scores(q: Tensor, k: Tensor, kind: ScoreKind, scale: float) -> Float[Tensor, "batch head query key"]:
-    """Scaled scores of queries at the last places of the keys, -inf at keys after them."""
+    """Scaled scores of queries at the last positions of the keys, -inf at keys after them."""
     n_query, n_key = q.shape[2], k.shape[2]
     future = torch.ones(n_query, n_key, dtype=torch.bool, device=q.device).triu(1 + n_key - n_query)
     return (pair_scores(q, k, kind) / scale).masked_fill(future, float("-inf"))
@@ -90,7 +90,7 @@ def _attend_densely(q: Tensor, k: Tensor, v: Tensor, kind: ScoreKind, scale: flo
 
 
 class _ChosenKeys(torch.autograd.Function):
-    """Top-k attention whose backward pass sees the chosen keys and no others."""
+    """Top-k attention whose backward pass sees only the chosen keys."""
 
     @staticmethod
     def forward(ctx: Any, q: Tensor, k: Tensor, v: Tensor, kind: ScoreKind, scale: float, top_k: int) -> Tensor:
@@ -136,7 +136,7 @@ def _choose(
 
 
 def _score_gradients(q: Tensor, k: Tensor, d_score: Tensor, kind: ScoreKind) -> tuple[Tensor, Tensor]:
-    """What ``d_score`` [..., query, key, 1] does to queries [..., query, 1, d] and their keys [..., query, key, d]."""
+    """Gradients from ``d_score`` [..., query, key, 1] for queries [..., query, 1, d] and keys [..., query, key, d]."""
     if kind == "dot":
         return d_score * k, d_score * q
     if kind == "neg_l1":
@@ -165,7 +165,7 @@ def _flat_index(x: Tensor, index: Tensor) -> Int[Tensor, " n"]:
 
 
 class _MaxPlus(torch.autograd.Function):
-    """One coordinate after the other, forward and backward, so that nothing of [query, key, d] is kept."""
+    """One coordinate at a time, forward and backward, so that no tensor [query, key, d] is kept."""
 
     generate_vmap_rule = True
 
@@ -186,7 +186,7 @@ class _MaxPlus(torch.autograd.Function):
         d_q, d_k = [], []
         for c in range(q.shape[-1]):
             here = torch.where(_sums(q, k, c) == best, grad, 0.0)
-            grad = grad - here  # the first coordinate takes it all
+            grad = grad - here  # the first coordinate gets all of the gradient
             d_q.append(here.sum(-1))
             d_k.append(here.sum(-2))
         return torch.stack(d_q, -1), torch.stack(d_k, -1)

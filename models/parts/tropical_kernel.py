@@ -1,12 +1,12 @@
 """Causal attention by negative L1 distance over the best k keys: eager, and as one compiled kernel.
 
-AddLM's attention (papers: AddLM, "Tropical attention"), for one query at place i of the keys:
+AddLM's attention (papers: AddLM, "Tropical attention"), for one query at position i of the keys:
 
     score_j = -|q - k_j|_1 / scale,  j <= i;   chosen = {j: score_j >= the top_k-th best};   z = softmax(chosen) v
 
 Keys that equal the top_k-th best all take part. The compiled kernel (``models/training/native/tropical.c``) writes no
-[query, key] matrix: memory is top_k numbers a query, and the gradient touches the chosen keys only. That gradient is
-exact: a key that is not chosen has none. It has no patterns to hook, so the hooked forward is always eager.
+[query, key] matrix: memory is top_k numbers per query, and the gradient touches the chosen keys only. That gradient is
+exact, as it is zero for other keys. There are no patterns to hook, so the hooked forward is always eager.
 """
 
 from __future__ import annotations
@@ -28,26 +28,26 @@ from models.training.native import library, pointers
 Queries = Float[Tensor, "batch head query d_head"]
 Keys = Float[Tensor, "batch head key d_head"]
 
-# No reassociation: what is summed in which order is written down in the source.
+# No reassociation: the source fixes the order of every sum.
 _FLAGS = ("-fno-math-errno", "-fno-trapping-math")
 _WIDEST = 512  # a block of queries lies on the stack
-_LARGEST_SUM = torch.finfo(torch.float32).max / 8  # what sums of coordinates, over keys or a head, stay below
+_LARGEST_SUM = torch.finfo(torch.float32).max / 8  # limit for sums of coordinates, over keys or a head
 
 
 def fused_available(d_head: int = 32) -> bool:
-    """Whether the compiled kernel can be had here, for heads of this width; the first call builds it (seconds)."""
+    """Whether the compiled kernel is available for heads of this width; the first call builds it (seconds)."""
     return kernel_of_width(d_head) is not None
 
 
 def fused_tropical_attention(q: Queries, k: Keys, v: Keys, scale: float, top_k: int | None) -> Queries:
     """``z`` by the compiled kernel where it applies (float32, CPU, a compiler), else :func:`eager_tropical_attention`.
 
-    The queries stand at the last places of the keys. Cost: query * key * d_head / 2 minima and additions a head, and
-    for the gradient top_k * d_head a query. Equal scores are equal in the kernel as well where sums are exact; scores
-    that differ in the last bits can change places, as they do between any two orders of summation.
+    The queries stand at the last positions of the keys. Cost: query * key * d_head / 2 minima and additions per head,
+    and for the gradient top_k * d_head per query. Equal scores are equal in the kernel too if sums are exact; scores
+    that differ in the last bits can swap, as they do between any two orders of summation.
 
     Raises:
-        UserError: no ``top_k`` (dense attention is eager's), more queries than keys, shapes that do not fit.
+        UserError: no ``top_k``, more queries than keys, shapes that do not fit.
     """
     top_k = _checked(q, k, v, scale, top_k)
     if q.dtype in (torch.bfloat16, torch.float16):  # autocast: distances, as sums of many terms, are float32
@@ -59,10 +59,10 @@ def fused_tropical_attention(q: Queries, k: Keys, v: Keys, scale: float, top_k: 
 
 
 def eager_tropical_attention(q: Queries, k: Keys, v: Keys, scale: float, top_k: int | None) -> Queries:
-    """The same in torch, any dtype and device; the scores and patterns are [batch, head, query, key].
+    """The same attention in torch, for any dtype and device; scores and patterns are [batch, head, query, key].
 
     Raises:
-        UserError: as :func:`fused_tropical_attention`.
+        UserError: as for :func:`fused_tropical_attention`.
     """
     top_k = _checked(q, k, v, scale, top_k)
     n_query, n_key = q.shape[2], k.shape[2]
@@ -74,7 +74,7 @@ def eager_tropical_attention(q: Queries, k: Keys, v: Keys, scale: float, top_k: 
 
 
 def _checked(q: Tensor, k: Tensor, v: Tensor, scale: float, top_k: int | None) -> int:
-    """``top_k``, if all of these fit together."""
+    """``top_k``, if all arguments fit together."""
     if top_k is None or top_k < 1:
         raise UserError(f"The fused attention chooses the best top_k keys; top_k must be at least 1, not {top_k}.")
     if scale <= 0:
@@ -91,7 +91,7 @@ def _takes(x: Tensor) -> bool:
 
 
 def kernel_of_width(d_head: int) -> ctypes.CDLL | None:
-    """The compiled kernel for heads of this width, or None where it cannot be had."""
+    """The compiled kernel for heads of this width, or None if it cannot be built."""
     return library("tropical.c", *_FLAGS, f"-DND={d_head}")
 
 
@@ -114,13 +114,15 @@ def _shape(q: Tensor, k: Tensor, v: Tensor, z: Tensor, scale: float, top_k: int,
 
 
 def _rows_contiguous(x: Tensor) -> Tensor:
-    """Coordinates as neighbours, and no element twice (an expanded tensor), so that gradients can be laid out alike."""
+    """``x`` with contiguous coordinates and no shared elements (as when expanded), so that its gradient has its layout.
+    """
     x = x.detach()
     return x if x.stride(-1) == 1 and torch.empty_like(x).stride() == x.stride() else x.contiguous()
 
 
 def _run(function: Any, problems: int, shape: _Shape, arrays: list[ctypes.c_void_p]) -> int:
-    """The largest answer of a C function over all (batch, head) pairs, split over as many threads as torch has."""
+    """The largest return value of a C function over all (batch, head) pairs, split over as many threads as torch uses.
+    """
     n = min(torch.get_num_threads(), problems)
     edges = [ctypes.c_int64(problems * i // n) for i in range(n + 1)]
     call = lambda first, last: function(first, last, ctypes.byref(shape), *arrays)  # noqa: E731
@@ -168,13 +170,13 @@ class _Fused(torch.autograd.Function):
 
 @cache
 def _outside_compilation() -> Any:
-    """The kernel, left alone by torch.compile; made when first asked for, as it imports the compiler (a second)."""
+    """The kernel, excluded from torch.compile. It is made on first use, as it imports the compiler (a second)."""
     return torch.compiler.disable(_fused_or_eager)
 
 
 def _fused_or_eager(kernel: ctypes.CDLL, q: Tensor, k: Tensor, v: Tensor, scale: float, top_k: int) -> Any:
-    """The kernel where its sums over keys are finite. Of others it would choose none, and so hide an infinite or
-    undefined key that eager attention shows."""
+    """The kernel if its sums over keys are finite, else eager attention. The kernel would never choose an infinite or
+    undefined key, and so hide what eager attention shows."""
     if not k.detach().abs().amax().item() * max(k.shape[2:]) < _LARGEST_SUM:  # false for NaN as well
         return eager_tropical_attention(q, k, v, scale, top_k)
     return _Fused.apply(kernel, q, k, v, scale, top_k)

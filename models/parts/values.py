@@ -1,4 +1,4 @@
-"""Whether a tensor's values can be looked at: not while a program is traced, batched, or run without memory."""
+"""Whether a tensor's values can be read: not while a program is traced, batched, or run without memory."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from torch._subclasses.fake_tensor import FakeTensor
 def has_values(x: Tensor) -> bool:
     """False under ``torch.compile``, ``torch.export``, ``torch.func``'s transforms, and for meta and fake tensors.
 
-    A check that would read a value is left out there, as in a stock model.
+    There, checks that would read a value are skipped, as in a stock model.
     """
     if torch.compiler.is_compiling():
         return False

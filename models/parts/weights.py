@@ -2,8 +2,8 @@
 
 ``Weights`` is a plain dictionary whose keys are the parameter names of a real ``HookedTransformer``
 (``embed.W_E``, ``pos_embed.W_pos``, ``blocks.0.attn.W_Q``, ``blocks.0.ln1.w``, ...) and whose shapes are its
-shapes, so an export is one ``load_state_dict`` and every tool sees ordinary matrices. Biases may be left out:
-they count as zero and cost nothing.
+shapes, so an export is one ``load_state_dict`` and every tool sees ordinary matrices. Biases may be left out; then they
+are zero and cost nothing.
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ def weight_view(key: str) -> property:
 
 
 class WeightView(nn.Module):
-    """A component that owns hook points but no parameters, and reads its weights from what the forward is given.
+    """A component that owns hook points but no parameters, and reads its weights from those passed to the forward.
 
     ``name`` is the component's path in the model (``blocks.0.attn``); :meth:`HookedRootModule.setup` sets it.
     Called without ``weights``, as TransformerLens' tools call ``model.ln_final(x)``, a component uses its model's.

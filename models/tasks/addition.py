@@ -1,6 +1,6 @@
-"""Addition of two ten-digit numbers: what its formats share, and MicroAdder's.
+"""Addition of two ten-digit numbers: what its formats share, and MicroAdder's format.
 
-A sequence is ``a + b = s0..s10 EOS`` in 34 tokens, ten an operand, the answer least significant digit first. 33 tokens
+A sequence is ``a + b = s0..s10 EOS`` in 34 tokens, ten per operand, the answer least significant digit first. 33 tokens
 go in; the query at 21 + i predicts s_i and the query at 32 predicts EOS. Formats differ in the order of an operand's
 digits and in the tokens of plus, equals and EOS.
 """
@@ -131,7 +131,7 @@ class FixedWidthAddition(Task):
         return DIGITS - target if self.answer_down else target
 
     def operand_position(self, operand: int, column: int) -> int:
-        """Where an operand's digit of a column (0 is units) stands."""
+        """The position of an operand's digit in a column (0 is units)."""
         return self.starts[operand] + self._place(column)
 
     def as_problems(self, problems: Any) -> Int[Tensor, "n 2"]:
@@ -172,7 +172,7 @@ class FixedWidthAddition(Task):
         return self._rows(problems, torch.uint8)
 
     def decode(self, answer_tokens: Int[Tensor, "n target"]) -> list[int]:
-        """Numbers from answer digits (a trailing EOS column is ignored); -1 where a token is no digit."""
+        """Numbers from answer digits (a trailing EOS column is ignored); -1 where a token is not a digit."""
         digits = torch.as_tensor(answer_tokens)[..., : DIGITS + 1].long()
         digits = digits.flip(-1) if self.answer_down else digits
         number = (digits * _POWERS.to(digits.device)).sum(-1)
@@ -229,7 +229,7 @@ class TenDigitAddition(FixedWidthAddition):
 
 
 class UnendedAddition(TenDigitAddition):
-    """The same without EOS: an answer is eleven digits, so that nothing reads the last of them."""
+    """MicroAdder's format without EOS: an answer is eleven digits, so that nothing reads the last of them."""
 
     name = "ten-digit-addition-unended"
     input_length = 32
@@ -237,7 +237,7 @@ class UnendedAddition(TenDigitAddition):
 
 
 class DelimitedAddition(TenDigitAddition):
-    """The same in 14 tokens: plus is token 10, equals 11, EOS 12, and 13 is a padding that never occurs."""
+    """MicroAdder's format in 14 tokens: plus is token 10, equals 11, EOS 12, and 13 is a padding that never occurs."""
 
     name = "ten-digit-addition-delimited"
     d_vocab = 14

@@ -1,15 +1,15 @@
 """Addition as causal models: named variables, column by column, each computed from digits and earlier variables.
 
-An :class:`Algorithm` runs on a teacher-forced sequence: two digits a column and, for the column's query, the output
-token that stands before it, right or corrupted. It can be run with variables *set* to values (an intervention) and
-gives the answer digits that follow. Columns count from the units; everything is vectorised over n problems.
+An :class:`Algorithm` runs on a teacher-forced sequence: two digits per column and, for the column's query, the output
+token before it, right or corrupted. It can be run with variables *set* to values (an intervention), and returns the
+answer digits that follow. Columns count from the units; everything is vectorised over n problems.
 
     ripple        carry_in[k] = carry_out[k-1]; total = digit_sum + carry_in; carry_out = total >= base
     look-ahead    carry_in[k] = some column j < k generates (a + b >= base) and all between propagate (a + b = base - 1)
     chained       carry_in[k] = the whole number nearest to difference / base, where
                   difference[k] = digit_sum[k-1] - previous[k], the output token z' before
 
-All three give the same answers on every uncorrupted sequence. What follows is said in base ten: there the difference is
+All three give the same answers on every uncorrupted sequence. The rest is in base ten, where the difference is
 10 carry_out - carry_in of the column before, so -1 or 0 without a carry and 9 or 10 with one. They differ in what they
 read (ripple and look-ahead ignore outputs, and are one function of their inputs) and in what an intervention does: a
 carry_in that is set goes on to later columns in ripple, and not in the other two.
@@ -38,14 +38,14 @@ from models.tasks.domain import base_of
 
 INPUTS = ("a", "b", "previous")
 CHECKED = 64  # problems on which ripple carry must give a task's targets
-#: A value of each problem in each column.
+#: The values of a variable, per problem and column.
 ColumnValues = Int[Tensor, "n column"]
-#: What a run with interventions sets: (variable, column) -> its values, [n] or one for all.
+#: What an intervention sets: (variable, column) -> values, [n] or one for all problems.
 Interventions = Mapping[tuple[str, int], Tensor | int]
 
 
 class Columns:
-    """Values of variables while a run is under way: ``v(name, column)``, zeros below the units column; ``v.base``."""
+    """The values of variables during a run: ``v(name, column)``, zeros below the units column; ``v.base``."""
 
     def __init__(self, n: int, base: int, device: torch.device | None = None):
         self.base = base
@@ -63,8 +63,8 @@ class Columns:
 class Algorithm:
     """A causal model: ``mechanisms`` are (variable, function of earlier values and the column), in causal order.
 
-    Within a column a mechanism may use the variables before it, and all variables of the columns below. The last one is
-    the answer digit.
+    In a column, a mechanism may use the variables before it, and all variables of the columns below. The last mechanism
+    is the answer digit.
     """
 
     name: str
@@ -84,11 +84,11 @@ class Algorithm:
         Args:
             inputs: "a", "b" and "previous", as :meth:`ColumnLayout.inputs` reads them off a sequence.
             interventions: (variable, column) -> value for each problem, or one for all.
-            base: of the digits.
+            base: the base of the digits.
 
         Raises:
-            UserError: an input is missing, a variable or column that there is not, or a value of another length or that
-                is no whole number.
+            UserError: a missing input, an unknown variable or column, or a value of another length or that is not an
+                integer.
         """
         for name in INPUTS:
             if name not in inputs:
@@ -135,7 +135,7 @@ class Algorithm:
 
 
 def _carried_below(v: Columns, column: int) -> Tensor:
-    """Carry look-ahead: from generate and propagate of all columns below, through no other column's carry."""
+    """Carry look-ahead: from generate and propagate of all columns below, without any other column's carry."""
     carry = v("generate", -1)
     for below in range(column):
         carry = torch.where(v("propagate", below) > 0, carry, (v("generate", below) > 0).long())
@@ -172,10 +172,10 @@ LOOK_AHEAD = Algorithm(
 
 
 def chained(threshold: int | None = None, zero_or_one: bool = False) -> Algorithm:
-    """The carry read off the column before and the output that was written there; see the module.
+    """The algorithm that reads the carry off the column before and the output written there; see the module.
 
-    The threshold is half the base (5) unless given.
-    With ``zero_or_one`` the carry is 1 from the threshold on and else 0, as in a model that learned no others.
+    The threshold defaults to half the base (5).
+    With ``zero_or_one`` the carry is 1 from the threshold on and 0 otherwise, as in a model that learned no others.
 
     Raises:
         UserError: a threshold below 1, which would not add; when it is run, one above the highest digit.
@@ -211,7 +211,7 @@ ALGORITHMS: Mapping[str, Algorithm] = {algorithm.name: algorithm for algorithm i
 
 
 def resolve_algorithm(algorithm: str | Algorithm) -> Algorithm:
-    """An algorithm, or the one of that name. Raises UserError for an unknown name, with the closest."""
+    """The algorithm itself, or the one with that name. Raises UserError for an unknown name, with the closest one."""
     if isinstance(algorithm, Algorithm):
         return algorithm
     if algorithm not in ALGORITHMS:
@@ -223,9 +223,9 @@ def resolve_algorithm(algorithm: str | Algorithm) -> Algorithm:
 class ColumnLayout:
     """Where the columns of one addition stand in a task's sequence.
 
-    ``operands[k]``: positions of column k's two digits (fewer where an operand has none there); ``queries[k]``: the
+    ``operands[k]``: positions of column k's two digits (fewer if an operand has no digit there); ``queries[k]``: the
     position that predicts its answer digit, where for k > 0 the output of column k - 1 stands; ``targets[k]``: which of
-    the task's targets it is. ``step`` is the running sum, for additions of many operands; ``base`` the digits'.
+    the task's targets it is. ``step`` is the running sum, for additions of many operands; ``base`` is the digits' base.
     """
 
     task: Task
@@ -238,7 +238,7 @@ class ColumnLayout:
     def run(
         self, algorithm: Algorithm, tokens: Int[Tensor, "n pos"], interventions: Interventions | None = None
     ) -> dict[str, ColumnValues]:
-        """Every variable of an algorithm on sequences, as :meth:`Algorithm.run`."""
+        """Every variable of an algorithm on sequences, as in :meth:`Algorithm.run`."""
         return algorithm.run(self.inputs(tokens), interventions, self.base)
 
     def answer(
@@ -261,10 +261,10 @@ class ColumnLayout:
         return len(self.queries)
 
     def inputs(self, tokens: Int[Tensor, "n pos"]) -> dict[str, ColumnValues]:
-        """What the algorithms read off sequences, as they stand there: "a", "b", "previous" (0 in the units column).
+        """The inputs that the algorithms read off sequences: "a", "b", "previous" (0 in the units column).
 
         Raises:
-            UserError: sequences that end before the last of those positions, or a token there that is no digit.
+            UserError: sequences that end before the last of those positions, or a token there that is not a digit.
         """
         last = max(*self.queries, *(at for places in self.operands for at in places))
         if tokens.ndim != 2 or tokens.shape[1] <= last:
@@ -295,11 +295,11 @@ class ColumnLayout:
 def column_layout(task: Task, step: int | None = None) -> ColumnLayout:
     """The layout of a task that adds two numbers, or (``step`` = i, by default the last) a_i to a running sum b_{i-1}.
 
-    Found by the roles of the tokens, and checked: on a few problems ripple carry gives the task's targets.
+    It is found by the roles of the tokens, and checked: on a few problems, ripple carry must give the task's targets.
 
     Raises:
-        UserError: a task that does not add two numbers a step, or writes its answer from the most significant digit;
-            a step that there is not.
+        UserError: a task that does not add two numbers per step, or writes its answer from the most significant digit;
+            a step that does not exist.
     """
     refused = UserError(
         f"The task {task.name!r} does not add two numbers column by column, units first, with digits for tokens, so "
@@ -317,7 +317,7 @@ def column_layout(task: Task, step: int | None = None) -> ColumnLayout:
         raise UserError(f"The task {task.name!r} adds in one step; step={step} asks for another.")
     summands = [("operand", 0), ("operand", 1)] if step is None else [("operand", step), ("scratchpad", step - 1)]
     place = {(role.kind, role.index, role.column): at for at, role in enumerate(roles) if role.column is not None}
-    if step == 2 and ("scratchpad", 1, 0) not in place:  # nothing is written in between: b_1 is a_1
+    if step == 2 and ("scratchpad", 1, 0) not in place:  # b_1 is not written, as it is a_1
         summands = [("operand", 2), ("operand", 1)]
     asked = {
         role.column: target
@@ -341,7 +341,7 @@ def column_layout(task: Task, step: int | None = None) -> ColumnLayout:
     problems = task.sample(CHECKED, torch.Generator().manual_seed(0))
     try:
         answer = layout.answer(RIPPLE, task.encode(problems))
-    except UserError:  # tokens that are no digits
+    except UserError:  # tokens that are not digits
         raise refused from None
     if not torch.equal(answer, task.targets(problems)[:, list(layout.targets)]):
         raise refused
@@ -349,5 +349,5 @@ def column_layout(task: Task, step: int | None = None) -> ColumnLayout:
 
 
 def _above(items: Sequence[Any]) -> list[tuple[int, Any]]:
-    """Items with their columns, without the units."""
+    """Items with their columns, without the units column."""
     return list(enumerate(items))[1:]

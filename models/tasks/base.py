@@ -1,4 +1,4 @@
-"""What every task provides."""
+"""The interface of every task."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from models.tasks.domain import Domain, NoDomain
 class Role:
     """What a token position means: operand digit, delimiter or answer digit.
 
-    ``kind`` is "operand", "delimiter", "answer" or "eos"; ``index`` the operand's number, ``column`` the digit's
-    power of ten (0 is the units digit); both None where they have no meaning.
+    ``kind`` is "operand", "delimiter", "answer" or "eos"; ``index`` is the operand's number, ``column`` the digit's
+    power of ten (0 is the units digit); both are None where they have no meaning.
     """
 
     kind: str
@@ -32,10 +32,10 @@ class Role:
 
 
 def problem_list(problems: Any, such_as: str, tuples: bool = True) -> list[Any]:
-    """Problems one by one. A text is one problem, and with ``tuples`` so is a tuple of numbers.
+    """Problems as a list. A text is one problem, and with ``tuples`` so is a tuple of numbers.
 
     Raises:
-        UserError: no list (``such_as`` says what to give), or an empty one.
+        UserError: not a list (``such_as`` says what to give), or an empty one.
     """
     one = tuples and isinstance(problems, tuple) and problems and not isinstance(problems[0], (tuple, list, str))
     if isinstance(problems, str) or one:
@@ -49,7 +49,7 @@ def problem_list(problems: Any, such_as: str, tuples: bool = True) -> list[Any]:
 
 
 def are_integers(tensor: Tensor) -> bool:
-    """Whether a tensor's kind of numbers is a whole one, truth values apart."""
+    """Whether a tensor has an integer dtype, booleans excluded."""
     return not (tensor.is_floating_point() or tensor.is_complex() or tensor.dtype == torch.bool)
 
 
@@ -61,15 +61,15 @@ class Task(ABC):
     """
 
     name: str
-    #: The text of every token, in the order of their ids; a task without one says :meth:`token_text` and `token_id`.
+    #: The text of every token, in the order of ids; a task without it overrides :meth:`token_text` and `token_id`.
     vocabulary: Sequence[str]
     d_vocab: int
     input_length: int
-    #: What models of this task are selected and compared by: "accuracy" of whole answers, or the "loss".
+    #: The measure by which models of this task are selected and compared: "accuracy" of whole answers, or "loss".
     compared_by: str = "accuracy"
     #: What stands between the operands of a problem's text.
     operator: str = "+"
-    #: How a problem is written, for tasks whose texts are read by that alone.
+    #: How a problem is written, for tasks whose texts a :class:`Notation` can read.
     notation: Notation | None = None
 
     # What a task sets in its class, in ``__init__``, or as a property of its own:
@@ -94,19 +94,19 @@ class Task(ABC):
 
     @abstractmethod
     def as_problems(self, problems: Any) -> Int[Tensor, "n operands"]:
-        """Problems as an int64 tensor, from whatever the task takes. Raises UserError on anything else."""
+        """Problems as an int64 tensor, from any form that the task takes. Raises UserError on anything else."""
 
     @cached_property
     def domain(self) -> Domain:
-        """Which problems there are. A task need not say it; then nothing goes through all of them.
+        """Which problems there are. It is optional; without it, nothing can go through all problems.
 
         Raises:
-            NoDomain: a task that does not say.
+            NoDomain: a task that does not define it.
         """
         raise NoDomain(self.name)
 
     def for_problems(self, problems: Any) -> Task:
-        """This task in the shape that these problems need; itself, where a task has one shape."""
+        """This task in the shape that these problems need, or itself if the task has only one shape."""
         return self
 
     def numbers(self, problems: Any) -> list[tuple[int, ...]]:
@@ -119,7 +119,7 @@ class Task(ABC):
 
     def validation_problems(self, n: int, seed: int) -> Int[Tensor, "n operands"]:
         """Problems to select checkpoints on, none of them in the test set: the first n - n // 2 from the natural
-        distribution, the rest as hard as the task knows. Raises UserError if the task has none."""
+        distribution, the rest hard ones. Raises UserError if the task has none."""
         raise UserError(f"The task {self.name} has no validation problems, so it cannot be trained on yet.")
 
     @abstractmethod
@@ -140,7 +140,7 @@ class Task(ABC):
 
     @abstractmethod
     def variables(self, problems: Any) -> dict[str, Int[Tensor, "n column"]]:
-        """Every intermediate value of the symbolic algorithm, one tensor [n, column] a variable."""
+        """Every intermediate value of the symbolic algorithm, one tensor [n, column] per variable."""
 
     @abstractmethod
     def relative_roles(self, target: int) -> dict[str, list[int]]:
@@ -161,7 +161,7 @@ class Task(ABC):
         return "".join(self.vocabulary[int(token)] for token in torch.as_tensor(tokens).reshape(-1))
 
     def token_id(self, text: str) -> int:
-        """The token of a one-token text. Raises UserError where there is none."""
+        """The token of a one-token text. Raises UserError if there is none."""
         known = list(self.vocabulary)
         if text.strip() not in known:
             raise UserError(f"{text!r} is not a token; tokens are {' '.join(known)}.")

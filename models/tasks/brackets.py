@@ -1,7 +1,7 @@
-"""Balanced brackets: is a string of n brackets one in which every bracket is closed?
+"""Balanced brackets: does a string of n brackets close every bracket that it opens?
 
-Tokens are the brackets, 0 opens and 1 closes; the answer, 1 if the string is balanced, is asked for at the last one. It
-is no arithmetic, but a running sum decides it: the depth ends at zero and is never below.
+Tokens are the brackets: 0 opens and 1 closes. The answer, 1 if the string is balanced, is predicted at the last one.
+This is not arithmetic, but a running sum decides it: the depth ends at zero and is never negative.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class BalancedBrackets(Task):
         self.query_positions = (length - 1,)
 
     def as_problems(self, problems: Any) -> Int[Tensor, "n 1 length"]:
-        """Brackets [n, 1, length], from such or from text."""
+        """Brackets [n, 1, length], from such a tensor or from text."""
         if isinstance(problems, (Tensor, np.ndarray)):
             found = torch.as_tensor(problems)
         else:
@@ -68,7 +68,7 @@ class BalancedBrackets(Task):
         return torch.as_tensor(answer_tokens)[:, 0].tolist()
 
     def variables(self, problems: Any) -> dict[str, Int[Tensor, "n length"]]:
-        """depth: brackets that are open after each one; lowest: the least depth so far."""
+        """depth: how many brackets are open after each one; lowest: the least depth so far."""
         depth = (1 - 2 * self.encode(problems)).cumsum(1)
         return {"depth": depth, "lowest": depth.cummin(1).values}
 
@@ -80,5 +80,5 @@ class BalancedBrackets(Task):
         return self.with_rest({"first bracket": [0], "last bracket": [self.input_length - 1]}, self.input_length - 1)
 
     def sample(self, n: int, generator: torch.Generator) -> Int[Tensor, "n 1 length"]:
-        """Uniform brackets."""
+        """Strings of independent uniform brackets."""
         return torch.randint(2, (n, 1, self.input_length), generator=generator, device=generator.device)

@@ -1,4 +1,4 @@
-"""Problems whose carries travel as far as one asks.
+"""Problems whose carries travel a chosen number of columns.
 
 Uniform problems hardly test long carries: among ten thousand, none travels past more than three nines.
 """

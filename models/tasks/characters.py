@@ -1,9 +1,9 @@
-"""Predicting the next character of Shakespeare: AddLM's task, and the one here whose answers no algorithm gives.
+"""Predicting the next character of Shakespeare: AddLM's task, and the only one here without an algorithm.
 
-A problem is where in the text a window of 129 characters starts: 128 go in, and each predicts the one after it. The
-first nine tenths of the text are for training, the rest for validation. The 65 characters are written down here, so
-that models are built without the text; only problems need it (:mod:`models.data`). There is no third part: what the
-paper reports, and what selects a checkpoint, is the loss on the validation part.
+A problem is the place in the text where a window of 129 characters starts: 128 go in, and each predicts the next one.
+The first nine tenths of the text are for training, the rest for validation. The 65 characters are listed here, so that
+models can be built without the text; only problems need it (:mod:`models.data`). There is no test part: the paper
+reports, and checkpoints are selected by, the loss on the validation part.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ _ID = {character: i for i, character in enumerate(CHARACTERS)}
 
 @cache
 def text_ids() -> UInt8[Tensor, " character"]:
-    """The whole text as token ids. Raises UserError where it is not at hand."""
+    """The whole text as token ids. Raises UserError if it is not available."""
     table = np.zeros(128, dtype=np.uint8)
     table[[ord(character) for character in CHARACTERS]] = np.arange(len(CHARACTERS))
     return torch.from_numpy(table[np.frombuffer(read_corpus(TINYSHAKESPEARE).encode("ascii"), dtype=np.uint8)])
 
 
 def text_tokens(texts: Sequence[str]) -> Int[Tensor, "n pos"]:
-    """Token ids of texts of one length. Raises UserError for other characters, lengths that differ, nothing at all."""
+    """Token ids of texts of one length. Raises UserError for other characters, different lengths, or empty texts."""
     if len({len(text) for text in texts}) != 1 or not texts[0]:
         raise UserError("Texts that are encoded together must have one length, of at least one character.")
     unknown = next((c for text in texts for c in text if c not in _ID), None)
@@ -49,8 +49,8 @@ def text_tokens(texts: Sequence[str]) -> Int[Tensor, "n pos"]:
 class CharacterLanguage(Task):
     """Next-character prediction on tinyshakespeare, in windows of 128 characters.
 
-    What a problem's "answer" is stays the text's own next characters; that a model predicts all of them is not to be
-    expected, and models of this task are compared by their loss.
+    A problem's "answer" is the text's own next characters. No model is expected to predict all of them, so models of
+    this task are compared by their loss.
     """
 
     name = "tinyshakespeare"
@@ -93,7 +93,7 @@ class CharacterLanguage(Task):
         raise UserError(f"{problems!r} is no problem: give the character (an integer) at which a window starts.")
 
     def validation_windows(self) -> Int[Tensor, "n 1"]:
-        """The 871 windows of the validation part that follow one another without overlap: all of it, once."""
+        """The 871 windows that cover the validation part once, without overlap."""
         stop = TINYSHAKESPEARE.characters - N_CTX
         return torch.arange(TRAINING, stop, N_CTX)[:, None]
 
@@ -101,7 +101,7 @@ class CharacterLanguage(Task):
         """``n`` of :meth:`validation_windows`, evenly spread over the validation part; ``seed`` changes nothing.
 
         Raises:
-            UserError: there are not so many.
+            UserError: there are fewer than ``n``.
         """
         windows = self.validation_windows()
         if n > len(windows):
@@ -121,7 +121,7 @@ class CharacterLanguage(Task):
         return text_ids().to(starts.device)[starts + torch.arange(N_CTX + 1, device=starts.device)].long()
 
     def encode(self, problems: Any) -> Int[Tensor, "n pos"]:
-        """The first 128 characters of each window; of a text or a list of texts of one length, all of theirs."""
+        """The first 128 characters of each window, or all characters of a text or of a list of texts of one length."""
         if isinstance(problems, str):
             return text_tokens([problems])
         if isinstance(problems, (list, tuple)) and problems and all(isinstance(p, str) for p in problems):
@@ -129,7 +129,7 @@ class CharacterLanguage(Task):
         return self.windows(problems)[:, :-1]
 
     def encode_prompt(self, problems: Any) -> Int[Tensor, "n 1"]:
-        """The first character: every other one is predicted."""
+        """The first character, as every other one is predicted."""
         return self.encode(problems)[:, :1]
 
     def targets(self, problems: Any) -> Int[Tensor, "n target"]:
@@ -152,7 +152,7 @@ class CharacterLanguage(Task):
         raise UserError("Characters spell no numbers; token_text gives their text.")
 
     def variables(self, problems: Any) -> dict[str, Int[Tensor, "n column"]]:
-        """None: no algorithm gives the next character."""
+        """Empty, as no algorithm gives the next character."""
         return {}
 
     def chain_length(self, problems: Any) -> Int[Tensor, " n"]:

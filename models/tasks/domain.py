@@ -1,7 +1,7 @@
-"""Which problems a task has: every combination of digits that may stand in its operands.
+"""The domain of a task: all its problems, as the combinations of digits that its operands may have.
 
-The domain belongs to the task (:attr:`models.tasks.base.Task.domain`): what goes through all problems, changes one
-digit, or draws pairs of problems asks for it here, and nothing is assumed where a task says nothing.
+The domain belongs to the task (:attr:`models.tasks.base.Task.domain`). Code that goes through all problems, changes one
+digit, or draws pairs of problems gets it from here, and assumes nothing if a task does not define one.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from models.errors import UserError
 if TYPE_CHECKING:
     from models.tasks.base import Task
 
-LOOKED_AT = 512  # problems of the task's own distribution that must lie in what it calls its domain
+LOOKED_AT = 512  # this many problems of the task's own distribution must lie in its domain
 
 
 class NoDomain(UserError):
-    """A task that does not say which problems it has."""
+    """Raised for a task that does not define its domain."""
 
     def __init__(self, name: str):
         super().__init__(
@@ -36,11 +36,11 @@ class NoDomain(UserError):
 
 @dataclass(frozen=True)
 class Domain:
-    """The product of what its *cells* may hold. Cell i is the digit of operand ``operand[i]`` that counts
+    """The product of the values that its *cells* may have. Cell i is the digit of operand ``operand[i]`` that counts
     ``base ** column[i]``; it goes from ``lowest[i]`` to ``base - 1``.
 
-    ``n_columns`` None: problems are numbers, [n, operand]; else they are digits, [n, operand, n_columns]. A number that
-    is one token, such as a residue modulo p, is one digit in base p: ``Domain.of((1, 1), base=p)``.
+    If ``n_columns`` is None, problems are numbers, [n, operand]; else they are digits, [n, operand, n_columns]. A
+    number that is one token, such as a residue modulo p, is one digit in base p: ``Domain.of((1, 1), base=p)``.
     """
 
     base: int
@@ -58,15 +58,15 @@ class Domain:
         lowest: int = 0,
         n_columns: int | None = None,
     ) -> Domain:
-        """Operands of ``lengths`` digits.
+        """The domain of operands of ``lengths`` digits.
 
         Args:
             leading_zeros: whether the highest of several digits may be zero.
-            lowest: the least digit everywhere, such as 1 where an operand must not be zero.
-            n_columns: for problems that are digits: how many their tensors have.
+            lowest: the least digit everywhere, such as 1 if an operand must not be zero.
+            n_columns: for problems that are digits, how many columns their tensors have.
 
         Raises:
-            UserError: no operand, or no digit, or a base without two digits.
+            UserError: no operand, no digit, or fewer than two values per digit.
         """
         if not lengths or min(lengths) < 1:
             raise UserError(f"A domain has one operand or more, each of one digit or more, not {tuple(lengths)}.")
@@ -87,7 +87,7 @@ class Domain:
 
     @property
     def dtype(self) -> torch.dtype:
-        """The smallest integers that hold a digit."""
+        """The smallest integer dtype that holds a digit."""
         return torch.uint8 if self.base <= 256 else torch.int32
 
     @cached_property
@@ -108,7 +108,7 @@ class Domain:
         return range(self.lowest[cell], self.base)
 
     def problems(self, digits: Integer[Tensor, "n cell"]) -> Int[Tensor, "n *operands"]:
-        """Problems of these digits as the task takes them."""
+        """The problems with these digits, in the form that the task takes."""
         digits = digits.long()
         if self.n_columns is not None:
             out = torch.zeros(len(digits), self.n_operands, self.n_columns, dtype=torch.int64)
@@ -119,15 +119,14 @@ class Domain:
         return out.index_add_(1, torch.tensor(self.operand), digits * worth)
 
     def digits_of(self, problems: Int[Tensor, "n *operands"]) -> Int[Tensor, "n cell"]:
-        """The digits of problems as the task has them: what :meth:`problems` makes of them again, if they have no
-        others."""
+        """The digits of problems in the order of the cells: the inverse of :meth:`problems` on this domain."""
         if self.n_columns is not None:
             return problems[:, list(self.operand), list(self.column)]
         worth = torch.tensor([self.base**column for column in self.column])
         return problems[:, list(self.operand)] // worth % self.base
 
     def holds(self, problems: Int[Tensor, "n *operands"]) -> Bool[Tensor, " n"]:
-        """Which problems are of this domain."""
+        """Which problems belong to this domain."""
         shape = (self.n_operands,) if self.n_columns is None else (self.n_operands, self.n_columns)
         if tuple(problems.shape[1:]) != shape:
             return torch.zeros(len(problems), dtype=torch.bool)
@@ -137,10 +136,10 @@ class Domain:
 
 
 def domain_of(task: Task) -> Domain:
-    """What the task says its domain is, held against problems that it draws.
+    """The task's domain, checked on problems that the task draws.
 
     Raises:
-        UserError: a task that says nothing, or draws a problem that its domain does not have.
+        UserError: a task without a domain, or one that draws a problem outside it.
     """
     domain = task.domain
     drawn = task.sample(LOOKED_AT, torch.Generator().manual_seed(0))
@@ -153,5 +152,5 @@ def domain_of(task: Task) -> Domain:
 
 
 def base_of(task: Task) -> int:
-    """The base of the task's digits, which are its tokens from 0 to base - 1. Raises UserError if it does not say."""
+    """The base of the task's digits, which are its tokens 0 to base - 1. Raises UserError without a domain."""
     return task.domain.base

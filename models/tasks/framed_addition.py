@@ -1,4 +1,4 @@
-"""Ten-digit addition in the prompts of public AdderBoard models: tokens of one's own before, between and after.
+"""Ten-digit addition in the prompts of public AdderBoard models, which have their own tokens around the operands.
 
 A sequence is ``before a between b after s``; a frame says what the three are, whether the operands and the answer start
 with their most significant digit, and how many tokens there are. The answer's eleven digits end it: there is no EOS.
@@ -14,7 +14,7 @@ from models.tasks.addition import DIGITS, FixedWidthAddition
 
 @dataclass(frozen=True)
 class Frame:
-    """What stands around the digits.
+    """The tokens around the digits, and the order of the digits.
 
     Attributes:
         before, between, after: tokens before a, between a and b, and between b and the answer.
@@ -63,7 +63,7 @@ class FramedAddition(FixedWidthAddition):
         self.input_length = self.starts[2] + DIGITS
 
     def relative_roles(self, target: int) -> dict[str, list[int]]:
-        """As elsewhere; the first query's own token, the last delimiter, is with the rest."""
+        """As for other additions, but the first query's own token, the last delimiter, goes to the rest."""
         groups = super().relative_roles(target)
         own = self.starts[2] - 1
         if not target:

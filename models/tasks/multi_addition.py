@@ -1,14 +1,14 @@
 """Multi-operand addition with the cumulative scratchpad (Position Coupling, ICLR 2025, section 4).
 
 ``$057+048+096=000>750>501>102$``: operands a_1 ... a_m, then the running sums b_0 = 0, b_1, ..., b_m, digits reversed.
-Every number is zero-padded to ``l = n + 1 + floor(log10 m)`` digits, which the sum of m numbers of n digits needs at
-most. Other formats leave out the scratchpad or the padding, reverse the query, or do not reverse the response
+Every number is zero-padded to ``l = n + 1 + floor(log10 m)`` digits, the most that the sum of m numbers of n digits
+needs. Other formats leave out the scratchpad or the padding, reverse the query, do not reverse the response
 (Figure 14), or begin the scratchpad with b_1, the first operand (footnote 3).
 
 Position ids (equations 1 and 2, with both offsets s_1 = s_2 = 1): level 1 is the significance, 2 for the units digit
-and 1 for the delimiters; level 2 counts the numbers, so that a_i and b_{i-1}, which are added, share an id, and ``>``
-in front of b_i has that of b_i, and ``=`` that of the first of them. ``$`` has 0. Without the scratchpad level 1 is the
-only one.
+and 1 for the delimiters; level 2 counts the numbers, so that a_i and b_{i-1}, which are added, share an id. ``>`` in
+front of b_i has the id of b_i, ``=`` that of the first of them, and ``$`` has 0. Without the scratchpad there is only
+level 1.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class AdditionFormat:
 
 
 def padded_length(n_digits: int, n_operands: int) -> int:
-    """``l = n + 1 + floor(log10 m)``, digits enough for the sum of m numbers of n digits."""
+    """``l = n + 1 + floor(log10 m)`` digits, which are enough for the sum of m numbers of n digits."""
     return n_digits + len(str(n_operands))
 
 
@@ -81,7 +81,7 @@ class MultiOperandAddition(SequenceTask):
         max_operands: int | None = None,
         max_digits: int | None = None,
     ):
-        """``max_operands`` and ``max_digits`` are what the model can do; larger shapes are refused."""
+        """``max_operands`` and ``max_digits`` are the model's limits; larger shapes are refused."""
         if n_operands < 1 or n_digits < 1:
             raise UserError(f"Addition takes at least one operand of one digit, not {n_operands} of {n_digits}.")
         if max_operands is not None and n_operands > max_operands:
@@ -162,11 +162,11 @@ class MultiOperandAddition(SequenceTask):
         return Role("answer" if step == m else "scratchpad", f"b{step}[{column}]", column, step)
 
     def operand_position(self, operand: int, column: int) -> int:
-        """Where digit ``column`` of a_operand stands (operands count from 1)."""
+        """The position of digit ``column`` of a_operand (operands count from 1)."""
         return self.position_of(operand - 1, column)
 
     def step_position(self, step: int, column: int) -> int:
-        """Where digit ``column`` of b_step stands (b_0 is the zeros); column -1 is the delimiter after it.
+        """The position of digit ``column`` of b_step (b_0 is the zeros); column -1 is the delimiter after it.
 
         Raises:
             UserError: a running sum that this format does not write.
@@ -176,11 +176,11 @@ class MultiOperandAddition(SequenceTask):
         return self.position_of(self.n_operands + step - self.first_step, column)
 
     def position_ids(self, tokens: Int[Tensor, "n pos"]) -> Int[Tensor, "n pos level"]:
-        """Equations 1 and 2 with offsets 1, from the tokens alone.
+        """Position ids by equations 1 and 2 with offsets 1, from the tokens alone.
 
-        A number written from its most significant digit gets its ids by looking ahead to its delimiter; in a response
-        that is not reversed (while it is being decoded) the width is that of the padding or, without padding, that
-        of the running sum, computed from the query: such ids tell the model how long its answer will be.
+        A number written from its most significant digit gets its ids by looking ahead to its delimiter. While a
+        response that is not reversed is being decoded, the width is that of the padding or, without padding, that of
+        the running sum, computed from the query; such ids tell the model how long its answer will be.
         """
         digit = tokens < PLUS
         is_mark = ~digit
@@ -201,7 +201,7 @@ class MultiOperandAddition(SequenceTask):
         return torch.stack([level.masked_fill(special, 0) for level in levels], -1)
 
     def _widths_ahead(self, tokens: Tensor, after: Tensor, step: Tensor, digit: Tensor) -> Tensor:
-        """Width of the number that each response token belongs to, known before it is written."""
+        """The width of the number that each response token belongs to, known before the number is written."""
         query_digit = digit & ~after & ((tokens == EQUALS).any(1, keepdim=True))
         operand = ((tokens == PLUS) & ~after).long().cumsum(1)
         if self.format.zero_padding:
@@ -251,7 +251,7 @@ class MultiOperandAddition(SequenceTask):
 
         For digit k of b_i the algorithm needs digit k of a_i and b_{i-1} ("own operand", "own running sum"), and for
         the carry digit k - 1 of both ("previous operand", "previous running sum") and of b_i itself, the query's own
-        token ("previous output"). Without the scratchpad the digits k and k - 1 of all operands.
+        token ("previous output"). Without the scratchpad it needs digits k and k - 1 of all operands.
         """
         role, query = self.target_roles[target], self.query_positions[target]
         groups: dict[str, list[int]] = {
@@ -283,9 +283,10 @@ class MultiOperandAddition(SequenceTask):
         """The two tokens that hold the digits to be added for one target, and the two that decide its carry.
 
         {"sum": [a_i[k], b_{i-1}[k]], "carry": [a_i[k-1], b_{i-1}[k-1]]}; without the scratchpad all operands' digits.
-        Empty for delimiters, for b_0 (which is all zeros), and "carry" for units digits; the operand alone for b_1
-        where there is no b_0. This is the ground truth of the paper's Figure 7. In a response that is not reversed the
-        digit before is still to come, and the two below do not decide a carry that has travelled further.
+        Both are empty for delimiters and for b_0 (which is all zeros), and "carry" is empty for units digits; for b_1
+        without a b_0 they have the operand alone. This is the ground truth of the paper's Figure 7. In a response that
+        is not reversed the previous digit is still to come, and the two below do not decide a carry that travelled
+        further.
         """
         groups = self.relative_roles(target)
         return {

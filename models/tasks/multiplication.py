@@ -1,13 +1,13 @@
 """Multiplication of two numbers with the two-stage scratchpad (Position Coupling, ICLR 2025, section 5).
 
 ``$37*925=581+470+333=58100>52900>52243$``. Stage 1 has the products of A with each digit of B, units digit first;
-stage 2 their running sums, each product shifted by one more column. All numbers of the response are reversed and
-zero-padded to what their stage can need: M + 1 digits in stage 1, M + N in stage 2.
+stage 2 has their running sums, where each product is shifted by one more column. All numbers of the response are
+reversed and zero-padded to the most that their stage needs: M + 1 digits in stage 1, M + N in stage 2.
 
 Position ids have three levels (Figure 8b): 1 couples digits of A with those of every product, 2 counts the digits of
 B, the products and the running sums, 3 is the significance in stage 2, in which product k starts k - 1 columns higher.
-Where a level does not apply the id is 0. Without the scratchpad (``$37*925=52243$``) level 1 is the significance in
-all three numbers, and the only level.
+Where a level does not apply, the id is 0. Without the scratchpad (``$37*925=52243$``) there is only level 1, which is
+the significance in all three numbers.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ class Multiplication(SequenceTask):
         return tuple(len(to_digits(number)) for number in numbers)
 
     def as_problems(self, problems: Any) -> Int[Tensor, "n 2 column"]:
-        """As for every task; each operand has its own limit."""
+        """As for every task, but each operand has its own limit."""
         digits = super().as_problems(problems)
         for name, number, most in zip(("first", "second"), digits.unbind(1), self.shape, strict=True):
             longest = int(significant_digits(number).max()) if len(number) else 0
@@ -100,7 +100,7 @@ class Multiplication(SequenceTask):
         columns = int(n_digits.sum(1).max())
         counted = torch.arange(digits.shape[2], device=device) < n_digits[..., None]
         first, second = (digits * counted).unbind(1)
-        most = int(N.max())  # products, of the row with most
+        most = int(N.max())  # the most products in any row
         second = second[:, :most]
         products = propagate_carries(first[:, None] * second[..., None], first.shape[1] + 1)
         pad = lambda x: torch.nn.functional.pad(x, (0, columns + 1 - x.shape[-1]))  # noqa: E731
@@ -216,7 +216,7 @@ class Multiplication(SequenceTask):
         }
 
     def chain_length(self, problems: Any) -> Int[Tensor, " n"]:
-        """The most columns in a row into which a running sum carries."""
+        """The longest run of columns into which a running sum carries."""
         carries = self.variables(problems)["sum_carry"].flatten(1, 1)
         longest = run = torch.zeros_like(carries[..., 0])
         for column in carries.unbind(-1):
@@ -225,10 +225,10 @@ class Multiplication(SequenceTask):
         return longest.amax(1)
 
     def relative_roles(self, target: int) -> dict[str, list[int]]:
-        """What one target needs, by position.
+        """Positions by their meaning to one target.
 
-        In stage 1 digits k and k - 1 of A and the digit of B; in stage 2 digits k and k - 1 of the shifted product and
-        of the running sum before.
+        Stage 1 needs digits k and k - 1 of A and the digit of B; stage 2 needs digits k and k - 1 of the shifted
+        product and of the running sum before.
         """
         role, query = self.target_roles[target], self.query_positions[target]
         names = ("own operand", "previous operand", "multiplier", "own product", "own running sum")

@@ -1,9 +1,9 @@
 """Pairs of sums that differ in a carry, a digit, or the length of a carry chain; and the entry to all kinds.
 
-Draws are uniform over the pairs of a kind (two pairs are one if they differ in order alone), so that few of them are a
-fair sample of all; where carries are both made and passed on, each gets half. Columns count from the units, 0; the
-carry into column k is made in column k - 1, or passed on by it. Where this says ten and nine, another base has itself
-and its highest digit.
+Draws are uniform over the pairs of a kind (pairs that differ only in order count as one), so that a few of them are a
+fair sample of all. Where carries are both made and passed on, each gets half. Columns count from the units, 0; the
+carry into column k is made in column k - 1, or passed on by it. In another base, read the base for ten and its highest
+digit for nine.
 
     carry_pairs     the carry into a column, its own digits and all above equal
     digit_pairs     one operand digit, every carry equal
@@ -73,16 +73,16 @@ def carry_pairs(
     """Pairs that differ in the carry into ``column``, with equal digits in that column and in all above.
 
     Args:
-        n: how many; None for all there are (two-digit sums).
+        n: how many; None for all that exist (two-digit sums).
         made: True: the column below has a sum s < 9 in one problem and s + 10 in the other, everything below it is
             equal, and so is the digit written there. False: the column below has equal digits of sum 9 and passes on a
-            carry that arrives in one problem alone; the digits below may all differ, and the digit written there is 0
-            or 9. None: half of each, where there are both (``n`` None: all of both).
+            carry that arrives in only one of the problems; the digits below may all differ, and the digit written there
+            is 0 or 9. None: half of each, where both exist (``n`` None: all of both).
         flipped: False for the controls, with the same carries into the column: the column below has other digits of
             the same sum (made), or is the same 9 with the same carry into it and other digits below (passed).
-        own_token: "equal" or "different": the digit written before, which is the query's own token under teacher
-            forcing. It is equal where a carry is made, as above; with "different" the two sums of a made carry differ
-            by anything but ten. It always differs where a carry is passed on.
+        own_token: "equal" or "different", for the digit written before, which is the query's own token under teacher
+            forcing. It is equal where a carry is made, as above; with "different" the two sums of a made carry do not
+            differ by ten. It always differs where a carry is passed on.
         stops: the column's own digits do not add up to 9, so that the carry reaches no column above.
 
     The target is the answer's digit in ``column``; clean and corrupted are equally likely to have the carry.
@@ -176,7 +176,7 @@ def _carry_kind(
     own_token: str,
     stops: bool,
 ) -> ProblemPairs:
-    """Pairs of one of the two kinds."""
+    """Carry pairs of one kind, made or passed on."""
     below, base = column - 1, domain.base
 
     def allowed(a: Tensor, b: Tensor, c: Tensor, d: Tensor) -> Tensor:
@@ -185,7 +185,7 @@ def _carry_kind(
             return (one == other) & (a != c)
         if own_token == "equal":
             return (one - other).abs() == base
-        return (one - other) % base != 0  # which of them carry depends on what arrives: the promise decides
+        return (one - other) % base != 0  # which of them carries depends on what arrives; the promise checks it
 
     if made:
         blocks = [Block.column(domain, below, allowed)]
@@ -201,12 +201,12 @@ def _carry_kind(
 
 @question
 def digit_pairs(task: Task, column: int, n: int | None, seed: int = 0, operand: int | None = None) -> ProblemPairs:
-    """Pairs that differ in one operand digit of ``column``, and in no carry at all: the answer differs there alone.
+    """Pairs that differ in one operand digit of ``column`` and in no carry, so that the answer differs only there.
 
-    ``operand`` 0 or 1; None: either. ``n`` None: all.
+    ``operand`` is 0, 1 or None (either). ``n`` None: all pairs.
 
     Raises:
-        UserError: as :func:`carry_pairs`; or another operand.
+        UserError: as for :func:`carry_pairs`; or another operand.
     """
     width = domain_of(task).width()
     domain, target = _addition(task, column, 0, width - 1)
@@ -230,14 +230,15 @@ def chain_pairs(
 ) -> ProblemPairs:
     """Pairs in which the carry into ``column`` has travelled ``lengths[0]`` columns (clean) and ``lengths[1]``.
 
-    0 is no carry, 1 a carry made in the column below, 1 + k one that k nines have passed on. The digits of one column
-    differ and no others: with 0, the column in which the chain of the other problem starts, whose sum is s and s + 10,
-    so that nines stand above it in both; else the first column of the shorter chain, which makes a carry by itself in
-    one problem and is a nine that passes one on in the other, so that every carry is equal, and the answer there too.
-    The digit written before, the query's own token, differs where the shorter length is 1, and for 0 against 2 or more.
+    0 is no carry, 1 a carry made in the column below, 1 + k one that k nines have passed on. Only the digits of one
+    column differ. With a length of 0 it is the column in which the other problem's chain starts, whose sum is s and
+    s + 10, so that nines stand above it in both. Otherwise it is the first column of the shorter chain, which makes a
+    carry by itself in one problem and is a nine that passes one on in the other, so that every carry is equal, and the
+    answer there too. The digit written before, the query's own token, differs where the shorter length is 1, and for 0
+    against 2 or more.
 
     Raises:
-        UserError: as :func:`carry_pairs`; or lengths that are equal or reach below the units.
+        UserError: as for :func:`carry_pairs`; or lengths that are equal or reach below the units.
     """
     domain, target = _addition(task, column, 1)
     if (
@@ -252,7 +253,7 @@ def chain_pairs(
     swap, base = lengths[0] > lengths[1], domain.base
 
     def start(a: Tensor, b: Tensor, c: Tensor, d: Tensor) -> Tensor:
-        one, other = (c + d, a + b) if swap else (a + b, c + d)  # of the shorter and the longer chain
+        one, other = (c + d, a + b) if swap else (a + b, c + d)  # sums in the shorter and the longer chain
         return other - one == base if not short else (one >= base) & (other == base - 1)
 
     passing = [k for k in range(column - long + 1, column) if k != changed]
@@ -288,7 +289,7 @@ def problem_pairs(task: Task, kind: str, **arguments: Any) -> ProblemPairs:
     The arguments are those of the kind's function: ``problem_pairs(task, "made carry", column=3, n=256, seed=0)``.
 
     Raises:
-        UserError: an unknown kind or argument (with the closest), a missing one, or what the function refuses.
+        UserError: an unknown kind or argument (with the closest one), a missing one, or what the function refuses.
     """
     if kind not in KINDS:
         raise unknown_name("kind of pairs", kind, KINDS)

@@ -1,4 +1,4 @@
-"""What a pair of problems promises: which variables of the symbolic algorithm differ, which do not.
+"""What a pair of problems promises: which variables of the symbolic algorithm differ, and which do not.
 
 A *place* is a variable, or some columns of it, written as one would index the array: ``"carry_in"``,
 ``"carry_in[3]"``, ``"s[:3]"``, ``"product[1,2]"`` (step 1, column 2).
@@ -26,7 +26,7 @@ def place(variables: Mapping[str, Tensor], text: str) -> Int[Tensor, "n value"]:
     """The values at a place, one row per problem.
 
     Raises:
-        UserError: no such variable (with the closest), an index that is none, or columns that it does not have.
+        UserError: an unknown variable (with the closest one), an invalid index, or columns that it does not have.
     """
     match = re.fullmatch(r"\s*(\w+)\s*(?:\[([^\[\]]*)\])?\s*", text)
     if match is None:
@@ -59,7 +59,7 @@ def _index(text: str, size: int, whole: str) -> slice:
 
 
 def spelt(variable: str, index: int | Sequence[int]) -> str:
-    """("product", (1, 2)) as the place "product[1,2]"."""
+    """The text of a place: ("product", (1, 2)) gives "product[1,2]"."""
     return f"{variable}[{','.join(map(str, [index] if isinstance(index, int) else index))}]"
 
 
@@ -67,9 +67,10 @@ def spelt(variable: str, index: int | Sequence[int]) -> str:
 class Promise:
     """What holds for each pair of a kind.
 
-    differ: places in which at least one value differs. keep: places in which none does. values: place -> what it is in
-    the clean and in the corrupted problem. own_token: the token at the query, from which the answer is predicted, is
-    "equal" or "different" in the two teacher-forced sequences; answer: so is the right answer. None: either.
+    differ: places in which at least one value differs. keep: places in which no value differs. values: place -> its
+    values in the clean and in the corrupted problem. own_token: whether the token at the query, from which the answer
+    is predicted, is "equal" or "different" in the two teacher-forced sequences. answer: the same for the right answer.
+    None allows both.
     """
 
     differ: tuple[str, ...] = ()
@@ -85,11 +86,11 @@ class Promise:
                 raise unknown_name(f"rule for {what}", rule, TOKEN_RULES)
 
     def broken(self, task: Task, clean: Any, corrupted: Any, target: int) -> dict[str, Bool[Tensor, " n"]]:
-        """Clause, in words -> the pairs that break it."""
+        """For each clause, in words, the pairs that break it."""
         return self._of_variables(task, clean, corrupted) | self._of_tokens(task, clean, corrupted, target)
 
     def holds(self, task: Task, clean: Tensor, corrupted: Tensor, target: int) -> Bool[Tensor, " n"]:
-        """Which pairs keep all of it. Cost: the variables of all, the tokens of those that are left."""
+        """Which pairs keep the whole promise. Cost: the variables of all pairs, and the tokens of those still left."""
         fine = torch.ones(len(clean), dtype=torch.bool)
         for wrong in self._of_variables(task, clean, corrupted).values():
             fine = fine & ~wrong
@@ -134,7 +135,7 @@ def changed_variables(task: Task, clean: Any, corrupted: Any) -> dict[str, Bool[
 
 
 def first_of_each(one: Integer[Tensor, "n k"], other: Integer[Tensor, "n k"]) -> Int[Tensor, " distinct"]:
-    """Rows of the first pair of each that there is, in order; (x, y) and (y, x) are one pair. Cost: a sort."""
+    """Rows of the first occurrence of each distinct pair, in order; (x, y) and (y, x) are one pair. Cost: a sort."""
     differs = one != other
     first = differs.byte().argmax(1, keepdim=True)
     swap = one.gather(1, first) > other.gather(1, first)

@@ -1,8 +1,8 @@
-"""All pairs of problems of one kind, to draw from: uniformly where there are many, one by one where there are few.
+"""The space of all pairs of problems of one kind, to draw from: at random if there are many, from a list if few.
 
-A problem is its digits, one a *cell* (operand, column) of the task's domain. A :class:`Block` gives the digits that a
-few cells may have in the two problems together; cells in no block have equal digits, uniform. A space is a union of
-such products, and a rule that says which of their pairs count.
+A problem is its digits, one per *cell* (operand, column) of the task's domain. A :class:`Block` gives the digits that a
+few cells may have in the two problems together; cells outside all blocks have equal, uniform digits. A space is a union
+of such products, with a rule that says which of their pairs count.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from models.tasks.base import Task
 from models.tasks.domain import Domain
 from models.tasks.pair_promise import first_of_each
 
-ENUMERABLE = 2**21  # candidates that are gone through one by one: seconds
-LISTED = 2**23  # the same where all are asked for
-MOST_DIGITS, LARGEST_BASE = 2048, 32  # whose pairs, and pairs of columns, fit in memory
+ENUMERABLE = 2**21  # up to this many candidates are listed one by one: seconds
+LISTED = 2**23  # the same limit where all pairs are asked for
+MOST_DIGITS, LARGEST_BASE = 2048, 32  # limits up to which pairs of digits, and of columns, fit in memory
 CHUNK = 2**16
-MOST_DRAWN = 2**22  # candidates, before giving up
-MOST_VALUES = 2**27  # values of variables computed for them
+MOST_DRAWN = 2**22  # the most candidates before giving up
+MOST_VALUES = 2**27  # the most values of variables computed for them
 
 
 def require_count(n: Any) -> None:
@@ -39,7 +39,7 @@ def require_count(n: Any) -> None:
 
 @dataclass(frozen=True, eq=False)
 class Block:
-    """What a few cells may hold: ``rows[i, :, 0]`` in one problem and ``rows[i, :, 1]`` in the other."""
+    """The digits that a few cells may have: ``rows[i, :, 0]`` in one problem and ``rows[i, :, 1]`` in the other."""
 
     cells: tuple[int, ...]
     rows: Integer[Tensor, "row cell 2"]
@@ -55,7 +55,7 @@ class Block:
         """Any two digits in one cell, or any two different ones.
 
         Raises:
-            UserError: more digits than all pairs of them can be listed of.
+            UserError: so many digits that their pairs cannot be listed.
         """
         if len(domain.digits(cell)) > MOST_DIGITS:
             raise UserError(f"Pairs are made of digits of at most {MOST_DIGITS:,} values, not {domain.base:,}.")
@@ -65,10 +65,10 @@ class Block:
 
     @classmethod
     def column(cls, domain: Domain, column: int, allowed: Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]) -> Block:
-        """Two operands' digits in a column: ``allowed(a, b, a', b')``, of tensors that broadcast.
+        """Two operands' digits in a column, where ``allowed(a, b, a', b')`` is true; it gets tensors that broadcast.
 
         Raises:
-            UserError: a base in which all pairs of columns are too many.
+            UserError: a base with too many pairs of columns.
         """
         if domain.base > LARGEST_BASE:
             raise UserError(f"Pairs of columns are listed in bases up to {LARGEST_BASE}, not in base {domain.base}.")
@@ -82,9 +82,9 @@ class Block:
 
 @dataclass(frozen=True, eq=False)
 class PairSpace:
-    """Pairs of the union of ``products`` (disjoint lists of blocks) that ``accept`` and whose problems differ.
+    """Pairs in the union of ``products`` (disjoint lists of blocks) that ``accept`` takes and whose problems differ.
 
-    ``accept(one, other)`` takes problems. ``what`` and ``among`` (which pairs the products are) are for messages.
+    ``accept(one, other)`` gets problems. ``what`` and ``among`` (which pairs the products are) are for messages.
     """
 
     task: Task
@@ -95,7 +95,7 @@ class PairSpace:
     among: str = ""
 
     def _free(self, blocks: Sequence[Block]) -> list[int]:
-        """The cells that none of the blocks holds."""
+        """The cells that are in none of the blocks."""
         held = {cell for block in blocks for cell in block.cells}
         return [cell for cell in range(len(self.domain)) if cell not in held]
 
@@ -109,13 +109,13 @@ class PairSpace:
 
     @property
     def size(self) -> int:
-        """How many candidates there are, in both orders, counting or not."""
+        """How many candidates there are, in both orders, whether they count or not."""
         return sum(self._sizes)
 
     def draw(self, n: int | None, seed: int) -> tuple[Tensor, Tensor, bool]:
-        """(clean [n, ...], corrupted [n, ...], whether these are all there are), uniform, no pair twice in any order.
+        """(clean [n, ...], corrupted [n, ...], whether these are all pairs), uniform, without repeats in any order.
 
-        ``n`` None: all. Cost: a few chunks of candidates, or all of them where those are few.
+        ``n`` None: all. Cost: a few chunks of candidates, or all candidates if there are few.
 
         Raises:
             UserError: fewer pairs than asked for, or all of too many.
@@ -125,7 +125,7 @@ class PairSpace:
         few = size <= ENUMERABLE
         if n is None and size > LISTED:
             raise UserError(f"There are too many pairs to list all that differ in {self.what}; say how many.")
-        # kinds and columns of one seed are drawn apart, so that they can be pooled
+        # kinds and columns of one seed are drawn independently, so that they can be pooled
         seed = int.from_bytes(sha256(f"{seed} {self.what}".encode()).digest()[:7], "big")
         generator = torch.Generator().manual_seed(seed)
         if n is None or (few and size <= 64 * n):
@@ -147,14 +147,14 @@ class PairSpace:
         return clean, corrupted, listed and len(kept) == len(found)
 
     def _counted(self, candidates: Integer[Tensor, "n cell 2"]) -> Integer[Tensor, "k cell 2"]:
-        """Those that count."""
+        """The candidates that count."""
         candidates = candidates[(candidates[..., 0] != candidates[..., 1]).any(1)]
         if not len(candidates):
             return candidates
         return candidates[self.accept(*(self.domain.problems(candidates[..., i]) for i in (0, 1)))]
 
     def _listed(self, generator: torch.Generator) -> Tensor:
-        """All pairs that count, in a random order; of the two orders of a pair the one that comes first."""
+        """All pairs that count, in random order, each in the one of its two orders that comes first."""
         found = []
         for blocks, size in zip(self.products, self._sizes, strict=True):
             parts = [*blocks, *(Block.equal(self.domain, cell) for cell in self._free(blocks))]
@@ -170,14 +170,14 @@ class PairSpace:
 
     @cached_property
     def most_drawn(self) -> int:
-        """How many candidates are drawn before giving up: such that some seconds go into their variables."""
+        """How many candidates are drawn before giving up, so that computing their variables takes some seconds."""
         problem = self.task.sample(1, torch.Generator().manual_seed(0))
         values = sum(values.numel() for values in self.task.variables(problem).values())
         most = max(CHUNK, min(MOST_DRAWN, MOST_VALUES // values))
         return most if self.size > ENUMERABLE else min(most, self.size // 4)  # which may be listed instead
 
     def _drawn(self, n: int, generator: torch.Generator) -> Iterator[Tensor]:
-        """Chunks of uniform pairs that count, of ever more candidates while few of them do."""
+        """Yield uniform pairs that count, from ever larger chunks of candidates while few of them do."""
         share = torch.tensor([size / self.size for size in self._sizes], dtype=torch.float64)
         lowest = torch.tensor(self.domain.lowest)
         drawn, rows = 0, min(CHUNK, max(1024, 4 * n))
@@ -197,7 +197,7 @@ class PairSpace:
 
 
 def _distinct(chunks: Iterator[Integer[Tensor, "n cell 2"]], n: int) -> Integer[Tensor, "k cell 2"]:
-    """The pairs in their order, without those that were there before in either order, until there are ``n``."""
+    """The first ``n`` distinct pairs in their order, where (x, y) and (y, x) are one pair."""
     found: Tensor | None = None
     for chunk in chunks:
         found = chunk if found is None else torch.cat((found, chunk))

@@ -1,8 +1,8 @@
 """Pairs of problems that differ in one chosen intermediate value of any task's symbolic algorithm.
 
-Two problems are drawn that differ in little (one operand digit, by default), and those pairs count in which the chosen
-value differs and the named others do not: rejection, so uniform over all such pairs. Parity has bits for digits, sums
-of several numbers and products have steps.
+Pairs of problems are drawn that differ in little (by default in one operand digit), and those are kept in which the
+chosen value differs and the named others do not. This is rejection sampling, so uniform over all such pairs. In parity,
+digits are bits; sums of several numbers and products have steps.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from models.tasks.pair_space import Block, PairSpace
 from models.tasks.pairs import ProblemPairs
 
 PROBES = 512  # one-digit pairs that tell which target a variable shows in
-#: What may differ at all -> what such pairs are called.
+#: What may differ -> how such pairs are described in messages.
 AMONG = {
     "digit": ", of those with one different digit",
     "column": ", of those with one different column",
@@ -30,7 +30,7 @@ AMONG = {
 
 
 def _products(domain: Domain, mutate: str) -> list[list[Block]]:
-    """The pairs of problems among which one may look."""
+    """The products of blocks that make up the candidate pairs."""
     if mutate == "digit":
         return [[Block.cell(domain, cell, different=True)] for cell in range(len(domain))]
     if mutate == "column":  # which are disjoint once equal problems are dropped
@@ -53,7 +53,7 @@ def draw_pairs(
     what: str,
     among: str = "",
 ) -> ProblemPairs:
-    """``n`` pairs (None: all) of a space that keep a promise, recorded and checked."""
+    """Draw ``n`` pairs (None: all) of a space that keep a promise; what changes is recorded and checked."""
     accept = lambda one, other: promise.holds(task, one, other, target)  # noqa: E731
     space = PairSpace(task, domain, products, accept, what, among)
     clean, corrupted, exhaustive = space.draw(n, seed)
@@ -63,7 +63,7 @@ def draw_pairs(
 def checked_pairs(
     task: Task, clean: Tensor, corrupted: Tensor, target: int, what: str, seed: int, promise: Promise, exhaustive: bool
 ) -> ProblemPairs:
-    """Pairs with a record of what changes in each, found to keep their promise."""
+    """Pairs with a record of what changes in each, after a check that they keep their promise."""
     changed = changed_variables(task, clean, corrupted)
     return ProblemPairs(task, clean, corrupted, target, what, seed, changed, promise, exhaustive).check()
 
@@ -85,20 +85,20 @@ def variable_pairs(
 
     Args:
         variable: a key of ``task.variables``.
-        column: (step, column) where a variable has steps; steps count from 0.
-        n: how many; None for all there are, where those are few enough to list.
+        column: (step, column) for a variable with steps; steps count from 0.
+        n: how many; None for all, if they are few enough to list.
         keep: variables, or columns of them, that are equal: ``["carry_in", "s[:3]", "product[1,2]"]``.
         mutate: what else may differ: one operand "digit", all operands' digits in one "column", or "all" digits.
-        target: which of the task's targets the pairs are asked about; by default the one with the variable's column
-            (and step, where targets have steps), and of several the one that changes most often with the variable.
-        own_token: "equal" or "different": the token at the query of that target; None: either.
-        answer: the same of the right answer there.
+        target: the task's target that the pairs are about; by default the one with the variable's column (and step, if
+            targets have steps), and if there are several, the one that changes most often with the variable.
+        own_token: whether the token at the query of that target is "equal" or "different"; None allows both.
+        answer: the same for the right answer there.
 
     Cost: candidates are drawn until there are enough, some millions at most; each needs the task's variables.
 
     Raises:
-        UserError: a variable (with the closest), column, place or target that does not exist, or fewer pairs than
-            ``n`` (none, where the value cannot differ without the kept ones).
+        UserError: a variable (with the closest one), column, place or target that does not exist, or fewer pairs than
+            ``n`` (or none, if the value cannot differ without the kept ones).
     """
     domain = domain_of(task)
     index = (column,) if isinstance(column, int) else tuple(column)
@@ -128,7 +128,7 @@ def variable_pairs(
 
 
 def _target_of(task: Task, domain: Domain, variable: str, index: tuple[int, ...]) -> int:
-    """The target that a variable is asked about; see :func:`variable_pairs`."""
+    """The default target for pairs that differ in a variable; see :func:`variable_pairs`."""
     written = [(i, role) for i, role in enumerate(task.target_roles) if role.kind in ("answer", "scratchpad")]
     found = [(i, role) for i, role in written if role.column == index[-1]]
     found = [(i, role) for i, role in found if len(index) < 2 or role.index == index[0] + 1] or found

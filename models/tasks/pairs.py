@@ -20,12 +20,12 @@ from models.tasks.pair_promise import Promise, changed_variables, first_of_each
 
 @dataclass(frozen=True, eq=False)
 class ProblemPairs:
-    """``clean[i]`` and ``corrupted[i]`` differ in what ``what`` says, and are asked about target ``target``.
+    """Pairs ``clean[i]``, ``corrupted[i]`` that differ in what ``what`` says, for a question about target ``target``.
 
     ``target`` counts the task's targets (its ``query_positions``). ``changed`` says, for every variable of the task's
-    symbolic algorithm, in which columns of which pair the two problems differ; ``promise`` what the kind of pairs
-    warrants. :meth:`check` compares both with the algorithm again. ``exhaustive``: these are all pairs of the kind,
-    each in one order.
+    symbolic algorithm, in which columns of which pair the two problems differ; ``promise`` is what the kind of pairs
+    guarantees. :meth:`check` compares both with the algorithm again. ``exhaustive`` says that these are all pairs of
+    the kind, each in one order.
     """
 
     task: Task
@@ -39,7 +39,7 @@ class ProblemPairs:
     exhaustive: bool = False
 
     def __post_init__(self) -> None:
-        for side in ("clean", "corrupted"):  # where tasks compute, wherever they were given
+        for side in ("clean", "corrupted"):  # on the CPU, where tasks compute
             object.__setattr__(self, side, getattr(self, side).cpu())
         if len(self.clean) != len(self.corrupted) or not len(self.clean):
             raise UserError(
@@ -78,7 +78,7 @@ class ProblemPairs:
 
     @property
     def own_token_differs(self) -> Bool[Tensor, " n"]:
-        """Whether the token at the query differs: after the first target that is the digit written before, which a
+        """Whether the token at the query differs. After the first target this is the digit written before, which a
         model reads under teacher forcing."""
         return self.token_differs[:, self.task.query_positions[self.target]]
 
@@ -92,10 +92,10 @@ class ProblemPairs:
         )
 
     def select(self, rows: Int[Tensor, " k"] | Bool[Tensor, " n"] | slice) -> ProblemPairs:
-        """Some of the pairs, such as those that a model answers right.
+        """Some of the pairs, such as those that a model answers rightly.
 
         Raises:
-            UserError: none of them.
+            UserError: no pair is selected.
         """
         rows = rows.cpu() if isinstance(rows, Tensor) else rows
         return replace(
@@ -107,8 +107,8 @@ class ProblemPairs:
         )
 
     def check(self) -> ProblemPairs:
-        """These pairs, recomputed and found right: no pair twice in either order, none of two equal problems,
-        ``changed`` as recorded, the promise kept.
+        """These pairs, after a check that no pair occurs twice in any order, none has two equal problems, ``changed``
+        is as recorded, and the promise is kept.
 
         Raises:
             UserError: what does not hold, and in how many pairs.

@@ -4,7 +4,7 @@
 Bits are written as they are read, from left to right. Without the scratchpad only the answer follows: ``$0101=0$``.
 
 Position ids: query 2, 3, ..., '=' 1, scratchpad 2, 3, ... (the paper's ``234512345``), so that the k-th bit of the
-query and the k-th of the scratchpad share one.
+query and the k-th of the scratchpad share an id.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class Parity(SequenceTask):
         return self.at(max(len(bits) for bits in self._bits(problems)))
 
     def as_problems(self, problems: Any) -> Int[Tensor, "n 1 bit"]:
-        """Bits from left to right, [n, 1, n_bits], from text or such bits."""
+        """Bits from left to right, [n, 1, n_bits], from text or from such a tensor."""
         if isinstance(problems, (Tensor, np.ndarray)) and problems.ndim == 3:
             return super().as_problems(problems)
         rows = self._bits(problems)
@@ -78,7 +78,7 @@ class Parity(SequenceTask):
         return torch.tensor(rows)[:, None]
 
     def numbers(self, problems: Any) -> list[tuple[int, ...]]:
-        """The bits of each problem, from left to right: as one number they would lose their leading zeros."""
+        """The bits of each problem, from left to right; as one number they would lose their leading zeros."""
         return [tuple(bits) for bits in self.as_problems(problems)[:, 0].tolist()]
 
     def segments(self, digits: Digits, n_operands: Counts = None, n_digits: Lengths = None) -> Segments:
@@ -129,7 +129,7 @@ class Parity(SequenceTask):
         return self.as_problems(problems).sum((1, 2))
 
     def relative_roles(self, target: int) -> dict[str, list[int]]:
-        """For running parity k: query bit k ("own bit") and running parity k - 1 ("previous output")."""
+        """What running parity k needs: query bit k ("own bit") and running parity k - 1 ("previous output")."""
         role, query = self.target_roles[target], self.query_positions[target]
         groups: dict[str, list[int]] = {"own bit": [], "previous output": []}
         if role.column is not None:

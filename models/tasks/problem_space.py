@@ -1,4 +1,4 @@
-"""All problems of a task in one shape, in a fixed order: to be run one by one where there are few of them."""
+"""All problems of a task in one shape, in a fixed order, so that they can be run one by one if they are few."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from models.tasks.sequences import SequenceTask
 class ProblemSpace:
     """The problems of ``task``'s own distribution, each once: operands of exactly as many digits as the shape says.
 
-    They are numbered as numbers are, the first operand's highest digit changing last: pair (a, b) of two-digit numbers
-    has number 100 a + b.
+    They are numbered in their natural order, in which the first operand's highest digit changes last: the pair (a, b)
+    of two-digit numbers has number 100 a + b.
     """
 
     task: Task
@@ -29,19 +29,19 @@ class ProblemSpace:
 
     @classmethod
     def of(cls, task: Task) -> ProblemSpace:
-        """The space of a task. Raises UserError if it does not say which problems it has."""
+        """The space of a task. Raises UserError if the task does not define its domain."""
         return cls(task, domain_of(task))
 
     @cached_property
     def _order(self) -> list[int]:
-        """Cells, slowest first; a parity's bits are written from the left, so its first one is the highest."""
+        """Cells, the slowest first. Bits for parity are written from the left, so the first one is the highest."""
         rising = self._bits
         worth = [column if rising else -column for column in self.domain.column]
         return sorted(range(len(self.domain)), key=lambda i: (self.domain.operand[i], worth[i]))
 
     @property
     def _bits(self) -> bool:
-        """Whether problems are strings of bits and no numbers."""
+        """Whether problems are strings of bits and not numbers."""
         return self.domain.base == 2 and self.domain.n_operands == 1 and self.domain.n_columns is not None
 
     @property
@@ -51,7 +51,7 @@ class ProblemSpace:
 
     @property
     def what(self) -> str:
-        """What the problems are, in the plural: "pairs", "strings of 8 bits", "problems T_M(2 x 3 digits)"."""
+        """A word for the problems, in the plural: "pairs", "strings of 8 bits", "problems T_M(2 x 3 digits)"."""
         if self._bits:
             return f"strings of {self.domain.width()} bits"
         if not isinstance(self.task, SequenceTask):
@@ -59,7 +59,7 @@ class ProblemSpace:
         return f"problems {self.task.shape_text}"
 
     def problems(self, index: Int[Tensor, " n"]) -> Int[Tensor, "n *operands"]:
-        """The problems of these numbers, from 0 to ``size - 1``, as the task takes them."""
+        """The problems with these numbers, from 0 to ``size - 1``, in the form that the task takes."""
         digits = torch.empty(len(index), len(self.domain), dtype=torch.int64)
         for cell in reversed(self._order):
             allowed = self.domain.digits(cell)
@@ -68,7 +68,7 @@ class ProblemSpace:
         return self.domain.problems(digits)
 
     def find(self, text: str) -> Int[Tensor, "1 *operands"]:
-        """The problem that :meth:`text` writes so. Raises UserError if none of the domain is."""
+        """The problem with this :meth:`text`. Raises UserError if the domain has none."""
         if self._bits or isinstance(self.task, SequenceTask):
             return self.task.as_problems([text])
         parts = [part.strip() for part in text.split(self.task.operator)]
@@ -84,5 +84,5 @@ class ProblemSpace:
 
 
 def problem_text(task: Task, numbers: tuple[Any, ...]) -> str:
-    """A problem of these operands (of a parity: bits) as text."""
+    """A problem with these operands (or bits, for parity) as text."""
     return (f" {task.operator} " if task.operator else "").join(str(number) for number in numbers)

@@ -1,4 +1,4 @@
-"""Column addition with carries: the symbolic algorithm that every addition task labels its columns with."""
+"""Column addition with carries: the symbolic algorithm with which every addition task labels its columns."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def schoolbook(
 
     a, b: digits. digit_sum: a + b. carry_in, carry_out: 0 or 1. s: answer digit. generate: a + b >= base;
     propagate: a + b = base - 1. chain: number of columns that the carry into a column has travelled (0 without one).
-    A carry out of the last column is not lost only if the last column leaves room for it.
+    The answer digits include the last carry only if the last column leaves room for it.
     """
     digit_sum = a + b
     generate, propagate = (digit_sum >= base).long(), (digit_sum == base - 1).long()

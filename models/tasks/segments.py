@@ -1,7 +1,7 @@
 """Numbers written one after another, and read back: segments, digits, distances to delimiters.
 
 A sequence is ``$`` (BOS), then segments: a number, in a width and a direction, and the delimiter after it. Nothing here
-knows an operation; :mod:`models.tasks.sequences` has what else its tasks share.
+depends on the operation; :mod:`models.tasks.sequences` has what else its tasks share.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
-#: What a task writes: rows of operands with their digits; of rows of different shapes, how many operands and digits.
+#: What a task writes: rows of operands with their digits and, for rows of different shapes, the counts of each row.
 Digits = Int[Tensor, "row operand column"]
 Counts = Int[Tensor, " row"] | None
 Lengths = Int[Tensor, "row operand"] | None
@@ -38,9 +38,9 @@ class Segments:
 
 @dataclass(frozen=True)
 class TokenSequences:
-    """Whole sequences from BOS to EOS, filled up with ``$``; ``response`` marks the tokens to be predicted.
+    """Whole sequences from BOS to EOS, padded with ``$``; ``response`` marks the tokens to be predicted.
 
-    ``segment`` and ``column`` say which segment a token belongs to (-1: BOS and filling) and which digit of its
+    ``segment`` and ``column`` say which segment a token belongs to (-1: BOS and padding) and which digit of its
     number it is (-1: the delimiter after it).
     """
 
@@ -61,12 +61,12 @@ class TokenSequences:
 
     @property
     def mask(self) -> Bool[Tensor, "n pos"]:
-        """Input positions whose prediction counts: from the one before the response to the one before EOS."""
+        """The input positions whose predictions count: from the one before the response to the one before EOS."""
         return self.response[:, 1:]
 
 
 def spelt_numbers(digits: Int[Tensor, "n column"]) -> list[int]:
-    """The number that each row of tokens spells, least significant digit first; -1 where a token is no digit."""
+    """The number that each row of tokens spells, least significant digit first; -1 if a token is not a digit."""
     return [to_number(row) if all(0 <= token < 10 for token in row) else -1 for row in digits.tolist()]
 
 
@@ -142,7 +142,7 @@ def to_digits(number: int, base: int = 10) -> list[int]:
 
 
 def places(tokens: Int[Tensor, "n pos"], is_mark: Bool[Tensor, "n pos"]) -> tuple[Tensor, Tensor]:
-    """(distance back to the last mark, distance forward to the next), [n, pos] each; a mark's own distances are 0.
+    """(distance back to the last mark, distance forward to the next), each [n, pos]; a mark's own distances are 0.
 
     Without a mark before, the distance is to the place before the first token; without one after, to the place after
     the last. Cost: two cumulative extrema.

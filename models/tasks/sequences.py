@@ -1,9 +1,9 @@
 """Tasks whose problems come in many lengths: numbers written one after another, each followed by a delimiter.
 
 A sequence is ``$`` (BOS), then *segments*: a number, in a width and a direction, and the delimiter after it. The last
-delimiter is ``$`` again (EOS), which also fills the rows of a batch up to equal length; with a causal mask whatever
-follows EOS changes nothing. A task says which numbers in which widths (:meth:`SequenceTask.segments`); everything
-else (tokens, roles, what is to be predicted) follows from that.
+delimiter is ``$`` again (EOS), which also pads the rows of a batch to equal length; with a causal mask, what follows
+EOS changes nothing. A task says which numbers to write in which widths (:meth:`SequenceTask.segments`); everything else
+(tokens, roles, targets) follows from that.
 
 A task object has a *shape* (how many operands of how many digits); :meth:`SequenceTask.at` gives the same task in
 another shape. Problems are digits, [n, operand, column], least significant first, so that numbers may have thousands.
@@ -35,7 +35,7 @@ TEST_SIZE, TEST_SEED = 1_000, 2025
 class SequenceTask(Task):
     """A task with sequences of many lengths; see the module's docstring."""
 
-    vocabulary: str  # one character a token, in the order of their ids
+    vocabulary: str  # one character per token, in the order of ids
     operator: str  # between the operands of a problem's text
     base: int = 10  # 10 or 2
     n_position_levels: int  # how many ids a token has
@@ -54,7 +54,7 @@ class SequenceTask(Task):
         """The same task in another shape. Raises UserError for a shape beyond the task's limits."""
 
     def at_shape(self, shape: Sequence[int]) -> SequenceTask:
-        """:meth:`at` for a shape that a user gives. Raises UserError for one of another number of numbers, too."""
+        """:meth:`at` for a user's shape. Also raises UserError if it has a wrong number of numbers."""
         if len(shape) != (n := len(self.shape)):
             raise UserError(f"A shape of {self.name} is {n} number{'s' * (n > 1)}, not {len(shape)}.")
         return self.at(*(int(size) for size in shape))
@@ -79,7 +79,7 @@ class SequenceTask(Task):
 
     @property
     def notation(self) -> Notation:  # type: ignore[override]
-        """From the operator and the example."""
+        """The notation, made from the operator and the example."""
         return Notation(f"a problem of {self.name}", self.example, self.operator)
 
     def _parse_one(self, problem: Any) -> tuple[int, ...]:
@@ -93,7 +93,7 @@ class SequenceTask(Task):
         return tuple(int(number) for number in numbers)
 
     def as_problems(self, problems: Any) -> Int[Tensor, "n operand column"]:
-        """Digits, least significant first, from text, tuples of integers or such digits.
+        """Digits, least significant first, from text, tuples of integers or such a tensor.
 
         Raises:
             UserError: not a problem, or one that does not fit this shape (the message names the limit).
@@ -125,27 +125,27 @@ class SequenceTask(Task):
         return [tuple(to_number(number, self.base) for number in numbers) for numbers in digits]
 
     def test_set(self) -> tuple[str, Int[Tensor, "n operand column"]]:
-        """1,000 problems of this shape, always the same; they say nothing about longer ones."""
+        """1,000 problems of this shape, always the same ones; they say nothing about longer ones."""
         problems = self.sample(TEST_SIZE, torch.Generator().manual_seed(TEST_SEED))
         return f"{self.shape_text}, seed {TEST_SEED}", problems
 
     @cached_property
     def domain(self) -> Domain:
-        """Operands of exactly this shape's digits; the highest of several is not zero, but for bits."""
+        """Operands with exactly this shape's digits; the highest of several is not zero, except for bits."""
         return Domain.of(self.operand_lengths, self.base, leading_zeros=self.base == 2, n_columns=self.n_digits)
 
     # ---- sequences
 
     @abstractmethod
     def segments(self, digits: Digits, n_operands: Counts = None, n_digits: Lengths = None) -> Segments:
-        """What to write for each row; rows of a mixed batch give how many operands and digits of theirs count."""
+        """What to write for each row; the rows of a mixed batch say how many of their operands and digits count."""
 
     def sequences(self, problems: Any, n_operands: Counts = None, n_digits: Lengths = None) -> TokenSequences:
         """Whole sequences, from BOS to EOS.
 
         Args:
-            problems: whatever :meth:`as_problems` takes; or, for rows of different shapes, digits in the largest
-                shape together with ``n_operands`` and ``n_digits`` (the digits each operand is written for: they
+            problems: anything that :meth:`as_problems` takes; or, for rows of different shapes, digits in the largest
+                shape together with ``n_operands`` and ``n_digits`` (how many digits each operand is written with: they
                 set the padding, and leading zeros within them are digits like any other).
         """
         digits = self.as_problems(problems) if n_operands is None else problems
@@ -190,7 +190,7 @@ class SequenceTask(Task):
         return tuple(self.roles[query + 1] for query in self.query_positions)
 
     def position_of(self, segment: int, column: int) -> int:
-        """Where a digit (or, with column -1, the delimiter) of a segment stands."""
+        """The position of a digit (or, with column -1, of the delimiter) of a segment."""
         layout = self._layout
         found = ((layout.segment[0] == segment) & (layout.column[0] == column)).nonzero().flatten().tolist()
         if not found:
@@ -198,7 +198,7 @@ class SequenceTask(Task):
         return found[0]
 
     def _with_rest(self, groups: dict[str, list[int]], query: int) -> dict[str, list[int]]:
-        """Groups of positions completed by BOS, delimiters and all others, none of them after the query."""
+        """Groups of positions, completed by BOS, delimiters and all others up to the query."""
         taken = {position for group in groups.values() for position in group}
         groups["BOS"] = [0] if 0 not in taken else []
         kinds = [role.kind for role in self.roles]
@@ -229,13 +229,13 @@ class SequenceTask(Task):
     def position_ids(self, tokens: Int[Tensor, "n pos"]) -> Int[Tensor, "n pos level"]:
         """Position ids from the tokens alone, with every level starting at 1; 0 for ``$`` and where a level has none.
 
-        Defined on any tokens, so that tools may pass what they like, and on every prefix that decoding meets.
+        They are defined on any tokens, so that tools may pass anything, and on every prefix that decoding meets.
         """
 
     # ---- text
 
     def highest_ids(self) -> tuple[int, ...]:
-        """The highest id of each level that a problem of this shape can need: that of all nines (or ones)."""
+        """The highest id of each level that a problem of this shape can need, found with all nines (or ones)."""
         longest = torch.full((1, self.n_operands, self.n_digits), self.base - 1)
         for operand, length in enumerate(self.operand_lengths):
             longest[:, operand, length:] = 0
@@ -250,7 +250,7 @@ class SequenceTask(Task):
         """Tokens of a sequence's text, such as ``"$57+48=000>750>501"``.
 
         Raises:
-            UserError: an unknown character, no ``$`` in front, or delimiters that no sequence of the task has there.
+            UserError: an unknown character, no ``$`` at the start, or delimiters in places where the task has none.
         """
         for place, character in enumerate(text):
             if character not in self.vocabulary:

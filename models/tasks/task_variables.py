@@ -1,9 +1,9 @@
 """Any task's own variables as a causal model, for tasks that the algorithms of column addition do not fit.
 
-A task says every intermediate value (:meth:`models.tasks.base.Task.variables`), and not what follows from what. The
-hypothesis that stands in for it: the answer in a column is a function of one variable (and of what is ``given``
-besides, which stays as it is). It is looked up in all problems of the task, or in many, and refused where it does not
-hold: there two problems agree in these variables and differ in the answer.
+A task gives every intermediate value (:meth:`models.tasks.base.Task.variables`), but not how they depend on each other.
+The hypothesis used instead: the answer in a column is a function of one variable (and of those that are ``given``,
+which stay as they are). The function is looked up in all problems of the task, or in many, and refused if two problems
+agree in these variables but differ in the answer.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from models.tasks.domain import NoDomain
 from models.tasks.pair_promise import place, spelt
 from models.tasks.problem_space import ProblemSpace
 
-ALL_OF = 2**17  # problems that are all looked up
-MANY = 2**15  # drawn where there are more
+ALL_OF = 2**17  # up to this many problems are all looked up
+MANY = 2**15  # this many are drawn if there are more
 
 
 @dataclass(frozen=True)
 class TaskVariables:
-    """The task's variables as a causal model; ``given`` are those, or columns of them, on which the answer depends
-    besides the one that is set: ``("b", "carry_in[2]")``."""
+    """The task's variables as a causal model. ``given`` are variables, or columns of them, on which the answer depends
+    in addition to the one that is set: ``("b", "carry_in[2]")``."""
 
     given: tuple[str, ...] = ()
     name: str = "the task's variables"
@@ -38,14 +38,14 @@ class TaskVariables:
 
 @dataclass(frozen=True, eq=False)
 class TaskColumns(ColumnLayout):
-    """A :class:`ColumnLayout` of any task: column k is the answer digit with that column (the last of several), or
-    the k-th target where answers have no columns. Its algorithm is :class:`TaskVariables`."""
+    """A :class:`ColumnLayout` for any task: column k is the answer digit with that column (the last of several), or the
+    k-th target if answers have no columns. Its algorithm is :class:`TaskVariables`."""
 
     def values(
         self, algorithm: Any, problems: Any, interventions: Interventions | None = None
     ) -> dict[str, Int[Tensor, "n column"]]:
-        """The task's variables with one value per column, and "answer"; under an intervention on one variable the
-        answers alone, -1 where they are not determined."""
+        """The task's variables with one value per column, and "answer". Under an intervention on one variable, only the
+        answers, -1 where they are not determined."""
         if not interventions:
             found = {name: values for name, values in self.task.variables(problems).items() if values.ndim == 2}
             return found | {"answer": self.task.targets(problems)[:, list(self.targets)]}
@@ -110,8 +110,8 @@ def task_columns(task: Task) -> TaskColumns:
 
 
 def causal_model(task: Task, algorithm: Any, step: int | None) -> tuple[Any, ColumnLayout]:
-    """(algorithm, layout) of a hypothesis about a task: an algorithm of column addition by name or as it is, or
-    :class:`TaskVariables`; None: "chained" where the task adds column by column, else the task's variables.
+    """(algorithm, layout) of a hypothesis about a task. ``algorithm`` is an algorithm of column addition or its name,
+    or :class:`TaskVariables`; None means "chained" if the task adds column by column, else the task's variables.
 
     Raises:
         UserError: an unknown name, or a task that the algorithm does not fit.

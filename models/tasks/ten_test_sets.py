@@ -1,6 +1,6 @@
 """The ten test sets of the 456-parameter adder's paper, and problems that are disjoint from them.
 
-Section 1.4 scores on ten sets of 10,000 uniform pairs, made by the public code from one generator a set:
+Section 1.4 scores on ten sets of 10,000 uniform pairs, which the public code makes from one generator per set:
 ``torch.Generator().manual_seed(seed)`` draws 30,000 first operands, then 30,000 second ones; of these pairs (without
 repeats) the first 5,000 are left to validation and the next 10,000 are the set. Uniform pairs hardly test long carries:
 see :mod:`interp.probes.stress`.
@@ -26,13 +26,13 @@ def stream(seed: int) -> Int[Tensor, "n 2"]:
     generator = torch.Generator().manual_seed(seed)
     n = 2 * (SKIPPED + SIZE)
     pairs = torch.stack([torch.randint(0, LIMIT, (n,), generator=generator) for _ in range(2)], 1)
-    # Pairs that come twice would be left out. With these seeds there are none; the tests check it.
+    # Repeated pairs would be left out. With these seeds there are none; the tests check this.
     return pairs[: SKIPPED + SIZE]
 
 
 @cache
 def ten_test_sets() -> dict[int, Int[Tensor, "10000 2"]]:
-    """Test seed -> 10,000 problems."""
+    """The 10,000 problems of each test seed."""
     return {seed: stream(seed)[SKIPPED:] for seed in SEEDS}
 
 
@@ -41,7 +41,7 @@ _GOLDEN = 0x9E3779B97F4A7C15 - (1 << 64)  # as torch's int64 holds it
 
 
 def fingerprint(problems: Int[Tensor, "n 2"]) -> Int[Tensor, " n"]:
-    """One 64-bit number a pair, ``a G + b`` modulo 2^64, G odd: equal pairs agree, others almost never."""
+    """One 64-bit number per pair, ``a G + b`` modulo 2^64 with G odd. Equal pairs agree, others almost never."""
     return problems[:, 0] * _GOLDEN + problems[:, 1]
 
 
@@ -53,7 +53,8 @@ def _fingerprints() -> Int[Tensor, " n"]:
 
 @cache
 def held_out_fingerprints() -> Int[Tensor, " n"]:
-    """Sorted fingerprints of what training draws again: the test sets, in either order, and the validation problems."""
+    """Sorted fingerprints of the pairs that training must not use: test sets, in either order, and validation problems.
+    """
     return torch.cat((_fingerprints(), fingerprint(validation_problems(VALIDATION_SIZE, seed=0)))).unique()
 
 

@@ -1,8 +1,8 @@
 """Addition of two numbers below 100, in the format of minGPT's adder project (ToyGPT).
 
 A sequence is ``a1 a0 b1 b0 s0 s1 s2``: the operands most significant digit first, the sum reversed, no delimiters. Six
-tokens go in; the queries at b0, s0 and s1 predict s0, s1 and s2. There are 10,000 problems, so that everything asked
-of a model here can be asked of all of them.
+tokens go in; the queries at b0, s0 and s1 predict s0, s1 and s2. There are only 10,000 problems, so that a model can be
+tried on all of them.
 """
 
 from __future__ import annotations
@@ -84,10 +84,10 @@ class TwoDigitAddition(Task):
         return "the 500 pairs held out", held_out_problems()
 
     def validation_problems(self, n: int, seed: int) -> Int[Tensor, "n 2"]:
-        """Training pairs, drawn without replacement: what is not in the test set is trained on, so there are no others.
+        """Training pairs, drawn without replacement, as all pairs outside the test set are trained on.
 
-        The first n - n // 2 are uniform; the rest have a carry into the tens that a tens sum of nine passes on, or,
-        once those are used up, a carry into the tens.
+        The first n - n // 2 are uniform; the rest have a carry into the tens that a tens sum of nine passes on or, once
+        those are used up, a carry into the tens.
         """
         pool = training_problems()
         if not 1 <= n <= len(pool):

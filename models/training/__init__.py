@@ -11,7 +11,7 @@ __all__ = ["RECIPES", "Recipe", "get_recipe", "train"]
 
 
 def __getattr__(name: str) -> Any:
-    """What ``__all__`` names, on first use: models register their recipes here, and that should not load the loop."""
+    """The names of ``__all__``, imported on first use, so that models can register recipes without loading the loop."""
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     value = globals()[name] = getattr(import_module(f"{__name__}.{'loop' if name == 'train' else 'recipes'}"), name)

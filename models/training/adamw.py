@@ -1,4 +1,4 @@
-"""AdamW on stacked rows of parameters, one row per seed, each clipped and decayed by itself."""
+"""AdamW on stacked rows of parameters, one row per seed, each clipped and decayed separately."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ PIECE = 2**16
 class StackedAdamW:
     """``torch.optim.AdamW`` for ``theta`` [seed, parameter], with a gradient clip and a weight decay per seed.
 
-    Rows are independent: a NaN in one stays in that row. Moments are float32, [seed, parameter]. Before the
-    step ``held_until`` of a parameter its values stay, while its moments go on.
+    Rows are independent: a NaN in one stays in that row. Moments are float32, [seed, parameter]. Before its step
+    ``held_until``, a parameter keeps its value while its moments are updated.
     """
 
     def __init__(
@@ -38,7 +38,7 @@ class StackedAdamW:
         weight_decay: Float[Tensor, " seed"],
         active: Bool[Tensor, " seed"],
     ) -> None:
-        """Apply step number ``step`` (from 0) to the active rows, in place; the others keep their bits."""
+        """Apply step number ``step`` (from 0) to the active rows, in place; the others do not change."""
         beta1, beta2 = self.recipe.betas
         lr = self.recipe.lr_at(step)
         scale = (self.recipe.grad_clip / (grad.norm(dim=1, keepdim=True) + 1e-6)).clamp(max=1.0)

@@ -17,7 +17,7 @@ from models.training.counter import row_keys, uniform
 from models.training.data import Batch, SeedNumbers
 from models.training.native import library, pointers
 
-MOST_DIGITS = 10  # of an operand
+MOST_DIGITS = 10  # the most digits of an operand
 
 
 def _check_shares(**shares: float) -> None:
@@ -44,11 +44,11 @@ class CarryMix:
 
 @dataclass(frozen=True)
 class MetricCarryMix:
-    """A share that follows each seed's last validation: whole up to one token accuracy, none from another on.
+    """A share that follows each seed's last validation: full up to one token accuracy, zero from another on.
 
-    MicroAdder's earlier way (section 3.2). The paper says that carries go at a token accuracy above 0.9 and come back
-    below; the public code lets the share fall linearly between 0.7 and 0.9 and stops it for good at step 100,000.
-    Token accuracy is that on problems of the natural distribution.
+    This is MicroAdder's earlier way (section 3.2). The paper says that carry-rich problems go at a token accuracy above
+    0.9 and come back below; the public code lowers the share linearly between 0.7 and 0.9 and ends it for good at step
+    100,000. Token accuracy is measured on problems of the natural distribution.
     """
 
     share: float = 0.8
@@ -70,7 +70,7 @@ class MetricCarryMix:
 
 @dataclass(frozen=True)
 class DigitCurriculum:
-    """How many digits operands have at most, by step; both papers of ten-digit adders have the same."""
+    """The most digits that operands have, by step; the same in both papers of ten-digit adders."""
 
     for_task: ClassVar[type[Task]] = FixedWidthAddition
     digit_curriculum: tuple[tuple[int, int], ...] = ((2_000, 3), (7_000, 6))  # (below step, at most digits), then 10
@@ -97,7 +97,7 @@ class AdditionProblems(DigitCurriculum):
     carry_mix: CarryMix | MetricCarryMix | None = CarryMix()
 
     def after(self, token_accuracy: float) -> AdditionProblems:
-        """The source as it is to a seed with this token accuracy; itself, unless the carry mix follows a metric."""
+        """The source for a seed with this token accuracy; itself, unless the carry mix follows a metric."""
         if not isinstance(self.carry_mix, MetricCarryMix):
             return self
         return replace(self, carry_mix=self.carry_mix.after(token_accuracy))
@@ -106,7 +106,7 @@ class AdditionProblems(DigitCurriculum):
         return self.carry_mix.at(step) if self.carry_mix else 0.0
 
     def draw(self, seed: int, step: int, rows: int, device: torch.device) -> Int[Tensor, "row 2"]:
-        """The problems of one seed at one step: the definition that the native sampler repeats."""
+        """The problems of one seed at one step. This is the definition that the native sampler reproduces."""
         keys, max_digits = row_keys(seed, step, rows, device), self.max_digits_at(step)
         problems = torch.stack([(uniform(keys, k) * 10.0**max_digits).long() for k in (0, 1)], 1)
         where = (uniform(keys, 2) < self.share_at(step)).nonzero()[:, 0]
@@ -114,7 +114,7 @@ class AdditionProblems(DigitCurriculum):
         return problems
 
     def native_batch(self, task: Task, seeds: SeedNumbers, step: int, rows: int) -> Batch | None:
-        """Encoded batches by the C sampler, or None where it does not apply or cannot be built."""
+        """Encoded batches by the C sampler, or None if it does not apply or cannot be built."""
         share = ctypes.c_double(self.share_at(step))
         if not isinstance(task, TenDigitAddition):
             return None
@@ -131,7 +131,7 @@ class AdditionProblems(DigitCurriculum):
 
 
 def native_rows(sampler: str, seeds: SeedNumbers, step: int, rows: int, max_digits: int, *more: Any) -> Batch | None:
-    """33 tokens and 12 targets from a function of the C sampler, which takes ``more`` too; None where there is none."""
+    """33 tokens and 12 targets from a function of the C sampler, called with ``more``; None without a compiler."""
     kernel = None if seeds.is_cuda else library("addition_batches.c", "-ffp-contract=off")
     if kernel is None:
         return None

@@ -1,7 +1,8 @@
-"""A counter-based generator: the numbers of (seed, step, row) depend on nothing else.
+"""A counter-based generator: its numbers depend only on (seed, step, row).
 
-Not on the other seeds of a stack, not on what was drawn before, not on the device. So a seed trains alike alone and in
-a stack, a resumed run needs no generator state, and C repeats the draws bit by bit (``native/carry_mix.c``).
+They do not depend on the other seeds of a stack, on what was drawn before, or on the device. So a seed trains in the
+same way alone and in a stack, a resumed run needs no generator state, and C repeats the draws bit by bit
+(``native/carry_mix.c``).
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from torch import Tensor
 
 
 def signed(x: int) -> int:
-    """``x`` modulo 2^64 as torch's int64 holds it."""
+    """``x`` modulo 2^64 as a signed int64."""
     return (x + (1 << 63)) % (1 << 64) - (1 << 63)
 
 
@@ -40,12 +41,12 @@ def uniform(base: Int[Tensor, " n"], k: int) -> Float[Tensor, " n"]:
 
 
 def uniform_table(base: Int[Tensor, " n"], first: int, n_draws: int) -> Float[Tensor, "n draw"]:
-    """Draws ``first`` to ``first + n_draws - 1`` of each row, as :func:`uniform` gives them one by one."""
+    """Draws ``first`` to ``first + n_draws - 1`` of each row, the same as :func:`uniform` gives one by one."""
     steps = torch.arange(first + 1, first + 1 + n_draws, device=base.device) * _GAMMA
     return _logical_shift(mix(base[:, None] + steps), 11).double() * 2.0**-53
 
 
 def row_keys(seed: int, step: int, rows: int, device: torch.device) -> Int[Tensor, " row"]:
-    """One 64-bit key a row, from which :func:`uniform` draws."""
+    """One 64-bit key per row, from which :func:`uniform` draws."""
     stream = mix(mix(torch.tensor(seed, device=device) + _GAMMA) + torch.tensor(step, device=device) * _GAMMA)
     return mix(stream + torch.arange(1, rows + 1, device=device) * _GAMMA)

@@ -20,10 +20,10 @@ SeedNumbers = Int[Tensor, " seed"]
 class ProblemSource(Protocol):
     """Where a recipe's problems come from; see :class:`models.training.addition_problems.AdditionProblems`.
 
-    The problems of (seed, step) must depend on nothing else: resuming and stacking rest on that.
+    The problems must depend only on (seed, step), as resuming and stacking rely on that.
 
     Attributes:
-        for_task: whose problems these are.
+        for_task: the kind of task whose problems these are.
     """
 
     for_task: ClassVar[type[Task]] = Task
@@ -33,21 +33,21 @@ class ProblemSource(Protocol):
         ...
 
     def native_batch(self, task: Task, seeds: SeedNumbers, step: int, rows: int) -> Batch | None:
-        """The same, encoded for all seeds at once by compiled code; None where there is none."""
+        """The same problems, encoded for all seeds at once by compiled code; None if there is none."""
         return None
 
 
 @runtime_checkable
 class AdaptiveSource(ProblemSource, Protocol):
-    """A source whose problems also depend on how well a seed does."""
+    """A source whose problems also depend on a seed's accuracy."""
 
     def after(self, token_accuracy: float) -> ProblemSource:
-        """What the source is to a seed with this token accuracy on the natural distribution, at its last validation."""
+        """The source for a seed with this token accuracy on the natural distribution at its last validation."""
         ...
 
 
 def require_problems_of(task: Task, source: Any) -> None:
-    """Raise UserError where a recipe's problems are those of another kind of task."""
+    """Raise UserError if a recipe's problems are for another kind of task."""
     if not isinstance(task, source.for_task):
         raise UserError(
             f"This recipe's problems ({type(source).__name__}) are not those of {task.name}; choose a recipe of a "
@@ -67,7 +67,7 @@ class TrainingStream:
         self.sources = [source] * len(seeds)
 
     def observe(self, token_accuracies: list[float]) -> None:
-        """Adapt each seed's problems to its last validation, where the source does so."""
+        """Adapt each seed's problems to its last validation, if the source does so."""
         if isinstance(self.source, AdaptiveSource):
             self.sources = [self.source.after(accuracy) for accuracy in token_accuracies]
 

@@ -1,4 +1,4 @@
-"""Where a run computes: the device that is asked for, and in which precision its matrix products are fastest."""
+"""Where a run computes: its device, and the precision in which matrix products are fastest there."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from models.errors import UserError
 
 
 def resolve_device(device: str) -> torch.device:
-    """ "auto" is CUDA where there is one."""
+    """The torch device of a name; "auto" is CUDA if there is one."""
     if device == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:
@@ -23,8 +23,8 @@ def resolve_device(device: str) -> torch.device:
 def multiplies_bfloat16(device: torch.device) -> bool:
     """Whether products of bfloat16 matrices are fast there: on GPUs that have them, and on processors with AVX-512.
 
-    Other processors emulate them: on one with AVX2 alone, a step of a one-layer model of width 128 takes nine times as
-    long with autocast as without.
+    Other processors emulate them: with AVX2 only, a step of a one-layer model of width 128 takes nine times as long
+    with autocast as without.
     """
     if device.type == "cuda":
         return torch.cuda.is_bf16_supported(including_emulation=False)

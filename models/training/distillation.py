@@ -5,9 +5,9 @@ For each target that the teacher answers as well, the loss is
     (1 - w) CE(target, student) + w T^2 KL(softmax(s teacher / T) || softmax(student / T))    in nats
 
 with the weight w, the temperature T and the sharpness s of :class:`models.training.recipes.Teacher`; T^2 keeps the size
-of the gradient the same at any temperature. A target that only the student has, MicroAdder's EOS for a teacher that
-writes none, keeps its whole cross-entropy. The teacher reads the student's own batches, so no seed sees other problems
-than without it.
+of the gradient the same at any temperature. A target that only the student has (MicroAdder's EOS, for a teacher without
+one) keeps its whole cross-entropy. The teacher reads the student's own batches, so every seed sees the same problems as
+without it.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ Taught = Float[Tensor, "seed vocab taught row"]  # a teacher's logits; it may an
 
 
 def distilled(logits: Logits, targets: Targets, taught: Taught, weight: float, temperature: float) -> PerSeed:
-    """The loss of each seed; ``taught`` has the logits of the first targets alone, as many as the teacher answers."""
+    """The loss of each seed; ``taught`` has logits for only the first targets, those that the teacher answers."""
     n = taught.shape[2]
     hard = cross_entropies(logits, targets)
     student, teacher = ((x / temperature).log_softmax(1) for x in (logits[:, :, :n], taught))
@@ -48,7 +48,7 @@ def distilled(logits: Logits, targets: Targets, taught: Taught, weight: float, t
 
 
 class TaughtObjective(GeneralObjective):
-    """The objective of a student with a teacher; cheap where the kernel of the split stream serves both.
+    """The objective of a student with a teacher; it is cheap if the kernel of the split stream serves both.
 
     Raises:
         UserError: the teacher reads other tokens than the student, or answers other targets than its first.
@@ -61,7 +61,7 @@ class TaughtObjective(GeneralObjective):
         self.group_size, self.cuda_group_size = student.group_size, student.cuda_group_size
         self.told = {name: p.detach()[None] for name, p in teacher.model.weight_map.named_parameters()}
         self.answering = teacher.answering_kernel() if isinstance(teacher, PositionOnlyObjective) else None
-        self._tables: Tables | None = None  # of the teacher, one copy for each seed
+        self._tables: Tables | None = None  # the teacher's, one copy per seed
         if isinstance(student, PositionOnlyObjective) and student.has_kernel:
             self.kernel = student.build_kernel(NG=len(teacher.queries))
 
@@ -98,7 +98,7 @@ class TaughtObjective(GeneralObjective):
         return FusedLoss.apply(self._heard(taught), pointers, self.model.config.eps, tokens, targets, *tables)
 
     def _heard(self, taught: Taught) -> SimpleNamespace:
-        """The kernel with the teacher's logits in its ear: the same call as without a teacher."""
+        """The kernel with the teacher's logits bound to it, so that it is called as without a teacher."""
         what = (*pointers([taught]), ctypes.c_float(self.how.weight), ctypes.c_float(self.how.temperature))
         return SimpleNamespace(loss_and_gradient=partial(self.kernel.taught_loss_and_gradient, *what))
 

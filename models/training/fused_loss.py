@@ -1,4 +1,5 @@
-"""What the compiled objectives of one-layer models share: which models they take, and how autograd sees a kernel."""
+"""The common parts of the compiled objectives of one-layer models: which models they take, and the autograd function.
+"""
 
 from __future__ import annotations
 
@@ -12,17 +13,17 @@ from torch import Tensor
 from models.config import TransformerConfig
 from models.training.native import pointers
 
-#: Arrays as a kernel takes them: pointers, or one struct of pointers.
+#: Turns arrays into a kernel's arguments: pointers, or one struct of pointers.
 Arguments = Callable[[list[Tensor]], list[Any]]
 
 
 def in_a_struct(arrays: list[Tensor]) -> list[Any]:
-    """One C struct of pointers, which is an array of them."""
+    """One C struct of pointers, which has the layout of an array of them."""
     return [(ctypes.c_void_p * len(arrays))(*(array.data_ptr() for array in arrays))]
 
 
 def is_plain_layer(cfg: TransformerConfig) -> bool:
-    """Whether it is one layer with norms before each sublayer and at the end, softmax over all keys, learned
+    """Whether a model is one layer with norms before each sublayer and at the end, softmax over all keys, learned
     positions, an MLP without gate, and no dropout. It may add fixed numbers to its scores."""
     return (
         cfg.n_layers == 1
@@ -41,7 +42,7 @@ def is_plain_layer(cfg: TransformerConfig) -> bool:
 
 
 class FusedLoss(torch.autograd.Function):
-    """Loss [seed] and its gradient with respect to all tables [seed, ...], in one pass over the rows."""
+    """The loss [seed] and its gradient with respect to all tables [seed, ...], in one pass over the rows."""
 
     @staticmethod
     def forward(

@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM as a question asked between steps, so that what is saved is always a whole step."""
+"""Ctrl-C and SIGTERM as a flag that is read between steps, so that only whole steps are saved."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 class InterruptFlag:
     """While entered, the first Ctrl-C (or SIGTERM) only sets ``seen``; a second one interrupts at once.
 
-    Outside the main thread, where Python allows no handlers, it does nothing.
+    Outside the main thread, where Python does not allow handlers, it does nothing.
     """
 
     def __init__(self) -> None:

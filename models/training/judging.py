@@ -1,8 +1,7 @@
-"""Judges: what is asked, beyond validation, of a seed that answers every validation problem.
+"""Judges, which examine a seed that answers every validation problem.
 
-Such a seed is a candidate. A judge that accepts it ends its training there, and its parameters are the ones that the
-run keeps; a judge that turns it down leaves a line in the metrics, and training goes on. What a judge looks for is its
-own affair: this package only knows that it has one.
+Such a seed is a candidate. If the judge accepts it, its training ends there, and the run keeps these parameters; if the
+judge turns it down, the metrics get a line, and training continues. This package does not know what a judge looks for.
 """
 
 from __future__ import annotations
@@ -23,10 +22,10 @@ from models.transformer import ArithmeticTransformer
 
 @dataclass(frozen=True)
 class Verdict:
-    """What a judge says of one candidate. Equal parameters must get equal words, or a resumed run would differ.
+    """What a judge says about one candidate. Equal parameters must get equal verdicts, or a resumed run would differ.
 
     Attributes:
-        statement: a sentence without full stop, for metrics and terminal.
+        statement: a sentence without a full stop, for metrics and terminal.
         certificate: what a zoo entry keeps under this name, as JSON (:func:`models.zoo.save_entry`).
         files: evidence by file name, kept in the run folder and in a zoo entry if the candidate is accepted.
     """
@@ -39,21 +38,21 @@ class Verdict:
 
 @runtime_checkable
 class Judge(Protocol):
-    """Called with a candidate: its model (on the CPU, to look at and not to change), the step and the seed.
+    """Called with a candidate: its model (on the CPU, not to be changed), the step and the seed.
 
-    It must use no global random numbers: with and without it, training must compute the same bits.
+    It must not use global random numbers, as training must compute the same bits with and without it.
     """
 
     @property
     def option(self) -> str:
-        """What asks for this judge on the command line of ``interp train``; part of what a run is."""
+        """The option of ``interp train`` that asks for this judge; it is part of a run's config."""
         ...
 
     def __call__(self, model: ArithmeticTransformer, step: int, seed: int) -> Verdict: ...
 
 
 class Hearings:
-    """Takes the candidates of one run before its judge, and keeps what is accepted in its folder."""
+    """Presents the candidates of one run to its judge, and keeps what is accepted in the run's folder."""
 
     def __init__(self, judge: Judge, name: str, layout: ParameterLayout, folder: RunFolder):
         self.judge, self.layout, self.folder = judge, layout, folder
@@ -62,8 +61,8 @@ class Hearings:
     def hear(self, state: SeedState, theta: Float[Tensor, " parameter"], step: int) -> dict[str, Any]:
         """Judge a seed's parameters and decide its fate; returns the entry for the metrics.
 
-        What is accepted is in the folder when this returns. If a crash comes before the next checkpoint, the resumed
-        run comes to the same candidate again and replaces the files by the same.
+        What is accepted is in the folder when this returns. After a crash before the next checkpoint, the resumed run
+        finds the same candidate again and replaces the files by equal ones.
         """
         self.layout.load_into(self.model, theta.cpu())
         verdict = self.judge(self.model, step, state.seed)

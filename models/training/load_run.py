@@ -1,7 +1,7 @@
-"""A training run as a model: its best seed's best parameters, or a snapshot.
+"""Load a training run as a model: its best seed's best parameters, or a snapshot.
 
-Which seed is the best is the run's own validation's business: one that a judge accepted, then the lowest loss or the
-largest share of validation problems answered, then the lowest seed. No test problem is looked at.
+The best seed is chosen by the run's own validation: one that a judge accepted, then the lowest loss or the largest
+share of validation problems answered, then the lowest seed. Test problems are never used.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from models.transformer import ArithmeticTransformer
 
 
 def run_config(folder: Path) -> dict[str, Any] | None:
-    """The config of a run folder; None where the folder holds no run."""
+    """The config of a run folder, or None if the folder does not hold a run."""
     path = folder / "config.json"
     if not path.is_file():
         return None
@@ -29,7 +29,7 @@ def run_config(folder: Path) -> dict[str, Any] | None:
 
 
 def best_row(states: list[dict[str, Any]]) -> int:
-    """Which of a run's seeds, as its checkpoint has them, is the best on validation."""
+    """The row of the best seed on validation, from the states in a run's checkpoint."""
 
     def key(row: int) -> tuple[bool, float, int]:
         state = states[row]
@@ -43,13 +43,14 @@ def load_run(path: Path, seed: int | None = None) -> ArithmeticTransformer | Non
     """The model of a run's folder (the best parameters so far), its checkpoint (the last ones) or a snapshot.
 
     Args:
-        seed: which of the run's seeds; the best unless given.
+        seed: which of the run's seeds; by default the best.
 
     Returns:
-        None where the path is no run's.
+        the model, or None if the path does not belong to a run.
 
     Raises:
-        UserError: a run that has saved nothing yet, a seed that it has not, a damaged file, an unregistered model.
+        UserError: a run that has saved nothing yet, a seed that it does not have, a damaged file, an unregistered
+            model.
     """
     folder = next((at for at in (path, path.parent, path.parent.parent) if run_config(at) is not None), None)
     if folder is None or (path != folder and path.suffix != ".safetensors"):

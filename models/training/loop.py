@@ -1,7 +1,7 @@
-"""The training loop: any model, any number of stacked seeds, one seed being the case of one.
+"""The training loop, for any model and any number of stacked seeds (one seed is a stack of one).
 
 Seeds are trained in lockstep in groups of equal size, so one compiled step serves them all. Every seed has its own
-initialisation, data stream, gradient clip, weight decay and fate (:mod:`models.training.seed_state`).
+initialisation, data stream, gradient clip, weight decay and status (:mod:`models.training.seed_state`).
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from models.training.surroundings import continued, surroundings
 from models.training.unstacked import OneByOne
 from models.training.validation import LossValidator, Validator
 
-#: Told after every evaluation: how the seeds stand, the step, and whether a checkpoint was just written.
+#: Called after every evaluation with the seeds' states, the step, and whether a checkpoint was just written.
 Watch = Callable[[Sequence[SeedState], int, bool], None]
 
 
@@ -88,7 +88,7 @@ class Trainer:
         self.objective = make_objective(self.model, recipe)
         self.autocast = recipe.autocast and multiplies_bfloat16(device)
         self.hearings = None if judge is None else Hearings(judge, name, self.layout, folder)
-        # Perfection for a while ends no seed whose judge has not accepted it.
+        # With a judge, a perfect seed ends only when the judge accepts it.
         self.fate = recipe if judge is None else recipe.replace(stop_after_perfect=None)
         self.decays = self.layout.decays.to(device)
         self.states = [SeedState(seed) for seed in seeds]
@@ -100,7 +100,7 @@ class Trainer:
         self.held_until = self._begin()
         self.moments = (torch.zeros_like(self.theta), torch.zeros_like(self.theta))
         self.best_theta = self.theta.clone()
-        self.losses = [float("nan")] * len(seeds)  # of each seed's last training batch
+        self.losses = [float("nan")] * len(seeds)  # the loss of each seed's last training batch
         self.step_number = 0
         self.started, self.seconds_before = time.monotonic(), 0.0
         self.group_size = even_group_size(self.objective, len(seeds), device)
@@ -114,7 +114,7 @@ class Trainer:
         self._make_groups()
 
     def _begin(self) -> torch.Tensor | None:
-        """Put parameters where the recipe lets them begin; until which step each is held, None if none is."""
+        """Set the parameters' starts that the recipe gives. Returns the step until which each is held, or None."""
         for name, value in self.recipe.begin_at or ():
             self.theta[:, self.layout.places(name)] = value
         until = torch.zeros(self.layout.n, dtype=torch.long)
@@ -133,14 +133,14 @@ class Trainer:
         return Validator(task, n, self.device)
 
     def make_stream(self, seeds: list[int], rows: int | None = None) -> Any:
-        """Batches for these seeds, of ``rows`` problems; of the recipe's number unless given."""
+        """Batches for these seeds, of ``rows`` problems (by default the recipe's number)."""
         task, source, rows = self.model.task, self.recipe.problems, rows or self.recipe.batch_size
         if isinstance(source, SequenceSource):
             return SequenceStream(task, source, rows, seeds, self.device, self.share)
         return TrainingStream(task, source, rows, seeds, self.device)
 
     def _worth_compiling(self) -> bool:
-        """A minute of compilation pays in a long run, unless a native kernel serves a stack that hides overheads."""
+        """Whether a minute of compilation pays: in a long run, unless a native kernel serves a stack of seeds."""
         if isinstance(self.objective, OneByOne):  # large products: a GPU may gain
             return self.device.type == "cuda" and self.recipe.steps >= 5_000
         if self.device.type == "cpu" and not any(shutil.which(c) for c in ("g++", "c++", "clang++")):
@@ -150,7 +150,7 @@ class Trainer:
     # ---- one step
 
     def _make_groups(self) -> None:
-        """Pack the active seeds into groups of one size; spare places repeat a seed and are never written back."""
+        """Pack the active seeds into groups of equal size; spare places repeat a seed and are never written back."""
         active = [i for i, state in enumerate(self.states) if state.active]
         self.groups: list[SeedGroup] = []
         for start in range(0, len(active), self.group_size):
@@ -170,7 +170,7 @@ class Trainer:
     # ---- evaluation
 
     def evaluate(self) -> dict[str, Any]:
-        """Validate the active seeds (nothing is dropped), decide their fate, repack when a whole group has emptied."""
+        """Validate the active seeds (without dropout), decide which end, and repack when a whole group is empty."""
         self.collect()
         self.model.eval()
         self.verdicts: list[dict[str, Any]] = []
@@ -216,7 +216,7 @@ class Trainer:
                 self.best_theta[row] = self.theta[row]
 
     def _keep_best(self) -> None:
-        """Successive halving: end the seeds that are not among the best of the run, where the recipe says so."""
+        """Successive halving: where the recipe says so, end the seeds that are not among the best of the run."""
         last, step = self.step_number - self.recipe.eval_every, self.step_number
         shares = [share for at, share in self.recipe.keep_best or () if last < at <= step]
         if shares:
@@ -226,7 +226,7 @@ class Trainer:
                     state.end("hopeless", step)
 
     def _to_polish(self) -> list[int]:
-        """The seeds that BFGS goes on with after the last step."""
+        """The seeds that BFGS polishes after the last step."""
         if self.recipe.polish is None or self.step_number != self.recipe.steps:
             return []
         return [row for row, state in enumerate(self.states) if state.active and not state.polished]
@@ -258,7 +258,7 @@ class Trainer:
         self.folder.save_checkpoint(self.step_number, {k: t.cpu().contiguous() for k, t in tensors.items()}, state)
 
     def restore(self) -> bool:
-        """Continue from the folder's checkpoint, if there is one; what came after it will be made again."""
+        """Continue from the folder's checkpoint, if there is one; what came after it will be computed again."""
         loaded = self.folder.load_checkpoint()
         if loaded is None:
             self.folder.rewind()
@@ -272,7 +272,7 @@ class Trainer:
             table.copy_(tensors[name])
         try:
             self._take_up(state, step)
-        except (KeyError, TypeError, ValueError, AttributeError) as error:  # one without digest may hold anything
+        except (KeyError, TypeError, ValueError, AttributeError) as error:  # without a digest it may hold anything
             raise UserError(f"The checkpoint in {self.folder.path} was damaged ({error!r}); restore it.") from error
         self.step_number = step
         self.groups = [SeedGroup(self, rows) for rows in state["groups"]]
@@ -281,7 +281,7 @@ class Trainer:
         return True
 
     def _take_up(self, state: dict[str, Any], step: int) -> None:
-        """What :meth:`save` wrote next to the tables."""
+        """Restore what :meth:`save` wrote next to the tables."""
         self.states = [SeedState(**entry) for entry in state["seeds"]]
         self.losses = [float("nan") if x is None else float(x) for x in state["losses"]]
         self.group_size = int(state.get("group_size", self.group_size))
@@ -315,7 +315,7 @@ class Trainer:
         progress: bool,
         watch: Watch | None = None,
     ) -> TrainResult:
-        """Step until ``last``, the end of all seeds or the end of the time, and save."""
+        """Step until ``last``, until all seeds end or until the time is up, and save."""
         recipe, folder, saved = self.recipe, self.folder, time.monotonic()
 
         def out_of_time() -> bool:
@@ -366,14 +366,14 @@ class Trainer:
 def config_of(
     name: str, recipe: Recipe, seeds: int, first_seed: int, start: Start | None, judge: Judge | None
 ) -> dict[str, Any]:
-    """What a run's folder says that it is."""
+    """The config that identifies a run in its folder."""
     config: dict[str, Any] = {"model": name, "recipe": recipe.to_dict(), "seeds": seeds, "first_seed": first_seed}
     config |= {} if start is None else {"start": start.to_dict()}
     return config if judge is None else config | {"judge": judge.option}
 
 
 def check_minutes(minutes: float | None) -> None:
-    """Raise UserError for a time that a run cannot have."""
+    """Raise UserError for a negative time."""
     if minutes is not None and not minutes >= 0:
         raise UserError(f"--minutes must not be negative, not {minutes}.")
 
@@ -396,20 +396,20 @@ def train(
     judge: Judge | None = None,
     watch: Watch | None = None,
 ) -> TrainResult:
-    """Train ``seeds`` seeds of a registered model, or go on with the run in ``out``.
+    """Train ``seeds`` seeds of a registered model, or continue the run in ``out``.
 
-    A run that was killed goes on from its last checkpoint (at most ``checkpoint_seconds`` of work are repeated) and
+    A run that was killed continues from its last checkpoint (at most ``checkpoint_seconds`` of work are repeated) and
     ends with the same bits, on the same machine with the same versions. Ctrl-C (once) finishes the step and saves.
 
     Args:
-        recipe: the model's own unless given.
-        compile: torch.compile the step; None means where it pays.
+        recipe: by default the model's own.
+        compile: torch.compile the step; None means if it pays.
         stop_at_step, minutes: save and return early, for working in slices.
         data_parallel: split every batch over the processes that ``accelerate launch`` started.
-        start: seeds begin near these parameters and not at random ones.
-        judge: asked about every seed that answers all validation problems; what it accepts is kept and ends there, and
-            nothing else ends a seed early for being right.
-        watch: told after every evaluation how the seeds stand, at which step, and whether that was just saved.
+        start: start seeds near these parameters and not at random ones.
+        judge: asked about every seed that answers all validation problems. A seed that it accepts is kept and ends
+            there; no other seed then ends early for being right.
+        watch: called after every evaluation with the seeds' states, the step, and whether that was just saved.
 
     Raises:
         UserError: unknown model, a folder with another run, a damaged checkpoint, no such device, nothing to split.

@@ -1,16 +1,16 @@
-"""More seeds than one machine should train: parts of runs, as jobs of a cluster, and what is kept of them.
+"""Train more seeds than one machine should: in parts of runs, as jobs of a cluster, which are then merged.
 
     with connected("auto") as cluster:
         train_on(cluster, [Run("microadder-57", Path("runs/many"), seeds=4096)])
 
 A run is cut into parts of equal size, by default as many seeds as :func:`~models.training.loop.train` steps together.
-Each is an ordinary run of its own, OUT/parts/000064 a run folder, and ``train`` with the same seeds makes the same bits
-(on processors of one kind, as always). So the number of machines, their order and their deaths change nothing. One
-stacked run of all seeds has the same bits as long as every part has as many seeds as its groups and none of them ends.
+Each part is an ordinary run with a run folder such as OUT/parts/000064; ``train`` with the same seeds makes the same
+bits (on processors of one kind, as always). So the number of machines, their order and their failures change nothing.
+One stacked run of all seeds has the same bits as long as every part has as many seeds as its groups and no seed ends.
 When seeds end, a stacked run makes new groups of those that are left, and other groups round differently.
 ``keep_best`` chooses within a part.
 
-A worker trains in a folder of its own, which it sends with every checkpoint; this process alone writes to OUT. When all
+A worker trains in a folder of its own, which it sends with every checkpoint; only this process writes to OUT. When all
 parts are done they become one run folder with all seeds in order: last and best parameters, how every seed ended, what
 a judge accepted, and a curve of at most ``KEPT_EVALUATIONS`` evaluations. Snapshots are not taken.
 """
@@ -44,13 +44,13 @@ from models.training.run_folder import MEASURED, RunFolder
 from models.training.seed_state import SeedState
 from models.training.start import Start
 
-KEPT_EVALUATIONS = 128  # of a curve
+KEPT_EVALUATIONS = 128  # the most evaluations of a curve
 Files = dict[str, bytes]
 
 
 @dataclass(frozen=True)
 class Run:
-    """What :func:`train_on` trains in ``out``; as the arguments of :func:`models.training.train`."""
+    """A run that :func:`train_on` trains in ``out``; its fields are arguments of :func:`models.training.train`."""
 
     name: str
     out: Path
@@ -62,16 +62,16 @@ class Run:
 
     @cached_property
     def arguments(self) -> dict[str, Any]:
-        """Of every part's ``train``, besides its seeds. Raises UserError for what cannot be trained."""
+        """The arguments of every part's ``train``, without its seeds. Raises UserError if it cannot be trained."""
         recipe = checked_recipe(self.name, self.seeds, self.first_seed, self.recipe).replace(snapshots=0)
         return {"name": self.name, "recipe": recipe, "start": self.start, "judge": self.judge}
 
     def config(self, parts_of: int) -> dict[str, Any]:
-        """What its folder says that it is."""
+        """The config that identifies the run in its folder."""
         return {"parts_of": parts_of} | config_of(seeds=self.seeds, first_seed=self.first_seed, **self.arguments)
 
     def parts_of(self, device: str) -> int:
-        """How many seeds a part has: what its folder says, else as many as are stepped together."""
+        """How many seeds a part has: the number in its folder, else as many as are stepped together."""
         folder = RunFolder(self.out)
         if folder.config_path.exists() and isinstance(there := folder.config().get("parts_of"), int):
             return there
@@ -96,7 +96,7 @@ class Part:
 
 
 def standing(folder: RunFolder, name: str, first_seed: int, seeds: int) -> TrainResult:
-    """How a run stands at its last checkpoint, or before there is one."""
+    """The state of a run at its last checkpoint, or before there is one."""
     loaded = folder.load_checkpoint()
     if loaded is None:
         fresh = tuple(SeedState(seed) for seed in range(first_seed, first_seed + seeds))
@@ -108,7 +108,7 @@ def standing(folder: RunFolder, name: str, first_seed: int, seeds: int) -> Train
 
 @dataclass(frozen=True)
 class News:
-    """What a part's worker says: how its seeds stand, and its folder if there is a new checkpoint in it."""
+    """A report from a part's worker: the state of its seeds, and its folder if that has a new checkpoint."""
 
     step: int
     states: list[SeedState]
@@ -126,17 +126,17 @@ def train_on(
     minutes: float | None = None,
     progress: bool = True,
 ) -> list[TrainResult]:
-    """Train runs in parts, or go on with them; without a cluster, one part after the other here.
+    """Train runs in parts, or continue them; without a cluster, one part after the other in this process.
 
-    A worker that dies loses at most ``checkpoint_seconds`` of its part, and so does this process. Ctrl-C lets every
-    part save. Results have all seeds, and the seconds of all parts together.
+    If a worker or this process dies, at most ``checkpoint_seconds`` of work are lost. Ctrl-C lets every part save.
+    Results have all seeds, and the seconds of all parts together.
 
     Args:
-        parts_of: seeds in a part; as many as are stepped together unless given, or what OUT was begun with.
-        minutes: save and return after that many; the same call goes on.
+        parts_of: seeds per part; by default what OUT was begun with, or as many as are stepped together.
+        minutes: save and return after this time; the same call continues.
 
     Raises:
-        UserError: as :func:`models.training.train`; a folder in which other parts, or no parts, are trained.
+        UserError: as for :func:`models.training.train`; a folder in which other parts, or no parts, are trained.
     """
     check_minutes(minutes)
     if parts_of is not None and parts_of < 1:
@@ -161,7 +161,7 @@ def _parts(run: Run, size: int) -> list[Part]:
 
 def _merged(run: Run) -> bool:
     done = (run.out / "checkpoint.json").exists()
-    if done:  # what a crash after the last write of a merge may have left
+    if done:  # a crash after the last write of a merge may have left them
         shutil.rmtree(run.out / "parts", ignore_errors=True)
     return done
 
@@ -174,7 +174,7 @@ def _train_parts(
     minutes: float | None,
     progress: bool,
 ) -> None:
-    """All parts that are not done, at once."""
+    """Train all parts that are not done, at once."""
     known = [part.standing() for part in parts]
     states = [list(one.seeds) for one in known]
     lasts = [part.run.arguments["recipe"].steps for part in parts]
@@ -196,7 +196,7 @@ def _train_parts(
             for text in news.warnings:
                 warnings.warn(text, stacklevel=2)
             step = lasts[i] if news.complete else news.step
-            bar.advance(step - at[i])  # backwards where a worker died
+            bar.advance(step - at[i])  # goes backwards if a worker died
             at[i], states[i] = step, news.states
             bar.show([state for some in states for state in some])
 
@@ -204,7 +204,7 @@ def _train_parts(
 
 
 def _train_part(post: Callable[[News], None], arguments: dict[str, Any], files: Files, where: str) -> News:
-    """Train a part on from ``files`` to its end in a folder of this machine."""
+    """Continue a part from ``files`` to its end, in a folder of this machine."""
     with tempfile.TemporaryDirectory(prefix="carrylens-") as scratch, warnings.catch_warnings(record=True) as warned:
         warnings.simplefilter("always", UserWarning)
         path, posted = Path(scratch) / "run", time.monotonic()
@@ -232,7 +232,7 @@ def _news(result: TrainResult, said: tuple[str, ...] = ()) -> News:
 
 
 def pack(folder: Path) -> Files:
-    """A run folder's files by relative name; none where it has no checkpoint yet."""
+    """A run folder's files by relative name; empty if it has no checkpoint yet."""
     if not (folder / "checkpoint.json").exists():
         return {}
     found = (file for file in folder.rglob("*") if file.is_file() and not file.name.startswith("."))
@@ -241,9 +241,9 @@ def pack(folder: Path) -> Files:
 
 
 def unpack(files: Files, folder: Path) -> None:
-    """Write a packed folder, or a newer state of it: what names the other files comes last, and then the old ones go.
+    """Write a packed folder, or a newer state of it. The file that names the others comes last, then old ones go.
 
-    Whichever moment a crash picks, one checkpoint is whole.
+    Whenever a crash happens, one checkpoint is whole.
     """
     last = "checkpoint.json"
     for name in sorted(files, key=lambda name: name == last):
@@ -254,7 +254,7 @@ def unpack(files: Files, folder: Path) -> None:
 
 
 def merge(parts: Sequence[Part]) -> None:
-    """Make one run folder of a run's parts, all of which are done, and delete them. A crash on the way leaves them."""
+    """Make one run folder from a run's finished parts, then delete these. A crash before the end leaves them."""
     run, folders = parts[0].run, [part.folder for part in parts]
     loaded = [entry for entry in (folder.load_checkpoint() for folder in folders) if entry is not None]
     tensors = {name: torch.cat([tensors[name] for _, tensors, _ in loaded]) for name in ("theta", "best_theta")}
@@ -276,9 +276,9 @@ def merge(parts: Sequence[Part]) -> None:
 
 
 def coarse(lines_of: Sequence[Sequence[dict[str, Any]]], recipe: Recipe) -> list[dict[str, Any]]:
-    """The evaluations of several runs as those of one, of which at most ``KEPT_EVALUATIONS`` stay, evenly spaced.
+    """The evaluations of several runs as those of one run; at most ``KEPT_EVALUATIONS`` stay, evenly spaced.
 
-    A run that ended early keeps its last evaluation, as a seed does that ends in a stack.
+    A run that ended early keeps its last evaluation, like a seed that ends in a stack.
     """
     at = [[line["step"] for line in lines] for lines in lines_of]
     steps = sorted({step for each in at for step in each})
@@ -292,7 +292,7 @@ def coarse(lines_of: Sequence[Sequence[dict[str, Any]]], recipe: Recipe) -> list
 
 
 def _result(run: Run, size: int) -> TrainResult:
-    """How a run stands, over all of its parts."""
+    """The state of a run, over all of its parts."""
     if _merged(run):
         return standing(RunFolder(run.out), run.name, run.first_seed, run.seeds)
     found = [part.standing() for part in _parts(run, size)]

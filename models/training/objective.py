@@ -1,7 +1,7 @@
-"""Losses of a stack of seeds: parameters carry a leading seed axis, and so do the losses.
+"""Losses of a stack of seeds: both parameters and losses have a leading seed axis.
 
-:class:`GeneralObjective` runs the model's own forward under ``torch.func.vmap`` and serves every model.
-Others compute the same function faster where a model allows it; :mod:`models.training.objectives` picks.
+:class:`GeneralObjective` runs the model's own forward under ``torch.func.vmap`` and serves every model. Others compute
+the same function faster if a model allows it; :mod:`models.training.objectives` chooses.
 """
 
 from __future__ import annotations
@@ -38,10 +38,10 @@ class ParameterLayout:
         self.decays = torch.cat([torch.full((p.numel(),), float(mask[name])) for name, p in named.items()])
 
     def places(self, name: str) -> slice:
-        """Where the numbers of a parameter stand in a row, "norm_w", or one of them, "norm_w[4]".
+        """Where the numbers of a parameter ("norm_w"), or one of them ("norm_w[4]"), stand in a row.
 
         Raises:
-            UserError: there is no such parameter, or no such number of it.
+            UserError: an unknown parameter, or an index that it does not have.
         """
         parameter, _, index = name.removesuffix("]").partition("[")
         if parameter not in self.shapes:
@@ -76,9 +76,9 @@ class GeneralObjective:
 
     #: Seeds to stack on a CPU: enough to hide overheads, few enough for the cache.
     group_size = 16
-    #: And on a GPU.
+    #: The same on a GPU.
     cuda_group_size = 256
-    #: The native kernel that does most of the work, where there is one.
+    #: The native kernel that does most of the work, if there is one.
     kernel: Any = None
 
     def __init__(self, model: ArithmeticTransformer):
@@ -86,7 +86,7 @@ class GeneralObjective:
         self.queries = list(model.task.query_positions)
 
     def compile(self) -> None:
-        """Hand the loss to torch.compile (seconds to a minute, once a shape)."""
+        """Compile the loss with torch.compile (seconds to a minute, once per shape)."""
         self.loss = torch.compile(self.loss, dynamic=False)  # type: ignore[method-assign]
 
     @property
@@ -100,7 +100,7 @@ class GeneralObjective:
             and not tokens.is_cuda
             and tokens.dtype == torch.uint8
             and tokens.shape[-1] % LANES == 0
-            and tokens.shape[-2:].numel() < 2**31  # what the kernels count in
+            and tokens.shape[-2:].numel() < 2**31  # the kernels count in 32 bits
             and self.model.dtype == torch.float32
         )
 

@@ -1,4 +1,4 @@
-"""Which objective trains a model."""
+"""Choose the objective that trains a model."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def objective_for(model: ArithmeticTransformer) -> GeneralObjective:
 
 
 def make_objective(model: ArithmeticTransformer, recipe: Recipe) -> Any:
-    """What computes the losses of stacked seeds.
+    """The objective that computes the losses of stacked seeds.
 
     Raises:
         UserError: the recipe's teacher is not stored, speaks another language, or teaches sequences of many lengths.
@@ -42,6 +42,6 @@ def make_objective(model: ArithmeticTransformer, recipe: Recipe) -> Any:
 
 
 def even_group_size(objective: Any, n: int, device: torch.device) -> int:
-    """How many of ``n`` seeds are stepped together: even groups, so that no place is spare."""
+    """How many of ``n`` seeds are stepped together: groups of nearly equal size, with few spare places."""
     largest = objective.group_size if device.type == "cpu" else objective.cuda_group_size
     return -(-n // -(-n // largest))

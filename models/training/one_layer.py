@@ -1,16 +1,17 @@
 """The objective of small one-layer models whose attention depends on the tokens, by one compiled kernel.
 
-The 456-parameter family and the upper rungs of MicroAdder's ladder: one layer, normalised before each sublayer and at
-the end, softmax attention over learned positions, an erf-GELU MLP. The kernel (``native/one_layer.c``) takes sixteen
-problems as one vector and computes the loss and its gradient in one pass, with only the queries that carry loss after
-attention. What happens once a step and not once a problem stays in torch, where autograd sees it:
+It is for the 456-parameter family and the upper rungs of MicroAdder's ladder: one layer, normalised before each
+sublayer and at the end, softmax attention over learned positions, an erf-GELU MLP. The kernel
+(``native/one_layer.c``) takes sixteen problems as one vector and computes the loss and its gradient in one pass; after
+attention, it takes only the queries that carry loss. What happens once per step and not once per problem stays in
+torch, where autograd sees it:
 
 * a norm's gain and bias are folded into the matrices that read it;
 * low ranks are used: with ``W_K = L R`` scores are ``(h W_Q R^T) . (h L)``, with ``W_O = L R`` values are ``h W_V L``,
-  both of the rank's size. The weight map says so by giving the factors (:data:`FACTORS`) next to the matrices.
+  both of the rank's size. A weight map then gives the factors (:data:`FACTORS`) in addition to the matrices.
 
-Equal to :class:`models.training.objective.GeneralObjective` up to rounding, which is its fallback without a compiler,
-on CUDA and in other dtypes; the tests check it.
+It equals :class:`models.training.objective.GeneralObjective` up to rounding, which is its fallback without a compiler,
+on CUDA and in other dtypes; the tests check this.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from models.training.native import FAST, LANES, library, pointers
 from models.training.objective import GeneralObjective, Parameters, PerSeed, Targets, Tokens
 from models.transformer import ArithmeticTransformer
 
-#: What weight maps may give besides ``blocks.0.attn.W_K`` and ``W_O``: [head, rows, rank] and [head, rank, columns].
+#: Factors that weight maps may add to ``blocks.0.attn.W_K`` and ``W_O``: [head, rows, rank] and [head, rank, columns].
 FACTORS = tuple(f"blocks.0.attn.{name}" for name in ("W_K_left", "W_K_right", "W_O_left", "W_O_right"))
 
 
@@ -55,7 +56,7 @@ class Folded(NamedTuple):
 
 
 class OneLayerObjective(GeneralObjective):
-    """:class:`GeneralObjective` for one-layer models, through the kernel where rows and device allow it."""
+    """:class:`GeneralObjective` for one-layer models, through the kernel if rows and device allow it."""
 
     def __init__(self, model: ArithmeticTransformer):
         super().__init__(model)
@@ -63,7 +64,7 @@ class OneLayerObjective(GeneralObjective):
         self.has_biases = any(is_bias(key) for key in weights)
         self.kernel = self._kernel(self.fold(weights))
         if self.has_kernel:
-            self.group_size = 64  # one seed at a time in the kernel: stacking hides the overhead of the rest
+            self.group_size = 64  # the kernel takes one seed at a time; stacking hides the overhead of the rest
 
     @staticmethod
     def applies_to(model: ArithmeticTransformer) -> bool:
@@ -74,12 +75,12 @@ class OneLayerObjective(GeneralObjective):
             and cfg.d_mlp <= 64
             and cfg.act_fn == "gelu"
             and cfg.d_vocab <= LANES
-            and cfg.d_model <= 16  # beyond, the accumulators leave the cache and matrix products are better
+            and cfg.d_model <= 16  # in wider models the accumulators leave the cache and matrix products are better
             and queries == list(range(queries[0], queries[-1] + 1))
         )
 
     def compile(self) -> None:
-        """torch.compile what the general objective needs; nothing with the kernel."""
+        """Compile the general objective with torch.compile; with the kernel, do nothing."""
         if not self.has_kernel:
             super().compile()
 
@@ -93,7 +94,8 @@ class OneLayerObjective(GeneralObjective):
             return w[key] if key in w else like.new_zeros(like.shape[0], *shape)
 
         def after(norm: str, matrix: Tensor, own: Tensor) -> tuple[Tensor, Tensor]:
-            """Matrix and bias that read the bare normalised stream; ``matrix`` is [seed, *head, d_model, columns]."""
+            """Matrix and bias that read the normalised stream before gain; ``matrix`` is [seed, *head, d_model, columns].
+            """
             gain = w[f"{norm}.w"].view(-1, *[1] * (matrix.ndim - 3), cfg.d_model, 1)
             if f"{norm}.b" in w:
                 shift = w[f"{norm}.b"].view(-1, *[1] * (matrix.ndim - 3), 1, cfg.d_model)
@@ -143,7 +145,7 @@ class OneLayerObjective(GeneralObjective):
         return FusedLoss.apply(self.kernel, in_a_struct, self.model.config.eps, tokens, targets, *folded)
 
     def predictions(self, parameters: Parameters, tokens: Tokens) -> Targets:
-        """The most likely token for every target, by the kernel's forward half; NaN among the logits gives 255."""
+        """The most likely token for every target, by the kernel's forward pass; NaN among the logits gives 255."""
         n_rows = tokens.shape[-1]
         padded = F.pad(tokens, (0, -n_rows % LANES)).to(torch.uint8)
         if not self.takes_kernel(padded):
@@ -162,7 +164,7 @@ class OneLayerObjective(GeneralObjective):
         return predicted[..., :n_rows]
 
     def _kernel(self, folded: Folded) -> Any:
-        """The kernel for this model's shapes, or None where it cannot be built."""
+        """The kernel for this model's shapes, or None if it cannot be built."""
         cfg = self.model.config
         shape = {
             "NQ": len(self.queries),

@@ -18,16 +18,16 @@ from models.training.run_folder import RunFolder
 
 
 class Share:
-    """One process of ``size``: computes rows ``rank``, ``rank + size``, ... of every batch."""
+    """One process out of ``size``, which computes rows ``rank``, ``rank + size``, ... of every batch."""
 
     rank, size = 0, 1
 
     def mean(self, x: Tensor) -> Tensor:
-        """The mean over the processes, on each of them."""
+        """The mean over all processes, returned on each of them."""
         return x
 
     def any(self, flag: bool) -> bool:
-        """Whether any process says so, so that all stop at the same step."""
+        """Whether the flag is set in any process, so that all stop at the same step."""
         return flag
 
     def folder(self, folder: RunFolder) -> RunFolder:
@@ -55,12 +55,12 @@ class AccelerateShare(Share):
         return bool(self._accelerator.reduce(flags, reduction="sum").item())
 
     def folder(self, folder: RunFolder) -> RunFolder:
-        """The folder itself in the first process, once it is set up; elsewhere one that only reads."""
+        """The folder itself in the first process, once it is set up; in the others, one that only reads."""
         return folder if self.rank == 0 else _ReadOnlyFolder(folder.path)
 
 
 class _ReadOnlyFolder(RunFolder):
-    """What the other processes hold: writing is the first one's business."""
+    """The folder in the other processes, as only the first one writes."""
 
     def _nothing(self, *_: Any, **__: Any) -> None:
         return None

@@ -1,9 +1,10 @@
-"""The end of a run by BFGS: what Adam leaves of small models is often a badly conditioned valley, not a wrong circuit.
+"""Polish the end of a run by BFGS: where Adam leaves a small model is often a badly conditioned valley, not a wrong
+circuit.
 
-A model of some dozens of numbers can afford what a large one cannot: the inverse Hessian as a whole, estimated from
-gradients. Adam alone leaves the best of 16 adders of 36 numbers at 99.3% of the problems after 60,000 steps; some
-hundred iterations of BFGS on one large batch answer all of them. What it cannot do is leave a wrong basin, so that it
-comes after Adam.
+A model with some dozens of parameters can afford what a large one cannot: the whole inverse Hessian, estimated from
+gradients. Adam alone leaves the best of 16 adders with 36 parameters at 99.3% of the problems after 60,000 steps; some
+hundred iterations of BFGS on one large batch bring it to all of them. BFGS cannot leave a wrong basin, so that it comes
+after Adam.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from models.errors import UserError
 if TYPE_CHECKING:
     from models.training.loop import Trainer
 
-#: The inverse Hessian's estimate has this many rows at most: 32 MB, and a tenth of a second per iteration.
+#: The estimate of the inverse Hessian has at most this many rows: 32 MB, and a tenth of a second per iteration.
 MOST_PARAMETERS = 2_000
 
 
@@ -32,9 +33,9 @@ MOST_PARAMETERS = 2_000
 class Polish:
     """BFGS on one batch of each seed's own problems, after the last step."""
 
-    problems: int = 65_536  # in that batch; few enough are learnt by heart
-    iterations: int = 400  # at most; it ends where no step along the line helps any more
-    drawn_at: int | None = None  # problems are those of this step of the schedule; None: of the last one
+    problems: int = 65_536  # in that batch; a small batch would be memorised
+    iterations: int = 400  # at most; it ends when no step along the line helps any more
+    drawn_at: int | None = None  # problems are drawn as at this step of the schedule; None: as at the last one
     # times the sum of squares, added to the loss: numbers that only scale logits stay where float32 rounds little
     penalty: float = 1e-7
 
@@ -53,11 +54,11 @@ def polished(
     theta: Float[Tensor, " parameter"],
     iterations: int,
 ) -> Float[Tensor, " parameter"]:
-    """Where BFGS ends that starts at ``theta`` and lowers a loss; the loss's own rounding ends the search.
+    """Lower a loss by BFGS from ``theta``, until the loss's own rounding ends the search.
 
     Returns:
-        The end, or ``theta`` where the loss is not lower there or not finite. An iteration costs n^2 operations for n
-        parameters, and one or two evaluations of loss and gradient.
+        The end point, or ``theta`` if the loss is not lower there or not finite. An iteration costs n^2 operations for
+        n parameters, and one or two evaluations of loss and gradient.
     """
 
     def loss_and_gradient(flat: np.ndarray) -> tuple[float, np.ndarray]:
@@ -68,7 +69,7 @@ def polished(
 
     start = theta.detach().double().cpu().numpy()
     before, _ = loss_and_gradient(start)
-    with np.errstate(all="ignore"):  # a line search may try numbers that overflow, and steps back
+    with np.errstate(all="ignore"):  # a line search may try numbers that overflow, and then steps back
         found = minimize(loss_and_gradient, start, jac=True, method="BFGS", options={"maxiter": iterations, "gtol": 0})
     end = torch.as_tensor(found.x, dtype=theta.dtype, device=theta.device)
     better = math.isfinite(found.fun) and found.fun < before and bool(torch.isfinite(end).all())
@@ -76,10 +77,10 @@ def polished(
 
 
 def polished_seed(trainer: Trainer, row: int) -> Float[Tensor, " parameter"]:
-    """One seed of a run that has made its last step, polished as the recipe says."""
+    """The parameters of one seed after its last step, polished as the recipe says."""
     recipe, state = trainer.recipe, trainer.states[row]
     settings = recipe.polish
-    assert settings is not None  # who calls this asks for it
+    assert settings is not None  # the caller checks this
     stream = trainer.make_stream([state.seed], settings.problems)
     stream.observe([state.token_uniform])
     batch = stream.batch(recipe.steps if settings.drawn_at is None else settings.drawn_at)

@@ -1,17 +1,17 @@
-"""The objective of a one-layer model with a split residual stream, by the algebra that the split allows.
+"""The objective of a one-layer model with a split residual stream, computed by the algebra that the split allows.
 
 When tokens and positions occupy different dimensions, all tokens have one norm, queries and keys read positions
 and values read tokens (MicroAdder 57, 67, 74), then
 
 * the RMS of the stream before attention depends on the position alone, and so does the pattern: one matrix per seed
-  and step instead of one an example (fixed numbers on the scores, ALiBi's, change nothing of that);
+  and step instead of one per example (fixed numbers on the scores, as in ALiBi, do not change this);
 * the value that a token sends through head and output matrix is a table over the vocabulary, of the rank of W_O
   (one number per digit for a rank-1 output), looked up and mixed by that matrix;
 * only the rows of the queries that carry loss are needed after attention.
 
-What remains is elementwise over (query, example), kept contiguous by putting features before rows; on a CPU with a
-C compiler one fused kernel does it, gradient included (``native/split_stream.c``). Equal to the general forward in
-loss and gradient up to rounding; the tests check it.
+What remains is elementwise over (query, example), kept contiguous by putting features before rows. On a CPU with a C
+compiler one fused kernel does it, gradient included (``native/split_stream.c``). It equals the general forward in loss
+and gradient up to rounding; the tests check this.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from models.transformer import ArithmeticTransformer
 
 
 class Tables(NamedTuple):
-    """All that the row-wise part needs of the weights; everything has a leading seed axis."""
+    """All weights that the row-wise part needs; everything has a leading seed axis."""
 
     mixing: Float[Tensor, "seed signal query pos"]  # pattern over RMS, per head and rank of W_O
     sent: Float[Tensor, "seed signal vocab"]  # what a token sends through a head, one number per rank
@@ -55,7 +55,7 @@ class PositionOnlyObjective(GeneralObjective):
             self.group_size = 64  # the kernel takes one seed at a time, so only the overhead of the rest counts
 
     def compile(self) -> None:
-        """torch.compile what the kernel leaves; evaluation keeps the plain functions."""
+        """Compile what the kernel does not do with torch.compile; evaluation keeps the plain functions."""
         if self.kernel is None:
             super().compile()
         else:
@@ -72,11 +72,11 @@ class PositionOnlyObjective(GeneralObjective):
         )
 
     def tables(self, parameters: Parameters, n_pos: int) -> Tables:
-        """Attention and token tables, once a seed."""
+        """Attention and token tables, one set per seed."""
         cfg, w = self.model.config, self.effective_weights(parameters)
         first, t = self.queries[0], self.model.weight_map.split_stream
         embed, position = w["embed.W_E"], w["pos_embed.W_pos"][:, :n_pos]
-        mean_square = (embed[:, :1].square().sum(-1) + position.square().sum(-1)) / cfg.d_model  # token 0 for all
+        mean_square = (embed[:, :1].square().sum(-1) + position.square().sum(-1)) / cfg.d_model  # as for any token
         inverse_rms = (mean_square + cfg.eps).rsqrt()  # [seed, pos]
         normalized = position * inverse_rms[..., None] * w["blocks.0.ln1.w"][:, None]
         q = torch.einsum("spd,shde->shpe", normalized[:, first:], w["blocks.0.attn.W_Q"])
@@ -132,7 +132,7 @@ class PositionOnlyObjective(GeneralObjective):
         return FusedLoss.apply(self.kernel, pointers, self.model.config.eps, tokens, targets, *tables)
 
     def build_kernel(self, **more: int) -> Any:
-        """The fused kernel for this model's shapes, and ``more`` constants of ``native/split_stream.c``; None where it
+        """The fused kernel for this model's shapes and ``more`` constants of ``native/split_stream.c``, or None if it
         does not apply or cannot be built."""
         cfg = self.model.config
         if cfg.d_vocab > LANES or cfg.act_fn != "gelu":
@@ -151,7 +151,7 @@ class PositionOnlyObjective(GeneralObjective):
         return library("split_stream.c", *FAST, *(f"-D{key}={value}" for key, value in (shape | more).items()))
 
     def answering_kernel(self) -> Any:
-        """The kernel that computes logits alone, or None."""
+        """The kernel that computes only logits, or None."""
         return self.build_kernel(ANSWERS=1)
 
 

@@ -1,4 +1,4 @@
-"""The progress bar: steps, time left, and how every seed stands."""
+"""The progress bar: steps, time left, and the accuracy of every seed."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ class Progress:
         self._bar.update(steps)
 
     def over(self, rows: Sequence[int], name: str) -> Iterator[int]:
-        """These seeds one after the other, with a bar of their own."""
+        """Yield these seeds one after the other, with a bar of their own."""
         yield from tqdm(rows, desc=name, disable=self._bar.disable or not rows, unit="seed", dynamic_ncols=True)
 
     def say(self, text: str) -> None:
-        """A line above the bar."""
+        """Write a line above the bar."""
         if not self._bar.disable:
             self._bar.write(text)
 

@@ -1,4 +1,4 @@
-"""What zoo entries of every kind say of the runs that they come from."""
+"""What zoo entries of every kind record about the runs that they come from."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import torch
 
 
 def how_made(configs: Sequence[dict[str, Any]], seconds: float) -> dict[str, Any]:
-    """The part of an entry's ``training`` that says how to do it again: commands, recipe, start, wall time, version."""
+    """The part of an entry's ``training`` that says how to repeat it: commands, recipe, start, wall time, version."""
     return {
         "seconds": seconds,
         "commands": [_command(config) for config in configs],
@@ -32,7 +32,7 @@ def _command(config: dict[str, Any]) -> str:
 
 
 def made_with() -> dict[str, str]:
-    """Versions that decide the bits of a run: torch, this package, and its commit where it runs from a checkout."""
+    """Versions that decide the bits of a run: torch, this package, and its commit if it runs from a checkout."""
     versions = {"torch": torch.__version__.split("+")[0], "carrylens": version("carrylens")}
     root = Path(__file__).parents[2]
     command = ["git", "-C", str(root), "rev-parse", "--short=12", "HEAD"]

@@ -1,6 +1,6 @@
-"""Recipes: everything about a training run that is not the model.
+"""Recipes: everything about a training run except the model.
 
-A recipe is a frozen dataclass; the command line is generated from it, and a run folder stores it whole.
+A recipe is a frozen dataclass; the command line is generated from it, and a run folder stores all of it.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from models.training.text_windows import TextWindows
 from models.training.two_digit_problems import TwoDigitProblems
 from models.training.varied_length_problems import VariedLengthProblems
 
-MOST_SEEDS = 100_000  # of one run
+MOST_SEEDS = 100_000  # per run
 
 
 @dataclass(frozen=True)
 class AdaptiveDecay:
     """Weight decay times 0.1, then times 0.01, once a seed passes accuracy thresholds (MicroAdder-74).
 
-    Measured on the uniform half of the validation problems; a stage once reached is kept.
+    Accuracies are measured on the uniform half of the validation problems; a stage once reached is kept.
     """
 
     exact: float = 0.02
@@ -44,9 +44,9 @@ class Teacher:
     """A stored or constructed model that guides the training; see :mod:`models.training.distillation`."""
 
     name: str
-    weight: float = 0.9  # of the teacher; what is left is the plain cross-entropy's
+    weight: float = 0.9  # of the teacher; the rest is the weight of the plain cross-entropy
     temperature: float = 4.0
-    sharpness: float = 1.0  # the teacher's logits are multiplied by it: the size of a constructed model's is arbitrary
+    sharpness: float = 1.0  # multiplies the teacher's logits, as the size of a constructed model's logits is arbitrary
 
     def __post_init__(self) -> None:
         if not (0 < self.weight <= 1 and 0 < self.temperature < math.inf and 0 < self.sharpness < math.inf):
@@ -56,8 +56,8 @@ class Teacher:
             )
 
 
-#: Whole numbers of a recipe, with the least and the most that they can be. The kernels count a batch's tokens, of
-#: which a row has fewer than 128, in 31 bits.
+#: Integer fields of a recipe, with their least and greatest values. The kernels count a batch's tokens, fewer than 128
+#: per row, in 31 bits.
 _WHOLE = (
     ("steps", 1, 10**12),
     ("batch_size", 1, 2**24),
@@ -91,21 +91,21 @@ class Recipe:
     adaptive_decay: AdaptiveDecay | None = None
     eval_every: int = 500
     validation_size: int = 2_048  # problems, half uniform and half carry-rich, none of them in AdderBoard
-    stop_after_perfect: int | None = 10  # a seed ends after so many perfect validations in a row; None: never
-    # (step, token accuracy): a seed that is below it then ends as hopeless; None: every seed goes to the end
+    stop_after_perfect: int | None = 10  # a seed ends after this many perfect validations in a row; None: never
+    # (step, token accuracy): a seed below this accuracy at that step ends as hopeless; None: every seed goes to the end
     give_up: tuple[tuple[int, float], ...] | None = None
-    # (step, share): this share of the run's seeds, the best by token accuracy (of text, by loss), goes on after that
+    # (step, share): this share of the run's seeds, the best by token accuracy (for text, by loss), continues after that
     # step, and the others end as hopeless (successive halving); None: every seed goes to the end. On a cluster, each
     # part of the run keeps this share of its own seeds
     keep_best: tuple[tuple[int, float], ...] | None = None
-    # (parameter, value): where it begins in every seed. A parameter is named as in the weight map's
-    # named_parameters(), "norm_w", which means all its numbers, or "norm_w[4]", which means one
+    # (parameter, value): its initial value in every seed. A parameter is named as in the weight map's
+    # named_parameters(): "norm_w" means all its numbers, "norm_w[4]" one of them
     begin_at: tuple[tuple[str, float], ...] | None = None
-    hold_until: tuple[tuple[str, int], ...] | None = None  # (parameter, step): before that it stays where it begins
-    polish: Polish | None = None  # what goes on after the last step, of models of few numbers
+    hold_until: tuple[tuple[str, int], ...] | None = None  # (parameter, step): it keeps its initial value until then
+    polish: Polish | None = None  # BFGS after the last step, for models with few parameters
     snapshots: int = 48  # log-spaced over the run, besides step 0 and the last
     autocast: bool = False  # bfloat16 matrix products, where they are fast; MicroAdder does not survive it
-    teacher: Teacher | None = None  # whose logits guide the training
+    teacher: Teacher | None = None  # a model whose logits guide the training
     l1_penalty: float | None = None  # times the sum of the absolute values of a seed's parameters, added to its loss
     sam_radius: float | None = None  # sharpness-aware: the gradient is taken this far up the slope (Foret et al. 2021)
     final_decay: float | None = None  # the weight decay goes to this in a straight line over the run
@@ -155,7 +155,7 @@ class Recipe:
         return low + (self.lr - low) * 0.5 * (1 + math.cos(math.pi * min(1.0, progress)))
 
     def decay_at(self, step: int) -> float:
-        """What the weight decay is multiplied by at a step: 1 unless it goes to ``final_decay``."""
+        """The factor on the weight decay at a step: 1 unless it goes to ``final_decay``."""
         if self.final_decay is None or not self.weight_decay:
             return 1.0
         return 1 + (self.final_decay / self.weight_decay - 1) * step / max(1, self.steps - 1)
@@ -164,7 +164,7 @@ class Recipe:
         return replace(self, **changes)
 
     def shrunk(self, times: int) -> Recipe:
-        """Of ten-digit addition: the recipe with its whole schedule so many times shorter, and nothing given up."""
+        """For ten-digit addition: the recipe with its whole schedule this many times shorter, giving up no seeds."""
         problems = self.problems
         assert isinstance(problems, AdditionProblems)
         mix = problems.carry_mix
@@ -196,7 +196,7 @@ RECIPES: dict[str, Recipe] = {
 
 
 def add_recipe(name: str, recipe: Recipe) -> str:
-    """File a recipe under a name, for :func:`models.registry.register`."""
+    """Add a recipe under a name, for :func:`models.registry.register`."""
     if name in RECIPES:
         raise UserError(f"A recipe named {name!r} exists already.")
     RECIPES[name] = recipe
@@ -204,14 +204,14 @@ def add_recipe(name: str, recipe: Recipe) -> str:
 
 
 def get_recipe(name: str) -> Recipe:
-    registry.names()  # the modules of the models file theirs
+    registry.names()  # imports the modules of the models, which add their recipes
     if name not in RECIPES:
         raise unknown_name("recipe", name, RECIPES)
     return RECIPES[name]
 
 
 def checked_recipe(name: str, seeds: int, first_seed: int, recipe: Recipe | None) -> Recipe:
-    """The recipe, or else the model's own. Raises UserError where it or the seeds cannot be trained."""
+    """The recipe, by default the model's own. Raises UserError if it or the seeds cannot be trained."""
     spec = registry.get_spec(name)
     if recipe is None:
         if spec.recipe is None:

@@ -1,7 +1,7 @@
 """The folder of a training run: config, metrics, snapshots and a checkpoint that a crash cannot lose.
 
 .lock                  which process trains it, while one does
-config.json            model, recipe, seeds: what the run is; a second start must agree with it
+config.json            model, recipe, seeds: what identifies the run; a second start must agree with it
 metrics.jsonl          one line per evaluation; of a run of many parts, some of them as metrics.jsonl.gz
 snapshots/N.safetensors  every seed's parameters after N steps, log-spaced
 accepted/seed-N/       parameters that the run's judge accepted, with its evidence, if the run has a judge
@@ -30,7 +30,7 @@ from models import checkpoint as storage
 from models.errors import UserError
 from models.locks import locked
 
-#: What a line of the metrics has of each seed, as far as its task has it.
+#: What a line of the metrics has for each seed, if its task has it.
 MEASURED = ("exact", "token", "loss", "uniform", "validation_loss")
 _ENTRY = {"step": int, "file": str, "sha256": str, "state": dict}  # of a checkpoint.json
 _ACCEPTED_MODEL = "model.safetensors"
@@ -54,9 +54,9 @@ class RunFolder:
 
     @contextlib.contextmanager
     def open(self, config: dict[str, Any]) -> Iterator[None]:
-        """Hold the folder while the block runs: no other process may write there.
+        """Hold the folder while the block runs, so that no other process writes there.
 
-        It is created, or checked to be of the same run and cleared of what a killed writer left.
+        It is created, or checked to belong to the same run and cleared of what a killed writer left.
 
         Raises:
             UserError: another process holds it, or it holds another run; the message names the holder or the first
@@ -85,13 +85,13 @@ class RunFolder:
                 )
         elif set(self.path.iterdir()) - set(left) - known:
             raise UserError(f"{self.path} is not empty and holds no run; choose another --out.")
-        else:  # the config before all else: with it, the folder is a run's and can be resumed
+        else:  # write the config first: with it, the folder is a run's and can be resumed
             storage.write_json_atomic(self.config_path, config)
         for temporary in left:
             temporary.unlink(missing_ok=True)
 
     def config(self) -> dict[str, Any]:
-        """What the run is. Raises UserError if there is none, or it cannot be one."""
+        """The run's config. Raises UserError if there is none, or if it is not valid."""
         if not self.config_path.exists():
             raise UserError(f"{self.path} is not a run folder: it has no config.json.")
         config = storage.read_json(self.config_path)
@@ -101,8 +101,8 @@ class RunFolder:
         return config
 
     def save_checkpoint(self, step: int, tensors: dict[str, Tensor], state: dict[str, Any]) -> None:
-        """Write metrics and tensors first, then the JSON that names them; whichever moment a crash picks, one
-        checkpoint is whole."""
+        """Write metrics and tensors first, then the JSON that names them. Whenever a crash happens, one checkpoint is
+        whole."""
         name = f"checkpoint-{step}.safetensors"
         digest = storage.save_weights(self.path / name, tensors, {})
         entry = {"step": step, "file": name, "sha256": digest, "metrics": self._sync_metrics(), "state": state}
@@ -114,7 +114,7 @@ class RunFolder:
     def load_checkpoint(self) -> tuple[int, dict[str, Tensor], dict[str, Any]] | None:
         """(step, tensors, state) of the last checkpoint, or None.
 
-        One of an earlier version, without digest, gives a warning: damage to it would go unnoticed.
+        A checkpoint of an earlier version, without a digest, gives a warning, as damage to it would go unnoticed.
 
         Raises:
             UserError: it was damaged, or the metrics do not begin with what they held when it was written.
@@ -149,12 +149,12 @@ class RunFolder:
             file.write(json.dumps(line) + "\n")
 
     def keep_metrics(self, lines: Iterable[dict[str, Any]]) -> None:
-        """What stays of a run that has ended: these evaluations, compressed, to which none can be added."""
+        """Replace the metrics of a run that has ended by these evaluations, compressed; none can be added to them."""
         text = "".join(json.dumps(line) + "\n" for line in lines)
         storage.write_bytes_atomic(self.path / _KEPT, gzip.compress(text.encode(), 6, mtime=0))
 
     def _sync_metrics(self) -> dict[str, Any]:
-        """Have the system write the metrics down, and say what they are: their size in bytes and their SHA-256."""
+        """Flush the metrics to disk, and return their size in bytes and their SHA-256."""
         if not self.metrics_path.exists():
             return {"bytes": 0, "sha256": storage.sha256(b"")}
         with self.metrics_path.open("rb") as file:
@@ -163,7 +163,7 @@ class RunFolder:
             return {"bytes": file.tell(), "sha256": digest}
 
     def _recorded_metrics(self, entry: dict[str, Any]) -> bytes | None:
-        """The metrics as they were when a checkpoint was written; None where it does not say (an earlier version)."""
+        """The metrics as they were when a checkpoint was written; None if it does not say (an earlier version)."""
         if "metrics" not in entry:
             return None
         size = entry["metrics"]["bytes"]
@@ -176,7 +176,7 @@ class RunFolder:
         return data
 
     def rewind(self) -> None:
-        """Forget the evaluations after the last checkpoint: a resumed run will make them again."""
+        """Delete the evaluations after the last checkpoint, as a resumed run will make them again."""
         if not self.metrics_path.exists():
             return
         entry = self._entry() or {"step": 0, "metrics": {"bytes": 0, "sha256": storage.sha256(b"")}}
@@ -205,25 +205,25 @@ class RunFolder:
     def save_accepted(
         self, seed: int, parameters: dict[str, Tensor], metadata: dict[str, str], files: Mapping[str, bytes]
     ) -> None:
-        """Keep what a judge accepted: evidence first, then the parameters that it is about, as a stored model."""
+        """Keep what a judge accepted: first the evidence, then the parameters that it is about, as a stored model."""
         folder = self._accepted / f"seed-{seed}"
         for name, data in files.items():
             storage.write_bytes_atomic(folder / name, data)
         storage.save_weights(folder / _ACCEPTED_MODEL, parameters, metadata)
 
     def evidence(self, seed: int) -> dict[str, bytes]:
-        """The files that a judge left on an accepted seed, by name."""
+        """The files of a judge's evidence about an accepted seed, by name."""
         files = sorted((self._accepted / f"seed-{seed}").glob("[!.]*"))
         return {file.name: storage.read_bytes(file) for file in files if file.name != _ACCEPTED_MODEL}
 
     def forget_accepted(self, kept: Container[int]) -> None:
-        """Delete what was accepted of other seeds: a resumed run will come to it again."""
+        """Delete what was accepted from seeds other than ``kept``, as a resumed run will find it again."""
         for folder in self._accepted.glob("seed-*"):
             if int(folder.name.removeprefix("seed-")) not in kept:
                 shutil.rmtree(folder)
 
     def snapshots(self) -> dict[int, dict[str, Tensor]]:
-        """Step -> parameters of all seeds, [seed, ...] each."""
+        """The parameters of all seeds, each [seed, ...], by step."""
         files = sorted((self.path / "snapshots").glob("*.safetensors"))
         return {int(file.stem): storage.load_weights(file)[0] for file in files}
 
@@ -236,12 +236,12 @@ def _line_step(line: str) -> float:
 
 
 def digest_of(entry: dict[str, Any]) -> str:
-    """SHA-256 of a checkpoint's values; neither the order of keys nor white space counts."""
+    """SHA-256 of a checkpoint's values, independent of white space and of the order of keys."""
     return storage.sha256(json.dumps(entry, sort_keys=True, allow_nan=False).encode())
 
 
 def differences(old: dict[str, Any], new: dict[str, Any]) -> Iterator[tuple[str, Any, Any]]:
-    """(path, old, new) of every value that differs between two configs, as JSON has them; what is absent is None."""
+    """Yield (path, old, new) for every value that differs between two configs as JSON; an absent value is None."""
     yield from _differences(json.loads(json.dumps(old)), json.loads(json.dumps(new)), "")
 
 

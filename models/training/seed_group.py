@@ -1,4 +1,4 @@
-"""Seeds that are stepped together: one optimiser and one stream of problems for a slice of a run's tables."""
+"""Groups of seeds that are stepped together, with one optimiser and one stream of problems per group."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class SeedGroup:
         self.refresh()
 
     def refresh(self) -> None:
-        """Take up changes of status and weight decay."""
+        """Apply changes of status and weight decay."""
         trainer = self.trainer
         rows = self.index.tolist()
         active = [trainer.states[r].active and i < len(self.rows) for i, r in enumerate(rows)]
@@ -46,7 +46,7 @@ class SeedGroup:
     def step(self, number: int) -> None:
         trainer, theta = self.trainer, self.optimiser.theta
         batch = self.stream.batch(number)
-        if trainer.model.config.dropout:  # what is dropped depends on (seed, step) alone, as the problems do
+        if trainer.model.config.dropout:  # dropout depends only on (seed, step), as the problems do
             first = trainer.states[self.rows[0]].seed
             torch.manual_seed(int(row_keys(first, number, 1, torch.device("cpu"))))
         losses, grad = self._gradient(theta, batch)
@@ -57,7 +57,7 @@ class SeedGroup:
         self.optimiser.step(grad, number, self.weight_decay * trainer.recipe.decay_at(number), self.active)
 
     def _gradient(self, theta: Theta, batch: tuple) -> tuple[PerSeed, Theta]:
-        """The seeds' losses on a batch, of all processes together, and the gradient of what is minimised."""
+        """The seeds' losses on a batch, over all processes, and the gradient of the minimised loss."""
         trainer = self.trainer
         with torch.autocast(trainer.device.type, torch.bfloat16, enabled=trainer.autocast):
             losses = trainer.objective.loss(trainer.layout.unflatten(theta), *batch)

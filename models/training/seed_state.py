@@ -1,8 +1,8 @@
-"""Where one seed of a run stands, and what a validation makes of it.
+"""The state of one seed of a run, and how a validation changes it.
 
 A seed ends when it has been perfect for a while ("perfect"), when the run's judge accepts it ("accepted"), when its
-parameters stop being finite ("failed"), when it falls short of what the recipe asks of it
-("hopeless"), or with the last step ("finished").
+parameters stop being finite ("failed"), when it falls short of what the recipe demands ("hopeless"), or with the last
+step ("finished").
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ Status = Literal["training", "perfect", "accepted", "finished", "failed", "hopel
 
 @dataclass
 class SeedState:
-    """Where one seed stands; a checkpoint keeps all of it."""
+    """The state of one seed; a checkpoint keeps all of it."""
 
     seed: int
     status: Status = "training"
@@ -28,16 +28,16 @@ class SeedState:
     best_step: int = -1
     first_perfect_step: int | None = None
     uniform: float = 0.0  # exact match on the problems of the natural distribution, the first half of validation
-    first_uniform_step: int | None = None  # where that first was perfect
+    first_uniform_step: int | None = None  # when that was first perfect
     perfect_in_a_row: int = 0
     token_uniform: float = 0.0  # token accuracy on the natural distribution; problems may adapt to it
     decay_stage: int = 0
     stopped_at: int | None = None
-    # of tasks that are compared by their loss; the best step is then the one of the lowest loss
+    # for tasks that are compared by their loss; the best step is then the one with the lowest loss
     validation_loss: float | None = None
     best_loss: float | None = None
     polished: bool = False  # by BFGS, after the last step
-    # of runs with a judge (models.training.judging)
+    # for runs with a judge (models.training.judging)
     accepted: dict[str, Any] | None = None  # what the judge proved
     turned_down: int = 0  # candidates that were not accepted
 
@@ -47,7 +47,7 @@ class SeedState:
 
     @property
     def standing(self) -> float:
-        """What the seeds of a run are ranked by: token accuracy, of text the negative loss. Given-up ones are last."""
+        """The rank of a seed in its run: token accuracy or, for text, the negative loss. Given-up seeds are last."""
         if self.status in ("failed", "hopeless"):
             return -math.inf
         return self.token if self.validation_loss is None else -self.validation_loss
@@ -61,10 +61,11 @@ class SeedState:
         self.end("accepted", step)
 
     def judge(self, report: dict[str, float], step: int, recipe: Recipe) -> bool:
-        """Take up a validation after ``step`` steps and decide the seed's fate; whether it is the best so far.
+        """Record a validation after ``step`` steps and decide whether the seed ends. Returns whether it is the best so
+        far.
 
         Args:
-            report: what a validator measures of this seed: exact, token, and where they apply exact_uniform and
+            report: a validator's measurements of this seed: exact, token and, where they apply, exact_uniform and
                 token_uniform (accuracies) and loss (nats).
         """
         self.exact, self.token = report["exact"], report["token"]
@@ -88,7 +89,7 @@ class SeedState:
         return best
 
     def _is_best(self, loss: float | None) -> bool:
-        """By loss where the task has one, else by exact match, of which the last of equals counts."""
+        """Whether this validation is the best: by loss if the task has one, else by exact match, the last of equals."""
         if loss is None:
             return self.exact >= self.best_exact
         self.validation_loss = round(loss, 6)
@@ -97,13 +98,13 @@ class SeedState:
         return best
 
     def weight_decay(self, recipe: Recipe) -> float:
-        """The recipe's, at the stage that this seed has reached."""
+        """The recipe's weight decay at the stage that this seed has reached."""
         adaptive = recipe.adaptive_decay
         return recipe.weight_decay * (adaptive.factor**self.decay_stage if adaptive else 1.0)
 
 
 def _decay_stage(adaptive: AdaptiveDecay, exact: float, token: float) -> int:
-    """0, 1 or 2: how often an accuracy on the natural distribution divides the weight decay."""
+    """0, 1 or 2: how often the weight decay is multiplied by the factor, by accuracy on the natural distribution."""
     if exact >= adaptive.exact_final:
         return 2
     return int(exact >= adaptive.exact and token >= adaptive.token)

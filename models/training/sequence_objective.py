@@ -1,4 +1,4 @@
-"""Losses and validation on sequences of many lengths: the counterparts of the fixed-length ones in this folder."""
+"""Losses and validation on sequences of many lengths, the counterparts of the fixed-length ones in this folder."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from models.transformer import ArithmeticTransformer
 
 
 class SequenceStream:
-    """``batch(step)`` is, for each seed, this process's part of the buckets and how many tokens count in all of them.
+    """``batch(step)`` returns, per seed, this process's part of the buckets and how many tokens count in all of them.
 
     The count is divided by the number of processes, so that the mean of their losses is the loss of the whole batch.
     """
@@ -63,7 +63,7 @@ class SequenceObjective(OneByOne):
         self.model = model
 
     def loss(self, parameters: Parameters, batches: list[list[Bucket]], counts: list[Tensor]) -> PerSeed:
-        """Summed cross-entropy of each seed's response tokens over its count."""
+        """The summed cross-entropy of each seed's response tokens, divided by its count."""
         totals = [self._total(self.weights_of(parameters, i), b) for i, b in enumerate(batches)]
         return torch.stack(totals) / torch.stack(counts)
 
@@ -84,7 +84,7 @@ class SequenceValidator:
 
     @torch.no_grad()
     def measure(self, objective: SequenceObjective, layout: ParameterLayout, theta: Theta) -> dict[str, PerSeed]:
-        """exact: whole responses; token: response tokens."""
+        """Accuracies: exact over whole responses, token over response tokens."""
         parameters = layout.unflatten(theta.detach())
         report = torch.tensor([self._one(objective, objective.weights_of(parameters, i)) for i in range(len(theta))])
         exact, token = report.unbind(1)

@@ -1,7 +1,7 @@
 """Training distributions of the Position Coupling paper: S_A(n, m), S_M(n, m) and bit strings, drawn on the device.
 
-Each is a finite set of problems, made from their numbers each time instead of being stored: problem i of a set is a
-function of (set, i), and a batch draws its i's. So a set of ten million costs nothing, and Figure 13 is a flag.
+Each is a finite set of problems that are computed from their numbers and not stored: problem i of a set is a function
+of (set, i), and a batch draws its i's. So a set of ten million costs nothing, and Figure 13 is a flag.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from models.tasks.parity import Parity
 from models.tasks.sequences import SequenceTask
 from models.training.counter import mix, row_keys, uniform, uniform_table
 
-LONGEST = 10_000  # digits, operands or bits that a recipe may ask for
+LONGEST = 10_000  # the most digits, operands or bits that a recipe may ask for
 
 
 @dataclass(frozen=True)
 class MixedProblems:
-    """Rows of different shapes: digits in the largest shape, how many operands and digits of theirs count."""
+    """Rows of different shapes: digits in the largest shape, and how many operands and digits of each row count."""
 
     digits: Int[Tensor, "row operand column"]
     n_operands: Int[Tensor, " row"]
@@ -37,14 +37,14 @@ class MixedProblems:
 
 @dataclass(frozen=True)
 class SequenceSource(ABC):
-    """A finite set of problems for a :class:`SequenceTask`, and how batches are made of it."""
+    """A finite set of problems for a :class:`SequenceTask`, and how batches are drawn from it."""
 
     size: int = 500_000  # problems in the set; each step draws from them with replacement
     set_seed: int = 0
-    position_limits: tuple[int, ...] = ()  # highest id of every level; training starts at a random id below
+    position_limits: tuple[int, ...] = ()  # highest id of every level; in training, ids start at a random one
     random_offsets: bool = True
-    buckets: int = 4  # a batch is cut into so many parts of similar length, which saves half of the padding
-    #: The fields that say how long problems may be, and the least that each can be.
+    buckets: int = 4  # a batch is cut into this many parts of similar length, which saves half of the padding
+    #: The fields that say how long problems may be, with their least values.
     smallest: ClassVar[dict[str, int]] = {}
     for_task: ClassVar[type[Task]] = SequenceTask
 
@@ -76,7 +76,7 @@ class SequenceSource(ABC):
     def offsets(
         self, ids: Int[Tensor, "row pos level"], seed: int, step: int, rows: int
     ) -> Int[Tensor, "row pos level"]:
-        """``ids`` with every level of every row moved up by a uniform amount that the tables leave room for."""
+        """``ids`` with every level of every row moved up by a uniform random amount for which the tables have room."""
         if not self.random_offsets or not self.position_limits:
             return ids
         keys = row_keys(seed, step, rows, ids.device)
@@ -133,7 +133,7 @@ class MultiplicationSet(SequenceSource):
 
 @dataclass(frozen=True)
 class ParitySet(SequenceSource):
-    """Uniform bit strings of 1 to ``max_bits`` bits, each length as likely."""
+    """Uniform bit strings of 1 to ``max_bits`` bits, all lengths equally likely."""
 
     max_bits: int = 20
     smallest: ClassVar[dict[str, int]] = {"max_bits": 1}
@@ -148,7 +148,7 @@ class ParitySet(SequenceSource):
 
 @dataclass(frozen=True)
 class Bucket:
-    """Rows of similar length: teacher-forced input, ids (if the task's, None), and the targets of positions ``first``
+    """Rows of similar length: teacher-forced input, ids (None: the task's), and the targets of positions from ``first``
     on, -100 where nothing is to be predicted."""
 
     tokens: Int[Tensor, "row pos"]
@@ -165,13 +165,13 @@ class Bucket:
 def make_buckets(
     task: SequenceTask, problems: MixedProblems, n_buckets: int, ids_of: Callable[[Tensor], Tensor] | None = None
 ) -> list[Bucket]:
-    """Cut a batch into parts of similar length; ``ids_of`` makes ids of tokens, None leaves them to the model."""
+    """Cut a batch into parts of similar length; ``ids_of`` makes ids from tokens, None leaves them to the model."""
     sequences = task.sequences(problems.digits, problems.n_operands, problems.n_digits)
     position_ids = None if ids_of is None else ids_of(sequences.inputs)
     length = 1 + (sequences.segment >= 0).sum(1)
     order = length.argsort(stable=True)
     parts = order.tensor_split(min(n_buckets, len(order)))
-    # One transfer for all bounds, so that a GPU waits once and not once a bucket.
+    # One transfer for all bounds, so that a GPU waits once and not once per bucket.
     starts = sequences.mask.long().argmax(1)
     bounds = torch.stack([torch.stack((length[part].amax(), starts[part].amin())) for part in parts]).tolist()
     buckets = []

@@ -1,4 +1,4 @@
-"""Where seeds begin when they do not begin at random: near parameters that are given."""
+"""Starts of seeds near given parameters, in place of random ones."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Start:
     """Named parameters, and how far around them the seeds are spread.
 
     Seed s starts at ``p (1 + noise z_s)`` with z_s standard normal, one draw per number. ``origin`` says in words where
-    the parameters come from, and ``command`` what makes the run again; cards repeat both.
+    the parameters come from, and ``command`` repeats the run; cards show both.
     """
 
     parameters: Mapping[str, Tensor]
@@ -41,7 +41,7 @@ class Start:
         return flat * (1 + self.noise * torch.randn(flat.shape, generator=torch.Generator().manual_seed(seed)))
 
     def to_dict(self) -> dict[str, Any]:
-        """What a run folder keeps, to see that a second call means the same start."""
+        """What a run folder keeps, to check that a second call means the same start."""
         digest = hashlib.sha256()
         for name in sorted(self.parameters):
             digest.update(name.encode() + self.parameters[name].detach().float().contiguous().numpy().tobytes())

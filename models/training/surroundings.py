@@ -1,6 +1,6 @@
-"""What the bits of a run depend on besides its config: threads, kernels, compilation, versions, machine.
+"""What the bits of a run depend on in addition to its config: threads, kernels, compilation, versions, machine.
 
-A checkpoint keeps it, one entry for every stretch of the run, so that a resumed run can say where it differs.
+A checkpoint keeps one entry for every stretch of the run, so that a resumed run can say what has changed.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from models.transformer import ArithmeticTransformer
 
 
 def surroundings(model: ArithmeticTransformer, objective: Any, compiled: bool, processes: int) -> dict[str, Any]:
-    """Where a run computes now. ``kernels`` names compiled code by a hash of its source, its flags and the machine."""
+    """The surroundings of this process. ``kernels`` names compiled code by a hash of source, flags and machine."""
     tropical = model.config.attn_scores == "neg_l1" and model.config.attn_top_k is not None
     kernels = (getattr(objective, "kernel", None), kernel_of_width(model.config.d_head) if tropical else None)
     device = next(model.parameters()).device
@@ -34,7 +34,7 @@ def surroundings(model: ArithmeticTransformer, objective: Any, compiled: bool, p
 
 
 def continued(before: list[dict[str, Any]], here: dict[str, Any], folder: Path) -> list[dict[str, Any]]:
-    """The stretches of a run that goes on ``here``; a warning says what is not as it was."""
+    """The stretches of a run that continues ``here``; a warning says what has changed."""
     if not before:
         return [here]
     changes = [change for change in differences(before[-1], here) if change[0] != "from_step"]
@@ -50,7 +50,7 @@ def continued(before: list[dict[str, Any]], here: dict[str, Any], folder: Path) 
 
 
 def _processor() -> str:
-    """The processor's name and what torch uses of it."""
+    """The processor's name, and which of its instruction sets torch uses."""
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
     except OSError:

@@ -20,7 +20,7 @@ from models.training.data import ProblemSource
 class TextWindows(ProblemSource):
     """Uniform window starts in the first ``characters`` of the text; a window ends before that bound.
 
-    The start of (seed, step, row) depends on nothing else; see :mod:`models.training.counter`.
+    A start depends only on (seed, step, row); see :mod:`models.training.counter`.
     """
 
     for_task: ClassVar[type[Task]] = CharacterLanguage

@@ -25,6 +25,6 @@ class TwoDigitProblems(ProblemSource):
     for_task: ClassVar[type[Task]] = TwoDigitAddition
 
     def draw(self, seed: int, step: int, rows: int, device: torch.device) -> Int[Tensor, "row 2"]:
-        """The problems of one seed at one step, a function of these two alone."""
+        """The problems of one seed at one step, which depend only on these two."""
         pool = training_problems().to(device)
         return pool[(uniform(row_keys(seed, step, rows, device), 0) * len(pool)).long()]

@@ -1,8 +1,8 @@
-"""The objective of models whose matrices fill a core alone: seeds one after the other, the cheap forward, dropout.
+"""The objective of models that are large enough to keep a core busy: seeds one after the other, by the cheap forward.
 
-Stacking pays where a model is so small that overheads rule (:class:`models.training.objective.GeneralObjective`).
-From some ten thousand parameters on it only takes memory; what counts there is that no attention pattern is kept and
-that the last layer computes the queries that carry loss and no others (:mod:`models.partial_forward`).
+Stacking pays if a model is so small that overheads dominate (:class:`models.training.objective.GeneralObjective`). From
+some ten thousand parameters on it only takes memory. Then it matters more that no attention pattern is kept and that
+the last layer computes only the queries that carry loss (:mod:`models.partial_forward`).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ LARGE = 20_000
 
 
 class OneByOne:
-    """What objectives share that take one seed after the other through :func:`models.partial_forward.logits_from`."""
+    """The base of objectives that take one seed after the other through :func:`models.partial_forward.logits_from`."""
 
     model: ArithmeticTransformer
     group_size = 1  # one seed's matrix products fill a core; stacking would only take memory
@@ -35,7 +35,7 @@ class OneByOne:
     _logits: Callable[..., Tensor] = staticmethod(logits_from)
 
     def compile(self) -> None:
-        """Hand the forward to torch.compile (a minute, once)."""
+        """Compile the forward with torch.compile (a minute, once)."""
         self._logits = torch.compile(logits_from, dynamic=self.dynamic_lengths)
 
     def weights_of(self, parameters: Parameters, seed: int) -> Weights:
@@ -44,9 +44,9 @@ class OneByOne:
 
 
 class UnstackedObjective(OneByOne, GeneralObjective):
-    """Mean cross-entropy over the task's targets, one seed at a time; in value and gradient the general objective.
+    """Mean cross-entropy over the task's targets, one seed at a time, with the general objective's value and gradient.
 
-    Requires that the task's queries stand one after the other.
+    It requires that the task's queries are consecutive.
     """
 
     def __init__(self, model: ArithmeticTransformer):

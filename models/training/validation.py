@@ -1,4 +1,4 @@
-"""Validation during training: fixed problems, none of which is in the test set."""
+"""Validation during training, on fixed problems outside the test set."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from torch.nn import functional as F
 from models.tasks.base import Task
 from models.training.objective import GeneralObjective, ParameterLayout, PerSeed, Theta
 
-ROWS = 256  # as in training, so that one compiled or cached shape serves
+ROWS = 256  # as in training, so that one compiled or cached shape serves both
 
 
 class Validator:
     """Teacher-forced accuracy on the task's validation problems; their first half is from its natural distribution.
 
-    Teacher forcing and greedy decoding agree on "all digits right": the first wrong digit is the same event.
+    Teacher forcing and greedy decoding agree on "all digits right", as both make the same first wrong digit.
     """
 
     def __init__(self, task: Task, n: int, device: torch.device):
@@ -24,7 +24,7 @@ class Validator:
 
     @torch.no_grad()
     def measure(self, objective: GeneralObjective, layout: ParameterLayout, theta: Theta) -> dict[str, PerSeed]:
-        """exact and token accuracy over all problems, and over those from the natural (uniform) distribution."""
+        """Exact and token accuracy over all problems, and over those from the natural (uniform) distribution."""
         parameters = layout.unflatten(theta.detach())
         right = []
         for start in range(0, self.tokens.shape[1], ROWS):
@@ -51,7 +51,8 @@ class LossValidator:
 
     @torch.no_grad()
     def measure(self, objective: GeneralObjective, layout: ParameterLayout, theta: Theta) -> dict[str, PerSeed]:
-        """loss: nats a target. exact and token: share of whole rows and of targets whose most likely token is right."""
+        """loss: nats per target. exact, token: the share of whole rows and of targets whose most likely token is right.
+        """
         parameters = layout.unflatten(theta.detach())
         losses, exact, token = [], [], []
         for tokens, targets in zip(self.tokens.split(self.rows, 1), self.targets.split(self.rows, 1), strict=True):

@@ -1,4 +1,5 @@
-"""The training distribution of the 456-parameter adder: a digit count a problem, and a curriculum of its maximum."""
+"""The training distribution of the 456-parameter adder: one digit count per problem, and a curriculum of its maximum.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +18,7 @@ from models.training.counter import row_keys, uniform
 from models.training.data import Batch, SeedNumbers
 from models.training.native import pointers
 
-_RANGES = 17  # bits: how finely the native sampler's table of held-out problems is divided
+_RANGES = 17  # the native sampler's table of held-out problems is divided into 2^17 ranges
 
 
 @dataclass(frozen=True)
@@ -28,7 +29,7 @@ class VariedLengthProblems(DigitCurriculum):
     """
 
     def draw(self, seed: int, step: int, rows: int, device: torch.device) -> Int[Tensor, "row 2"]:
-        """The problems of one seed at one step: the definition that the native sampler repeats."""
+        """The problems of one seed at one step. This is the definition that the native sampler reproduces."""
         keys = row_keys(seed, step, rows, device)
         powers = 10.0 ** torch.arange(11, device=device, dtype=torch.float64)
         limit = powers[1 + (uniform(keys, 0) * self.max_digits_at(step)).long()]
@@ -44,7 +45,7 @@ class VariedLengthProblems(DigitCurriculum):
         return torch.stack([(uniform(keys, k) * limit).long() for k in (draw, draw + 1)], 1)
 
     def native_batch(self, task: Task, seeds: SeedNumbers, step: int, rows: int) -> Batch | None:
-        """Encoded batches by the C sampler, or None where it does not apply or cannot be built."""
+        """Encoded batches by the C sampler, or None if it does not apply or cannot be built."""
         if not isinstance(task, PaddedAddition):
             return None
         return native_rows("varied_lengths", seeds, step, rows, self.max_digits_at(step), *pointers(_held_out_table()))

@@ -12,9 +12,9 @@ from models.parts.weights import Weights
 
 
 class WeightMap(nn.Module):
-    """Parameters -> effective weights.
+    """A module that computes effective weights from parameters.
 
-    Subclasses register their free numbers as Parameters and frozen constants as non-persistent buffers (so that
+    Subclasses register their free parameters as Parameters and frozen constants as non-persistent buffers (so that
     a checkpoint holds the free parameters and nothing else), and implement :meth:`forward` and
     :meth:`initialise`. ``forward`` must be functional (no in-place writes): training stacks seeds by
     ``torch.func.vmap`` over it.
@@ -22,11 +22,11 @@ class WeightMap(nn.Module):
 
     #: Set to t when, whatever the parameters are, tokens live in the first t residual dimensions and positions in
     #: the others, all token embeddings have one norm, queries and keys read positions only and values tokens only.
-    #: Attention then cannot depend on token values, and training computes it once a step; see
+    #: Attention then cannot depend on token values, and training computes it once per step; see
     #: :mod:`models.training.position_only`.
     split_stream: int | None = None
 
-    #: Highest position id of each level, where levels have tables of their own lengths; the config's for all if empty.
+    #: Highest position id of each level, if levels have tables of different lengths; if empty, the config's for all.
     position_limits: tuple[int, ...] = ()
 
     def __init__(self, cfg: TransformerConfig):
@@ -34,12 +34,12 @@ class WeightMap(nn.Module):
         self.config = cfg
 
     def add_parameters(self, shapes: Mapping[str, tuple[int, ...]]) -> None:
-        """Free numbers by the names of weights; a module's parameter can have no dot in its name."""
+        """Add free parameters under the names of weights, with slashes for dots, which a Parameter's name cannot have."""
         for key, shape in shapes.items():
             self.register_parameter(key.replace(".", "/"), nn.Parameter(torch.zeros(shape)))
 
     def own(self) -> Weights:
-        """The parameters by the names that :meth:`add_parameters` was given."""
+        """The parameters under the names that were passed to :meth:`add_parameters`."""
         return {name.replace("/", "."): parameter for name, parameter in self.named_parameters()}
 
     def forward(self) -> Weights:
@@ -51,7 +51,7 @@ class WeightMap(nn.Module):
 
     @property
     def constants(self) -> Mapping[str, float] | None:
-        """Numbers in the code that act like weights, neither 0 nor copies of others; None: nobody has listed them."""
+        """Constants in the code that act like weights, neither 0 nor copies of others; None if they are not listed."""
         return None
 
     def decay_mask(self) -> dict[str, bool]:

@@ -1,4 +1,4 @@
-"""Weights that are written down instead of learned: no Parameters, so the checkpoint is empty."""
+"""Weights that are given instead of learned. There are no Parameters, so the checkpoint is empty."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from models.weight_maps.base import WeightMap
 class ConstantWeights(WeightMap):
     """A weight map without parameters: the given weights, in the config's dtype, as non-persistent buffers.
 
-    The model has nothing to train, but gradients with respect to activations are what attribution patching and
-    ``run_with_cache(incl_bwd=True)`` are about. They flow only if something in the graph asks for a gradient, so
-    :meth:`forward` adds a zero that does to every weight. (``requires_grad_()`` is not allowed under ``vmap``, and a
-    buffer that asks by itself would no longer be a leaf after ``.double()``, which ``deepcopy`` refuses.)
+    The model has nothing to train, but attribution patching and ``run_with_cache(incl_bwd=True)`` need gradients with
+    respect to activations. They flow only if something in the graph requires a gradient, so :meth:`forward` adds a zero
+    that does to every weight. (``requires_grad_()`` is not allowed under ``vmap``, and a buffer that requires one would
+    no longer be a leaf after ``.double()``, which ``deepcopy`` refuses.)
     """
 
     def __init__(self, cfg: TransformerConfig, weights: Mapping[str, Tensor]):
@@ -37,8 +37,8 @@ class ConstantWeights(WeightMap):
         weights = {name.replace("/", "."): buffer for name, buffer in self.named_buffers()}
         if not torch.is_grad_enabled():
             return weights
-        zero = torch.zeros((), requires_grad=True)  # of no axis: it changes neither dtype nor device
+        zero = torch.zeros((), requires_grad=True)  # without axes it changes neither dtype nor device
         return {key: weight + zero for key, weight in weights.items()}
 
     def initialise(self, generator: torch.Generator) -> None:
-        """Nothing is drawn: every seed gives the same model."""
+        """Nothing to draw: every seed gives the same model."""

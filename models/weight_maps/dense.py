@@ -18,8 +18,7 @@ class DenseWeights(WeightMap):
 
     @classmethod
     def holding(cls, cfg: TransformerConfig, weights: Weights) -> DenseWeights:
-        """The map whose parameters are copies of these weights, in their dtype and on their device; biases that are
-        left out are zero."""
+        """A map whose parameters are copies of these weights, with their dtype and device; missing biases are zero."""
         like = weights["embed.W_E"]
         dense = cls(cfg).to(device=like.device, dtype=like.dtype)
         with torch.no_grad():

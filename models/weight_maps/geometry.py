@@ -1,4 +1,4 @@
-"""Embeddings drawn by a few numbers: circular arcs for digits, spirals for columns."""
+"""Embeddings given by a few numbers: circular arcs for digits, spirals for columns."""
 
 from __future__ import annotations
 
@@ -40,9 +40,9 @@ def spiral(
 
 
 def rotate_pairs(matrix: Float[Tensor, "rows columns"], angle: Float[Tensor, ""]) -> Float[Tensor, "rows columns"]:
-    """Turn row pairs (0, 1), (2, 3), ... of ``matrix`` by ``angle``; an odd last row stays.
+    """Rotate row pairs (0, 1), (2, 3), ... of ``matrix`` by ``angle``; an odd last row stays.
 
-    MicroAdder, section 2.3: the tied query projection is the key projection turned by one learned angle.
+    MicroAdder, section 2.3: the tied query projection is the key projection rotated by one learned angle.
     """
     even = matrix.shape[0] // 2 * 2
     first, second = matrix[0:even:2], matrix[1:even:2]

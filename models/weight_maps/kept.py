@@ -1,9 +1,9 @@
-"""A weight map's output, kept as long as all that it is made of stays as it is.
+"""Keep a weight map's output as long as everything that it depends on stays the same.
 
-Making MicroAdder's weights of its 57 numbers takes a third of a forward pass at batch 1. What a map is made of is
-compared by value, bit for bit, and not by version counters, which ``parameter.data`` and NumPy's views pass by: a kept
-output is never stale. A kept output has no graph; where gradients are asked for, each call gets a graph of its own,
-whose backward pass makes the weights again.
+Computing MicroAdder's weights from its 57 parameters takes a third of a forward pass at batch 1. What a map depends on
+is compared by value, bit for bit, and not by version counters, which ``parameter.data`` and NumPy's views bypass, so
+that a kept output is never stale. A kept output has no graph. With gradients on, each call gets its own graph, whose
+backward pass computes the weights again.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ from torch.func import functional_call
 from models.parts.weights import Weights
 from models.weight_maps.base import WeightMap
 
-MOST_NUMBERS = 10_000  # more take as long to compare as their weights to make
+MOST_NUMBERS = 10_000  # with more, comparing takes as long as computing the weights
 _PLAIN = (Tensor, nn.Parameter)
 _BITS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 
 @dataclass(frozen=True, eq=False)
 class _State:
-    """All that a map's output depends on: its modules' attributes, kinds of tensors, and the numbers as bits, joined
-    where they are of one kind."""
+    """Everything that a map's output depends on: its modules' attributes, kinds of tensors, and the numbers as bits,
+    joined by kind."""
 
     attributes: list[Any]
     kinds: list[Any]
@@ -46,8 +46,8 @@ class _State:
 
 @dataclass(frozen=True, eq=False)
 class _Kept:
-    """``weights`` without a graph; those of ``differentiable`` keys get one where gradients are asked for (None: not
-    known yet). ``same`` are the keys that are a module's parameter or buffer itself, by module and name."""
+    """``weights`` without a graph. Those with keys in ``differentiable`` get one if gradients are on (None: not known
+    yet). ``same`` has the keys whose weight is a module's parameter or buffer itself, with module and name."""
 
     made_of: _State
     weights: Weights
@@ -65,10 +65,10 @@ _known: WeakKeyDictionary[WeightMap, _Kept] = WeakKeyDictionary()
 
 
 def kept_weights(weight_map: WeightMap) -> Weights:
-    """``weight_map()``, or what it gave last time if nothing that it is made of has changed.
+    """``weight_map()``, or its last output if nothing that it depends on has changed.
 
-    The tensors are shared between calls: who wants to write into them takes ``weight_map()``. Under ``torch.compile``,
-    ``torch.func`` and dispatch modes, with hooks on the map, and of large maps, nothing is kept.
+    The tensors are shared between calls; to write into them, call ``weight_map()``. Nothing is kept under
+    ``torch.compile``, ``torch.func`` and dispatch modes, with hooks on the map, and for large maps.
     """
     if torch.compiler.is_compiling():
         return weight_map()
@@ -95,7 +95,7 @@ def kept_weights(weight_map: WeightMap) -> Weights:
 
 
 def _may_keep(modules: list[nn.Module], tensors: list[Tensor]) -> bool:
-    """Whether what the map is made of can be looked at, and its output depends on nothing else that is known."""
+    """Whether the map's inputs can be read, and its output is not known to depend on anything else."""
     if peek_interpreter_stack() is not None or forward_ad._current_level >= 0 or torch._C._len_torch_dispatch_stack():
         return False
     if torch.is_grad_enabled() and not any(x.requires_grad for x in tensors):
@@ -143,7 +143,7 @@ def _make(weight_map: WeightMap, made_of: _State, learns: bool) -> _Kept:
 
 
 class _Remade(torch.autograd.Function):
-    """Kept weights as functions of the parameters; the backward pass makes them again."""
+    """Kept weights as functions of the parameters; the backward pass computes them again."""
 
     @staticmethod
     def forward(

@@ -12,8 +12,8 @@ from models.weight_maps.base import normal_
 class Factors(nn.Module):
     """A matrix of the given rank, or with ``rank=None`` a full one, as free parameters.
 
-    ``rank (rows + columns)`` numbers instead of ``rows columns``: fewer where the rank is below their harmonic mean's
-    half.
+    It has ``rank (rows + columns)`` numbers instead of ``rows columns``, which is fewer if the rank is below half their
+    harmonic mean.
     """
 
     def __init__(self, rows: int, columns: int, rank: int | None):
@@ -28,17 +28,17 @@ class Factors(nn.Module):
     def forward(self) -> Float[Tensor, "rows columns"]:
         """The matrix. The product is taken in float64 and rounded once, so that it is the same on every processor.
 
-        In float32, processors add the terms in an order of their own. A certificate is about every bit of a weight.
+        In float32, processors add the terms in different orders, and a certificate is about every bit of a weight.
         """
         return self.W if self.rank is None else (self.A.double() @ self.B.double()).to(self.A.dtype)
 
     def initialise_table(self, std: float, generator: torch.Generator) -> None:
-        """Every number N(0, std^2): both factors of an embedding, or the full table."""
+        """Draw every number from N(0, std^2), for both factors of an embedding or the full table."""
         for parameter in self.parameters():
             normal_(parameter, std, generator)
 
     def initialise_linear(self, std: float, generator: torch.Generator) -> None:
-        """Factors by :func:`thin_normal_`; a full matrix N(0, std^2)."""
+        """Draw factors by :func:`thin_normal_`, and a full matrix from N(0, std^2)."""
         for parameter in self.parameters():
             if self.rank is None:
                 normal_(parameter, std, generator)
@@ -53,5 +53,5 @@ class Factors(nn.Module):
 
 
 def thin_normal_(tensor: Tensor, generator: torch.Generator) -> None:
-    """N(0, 2 / (rows + columns)), Glorot's variance for a factor taken by itself."""
+    """Draw from N(0, 2 / (rows + columns)), Glorot's variance for a factor on its own."""
     normal_(tensor, (2.0 / (tensor.shape[0] + tensor.shape[1])) ** 0.5, generator)

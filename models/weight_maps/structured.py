@@ -1,4 +1,4 @@
-"""Matrices with few free numbers: constant diagonals, cyclic rows, scaled axes, low rank."""
+"""Matrices with few free parameters: constant diagonals, cyclic rows, scaled axes, low rank."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def circulant(numbers: Float[Tensor, " rows"], rows: int, columns: int) -> Float
 
 
 def scaled_axes(numbers: Float[Tensor, " axis"], rows: int, columns: int) -> Float[Tensor, "rows columns"]:
-    """A diagonal matrix, filled up with zeros: axis i of the input goes to row i, ``numbers[i]`` times as long."""
+    """A diagonal matrix, padded with zeros: axis i of the input goes to row i, multiplied by ``numbers[i]``."""
     n = min(rows, columns)
     _check("A diagonal", numbers, n)
     eye = torch.eye(rows, columns, device=numbers.device, dtype=numbers.dtype)

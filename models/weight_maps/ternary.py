@@ -1,4 +1,4 @@
-"""Ternary weights: a sign or zero for every entry and one scale for every matrix (AddLM, after BitNet b1.58)."""
+"""Ternary weights: a sign or zero per entry, and one scale per matrix (AddLM, after BitNet b1.58)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from models.weight_maps.base import WeightMap, fill_, normal_, uniform_
 #: The matrices that AddLM constrains; embeddings, positions, head and norms stay floats.
 TERNARY = ("W_Q", "W_K", "W_V", "W_O", "W_in", "W_out")
 
-#: BitNet's guard against a matrix of zeros, whose mean would divide by nothing.
+#: BitNet's guard against a matrix of zeros, whose scale would be zero.
 SMALLEST_SCALE = 1e-5
 
 
@@ -41,7 +41,7 @@ def ternarise(latent: Float[Tensor, "*shape"]) -> TernaryMatrix:
 
 
 def straight_through(latent: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
-    """The ternary weight, whose gradient goes to ``latent`` as it comes (Bengio et al., 2013).
+    """The ternary weight, whose gradient is passed to ``latent`` unchanged (Bengio et al., 2013).
 
     The latent weight enters as ``W - W``, which is zero to the last bit, so the value is ``scale * values`` exactly.
     """
@@ -59,9 +59,9 @@ def _signs(latent: Tensor, scale: Tensor) -> Tensor:
 
 
 class TernaryWeights(WeightMap):
-    """AddLM's weights: no biases but those of the norms, an untied head; projections ternary where asked for.
+    """AddLM's weights: no biases except those of the norms, an untied unembedding, and optionally ternary projections.
 
-    The parameters are the latent floats that training moves. What the model computes with is :meth:`ternary` times its
+    The parameters are the latent floats that training changes. The model computes with :meth:`ternary` times its
     scales, and analyses should read that.
     """
 
@@ -82,7 +82,7 @@ class TernaryWeights(WeightMap):
         return {k: ternarise(latent.detach()) for k, latent in self.own().items() if self._constrained(k)}
 
     def initialise(self, generator: torch.Generator) -> None:
-        """torch's own: linear layers uniform within 1 / sqrt(fan-in), embeddings N(0, 1), norms 1 and 0."""
+        """Initialise as torch: linear layers uniform within 1 / sqrt(fan-in), embeddings N(0, 1), norms 1 and 0."""
         cfg = self.config
         fan_in = {"W_O": cfg.n_heads * cfg.d_head, "W_out": cfg.d_mlp}
         for name, parameter in self.named_parameters():

@@ -1,4 +1,4 @@
-"""The decoder of the Position Coupling paper: free matrices, no biases, a head tied to the token embedding."""
+"""The decoder of the Position Coupling paper: free matrices, no biases, unembedding tied to the token embedding."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from models.weight_maps.base import WeightMap, fill_, normal_, uniform_
 
 
 class TiedDecoderWeights(WeightMap):
-    """T5-like weights (appendix B, in the initialisation of the public code).
+    """T5-like weights (appendix B, with the initialisation of the public code).
 
-    The head is ``W_U = W_E^T / sqrt(d_model)``. With coupled positions every level has its own table, of
-    ``position_limits[level] + 1`` rows (id 0 included); shorter ones are filled up with zero rows that nothing reads.
+    The unembedding is ``W_U = W_E^T / sqrt(d_model)``. With coupled positions every level has its own table, of
+    ``position_limits[level] + 1`` rows (id 0 included); shorter ones are padded with zero rows that nothing reads.
     """
 
     def __init__(self, cfg: TransformerConfig, position_limits: tuple[int, ...] = ()):
         super().__init__(cfg)
         self.position_limits = position_limits
-        made = ("unembed.W_U", "pos_embed.W_pos")  # of the others
+        made = ("unembed.W_U", "pos_embed.W_pos")  # computed from the others
         self.add_parameters({k: s for k, s in weight_shapes(cfg).items() if k not in made and not is_bias(k)})
         tables = {f"pos_embed.W_pos_{level + 1}": limit + 1 for level, limit in enumerate(position_limits)}
         self.add_parameters({key: (rows, cfg.d_model) for key, rows in tables.items()})
@@ -57,5 +57,5 @@ class TiedDecoderWeights(WeightMap):
                 normal_(parameter, std.get(kind, cfg.d_model**-0.5), generator)
 
     def decay_mask(self) -> dict[str, bool]:
-        """The paper trains without weight decay; a recipe that asks for it means the matrices."""
+        """The paper trains without weight decay; in a recipe with decay, it applies to the matrices only."""
         return {name: name.rsplit("/", 1)[1] != "w" for name, _ in self.named_parameters()}

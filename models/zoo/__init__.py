@@ -66,11 +66,11 @@ def load(name_or_path: str | Path, seed: int | None = None) -> ArithmeticTransfo
             ours (``.safetensors``: an entry's, a run's checkpoint or snapshot), a published checkpoint (``.pt``, or
             ``.json`` of :mod:`models.importers.pooled_decoder`), or a public AdderBoard submission (``.py``; its text
             is read and never run).
-        seed: which seed of a run; the one that is best on its validation problems unless given.
+        seed: which seed of a run; by default the one that is best on its validation problems.
 
     Raises:
         UserError: unknown name (with the closest match), missing, truncated or tampered file, weights that do
-            not fit the model they are said to be of, a seed for something that is not a run.
+            not fit their model, a seed for something that is not a run.
     """
     if isinstance(name_or_path, str) and name_or_path in registry.constructed() and seed is None:
         return registry.build(name_or_path)
@@ -168,9 +168,9 @@ def entry_file(name_or_path: str | Path, file: str) -> bytes:
 
 
 def all_runs(training: Mapping[str, Any]) -> Rate:
-    """Of all runs of an entry's seeds, those that answer its whole test set.
+    """The rate of an entry's runs that answer its whole test set.
 
-    A seed that was trained again on a build that rounds differently is a further run: training is chaotic.
+    A seed that was trained again on a build that rounds differently counts as another run, as training is chaotic.
     """
     from models.evaluation import Rate
 
@@ -179,9 +179,9 @@ def all_runs(training: Mapping[str, Any]) -> Rate:
 
 
 def grokked_seeds(training: Mapping[str, Any]) -> str:
-    """The number of :func:`all_runs`, with its 95% interval where it is a rate.
+    """:func:`all_runs` in words, with its 95% interval if it is a rate.
 
-    Seeds that began near one model are no sample of seeds.
+    Seeds that started near one model are not a sample of seeds.
     """
     rate = all_runs(training)
     if training.get("start"):
@@ -245,7 +245,7 @@ def change_entry(
     certificate: Mapping[str, Any] | None = None,
     extra_files: Mapping[str, bytes] | None = None,
 ) -> Path:
-    """Add to an entry's data, in place of what is there under the same name; the card follows, the weights stay.
+    """Add to an entry's data, replacing what has the same name. The card is rendered again; the weights stay.
 
     Args:
         notes: paragraphs by heading. certificate: what is proved, in place of what was. extra_files: by relative name.
@@ -290,7 +290,7 @@ def _store(folder: Path, config: dict[str, Any], files: dict[str, bytes], overwr
 
 @contextlib.contextmanager
 def _alone(folder: Path) -> Iterator[None]:
-    """Be the only one that saves ``folder``, cleared of what killed writers left next to it."""
+    """Lock ``folder`` for saving, and clear what killed writers left next to it."""
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:

@@ -1,7 +1,7 @@
 """The card of a zoo entry: what a reader wants to know first, rendered from the entry's data.
 
 Nobody writes or edits a card. Each fact comes from the entry's config (score, training, certificate, notes) or from its
-``seeds.json``; what the data do not hold is not on the card, so an entry with a score of another form has a short one.
+``seeds.json``; an entry with a score of an unknown form has a short card.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from models.training.recipes import get_recipe
 from models.training.run_folder import differences
 from models.zoo import CARD, STORED_AS
 
-_MADE = ("seed", "step", "seeds_tried", "seconds", "commands", "recipe", "torch")  # what publishing says of training
+_MADE = ("seed", "step", "seeds_tried", "seconds", "commands", "recipe", "torch")  # what publishing records
 _OTHER = "Another machine or version rounds differently and gets other seeds."
 _CHAOS = (
     "Another machine or version rounds differently, and training is chaotic: another seed may succeed there, or none."
@@ -57,10 +57,10 @@ def render_card(config: Mapping[str, Any], files: Mapping[str, bytes]) -> str:
 
 
 def made_by(name: str, training: Mapping[str, Any]) -> str:
-    """What made a model: commands, and where their recipe was not the registered one.
+    """How a model was made: the commands, and where their recipe differs from the registered one.
 
     Args:
-        training: of the entry's config, with ``commands`` and ``recipe``.
+        training: ``training`` of the entry's config, with ``commands`` and ``recipe``.
     """
     registered = get_spec(name).recipe or ""
     changes = [
@@ -148,7 +148,7 @@ _Rendered = tuple[list[str], list[str], str]
 
 
 def _problems(config: Mapping[str, Any], seeds: list[dict[str, Any]]) -> _Rendered:
-    """Of adders whose seeds grok or do not."""
+    """Points, tables and warning for adders whose seeds either grok or do not."""
     result, training = Score.from_dict(config["score"]), config["training"]
     tried, grokked = training["seeds_tried"], training["seeds_grokked"]
     there = " from that start, which are not independent," if training.get("start") else ""
@@ -189,7 +189,7 @@ def _reached(training: Mapping[str, Any]) -> str:
 
 
 def _lengths(config: Mapping[str, Any], seeds: list[dict[str, Any]]) -> _Rendered:
-    """Of models on sequences of many lengths."""
+    """Points, tables and warning for models on sequences of many lengths."""
     score, training = config["score"], config["training"]
     first = score["shapes"][0]
     task = build(config["model"]).task
@@ -209,7 +209,7 @@ def _lengths(config: Mapping[str, Any], seeds: list[dict[str, Any]]) -> _Rendere
     if len(seeds) > 1 and "selection" in training:
         on = training["selection"]
         stored += f" Of {len(seeds)} seeds it was chosen on "
-        if "within" in on:  # rules before this one looked beyond the training shapes alone
+        if "within" in on:  # earlier rules looked only beyond the training shapes
             stored += f"{on['within']:,} other problems of the longest training shape, and among equals there on "
         stored += f"{on['n']} other problems per longer shape (seed {on['seed']})."
     table = _table([size, *(f"seed {seed['seed']}" for seed in seeds)], rows)
@@ -217,7 +217,7 @@ def _lengths(config: Mapping[str, Any], seeds: list[dict[str, Any]]) -> _Rendere
 
 
 def _pairs(config: Mapping[str, Any], seeds: list[dict[str, Any]]) -> _Rendered:
-    """Of two-digit adders, scored on all pairs."""
+    """Points, tables and warning for two-digit adders, which are scored on all pairs."""
     score, training = config["score"], config["training"]
     whole, test = score["all"], Rate(score["n"], score["correct"])
     known, n_train = whole["correct"] - test.correct, whole["n"] - test.n
@@ -249,7 +249,7 @@ def _pairs(config: Mapping[str, Any], seeds: list[dict[str, Any]]) -> _Rendered:
 
 
 def _text(config: Mapping[str, Any], seeds: list[dict[str, Any]]) -> _Rendered:
-    """Of models of text."""
+    """Points, tables and warning for models of text."""
     score, training = config["score"], config["training"]
     low, high = score["interval"]
     points = [

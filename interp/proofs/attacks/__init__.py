@@ -1,6 +1,6 @@
-"""Looking for a problem that a model answers wrong, where no proof reaches: along the gradients of its margins.
+"""Search along the gradients of a model's margins for a problem that it answers wrong, where no proof reaches.
 
-:func:`interp.proofs.attacks.attack.attack` is the question; :mod:`~interp.proofs.attacks.search` how it searches.
+:func:`interp.proofs.attacks.attack.attack` asks the question; :mod:`~interp.proofs.attacks.search` does the search.
 """
 
 from interp.proofs.attacks.attack import Attack, WrongAnswer, attack

@@ -1,8 +1,8 @@
-"""``interp.attack``: the problem that a model comes closest to answering wrong, or answers wrong.
+"""``interp.attack``: find a problem that a model answers wrong, or comes closest to answering wrong.
 
-For models that no proof reaches (two layers, other formats, a user's own). The search goes along gradients of margins;
-its control is a random search of as many runs. What it finds is replayed with greedy decoding; what it does not find
-may still be there.
+This is for models that no proof reaches (two layers, other formats, a user's own). The search follows the gradients of
+margins; its control is a random search with as many runs. What it finds is replayed with greedy decoding. Finding
+nothing proves nothing.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class WrongAnswer(Failure):
     """A problem that the model, greedily decoding, answered wrong.
 
     Attributes:
-        margin: the smallest of its margins, in logits. runs: after how many runs the search met it.
+        margin: the smallest of its margins, in logits. runs: how many runs the search had spent when it found it.
     """
 
     margin: float
@@ -48,18 +48,18 @@ class WrongAnswer(Failure):
 
 @dataclass(frozen=True, eq=False)
 class Attack(Result):
-    """What the attack found, and what a random search of as many runs did.
+    """What the attack found, and what a random search with as many runs found.
 
     Attributes:
         task: the task's name and shape.
-        runs: sequences through the model, of each search (a gradient counts as three). budget: how many were allowed.
+        runs: sequences that each search ran through the model (a gradient counts as three). budget: how many it could.
         margins: ``by_target`` [search, target] and ``by_chain`` [search, chain_length], the smallest margins met, NaN
             where no problem was tried; ``tried`` [search, chain_length], how many problems.
-        history: of each search, (runs, smallest margin so far) wherever it fell.
-        worst: of each search, the problem with the smallest margin. worst_target: of the attack's, the target.
-        n_wrong: of each search, distinct problems with a margin of zero (a tie) or below (teacher-forced).
-        wrong: of the attack's: the first and those with the smallest margins, each replayed with greedy decoding.
-        first_wrong: of each search, runs until its first wrong problem.
+        history: per search, (runs, smallest margin so far) at every point where that margin fell.
+        worst: per search, the problem with the smallest margin. worst_target: the target of the attack's.
+        n_wrong: per search, how many distinct problems had a margin of zero (a tie) or below (teacher-forced).
+        wrong: the first wrong problem of the attack and those with the smallest margins, replayed with greedy decoding.
+        first_wrong: per search, the number of runs until its first wrong problem.
     """
 
     model: str
@@ -78,11 +78,11 @@ class Attack(Result):
     provenance: Provenance
 
     def smallest_margin(self, search: str = "attack") -> float:
-        """The smallest margin that a search ("attack" or "random") met; -inf where logits are not numbers."""
+        """The smallest margin that a search ("attack" or "random") found; -inf where logits are not numbers."""
         return self.history[search][-1][1]
 
     def text(self, problem: tuple[int, ...]) -> str:
-        """A problem as one writes it."""
+        """The problem as it is usually written, e.g. ``12 + 34``."""
         return f" {self.operator} ".join(map(str, problem)) if self.operator else "".join(map(str, problem))
 
     def sentence(self) -> str:
@@ -110,7 +110,7 @@ class Attack(Result):
         )
 
     def to_dataframe(self) -> pd.DataFrame:
-        """One row per target and one a chain length: smallest margins of both searches, and problems tried."""
+        """One row per target and one per chain length: smallest margins of both searches, and problems tried."""
         rows = []
         for kind, name in (("target", "by_target"), ("chain_length", "by_chain")):
             values = self.margins[name]
@@ -125,7 +125,7 @@ class Attack(Result):
         return pd.DataFrame(rows)
 
     def to_dict(self) -> dict[str, Any]:
-        """As JSON; margins that are no number, or of nothing tried, are null."""
+        """The result as JSON. A margin is null where it is not a number or where nothing was tried."""
         plain = ("model", "task", "operator", "runs", "budget", "seconds", "worst", "worst_target", "n_wrong")
         value = {name: getattr(self, name) for name in (*plain, "first_wrong")}
         value |= {"sentence": self.sentence(), "provenance": asdict(self.provenance)}
@@ -151,22 +151,22 @@ def attack(
 ) -> Attack:
     """Search for a problem that a model answers wrong, and for the smallest margin.
 
-    The search starts from a seeded sample (half of it rich in carries, where the task has carries) and goes along
-    gradients: every change of an operand's digit, every move of digits within a column, every run of nines is
-    estimated to first order with all tokens of the true answer changed along, and the most promising are run. What the
-    answer is, where it is predicted and what carries comes from the task. Where two ten-digit numbers are added, the
-    columns' dynamic programme proposes too.
+    The search starts from a seeded sample (half of it rich in carries, where the task has carries) and follows
+    gradients. Every change of an operand's digit, every move of digits within a column and every run of nines gets a
+    first-order estimate, in which the tokens of the true answer change too; the most promising are run. The task says
+    what the answer is, where it is predicted and what carries. Where two ten-digit numbers are added, the dynamic
+    programme over columns proposes problems too.
 
     Cost: up to ``2 runs`` sequences through the model (a random search gets what the attack spent), and as much again
     for proposals in small models: about half a minute for a one-layer adder at the default.
 
     Args:
-        model: any model with TransformerLens hooks; in two or more layers too.
+        model: any model with TransformerLens hooks, with any number of layers.
         task: the task, if the model does not carry it, or in another shape: ``model.task.at(10, 10)``.
         runs: sequences that each search may run; a gradient counts as three. Problems are never run twice.
-        seed: of both searches; the same seed finds the same.
-        seconds: stop the attack after so long, and give the random search as many runs; the result then depends on the
-            machine.
+        seed: the seed of both searches; the same seed finds the same problems.
+        seconds: stop the attack after this time, and give the random search as many runs as it made; the result then
+            depends on the machine.
         progress: show a bar on stderr.
 
     Raises:
@@ -218,7 +218,7 @@ def attack(
 
 
 def replay(model: HookedModel, space: ProblemSpace, kept: list[Wrong]) -> tuple[WrongAnswer, ...]:
-    """Those of the kept problems that the model answers wrong when it reads its own tokens."""
+    """The kept problems that the model also answers wrong when it reads its own tokens."""
     if not kept:
         return ()
     task = space.task

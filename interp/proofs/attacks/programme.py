@@ -1,8 +1,8 @@
 """The best problem of a linearised margin, over all classes of ten-digit additions at once.
 
-Digit by digit changes climb; this one jumps. Where a margin is replaced by a sum over positions of one number per
-token, :func:`interp.proofs.columns.all_classes` finds the least such sum in every class of inputs, however rare the
-problem that attains it. Two such sums:
+Changing one digit at a time climbs; this jumps. Replace a margin by a sum over positions of one number per token, and
+:func:`interp.proofs.columns.all_classes` finds the least such sum in every class of inputs, however rare the problem
+that attains it. There are two such sums:
 
     any model         gradient of the margin . W_E[token], at every position: the first-order estimate
     one layer         what attention writes at a query is ``sum_h N_h / D_h``, both additive over positions. With u the
@@ -10,8 +10,8 @@ problem that attains it. Two such sums:
                       ``sum_h e_hj(token) u . (c_hj(token) - o_h) / D_h``; for one head its sum over positions is
                       ``u . (o' - o) D' / D``, exactly
 
-The second is linear only after the attention: the ratio is kept. Its problems are proposals, judged by the model;
-nothing here has to be a bound.
+The second sum linearises only what comes after the attention, and keeps the ratio. Its problems are proposals, which
+the model then judges, so that nothing here has to be a bound.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ from models.tasks.addition import FixedWidthAddition
 from models.tasks.base import Task
 
 ATTENTION_OUT, SCORES, VALUES = "blocks.0.hook_attn_out", "blocks.0.attn.hook_attn_scores", "blocks.0.attn.hook_v"
-OTHERS = 6  # proposals for a target, from classes with another own token
-_LARGEST = 2.0**50  # of the integers that stand for terms
+OTHERS = 6  # proposals per target from classes whose query reads another token
+_LARGEST = 2.0**50  # the largest of the integers that stand for terms
 
 
 class Programme:
-    """The programme for a task of two ten-digit numbers; ``hooks`` is where it needs the margin's gradient too."""
+    """The programme for a task of two ten-digit numbers; ``hooks`` names where else it needs the margin's gradient."""
 
     def __init__(self, runner: Runner, layout: Layout) -> None:
         self.runner, self.layout = runner, layout
@@ -49,7 +49,7 @@ class Programme:
 
     @property
     def cost(self) -> int:
-        """The most runs that linearising around one problem takes, besides its gradient."""
+        """The most runs that it takes to linearise around one problem, on top of its gradient."""
         return DIGIT_TOKENS if self.has_ratio else 0
 
     def effects(
@@ -71,10 +71,10 @@ class Programme:
         targets: Int[Tensor, " n"],
         effects: Float[Tensor, "n pos token"],
     ) -> OtherDigits:
-        """For the first problem of each target: what attains the ends of the classes with its answer.
+        """Problems that attain the ends of classes with the same answer as the first problem of each target.
 
-        Both ends of the classes that share the token it reads (its other rival may wait at the far one), and the lower
-        ends of the :data:`OTHERS` with the least sums.
+        They attain both ends of the classes that share the token it reads (another rival may lead at the upper end),
+        and the lower ends of the :data:`OTHERS` classes with the least sums.
         """
         problems = space.problems(digits)
         tokens, answers = space.task.encode(problems), space.task.targets(problems)
@@ -104,7 +104,7 @@ class Programme:
     def _ratio(
         self, tokens: Int[Tensor, " pos"], query: int, direction: Float[Tensor, " d_model"]
     ) -> Float[Tensor, "key token"]:
-        """The one-layer sum's terms, for keys up to the query."""
+        """The terms of the one-layer sum, for keys up to the query."""
         scores, values = self._reads(query, int(tokens[query]))
         W_O = self.runner.model.W_O[0].detach().cpu().double()  # [head, d_head, d_model]
         written = torch.einsum("tphe,he->thp", values, W_O @ direction.double())  # u . c_hj(token)
@@ -113,15 +113,15 @@ class Programme:
         own_weights, own = weights.gather(0, present), written.gather(0, present)
         total = own_weights.sum(2, keepdim=True)
         terms = (weights * (written - (own_weights * own).sum(2, keepdim=True) / total) / total).sum(1)  # [token, key]
-        found = terms[-1].repeat(self.n_tokens, 1)  # a position with one token has one value
+        found = terms[-1].repeat(self.n_tokens, 1)  # a position where only one token can stand has one value
         found[:DIGIT_TOKENS] = terms
         return found.T
 
     def _reads(self, query: int, token: int) -> tuple[Tensor, Tensor]:
         """Scores [token, head, key] of a query that is ``token``, and values [token, key, head, d_head].
 
-        By ten made-up sequences, each with one digit wherever digits stand: in one layer keys and values are of the
-        token and the position alone.
+        They are read from ten made-up sequences, each with one digit wherever digits stand: in a one-layer model, keys
+        and values depend on the token and the position alone.
         """
         if (query, token) not in self._attention:
             rows = torch.arange(DIGIT_TOKENS)[:, None].repeat(1, self.layout.n_positions)
@@ -136,10 +136,10 @@ class Programme:
 
 
 def programme(runner: Runner, task: Task) -> Programme | None:
-    """The programme for this model, None where the task is not the addition of two ten-digit numbers."""
+    """The programme for this model, or None if the task is not the addition of two ten-digit numbers."""
     if not isinstance(task, FixedWidthAddition):
         return None
     try:
         return Programme(runner, read_layout(task))
-    except UserError:  # a subclass that writes its problems otherwise: the other moves still work
+    except UserError:  # a subclass that writes its problems differently; the other moves still work
         return None

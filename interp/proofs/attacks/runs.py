@@ -1,11 +1,11 @@
-"""Problems through a model, counted: margins, and what each token would do to a margin to first order.
+"""Run problems through a model and count the runs: margins, and each token's first-order effect on a margin.
 
-The margin of a problem at one target is the right token's logit less the best other one's, the answer before it being
-the right one (teacher forcing). A problem is answered wrong if one of its margins is negative: up to the first wrong
-token greedy decoding reads the same input.
+The margin of a problem at one target is the logit of the right token minus the largest other one, with the right
+answer before it as input (teacher forcing). A problem is answered wrong if one of its margins is negative: up to the
+first wrong token, greedy decoding reads the same input.
 
-One run is one sequence through the model. A gradient counts as :data:`GRADIENT_RUNS`, as its backward pass costs about
-two forward passes.
+One run is one sequence through the model. A gradient counts as :data:`GRADIENT_RUNS` runs, as its backward pass costs
+about two forward passes.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ EMBED = "hook_embed"
 
 @dataclass(frozen=True, eq=False)
 class Margins:
-    """Of every problem at every target: the margin (-inf where logits are not numbers), and which tokens are read
-    there, right, and the best of the others."""
+    """The margin of every problem at every target (-inf where logits are not numbers), the token that the query reads
+    there, the right token, and the best of the others."""
 
     values: Float[Tensor, "n target"]
     read: Int[Tensor, "n target"]
@@ -44,8 +44,8 @@ class Gradients:
 
     Attributes:
         margins: the margins themselves.
-        effects: ``gradient of the margin . W_E[token]`` for every token at every position: a token's effect is its
-            entry less the present token's.
+        effects: ``gradient of the margin . W_E[token]`` for every token at every position. The effect of a change is
+            the new token's entry minus the present token's.
         caught: gradients at other hooks, by name.
     """
 
@@ -55,7 +55,7 @@ class Gradients:
 
 
 class Runner:
-    """A model and its task; ``runs`` counts what was spent."""
+    """A model and its task; ``runs`` counts the runs that were spent."""
 
     def __init__(self, model: HookedModel, task: Task) -> None:
         self.model, self.task, self.runs = model, task, 0
@@ -68,7 +68,7 @@ class Runner:
 
     @torch.no_grad()
     def margins(self, problems: Int[Tensor, "n *operands"]) -> Margins:
-        """The margins of every problem at every target, a run each."""
+        """The margins of every problem at every target; each problem costs one run."""
         self.runs += len(problems)
         tokens, right = self.task.encode(problems), self.task.targets(problems)
         values, rivals = [], []
@@ -84,7 +84,7 @@ class Runner:
     ) -> Gradients:
         """First-order effects on the margin of problem i at target ``targets[i]``, and its gradients at ``hooks``.
 
-        Cost: :data:`GRADIENT_RUNS` a problem.
+        Cost: :data:`GRADIENT_RUNS` runs per problem.
         """
         self.runs += GRADIENT_RUNS * len(problems)
         tokens, right = self.task.encode(problems), self.task.targets(problems)
@@ -94,7 +94,7 @@ class Runner:
         for rows in torch.arange(len(problems)).split(self.batch_size):
             found: dict[str, Tensor] = {}
 
-            # by the name that was asked for: a bridge's hook points know themselves by another
+            # Store under the name that was asked for: a bridge's hook points have other names of their own.
             def leaf(value: Tensor, hook: Any, found: dict[str, Tensor] = found) -> Tensor:
                 found[EMBED] = value.detach().requires_grad_()
                 return found[EMBED]
@@ -118,7 +118,7 @@ class Runner:
 
     @torch.no_grad()
     def catch(self, tokens: Int[Tensor, "n pos"], hooks: tuple[str, ...]) -> dict[str, Tensor]:
-        """Activations at ``hooks`` of any token sequences, a run each."""
+        """Activations at ``hooks`` of any token sequences; each sequence costs one run."""
         self.runs += len(tokens)
         found: dict[str, list[Tensor]] = {name: [] for name in hooks}
 
@@ -132,7 +132,7 @@ class Runner:
 
 
 def _gradients(value: Tensor, wanted: list[Tensor]) -> list[Tensor]:
-    """Gradients of a number. Raises UserError where something on the model cuts them off."""
+    """Gradients of a scalar with respect to ``wanted``. Raises UserError where a hook on the model cuts them off."""
     found = torch.autograd.grad(value, wanted, allow_unused=True) if value.requires_grad else [None]
     kept = [gradient for gradient in found if gradient is not None]
     if len(kept) < len(wanted):
@@ -143,7 +143,7 @@ def _gradients(value: Tensor, wanted: list[Tensor]) -> list[Tensor]:
 def margin_of(
     logits: Float[Tensor, "n target d_vocab"], right: Int[Tensor, "n target"]
 ) -> tuple[Float[Tensor, "n target"], Int[Tensor, "n target"]]:
-    """(right logit - best other logit, which other); -inf where a logit is NaN, which makes no right answer."""
+    """(right logit - best other logit, which other); -inf where a logit is NaN, as that is never a right answer."""
     logits = logits.double()
     own = logits.gather(-1, right[..., None])[..., 0]
     best, rival = logits.scatter(-1, right[..., None], -torch.inf).max(-1)
@@ -159,8 +159,8 @@ def estimates(
 ) -> Float[Tensor, " n"]:
     """First-order estimate of the margin after all of a sequence's tokens changed from ``old`` to ``new``.
 
-    ``margin + sum_pos gradient[pos] . (W_E[new] - W_E[old])``: operands and the teacher-forced answer alike. It is
-    about the same right token, and so only for problems with the same answer at the target.
+    It is ``margin + sum_pos gradient[pos] . (W_E[new] - W_E[old])``, over the operands and the teacher-forced answer.
+    The right token stays the same, so that the estimate is only for problems with the same answer at the target.
     """
     effect = effects.gather(2, new[..., None]) - effects.gather(2, old[..., None])
     return margins + effect[..., 0].sum(1)

@@ -1,10 +1,10 @@
 """The two searches for a problem that a model answers wrong: along gradients, and at random with as many runs.
 
-:func:`gradient_search` keeps an archive of the smallest margins in every *niche*: a target, the token read there, the
-right token and the best other one, so that it does not spend itself on one way to fail. A step takes some of the
-archive that were not taken yet, asks for the gradient of each one's margin, estimates what every neighbour's margin
-would be (:mod:`interp.proofs.attacks.space`, :func:`interp.proofs.attacks.runs.estimates`), and runs the most promising
-neighbours through the model, with a few that no estimate speaks for, the programme's proposals
+:func:`gradient_search` keeps an archive of the smallest margins in every *niche* (a target, the token read there, the
+right token and the best other one), so that it does not spend all its runs on one way to fail. A step takes some
+problems of the archive that were not taken yet and computes the gradient of each one's margin. It estimates every
+neighbour's margin (:mod:`interp.proofs.attacks.space`, :func:`interp.proofs.attacks.runs.estimates`) and runs the most
+promising ones through the model, with a few that have no estimate, the programme's proposals
 (:mod:`interp.proofs.attacks.programme`) and fresh problems. Nothing is run twice.
 """
 
@@ -34,10 +34,10 @@ from interp.proofs.attacks.space import (
 )
 
 KEPT = 20  # wrong problems that are kept: the first, and those with the smallest margins
-START_SHARE, MOST_START = 0.2, 4_096  # of the runs, for the sample that the search starts from
-PARENTS = 16  # of the archive, a step
-CHILDREN, BLIND, FRESH = 10, 2, 16  # by estimate and without one, a parent; fresh problems, a step
-MOST_NEIGHBOURS = 1_500  # estimated for one parent; of more, a random choice
+START_SHARE, MOST_START = 0.2, 4_096  # share of the runs for the sample that the search starts from, and its limit
+PARENTS = 16  # taken from the archive per step
+CHILDREN, BLIND, FRESH = 10, 2, 16  # run per parent with an estimate and without one; fresh problems per step
+MOST_NEIGHBOURS = 1_500  # estimated per parent; of more, a random choice
 NICHE_SIZE = 4  # problems that a niche keeps; a step takes one of them
 LOOKED_AT = 64  # problems of a batch that may enter the archive, for each target
 
@@ -56,7 +56,7 @@ class Wrong:
 
 @dataclass(eq=False)
 class Tally:
-    """Grows with every batch of problems that a search runs."""
+    """The record of a search, updated with every batch of problems that it runs."""
 
     space: ProblemSpace
     n_targets: int
@@ -72,7 +72,7 @@ class Tally:
         self._most_wrong: list[tuple[float, int, Wrong]] = []
 
     def add(self, digits: Digits, margins: Margins, runs: int) -> None:
-        """A batch, after which ``runs`` are spent; each problem of it took the last of them."""
+        """Record a batch of problems, at one run each, after which ``runs`` are spent in all."""
         if not len(digits):
             return
         values = margins.values.numpy()
@@ -90,7 +90,7 @@ class Tally:
             chosen = least[chains == length]
             n, smallest = self.by_chain.get(length, (0, np.inf))
             self.by_chain[length] = n + len(chosen), min(smallest, float(chosen.min()))
-        wrong = np.flatnonzero(least <= 0)  # a tie is no answer: which token leads is an accident
+        wrong = np.flatnonzero(least <= 0)  # a tie counts as wrong: which token leads is an accident
         for row in wrong[np.argsort(least[wrong], kind="stable")[:KEPT]].tolist():
             found = Wrong(digits[row].clone(), float(least[row]), before + row)
             heapq.heappush(self._most_wrong, (-found.margin, -found.runs, found))  # the least wrong in front
@@ -124,7 +124,7 @@ class Entry:
 
 
 class Archive:
-    """The smallest margins of every niche, and which of them were not taken yet."""
+    """The smallest margins of every niche, and which of them were taken already."""
 
     def __init__(self) -> None:
         self.niches: dict[tuple[int, ...], list[Entry]] = {}
@@ -143,7 +143,7 @@ class Archive:
                     del held[NICHE_SIZE:]
 
     def take(self, n: int, rng: np.random.Generator) -> list[Entry]:
-        """Up to ``n`` that were not taken: half the smallest margins, then the smallest of each target in turn."""
+        """Up to ``n`` entries not taken yet: half the smallest margins, then the smallest of each target in turn."""
         open_ones = []
         for held in self.niches.values():
             left = [entry for entry in held if (entry.target, entry.key) not in self.taken]
@@ -176,7 +176,7 @@ def random_search(runner: Runner, space: ProblemSpace, runs: int, seed: int, rep
 
 
 def gradient_search(runner: Runner, space: ProblemSpace, runs: int, seed: int, report: Report, stop: Stop) -> Tally:
-    """See the module's docstring. Spends at most ``runs`` of the runner's; the same seed finds the same."""
+    """Search along gradients, as the module's docstring says, with at most ``runs`` runs. Equal seeds find the same."""
     rng, seen = np.random.default_rng(seed), set()
     tally, archive = Tally(space, len(runner.queries)), Archive()
     jumps = programme(runner, space.task)
@@ -196,7 +196,7 @@ def gradient_search(runner: Runner, space: ProblemSpace, runs: int, seed: int, r
         children.append(space.fresh(FRESH if parents else runs - runner.runs, rng, seen))
         digits = torch.cat(children)[: runs - runner.runs]
         if not len(digits) and not parents:
-            break  # nothing is left to be tried
+            break  # nothing is left to try
         run(digits)
     return tally
 
@@ -209,7 +209,7 @@ def propose(
     seen: set[bytes],
     rng: np.random.Generator,
 ) -> Digits:
-    """Neighbours of the parents to be run: the best by estimate, some without one, and the programme's."""
+    """The neighbours of the parents to run: the best by estimate, some without one, and the programme's proposals."""
     digits = torch.stack([parent.digits for parent in parents])
     targets = torch.tensor([parent.target for parent in parents])
     problems = space.problems(digits)
@@ -248,7 +248,7 @@ def neighbours(
     sums: Int[Tensor, "operand column"] | None,
     rng: np.random.Generator,
 ) -> OtherDigits:
-    """One parent's neighbours: all moves of it, and its crossings with the next parent."""
+    """The neighbours of one parent: all moves from it, and its crossings with the next parent."""
     own = digits[row]
     near = [changed_digits(space, own), moved_digits(space, own), crossed(own, digits[(row + 1) % len(digits)])]
     if sums is not None:
@@ -260,12 +260,12 @@ def neighbours(
 
 
 def best(estimate: Float[Tensor, " n"], same: Tensor) -> Int[Tensor, " k"]:
-    """Rows of the smallest estimates among those that have one: with the same right token, and a number."""
+    """Rows of the smallest estimates, among those with the same right token (``same``) whose estimate is a number."""
     ranked = torch.where(same & ~estimate.isnan(), estimate, torch.inf).argsort(stable=True)[:CHILDREN]
     return ranked[same[ranked]]
 
 
 def some(other: Tensor, rng: np.random.Generator) -> Int[Tensor, " k"]:
-    """A few rows at random among those for which an estimate would say nothing."""
+    """A few random rows among those for which an estimate would mean nothing."""
     rows = other.nonzero().flatten()
     return rows[torch.from_numpy(rng.permutation(len(rows))[:BLIND])]

@@ -1,8 +1,8 @@
 """The problems of any arithmetic task as digits that a search may change: [problem, operand, column], units first.
 
 All moves from one problem to another (change a digit, move it between operands, let a run of columns pass carries on)
-are here too; the answer that follows from them is the task's business. What a digit may be is what the task says
-(:attr:`models.tasks.base.Task.domain`), so that what is found is a problem of the task.
+are here too. The task gives the answer that follows from them. It also says which digits are allowed
+(:attr:`models.tasks.base.Task.domain`), so that whatever is found is a problem of the task.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from interp.core.problems import draw
 from models.tasks.base import Task
 from models.tasks.domain import Domain, domain_of
 
-CARRY_RICH = 0.5  # share of what is drawn, where a task has carries
-#: Draws that bring nothing new after which a domain counts as exhausted.
+CARRY_RICH = 0.5  # share of the draws that are rich in carries, where a task has carries
+#: A domain counts as exhausted after this many draws in a row that bring nothing new.
 PATIENCE = 20
 
 Digits = Int[Tensor, "n operand column"]
-OtherDigits = Int[Tensor, "k operand column"]  # as many or fewer, or more
+OtherDigits = Int[Tensor, "k operand column"]  # of another number of problems
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,7 +36,7 @@ class ProblemSpace:
 
     @cached_property
     def allowed(self) -> Bool[Tensor, "operand column base"]:
-        """Which digits may stand in which place: where an operand has no digit, zero alone."""
+        """Which digits may stand in which place. Where an operand has no digit, only zero may."""
         cells = zip(self.domain.operand, self.domain.column, strict=True)
         allowed = torch.zeros(self.n_operands, self.n_columns, self.base, dtype=torch.bool)
         allowed[..., 0] = True
@@ -62,7 +62,7 @@ class ProblemSpace:
         return self.domain.size
 
     def digits(self, problems: Int[Tensor, "n *operands"]) -> Digits:
-        """Digits of problems as the task has them."""
+        """The digits of problems given as the task writes them."""
         if self.domain.n_columns is not None:
             return problems
         out = torch.zeros(len(problems), self.n_operands, self.n_columns, dtype=torch.int64)
@@ -70,26 +70,26 @@ class ProblemSpace:
         return out
 
     def problems(self, digits: Digits) -> Int[Tensor, "n *operands"]:
-        """The task's problems of these digits."""
+        """The task's problems with these digits."""
         if self.domain.n_columns is not None:
             return digits
         return (digits * self.base ** torch.arange(self.n_columns)).sum(2)
 
     def contains(self, digits: Digits) -> Bool[Tensor, " n"]:
-        """Whether every digit is one that may stand where it stands."""
+        """Whether every digit is allowed where it stands."""
         inside = (digits >= 0) & (digits < self.base)
         found = self.allowed.expand(len(digits), -1, -1, -1).gather(3, digits.clamp(0, self.base - 1)[..., None])
         return (inside & found[..., 0]).flatten(1).all(1)
 
     def keys(self, digits: Digits) -> list[bytes]:
-        """What tells problems apart."""
+        """One key per problem, which tells it from all others."""
         rows = digits.flatten(1).to(self.domain.dtype).numpy()
         return [row.tobytes() for row in rows]
 
     def digit_sums(self, digits: Digits) -> Digits | None:
-        """For every operand's digit, what its column adds up to with the digit it is added to; None without carries.
+        """For every operand's digit, its sum with the digit that it is added to; None without carries.
 
-        From the symbolic algorithm: ``digit_sum`` of two operands, or of operand i and the running sum before it.
+        It is the symbolic algorithm's ``digit_sum``, of two operands or of operand i and the running sum before it.
         """
         found = self.task.variables(self.problems(digits))
         if not {"digit_sum", "propagate"} <= found.keys():
@@ -102,9 +102,9 @@ class ProblemSpace:
         return sums[..., : self.n_columns]
 
     def fresh(self, n: int, rng: np.random.Generator, seen: set[bytes]) -> Digits:
-        """Up to ``n`` problems that were not seen, half of them rich in carries where the task has carries.
+        """Draw up to ``n`` problems that were not seen, half of them rich in carries where the task has carries.
 
-        Fewer only where :data:`PATIENCE` draws in a row brought nothing new. They count as seen from here on.
+        They are fewer only if :data:`PATIENCE` draws in a row brought nothing new. They count as seen from here on.
         """
         kept: list[Tensor] = []
         missing, idle = n, 0
@@ -120,7 +120,7 @@ class ProblemSpace:
 
 
 def unseen(space: ProblemSpace, digits: Digits, seen: set[bytes]) -> OtherDigits:
-    """Those that were not seen, each once, in their order."""
+    """The problems that were not seen yet, each once, in their order."""
     taken: set[bytes] = set()
     rows = []
     for row, key in enumerate(space.keys(digits)):
@@ -137,7 +137,7 @@ def problem_space(task: Task) -> ProblemSpace:
         UserError: a task that does not say which problems it has, or whose sequences have no fixed places.
     """
     space = ProblemSpace(task, domain_of(task))
-    task.targets(task.sample(1, torch.Generator().manual_seed(0)))  # refuses formats without fixed places
+    task.targets(task.sample(1, torch.Generator().manual_seed(0)))  # raises for formats without fixed places
     return space
 
 
@@ -154,7 +154,7 @@ def changed_digits(space: ProblemSpace, digits: Int[Tensor, "operand column"]) -
 
 
 def moved_digits(space: ProblemSpace, digits: Int[Tensor, "operand column"]) -> Digits:
-    """Every problem in which two operands share one column's sum otherwise; carries and answer stay."""
+    """Every problem in which two operands split one column's sum differently; carries and answer stay the same."""
     found = []
     for first in range(space.n_operands):
         for second in range(first + 1, space.n_operands):
@@ -176,7 +176,7 @@ def runs_of_nines(
 ) -> Digits:
     """Every problem in which one operand's digits make a run of columns add up to nine, so that a carry passes.
 
-    ``sums``: what each digit's column adds up to, see :meth:`ProblemSpace.digit_sums`.
+    ``sums``: the sum that each digit takes part in, see :meth:`ProblemSpace.digit_sums`.
     """
     columns = torch.arange(space.n_columns)
     low, high = torch.triu_indices(space.n_columns, space.n_columns)
@@ -193,7 +193,7 @@ def runs_of_nines(
 
 
 def crossed(digits: Int[Tensor, "operand column"], other: Int[Tensor, "operand column"]) -> Digits:
-    """Every problem with the low columns of one of two and the high columns of the other."""
+    """Every problem with the low columns of one of the two and the high columns of the other."""
     columns = digits.shape[1]
     below = torch.arange(columns) < torch.arange(1, columns)[:, None]  # [cut, column]
     below = below[:, None].expand(-1, digits.shape[0], -1)

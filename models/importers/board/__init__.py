@@ -1,9 +1,9 @@
 """Public AdderBoard models: ``models.load("path/to/submission.py")``.
 
-The file's text is evaluated by :mod:`models.importers.board.interpreter` and never run. Its parameters, and no other
-numbers, are the parameters of the model here; a family (:mod:`models.importers.board.families`) says how they become
-effective weights. Before a model is handed out, its logits (or choices) are compared with the file's own forward pass
-in float64 on prefixes of random problems, and its greedy answers with the file's own: what differs is refused.
+The file's text is evaluated by :mod:`models.importers.board.interpreter` and never run. Exactly its parameters become
+the parameters of the model here; a family (:mod:`models.importers.board.families`) says how they become effective
+weights. Before a model is returned, its logits (or choices) are compared with the file's own forward pass in float64 on
+prefixes of some problems, and its greedy answers with the file's own. A model that differs is refused.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ from models.weight_maps.base import WeightMap
 
 __all__ = ["SubmissionWeights", "family_of", "load_submission", "stated_parameters"]
 
-#: How far logits may lie apart, relative to the largest spread of one row, in float64.
+#: How far logits may differ, relative to the largest spread of one row, in float64.
 TOLERANCE = 1e-6
 _CHECKED = ((31, 0), (0, 5), (9999999999, 1), (1234567890, 8765432109), (5050505050, 4949494949))
 
 
 class SubmissionWeights(WeightMap):
-    """A submission's own parameters, and its family's way to effective weights."""
+    """A submission's own parameters, from which its family computes effective weights."""
 
     def __init__(self, cfg: TransformerConfig, submission: Submission, family: Family):
         super().__init__(cfg)
@@ -53,11 +53,11 @@ class SubmissionWeights(WeightMap):
         return {name: value.to(like.dtype).contiguous() for name, value in found.items()}
 
     def initialise(self, generator: torch.Generator) -> None:
-        """Nothing is drawn: the numbers are the file's."""
+        """Nothing to do: the numbers are the file's."""
 
 
 def family_of(submission: Submission) -> Family:
-    """The family of a file. Raises UserError for an architecture that is none of them."""
+    """The family of a file. Raises UserError for an architecture that belongs to none."""
     for family in FAMILIES:
         if family.recognises(submission):
             return family
@@ -68,12 +68,12 @@ def family_of(submission: Submission) -> Family:
 def load_submission(path: str | Path, checkpoints: str | Path | None = None) -> ArithmeticTransformer:
     """A model with the numbers of a public AdderBoard submission, as ``model.weight_map.submission`` read them.
 
-    Where the numbers are in a checkpoint that the text names, it is looked for next to the text, and in the folder
-    ``checkpoints`` by the ending of its name; it is read as :func:`models.importers.load_published` reads one.
+    If the numbers are in a checkpoint that the text names, it is looked for next to the text, and in the folder
+    ``checkpoints`` by the ending of its name; it is read as safely as in :func:`models.importers.load_published`.
 
     Raises:
-        UserError: a file that cannot be read, an architecture that is not known, numbers that are not there, or a
-            forward pass that computes something else than the imported model. One sentence says which.
+        UserError: a file that cannot be read, an unknown architecture, missing numbers, or a forward pass that differs
+            from the imported model's. One sentence says which.
     """
     path = Path(path)
     try:
@@ -95,7 +95,7 @@ def load_submission(path: str | Path, checkpoints: str | Path | None = None) -> 
 
 
 def stated_parameters(model: ArithmeticTransformer) -> int | None:
-    """How many parameters the author counts: in the file's own words, else in its name; None where neither says."""
+    """How many parameters the author counts, by the file's text or else its name; None if neither says."""
     weights = model.weight_map
     if not isinstance(weights, SubmissionWeights):
         return None
@@ -128,7 +128,7 @@ def _converted(submission: Submission) -> ArithmeticTransformer:
 
 
 def _as_parameters(submission: Submission) -> None:
-    """Tables of an object that is no module become parameters where they stand."""
+    """Turn the tables of an object that is not a module into parameters, in place."""
     model = submission.model
     for name, value in list(submission.parameters.items()):
         if not isinstance(value, nn.Parameter):
@@ -164,14 +164,14 @@ def _require_equal(model: ArithmeticTransformer, submission: Submission) -> None
 
 
 def answer_of(model: ArithmeticTransformer, a: int, b: int) -> int:
-    """What a model says a + b is, greedily."""
+    """The model's answer to a + b, greedily decoded."""
     from models.evaluation import predict
 
     return model.task.decode(predict(model, [(a, b)], method="greedy"))[0]
 
 
 def _agrees(ours: Tensor, theirs: Tensor) -> bool:
-    if not theirs.is_floating_point():  # the token itself
+    if not theirs.is_floating_point():  # it returns the token itself
         return int(ours.argmax()) == int(theirs)
     if ours.shape != theirs.shape:
         return False

@@ -1,4 +1,4 @@
-"""Expressions of the small part of Python that :mod:`models.importers.board.interpreter` evaluates."""
+"""Evaluate the expressions of the small part of Python that :mod:`models.importers.board.interpreter` knows."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ _PLAIN = (int, float, bool, str, type(None), list, tuple, dict, set, frozenset, 
 
 
 class Returned(Exception):
-    """A return statement on its way out of its function."""
+    """Raised by a return statement, to leave its function."""
 
     def __init__(self, value: Any):
         self.value = value
@@ -73,7 +73,7 @@ class Expressions(ABC):
     Attributes:
         methods: (interpreter, value, name) -> an attribute of a plain value. It raises UserError for a name that files
             may not use.
-        heard: called with every call of a function of the text: (function, arguments).
+        heard: called with (function, arguments) at every call, if it is set.
     """
 
     def __init__(
@@ -98,11 +98,11 @@ class Expressions(ABC):
 
     @abstractmethod
     def run(self, body: list[ast.stmt], scope: Scope, owner: Class | None = None) -> None:
-        """Run statements, which :class:`~models.importers.board.interpreter.Interpreter` knows."""
+        """Run statements; :class:`~models.importers.board.interpreter.Interpreter` implements this."""
 
     @abstractmethod
     def assign(self, target: ast.expr, value: Any, scope: Scope) -> None:
-        """Give a value to names, also those of an interpreter's loops."""
+        """Assign a value to a target, also for the interpreter's loops."""
 
     def value(self, node: ast.expr, scope: Scope) -> Any:
         self._step(node)
@@ -179,7 +179,7 @@ class Expressions(ABC):
         if isinstance(value, int) and value.bit_length() > MOST_BITS:
             raise UserError("it makes a number that is too large")
         if isinstance(value, (str, list, tuple)):
-            self.steps += len(value)  # long lists are many steps: a thousand of them would fill the memory
+            self.steps += len(value)  # long lists count as many steps, as a thousand of them would fill the memory
             if len(value) > MOST_ENTRIES:
                 raise UserError("it has a list that is too long")
         return value
@@ -284,7 +284,7 @@ class Expressions(ABC):
         return self.attribute(self.value(node.value, scope), node.attr)
 
     def attribute(self, holder: Any, name: str) -> Any:
-        """``holder.name``. Raises UserError for what is not there."""
+        """``holder.name``. Raises UserError if it does not exist."""
         if name.startswith("__"):
             raise UserError(f"it asks for the attribute {name}")
         if isinstance(holder, Missing):
@@ -327,7 +327,7 @@ class Expressions(ABC):
         return self.call(self.value(node.func, scope), arguments, named)
 
     def call(self, function: Any, arguments: list[Any], named: dict[str, Any] | None = None) -> Any:
-        """Call a function of the text, a class or a word. Raises UserError for anything else, and for what fails."""
+        """Call a function of the text, a class or a word. Raises UserError for anything else, or if the call fails."""
         named = named or {}
         if self.heard is not None:
             self.heard(function, arguments)

@@ -1,10 +1,10 @@
-"""An interpreter of a small part of Python, for numbers that stand in somebody else's text.
+"""An interpreter for a small part of Python, which reads numbers from somebody else's code without running it.
 
 A public AdderBoard model is a Python file: its weights are literals, arithmetic, and loops that fill tables. The file
-is never run. Its syntax tree is evaluated here, by rules of this package: names reach what the file defines, the tensor
-operations of :mod:`models.importers.board.words` and the builtins of :mod:`models.importers.board.plain_words`, and
-nothing else. There are no imports, files, attributes of Python's own objects, ``exec`` or pickles. The number of steps
-and the sizes of tables and of numbers are limited.
+is never run. Its syntax tree is evaluated here, by rules of this package. Names can only refer to what the file
+defines, the tensor operations of :mod:`models.importers.board.words` and the builtins of
+:mod:`models.importers.board.plain_words`. There are no imports, files, attributes of Python's own objects, ``exec`` or
+pickles. The number of steps and the sizes of tables and of numbers are limited.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ class Interpreter(Expressions):
         cls.members = inner.names
         for member in cls.members.values():
             if isinstance(member, Function):
-                member.scope = scope  # methods do not see the class's own names
+                member.scope = scope  # methods do not see the class's own names, as in Python
         if any("dataclass" in ast.unparse(decorator) for decorator in node.decorator_list):
             cls.fields = [
                 s.target.id for s in node.body if isinstance(s, ast.AnnAssign) and isinstance(s.target, ast.Name)
@@ -146,7 +146,7 @@ class Interpreter(Expressions):
                 return
 
     def _again(self, body: list[ast.stmt], scope: Scope, owner: Class | None) -> bool:
-        """One round of a loop; whether another one follows."""
+        """Run one round of a loop, and say whether another may follow."""
         try:
             self.run(body, scope, owner)
         except _Continue:

@@ -1,7 +1,7 @@
-"""Modules of the libraries that public AdderBoard models are written with: this project's own text for each.
+"""This project's own versions of the library modules that public AdderBoard models use, as text.
 
-``TORCH``, ``MLX`` and ``QWEN3`` are evaluated by the same interpreter as the files themselves. An object's methods that
-no text defines (``parameters``, ``load_state_dict``) are in :func:`method`.
+``TORCH``, ``MLX`` and ``QWEN3`` are evaluated by the same interpreter as the files themselves. Methods that no text
+defines (``parameters``, ``load_state_dict``) are in :func:`method`.
 """
 
 from __future__ import annotations
@@ -167,7 +167,7 @@ class Model(Module):
 
 
 def prelude(interpreter: Interpreter) -> dict[str, dict[str, Any]]:
-    """The classes, by library."""
+    """The classes of these modules, by library."""
 
     def set_value(instance: Instance, name: str, value: Any) -> None:
         instance.values[name] = value
@@ -193,7 +193,7 @@ def prelude(interpreter: Interpreter) -> dict[str, dict[str, Any]]:
 
 
 def named_parameters(instance: Any, prefix: str = "", seen: set[int] | None = None) -> Iterator[tuple[str, Tensor]]:
-    """The tables that a module and its parts train, each once, by path; of MLX all of its tables."""
+    """Yield the tables that a module and its parts train, each once, by path; for MLX, all of its tables."""
     seen = set() if seen is None else seen
     if isinstance(instance, (list, tuple)):
         for i, part in enumerate(instance):
@@ -242,7 +242,7 @@ def _update(instance: Any, tree: Any) -> None:
 
 
 def method(interpreter: Interpreter, instance: Instance, name: str) -> Any:
-    """A method that the libraries give all modules."""
+    """A method that the libraries define for all modules."""
 
     def same(*given: Any, **named: Any) -> Instance:
         return instance

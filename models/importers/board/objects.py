@@ -1,4 +1,4 @@
-"""What the text of a file can make: names, functions, classes, objects; and how much of it."""
+"""What the text of a file can create (names, functions, classes, objects), and the limits on it."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from typing import Any
 
 from models.errors import UserError
 
-MOST_STEPS = 20_000_000  # nodes that are evaluated
+MOST_STEPS = 20_000_000  # evaluated nodes
 MOST_ENTRIES = 1_000_000  # of a table, list or text
 MOST_BITS = 4096  # of an integer
 MOST_DEPTH = 60  # calls within calls
 
 
 class Missing:
-    """What a file imports and does not hold."""
+    """Something that a file imports and that this package does not know."""
 
     def __init__(self, name: str):
         self.name = name
@@ -27,7 +27,7 @@ class Words:
 
 
 class Function:
-    """A function of the text, in the names around it."""
+    """A function of the text, with the scope around it."""
 
     def __init__(self, node: Any, scope: Scope, defaults: dict[str, Any], owner: Class | None = None):
         self.node, self.scope, self.defaults, self.owner = node, scope, defaults, owner
@@ -51,7 +51,7 @@ class Class:
     def __init__(self, name: str, bases: list[Any]):
         self.name, self.bases = name, [base for base in bases if isinstance(base, Class)]
         self.members: dict[str, Any] = {}
-        self.fields: list[str] | None = None  # of a dataclass
+        self.fields: list[str] | None = None  # if it is a dataclass
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Class:
         return self
@@ -74,7 +74,7 @@ class Instance:
 
 
 class Scope:
-    """Names, and those around them."""
+    """Names, and the scope around them."""
 
     def __init__(self, around: Scope | None = None, names: dict[str, Any] | None = None):
         self.around, self.names = around, {} if names is None else names

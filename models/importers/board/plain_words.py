@@ -1,4 +1,4 @@
-"""Python's own words for the interpreter: builtins, and what can be asked of texts, lists and tables."""
+"""Python's own words for the interpreter: builtins, and the methods of texts, lists and tables."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def _number(kind: type) -> Callable[..., Any]:
 
 
 def builtins(interpreter: Interpreter) -> dict[str, Any]:
-    """Names that are always there."""
+    """The names that are always defined."""
     listed = partial(_listed, interpreter)
 
     def has(value: Any, name: str) -> bool:
@@ -134,7 +134,7 @@ def attribute(interpreter: Interpreter, holder: Any, name: str) -> Any:
 
 
 def _growing(interpreter: Interpreter, holder: Any, name: str) -> Any:
-    """Methods of texts and lists that can make much of little: their size is known before they are called."""
+    """Methods of texts and lists whose result can be large; their size is checked before they are called."""
 
     def called(*given: Any) -> Any:
         if name == "replace":
@@ -150,7 +150,7 @@ def _growing(interpreter: Interpreter, holder: Any, name: str) -> Any:
 
 
 def _repeating(x: Tensor, name: str) -> Any:
-    """``repeat`` and ``repeat_interleave``, whose size is known before they are called."""
+    """``repeat`` and ``repeat_interleave``, whose size is checked before they are called."""
 
     def called(*times: Any, **named: Any) -> Any:
         known = [*(times[:1] if name == "repeat_interleave" else times), *named.values()]
@@ -182,7 +182,7 @@ def _of_tensor(x: Tensor, name: str) -> Any:
         return lambda *order: x.transpose(*order) if len(order) == 2 else transposed(x, *order)
     if name == "new_tensor":
         return lambda value: torch.tensor(numbers_of(value), dtype=x.dtype)
-    name = "reshape" if name == "view" else name  # a copy where the entries do not lie one after another
+    name = "reshape" if name == "view" else name  # copies if the entries are not contiguous
     if name in ("repeat", "repeat_interleave"):
         return _repeating(x, name)
     if name in _TENSOR:

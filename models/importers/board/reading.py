@@ -1,4 +1,4 @@
-"""A public AdderBoard model as its file defines it: its numbers, its forward pass, and the prompts that it is given."""
+"""Read a public AdderBoard model as its file defines it: its numbers, its forward pass, and its prompts."""
 
 from __future__ import annotations
 
@@ -26,18 +26,18 @@ LARGEST_TEXT = 1 << 20  # bytes
 BUILDERS = ("build_model", "build_adder", "build_magic_model")
 SETTERS = ("set_weights", "hand_set_weights", "_init_weights", "_set_handcrafted_weights")
 ADDERS = ("add", "generate", "_generate_output_batch", "test")
-#: Pairs that prompts are recognised by: no digit twice, and none of the sums spells the same backwards.
+#: Pairs by which prompts are recognised: no digit occurs twice, and neither sum reads the same backwards.
 PAIRS = ((8146025397, 2075931864), (3951704826, 9607284135))
 
 
 @dataclass(eq=False)
 class Submission:
-    """One file, read.
+    """A file that was read.
 
     Attributes:
-        model: what its builder gives: an object of one of its classes, or whatever it is.
-        metadata: what it says of itself, empty where it says nothing.
-        remarks: what the reader had to do or to leave out, in whole sentences.
+        model: what its builder returns, usually an object of one of its classes.
+        metadata: what the file says about itself; may be empty.
+        remarks: what the reader had to change or leave out, in whole sentences.
     """
 
     path: Path
@@ -52,13 +52,13 @@ class Submission:
         return self.interpreter.module.names
 
     def constant(self, name: str) -> Any:
-        """A name of the file. Raises UserError where it has none."""
+        """The value of a name in the file. Raises UserError if the file does not define it."""
         if name not in self.names:
             raise UserError(f"it defines no {name}")
         return self.names[name]
 
     def get(self, path: str) -> Any:
-        """A part of the model, such as "layers.0.attn.q_proj". Raises UserError where there is none."""
+        """A part of the model, such as "layers.0.attn.q_proj". Raises UserError if it does not exist."""
         found: Any = self.model
         for name in path.split("."):
             part: Any = found
@@ -75,19 +75,19 @@ class Submission:
         return True
 
     def call(self, part: Any, *arguments: Any) -> Any:
-        """A function of the text, or a part of the model by its path."""
+        """Call a function of the text, or a part of the model by its path."""
         self.interpreter.steps = 0
         return self.interpreter.call(self.get(part) if isinstance(part, str) else part, list(arguments))
 
     def matrix(self, part: Any, width: int, like: Tensor) -> Float[Tensor, "width out"]:
-        """What a linear part does to each of ``width`` coordinates."""
+        """The matrix of a linear part, found by applying it to ``width`` unit vectors."""
         with reading_as(like.dtype):
             eye = torch.eye(width, dtype=like.dtype, device=like.device)
             return self.call(part, eye[None])[0]
 
     @cached_property
     def parameters(self) -> dict[str, Tensor]:
-        """The model's own parameters, each once; where it has no module, all tables that its object holds."""
+        """The model's own parameters, each once; without a module, all tables that its object holds."""
         found = dict(named_parameters(self.model))
         if not found and isinstance(self.model, Instance):
             found = {k: v for k, v in self.model.values.items() if isinstance(v, Tensor) and v.is_floating_point()}
@@ -97,7 +97,7 @@ class Submission:
 
     @cached_property
     def _run(self) -> tuple[Any, list[Any], int, Frame]:
-        """(its forward pass, arguments of one call, which of them are the tokens, the frame of its prompts)."""
+        """(forward pass, arguments of one call, which of them are the tokens, the frame of its prompts)."""
         adder = next((self.names[name] for name in ADDERS if isinstance(self.names.get(name), Function)), None)
         if adder is None:
             raise UserError("it has no function that adds two numbers")
@@ -134,13 +134,13 @@ class Submission:
 
     @property
     def frame(self) -> Frame:
-        """How its prompts and answers are written, found by letting it add two pairs of numbers."""
+        """How the model's prompts and answers are written, found by letting it add two pairs of numbers."""
         return self._run[3]
 
     def last_output(self, tokens: Int[Tensor, "1 pos"], dtype: torch.dtype = torch.float32) -> Tensor:
-        """What its forward pass gives at the last token: logits, or the token that it chooses.
+        """The output of the forward pass at the last token: logits, or the token that it chooses.
 
-        ``dtype`` is what its float32 is; its parameters must be in it.
+        ``dtype`` is used wherever the file says float32; the parameters must have it.
         """
         function, arguments, index, *_ = self._run
         self.interpreter.steps = 0
@@ -151,7 +151,7 @@ class Submission:
         return found.reshape(-1, *found.shape[2:])[-1] if found.ndim == 3 else found.reshape(-1)[-1]
 
     def add(self, a: int, b: int) -> int:
-        """What it says a + b is. Takes about as long as a hundred thousand steps of Python."""
+        """The file's own answer to a + b. Takes about as long as a hundred thousand steps of Python."""
         adder = next(self.names[name] for name in ADDERS if isinstance(self.names.get(name), Function))
         self.interpreter.steps = 0
         said = self._answer(adder, a, b)
@@ -163,7 +163,7 @@ class Submission:
 
 @contextmanager
 def reading_as(dtype: torch.dtype) -> Iterator[None]:
-    """Let a file's float32 be another kind of number."""
+    """A context in which a file's float32 is another dtype."""
     before, words.Kind.float32 = words.Kind.float32, torch.float64 if dtype == torch.float64 else torch.float32
     try:
         yield
@@ -177,7 +177,7 @@ def _is_new(calls: list[Any], tokens: Tensor) -> bool:
 
 
 def _frame_of(a: int, b: int, calls: list[Any], answer: Any) -> Frame:
-    """What stands around the digits of the first call's tokens, and the order of what was appended."""
+    """What stands around the digits of the first call's tokens, and the order of the appended digits."""
     prompt = calls[0][1][calls[0][2]][0].tolist()
     last = calls[DIGITS][1][calls[DIGITS][2]][0].tolist()
     said = last[len(prompt) :]  # ten of eleven digits
@@ -200,9 +200,9 @@ def _frame_of(a: int, b: int, calls: list[Any], answer: Any) -> Frame:
 
 
 def _starts_at_the_top(said: list[int], right: int, answer: Any) -> bool:
-    """Whether the first ten tokens of an answer are its highest digits: told by the sum, or by what number it says.
+    """Whether the first ten tokens of an answer are its highest digits, by the true sum or the number that it returns.
 
-    A model may be wrong; what it says is then read in either order, and has to be the number that its file makes of it.
+    The model may be wrong. Its tokens are then read in either order, and must give the number that the file returns.
     """
     answer = answer[1] if isinstance(answer, tuple) and len(answer) == 2 else answer
     numbers = [right] if not isinstance(answer, int) or isinstance(answer, bool) else [right, answer]
@@ -212,19 +212,19 @@ def _starts_at_the_top(said: list[int], right: int, answer: Any) -> bool:
         if any(fits):
             return fits[1] and not fits[0]
     if isinstance(answer, str):
-        return False  # written as it was generated: units first, as all such files have it
+        return False  # the answer is text as generated, which is units first in all such files
     raise UserError(f"it says {answer} with the digits {said} and one more, so that their order is not known")
 
 
 def _vocabulary(n: int) -> str:
-    """Texts of the first n tokens: ten digits, then letters."""
+    """The texts of the first n tokens: ten digits, then letters."""
     if n > 36:
         raise UserError(f"its prompts have token {n - 1}")
     return "0123456789abcdefghijklmnopqrstuvwxyz"[:n]
 
 
 def read(path: str | Path) -> Submission:
-    """Read a file. Raises UserError, in one sentence, for what cannot be read."""
+    """Read a file. Raises UserError, in one sentence, if it cannot be read."""
     path = Path(path)
     if not path.is_file():
         raise UserError(f"There is no file {path}.")
@@ -261,7 +261,7 @@ def _parsed(text: str) -> tuple[ast.Module, list[str]]:
 
 
 def interpreter_for_files() -> Interpreter:
-    """An interpreter with all words."""
+    """An interpreter that knows all words."""
     found = Interpreter({}, {}, plain_words.attribute)
     found.builtins.names.update(plain_words.builtins(found))
     found.words = words.modules(found, prelude(found))
@@ -277,7 +277,7 @@ def _evaluated(path: Path, tree: ast.Module, remarks: list[str]) -> Submission:
 
 
 def _built(interpreter: Interpreter, names: dict[str, Any], remarks: list[str]) -> tuple[Any, Any]:
-    """(the model, its metadata) by the file's builder, or by its last class of modules and what sets its weights."""
+    """(the model, its metadata) from the file's builder, or from its last module class and what sets its weights."""
     for name in BUILDERS:
         builder = names.get(name)
         if not isinstance(builder, Function):

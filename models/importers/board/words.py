@@ -1,7 +1,7 @@
-"""What :mod:`models.importers.board.interpreter` knows by name: tensor operations under the names of three libraries.
+"""The words of :mod:`models.importers.board.interpreter`: tensor operations under the names of three libraries.
 
 All tables are torch tensors, whichever library a file names. A file's float32 is ``Kind.float32``, which the reader
-sets to float64 where it evaluates a forward pass over the reals' neighbours: rounding then has no part in a comparison.
+sets to float64 to compare forward passes, so that rounding plays no part.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ _KINDS = ((float, torch.float64), (int, torch.int64), (bool, torch.bool))
 
 
 class Kind:
-    """What a file's float32 is while it is evaluated."""
+    """The dtype that a file's float32 stands for while it is evaluated."""
 
     float32: torch.dtype = torch.float32
 
 
 def kind_of(dtype: Any, default: torch.dtype | None = None) -> torch.dtype | None:
-    """A dtype by a file's word for it."""
+    """The dtype for a file's word."""
     dtype = next((ours for word, ours in _KINDS if dtype is word), dtype)
     if dtype is None:
         return default
@@ -44,7 +44,7 @@ def kind_of(dtype: Any, default: torch.dtype | None = None) -> torch.dtype | Non
 
 
 def _named(named: dict[str, Any]) -> dict[str, Any]:
-    """Arguments by torch's names for them."""
+    """Named arguments under torch's names."""
     found = {_RENAMED.get(name, name): value for name, value in named.items() if name not in _DROPPED}
     if isinstance(found.get("dim"), list):
         found["dim"] = tuple(found["dim"])
@@ -61,7 +61,7 @@ def _size(shape: tuple[Any, ...]) -> tuple[int, ...]:
 
 
 def _made(function: Callable[..., Tensor], default: str = "float32") -> Callable[..., Tensor]:
-    """``zeros`` and the like: a shape, and a kind of number."""
+    """``zeros`` and similar functions, which take a shape and a dtype."""
 
     def make(*shape: Any, **named: Any) -> Tensor:
         dtype = named.get("dtype")
@@ -83,14 +83,14 @@ def numbers_of(value: Any) -> Any:
 
 
 def _array(value: Any, dtype: Any = None, default: torch.dtype | None = None, **named: Any) -> Tensor:
-    """A table of literals; whole numbers stay such."""
+    """A table of literals; integers stay integers."""
     numbers = (
         torch.tensor(numbers_of(value), dtype=torch.float64) if _has_floats(value) else torch.tensor(numbers_of(value))
     )
     if dtype is None and not numbers.is_floating_point():
         return numbers
     if kind_of(dtype, default or Kind.float32) is torch.float64 and dtype in (None, torch.float32) and default is None:
-        numbers = numbers.float()  # a literal is stored as float32 whatever is calculated with it
+        numbers = numbers.float()  # literals are stored as float32, whatever the dtype of later operations
     return numbers.to(kind_of(dtype, default or Kind.float32))
 
 
@@ -115,14 +115,14 @@ def _cat(parts: Any, dim: int = 0, **named: Any) -> Tensor:
 
 
 def _few(parts: list[Tensor]) -> list[Tensor]:
-    """The parts of a table, which are not too many numbers together."""
+    """``parts``, checked to have not too many numbers together."""
     if sum(part.numel() for part in parts) > MOST_ENTRIES:
         raise UserError(f"it makes a table of more than {MOST_ENTRIES:,} numbers")
     return parts
 
 
 def renamed(function: Callable[..., Any]) -> Callable[..., Any]:
-    """A torch function, with the other libraries' names of its arguments."""
+    """A torch function that also takes the other libraries' names of its arguments."""
 
     def call(*values: Any, **named: Any) -> Any:
         return function(*values, **_named(named))
@@ -132,7 +132,7 @@ def renamed(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _of_number(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
-    """The same for what may be a Python number."""
+    """:func:`renamed` for a function whose argument may be a Python number."""
 
     def call(value: Any, *more: Any, **named: Any) -> Any:
         tensor = value if isinstance(value, Tensor) else torch.tensor(value, dtype=torch.float64)
@@ -168,7 +168,7 @@ def _rms_norm(x: Tensor, weight: Tensor | None, eps: float) -> Tensor:
 
 
 def _attend(q: Tensor, k: Tensor, v: Tensor, **named: Any) -> Tensor:
-    """Causal attention [batch, head, pos, d]; fewer key heads serve several query heads each."""
+    """Causal attention [batch, head, pos, d]; a key head may serve several query heads."""
     heads, n = q.shape[1], q.shape[2]
     k, v = (x.repeat_interleave(heads // x.shape[1], 1) for x in (k, v))
     scale = named.get("scale") or q.shape[-1] ** -0.5
@@ -180,7 +180,7 @@ def _attend(q: Tensor, k: Tensor, v: Tensor, **named: Any) -> Tensor:
 
 
 def _rotary(x: Tensor, dims: int, base: float, scale: float) -> Tensor:
-    """MLX's rotary positions for [batch, head, pos, d], in pairs of halves."""
+    """MLX's rotary positions for [batch, head, pos, d], which pair the two halves."""
     from models.parts.positions import rotate
 
     return rotate(x.transpose(1, 2), base, False, factor=1 / scale).transpose(1, 2)
@@ -264,7 +264,7 @@ FUNCTIONAL = {
 }
 
 
-#: Of torch's words, those that NumPy has too.
+#: The torch words that NumPy has too.
 _NUMPY_TEXT = (
     "cos sin exp sqrt abs log where stack einsum outer matmul triu tril float32 float64 int64 int32 zeros_like "
     "ones_like inf pi maximum allclose sum mean"
@@ -305,7 +305,7 @@ def _mlx() -> dict[str, Any]:
 
 
 def modules(interpreter: Interpreter, prelude: dict[str, Any]) -> dict[str, Any]:
-    """What can be imported, by module."""
+    """Everything that files can import, by module."""
     functional = Words("F", FUNCTIONAL)
     inits = ("kaiming_uniform_", "normal_", "zeros_", "ones_")
     torch_nn = prelude["torch"] | {

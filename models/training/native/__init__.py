@@ -1,9 +1,9 @@
 """Small C kernels for the inner loop of training, built on first use where a C compiler is found.
 
-Each is an exact twin of a torch implementation next to it, which is its reference in the tests and the fallback
-without a compiler or on CUDA. Libraries are cached under the user's cache folder by the hash of source, flags and
-machine, and carry the hash of their own bytes in their name: what is truncated, empty or of somebody else is built
-again and never loaded. ``CARRYLENS_NATIVE=0`` switches them off.
+Each computes the same as a torch implementation, which is its reference in the tests and the fallback without a
+compiler or on CUDA. Libraries are cached in the user's cache folder by the hash of source, flags and machine, and have
+the hash of their own bytes in their name: a file that is truncated, empty or owned by somebody else is built again and
+never loaded. ``CARRYLENS_NATIVE=0`` switches them off.
 """
 
 from __future__ import annotations
@@ -31,20 +31,20 @@ FOLDER = Path(__file__).parent
 _COMPILERS = ("gcc", "cc")
 #: Rows that the loss kernels take at a time, as one vector.
 LANES = 16
-#: What -ffast-math means, less the two parts that do harm: on loading, it would have the whole process flush
-#: subnormal numbers to zero, and it would let the compiler assume that a failed seed's NaNs do not exist.
+#: -ffast-math without the two parts that do harm: on loading, it would make the whole process flush subnormal numbers
+#: to zero, and it would let the compiler assume that a failed seed's NaNs do not exist.
 FAST = ("-fno-math-errno", "-fno-trapping-math", "-fno-signed-zeros", "-fassociative-math", "-freciprocal-math")
 _FLAGS = ("-O3", "-march=native", "-shared", "-fPIC", "-std=gnu11", "-Wno-psabi")
-#: Seconds after which a compiler is given up.
+#: Seconds after which a compiler is stopped.
 PATIENCE = 60.0
-#: Lines of /proc/cpuinfo that tell apart what -march=native tells apart: on x86, on ARM, on RISC-V.
+#: Lines of /proc/cpuinfo that show the differences that matter to -march=native: on x86, on ARM, on RISC-V.
 _TELLING = ("flags", "cpu family", "model", "Features", "CPU implementer", "CPU variant", "CPU part", "isa", "uarch")
 _given_up: list[str] = []  # compilers that hung in this process
 
 
 @cache
 def library(source: str, *flags: str) -> ctypes.CDLL | None:
-    """The compiled ``source`` of this folder, or None where it cannot be had (no compiler, or switched off).
+    """The compiled ``source`` of this folder, or None if it is not available (no compiler, or switched off).
 
     A compiler that fails or takes longer than :data:`PATIENCE` gives a warning, since torch then computes other bits.
     """
@@ -75,7 +75,7 @@ def pointers(arrays: Iterable[Any]) -> list[Any]:
 
 
 def kernel_name(kernel: ctypes.CDLL) -> str:
-    """What :func:`library` built it from, as a name: the source's and a hash of source, flags and machine."""
+    """The name of what :func:`library` built it from: the source, and a hash of source, flags and machine."""
     return Path(kernel._name).stem.rpartition("-")[0]
 
 
@@ -95,19 +95,19 @@ def _file_name(name: str, data: bytes) -> str:
 
 
 def _cache_folder() -> Path | None:
-    """The folder of libraries, which nobody else can write to; None where there can be none."""
+    """The folder of libraries, which nobody else can write to, or None if there cannot be one."""
     try:
         folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "carrylens"
         folder.mkdir(parents=True, exist_ok=True)
         if folder.stat().st_uid == os.geteuid() and folder.stat().st_mode & (stat.S_IWGRP | stat.S_IWOTH):
             folder.chmod(0o700)
         return folder if _is_ours(folder) else None
-    except (OSError, RuntimeError):  # RuntimeError: no home
+    except (OSError, RuntimeError):  # RuntimeError: no home folder
         return None
 
 
 def _is_ours(path: Path) -> bool:
-    """Whether it is this user's and no other may write to it."""
+    """Whether a file belongs to this user and nobody else may write to it."""
     status = path.lstat()
     return (
         status.st_uid == os.geteuid()
@@ -126,7 +126,7 @@ def _cached(folder: Path, name: str) -> ctypes.CDLL | None:
 
 
 def _loaded_once(name: str, data: bytes) -> ctypes.CDLL | None:
-    """The library from a folder that is gone once it is loaded."""
+    """The library, loaded from a temporary folder."""
     try:
         with tempfile.TemporaryDirectory() as scratch:
             path = Path(scratch) / _file_name(name, data)
@@ -138,12 +138,12 @@ def _loaded_once(name: str, data: bytes) -> ctypes.CDLL | None:
 
 
 def _compiled(compiler: str, source: str, flags: tuple[str, ...]) -> bytes | None:
-    """What the compiler makes of ``source``; None, with a warning, where it makes nothing in time."""
+    """The bytes of the compiled ``source``, or None, with a warning, if the compiler fails or takes too long."""
     try:
         with tempfile.TemporaryDirectory() as scratch:
             built = Path(scratch) / "kernel.so"
             command = [compiler, *_FLAGS, *flags, str(FOLDER / source), "-o", str(built), "-lm"]
-            # A session of its own, so that the programs which a compiler starts end with it.
+            # A session of its own, so that the programs that a compiler starts end with it.
             nothing = subprocess.DEVNULL
             process = subprocess.Popen(command, stdin=nothing, stdout=nothing, stderr=nothing, start_new_session=True)
             try:

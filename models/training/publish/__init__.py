@@ -1,8 +1,8 @@
-"""From training runs to a zoo entry: which seed, how good, and how many seeds it took.
+"""Turn training runs into a zoo entry, which says which seed is stored, how good it is, and how many seeds it took.
 
-What is scored and which seed is stored is the task's own: a function from runs to a
-:class:`~models.training.publish.report.Report`. Checks, the record of how a model was made, curves and card are the
-same for all.
+Each kind of task has its own function from runs to a :class:`~models.training.publish.report.Report`, which decides
+what is scored and which seed is stored. Checks, the record of how a model was made, curves and card are the same for
+all.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ from models.training.run_folder import RunFolder, differences
 from models.transformer import ArithmeticTransformer
 from models.zoo import ZOO, entry_file, read_entry, save_entry
 
-#: Where the configs of runs may differ that are published as one.
+#: Where the configs of runs that are published together may differ.
 _OF_ONE_RUN = {"seeds", "first_seed", "parts_of", "recipe.snapshots"}
-#: Who reports on the runs of a task; all other tasks have seeds that grok.
+#: The function that reports on the runs of a task; all other tasks have seeds that grok.
 _REPORTS: dict[type[Task], Callable[[Runs], Report]] = {
     SequenceTask: report_sequences,
     CharacterLanguage: report_text,
@@ -47,8 +47,8 @@ def publish(
 ) -> tuple[Path, Score | Rate | TextLoss]:
     """Write the zoo entry of the model that ``folders`` (runs of one model and one recipe) trained.
 
-    ``repeats`` are runs of seeds that are counted already, on a build that rounds differently: they provide no
-    weights, and the card says separately how many of their seeds grokked.
+    ``repeats`` are runs of seeds that are already counted, on a build that rounds differently. They provide no weights,
+    and the card says separately how many of their seeds grokked.
 
     Returns:
         the entry's folder and the chosen seed's score on the task's test set.
@@ -74,7 +74,7 @@ def publish(
 
 
 def _runs(folders: Sequence[Path], repeats: Sequence[Path]) -> Runs:
-    """The runs, of which all are of one model, recipe and start."""
+    """The runs, after a check that all have the same model, recipe and start."""
     if not folders:
         raise UserError("Name the run folders to publish, for example runs/microadder-57.")
     everything = [RunFolder(Path(folder)) for folder in (*folders, *repeats)]

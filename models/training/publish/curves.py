@@ -1,4 +1,4 @@
-"""What an entry keeps of how training went: the curves of all seeds, and the evaluations of the one that is stored."""
+"""What an entry keeps of its training: the curves of all seeds, and the evaluations of the stored one."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from models.training.run_folder import MEASURED
 def curve_files(runs: Runs, chosen: Seed, steps: int | None) -> dict[str, bytes]:
     """``curves.safetensors`` and ``metrics.jsonl``, up to ``steps`` if that is given.
 
-    The curves are [seed, evaluation], with NaN after a seed ended and where a run did not measure.
+    The curves are [seed, evaluation], with NaN after a seed ended and where a run did not measure anything.
     """
     lines_of = {run.path: [x for x in run.metrics() if steps is None or x["step"] <= steps] for run in runs.folders}
     names = [name for name in MEASURED if any(name in line for lines in lines_of.values() for line in lines)]

@@ -1,4 +1,4 @@
-"""What goes from runs to a zoo entry: the runs with their seeds, and what a task reports of them."""
+"""The data that go from runs to a zoo entry: the runs with their seeds, and a task's report on them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from models.transformer import ArithmeticTransformer
 
 @dataclass(frozen=True, eq=False)
 class Seed:
-    """One seed of one run: its last state, and its parameters as they will be stored."""
+    """One seed of one run: its last state, and the parameters that will be stored."""
 
     run: RunFolder
     row: int
@@ -32,7 +32,7 @@ class Seed:
 
 @dataclass(frozen=True)
 class Runs:
-    """Runs of one model and one recipe, and repeats of their seeds that are counted apart."""
+    """Runs of one model and one recipe, and repeats of their seeds, which are counted separately."""
 
     model: ArithmeticTransformer
     layout: ParameterLayout
@@ -52,14 +52,14 @@ class Runs:
 
 @dataclass(frozen=True)
 class Report:
-    """What a task says of its runs: which seed is stored, how good it is, and the card's own text.
+    """A task's report on its runs: which seed is stored, how good it is, and what the entry says about it.
 
     Attributes:
-        result: the score of what is stored, which is handed to the caller; ``score`` is what the config keeps of it.
-        counts: of the config's ``training``: how many seeds were tried, and what came of them.
-        seeds: one row per seed, for ``seeds.json``; ``files`` are further ones.
-        steps: of the recipe, where only the beginning of the runs is published.
-        certificate: what a judge proved of the seed.
+        result: the score of the stored model, for the caller. score: what the config keeps of it.
+        counts: for the config's ``training``: how many seeds were tried, and how they ended.
+        seeds: one row per seed, for ``seeds.json``. files: further files.
+        steps: steps of the recipe, if only the beginning of the runs is published.
+        certificate: what a judge proved about the seed.
     """
 
     chosen: Seed
@@ -75,10 +75,10 @@ class Report:
 
 
 def finished_seeds(runs: Iterable[RunFolder], half: bool = True) -> tuple[list[Seed], float]:
-    """Every seed of runs with its best parameters (rounded to float16 if ``half``), and their wall time in seconds.
+    """Every seed of the runs with its best parameters (rounded to float16 if ``half``), and the wall time in seconds.
 
     Raises:
-        UserError: some seeds are still in training, or come twice.
+        UserError: some seeds are still in training, or occur twice.
     """
     seeds, seconds = [], 0.0
     for run in runs:
@@ -94,12 +94,12 @@ def finished_seeds(runs: Iterable[RunFolder], half: bool = True) -> tuple[list[S
 
 
 def check_once(seeds: Iterable[Seed]) -> None:
-    """Raise a UserError if a seed comes twice."""
+    """Raise a UserError if a seed occurs twice."""
     listed = [seed.number for seed in seeds]
     if len(set(listed)) < len(listed):
         raise UserError("The runs share seeds; a seed counts once.")
 
 
 def grokked(rate: Rate) -> dict[str, Any]:
-    """The counts of an entry of whose seeds so many are right on all that is asked."""
+    """The counts for an entry, from the rate of its seeds that grokked."""
     return {"seeds_tried": rate.n, "seeds_grokked": rate.correct, "grok_interval_95": list(rate.interval)}

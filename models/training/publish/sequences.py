@@ -1,9 +1,9 @@
-"""Entries of models on sequences of many lengths.
+"""Zoo entries of models on sequences of many lengths.
 
-What counts there is length generalisation, which is a lottery over seeds. So every seed is scored on the same shapes,
-from the training bounds upwards, and the card has them all. The seed that is stored is chosen on problems that are
-drawn apart from those it is scored on: the one with the fewest errors in the training set's longest shape, and among
-those the one that is right most often beyond it.
+What counts for them is length generalisation, which varies widely between seeds. So every seed is scored on the same
+shapes, from the training bounds upwards, and the card shows them all. The stored seed is chosen on other problems than
+those it is scored on: it has the fewest errors in the training set's longest shape and, among equals, is right most
+often beyond it.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ SCORE_SIZE, SCORE_SEED = 1_000, 2025
 
 
 def probe_shapes(model: ArithmeticTransformer) -> list[tuple[int, ...]]:
-    """Shapes from the training bounds to what the position tables reach: both sizes growing, then each alone."""
+    """Shapes from the training bounds up to what the position tables reach: both sizes grow, then each alone."""
     task = model.task
     assert isinstance(task, SequenceTask)
     trained = task.shape
@@ -32,7 +32,7 @@ def probe_shapes(model: ArithmeticTransformer) -> list[tuple[int, ...]]:
 
 
 def _reachable(model: ArithmeticTransformer, shape: tuple[int, ...]) -> bool:
-    """Whether the tables have the ids, and no more than 30 of anything but bits is asked."""
+    """Whether the tables have enough ids for a shape, whose sizes (except bits) are at most 30."""
     task = model.task
     assert isinstance(task, SequenceTask)
     if len(shape) == 2 and max(shape) > 30:

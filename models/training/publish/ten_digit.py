@@ -1,15 +1,15 @@
-"""Entries of adders whose seeds grok or do not: which seed, how good, and how many seeds it took.
+"""Zoo entries of adders whose seeds either grok or do not.
 
-The seed is chosen without looking at the test set: of the seeds whose selected checkpoint answers every validation
-problem and every problem of a second, larger validation set, the one that was perfect first. Half of these problems
-are harder than the task's natural distribution, and a small model may grok without ever answering all of them; where no
-seed does, the one is taken that is right most often on the second set, among those that once answered every problem of
-the natural distribution; and where there is none of these either, the one that is best on validation. The test set is
-then scored for every seed that passed validation in either sense and for the one chosen, and the entry's score is what
-came out, whatever it is.
+The seed is chosen without the test set. The first choice, among the seeds whose selected checkpoint answers every
+validation problem and every problem of a second, larger validation set, is the one that was perfect first. Half of
+these problems are harder than the task's natural distribution, and a small model may grok without ever answering all of
+them. So the second choice, among the seeds that once answered every problem of the natural distribution, is the one
+that is right most often on the second set. The last choice is the seed that is best on validation. The test set is then
+scored for every seed that passed validation in either sense and for the chosen one, and the entry reports that score,
+whatever it is.
 
-Seeds that a run's judge accepted (:mod:`models.training.judging`) come before all others, the one accepted first before
-the rest; the entry keeps the judge's evidence, and what it proves.
+Seeds that a run's judge accepted (:mod:`models.training.judging`) come before all others, in the order in which they
+were accepted; the entry keeps the judge's evidence, and what it proves.
 """
 
 from __future__ import annotations
@@ -85,8 +85,8 @@ def report_ten_digit(runs: Runs) -> Report:
 
 
 def second_validation(task: Task) -> Tensor:
-    """Validation problems of another seed than training's: :data:`SECOND_VALIDATION`, or half as many as often as it
-    takes until the task has them.
+    """Validation problems with another seed than training's: :data:`SECOND_VALIDATION` of them, or half as many,
+    repeatedly, until the task has that many.
 
     Raises:
         UserError: a task without validation problems.
@@ -102,7 +102,7 @@ def second_validation(task: Task) -> Tensor:
 
 
 def _scores_on_test(runs: Runs, seeds: list[Seed]) -> dict[int, Score | None]:
-    """Each seed's score on the test set, by its number; None where it did not pass validation."""
+    """Each seed's score on the test set, by its number; None if it did not pass validation."""
     return {seed.number: score(runs.load(seed)) if _passes(seed) or _once_perfect(seed) else None for seed in seeds}
 
 
@@ -128,10 +128,10 @@ def _public(seed: Seed, exact: int | None) -> dict[str, Any]:
 
 
 def _snapshots(seed: Seed) -> dict[str, bytes]:
-    """The file of the chosen seed's log-spaced snapshots up to its end, stacked: name -> [snapshot, ...], with steps.
+    """The file with the chosen seed's log-spaced snapshots up to its end, stacked: name -> [snapshot, ...], with steps.
 
-    Of a larger model every second, third, ... one, counted from the last, so that they take at most two megabytes. A
-    run in parts has none.
+    For a larger model only every second, third, ... snapshot is kept, counted from the last, so that they take at most
+    two megabytes. A run in parts has none.
     """
     end = seed.state["stopped_at"]
     kept = {step: tensors for step, tensors in seed.run.snapshots().items() if step <= end}

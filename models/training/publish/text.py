@@ -1,4 +1,4 @@
-"""Entries of models of text: the first seed's best parameters, with every seed's losses next to them."""
+"""Zoo entries of models of text: the first seed's best parameters, and the losses of every seed."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from models.training.publish.report import Report, Runs, finished_seeds
 
 
 def report_text(runs: Runs) -> Report:
-    """The lowest seed is stored, not the best: there is no text apart from the validation part to choose a seed on.
+    """Report the lowest seed and not the best, as there is no text outside the validation part to choose a seed on.
 
-    Its loss is that of what is stored: float16 parameters, made float32 again.
+    Its loss is that of the stored parameters: float16, converted back to float32.
 
     Raises:
         UserError: unfinished runs, seeds tried twice.

@@ -1,9 +1,9 @@
-"""Entries of two-digit adders (ToyGPT, and AddLM's algebra on the same task).
+"""Zoo entries of two-digit adders (ToyGPT, and AddLM's algebra on the same task).
 
-There are only 10,000 problems, so the entry's score is exhaustive: all of them, with the 500 held-out pairs apart. What
-is stored is the parameters after the registered recipe's steps (ToyGPT: the paper's 1,000 iterations) of the seed that
-answers most *training* pairs (ties: the lower seed); the held-out pairs decide nothing. Every seed is on the card, as
-the best of several is no typical one.
+There are only 10,000 problems, so the entry's score is exhaustive: all of them, with the 500 held-out pairs counted
+separately. The entry stores the parameters, after the registered recipe's steps (ToyGPT: the paper's 1,000 iterations),
+of the seed that answers most *training* pairs (ties: the lower seed); the held-out pairs decide nothing. Every seed is
+on the card, as the best of several is not typical.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from models.tasks.two_digit import all_problems, held_out_problems
 from models.training.publish.report import Report, Runs, Seed, check_once, grokked
 from models.training.recipes import get_recipe
 
-ROWS = 500  # decoded at a time; their activations stay in the processor's cache
+ROWS = 500  # decoded at a time, so that their activations stay in the processor's cache
 
 
 @dataclass(frozen=True)
 class TwoDigitRow:
-    """One seed: right pairs held out and of the others, and right digits of all."""
+    """One seed: how many held-out pairs, training pairs and digits of all pairs are right."""
 
     seed: Seed
     test: Rate

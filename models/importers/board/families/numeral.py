@@ -20,7 +20,7 @@ def _numeral_config(s: Submission) -> dict[str, Any]:
     wide = s.constant("LAYER1_D_MODEL")
     return {
         "n_layers": 2,
-        "d_model": wide + 1,  # the last one holds a 1 for what reads no stream
+        "d_model": wide + 1,  # the last dimension holds a 1, for parts that do not read the residual stream
         "n_heads": s.constant("LAYER0_HEADS"),
         "d_head": 1,
         "d_mlp": 2 * s.constant("NUM_DIGITS"),

@@ -1,4 +1,4 @@
-"""What the families have in common: what a family is, and pieces of weights."""
+"""The definition of a family, and helpers that build weights."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ class Family:
     """One architecture.
 
     Attributes:
-        name: what it is called in tables.
+        name: its name in tables.
         what: what characterises it.
-        recognises: whether a file is of it.
+        recognises: whether a file belongs to it.
         config: the fields of the config that are not shapes of the task; one layer unless it says otherwise.
         weights: (file, ``like``, length of the context) -> effective weights, of the dtype of ``like``.
     """
@@ -39,12 +39,12 @@ class Family:
 def family(
     name: str, what: str, recognises: Callable[[Submission], bool], config: Callable[[Submission], dict[str, Any]]
 ) -> Callable[[Callable[[Submission, Tensor, int], Weights]], Family]:
-    """Makes a family of the function that gives its weights."""
+    """A decorator that makes a family from the function that computes its weights."""
     return lambda weights: Family(name, what, recognises, config, weights)
 
 
 def per_head(matrix: Float[Tensor, "d out"], heads: int, copies: int = 1) -> Float[Tensor, "head d e"]:
-    """A projection's columns by head; ``copies`` query heads share a key head."""
+    """A projection's columns split by head; ``copies`` query heads share each key head."""
     split = matrix.reshape(len(matrix), heads, -1).permute(1, 0, 2)
     return split.repeat_interleave(copies, 0)
 
@@ -60,7 +60,7 @@ def gain_of(s: Submission, part: str, width: int, like: Tensor) -> Float[Tensor,
 
 
 def eps_of(s: Submission, *parts: str) -> float:
-    """What the norms add to the mean square. Raises UserError where they differ."""
+    """The eps that the norms add to the mean square. Raises UserError if they differ."""
     found = {float(s.get(part).values.get("eps", EPS)) for part in parts if s.has(part)}
     if len(found) > 1:
         raise UserError("its norms differ in what they add to the mean square")
@@ -73,5 +73,5 @@ def one_head(w_q: Tensor, w_k: Tensor, w_v: Tensor, w_o: Tensor) -> Weights:
 
 
 def unit_norms(like: Tensor, d: int, *names: str) -> Weights:
-    """Gains that multiply by nothing: of the norms before the sublayers, and of these."""
+    """Gains of 1 for the norms before the sublayers and for ``names``."""
     return {f"blocks.0.{name}.w": like.new_ones(d) for name in ("ln1", "ln2", *names)}

@@ -16,7 +16,7 @@ from models.parts.weights import Weights, under
 
 
 def _period(s: Submission) -> dict[str, Any]:
-    """What the constructions with two coordinates and one head have in common."""
+    """The config that the constructions with two coordinates and one head share."""
     return {
         "d_model": 2,
         "n_heads": 1,
@@ -31,9 +31,9 @@ def _period(s: Submission) -> dict[str, Any]:
 def _gated(
     heads: Iterable[Tensor], gate: Float[Tensor, "2 m"], weight: Tensor, table: Tensor, head: Tensor, final: Tensor
 ) -> Weights:
-    """``up`` reads the first coordinate; the difference of the second unit and the first goes into the second one.
+    """Weights in which ``up`` reads the first coordinate, and the second unit minus the first goes into the second one.
 
-    ``heads`` are W_Q, W_K, W_V and W_O; ``head`` is what the last stream, times the gains ``final``, is compared with.
+    ``heads`` are W_Q, W_K, W_V and W_O; ``head`` unembeds the last residual stream after the gains ``final``.
     """
     up = gate.new_tensor([[1.0, 1.0], [0.0, 0.0]])
     out = gate.new_tensor([[0.0, -1.0], [0.0, 1.0]]) * weight
@@ -118,7 +118,7 @@ def _phase_config(s: Submission) -> dict[str, Any]:
 def phase(s: Submission, like: Tensor, n_ctx: int) -> Weights:
     table = s.call("embed_tokens.weight")
     c, n = s.get("attn.q_phase").cos(), s.get("attn.q_phase").sin()
-    turn = torch.stack((torch.cat((c, n)), torch.cat((-n, c))))  # what rotates a row
+    turn = torch.stack((torch.cat((c, n)), torch.cat((-n, c))))  # the matrix that rotates a row
     scale = s.get("attn.v_scale")
     if s.has("attn.w_qk"):  # dense matrices
         w_k, w_o = s.get("attn.w_qk").T, s.get("attn.w_vo")
