@@ -119,7 +119,10 @@ class Downstream:
         self.pre_offset = (np.abs(adder.ln2_b)[None] @ np.abs(read))[0] * UP
         self.pre_bias_error = roundings(self.d + 1) * (self.pre_offset + np.abs(b_in)) + LEAST
         norm = np.sqrt(self.d * (self.gained_in.size**2).sum(0))
-        self.most_pre = norm * NORM_SLACK if adder.eps >= LEAST_EPS else np.full(len(norm), np.inf)
+        bounded = adder.has_norms and adder.eps >= LEAST_EPS
+        self.most_pre = norm * NORM_SLACK if bounded else None
+        #: A norm's quotient (2), gain and bias; without norms at most the final gain.
+        self.norm_roundings = 4 if adder.has_norms else 1
         self._leads: dict[int, _Leads] = {}
 
     def growth(self, n: int | float) -> float:
@@ -217,6 +220,10 @@ class Downstream:
 
     def _inverse_scale(self, x: Forms, size: np.ndarray) -> tuple[Forms, np.ndarray, np.ndarray]:
         """``1 / scale`` of a norm with input x as a form, and its smallest and largest value."""
+        if not self.adder.has_norms:
+            one, ones = np.zeros((1, *x.values.shape[1:])), np.ones((1, x.values.shape[2]))
+            one[:, 0] = 1.0
+            return Forms(one, np.zeros_like(ones)), ones, ones
         eps, outside, grown, tiny = self.adder.eps, self.adder.eps_outside, self.growth, self.tiny
         square, alone = forms.mean_square(x, size)
         largest = (size**2).sum(0, keepdims=True) / self.d * UP
@@ -246,22 +253,19 @@ class Downstream:
         inverse, _, biggest = self._inverse_scale(x, x_size)
         read = linear(y, self.read, size)
         if self.unit:  # the division (2 u), the gain, the norm's bias and the product are rounded
-            extra = lost + grown(self.d + 4) * x_size
+            extra = lost + grown(self.d + self.norm_roundings) * x_size
             read = read.widened(self.gained_in.size.T @ np.broadcast_to(extra, x_size.shape))
         pre = multiply(read, inverse)
         error = self.pre_bias_error + grown(self.d + 4) * self.pre_offset
         pre = pre.plus(self.pre_bias, error)
-        most = self.most_pre
         if self.unit:
             pre = pre.widened(UNDERFLOW)
-            rounded = grown(1) * self.biased * pre.size() + self.tiny
-            pre = pre.widened(rounded)
-            most = most * (1 + grown(self.d + 8)) + grown(self.d + 8) * self.pre_offset + 2 * UNDERFLOW
-            most = most + grown(2) * (np.abs(self.pre_bias) + most) * self.biased[:, 0]
-        reach = (most + error + roundings(4) * (np.abs(self.pre_bias) + most))[:, None] * UP
+            pre = pre.widened(grown(1) * self.biased * pre.size() + self.tiny)
         low, high = pre.ends()
-        low = np.maximum(low, self.pre_bias[:, None] - reach)
-        high = np.maximum(np.minimum(high, self.pre_bias[:, None] + reach), low)
+        if self.most_pre is not None:
+            reach = self._reach(self.most_pre, error)[:, None]
+            low = np.maximum(low, self.pre_bias[:, None] - reach)
+            high = np.maximum(np.minimum(high, self.pre_bias[:, None] + reach), low)
         gate = pre.rows(slice(0, self.m))
         post = forms.ACTIVATIONS[adder.activation](gate, low[: self.m], high[: self.m])
         if self.unit and adder.activation in ACTIVATION_ROUNDINGS:
@@ -274,6 +278,14 @@ class Downstream:
         both = Forms(np.concatenate((y.values, post.values)), np.concatenate((y.rad, post.rad)))
         pre_size = np.maximum(np.abs(low), np.abs(high))
         return both, self._moderate(x_size, biggest, biggest * x_size.max(0), pre_size, post.size())
+
+    def _reach(self, most: Float[np.ndarray, " m"], error: np.ndarray) -> Float[np.ndarray, " m"]:
+        """How far what a unit reads can be from its bias, whatever the norm's input is."""
+        grown = self.growth
+        if self.unit:
+            most = most * (1 + grown(self.d + 8)) + grown(self.d + 8) * self.pre_offset + 2 * UNDERFLOW
+            most = most + grown(2) * (np.abs(self.pre_bias) + most) * self.biased[:, 0]
+        return (most + error + roundings(4) * (np.abs(self.pre_bias) + most)) * UP
 
     def _logits(self, both: Forms, leads: _Leads, valid: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         adder, d, grown = self.adder, self.d, self.growth
@@ -290,7 +302,7 @@ class Downstream:
             x, more = self._centred(x, x, after + lost)
             x_size = x.size()
             rounded = leads.direct.T @ lost + leads.gained.T @ np.broadcast_to(more, lost.shape)
-            lead = lead.widened(rounded + grown(d + 4) * (leads.unembedded.T @ x_size))
+            lead = lead.widened(rounded + grown(d + self.norm_roundings) * (leads.unembedded.T @ x_size))
         else:
             x_size = x.size()
         inverse, smallest, biggest = self._inverse_scale(x, x_size)

@@ -96,6 +96,11 @@ class OneLayerAdder:
     W_gate: Float[np.ndarray, "d m"] | None = None
 
     @property
+    def has_norms(self) -> bool:
+        """Whether there are norms. Without them ``ln1`` and ``ln2`` are ones, and ``ln_final`` is the final gain."""
+        return self.model.config.normalization_type is not None
+
+    @property
     def centred(self) -> bool:
         """Whether the norms subtract the mean (LayerNorm)."""
         return self.model.config.normalization_type == "LN"
@@ -117,7 +122,9 @@ class OneLayerAdder:
         return self.model.config.act_fn
 
     def normed(self, x: np.ndarray, gain: np.ndarray, bias: np.ndarray) -> np.ndarray:
-        """Vectors normalised over the last axis, in float64."""
+        """Vectors normalised over the last axis, in float64. Without norms they are multiplied by the gain alone."""
+        if not self.has_norms:
+            return x * gain + bias
         if self.centred:
             x = x - x.mean(-1, keepdims=True)
         square = (x**2).mean(-1, keepdims=True)
@@ -199,11 +206,9 @@ def read_adder(model: HookedModel, task: Any = None, targets: Targets = "all") -
     elif model.task is not task and model.task.name != task.name:
         raise UserError(f"{model_name(model)} was built for {model.task.name}, and not for {task.name}.")
     config = model.config
-    if config.normalization_type is None:
-        raise UserError(f"The certifier needs norms, RMS or LN, and {model_name(model)} has none.")
+    of_norms = () if config.normalization_type is None else (("norm_placement", "pre"), ("final_norm", True))
     for switch, wanted in (
-        ("norm_placement", "pre"),
-        ("final_norm", True),
+        *of_norms,
         ("attn_scores", "dot"),
         ("attn_top_k", None),
         ("attn_softmax", "softmax"),
@@ -233,7 +238,8 @@ def read_adder(model: HookedModel, task: Any = None, targets: Targets = "all") -
             raise UserError(f"{name} has shape {list(weights[name].shape)}, and the config says {list(shape)}.")
         if not np.isfinite(weights[name]).all():
             raise UserError(f"{model_name(model)} has NaN or infinite numbers in {name}.")
-    norms = {f"{norm}_b": np.zeros(config.d_model) for norm in ("ln1", "ln2", "ln_final")}
+    unit = {"": np.ones(config.d_model), "_b": np.zeros(config.d_model)}
+    norms = {f"{norm}{part}": unit[part] for norm in ("ln1", "ln2", "ln_final") for part in unit}
     named: dict[str, np.ndarray] = {"W_pos": np.zeros((config.n_ctx, config.d_model))}
     for name, value in weights.items():
         *_, part, last = name.split(".")

@@ -272,9 +272,12 @@ def stream(adder: OneLayerAdder, arithmetic: Arithmetic, token: int, position: i
 def normed_stream(adder: OneLayerAdder, arithmetic: Arithmetic, token: int, position: int) -> list[Ball]:
     """``ln1`` of a token at a position, d balls: ``x / scale * w (+ b)``, after subtracting the mean for LayerNorm.
 
+    Without norms it is the stream.
     Rounding: the quotient is off by a unit in the last place (2 u), the product by one rounding, the bias's sum by one.
     """
     x = stream(adder, arithmetic, token, position)
+    if not adder.has_norms:
+        return x
     if adder.centred:
         x = arithmetic.centred(x)
     scale = arithmetic.rms(x, adder.eps, adder.eps_outside)

@@ -41,7 +41,8 @@ def write_standalone(certificate: Certificate, model: ArithmeticTransformer, pat
     config = model.config.to_dict() | {"task": model.task.name}
     weights = {name: value for name, value in adder.stored.items() if name in model.weight_shapes}
     unknown = [name for name in weights if ".b" in name]
-    if model.task.name not in TASKS or unknown or adder.centred or adder.eps_outside or adder.activation != "gelu":
+    rms = adder.has_norms and not (adder.centred or adder.eps_outside)
+    if model.task.name not in TASKS or unknown or not rms or adder.activation != "gelu":
         raise UserError(
             f"The checker knows adders with RMS norms, gelu and no biases on {' or '.join(TASKS)}, and "
             f"{model_name(model)} is none."

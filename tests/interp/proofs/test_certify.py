@@ -28,6 +28,7 @@ from models.transformer import ArithmeticTransformer
 from models.weight_maps.dense import DenseWeights
 from tests.interp.conftest import stock_copy
 from tests.interp.proofs.conftest import certificate, class_of, dense, digits_of, zoo
+from tests.models.submissions import HARD
 
 pytestmark = pytest.mark.usefixtures("without_shape_checks")  # a proof is some 10^6 calls
 
@@ -355,3 +356,19 @@ def test_a_certificate_of_an_earlier_versions_method_is_refused(certified, tmp_p
     del value["classes"]["reach"]
     path.write_text(json.dumps(value | {"classes": value["classes"] | columns}))  # as they were written before
     assert load_certificate(path).classes.identical(certified.classes)
+
+
+@pytest.mark.parametrize(("sharpness", "status"), [(0.1, "certified"), (0.01, "refuted")])
+def test_an_adder_without_norms_is_judged(sharpness, status, tmp_path):
+    """Five heads that nearly look at one key each, a rotary construction with a gain in place of the last norm."""
+    path = tmp_path / "soft.py"
+    path.write_text(HARD.replace("SHARP = 1000.0, 0.01, 64.0", f"SHARP = 1000.0, 0.01, {sharpness}"))
+    model = models.load(path)
+    found = interp.certify(model, arithmetic="interval")
+    pairs = random_pairs(2_000, 0)
+    right = (predict(model, pairs) == model.task.targets(pairs)).all(1)
+    assert found.status == status
+    if status == "certified":
+        assert right.all() and found.smallest_margin > 0
+    else:
+        assert not right.all() and found.counterexample is not None

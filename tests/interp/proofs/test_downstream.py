@@ -29,7 +29,7 @@ from models.weight_maps.dense import DenseWeights
 from tests.interp.proofs.conftest import dense, zoo
 
 RANKS = {"adder-456": 2, "microadder-57": 1, "microadder-67": 1, "microadder-133": 2, "adder-582": 3}
-MADE = ("biases", "relu", "eps outside", "LN eps outside", "gated silu", "gated relu")
+MADE = ("biases", "relu", "eps outside", "LN eps outside", "gated silu", "gated relu", "no norms", "a final gain")
 NAMES = (*RANKS, *MADE)
 ARITHMETICS = pytest.mark.parametrize("arithmetic", [REAL, FLOAT32], ids=["real", "float32"])
 
@@ -45,6 +45,8 @@ def model_of(name: str) -> ArithmeticTransformer:
         "gated silu": {"gated_mlp": True, "act_fn": "silu"},
         "gated relu": {"gated_mlp": True, "act_fn": "relu"},
         "LN eps outside": {"norm_eps_outside": True, "eps": 1e-3, "normalization_type": "LN"},
+        "no norms": {"normalization_type": None, "act_fn": "relu"},
+        "a final gain": {"normalization_type": None, "final_gain": True},
     }
     config = replace(zoo("adder-456").config, d_model=6, d_head=6, d_mlp=9, **changes.get(name, {}))
     model = ArithmeticTransformer(DenseWeights(config), zoo("adder-456").task, name=name)
@@ -104,8 +106,10 @@ def margins_of(model: ArithmeticTransformer, regions: Regions, points: np.ndarra
     if "blocks.0.attn.b_O" in weights:
         written = written + weights["blocks.0.attn.b_O"]
     middle = x[:, None] + written
-    after = middle + block.mlp(block.ln2(middle, weights), weights)
-    logits = model.unembed(model.ln_final(after, weights), weights).double()
+    config = model.config
+    after = middle + block.mlp(block.ln2(middle, weights) if config.has_pre_norm else middle, weights)
+    after = model.ln_final(after, weights) if config.has_final_norm else after
+    logits = model.unembed(after, weights).double()
     index = answer[:, None, None].expand(*logits.shape[:2], 1)
     right = logits.gather(-1, index)[..., 0]
     return (right - logits.scatter(-1, index, -torch.inf).amax(-1)).numpy()
@@ -358,7 +362,7 @@ def test_a_curve_bends_as_its_lemma_says(curve):
 
 
 @ARITHMETICS
-@pytest.mark.parametrize("name", ["adder-582", "adder-456", "LN eps outside"])
+@pytest.mark.parametrize("name", ["adder-582", "adder-456", "LN eps outside", "no norms"])
 def test_the_normed_stream_is_that_of_the_model(name, arithmetic):
     model = model_of(name)
     adder, tokens = read_adder(model), model.task.encode([(1234567890, 9876543210)])
@@ -368,7 +372,7 @@ def test_the_normed_stream_is_that_of_the_model(name, arithmetic):
     }
     x = weights["embed.W_E"][tokens[0]] + weights["pos_embed.W_pos"][: tokens.shape[1]]
     block: Any = model.blocks[0]
-    found = block.ln1(x, weights).double().numpy()
+    found = (block.ln1(x, weights) if model.config.has_pre_norm else x).double().numpy()
     for position in range(tokens.shape[1]):
         balls = normed_stream(adder, arithmetic, int(tokens[0, position]), position)
         for ball, value in zip(balls, found[position].tolist(), strict=True):

@@ -42,6 +42,7 @@ DRAWN = {
     "rotary halves": {
         "positional_embedding_type": "rotary", "rotary_adjacent_pairs": False, "rotary_scaling_factor": 2.5,
     },
+    "no norms": {"normalization_type": None},
 }  # fmt: skip
 
 
