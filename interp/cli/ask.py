@@ -66,7 +66,7 @@ class Ask:
             print(f"wrote {write_page(self.out, page, f'interp ask {self.model} {asked.name}')}")
 
     def _list(self, model: HookedModel, task: Any) -> None:
-        """Print what can be asked here, and what in Python alone."""
+        """Print the probes that can be asked here, and those that need Python."""
         from interp.core.probe import applying, probes
 
         indent = " " * 23
