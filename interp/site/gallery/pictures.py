@@ -20,8 +20,7 @@ SIZES = {1: (6,), 2: (2, 3)}  # of the problem, for tasks of many shapes, by the
 
 
 def attention_pattern(model: HookedModel) -> tuple[Float[np.ndarray, "layer head query key"], str]:
-    """The attention pattern of the positions that predict, for one problem (drawn with seed 0), and the problem's text.
-    """
+    """The attention pattern of the positions that predict, for one problem (drawn with seed 0), and its text."""
     task = model.task
     if isinstance(task, CharacterLanguage):
         tokens, queries, words = task.encode(TEXT), range(len(TEXT)), f'"{TEXT}"'
