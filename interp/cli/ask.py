@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 class Ask:
     """Ask a model what a probe asks; without a probe, list those that apply.
 
-    Probes that take a model alone are asked here; others (pairs of problems, two models) are called from Python.
+    Probes that take only a model are asked here; others (pairs of problems, two models) are called from Python.
     """
 
     model: ModelName

@@ -3,7 +3,7 @@
 For every head there are these tables. x and y are the embeddings of tokens, or what positions add at the places of the
 sequence; g1 are the gains of the norms before the head, g those after it:
 
-    QK: x -> y      (x g1 W_Q + b) (y g1 W_K)^T / scale       rows x: tokens, query places or the bias alone
+    QK: x -> y      (x g1 W_Q + b) (y g1 W_K)^T / scale       rows x: tokens, query places or only the bias
     OV: x           x g1 W_V W_O g W_U                        rows x, columns output tokens
     OV written: x   inner products of the centred rows of x g1 W_V W_O, for heads that only the MLP reads
 

@@ -41,7 +41,7 @@ from models.tasks import problem_pairs
 from models.tasks.addition import FixedWidthAddition
 
 LN10 = math.log(10)
-#: What is measured of one adder: see :func:`readings`.
+#: The measurements of one adder: see :func:`readings`.
 Readings = Mapping[str, Any]
 #: How the column below carries -> the name of the smallest circuit on pairs of problems that differ in that.
 CIRCUITS = {"made carry": "circuit of a made carry", "passed carry": "circuit of a passed carry"}

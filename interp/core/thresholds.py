@@ -22,7 +22,7 @@ ALIKE = 1.25
 #: addition in base 10 needs.
 FAINT = 0.005
 #: Largest standard deviation over inputs of an attention weight that float32 rounding of the norms can cause: below it,
-#: attention is said to depend on positions alone (in the sample).
+#: attention is said to depend on positions only (in the sample).
 POSITION_ONLY = 1e-5
 #: Share of a head's weight from which it is said to play a role: most of it.
 MAJORITY = 0.5

@@ -131,7 +131,7 @@ def compute_training_dynamics(
     if not keys:
         raise UserError("Nothing was measured.")
     order = list(dict.fromkeys(measure for measure, _ in keys))
-    keys.sort(key=lambda key: order.index(key[0]))  # the readings of a measure stand together
+    keys.sort(key=lambda key: order.index(key[0]))  # the readings of a measure are adjacent
     empty = Answer(np.nan)
     data = {
         what: (

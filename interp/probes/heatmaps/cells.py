@@ -180,7 +180,7 @@ class CellScorer:
     ) -> tuple[Bool[Tensor, " n"], Bool[Tensor, " n"]]:
         """(whole response right, final answer right) of each problem when the model reads its own tokens.
 
-        As many tokens are decoded as the true response has; the final answer is what stands in its place.
+        As many tokens are decoded as the true response has; the final answer is read at the positions of the true one.
         """
         exact = torch.zeros(len(problems), dtype=torch.bool)
         answer = exact.clone()

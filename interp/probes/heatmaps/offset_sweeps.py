@@ -32,7 +32,7 @@ def offset_sweep(
     seed: int = 0,
     starts: Iterable[int] | None = None,
 ) -> Scores:
-    """Exact match of one shape for every start that the tables have room for, moving all levels together or one alone
+    """Exact match of one shape for every start that the tables have room for, moving all levels together or only one
     (the others start at 1). Start 0 stands for offsets drawn as in training. The problems are always the same.
 
     Args:
