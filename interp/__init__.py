@@ -1,7 +1,7 @@
-"""Questions to ask of a model, through hooks, cache, ``cfg`` and ``W_*`` only.
+"""Tools that ask questions of a model; they use only its hooks, cache, ``cfg`` and ``W_*``.
 
     adder = models.load("microadder-57")
-    interp.probes(adder)                         what can be asked of it, with a line each
+    interp.probes(adder)                         what can be asked of it, one line each
 
     interp.attention_by_role(adder).figure()     where each answer digit looks
     interp.carry_units(adder).to_dataframe()     which neurons detect the carry, and which carry it
@@ -15,10 +15,11 @@
     interp.activation_patching(adder, pairs, site="resid_pre").figure()
 
 Every probe returns a frozen result with ``.sentence()``, ``.to_dataframe()`` and ``.figure()``. All registered probes
-are names of this package, those of single papers (:mod:`interp.papers`) and one's own (:mod:`interp.core.probe`) too.
+are names of this package, including those of single papers (:mod:`interp.papers`) and your own
+(:mod:`interp.core.probe`).
 
-Rooms, each of which knows those before it alone: :mod:`interp.core`; :mod:`interp.probes` (look, do not touch),
-:mod:`interp.causal` (touch), :mod:`interp.proofs`; :mod:`interp.compare`; :mod:`interp.figures`;
+The subpackages, each of which imports only earlier ones: :mod:`interp.core`; :mod:`interp.probes` (which only
+observe), :mod:`interp.causal` (which intervene), :mod:`interp.proofs`; :mod:`interp.compare`; :mod:`interp.figures`;
 :mod:`interp.papers`; :mod:`interp.site`; :mod:`interp.cli`.
 """
 
@@ -77,7 +78,7 @@ if TYPE_CHECKING:
     from interp.site.explorer import explore as explore
 
 _ROOMS = ("core", "probes", "causal", "proofs", "compare", "figures", "papers", "site", "cli")
-#: Where the names of this package are, as they stand above; a module is imported when one of its names is asked for.
+#: The module of each name imported above; it is imported when one of its names is first used.
 _HOME = {
     alias.name: str(each.module)
     for block in ast.parse(getsource(sys.modules[__name__])).body
@@ -90,7 +91,7 @@ __all__ = list(_HOME)  # pyright: ignore[reportUnsupportedDunderAll]
 
 
 def __getattr__(name: str) -> Any:
-    """A public name, a room, or any other registered probe; a probe's arguments are checked where it is asked."""
+    """A public name, a subpackage, or any other registered probe. Probes check their arguments when they are called."""
     if name in _ROOMS:
         return import_module(f"interp.{name}")
     if name.startswith("_"):

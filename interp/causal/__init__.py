@@ -1,1 +1,1 @@
-"""Touch: patching, edges, circuits, ablation, interchange."""
+"""Causal tools, which intervene on a model: patching, edges, circuits, ablation, interchange."""

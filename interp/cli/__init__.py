@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run a command; returns its exit status."""
-    from interp.cli.commands import main as run  # a tenth of a second, which `import interp` need not take
+    """Run a command and return its exit status."""
+    from interp.cli.commands import main as run  # takes a tenth of a second, which `import interp` need not
 
     return run(list(sys.argv[1:] if arguments is None else arguments))

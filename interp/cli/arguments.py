@@ -1,4 +1,4 @@
-"""What the commands' arguments have in common."""
+"""Types of arguments that several commands share, and their checks."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from models.known_names import check_loadable, check_problem, is_path
 
 @dataclass(frozen=True)
 class Named:
-    """Marks arguments that can be refused before torch is imported: ``check`` raises UserError for a name that there is
-    not, or for a place that cannot be written to."""
+    """Marks arguments that can be refused before torch is imported: ``check`` raises UserError for an unknown name or
+    for a place that cannot be written to."""
 
     check: Callable[[Any], None]
     place: bool = False
@@ -43,7 +43,7 @@ def _check_model_file(name_or_path: str) -> None:
 MODEL = Named(check_loadable)
 MODEL_FILE = Named(_check_model_file, place=True)
 FOLDER = Named(_check_folder, place=True)
-#: Marks problems of the command's models.
+#: Marks an argument that holds problems for the command's models.
 PROBLEMS = object()
 ModelName = Annotated[str, MODEL, MODEL_FILE, tyro.conf.Positional, tyro.conf.arg(metavar="MODEL")]
 ModelNames = Annotated[tuple[str, ...], MODEL, MODEL_FILE, tyro.conf.Positional, tyro.conf.arg(metavar="[MODEL ...]")]
@@ -58,12 +58,12 @@ MOST_THREADS = 1_024
 
 
 def check_names(command: Any, places: bool = True) -> None:
-    """Raises UserError for a command that names a model, probe, study or paper that there is not, a badly written
-    problem, a folder that is missing, or a file to write where a folder is.
+    """Raise UserError for a command with an unknown model, probe, study or paper, a badly written problem, a missing
+    folder, or an output file where a folder is.
 
     Args:
         command: an instance of a command's dataclass.
-        places: whether the folders and files that are read must be there.
+        places: whether the folders and files that are read must exist.
     """
     models: list[str] = []
     for field, hint in get_type_hints(type(command), include_extras=True).items():
@@ -83,20 +83,20 @@ def check_names(command: Any, places: bool = True) -> None:
 
 
 def ended(complete: bool) -> None:
-    """Say so where a command that can stop early and go on has more to do."""
+    """Print a note if a resumable command has more to do."""
     if not complete:
         print("Not finished; the same command goes on.")
 
 
 def one_thread() -> None:
-    """These models are too small for more threads, which then only wait for each other (much, on a busy machine)."""
+    """Compute with one thread: these models are too small for more, which would only wait for each other."""
     import torch
 
     torch.set_num_threads(1)
 
 
 def use_threads(n: int) -> None:
-    """Compute with ``n`` threads. Raises UserError for a number that no machine has."""
+    """Compute with ``n`` threads. Raises UserError unless 1 <= n <= 1,024."""
     import torch
 
     if not 1 <= n <= MOST_THREADS:
@@ -105,7 +105,7 @@ def use_threads(n: int) -> None:
 
 
 def use_data(path: Path | None) -> None:
-    """Read texts from ``path`` in this process."""
+    """Let this process read texts from ``path``."""
     from models.data import VARIABLE
 
     if path is not None:

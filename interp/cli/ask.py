@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 class Ask:
     """Ask a model what a probe asks; without a probe, list those that apply.
 
-    Probes that take a model alone are asked here; others (pairs of problems, two models) are called from Python.
+    Probes that take only a model are asked here; others (pairs of problems, two models) are called from Python.
     """
 
     model: ModelName
@@ -66,7 +66,7 @@ class Ask:
             print(f"wrote {write_page(self.out, page, f'interp ask {self.model} {asked.name}')}")
 
     def _list(self, model: HookedModel, task: Any) -> None:
-        """Print what can be asked here, and what in Python alone."""
+        """Print the probes that can be asked here, and those that need Python."""
         from interp.core.probe import applying, probes
 
         indent = " " * 23

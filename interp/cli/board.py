@@ -13,9 +13,9 @@ from interp.cli.arguments import FOLDER, Page, one_thread
 
 @dataclass(frozen=True)
 class Board:
-    """Judge a folder of public AdderBoard submissions: parameters, score, and a verdict on all 10^20 pairs of each.
+    """Judge a folder of public AdderBoard submissions: parameters, score, and a verdict on all 10^20 pairs for each.
 
-    Files are read as text and never run. The command can be stopped at any time and goes on from there.
+    Files are read as text and never run. The command can be stopped at any time and resumes from there.
     """
 
     folder: Annotated[Path, FOLDER, tyro.conf.Positional]

@@ -11,11 +11,12 @@ from models.errors import UserError
 
 @dataclass(frozen=True)
 class Certify:
-    """Right on every input, or wrong on which? A proof for ten-digit adders of one layer, for hand-built models and for
-    causal models on small domains; where there are at most 2^20 problems, else all of them run through the model.
+    """Prove that a model is right on every input, or find an input on which it is wrong. There are proofs for ten-digit
+    adders of one layer, for hand-built models and for causal models on small domains. For other models with at most
+    2^20 problems, all of them are run through the model.
 
-    Exit status: 0 certified, 1 refuted, 3 undecided, 4 looked at in samples (--arithmetic float, which proves nothing);
-    with --check, that of a certificate that holds.
+    Exit status: 0 certified, 1 refuted, 3 undecided, 4 only sampled (--arithmetic float, which proves nothing); with
+    --check, that of the certificate if it holds.
     """
 
     model: ModelName
@@ -47,7 +48,7 @@ class Certify:
 
         one_thread()
         if self.card:
-            read_entry(self.model)  # what is no entry has no card; said before the work
+            read_entry(self.model)  # refuses a model without an entry, and so without a card, before the work
         model = load(self.model)
         task = None
         if self.shape:

@@ -1,6 +1,6 @@
 """The commands of ``interp``, and how their errors are shown; :mod:`interp.cli.help` lists them.
 
-Each command is a module of this package. It imports torch when it runs, so that help and wrong arguments are quick.
+Each command is a module of this package. It imports torch only when it runs, so help and wrong arguments are quick.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from interp.cli.arguments import check_names
 from interp.cli.help import filled, help_text
 from models.errors import UserError, unknown_name
 
-#: Module and class of every command.
+#: Command -> its module and class.
 COMMANDS = {
     "list": "listing:List",
     "train": "train:Train",
@@ -51,7 +51,7 @@ def find_command(name: str) -> Any:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run one command; returns its exit status."""
+    """Run one command and return its exit status."""
     arguments = sys.argv[1:] if arguments is None else arguments
     _prepare_streams()
     try:
@@ -60,7 +60,7 @@ def main(arguments: list[str] | None = None) -> int:
             status = _run(arguments)
         sys.stdout.flush()
         return status
-    except BrokenPipeError:  # the reader, `head` say, has seen enough
+    except BrokenPipeError:  # the reader, such as `head`, has closed the pipe
         _discard_output()
         return 0
     except KeyboardInterrupt:
@@ -69,21 +69,21 @@ def main(arguments: list[str] | None = None) -> int:
         return _fail(error)
     except MemoryError:
         return _fail("there is not enough memory for that.")
-    except OSError as error:  # what the system refuses: a full disk, a name that is too long
+    except OSError as error:  # the system refuses, for example because of a full disk or a name that is too long
         _discard_output()
         about = f": {error.filename}" if error.filename else ""
         return _fail(f"{error.strerror or error}{about}.")
 
 
 def parse(arguments: list[str], places: bool = True) -> Any:
-    """The command that a line of at least one word asks for; its ``run()`` runs it and gives the exit status, if not 0.
+    """The command for a line of at least one word; its ``run()`` runs it and returns the exit status, or None for 0.
 
     Args:
-        places: whether the folders and files that it reads must be there.
+        places: whether the folders and files that it reads must exist.
 
     Raises:
-        UserError: an unknown command, a name of a model, probe, study or paper that there is not, or a missing folder.
-        SystemExit: what the parser refuses, or help that was asked for.
+        UserError: an unknown command, model, probe, study or paper, or a missing folder.
+        SystemExit: the parser refuses the line, or help was asked for.
     """
     name, rest = arguments[0], arguments[1:]
     if name == "train":
@@ -110,7 +110,7 @@ def _run(arguments: list[str]) -> int:
 
 
 def _prepare_streams() -> None:
-    """Closed streams lead nowhere, and letters that a terminal does not have are replaced."""
+    """Send closed streams to the null device, and replace characters that a terminal does not have."""
     sys.stdout, sys.stderr = (open(os.devnull, "w") if s is None else s for s in (sys.stdout, sys.stderr))  # noqa: SIM115
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
@@ -118,8 +118,8 @@ def _prepare_streams() -> None:
 
 
 def _discard_output() -> None:
-    """Let what is still to be printed lead nowhere, so that Python does not complain again while closing."""
-    with contextlib.suppress(OSError, ValueError):  # ValueError: a stream without descriptor
+    """Send remaining output to the null device, so that Python does not complain again while closing."""
+    with contextlib.suppress(OSError, ValueError):  # ValueError: a stream without a descriptor
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 

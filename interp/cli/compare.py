@@ -16,10 +16,10 @@ from models.errors import UserError
 
 @dataclass(frozen=True)
 class Compare:
-    """Put models next to each other on one page.
+    """Compare models on one page.
 
-    Two of one format are matched head by head and neuron by neuron, with their distances; more than two, or models of
-    different formats, are asked the same questions, one row per model.
+    Two models of one format are matched head by head and neuron by neuron, with their distances. More than two, or
+    models of different formats, are asked the same questions, one row per model.
     """
 
     models: Annotated[ModelNames, tyro.conf.arg(metavar="MODEL MODEL [MODEL ...]", help_behavior_hint="(required)")]

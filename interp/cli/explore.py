@@ -14,9 +14,9 @@ from models.errors import UserError
 
 @dataclass(frozen=True)
 class Explore:
-    """Write a page that runs a model, or two next to each other, in the browser: any problem, attention, units, streams
-    and logits at each digit, whole or with components removed, scaled or patched from a second problem. It needs no
-    kernel and no network; `interp.explore` shows the same in Jupyter."""
+    """Write a page that runs one or two models in the browser, on any problem. It shows attention, units, streams and
+    logits at each digit, for the whole model or with components removed, scaled or patched from a second problem. It
+    needs no kernel and no network; `interp.explore` shows the same in Jupyter."""
 
     models: Annotated[ModelNames, tyro.conf.arg(metavar="MODEL [MODEL]")] = ()
     """One or two: zoo names, constructed models, paths of snapshots or of published .pt checkpoints."""

@@ -15,8 +15,8 @@ from interp.site.gallery.folder import check_folder
 class Gallery:
     """Build a static site on all stored models and results, or bring it up to date.
 
-    It opens from disk, without a server or a network. Pages whose models and results have not changed are left alone;
-    the command can be stopped at any time and goes on from there.
+    It opens from disk, without a server or a network. Pages whose models and results have not changed are left as they
+    are; the command can be stopped at any time and resumes from there.
     """
 
     out: Annotated[Path, Named(check_folder)] = Path("gallery")

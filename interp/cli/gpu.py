@@ -1,13 +1,13 @@
 """The command ``interp gpu``: a queue of trainings for a machine with a GPU, in slices that can be resumed.
 
-The queue is data, ``gpu.toml`` in this folder. After every slice, what has been trained so far lies in OUT/kept/JOB:
+The queue is data: ``gpu.toml`` in this folder. After every slice, the results so far are in OUT/kept/JOB:
 
-    weights*.safetensors   each seed's best parameters, [seed, ...]; float16 where float32 takes more than a file's
-                           16 MiB, and then in several files if need be, with an index
-    metrics.jsonl, seeds.json, config.json    of the run
+    weights*.safetensors   each seed's best parameters, [seed, ...]; float16 if float32 would take more than a file's
+                           16 MiB, and in several files with an index if necessary
+    metrics.jsonl, seeds.json, config.json    those of the run
     *.html, *.json         the page of a figure and its data
 
-The whole run folders, from which ``interp publish`` makes entries, are OUT/runs/JOB.
+The complete run folders, from which ``interp publish`` makes entries, are in OUT/runs/JOB.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ from typing import Any
 from models.errors import UserError
 
 QUEUE = Path(__file__).with_name("gpu.toml")
-FILE_BYTES = 2**24  # the most that a file of weights holds
+FILE_BYTES = 2**24  # largest size of a file of weights
 COMMANDS = ("train", "reproduce")
 
 
 @dataclass(frozen=True)
 class Job:
-    """One command of the queue, with what it is expected to take."""
+    """One command of the queue, with its expected minutes and memory."""
 
     name: str
     command: list[str]
@@ -50,10 +50,10 @@ class Job:
 
 
 def read_queue(path: Path = QUEUE, toy: bool = False) -> list[Job]:
-    """The jobs of a file, in its order; with ``toy`` those that have a toy command, with that as theirs.
+    """The jobs of a file, in order; with ``toy`` only those that have a toy command, which then replaces theirs.
 
     Raises:
-        UserError: no such file, no TOML, a key that a job does not have, or two jobs of one name.
+        UserError: no such file, not TOML, an unknown key of a job, or two jobs with one name.
     """
     try:
         jobs = [Job(**job) for job in tomllib.loads(path.read_text("utf-8")).get("job", [])]
@@ -66,7 +66,7 @@ def read_queue(path: Path = QUEUE, toy: bool = False) -> list[Job]:
 
 @dataclass(frozen=True)
 class Gpu:
-    """Train a queue of models on a GPU, slice by slice; the same command goes on after any kind of stop."""
+    """Train a queue of models on a GPU, slice by slice; the same command resumes after any kind of stop."""
 
     plan: bool = False
     """Print the queue with estimated minutes and memory, and what is done, and train nothing."""
@@ -91,7 +91,7 @@ class Gpu:
         if not self.slice > 0:
             raise UserError(f"--slice must be positive, not {self.slice}.")
         for job in jobs:
-            parse(job.command)  # what is misspelt is refused before anything is trained
+            parse(job.command)  # a misspelt command is refused before anything is trained
         if self.plan:
             print("\n".join(self.planned(jobs)))
             return
@@ -113,7 +113,7 @@ class Gpu:
         ended(all(self.state()[job.name]["status"] == "done" for job in jobs))
 
     def state(self) -> dict[str, dict[str, Any]]:
-        """What is known of every job: status, slices and minutes spent."""
+        """The state of every job: status, slices and minutes spent."""
         from collections import defaultdict
 
         from models.checkpoint import read_json
@@ -123,7 +123,7 @@ class Gpu:
         return defaultdict(lambda: dict(new), read_json(path) if path.exists() else {})
 
     def planned(self, jobs: list[Job]) -> Iterator[str]:
-        """Lines of the queue and of what it takes together."""
+        """Lines that list the queue, and what the remaining jobs need in total."""
         width, state = max(len(job.name) for job in jobs), self.state()
         for job in jobs:
             now = state[job.name]
@@ -136,7 +136,7 @@ class Gpu:
         yield f"{len(left)} of {len(jobs)} jobs are left: about {minutes:g} minutes, and {most:g} GiB of GPU memory"
 
     def _slice(self, job: Job, minutes: float) -> str:
-        """Go on with a job for so long, keep what there is, and write down how it stands: its status."""
+        """Continue a job for some minutes, keep its results so far, and store and return its status."""
         from interp.cli.commands import parse
         from models.checkpoint import write_json_atomic
 
@@ -153,7 +153,7 @@ class Gpu:
         except UserError as error:
             print(f"{job.name}: {error}")
             now["status"] = "failed"
-        except Exception:  # too little memory, say: the other jobs go on
+        except Exception:  # for example too little memory: the other jobs go on
             traceback.print_exc()
             now["status"] = "failed"
         now["minutes"] += (time.monotonic() - before) / 60
@@ -167,7 +167,7 @@ def _written(folder: Path) -> dict[Path, int]:
 
 
 def _free() -> None:
-    """Give the GPU's memory back before the next slice."""
+    """Free the GPU's memory before the next slice."""
     import torch
 
     gc.collect()
@@ -176,11 +176,11 @@ def _free() -> None:
 
 
 def keep(runs: Path, out: Path) -> None:
-    """Write what is worth taking along from every run below a folder to ``out``; of a figure's runs, to folders next to
-    it, since few places let more than two levels of folders come back.
+    """Copy the results of every run below a folder to ``out``. A figure's runs go to folders next to it, since many
+    services return at most two levels of folders.
 
     Raises:
-        UserError: a damaged checkpoint.
+        UserError: a checkpoint is damaged.
     """
     for page in (*runs.glob("*/*.html"), *runs.glob("*/*.json")):
         out.mkdir(parents=True, exist_ok=True)

@@ -10,7 +10,7 @@ from interp.cli.help import filled
 
 @dataclass(frozen=True)
 class ShowHeadlines:
-    """Every headline number of the five papers, ours, and the command that makes it. Nothing is trained."""
+    """Print every headline number of the five papers, ours, and the command that makes it. Nothing is trained."""
 
     paper: PaperName = None
     """microadder, adder-456, position-coupling, toygpt or addlm; all of them by default."""
@@ -44,5 +44,5 @@ class ShowHeadlines:
                 said += f" ({row.remarks})" if row.remarks else ""
                 print(filled(said, "  "))
                 if line.command:
-                    print(f"  $ {line.command}")  # in one piece, to be copied
+                    print(f"  $ {line.command}")  # on one line, to be copied
         print(f"\n{filled(found.sentence())}")

@@ -1,4 +1,4 @@
-"""What ``interp`` says of itself, in lines that a terminal has room for."""
+"""The help text of ``interp``, wrapped to the terminal."""
 
 from __future__ import annotations
 
@@ -31,18 +31,18 @@ STATUS = (
     "Exit status: 0 done, 2 bad input (one sentence on stderr), 130 interrupted; of certify, 0 certified, 1 refuted, 3 "
     "undecided, 4 samples without a proof; of attack, 0 no failure found, 1 one found."
 )
-WIDEST = 120  # letters of a line; longer ones are hard to read
-_SIDE_BY_SIDE = 110  # letters from which command and explanation stand in one line
+WIDEST = 120  # most characters of a line; longer lines are hard to read
+_SIDE_BY_SIDE = 110  # from this width on, command and explanation share a line
 
 
 def columns() -> int:
-    """Letters of a line of prose in this terminal."""
+    """Number of characters of a line of prose in this terminal."""
     return min(WIDEST, shutil.get_terminal_size().columns)
 
 
 def filled(text: str, indent: str = "", after: str | None = None, width: int | None = None) -> str:
-    """A paragraph as lines of the terminal, the first indented by ``indent`` and the others by ``after`` (as the first
-    unless given); no name is cut, at a hyphen or elsewhere."""
+    """A paragraph wrapped to the terminal, the first line indented by ``indent`` and the others by ``after`` (default
+    the same); names are not broken, at hyphens or elsewhere."""
     return textwrap.fill(
         text,
         columns() if width is None else width,
@@ -54,7 +54,7 @@ def filled(text: str, indent: str = "", after: str | None = None, width: int | N
 
 
 def help_text(width: int | None = None) -> str:
-    """The commands by example: what each does next to it, or below it where lines are short."""
+    """The commands by example, each with its explanation next to it, or below it in a narrow terminal."""
     width = columns() if width is None else width
     widest = max(map(len, EXAMPLES))
     lines = []

@@ -1,12 +1,12 @@
-"""The names of all papers, studies, probes and options of ``interp train``, known without torch, so that a mistyped
-one is answered at once.
+"""The names of all papers, studies, probes and options of ``interp train``, known without importing torch, so that a
+mistyped name is reported at once.
 
-``names.json`` lists what is registered; a test holds it against the registries. After a study or a probe has been
+``names.json`` lists what is registered; a test compares it with the registries. After a study or a probe has been
 added,
 
     python -m interp.cli.known_names
 
-writes the file again. Until then a name that it lacks is passed on to the registry if any source of the package has it.
+writes the file again. Until then a name that it lacks is passed to the registry if any source of the package has it.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _PACKAGE = Path(__file__).parents[1]
 
 
 def from_registries() -> dict[str, list[str]]:
-    """The names as they are registered, for which everything is imported."""
+    """The registered names; this imports everything."""
     from dataclasses import fields
 
     from interp.cli.train import Train
@@ -42,31 +42,31 @@ def from_registries() -> dict[str, list[str]]:
 
 @functools.cache
 def known() -> dict[str, list[str]]:
-    """The names of the file."""
+    """The names in the file."""
     return json.loads(FILE.read_text(encoding="utf-8"))
 
 
 def check_probe(name: str) -> None:
-    """Raises UserError, as :func:`interp.core.probe.find_probe` does, for a name that no probe has."""
+    """Raise UserError for an unknown probe, as :func:`interp.core.probe.find_probe` does."""
     if name not in known()["probes"] and not _in_a_source(name):
         raise unknown_name("probe", name, known()["probes"])
 
 
 def check_study(target: str) -> None:
-    """Raises UserError, as :func:`interp.papers.studies.find_study` does, for what is no study."""
+    """Raise UserError for an unknown study, as :func:`interp.papers.studies.find_study` does."""
     paper, _, what = target.partition(":")
     if not (_in_a_source(paper) and _in_a_source(what)):
         check_target(target, known()["studies"])
 
 
 def check_paper(key: str) -> None:
-    """Raises UserError for what is no paper's key."""
+    """Raise UserError for an unknown paper."""
     if key not in known()["papers"] and not _in_a_source(key):
         raise unknown_name("paper", key, known()["papers"])
 
 
 def check_options(arguments: list[str]) -> None:
-    """Raises UserError for an option that ``interp train`` has not; those with a dot are the recipe's own parts."""
+    """Raise UserError for an unknown option of ``interp train``; those with a dot are parts of the recipe."""
     options = [*known()["options of train"], "--help"]
     for word in arguments:
         name = word.partition("=")[0].replace("_", "-")
@@ -75,7 +75,7 @@ def check_options(arguments: list[str]) -> None:
 
 
 def _in_a_source(name: str) -> bool:
-    """Whether a module of the package has such a word: it may register the name since the file was written."""
+    """Whether a module of the package contains the word: it may have registered the name after the file was written."""
     word = re.compile(rf"(?<![\w-]){re.escape(name)}(?![\w-])") if name else None
     return word is not None and any(word.search(path.read_text(encoding="utf-8")) for path in _PACKAGE.rglob("*.py"))
 

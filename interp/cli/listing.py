@@ -14,7 +14,7 @@ NOT_TRAINED, CONSTRUCTED = "not trained yet", "constructed"
 
 @dataclass(frozen=True)
 class List:
-    """The models that can be loaded, paper by paper, and how well they do."""
+    """List the models that can be loaded, paper by paper, with their scores."""
 
     all: bool = False
     """Also models that are registered and not trained, and those that only figures compare."""
@@ -50,7 +50,7 @@ class List:
 
 
 def _rows(everything: bool) -> Iterator[dict[str, Any]]:
-    """A row per model: what the zoo, its score and its certificate say."""
+    """One row per model, from the zoo, its score and its certificate."""
     import models
     from interp.proofs.stored import on_all_inputs
     from models.registry import by_paper, get_spec, numbers_of
@@ -89,7 +89,7 @@ def _rows(everything: bool) -> Iterator[dict[str, Any]]:
 
 
 def _print(rows: list[dict[str, Any]]) -> None:
-    """A block per paper. What grokked is shown where there is room; a name too long for its row gets its own line."""
+    """Print a block per paper, with perfect seeds if there is room; a name too long for its row gets its own line."""
     width = shutil.get_terminal_size().columns
     for paper in dict.fromkeys(row["paper"] for row in rows):
         of = [_shown(row) for row in rows if row["paper"] == paper]

@@ -20,7 +20,7 @@ RunFolders = Annotated[
 
 @dataclass(frozen=True)
 class Publish:
-    """Make a zoo entry of one or more finished runs of a model."""
+    """Make a zoo entry from one or more finished runs of a model."""
 
     runs: RunFolders
     """Run folders."""

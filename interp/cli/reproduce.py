@@ -45,14 +45,14 @@ class Reproduce:
         ended(self.go())
 
     def go(self) -> bool:
-        """Make the page as far as there is time; returns whether time was left when it ended."""
+        """Make the page as far as time allows; return whether time was left at the end."""
         from interp.papers.studies import Settings, reproduce
         from interp.site.pages import write_page
         from models.cluster import connected
 
         use_threads(self.threads)
         use_data(self.data)
-        # Where a GPU is not asked for, sweeps do not take one: launches would cost it more than it saves.
+        # Unless a GPU is asked for, sweeps do not take one: launches would cost more than it saves.
         with connected(self.cluster, "cpu" if self.device == "auto" else self.device) as cluster:
             settings = Settings(
                 self.out, self.size, self.seeds, self.problems, self.device, self.minutes, self.yes,

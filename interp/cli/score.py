@@ -10,7 +10,7 @@ from interp.cli.arguments import ModelName, OptionalFile, one_thread
 
 @dataclass(frozen=True)
 class Score:
-    """Score a model on its task's test set (AdderBoard's 10,010 problems, say), by carry-chain length."""
+    """Score a model on its task's test set (for example AdderBoard's 10,010 problems), by carry-chain length."""
 
     model: ModelName
     """A zoo name, an entry's folder, a snapshot or a published .pt checkpoint."""

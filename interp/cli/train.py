@@ -62,7 +62,7 @@ class Train:
         return self.out or Path("runs") / self.name
 
     def go(self) -> bool:
-        """Train, and say how far each seed came; returns whether the run is complete."""
+        """Train, print how far each seed got, and return whether the run is complete."""
         from models.training import train
 
         use_threads(self.threads)
@@ -118,7 +118,7 @@ class Train:
 
 
 def with_certify_default(arguments: list[str]) -> list[str]:
-    """Arguments of ``interp train`` in which a bare ``--certify`` means float32."""
+    """The arguments of ``interp train`` with float32 added to a bare ``--certify``."""
     from models.known_names import known
 
     found = []
@@ -130,11 +130,11 @@ def with_certify_default(arguments: list[str]) -> list[str]:
 
 
 def train_class(arguments: list[str]) -> type:
-    """``Train`` with the named model's recipe as further flags, its values as their defaults."""
+    """``Train`` with the named model's recipe as further flags, whose defaults are the recipe's values."""
     from interp.cli.known_names import check_options
     from models.known_names import check_registered, known
 
-    # The name may stand after flags and their values; a first word that is no name is taken for a misspelt one.
+    # The name may come after flags and their values; a first word that is not a name is taken for a misspelt one.
     name = next((a for a in arguments if a in known().registered), None)
     if name is None and arguments and not arguments[0].startswith("-"):
         name = arguments[0]
@@ -158,7 +158,7 @@ def train_class(arguments: list[str]) -> type:
 
 
 def _value_of(flag: str, arguments: list[str]) -> str:
-    """The last value that a flag is given, with or without an equals sign; empty if it is not given."""
+    """The last value given for a flag, with or without an equals sign; empty if the flag is not given."""
     found = ""
     for word, following in zip(arguments, [*arguments[1:], ""], strict=True):
         if word == flag:

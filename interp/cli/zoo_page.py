@@ -43,11 +43,11 @@ that budget they fail even on the lengths they were trained on. The paper's mode
 Cards, learning curves of every seed and log-spaced snapshots are in `models/zoo/NAME/`.
 """
 
-_HEADINGS = {"perfect seeds": "perfect on it (95% interval)"}  # of columns that are called otherwise here
+_HEADINGS = {"perfect seeds": "perfect on it (95% interval)"}  # columns with another heading on the page
 
 
 def zoo_page(rows: Sequence[Mapping[str, Any]]) -> str:
-    """The page as Markdown: of every column but the paper's."""
+    """The page as Markdown, with every column but the paper's."""
     names = [name for name in rows[0] if name != "paper"]
     lines = [[_HEADINGS.get(name, name) for name in names], ["---"] * len(names)]
     for row in rows:

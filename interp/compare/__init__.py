@@ -1,9 +1,9 @@
-"""Models next to each other: two of one format matched part by part, models of any formats question by question.
+"""Comparisons of models: two models of one format part by part, models of any formats question by question.
 
-interp.compare(a, b)              :mod:`interp.compare.compare` says what is compared, and against which nulls
+interp.compare(a, b)              :mod:`interp.compare.compare` says what is compared, and with which nulls
 interp.compare_models([a, b, c])  :mod:`interp.compare.across`; its questions: :mod:`interp.compare.questions`
 interp.swap_components(a, b)      one component replaced by the other model's: :mod:`interp.compare.swaps.swaps`
-interp.align(a, b)                two models of one architecture in one gauge: :mod:`interp.compare.alignment`
+interp.align(a, b)                two models of one architecture, symmetries removed: :mod:`interp.compare.alignment`
 interp.mode_connectivity(a, b)    the straight line between them: :mod:`interp.compare.connectivity`
 interp.seed_distances(models)     how far apart seeds are: :mod:`interp.compare.seeds`
 """

@@ -1,11 +1,11 @@
-"""Models of different formats asked the same questions: one row per model, one column per question.
+"""Ask models of different formats the same questions: one row per model, one column per question.
 
     interp.compare_models([models.load("microadder-57"), models.load("toygpt-learned-pre")]).figure()
 
-:func:`interp.compare` lays two models of *one* format over one another, token by token and head by head. Here nothing
-is matched: every question is phrased in what all formats of addition share (:mod:`interp.compare.subject`), and a
-question that makes no sense for a model says so instead of giving a number. The questions are in
-:mod:`interp.compare.questions`; another one is one function there.
+:func:`interp.compare` compares two models of *one* format token by token and head by head. Here nothing is matched:
+every question is phrased in what all formats of addition share (:mod:`interp.compare.subject`), and a question that
+makes no sense for a model says so instead of giving a number. The questions are in :mod:`interp.compare.questions`; a
+further one is one function there.
 """
 
 from __future__ import annotations
@@ -42,17 +42,17 @@ def compare_models(
 
     Args:
         models: models with TransformerLens hooks.
-        tasks: what each one's tokens mean, None for its own, or one task for all; a model's own unless given, sums of
-            many operands with two (so that every format adds two numbers).
-        questions: names of the questions to ask; all that are registered unless given.
-        n: problems of a sampled question (interchange, resampling and corrupted digits take fewer and say how many).
+        tasks: what each model's tokens mean (None for its own), or one task for all. By default each model's own, with
+            two operands for sums of many, so that every format adds two numbers.
+        questions: names of the questions to ask; default all that are registered.
+        n: problems per sampled question (interchange, resampling and corrupted digits take fewer and say how many).
         seed: draws problems, untrained twins and shuffles.
         say: gets a line per question while it runs.
 
     Cost: 2 s for an adder of one head, some 15 s for one of 800,000 parameters, on one core.
 
     Raises:
-        UserError: no model, other things than hooked models with a task, an unknown question, n below 20.
+        UserError: no model, something that is not a hooked model with a task, an unknown question, or n below 20.
     """
     models = list(models)
     if not models:
@@ -72,12 +72,12 @@ def compare_models(
         subjects.append(subject(model, task, f"{asked.name} ({copies + 1})", n, seed) if copies else asked)
     rows = []
     while subjects:
-        rows.append(ask(subjects.pop(0), chosen, say))  # what a subject keeps is freed with it
+        rows.append(ask(subjects.pop(0), chosen, say))  # popping frees what the subject has cached
     return ModelTable(tuple(question for question, _ in chosen), tuple(rows), provenance(n, seed))
 
 
 def provenance(n: int, seed: int) -> Provenance:
-    """Of a table: what a question rests on that does not state anything else."""
+    """A table's provenance: what a question rests on unless its answer says otherwise."""
     heavy = round(n * CARRY_HEAVY)
     return Provenance(n, seed, f"problems a question ({n - heavy:,} uniform, {heavy:,} rich in carry chains)")
 
@@ -85,7 +85,7 @@ def provenance(n: int, seed: int) -> Provenance:
 def ask(
     asked: Subject, chosen: Sequence[tuple[Question, Callable[[Subject], Answer]]], say: Callable[[str], None] | None
 ) -> ModelRow:
-    """One model's row. A question that refuses the model leaves its reason."""
+    """One model's row. If a question refuses the model, the cell has the reason."""
     answers: dict[str, Answer | DoesNotApply] = {}
     for question, function in chosen:
         try:
@@ -100,7 +100,7 @@ def ask(
 
 
 def _described(task: Task) -> str:
-    """The format with its shape: "multi-operand-addition, T_A(4 digits, 2 operands)"."""
+    """The format with its shape, such as "multi-operand-addition, T_A(4 digits, 2 operands)"."""
     shape = getattr(task, "shape_text", None) if isinstance(task, SequenceTask) else None
     return f"{task.name}, {shape}" if shape else task.name
 

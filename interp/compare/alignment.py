@@ -1,15 +1,15 @@
-"""Two models of one architecture in one gauge: b moved along its exact symmetries towards a.
+"""Alignment of two models of one architecture: b is moved towards a along its exact symmetries.
 
-Parameters that differ need not mean models that differ: units and heads have no order, a factor can be moved from one
-matrix to the next, the residual stream may turn. :func:`align` takes these out as far as a search finds them, and
+Models with different parameters may be the same: units and heads have no order, a factor can be moved from one matrix
+to the next, the residual stream may rotate. :func:`align` removes these differences as far as a search finds them, and
 neither model's logits change; :mod:`interp.compare.symmetries` says which moves are exact for which weight map.
 
     distance of a component = sqrt(mean over its tensors of |a - b|^2 / (|a|^2 + |b|^2))
 
-is 0 where they are equal, 1 where orthogonal (as independent draws are, on average), sqrt 2 where opposite.
+is 0 if they are equal, 1 if orthogonal (as independent draws are, on average), sqrt 2 if opposite.
 
-Limits. What is found is an upper bound of the distance between the two orbits: coordinate descent ends in a local
-optimum. It goes by the weights, not by activations.
+Limits. The result is an upper bound on the distance between the two orbits: coordinate descent ends in a local optimum.
+It compares weights, not activations.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from models.errors import UserError
 from models.importers.stock import from_transformer_lens
 from models.transformer import ArithmeticTransformer
 
-#: Component by the beginning of a parameter's name, after "blocks/LAYER/".
+#: Component -> how its parameters' names begin, after "blocks/LAYER/".
 _COMPONENTS = {
     "W_E": ("embed/", "W_E", "arc_", "tok_table"),
     "W_pos": ("pos", "spiral_"),
@@ -54,7 +54,7 @@ _COMPONENTS = {
 class Alignment:
     """``stored``: both models' parameters as they are. ``aligned``: a's in canonical form and b's moved close to them.
 
-    All four are the models' own functions; numbers are float64. ``symmetries`` are those that were used, in words.
+    Both forms compute the models' own functions, in float64. ``symmetries`` are those that were used, in words.
     """
 
     names: tuple[str, str]
@@ -63,7 +63,7 @@ class Alignment:
     aligned: tuple[Parameters, Parameters]
 
     def distances(self) -> pd.DataFrame:
-        """component ("all" for everything), numbers (how many), before, after."""
+        """One row per component ("all" for everything): component, numbers (how many), distance before and after."""
         before, after = component_distances(*self.stored), component_distances(*self.aligned)
         counts: dict[str, int] = {"all": 0}
         for name, value in self.stored[0].items():
@@ -74,10 +74,10 @@ class Alignment:
 
 
 def parametrised(model: HookedModel, task: Any = None) -> Any:
-    """The model, or for a stock TransformerLens one a copy whose parameters are its weights.
+    """The model, or, for a stock TransformerLens model, a copy whose parameters are its weights.
 
     Raises:
-        UserError: a stock model without a task, or that cannot be copied.
+        UserError: a stock model without a task, or one that cannot be copied.
     """
     if isinstance(model, ArithmeticTransformer) or not hasattr(model, "hook_dict"):
         return model
@@ -88,7 +88,7 @@ def parametrised(model: HookedModel, task: Any = None) -> Any:
 def align(a: HookedModel, b: HookedModel, *, task: Any = None) -> Alignment:
     """Move b close to a along the symmetries of their weight map.
 
-    ``task`` is for stock TransformerLens models, which do not say what theirs is.
+    ``task`` is for stock TransformerLens models, which do not name their own.
 
     Cost: a few seconds for some hundred parameters; for a million (d_model 128, four layers), up to half a minute.
 
@@ -104,7 +104,7 @@ def align(a: HookedModel, b: HookedModel, *, task: Any = None) -> Alignment:
 
 
 def aligned_distances(models: Sequence[HookedModel], task: Any = None) -> Float[np.ndarray, " pair"]:
-    """Of all parameters, of every pair in the order of ``itertools.combinations``: what :func:`align` finds.
+    """The distance of all parameters after :func:`align`, for every pair in the order of ``itertools.combinations``.
 
     Raises:
         UserError: as :func:`align`.
@@ -120,7 +120,7 @@ def aligned_distances(models: Sequence[HookedModel], task: Any = None) -> Float[
 
 
 def require_one_architecture(a: HookedModel, b: HookedModel) -> None:
-    """Raises UserError unless both have parameters of the same names and shapes, and one configuration."""
+    """Raise UserError unless both have parameters of the same names and shapes, and the same configuration."""
     first, second = (getattr(model, "weight_map", None) for model in (a, b))
     if first is None or second is None or _architecture(first) != _architecture(second):
         raise UserError(
@@ -152,7 +152,7 @@ def component_of(name: str) -> str:
 
 
 def component_distances(a: Parameters, b: Parameters) -> dict[str, float]:
-    """Distance by component, and of "all"; NaN where all of a component's tensors are zero in both."""
+    """The distance of each component and of "all"; NaN if all of a component's tensors are zero in both."""
     squares: dict[str, list[float]] = {"all": []}
     for name in a:
         found = squares.setdefault(component_of(name), [])
@@ -165,6 +165,6 @@ def component_distances(a: Parameters, b: Parameters) -> dict[str, float]:
 
 
 def flat(parameters: Parameters, model: HookedModel) -> Float[Tensor, " parameter"]:
-    """In one row, in the order and the precision of the model's parameters."""
+    """Parameters as one vector, in the order and precision of the model's parameters."""
     named = dict(model.weight_map.named_parameters())
     return torch.cat([parameters[name].to(value.dtype).reshape(-1) for name, value in named.items()])

@@ -1,8 +1,8 @@
-"""What a question to a model is, and what an answer is; the questions themselves are in a registry.
+"""The registry of questions to models, which are the columns of :func:`interp.compare_models`.
 
-Adding a column to :func:`interp.compare_models` is one function with :func:`question` above it. It takes a
-:class:`~interp.compare.subject.Subject` and returns an :class:`Answer`, or raises UserError where the question makes
-no sense for the model: the sentence stands in the cell instead of a number.
+A column is one function decorated with :func:`question`. It takes a :class:`~interp.compare.subject.Subject` and
+returns an :class:`Answer`, or raises UserError if the question makes no sense for the model; the cell then shows the
+message instead of a number.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Question:
-    """A column: ``heading`` for a table, ``words`` that say what is measured and what it is compared with, ``unit``.
-    ``parts``: what the answer's parts are, or nothing."""
+    """A column: its ``heading`` in a table, ``words`` that say what is measured and with what it is compared, and its
+    ``unit``. ``parts``: what the answer's parts are, if it has any."""
 
     name: str
     heading: str
@@ -37,7 +37,7 @@ _REGISTRY: dict[str, tuple[Question, Ask]] = {}
 
 
 def question(name: str, heading: str, words: str, unit: str, parts: str = "") -> Callable[[Ask], Ask]:
-    """Register a function as a question. Raises UserError for a name that is taken."""
+    """Register a function as a question. Raises UserError if the name is taken."""
 
     def add(ask: Ask) -> Ask:
         if name in _REGISTRY:
@@ -49,8 +49,8 @@ def question(name: str, heading: str, words: str, unit: str, parts: str = "") ->
 
 
 def registered() -> MappingProxyType[str, tuple[Question, Ask]]:
-    """All questions with their functions, in the order of the columns; those of probes that give a number come last."""
-    import interp.compare.questions  # noqa: F401  which registers them
+    """All questions with their functions, in the order of the columns; probes that give a number come last."""
+    import interp.compare.questions  # noqa: F401  the import registers them
 
     scalars = {each.name: (_column(each), _ask(each)) for each in probe.registered().values() if each.scalar}
     return MappingProxyType(_REGISTRY | scalars)
@@ -66,7 +66,7 @@ def _ask(each: probe.Probe) -> Ask:
 
 
 def find_questions(names: Sequence[str] | None) -> list[tuple[Question, Ask]]:
-    """The questions of these names, all unless given. Raises UserError for an unknown or repeated one, or for none."""
+    """The questions of these names (default: all). Raises UserError for an unknown or repeated name, or for none."""
     known = registered()
     chosen = list(known) if names is None else list(names)
     for name in chosen:

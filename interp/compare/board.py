@@ -1,8 +1,8 @@
-"""A folder of public AdderBoard submissions, one row each: parameters, score, and a verdict on all 10^20 pairs.
+"""Judges a folder of public AdderBoard submissions, one row each: parameters, score, verdict on all 10^20 pairs.
 
-A row's verdict is :func:`interp.certify`'s where a method judges the model. Where none does, or it comes to no end, the
-model is run on problems that uniform tests do not contain, and attacked: a problem that it answers wrong, decoded alone
-and greedily, refutes it; without one it stays undecided, and the row says what stands in the way.
+A row's verdict is that of :func:`interp.certify` if one of its methods decides the model. Otherwise the model is run on
+problems that uniform tests do not contain, and attacked. A problem that it answers wrong, decoded alone and greedily,
+refutes it; without one it stays undecided, and the row says why.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ from models.importers.board import count_in_name, load_submission, stated_parame
 from models.tasks.addition import DIGITS
 from models.tasks.carries import uniform_below
 
-#: Problems of the stress suites, of each of them that is one case; and of runs of nines without a carry.
+#: Problems per stress suite of one case, and problems with runs of nines but no carry.
 STRESS, NINES = 1000, 6000
-#: Sequences of the attack, and its seconds.
+#: Number of sequences of the attack, and its time limit in seconds.
 RUNS, SECONDS = 2000, 20.0
-#: Problems of the score that are decoded greedily.
+#: How many problems of the score are decoded greedily.
 REPLAYED = 256
 SEED = 0
 _BATCH = 2048
@@ -41,20 +41,21 @@ _BATCH = 2048
 
 @dataclass(frozen=True)
 class BoardRow:
-    """What is known of one file.
+    """What is known about one file.
 
     Attributes:
-        sha256: of the text. family: its architecture.
-        stated: parameters as its author counts them (in the text, else in the file's name); free: numbers that its
-            model holds as parameters; bits: that these take as stored.
-        correct, n: on the board's 10,010 problems, decoded greedily in the file's own kind of number.
+        sha256: hash of the text.
+        family: its architecture.
+        stated: number of parameters as its author counts them (in the text, else in the file's name).
+        free, bits: how many numbers its model holds as parameters, and their size as stored.
+        correct, n: score on the board's 10,010 problems, decoded greedily in the file's own number format.
         status: "certified", "refuted", "undecided", or "unreadable".
-        verdict: the verdict in a sentence, or why there is none.
-        method: of the verdict; "search" where a search found what refutes.
-        counterexample: (problem, what it says).
-        wrong: of the 10^20 pairs, how many are answered wrongly, exactly, as text; None where that is not known.
-        margin: the smallest margin that was proved or met, in logits.
-        seconds: of the processor, for the verdict; scoring: for the score.
+        verdict: the verdict as a sentence, or why there is none.
+        method: method of the verdict; "search" if a search found the counterexample.
+        counterexample: (problem, the model's answer).
+        wrong: exactly how many of the 10^20 pairs are answered wrongly, as text; None if that is not known.
+        margin: the smallest margin that was proved or seen, in logits.
+        seconds, scoring: CPU seconds for the verdict and for the score.
     """
 
     file: str
@@ -85,7 +86,7 @@ class BoardRow:
 
 
 def submissions(folder: Path) -> list[Path]:
-    """The submissions in a folder and its folders. Raises UserError where there are none."""
+    """The submissions in a folder and its subfolders. Raises UserError if there are none."""
     if not folder.is_dir():
         raise UserError(f"There is no folder {folder}.")
     found = sorted(
@@ -97,7 +98,7 @@ def submissions(folder: Path) -> list[Path]:
 
 
 def judge(path: Path, name: str, checkpoints: Path | None = None, minutes: float | None = None) -> BoardRow:
-    """Everything about one file; ``name`` is what the row calls it. What cannot be read is said in the row."""
+    """The row of one file, called ``name``. If the file cannot be read, the row says why."""
     digest = sha256(path.read_bytes())
     try:
         model = load_submission(path, checkpoints)
@@ -124,10 +125,10 @@ def judge(path: Path, name: str, checkpoints: Path | None = None, minutes: float
 
 @torch.inference_mode()
 def _scored(model: HookedModel) -> tuple[int, int]:
-    """(problems of the test set whose whole sum is right when it is decoded greedily, all of them).
+    """(how many problems of the test set have their whole sum right in greedy decoding, how many there are).
 
-    Teacher-forced all at once, which comes to the same; the ``REPLAYED`` smallest margins, where another order of
-    summation could matter, are decoded greedily.
+    All are scored teacher-forced, which gives the same; the ``REPLAYED`` problems with the smallest margins, where
+    another order of summation could matter, are decoded greedily.
     """
     problems = model.task.test_set()[1]
     lead = _leads(model, problems)
@@ -140,12 +141,12 @@ def _scored(model: HookedModel) -> tuple[int, int]:
 
 
 def _digits(model: HookedModel) -> list[int]:
-    """The targets that are digits of the sum, without an EOS after them."""
+    """The targets that are digits of the sum, without EOS."""
     return [i for i, role in enumerate(model.task.target_roles) if role.kind == "answer"]
 
 
 def _leads(model: HookedModel, problems: Int[Tensor, "n 2"]) -> Float[Tensor, " n"]:
-    """The smallest margin of each sum's digits, given the right ones before."""
+    """The smallest margin among each sum's digits, given the right digits before."""
     digits = _digits(model)
     queries, found = [model.task.query_positions[i] for i in digits], []
     for some in problems.split(_BATCH):
@@ -173,7 +174,7 @@ def _verdict(model: HookedModel, minutes: float | None) -> dict[str, Any]:
 
 
 def _example(found: Any) -> tuple[str, str]:
-    """(problem, answer) of any verdict's counterexample."""
+    """(problem, answer) from any verdict's counterexample."""
     if hasattr(found, "problem"):
         return found.problem, found.predicted
     a, b, said = found
@@ -181,9 +182,9 @@ def _example(found: Any) -> tuple[str, str]:
 
 
 def near_nines(n: int, seed: int) -> Int[Tensor, "n 2"]:
-    """Pairs with a run of columns whose digits add up to nine, at a uniform place, and no carry planted below it.
+    """Pairs with a run of columns whose digits add up to nine, at a uniform place, without a planted carry below it.
 
-    A model that holds a sum in one number takes 0.999999 for 1 there.
+    There a model that holds a sum in one number may take 0.999999 for 1.
     """
     generator = torch.Generator().manual_seed(seed)
     start = uniform_below(torch.full((n,), DIGITS), generator)
@@ -197,7 +198,7 @@ def near_nines(n: int, seed: int) -> Int[Tensor, "n 2"]:
 
 
 def _searched(model: HookedModel, reason: str) -> dict[str, Any]:
-    """A problem that the model gets wrong, or that none was found."""
+    """Search for a problem that the model gets wrong, and report it or that none was found."""
     problems = torch.cat((model.task.test_set()[1], near_nines(NINES, SEED), *(p for *_, p in suites(STRESS, SEED))))
     wrong = None
     with torch.inference_mode():

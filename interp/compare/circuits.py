@@ -1,26 +1,25 @@
-"""Circuits and responses as tables in which no basis of the residual stream, of a head or of the units is left.
+"""Circuits and responses as tables that do not depend on the basis of the residual stream, the heads or the units.
 
-Of every head, with the gains of the norms through which it reads and is read (x and y are the
-embeddings of tokens, or what positions add at the places of the sequence; g1 the gains
-before the head, g those after it):
+For every head there are these tables. x and y are the embeddings of tokens, or what positions add at the places of the
+sequence; g1 are the gains of the norms before the head, g those after it:
 
-    QK: x -> y      (x g1 W_Q + b) (y g1 W_K)^T / scale       rows x: tokens, query places or the bias alone
+    QK: x -> y      (x g1 W_Q + b) (y g1 W_K)^T / scale       rows x: tokens, query places or only the bias
     OV: x           x g1 W_V W_O g W_U                        rows x, columns output tokens
     OV written: x   inner products of the centred rows of x g1 W_V W_O, for heads that only the MLP reads
 
-Of the model, laid out by digit sum and carry in of the column to be predicted, on the problems of the comparison:
+For the model there are tables by digit sum and carry in of the predicted column, on the problems of the comparison:
 
     attention, MLP  what the part adds to the logits of the answer digits, mean over problems
     logits          the logits
 
-and the inner products of the centred digits' embeddings, and of the places'. Rows lose their mean (keys that a query
-does not see apart): no softmax or argmax over the row sees it. Two tables are compared up to a positive factor
+and the inner products of the centred embeddings of digits and of places. Rows have their mean (over the keys that a
+query sees) subtracted, which no softmax or argmax over the row sees. Two tables are compared up to a positive factor
 (:func:`interp.compare.matching.scaled_distance`).
 
-Limits. Norms divide by the size of the stream, which depends on token and place; tables leave that out, and attention
-patterns and logits have it. Rows count by their size: MicroAdder's query for EOS stands far from all columns, and its
-row can outweigh the others together. In later layers, only what is read from the embedding directly is in the tables.
-A norm with gains is not blind to a rotation of its input; its gains are here part of the matrix that reads.
+Limits. Norms divide by the size of the stream, which depends on token and place; the tables leave that out, while
+attention patterns and logits include it. Rows count by their size: MicroAdder's query for EOS is far from all columns,
+and its row can outweigh all others together. For later layers, the tables contain only what is read directly from the
+embedding. A norm with gains is not invariant to a rotation of its input; here its gains are part of the reading matrix.
 """
 
 from __future__ import annotations
@@ -32,9 +31,9 @@ from interp.compare.matching import centred_rows
 from interp.compare.readings import Frame, Readings, read_gain, weights_of, write_gain
 from interp.core.problems import digit_tokens
 
-_NOTHING = 1e-7  # size of a table, relative to the product of its factors' sizes, that rounding can leave
+_NOTHING = 1e-7  # size of a table, relative to the product of its factors' sizes, that rounding alone can leave
 
-#: What each table is, in the words of the figure.
+#: Table -> its name in figures.
 NAMES = {
     "QK: token -> token": "QK: query token, key token",
     "QK: place -> place": "QK: query place, key place",
@@ -55,7 +54,7 @@ NAMES = {
 
 
 def head_tables(reading: Readings, at: Frame) -> dict[str, Float[np.ndarray, "head _ _"]]:
-    """QK and OV of every head, rows centred. QK is left out where scores are no dot product of fixed vectors
+    """QK and OV tables of every head, with centred rows. QK is left out if scores are not dot products of fixed vectors
     (negative L1, max-plus, rotary positions)."""
     cfg, weights = reading.model.config, weights_of(reading.model)
     inputs = {"token": weights["embed.W_E"]}
@@ -97,7 +96,7 @@ def head_tables(reading: Readings, at: Frame) -> dict[str, Float[np.ndarray, "he
 
 
 def model_tables(reading: Readings) -> dict[str, Float[np.ndarray, "_ _"]]:
-    """Responses by digit sum and carry in, rows centred, and the embeddings' inner products."""
+    """Responses by digit sum and carry in, with centred rows, and the embeddings' inner products."""
     found: dict[str, np.ndarray] = {name: centred_rows(table) for name, table in reading.responses.items()}
     weights = weights_of(reading.model)
     found["digits"] = inner_products(weights["embed.W_E"][: digit_tokens(reading.model.task)])
@@ -107,8 +106,8 @@ def model_tables(reading: Readings) -> dict[str, Float[np.ndarray, "_ _"]]:
 
 
 def inner_products(points: Float[np.ndarray, "row d_model"]) -> Float[np.ndarray, "row row"]:
-    """Of the rows minus their mean: what a rotation or a shift of all of them leaves. (Their scaled distance is one
-    minus linear CKA, Kornblith et al. 2019.)"""
+    """Inner products of the centred rows, which a rotation or a shift of all rows does not change. (Their scaled
+    distance is one minus linear CKA, Kornblith et al. 2019.)"""
     centred = points - points.mean(0)
     return centred @ centred.T
 
@@ -118,6 +117,6 @@ def _sizes(*factors: np.ndarray) -> float:
 
 
 def _clean(table: np.ndarray, limit: float) -> np.ndarray:
-    """Rows centred; all zero where nothing but rounding is left."""
+    """The table with centred rows; all zeros if nothing but rounding is left."""
     centred = centred_rows(table)
     return np.zeros_like(centred) if np.linalg.norm(centred) <= limit else centred

@@ -1,14 +1,14 @@
-"""One solution or many: seeds of one architecture in classes, by their distance with exact symmetries taken out.
+"""Classes of solutions: seeds of one architecture, grouped by their distance with exact symmetries taken out.
 
     interp.solution_classes([models.load("microadder-57"), other_seed, ...]).figure()
 
-Two seeds can be the same function with its parameters turned, mirrored or in another order. The distance of all their
-parameters after alignment (:mod:`interp.compare.alignment`) leaves that out. Models that a chain of distances below
-:data:`ONE_CLASS` times that of the closest untrained pair connects are of one class.
+Two seeds can be the same function with its parameters rotated, mirrored or reordered. The distance of all their
+parameters after alignment (:mod:`interp.compare.alignment`) ignores that. Two models are in one class if a chain of
+models connects them whose successive distances are below :data:`ONE_CLASS` times that of the closest untrained pair.
 
-Limits. Alignment ends in a local optimum, so that a distance is an upper bound and two classes may be one. Two classes
-can compute the same answers by the same algorithm: :func:`interp.compare_heads` and :func:`interp.seed_distances`
-compare what models do.
+Limits. Alignment ends in a local optimum, so a distance is an upper bound and two classes may be one. Two classes can
+compute the same answers by the same algorithm: :func:`interp.compare` and :func:`interp.seed_distances` compare what
+models do.
 """
 
 from __future__ import annotations
@@ -40,8 +40,9 @@ class SolutionClasses(Result):
     """How far apart models of one architecture are.
 
     Attributes:
-        distances: of every pair, in the order of ``itertools.combinations`` of ``names``; 0 equal, 1 orthogonal.
-        untrained: the same of every pair of untrained copies.
+        distances: distance of every pair, in the order of ``itertools.combinations`` of ``names``; 0 equal, 1
+            orthogonal.
+        untrained: the same for every pair of untrained copies.
     """
 
     architecture: str
@@ -58,7 +59,7 @@ class SolutionClasses(Result):
 
     @property
     def labels(self) -> Int[np.ndarray, " model"]:
-        """The class of each model, 0 the largest. Without a control only equal models are of one class."""
+        """The class of each model, 0 for the largest. Without a control only equal models are in one class."""
         from scipy.cluster.hierarchy import fcluster, linkage
 
         found = fcluster(linkage(self.distances, "single"), self.limit, "distance")
@@ -67,11 +68,11 @@ class SolutionClasses(Result):
 
     @property
     def limit(self) -> float:
-        """Distance below which two models are of one class; 0 without a control."""
+        """Distance below which two models are in one class; 0 without a control."""
         return ONE_CLASS * float(self.untrained.min()) if len(self.untrained) else 0.0
 
     def classes(self) -> list[list[str]]:
-        """The names in each class, the largest first."""
+        """The names in each class, the largest class first."""
         labels = self.labels
         return [
             [name for name, own in zip(self.names, labels, strict=True) if own == label]
@@ -101,7 +102,7 @@ class SolutionClasses(Result):
         }
 
     def to_dataframe(self) -> pd.DataFrame:
-        """A row per model: its class (0 the largest), the nearest other model and how far that is."""
+        """One row per model: its class (0 is the largest), the nearest other model and the distance to it."""
         apart = self.matrix + np.diag(np.full(len(self.names), np.inf))
         nearest = [self.names[i] for i in apart.argmin(1)]
         return pd.DataFrame({"model": self.names, "class": self.labels, "nearest": nearest, "distance": apart.min(1)})
@@ -116,13 +117,13 @@ def solution_classes(
     seed: int = 0,
     untrained: int = CONTROLS,
 ) -> SolutionClasses:
-    """Put models of one architecture into classes of one solution each; see the module.
+    """Group models of one architecture into classes of one solution each; see the module.
 
     Args:
-        models: two or more, each with the same parameters' names and shapes.
-        names: what to call them; numbers from 0 unless given.
-        task: for stock TransformerLens models, which do not say what theirs is.
-        seed, untrained: draw the untrained copies of the first model, every pair of which is a control.
+        models: two or more models whose parameters have the same names and shapes.
+        names: what to call them; default numbers from 0.
+        task: for stock TransformerLens models, which do not name their own.
+        seed, untrained: seed and number of untrained copies of the first model; each pair of copies is a control.
 
     Cost: one alignment per pair, some 0.1 s for 57 parameters and 1 s for 500.
 

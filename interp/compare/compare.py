@@ -1,22 +1,22 @@
-"""Two models of one format next to each other: trained and hand-built, or two seeds of one architecture.
+"""Comparison of two models of one format: trained and hand-built, or two seeds of one architecture.
 
     heads        matched by where they look               :mod:`interp.compare.heads`
     units        matched by what they respond to          :mod:`interp.compare.units`
-    circuits     QK and OV of the matched heads, what attention, MLP and logits make of digit sum and carry,
+    circuits     QK and OV of the matched heads, the responses of attention, MLP and logits to digit sum and carry,
                  the geometry of the embeddings           :mod:`interp.compare.circuits`
-    parameters   number by number, where both have the same
+    parameters   number by number, if both have the same
 
-All distances lie between 0 and 1 and see no basis: permuting heads or units, rotating the stream (where norms have no
-gains), moving a scale from queries to keys changes none of them.
+All distances lie between 0 and 1 and do not depend on a basis: permuting heads or units, rotating the stream (if norms
+have no gains) or moving a scale from queries to keys does not change them.
 
-Nulls. *Untrained*: fresh copies of one of the two, compared with the other in the same way, matching included; p is
-the share of them that are as close, the observation counted as one. *Shuffled*, for what has labels: the roles' names
-at each target, the problems of one model's units, the rows of a table (the digit sums and carries, the tokens; rows
-and columns together for inner products). Neither is corrected for the number of rows. A hand-built model has nothing to
-draw; then the other one's copies are the control.
+Nulls. *Untrained*: fresh copies of one of the two models are compared with the other in the same way, matching
+included; p is the share that is as close, with the observation counted as one. *Shuffled*, for quantities with labels:
+the roles' names at each target, the problems of one model's units, or the rows of a table (the digit sums and carries,
+or the tokens; rows and columns together for inner products). Neither is corrected for the number of rows. A hand-built
+model has nothing to draw; the other model's copies are then the control.
 
-Limits. Sampled, with the right answer in place. Close tables do not make the same algorithm: interchange
-(:func:`interp.which_algorithm`) asks for causes. Every head of the smaller model gets a partner; read its distance.
+Limits. Sampled, with the right answer in place. Close tables do not prove the same algorithm: interchange
+(:func:`interp.which_algorithm`) tests causes. Every head of the smaller model gets a partner, however distant.
 """
 
 from __future__ import annotations
@@ -49,12 +49,12 @@ from models.importers.stock import from_transformer_lens
 from models.tasks.base import Task
 
 CONTROLS = 39
-_SQUARE = ("digits", "places", "OV written: token", "OV written: place")  # rows and columns are the same things
+_SQUARE = ("digits", "places", "OV written: token", "OV written: place")  # tables whose rows are also the columns
 
 
 @dataclass(frozen=True, eq=False)
 class _Measured:
-    """One pair of models: rows (part, quantity, left, right, distance, factor) and the matched neurons."""
+    """Measurements of one pair of models: rows (part, quantity, a, b, distance, factor, nothing), matched neurons."""
 
     rows: list[dict[str, Any]]
     pairs: list[dict[str, Any]]
@@ -66,7 +66,7 @@ class _Side:
     """A model's readings and tables."""
 
     reading: Readings
-    heads: Mapping[str, Float[np.ndarray, "head _ _"]]  # rows and columns differ
+    heads: Mapping[str, Float[np.ndarray, "head _ _"]]  # the numbers of rows and columns differ between tables
     whole: Mapping[str, Float[np.ndarray, "_ _"]]
 
 
@@ -81,20 +81,20 @@ def compare(
     seed: int = 0,
     untrained: Sequence[HookedModel] | None = None,
 ) -> Comparison:
-    """Two models of one format next to each other; see the module.
+    """Compare two models of one format; see the module.
 
     Args:
         a, b: models with TransformerLens hooks on the same tokens: trained and hand-built, or two seeds.
-        task: what their tokens mean, in the shape to look at; ``a.task`` unless given.
-        problems: problems to look at; otherwise ``n`` are drawn with ``seed``, half of them rich in carry chains.
-        untrained: control models that stand for ``a``; 39 freshly initialised copies of ``a`` unless given, of ``b`` if
-            ``a`` has nothing to draw, none if neither has.
+        task: what their tokens mean, in the shape to look at; default ``a.task``.
+        problems: problems to look at; by default ``n`` are drawn with ``seed``, half of them rich in carry chains.
+        untrained: control models that stand for ``a``. By default 39 freshly initialised copies of ``a``, or of ``b``
+            if ``a`` has nothing to draw, or none if neither has.
 
     Cost: 41 forward passes of the problems and as many matchings; seconds for models of one layer.
 
     Raises:
-        UserError: models of different formats (``interp.compare_models`` is for them), fewer than 2 problems, or a
-            model that diverged.
+        UserError: models of different formats (use ``interp.compare_models``), fewer than 2 problems, or a model that
+            diverged.
     """
     task = resolve_task(a, task)
     names = pair_names(a, b)
@@ -146,7 +146,7 @@ def compare(
 
 
 def require_one_format(task: Task, b: Any, names: tuple[str, str]) -> None:
-    """Raises UserError for a model whose own tokens or positions are not the task's."""
+    """Raise UserError for a model whose own tokens or positions are not the task's."""
     other = getattr(b, "task", None)
     if isinstance(other, Task) and not same_format(task, other):
         raise UserError(
@@ -156,7 +156,7 @@ def require_one_format(task: Task, b: Any, names: tuple[str, str]) -> None:
 
 
 def same_format(task: Task, other: Task) -> bool:
-    """Whether two tasks put the same tokens at the same places, the other brought into the shape of the first."""
+    """Whether two tasks put the same tokens at the same places, with the other in the shape of the first."""
     if type(task) is not type(other) or task.d_vocab != other.d_vocab:
         return False
     if hasattr(task, "shape") and hasattr(other, "at"):
@@ -221,7 +221,7 @@ def _nothing(left: np.ndarray, right: np.ndarray) -> str:
 
 
 def _shared(a: Mapping[str, np.ndarray], b: Mapping[str, np.ndarray], skip: int) -> Iterable[str]:
-    """Names of the tables that both have in one shape (head axis apart)."""
+    """Names of the tables that both have in the same shape (ignoring the head axis)."""
     return [name for name in a if name in b and a[name].shape[skip:] == b[name].shape[skip:]]
 
 
@@ -233,7 +233,7 @@ def _still(reading: Readings) -> int:
 
 
 def _nulls(row: Mapping[str, Any], controls: Sequence[_Measured], fixed: str, shuffled: Callable[..., Any]) -> dict:
-    """Untrained and shuffled means and p-values of one row; NaN where one model has nothing to be close to."""
+    """Untrained and shuffled means and p-values of one row; NaN if one model's table is all zeros."""
     if row["nothing"]:
         return dict.fromkeys(("untrained", "p_untrained", "shuffled", "p_shuffled"), np.nan)
     null = [
@@ -249,7 +249,7 @@ def _nulls(row: Mapping[str, Any], controls: Sequence[_Measured], fixed: str, sh
 
 
 def _key(row: Mapping[str, Any], fixed: str) -> tuple[str, ...]:
-    """What makes a copy's row the counterpart of another: the quantity, at the head that is in both."""
+    """The key by which a copy's row is matched with another: the quantity, at the head that both share."""
     return ("units",) if row["part"] == "units" else (row["part"], row["quantity"], row[fixed])
 
 
@@ -279,7 +279,7 @@ def _shuffled(left: _Side, right: _Side, rng: np.random.Generator) -> Callable[.
             return np.array([_units_shuffled(left.reading, right.reading, rng) for _ in range(CONTROLS)])
         name = words[row["quantity"]]
         if name == "QK: place -> place":
-            return np.zeros(0)  # what a query sees depends on its place: its rows cannot change places
+            return np.zeros(0)  # what a query sees depends on its place, so its rows cannot be permuted
         if row["part"] == "circuits":
             tables = left.heads[name][index[0][row["a"]]], right.heads[name][index[1][row["b"]]]
         else:
@@ -308,7 +308,7 @@ def _role_means(reading: Readings, at: Frame) -> xr.DataArray:
 
 
 def _distinct(labels: Sequence[str]) -> list[str]:
-    """Labels that occur more than once (delimiters) with a number after them."""
+    """Labels, with a number after those that occur more than once (delimiters)."""
     seen: dict[str, int] = {}
     out = []
     for label in labels:

@@ -1,18 +1,18 @@
-"""The straight line between two models' parameters: does the loss stay low on it, and once b has been aligned to a?
+"""Mode connectivity: does the loss stay low on the straight line between two models, as stored or aligned?
 
     loss(t), exact(t) of (1 - t) a + t b          t from 0 to 1, in the parameters of the weight map
     barrier = max over t of loss(t) - ((1 - t) loss(0) + t loss(1))
 
 (Frankle et al. 2020; Entezari et al. 2022, who expect no barrier between seeds once permutations are taken out.) The
-line is drawn between the models *as stored*, and *aligned*: a in canonical form, b moved along its symmetries
+line runs between the models *as stored*, and *aligned*: a in canonical form, b moved along its symmetries
 (:func:`interp.compare.alignment.align`), which changes neither model.
 
-Controls: the same aligned line to an *untrained* copy; to a copy of a *itself, moved* by a random element of the
-symmetry group, which is what a barrier between equal models looks like; and to that copy *moved back* by the same
-search, which has none if the search finds the element.
+The controls are the same aligned line to an *untrained* copy; to a copy of a *itself, moved* by a random element of the
+symmetry group, which shows a barrier between equal models; and to that copy *moved back* by the same search, which has
+no barrier if the search finds the element.
 
-Limits. Sampled problems, teacher forced. A barrier that stays may be one that a better alignment would take away: the
-search is local. No barrier on a line is none at its sampled points.
+Limits. Sampled problems, teacher forced. A better alignment might remove a remaining barrier: the search is local. "No
+barrier" means none at the sampled points of the line.
 """
 
 from __future__ import annotations
@@ -47,12 +47,12 @@ UNTRAINED, MOVED, BACK = "to an untrained copy", "to itself, moved", "to itself,
 
 @dataclass(frozen=True, eq=False)
 class ModeConnectivity(Result):
-    """``table``: a row per path and point: path, t, loss (nats per token) with loss_low and loss_high (bootstrap over
+    """``table``: one row per path and point: path, t, loss (nats per token) with loss_low and loss_high (bootstrap over
     problems), exact (share of whole answers right) with exact_low and exact_high (Clopper-Pearson), correct, n.
 
-    ``barriers``: a row per path: barrier with low and high (bootstrap), at (its t), lowest_exact. ``distances``: of the
-    two models by component, before and after (:meth:`interp.compare.alignment.Alignment.distances`).
-    ``logit_change``: the largest change of a logit by the alignment, of either model: rounding.
+    ``barriers``: one row per path: barrier with low and high (bootstrap), at (its t), lowest_exact. ``distances``: the
+    two models' distances by component, before and after (:meth:`interp.compare.alignment.Alignment.distances`).
+    ``logit_change``: the largest change of a logit of either model by the alignment, which should be rounding.
     """
 
     names: tuple[str, str]
@@ -64,7 +64,7 @@ class ModeConnectivity(Result):
     provenance: Provenance
 
     def barrier(self, path: str = ALIGNED) -> float:
-        """In nats a token. Raises UserError for a path that is not there."""
+        """The barrier in nats per token. Raises UserError for a path that does not exist."""
         return float(self._row(path)["barrier"])
 
     def _row(self, path: str) -> pd.Series:
@@ -108,17 +108,17 @@ def mode_connectivity(
     """Loss and accuracy on the line between two models of one architecture; see the module.
 
     Args:
-        a, b: models with the same parameters: two seeds, or one model at two times.
-        task: a shape of their task to look at; ``a.task`` unless given.
-        points: how many points a path has, both ends included.
-        n, seed, problems: problems are drawn (half of them rich in carries) unless given.
+        a, b: models with parameters of the same names and shapes: two seeds, or one model at two times.
+        task: their task in the shape to look at; default ``a.task``.
+        points: number of points of a path, including both ends.
+        n, seed, problems: problems to look at; by default ``n`` are drawn with ``seed``, half of them rich in carries.
         controls: whether to run the three controls.
 
-    Cost: ``points`` stacked runs of the problems per path (five with controls) and three alignments.
+    Cost: ``points`` stacked runs of the problems per path (five paths with controls) and three alignments.
 
     Raises:
-        UserError: models of different architectures or of one whose symmetries are not known, with hooks or the like,
-            fewer than 3 points.
+        UserError: models of different architectures or of one whose symmetries are not known, altered models (with
+            hooks, for example), or fewer than 3 points.
     """
     if points < 3:
         raise UserError(f"A path needs at least 3 points, both ends and one between them, not {points}.")
@@ -160,7 +160,7 @@ def compute_mode_connectivity(
     logit_change: float,
     provenance: Provenance,
 ) -> ModeConnectivity:
-    """From which problems are right and what each costs, at evenly spaced points of every path."""
+    """The result, from which problems are right and their losses, at evenly spaced points of every path."""
     points, n = right.shape[1:]
     share = np.linspace(0, 1, points)
     low, high = bootstrap_interval(losses, provenance.seed or 0)
@@ -185,10 +185,10 @@ def compute_mode_connectivity(
 
 
 def _barrier(losses: Float[np.ndarray, "point n"], seed: int) -> dict[str, float]:
-    """Barrier, its bootstrap interval over problems, and where it is."""
+    """The barrier, its bootstrap interval over problems, and its place."""
     n, points = losses.shape[1], len(losses)
     t = np.linspace(0, 1, points)[:, None]
-    above = losses - ((1 - t) * losses[:1] + t * losses[-1:])  # of every problem; the mean is linear in them
+    above = losses - ((1 - t) * losses[:1] + t * losses[-1:])  # for every problem; the mean is linear in them
     mean = above.mean(1)
     low, high = percentile_interval(mean.max(), resampled_sums(above, seed).max(0), n)
     low = max(0.0, float(low))  # a barrier is no less than its ends' height, which is zero
@@ -207,7 +207,7 @@ def _control_paths(a: Any, alignment: Alignment, seed: int) -> dict[str, tuple[A
 
 @torch.no_grad()
 def _logit_change(model: ArithmeticTransformer, tokens: torch.Tensor, theta: torch.Tensor, points: int) -> float:
-    """How far the alignment moved any logit of either model: the ends of the second path against the first's."""
+    """How far the alignment moved any logit of either model: the second path's ends compared with the first's."""
     from torch.func import functional_call
 
     from models.training.objective import ParameterLayout

@@ -1,4 +1,4 @@
-"""Two models' digit embeddings laid over one another."""
+"""Two models' digit embeddings, superimposed in a plane."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from models.errors import UserError
 class DigitPoints:
     """Digits 0 to 9 in a plane, ``points`` [digit, 2].
 
-    On ``circle``, where there is one through them: its centre at 0, its radius 1. Else in the plane of most variance,
-    with mean square distance 1 from their mean; ``share`` of the variance lies in the plane.
+    If they lie on a ``circle``, its centre is at 0 and its radius is 1. Otherwise they are in the plane of most
+    variance, with mean square distance 1 from their mean. ``share`` of the variance lies in the plane.
     """
 
     points: Float[np.ndarray, "digit 2"]
@@ -28,9 +28,9 @@ class DigitPoints:
 
 
 def digit_points(a: Any, b: Any, base: int = DIGIT_TOKENS) -> tuple[DigitPoints, DigitPoints]:
-    """Both models' digits from ``W_E`` [d_vocab, d_model], b's turned (or mirrored) to lie nearest to a's.
+    """Both models' digits from ``W_E`` [d_vocab, d_model], with b's rotated (or mirrored) to be nearest to a's.
 
-    Circles are used if both have one, so that both are drawn alike.
+    Circles are used only if both models have one, so that both are drawn in the same way.
     """
     tables = [as_table(table, base, 1, "A plane of digits")[:base] for table in (a, b)]
     circles = [_circle(table) for table in tables]
@@ -50,7 +50,7 @@ def _circle(table: Float[np.ndarray, "digit d_model"]) -> CircleFit | None:
         return None
     try:
         fit = circle_fit(table, permutations=1)
-    except UserError:  # on a line, or all in one place
+    except UserError:  # the digits are on a line, or all in one place
         return None
     return fit if fit.residual <= POOR * fit.radius and fit.planarity > 0.99 else None
 

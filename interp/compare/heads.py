@@ -1,13 +1,13 @@
-"""Heads of two models matched by where they look.
+"""Matching of two models' heads by where they look.
 
-A head's row at a target is summed over the keys of each role (:meth:`models.tasks.base.Task.relative_roles`): a
-distribution p over roles. Two heads are, on the same problems,
+A head's row at a target is summed over the keys of each role (:meth:`models.tasks.base.Task.relative_roles`), which
+gives a distribution p over roles. The distance of two heads, on the same problems, is
 
     distance = mean over problems and targets of  sqrt(JS(p, q)),   JS = H((p + q) / 2) - (H(p) + H(q)) / 2   in bits
 
-apart (the Jensen-Shannon distance, a metric: 0 the same, 1 disjoint), and pairs are matched so that the sum is
-smallest. How a head splits its weight among the keys of one role is not seen. BOS is a role like the others: a head
-that rests there is far from one that rests elsewhere (:func:`interp.coupled_comparison` sets BOS aside).
+(the Jensen-Shannon distance, a metric: 0 the same, 1 disjoint), and pairs are matched to make the sum smallest. It
+ignores how a head splits its weight among the keys of one role. BOS is a role like the others: a head that rests there
+is far from one that rests elsewhere (:func:`interp.coupled_comparison` sets BOS aside).
 """
 
 from __future__ import annotations
@@ -46,9 +46,9 @@ def total_variation(p: Float[np.ndarray, "*row role"], q: Float[np.ndarray, "*ro
 def head_distances(
     left: Roles, right: Roles, distance: Callable[..., np.ndarray] = js_distance
 ) -> Float[np.ndarray, "n left right"]:
-    """Distance of every pair of heads on every problem, mean over targets.
+    """Distance of every pair of heads on every problem, averaged over targets.
 
-    A row that is missing (NaN) does not count; heads without a row in common have nothing in common: 1.
+    Missing rows (NaN) do not count; heads without a common row have distance 1.
     """
     found = np.empty((len(left), left.shape[1], right.shape[1]))
     for i, j in np.ndindex(*found.shape[1:]):
@@ -57,7 +57,7 @@ def head_distances(
 
 
 def shuffled_roles(roles: Roles, rng: np.random.Generator) -> Roles:
-    """The roles' names permuted, for every target on its own (alike for all problems and heads).
+    """The roles' names permuted, for every target separately (in the same way for all problems and heads).
 
     Roles without any weight at a target (no keys) keep their place.
     """

@@ -1,4 +1,4 @@
-"""What all comparisons share: pairs of smallest total distance, and a distance that does not see a positive scale."""
+"""Shared by all comparisons: matching by smallest total distance, and a distance that ignores a positive scale."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ _NOISE = 1e-12  # 1 minus a correlation below this is the rounding of float64
 
 
 def match(distance: Float[np.ndarray, "left right"]) -> list[tuple[int, int]]:
-    """(right, left) pairs of the smallest total distance (Hungarian algorithm), in the order of the right.
+    """(right, left) pairs with the smallest total distance (Hungarian algorithm), in the order of the right.
 
-    As many pairs as the shorter side has. Cost: cubic in the number of pairs.
+    There are as many pairs as the shorter side has items. Cost: cubic in the number of pairs.
     """
     from scipy.optimize import linear_sum_assignment
 
@@ -24,8 +24,8 @@ def scaled_distance(a: Float[np.ndarray, "*entry"], b: Float[np.ndarray, "*entry
 
         distance = 1 - max(0, <a, b> / (|a| |b|)),   factor = max(0, <a, b>) / |a|^2
 
-    The factor is the c >= 0 for which c a comes closest to b; ``1 - (1 - distance)^2`` is the share of b's square
-    that it leaves. A table of zeros is at distance 1 from every other, and two such tables at NaN: there is nothing to
+    The factor is the c >= 0 for which c a is closest to b; ``1 - (1 - distance)^2`` is the share of b's square that is
+    left. A table of zeros has distance 1 from every other; for two such tables it is NaN, as there is nothing to
     compare.
     """
     norm_a, norm_b = (float(np.linalg.norm(x)) for x in (a, b))
@@ -33,7 +33,7 @@ def scaled_distance(a: Float[np.ndarray, "*entry"], b: Float[np.ndarray, "*entry
         return float("nan"), float("nan")
     if norm_a == 0 or norm_b == 0:
         return 1.0, float("nan")
-    # Norms are divided out first: a product of small numbers would be lost.
+    # Norms are divided out first: a product of small numbers would underflow.
     cosine = float(((a / norm_a) * (b / norm_b)).sum())
     distance = 1 - max(0.0, cosine)
     return 0.0 if distance < _NOISE else min(1.0, distance), max(0.0, cosine) * norm_b / norm_a
@@ -46,11 +46,11 @@ def relabelled_distances(
     draws: int,
     rng: np.random.Generator,
 ) -> Float[np.ndarray, " draw"]:
-    """:func:`scaled_distance` with a's rows in random orders; neither table may be zeros.
+    """:func:`scaled_distance` with a's rows in random orders; neither table may be all zeros.
 
-    ``both``: rows and columns are the same things and change places together. A single row has its columns permuted.
+    ``both``: rows and columns are the same things and are permuted together. A single row has its columns permuted.
     """
-    product = a.T @ b if len(a) == 1 else a @ b.T  # [i, j]: what i of a in the place of j of b adds
+    product = a.T @ b if len(a) == 1 else a @ b.T  # [i, j]: what a's row i adds in the place of b's row j
     orders = np.argsort(rng.random((draws, len(product))), axis=1)
     if both:
         cosine = (a[orders[:, :, None], orders[:, None, :]] * b).sum((1, 2))
@@ -60,9 +60,9 @@ def relabelled_distances(
 
 
 def centred_rows(table: Float[np.ndarray, "*row column"]) -> Float[np.ndarray, "*row column"]:
-    """Every row minus its mean over the columns it has; missing ones (NaN) become 0.
+    """Every row minus its mean over the columns that it has; missing entries (NaN) become 0.
 
-    A softmax or an argmax over the columns gives the same for both.
+    This does not change a softmax or an argmax over the columns.
     """
     present = ~np.isnan(table)
     count = np.maximum(present.sum(-1, keepdims=True), 1)

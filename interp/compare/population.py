@@ -1,15 +1,15 @@
-"""Many adders, one table: which findings about one of them hold for the others as well?
+"""Which findings about one adder hold for many others as well?
 
     interp.population([models.load(name) for name in ("microadder-57", "microadder-100", "adder-456")]).figure()
 
 Each finding is a statement about one ten-digit adder that a probe of the registry can decide (:data:`FINDINGS`). It is
 decided for every member and, as the control, for an untrained copy of each. A finding that holds for every member is
-called a law of this population, one that holds for more than half a majority, for fewer a quirk, for none absent; seeds
-of one architecture have the architecture in common, so that shares are also given architecture by architecture.
-Findings that were added after a first look at the population say so in their source.
+called a law of this population; one that holds for more than half a majority, for fewer a quirk, and for none absent.
+Seeds of one architecture have the architecture in common, so shares are also given by architecture. Findings that were
+added after a first look at the population say so in their source.
 
-Limits. What is decided is sampled, except where a certificate says more. A finding that is built into an architecture
-is a law without telling anything; the control, which has the same architecture, shows that.
+Limits. The decisions are sampled, except where a certificate says more. A finding that is built into an architecture is
+a law but says nothing; the control, which has the same architecture, shows that.
 """
 
 from __future__ import annotations
@@ -41,17 +41,17 @@ from models.tasks import problem_pairs
 from models.tasks.addition import FixedWidthAddition
 
 LN10 = math.log(10)
-#: What is read from one adder: see :func:`readings`.
+#: The measurements of one adder: see :func:`readings`.
 Readings = Mapping[str, Any]
-#: How the column below carries, and the name of the smallest circuit on pairs of problems that differ in that.
+#: How the column below carries -> the name of the smallest circuit on pairs of problems that differ in that.
 CIRCUITS = {"made carry": "circuit of a made carry", "passed carry": "circuit of a passed carry"}
-COLUMN, PAIRS = 4, 128  # the column that carries are looked at in, of pairs, half of which judge
+COLUMN, PAIRS = 4, 128  # the column whose carry in differs in pairs, and the number of pairs, half of them held out
 
 
 @dataclass(frozen=True)
 class Finding:
-    """A statement about one adder: ``words`` in a whole sentence, ``source`` who says it of which model, ``holds``
-    whether it does, by the readings (None where it makes no sense for the model)."""
+    """A statement about one adder: ``words`` state it in a sentence, ``source`` says who made it about which model, and
+    ``holds`` decides it from the readings (None if it makes no sense for the model)."""
 
     name: str
     words: str
@@ -64,7 +64,7 @@ def _near(name: str) -> Callable[[Readings], bool | None]:
 
 
 def _goes(name: str, *edges: str) -> Callable[[Readings], bool | None]:
-    """The circuit of this name has these edges, of whichever head."""
+    """Whether the circuit of this name has these edges, for any head."""
     return lambda found: set(edges) <= set(re.sub(r"head \w", "head", found[name]).split(", ")) if found[name] else None
 
 
@@ -142,19 +142,18 @@ FINDINGS = (
 
 
 def readings(model: HookedModel, task: Any, n: int, seed: int) -> dict[str, Any]:
-    """What :data:`FINDINGS` are decided by.
+    """The measurements by which :data:`FINDINGS` are decided.
 
     ``gap`` is the logarithm of how much more one digit of the own column weighs than one of the column below, in nats:
-    its mean over answer digits in the head with the largest weight on own digits; ``off`` is its distance from ln 10,
-    ``worst off`` the largest of any answer digit, ``lowest gap`` the smallest mean of any head,
-    ``least off`` the smallest distance of any head's mean from ln 10. Neurons are counted by
-    :func:`interp.carry_units`. The smallest circuits (:func:`interp.smallest_circuit`) are edges in one text, "" for a
-    model that does not add.
+    its mean over answer digits in the head with the largest weight on own digits. ``off`` is its distance from ln 10,
+    ``worst off`` the largest such distance of an answer digit, ``lowest gap`` the smallest mean of any head, ``least
+    off`` the smallest distance of any head's mean from ln 10. Neurons are counted by :func:`interp.carry_units`. The
+    smallest circuits (:func:`interp.smallest_circuit`) are their edges as one string, "" for a model that does not add.
     """
     looks = attention_by_role(model, task=task, n=n, seed=seed)
     own = looks.table.weight.sel(role=OWN).mean("target")
     layer, head = np.unravel_index(int(own.values.argmax()), own.shape)
-    means = looks.gap.isel(layer=layer).mean("target")  # of every head, without the targets that have none
+    means = looks.gap.isel(layer=layer).mean("target")  # of every head, over the targets that have a gap
     gaps = looks.gap.isel(layer=layer, head=head).values
     gaps = gaps[~np.isnan(gaps)]
     gap = float(gaps.mean()) if len(gaps) else math.nan
@@ -182,14 +181,14 @@ def _circuit(model: HookedModel, task: Any, kind: str, seed: int) -> str:
     pairs = problem_pairs(task, kind, column=COLUMN, n=PAIRS, seed=seed)
     try:
         found = smallest_circuit(model, pairs, n_random=1, seed=seed)
-    except UserError:  # it answers no more than half of the pairs
+    except UserError:  # it answers no more than half of the pairs right
         return ""
     return same_heads(label for label, kept in zip(found.space.labels, found.found.mask.tolist(), strict=True) if kept)
 
 
 def same_heads(edges: Iterable[str]) -> str:
-    """The edges of one layer in one text, in which heads are called "head" or, if there are several, "head a" and so
-    on, such that circuits which differ in the order of heads are one."""
+    """The edges of a one-layer circuit as one string. Heads are called "head" or, if there are several, "head a" and so
+    on, in such a way that circuits which differ only in the order of heads give the same string."""
     edges = [edge.replace("MLP0", "MLP") for edge in edges]
     heads = sorted({head for edge in edges for head in re.findall(r"L0H\d+", edge)})
     names = ["head"] if len(heads) == 1 else [f"head {letter}" for letter in "abcdefgh"[: len(heads)]]
@@ -205,11 +204,11 @@ class Population(Result):
     """What many adders have in common.
 
     Attributes:
-        members: a row per model with its ``name``, its ``architecture`` and its :func:`readings`.
-        controls: the same of an untrained copy of each.
-        table: a row per finding, architecture ("all" for all together) and kind ("trained", "untrained"): ``k`` of
-            ``n`` models for which it holds (those it makes sense for), with ``low`` and ``high``, the 95%
-            Clopper-Pearson interval of the share.
+        members: one row per model with its ``name``, its ``architecture`` and its :func:`readings`.
+        controls: the same for an untrained copy of each.
+        table: one row per finding, architecture ("all" for all together) and kind ("trained", "untrained"): it holds
+            for ``k`` of the ``n`` models for which it makes sense; ``low`` and ``high`` are the 95% Clopper-Pearson
+            interval of the share.
     """
 
     members: pd.DataFrame
@@ -218,7 +217,7 @@ class Population(Result):
     provenance: Provenance
 
     def share(self, finding: str, architecture: str = "all", kind: str = "trained") -> Rate:
-        """Models for which a finding holds, of those that it makes sense for."""
+        """For how many models a finding holds, of those for which it makes sense."""
         rows = self.table
         for column, value in (("finding", finding), ("architecture", architecture), ("kind", kind)):
             rows = rows[rows[column] == value]
@@ -228,8 +227,8 @@ class Population(Result):
         return Rate(int(row.n), int(row.k))
 
     def verdict(self, finding: str) -> str:
-        """ "law" (all members), "majority" (more than half), "quirk" (fewer), "absent" (none), or "untested" where it
-        makes sense for none."""
+        """ "law" (holds for all members), "majority" (for more than half), "quirk" (for fewer), "absent" (for none), or
+        "untested" (makes sense for none)."""
         found = self.share(finding)
         if not found.n:
             return "untested"
@@ -238,8 +237,8 @@ class Population(Result):
         return "law" if found.correct == found.n else "majority" if 2 * found.correct > found.n else "quirk"
 
     def circuits(self) -> pd.DataFrame:
-        """A row per distinct smallest circuit of each kind, the most frequent first: ``carry``, ``circuit``, how many
-        ``edges`` it has, ``members`` that have it and how many ``architectures`` they are of."""
+        """One row per distinct smallest circuit of each kind, the most frequent first: ``carry``, ``circuit``, its
+        number of ``edges``, how many ``members`` have it and of how many ``architectures`` they are."""
         frames = []
         for kind, name in CIRCUITS.items():
             groups = self.members[self.members[name] != ""].groupby(name)["architecture"]
@@ -258,12 +257,12 @@ class Population(Result):
         return f"{len(self.members)} adders of {architectures} architectures. {'; '.join(said)}."
 
     def to_dataframe(self) -> pd.DataFrame:
-        """``table``."""
+        """The ``table``."""
         return self.table
 
 
 def decided(members: pd.DataFrame, controls: pd.DataFrame, provenance: Provenance) -> Population:
-    """A population from its readings."""
+    """Decide all findings from the readings of members and controls."""
     rows = []
     for finding in FINDINGS:
         for kind, frame in (("trained", members), ("untrained", controls)):
@@ -291,15 +290,15 @@ def population(
 
     Args:
         models: ten-digit adders with hooks.
-        names: what to call them; their own names unless given. Their architecture is the model's name.
-        task: what their tokens mean, for models that do not say it themselves.
-        n: problems of a probe (a quarter of it for the algorithm).
-        seed: draws problems; the untrained copies are drawn with this and the following seeds, a different one each.
+        names: what to call them, default their own names. A member's architecture is its model's name.
+        task: what their tokens mean, for models that do not name their task.
+        n: problems per probe (a quarter of this for the algorithm).
+        seed: draws problems; each untrained copy is drawn with another seed, counting from this one.
 
     Cost: some 5 s per adder with one core.
 
     Raises:
-        UserError: no model, names that do not fit, or a model that does not add ten-digit numbers.
+        UserError: no model, a wrong number of names, or a model that does not add ten-digit numbers.
     """
     models = list(models)
     called = [model_name(model) for model in models] if names is None else [str(name) for name in names]

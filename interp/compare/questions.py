@@ -1,13 +1,13 @@
-"""The questions of :func:`interp.compare_models`: what each asks, of every format alike.
+"""The questions of :func:`interp.compare_models`, which are the same for every format.
 
 Sampled questions look at problems half of which are uniform and half rich in carry chains, with the right answer in
-place, at the queries of the inner columns (:mod:`interp.compare.subject`), so that each is the same measure for two
-digits and for ten. The control, unless a question says otherwise, is one untrained twin: the same architecture with
-fresh parameters (for a model without parameters Gaussian weights, every matrix with its own root mean square).
+place, at the queries of the inner columns (:mod:`interp.compare.subject`), so each is the same measure for two digits
+and for ten. The control, unless a question says otherwise, is one untrained twin: the same architecture with fresh
+parameters (for a model without parameters, Gaussian weights with the root mean square of each matrix).
 
-Limits. Numbers of different formats are of different problems: sums of two-digit numbers have no long chains. One head,
-unit or direction at a time: what is spread over several is missed. Means over heads say little where most heads rest;
-the parts have every head.
+Limits. Different formats have different problems: sums of two-digit numbers have no long chains. Heads, units and
+directions are tested one at a time, so what is spread over several is missed. Means over heads say little where most
+heads rest; the answer's parts list every head.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ from models.unaltered import alterations
 
 UNTRAINED = "an untrained twin"
 PAIRS, EXAMPLES, HEAD_PROBLEMS, CHOOSING = 150, 300, 256, 80
-_CHAIN_DRAWS = 8  # draws of n problems in which problems of every chain length are looked for
+_CHAIN_DRAWS = 8  # how large a pool, in units of n, is searched for problems of every chain length
 
 
 @question("parameters", "parameters", "Free numbers in the checkpoint; a hand-built model may have none.", "count")
@@ -159,8 +159,8 @@ def all_inputs(subject: Subject) -> Answer:
 
 
 def _stored_rung(model: HookedModel) -> Any:
-    """Of the zoo entry with these very parameters; None where there is none, or none with a certificate, and for a
-    model that computes something else than its parameters say."""
+    """The rung of the certificate of the zoo entry with exactly these parameters. None without such an entry or
+    certificate, and for an altered model, which does not compute what its parameters say."""
     from interp.proofs.stored import all_pairs
 
     name = str(getattr(model, "name_or_path", ""))
@@ -230,9 +230,9 @@ def main_head(subject: Subject) -> Answer:
 
 
 def _head_losses(subject: Subject, model: HookedModel) -> list[Part]:
-    """Per head: right digits of the inner columns lost, mean over problems."""
+    """For each head, the share of right digits in the inner columns that is lost, averaged over problems."""
     count = min(HEAD_PROBLEMS, len(subject.sample.tokens))
-    rows = torch.linspace(0, len(subject.sample.tokens) - 1, count).long()  # of both halves of the sample
+    rows = torch.linspace(0, len(subject.sample.tokens) - 1, count).long()  # from both halves of the sample
     tokens, expected = subject.sample.tokens[rows], subject.expected[rows]
     queries = [subject.layout.queries[k] for k in subject.inner]
     cfg = model.cfg

@@ -1,4 +1,4 @@
-"""What one model does on a comparison's problems, read in one forward pass, and its weights as the norms scale them."""
+"""What one model does on a comparison's problems, from one forward pass, and its weights scaled by the norms' gains."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ from models.errors import UserError
 from models.tasks.base import Task
 from models.transformer import ArithmeticTransformer
 
-CELL = ("digit_sum", "carry_in")  # the intermediate values that logits are laid out by
+CELL = ("digit_sum", "carry_in")  # the intermediate values by which logits are tabulated
 
 
 @dataclass(frozen=True, eq=False)
 class Frame:
-    """What both models are read at: the task's targets, their roles, and the intermediate values that lead to them.
+    """Where both models are read: the task's targets, their roles, and the intermediate values behind each target.
 
-    ``member`` [target, role, key]: which visible keys have a role for a target. ``tokens_at`` [n, pos]. ``cells``
-    [n, target]: index of the (digit sum, carry in) of the target's column in ``cell_values`` [cell, 2], -1 where the
-    target has none (delimiters, columns without operands). ``answers``: tokens that are right at such targets.
+    ``member`` [target, role, key]: which visible keys have a role for a target. ``cells`` [n, target]: index into
+    ``cell_values`` [cell, 2] of the (digit sum, carry in) of the target's column, -1 if it has none (delimiters,
+    columns without operands). ``answers``: the tokens that are right at such targets.
     """
 
     task: Task
@@ -43,7 +43,7 @@ class Frame:
 
 
 def frame(task: Task, problems: Any, tokens: Int[Tensor, "n pos"]) -> Frame:
-    """The frame of a task's problems. Any task will do; without digit sums and carries there are no cells."""
+    """The frame of a task's problems, for any task; without digit sums and carries there are no cells."""
     queries, length = list(task.query_positions), tokens.shape[1]
     groups = [visible_roles(task.relative_roles(target), query) for target, query in enumerate(queries)]
     roles, member = membership(groups, length)
@@ -62,7 +62,7 @@ def frame(task: Task, problems: Any, tokens: Int[Tensor, "n pos"]) -> Frame:
 
 
 def _column_values(task: Task, problems: Any, n: int) -> Int[np.ndarray, "n target 2"] | None:
-    """Digit sum and carry in of every target's column (and step, where there are many), -1 where it has none."""
+    """Digit sum and carry in of every target's column (and step, if there are many); -1 if it has none."""
     try:
         variables = task.variables(problems)
     except (UserError, NotImplementedError):
@@ -74,7 +74,7 @@ def _column_values(task: Task, problems: Any, n: int) -> Int[np.ndarray, "n targ
     for target, role in enumerate(task.target_roles):
         if role.kind not in ("answer", "scratchpad") or role.column is None:
             continue
-        step = (role.index or 0) - 1  # of many operands: b_i is the sum after step i, b_0 after none
+        step = (role.index or 0) - 1  # with many operands, b_i is the sum after step i, and b_0 belongs to no step
         for which, part in enumerate(parts):
             if role.column >= part.shape[-1] or (part.ndim == 3 and not 0 <= step < part.shape[1]):
                 continue
@@ -84,12 +84,12 @@ def _column_values(task: Task, problems: Any, n: int) -> Int[np.ndarray, "n targ
 
 @dataclass(frozen=True, eq=False)
 class Readings:
-    """One model in a :class:`Frame`. Heads and units of all layers in a row, layer by layer.
+    """One model's readings in a :class:`Frame`; heads and units of all layers are joined, layer by layer.
 
     ``roles`` [n, head, target, role]: attention summed over the keys of a role. ``units`` [n, target, unit]:
-    ``mlp.hook_post``. ``responses``: by (attention, MLP, logits) the mean over problems [cell, answer token] of what
-    the part adds to the logits, without what the norms divide by. ``places`` [pos, d_model]: what positions add to the
-    stream; None for models whose positions do not.
+    ``mlp.hook_post``. ``responses``: for attention, MLP and logits the mean over problems [cell, answer token] of what
+    the part adds to the logits, without the norms' division. ``places`` [pos, d_model]: what positions add to the
+    stream; None if they add nothing.
     """
 
     model: ArithmeticTransformer
@@ -114,7 +114,7 @@ def read(model: ArithmeticTransformer, at: Frame) -> Readings:
     """Run a model on the frame's tokens. Cost: one forward pass; memory [n, target, d_mlp].
 
     Raises:
-        UserError: a model that diverged.
+        UserError: the model has diverged.
     """
     cfg, queries = model.cfg, list(at.queries)
     blocks = [f"blocks.{layer}." for layer in range(cfg.n_layers)]
@@ -174,7 +174,7 @@ def write_gain(weights: Mapping[str, np.ndarray], layer: int, mlp: bool, n_layer
 
 
 def read_gain(weights: Mapping[str, np.ndarray], layer: int, norm: str) -> Any:
-    """Gain of the norm in front of a sublayer, post-norms of earlier layers included: [d_model], or 1."""
+    """Gain of the norm before a sublayer, including the post-norms of earlier layers: [d_model], or 1."""
     earlier = [f"blocks.{i}.{name}" for i in range(layer) for name in ("ln1_post", "ln2_post")]
     return _product(weights, [*earlier, f"blocks.{layer}.{norm}"])
 

@@ -15,19 +15,19 @@ from models.errors import known_name
 
 @dataclass(frozen=True, eq=False)
 class Comparison(Result):
-    """Two models next to each other; ``names`` are a's and b's.
+    """Comparison of two models; ``names`` are a's and b's.
 
-    ``table``: a row per measured quantity. ``part`` ("heads", "units", "circuits", "responses", "embeddings"),
+    ``table`` has one row per measured quantity: ``part`` ("heads", "units", "circuits", "responses", "embeddings"),
     ``quantity``, ``a`` and ``b`` (the matched heads; "" for the whole model), ``distance``, ``low`` and ``high`` (over
-    problems; heads only), ``factor`` (what a's table is multiplied by to come closest to b's), ``nothing`` ("a" or "b"
-    where that model's table is all zeros, at distance 1 from any; where both are there is no row), ``untrained`` (mean
+    problems; only for heads), ``factor`` (by which a's table is multiplied to be closest to b's), ``nothing`` ("a" or
+    "b" if that model's table is all zeros, at distance 1 from any; if both are, there is no row), ``untrained`` (mean
     of the copies) and ``p_untrained``, ``shuffled`` and ``p_shuffled``.
 
-    ``heads`` Dataset over (a, b): ``distance``, ``low``, ``high``. ``unit_pairs``: matched neurons with their
-    correlation. ``units`` (a, b): all correlations, of units that vary. ``still``: how many do not, in a and in b.
-    ``roles``: both models' mean weight [head, target, role]. ``unit_means``: both models' mean activation [unit, cell],
-    cells with ``digit_sum`` and ``carry_in``. ``digits``: both models' digit embeddings in a plane. ``parameters``:
-    number next to number, or None. ``control``: whose copies, and how many.
+    ``heads``: Dataset over (a, b) of ``distance``, ``low``, ``high``. ``unit_pairs``: matched neurons with their
+    correlation. ``units`` (a, b): all correlations between units that vary. ``still``: how many units of a and of b do
+    not vary. ``roles``: both models' mean weight [head, target, role]. ``unit_means``: both models' mean activation
+    [unit, cell], cells with ``digit_sum`` and ``carry_in``. ``digits``: both models' digit embeddings in a plane.
+    ``parameters``: both models' numbers next to each other, or None. ``control``: whose copies, and how many.
     """
 
     table: pd.DataFrame
@@ -50,7 +50,7 @@ class Comparison(Result):
         return list(zip(rows["a"].tolist(), rows["b"].tolist(), strict=True))
 
     def distance(self, quantity: str) -> float:
-        """Of one quantity, mean over matched pairs. Raises UserError for one that is not in the table."""
+        """Distance in one quantity, averaged over matched pairs. Raises UserError if the table does not have it."""
         rows = self._rows(known_name("quantity", quantity, self.table["quantity"].unique()))
         return float(rows["distance"].mean())
 
@@ -84,7 +84,7 @@ class Comparison(Result):
         return self.table[self.table["quantity"] == quantity]
 
     def _numbers(self, rows: pd.DataFrame) -> str:
-        """The distance of one row, the largest of many, with what untrained copies give there."""
+        """The distance of one row, or the largest of many, with that of untrained copies."""
         row = rows.loc[rows["distance"].idxmax()]
         which = f" at most ({row['a']} - {row['b']})" if len(rows) > 1 else ""
         control = f"; untrained {row['untrained']:.3f}, p = {row['p_untrained']:.3f}" if self.control[1] else ""

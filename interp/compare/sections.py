@@ -1,4 +1,4 @@
-"""What a page says of a comparison: for ``interp compare``, the experiment and the report alike."""
+"""Sections of a page about a comparison, for ``interp compare``, the experiment and the report."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ has is named in the column "nothing in"."""
 
 
 def table_sections(table: ModelTable, about: str = ABOUT) -> list[Section]:
-    """Models of any formats."""
+    """The sections about models of any formats."""
     texts = table.texts()
     texts = texts.assign(model=texts["model"].str.replace("-", "\u2011"))
     reasons = table.to_dataframe()
@@ -33,7 +33,7 @@ def table_sections(table: ModelTable, about: str = ABOUT) -> list[Section]:
 
 
 def matched_sections(found: Comparison) -> list[Section]:
-    """Two models of one format."""
+    """The sections about two models of one format."""
     distances = found.table.rename(columns={"nothing": "nothing in"})
     tables = [found.unit_pairs] if len(found.unit_pairs) else []
     return [
@@ -44,7 +44,7 @@ def matched_sections(found: Comparison) -> list[Section]:
 
 
 def matched_data(found: Comparison) -> dict[str, Any]:
-    """Of two models of one format, as JSON."""
+    """The comparison of two models of one format, as JSON."""
     data: dict[str, Any] = {"models": list(found.names), "distances": records(found.table)}
     data |= {"units": records(found.unit_pairs), "provenance": str(found.provenance)}
     return data if found.parameters is None else data | {"parameters": records(found.parameters)}

@@ -1,14 +1,14 @@
-"""Seeds of one architecture next to each other: how far apart their parameters are, and how far what they compute.
+"""Distances between seeds of one architecture, in their parameters and in what they compute.
 
-For every pair, the distance of each component's parameters as stored and after alignment
+For every pair, this gives the distance of each component's parameters as stored and after alignment
 (:mod:`interp.compare.alignment`), and of the functions, on the same problems and teacher-forced tokens:
 
     divergence   mean Jensen-Shannon divergence of the answers' distributions, bits, from 0 to 1
-    logits       |a - b| / sqrt(|a|^2 + |b|^2) of logits whose rows were centred: 0 equal, 1 orthogonal
+    logits       |a - b| / sqrt(|a|^2 + |b|^2) of logits with centred rows: 0 equal, 1 orthogonal
     agreement    share of problems whose whole answers are the same, right or wrong
 
-Null: untrained copies next to each other, aligned in the same way. Where a component of two trained models is as far
-apart as of two random draws, training left nothing in common there that these symmetries can show.
+The null is pairs of untrained copies, aligned in the same way. If a component of two trained models is as far apart as
+that of two random draws, these symmetries show nothing that training left in common there.
 """
 
 from __future__ import annotations
@@ -41,12 +41,12 @@ CONTROLS = 3
 
 @dataclass(frozen=True, eq=False)
 class SeedDistances(Result):
-    """``table``: a row per pair and component: a, b, component ("all" for everything), numbers, before, after, and the
-    mean of the untrained pairs there: untrained_before, untrained_after (with untrained_low and untrained_high, the
+    """``table``: one row per pair and component: a, b, component ("all" for everything), numbers, before, after, and
+    the mean over untrained pairs: untrained_before, untrained_after (with untrained_low and untrained_high, the
     extremes of the latter).
 
-    ``functions``: a row per pair: divergence with low and high (bootstrap over problems), logits, agreement with
-    agreement_low and agreement_high (Clopper-Pearson), n. ``untrained_functions``: the same of untrained pairs.
+    ``functions``: one row per pair: divergence with low and high (bootstrap over problems), logits, agreement with
+    agreement_low and agreement_high (Clopper-Pearson), n. ``untrained_functions``: the same for untrained pairs.
     """
 
     names: tuple[str, ...]
@@ -57,10 +57,10 @@ class SeedDistances(Result):
     provenance: Provenance
 
     def matrix(self, column: str = "after", component: str = "all") -> Float[np.ndarray, "model model"]:
-        """Of ``table``'s or ``functions``' column, symmetric, 0 on the diagonal (1 for agreement).
+        """A column of ``table`` or ``functions`` as a symmetric matrix with 0 on the diagonal (1 for agreement).
 
         Raises:
-            UserError: a component or column that is not there.
+            UserError: there is no such component or column.
         """
         rows = self.functions if column in self.functions else self.table[self.table["component"] == component]
         if rows.empty or column not in rows:
@@ -86,7 +86,7 @@ class SeedDistances(Result):
         )
         parts = self.table[self.table["component"] != "all"].groupby("component", sort=False)[["before", "after"]]
         mean = parts.mean()["after"]
-        mean = mean[mean > 0]  # what alignment has made equal by definition says nothing
+        mean = mean[mean > 0]  # components that alignment makes equal by definition say nothing
         if len(mean) > 1:
             text += f"; closest are {mean.idxmin()} ({mean.min():.3f}), farthest {mean.idxmax()} ({mean.max():.3f})"
         return text + "."
@@ -111,15 +111,15 @@ def seed_distances(
     """Distances of every pair of models of one architecture; see the module.
 
     Args:
-        models: two or more, each with the same parameters' names and shapes.
-        names: what to call them; their own names, numbered where they are the same, unless given.
+        models: two or more models whose parameters have the same names and shapes.
+        names: what to call them; default their own names, numbered where they are the same.
         task, n, seed, problems: where functions are compared; half of the drawn problems are rich in carries.
-        untrained: fresh copies of the first model, every pair of which is a draw of the null; 0 or 1 for none.
+        untrained: number of fresh copies of the first model; each pair is a draw of the null. 0 or 1: no null.
 
     Cost: one alignment per pair, of models and of copies; a run of the problems per model.
 
     Raises:
-        UserError: fewer than two models, names that do not fit, models of different architectures or of one whose
+        UserError: fewer than two models, names that do not fit, models of different architectures, or of one whose
             symmetries are not known.
     """
     models = list(models)
@@ -157,7 +157,7 @@ def seed_distances(
 
 
 def _numbered(names: list[str]) -> list[str]:
-    """Names that occur more than once, with a number after each."""
+    """Names, with a number after those that occur more than once."""
     return [f"{name} ({names[:i].count(name) + 1})" if names.count(name) > 1 else name for i, name in enumerate(names)]
 
 
@@ -175,7 +175,7 @@ def _null_columns(null: list[pd.DataFrame]) -> pd.DataFrame:
     return found.reset_index()[columns]
 
 
-# ---- what they compute
+# ---- distances between functions
 
 
 @torch.no_grad()
@@ -199,7 +199,7 @@ def _functions(
 
 
 def centred_distance(a: Float[Tensor, "*batch d_vocab"], b: Float[Tensor, "*batch d_vocab"]) -> float:
-    """|a - b| / sqrt(|a|^2 + |b|^2), each row minus its mean: no softmax sees that."""
+    """|a - b| / sqrt(|a|^2 + |b|^2), with each row minus its mean, which no softmax sees."""
     a, b = (x - x.mean(-1, keepdim=True) for x in (a, b))
     size = float((a.square().sum() + b.square().sum()).sqrt())
     return float((a - b).norm()) / size if size > 0 else 0.0

@@ -1,12 +1,12 @@
-"""A model that is asked questions which do not depend on its format.
+"""A model as the subject of questions that do not depend on its format.
 
-What all formats of addition share is :class:`~models.tasks.algorithms.ColumnLayout`: for every column of one addition
-of two numbers, where its two digits stand, and which position predicts its answer digit (there the digit written
-before stands). Sums of many operands are asked about their last step, and, unless a task is given, with two operands:
-then every format adds two numbers.
+All formats of addition share :class:`~models.tasks.algorithms.ColumnLayout`: for every column of one addition of two
+numbers, it says where its two digits stand, and which position predicts its answer digit (its token is the written
+digit). Sums of many operands are asked about their last step and, unless a task is given, with two operands, so that
+every format adds two numbers.
 
-*Inner* columns are those above the units whose digits vary: all have two digits of their own, two below them, a digit
-written before, and may receive a carry. Ten-digit formats have nine, two-digit sums one (the tens).
+*Inner* columns are those above the units whose digits vary: each has two digits of its own, two in the column below, a
+written digit, and may receive a carry. Ten-digit formats have nine of them, two-digit sums one (the tens).
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from models.tasks.algorithms import RIPPLE, ColumnLayout, column_layout
 from models.tasks.base import Task
 from models.tasks.multi_addition import MultiOperandAddition
 
-#: Where a query can look, in the order of the figure's bars.
+#: The places where a query can look, in the order of the figure's bars.
 PLACES = ("own column", "column below", "written digit", "delimiters", "elsewhere")
 CARRY_HEAVY = 0.5
 
@@ -40,7 +40,7 @@ class ColumnReadings:
     """What a model does at the queries of the inner columns, with the right answer in place.
 
     ``places`` [n, column, layer, head, place]: attention summed over a place's keys. ``units`` [n, column, layer,
-    unit]: ``mlp.hook_pre``, no unit where there is no MLP. ``right`` [n, column]: whether the digit is right.
+    unit]: ``mlp.hook_pre``, empty without an MLP. ``right`` [n, column]: whether the digit is right.
     """
 
     places: Float[np.ndarray, "n column layer head place"]
@@ -50,33 +50,33 @@ class ColumnReadings:
 
 @dataclass(frozen=True, eq=False)
 class Subject:
-    """A model with the task it is asked about. ``n`` problems a question; ``seed`` draws them and the controls."""
+    """A model with the task it is asked about. ``n``: problems per question; ``seed`` draws them and the controls."""
 
     model: HookedModel
     task: Task
     name: str
     n: int
     seed: int
-    found: dict[str, Any] = field(default_factory=dict, repr=False)  # what several questions share
+    found: dict[str, Any] = field(default_factory=dict, repr=False)  # results that several questions share
 
     @cached_property
     def layout(self) -> ColumnLayout:
-        """Raises UserError for a task that does not add column by column, units first."""
+        """The column layout. Raises UserError for a task that does not add column by column, units first."""
         return column_layout(self.task)
 
     @cached_property
     def sample(self) -> Sample:
-        """Half uniform, half rich in carry chains."""
+        """The problems: half are uniform, half rich in carry chains."""
         return draw(self.task, None, self.n, self.seed, CARRY_HEAVY)
 
     @cached_property
     def variables(self) -> Mapping[str, Int[Tensor, "n column"]]:
-        """Of ripple carry, in every column of the sample."""
+        """The variables of ripple carry, in every column of the sample."""
         return self.layout.run(RIPPLE, self.sample.tokens)
 
     @cached_property
     def inner(self) -> list[int]:
-        """Columns above the units with two digits that vary. Raises UserError where there is none."""
+        """Columns above the units with two digits that vary. Raises UserError if there are none."""
         total, layout = self.variables["digit_sum"], self.layout
         found = [k for k in range(1, len(layout)) if len(layout.operands[k]) == 2 and int(total[:, k].max()) > 0]
         if not found:
@@ -97,7 +97,7 @@ class Subject:
         return self.read(self.twin)
 
     def positions(self, column: int) -> dict[str, list[int]]:
-        """The keys of every one of :data:`PLACES` for one column; each up to the query is in one."""
+        """The keys of each of :data:`PLACES` for one column; every key up to the query is in one place."""
         layout, roles = self.layout, self.task.roles
         query = layout.queries[column]
         found = {"own column": list(layout.operands[column]), "column below": list(layout.operands[column - 1])}
@@ -113,7 +113,7 @@ class Subject:
         return self.task.targets(self.sample.problems)[:, [self.layout.targets[k] for k in self.inner]]
 
     def read(self, model: HookedModel) -> ColumnReadings:
-        """One forward pass of the sample. Raises UserError for a model that diverged."""
+        """Read a model in one forward pass of the sample. Raises UserError if it has diverged."""
         queries = [self.layout.queries[k] for k in self.inner]
         layers, length = range(model.cfg.n_layers), self.sample.tokens.shape[1]
         _, member = membership([self.positions(column) for column in self.inner], length)
@@ -134,10 +134,10 @@ class Subject:
 
 
 def subject(model: HookedModel, task: Any, name: str | None, n: int, seed: int) -> Subject:
-    """A subject; without a ``task`` the model's own, sums of many operands with two.
+    """A model as a subject. Without a ``task`` it is the model's own, with two operands for sums of many.
 
     Raises:
-        UserError: no hooked model, no task, a task that does not fit, a model in training mode.
+        UserError: not a hooked model, no task, a task that does not fit, or a model in training mode.
     """
     given, task = task, resolve_task(model, task)
     require_evaluation_mode(model)

@@ -18,7 +18,7 @@ from models.errors import UserError, known_name
 
 @dataclass(frozen=True)
 class ModelRow:
-    """A model and its answers by question. ``asked``: what about; ``made``: "trained", "by hand" or "" (not known)."""
+    """A model and its answers by question. ``asked``: the task; ``made``: "trained", "by hand" or "" (not known)."""
 
     name: str
     asked: str
@@ -31,8 +31,8 @@ class ModelRow:
 
 @dataclass(frozen=True, eq=False)
 class ModelTable(Result):
-    """Models of any formats asked the same questions. ``provenance.n`` is the number of problems of a question that
-    does not state another."""
+    """Models of any formats asked the same questions. ``provenance.n`` is the number of problems per question unless an
+    answer states another."""
 
     questions: tuple[Question, ...]
     rows: tuple[ModelRow, ...]
@@ -43,12 +43,12 @@ class ModelTable(Result):
         return [row.name for row in self.rows]
 
     def question(self, name: str) -> Question:
-        """Raises UserError for a question that was not asked."""
+        """A question by name. Raises UserError if it was not asked."""
         known = {question.name: question for question in self.questions}
         return known[known_name("question", name, known)]
 
     def row(self, model: str) -> ModelRow:
-        """Raises UserError for a model that was not asked."""
+        """A model's row by name. Raises UserError if the model was not asked."""
         known = {row.name: row for row in self.rows}
         return known[known_name("model", model, known)]
 
@@ -62,7 +62,7 @@ class ModelTable(Result):
         return {row.name: a for row in self.rows if isinstance(a := row.answers[question], Answer)}
 
     def with_rows(self, rows: Iterable[ModelRow]) -> ModelTable:
-        """The same with more models; one of a known name takes the place of the old."""
+        """The table with more models; a row with a known name replaces the old one."""
         merged = {row.name: row for row in (*self.rows, *rows)}
         return replace(self, rows=tuple(merged.values()))
 
@@ -72,7 +72,7 @@ class ModelTable(Result):
 
     @property
     def adding(self) -> list[str]:
-        """The models that are right on at least 99% of problems rich in carries; all, if that was not asked."""
+        """The models that are right on at least 99% of problems rich in carries, or all if that was not asked."""
         if not any(question.name == RIGHT for question in self.questions):
             return self.names
         return [name for name, answer in self.answered(RIGHT).items() if answer.value >= 0.99]
@@ -84,7 +84,7 @@ class ModelTable(Result):
         return {f"attention: {place}" for place in PLACES} <= answered
 
     def sentence(self) -> str:
-        """How many models add, and on which questions those agree or part."""
+        """How many models add, and on which questions these agree or differ."""
         tasks = len({row.asked for row in self.rows})
         asked = f"{counted(len(self.rows), 'model')} on {counted(tasks, 'task')}"
         found = self.findings()
@@ -95,7 +95,7 @@ class ModelTable(Result):
         return f"{asked}: {'; '.join(found)}."
 
     def findings(self) -> list[str]:
-        """How many of the models that add pass each question that has a level to pass, the most telling first."""
+        """How many of the models that add pass each question that has a threshold, the most telling question first."""
         asked = {question.name for question in self.questions}
         texts = []
         for name, (level, words) in _FINDINGS.items():
@@ -112,8 +112,8 @@ class ModelTable(Result):
         return texts
 
     def to_dataframe(self) -> pd.DataFrame:
-        """A row per model and question: value, low, high, n, rung, control, what the control is, note; ``why`` where
-        the question does not apply."""
+        """One row per model and question: value, low, high, n, rung, control, what the control is, note; ``why`` says
+        why a question does not apply."""
         rows = []
         for row in self.rows:
             for question in self.questions:
@@ -128,7 +128,7 @@ class ModelTable(Result):
         return pd.DataFrame(rows).reindex(columns=[*order, "why"])
 
     def parts(self, question: str) -> pd.DataFrame:
-        """The parts of one question's answers: a row per model and part. Raises UserError where it has none."""
+        """The parts of one question's answers: one row per model and part. Raises UserError if it has no parts."""
         if not self.question(question).parts:
             known = ", ".join(repr(each.name) for each in self.questions if each.parts)
             raise UserError(f"The question {question!r} has no parts; these have: {known}.")
@@ -149,8 +149,8 @@ class ModelTable(Result):
         return pd.DataFrame(cells, index=self.names, columns=[question.name for question in self.questions])
 
     def texts(self) -> pd.DataFrame:
-        """The same in words: value, interval and control in a cell, a dash where a question does not apply. Cells break
-        in front of the control alone."""
+        """The table in words: value, interval and control in a cell, a dash if a question does not apply. Cells break
+        only before the control."""
         rows = []
         for row in self.rows:
             answers = {question.heading: (row.answers[question.name], question) for question in self.questions}
@@ -160,7 +160,7 @@ class ModelTable(Result):
 
 
 RIGHT = "carry-rich"
-#: From which value on a model counts in the sentence, and the words.
+#: Question -> (the value from which a model counts in the sentence, the words for it).
 _FINDINGS = {
     "reads its output": (0.9, "taking the carry from the digit that was written before"),
     "unit: carry out": (0.95, "with a neuron for the carry out"),
@@ -185,7 +185,7 @@ def _unbroken(cell: str) -> str:
 
 
 def cell_text(answer: Answer | DoesNotApply, question: Question) -> str:
-    """Value, interval or rung, and control."""
+    """A cell's text: value, interval or rung, and control."""
     if isinstance(answer, DoesNotApply):
         return "–"
     text = value_text(answer.value, question.unit)

@@ -1,7 +1,7 @@
-"""The MLP neuron that tells a signal of its column best, on problems that it was not chosen on.
+"""The MLP neuron that best separates a signal of its column, measured on problems that it was not chosen on.
 
-:func:`interp.carry_units` asks ten-digit adders more, with ablations; here the same ``auroc_apart``
-(:mod:`interp.core.signal_measures`) is asked of every format, at the inner columns alone.
+:func:`interp.carry_units` measures more, with ablations; here the same ``auroc_apart``
+(:mod:`interp.core.signal_measures`) is measured for every format, only at the inner columns.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from interp.core.signal_measures import RIVALS, separation, signal_name
 from interp.core.stats import percentile_interval
 from models.errors import UserError
 
-SHOWN, RESAMPLES = 6, 100  # units in the table; bootstrap draws of problems
+SHOWN, RESAMPLES = 6, 100  # number of units in the table, and of bootstrap draws of problems
 
 
 @dataclass(frozen=True, eq=False)
 class _Chosen:
-    """Units by ``auroc_apart`` on the first half, best first, with that of the other half: [signal][rank]."""
+    """Units ordered by ``auroc_apart`` on one half of the problems, with their values on the other: [signal][rank]."""
 
     order: np.ndarray  # [signal, shown]
     value: np.ndarray  # [signal, shown]
@@ -30,7 +30,7 @@ class _Chosen:
 
 
 def unit_signals(subject: Subject, signal: str) -> Answer:
-    """Answer for ``signal``, one of :data:`interp.core.signal_measures.RIVALS`, with the best units as parts.
+    """The answer for ``signal``, one of :data:`interp.core.signal_measures.RIVALS`, with the best units as parts.
 
     Raises:
         UserError: a model without MLP, or activations that are not finite.
@@ -80,7 +80,7 @@ def _labels(subject: Subject) -> Bool[np.ndarray, "n column signal"]:
 
 
 def _halves(n: int) -> tuple[np.ndarray, np.ndarray]:
-    """Even and odd problems: both hold uniform problems and such rich in carries."""
+    """Indices of even and odd problems: both halves hold uniform problems and problems rich in carries."""
     return np.arange(0, n, 2), np.arange(1, n, 2)
 
 
@@ -104,7 +104,7 @@ def _choose(units: Float[np.ndarray, "n column layer unit"], labels: Bool[np.nda
 
 
 def _interval(subject: Subject, unit: int, at: int, value: float) -> tuple[float, float]:
-    """Bootstrap over the problems that the unit was not chosen on, within the range of an AUROC."""
+    """Bootstrap interval over the problems that the unit was not chosen on, clipped to the range of an AUROC."""
     units, labels = subject.readings.units, _labels(subject)
     _, held = _halves(len(units))
     x, rng = _flat(units, held, np.array([unit])).reshape(len(held), -1), np.random.default_rng(subject.seed)

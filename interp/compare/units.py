@@ -1,12 +1,12 @@
-"""MLP neurons of two models matched by what they respond to.
+"""Matching of two models' MLP neurons by what they respond to.
 
 Over the same problems and targets, ``mlp.hook_post`` of two units has correlation r, and
 
     distance = 1 - max(0, r)       a unit that does the opposite is as far as one that does something else
 
-since an activation function has a side: no sign can be moved through a ReLU or GELU. Through a *gated* unit it can
-(``act(gate) * linear``: signs of ``linear`` and of what the unit writes), so that there |r| takes the place of r. The
-scale of a unit is not seen. Units that never vary on the problems have no correlation and are left out, and counted.
+since no sign can be moved through a ReLU or GELU. Through a *gated* unit it can (``act(gate) * linear``: the signs of
+``linear`` and of what the unit writes), so there |r| replaces r. The scale of a unit does not matter. Units that never
+vary on the problems have no correlation; they are left out and counted.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from jaxtyping import Bool, Float
 from interp.compare.matching import match
 from interp.compare.readings import Readings
 
-_STILL = 1e-7  # spread relative to the largest activation, below which a unit is constant up to rounding
+_STILL = 1e-7  # below this spread, relative to the largest activation, a unit is constant up to rounding
 
 Units = Float[np.ndarray, "n target unit"]
 
 
 def varying(units: Units) -> Bool[np.ndarray, " unit"]:
-    """Units that are not constant over problems and targets."""
+    """Mask of the units that are not constant over problems and targets."""
     flat = units.reshape(units.shape[0] * units.shape[1], units.shape[2])
     return flat.std(0) > _STILL * max(float(np.abs(flat).max(initial=0.0)), 1e-30)
 
@@ -40,13 +40,13 @@ def correlations(
 
 
 def unit_distances(correlation: Float[np.ndarray, "left right"], sign_free: bool) -> Float[np.ndarray, "left right"]:
-    """1 - r, cut off at 1; with ``sign_free`` 1 - |r|."""
+    """1 - max(0, r), or 1 - |r| with ``sign_free``."""
     distance = 1 - (np.abs(correlation) if sign_free else correlation.clip(min=0))
     return np.where(distance < 1e-12, 0.0, distance)
 
 
 def sign_free(a: Readings, b: Readings) -> bool:
-    """Whether a sign can be moved through the units of both."""
+    """Whether a sign can be moved through the units of both models."""
     return bool(a.model.config.gated_mlp and b.model.config.gated_mlp)
 
 

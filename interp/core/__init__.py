@@ -1,1 +1,1 @@
-"""What all probes use: results, statistics, problems, sites, controls. Nothing here imports a probe."""
+"""Shared by all probes: results, statistics, problems, sites and controls. Nothing here imports a probe."""

@@ -16,10 +16,10 @@ _SHUFFLES = 1000
 
 @dataclass(frozen=True)
 class Agreement:
-    """Of estimated with real effects of ``cells`` (edges, heads) on ``n`` examples.
+    """Agreement of estimated and real effects of ``cells`` (edges, heads) on ``n`` examples.
 
-    ``spearman``: rank correlation of the cells' means over examples; ``p``: how often shuffled cells agree as well
-    (never below 1 / 1,001), its control; ``spearman_pairs``: rank correlation of all (cell, example) values;
+    ``spearman``: rank correlation of the cells' means over examples; ``p``: its control, how often shuffled cells agree
+    as well (never below 1 / 1,001); ``spearman_pairs``: rank correlation of all (cell, example) values;
     ``worst_error``: largest absolute error of a mean, of cell ``worst``, in the units of the effect; ``largest``: the
     largest absolute real mean, to compare it with; ``ratio``: least-squares factor from estimate to real effect through
     the origin, over all values; ``same_sign``: share of all values. Correlations of constant values are NaN.
@@ -41,10 +41,10 @@ class Agreement:
 
 
 def agreement(estimate: Float[np.ndarray, "cell n"], real: Float[np.ndarray, "cell n"], seed: int = 0) -> Agreement:
-    """Compares estimates with what they estimate; see :class:`Agreement`. ``seed`` is that of the shuffles.
+    """Compare estimated effects with the real ones; see :class:`Agreement`. ``seed`` is that of the shuffles.
 
     Raises:
-        UserError: arrays of different or no size.
+        UserError: the arrays differ in shape, or are empty.
     """
     if estimate.shape != real.shape or not estimate.size:
         raise UserError(f"Estimates {list(estimate.shape)} and effects {list(real.shape)} must have one shape.")
@@ -75,7 +75,7 @@ def agreement(estimate: Float[np.ndarray, "cell n"], real: Float[np.ndarray, "ce
 
 
 def rank_correlation(a: Float[np.ndarray, " cell"], b: Float[np.ndarray, " cell"]) -> float:
-    """Spearman's, ties by their mean rank; NaN where one side is constant."""
+    """Spearman's rank correlation, with mean ranks for ties; NaN where one side is constant."""
     if len(a) < 2 or np.ptp(a) == 0 or np.ptp(b) == 0:
         return float("nan")
     from scipy.stats import spearmanr

@@ -1,4 +1,4 @@
-"""A number with what it rests on, which is how a probe's finding stands in a table or on a curve."""
+"""A number with what it rests on: the form that a probe's finding takes in a table or on a curve."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from interp.core.results import Rung
 
 @dataclass(frozen=True)
 class Part:
-    """One of the numbers behind an answer: of one chain length, head, unit."""
+    """One of the numbers that an answer summarises, for example that of one chain length, head or unit."""
 
     name: str
     value: float
@@ -22,8 +22,8 @@ class Part:
 
 @dataclass(frozen=True)
 class Answer:
-    """A number with what it rests on. ``low`` and ``high``: 95% interval, None where nothing was sampled; ``n``: of
-    what ``note`` or the question's words say; ``control`` is what ``control_note`` gives by the same measure."""
+    """A number with what it rests on. ``low`` and ``high``: 95% interval, None where nothing was sampled; ``n``: number
+    of what ``note`` or the question names; ``control``: the same measure of what ``control_note`` names."""
 
     value: float
     low: float | None = None

@@ -1,12 +1,12 @@
 """Results as JSON and back, by the types of their fields.
 
-A dataclass becomes an object of its fields without those that are at their default. Numbers, texts, lists and objects
-with texts as keys are themselves; NaN and infinities are the texts "nan", "inf" and "-inf". What JSON does not know is
-an object or a list:
+A dataclass becomes an object of its fields, without those at their default. Numbers, strings, lists and objects with
+string keys stay as they are; NaN and infinities become the strings "nan", "inf" and "-inf". Types that JSON does not
+know become an object or a list:
 
-    array or tensor   {"dtype": "float64", "shape": [...], "data": nested lists; null for NaN}; of mixed contents a flat
-                      list in which NaN is {"float": "nan"}
-    labelled array    {"dims", "coords", "data", "attrs", "name"} as xarray gives it, a dataset with "data_vars"
+    array or tensor   {"dtype": "float64", "shape": [...], "data": nested lists; null for NaN}; an array of mixed
+                      contents has a flat list in which NaN is {"float": "nan"}
+    labelled array    {"dims", "coords", "data", "attrs", "name"} as xarray gives it; a dataset has "data_vars"
     table             {"columns": [[name, array], ...], "index": array, unless it counts from 0}
     other mapping     [[key, value], ...]
 """
@@ -28,7 +28,7 @@ from models.errors import UserError
 
 
 def encode(value: Any) -> Any:
-    """``value`` as JSON holds it. Raises UserError for what has no such form, a model or a function."""
+    """``value`` in a form that JSON can hold. Raises UserError for what has none, such as a model or a function."""
     if value is None or isinstance(value, bool | int | str):
         return value
     if isinstance(value, float):
@@ -61,7 +61,7 @@ def decode(kind: Any, value: Any) -> Any:
     """The value of type ``kind`` that :func:`encode` wrote.
 
     Raises:
-        UserError: ``value`` is nothing that a ``kind`` becomes.
+        UserError: ``value`` is not the stored form of a ``kind``.
     """
     try:
         return _decode(kind, value)
@@ -127,7 +127,7 @@ def _decode_union(kinds: Sequence[Any], value: Any) -> Any:
 
 
 def _fits(kind: Any, value: Any) -> bool:
-    """Whether an object has all fields of a dataclass that have no default, and no other than its."""
+    """Whether an object has all fields of a dataclass that have no default, and no fields but the dataclass's."""
     needed = {field.name for field in fields(kind) if field.default is MISSING and field.default_factory is MISSING}
     return needed <= set(value) <= {field.name for field in fields(kind)}
 
@@ -152,7 +152,7 @@ def _encode_array(array: np.ndarray) -> dict[str, Any]:
 
 
 def _is_no_number(value: Any) -> bool:
-    """NaN or an infinity; next to texts, "nan" would be one of them."""
+    """Whether it is NaN or an infinity; among strings, "nan" could not be told from a string."""
     return isinstance(value, float | np.floating) and not math.isfinite(value)
 
 

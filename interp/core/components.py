@@ -1,7 +1,7 @@
 """What can be ablated: heads, neurons, whole sublayers, directions at a hook, and several of them at once.
 
-A component is a *part* of the activation at a hook point, that is a projection ``P`` of it, and every method sets that
-part to something else:
+A component is a *part* of the activation at a hook point: a projection ``P`` of it. Every method sets that part to
+something else:
 
     x  ->  x - P x + P r        r = 0 (zero), the mean of x by position (mean), x in another example's run (resample)
 
@@ -26,19 +26,19 @@ from models.errors import UserError
 
 
 class Component(ABC):
-    """Something to ablate. ``parts`` are the single parts it consists of, each at one hook point."""
+    """Something to ablate. ``parts`` are the parts that it consists of, each at one hook point."""
 
     @property
     @abstractmethod
     def label(self) -> str:
-        """Short, for tables and axes: "L0H1"."""
+        """A short name for tables and axes, such as "L0H1"."""
 
     @property
     @abstractmethod
     def parts(self) -> tuple[Part, ...]: ...
 
     def check(self, model: HookedModel, length: int) -> None:
-        """Raises UserError where this model has no such component, or its runs of ``length`` tokens no such place."""
+        """Raise UserError where the model has no such component, or a run of ``length`` tokens no such position."""
         for part in self.parts:
             part.check(model, length)
 
@@ -53,7 +53,7 @@ class Part(Component):
     @property
     @abstractmethod
     def site(self) -> Site:
-        """The piece of an activation that it is."""
+        """The piece of an activation that this part is."""
 
     @property
     def hook(self) -> str:
@@ -65,20 +65,20 @@ class Part(Component):
         return self.site.write(torch.zeros_like(x), self.site.read(x))
 
     def size(self, x: Tensor) -> float:
-        """The largest entry of ``P x``: what a change of it is compared with."""
+        """The largest entry of ``P x``, with which a change of it is compared."""
         return float(self.site.read(x).abs().max())
 
     @property
     def feature_axes(self) -> int:
-        """How many of the activation's last axes a disturbance of one position spreads over."""
+        """Over how many of the activation's last axes a disturbance of one position spreads."""
         return 2 if self.site.axes == "head" else 1
 
     def disturb(self, x: Tensor, noise: Tensor) -> Tensor:
-        """What may be noise of ``x``: all of it, unless a component says otherwise."""
+        """The share of ``noise`` that may be added to ``x``: all of it, unless a component says otherwise."""
         return noise
 
     def replace(self, x: Float[Tensor, "batch ..."], other: Tensor | None) -> Float[Tensor, "batch ..."]:
-        """``x - P x + P other``; ``other`` of None is zero, and may lack x's batch axis."""
+        """``x - P x + P other``; ``other`` may lack x's batch axis, and None stands for zero."""
         if other is None:
             return self.site.write(x, 0.0)
         other = other.to(x)
@@ -93,7 +93,7 @@ def _where(positions: tuple[int, ...] | None) -> str:
 
 
 class InLayer(Part):
-    """What belongs to one layer, which is part of its name, so that it counts from the front only."""
+    """A part that belongs to one layer. The layer is part of its name, so it can only be counted from 0."""
 
     layer: int
 
@@ -106,7 +106,7 @@ class InLayer(Part):
 
 @dataclass(frozen=True)
 class Head(InLayer):
-    """One head's output before W_O (``attn.hook_z`` [batch, pos, head, d_head]); at zero it is W_O[head] = 0."""
+    """One head's output before W_O (``attn.hook_z`` [batch, pos, head, d_head]); zero acts as W_O[head] = 0 does."""
 
     layer: int
     head: int
@@ -194,7 +194,7 @@ class Direction(Part):
         return Site(self.at, self.positions, basis=self._basis)
 
     def size(self, x: Tensor) -> float:
-        return float(x.abs().max())  # P x is a product and has the rounding of x, not of itself
+        return float(x.abs().max())  # P x is a product, whose rounding error is on the scale of x
 
 
 @dataclass(frozen=True, eq=False)
@@ -230,7 +230,7 @@ def heads(model: HookedModel, layer: int | None = None) -> list[Head]:
 
 
 def neurons(model: HookedModel, layer: int | None = None) -> list[Neuron]:
-    """Every MLP neuron, or those of one layer; none where the model has no MLP."""
+    """Every MLP neuron, or those of one layer; an empty list where the model has no MLP."""
     units = range(model.cfg.d_mlp if has_mlp(model) else 0)
     return [Neuron(index, unit) for index in _layers(model, layer) for unit in units]
 
@@ -247,7 +247,7 @@ def hooks_of(components: Sequence[Component]) -> list[str]:
 
 
 def check_components(model: HookedModel, components: Any, length: int) -> list[Component]:
-    """The components, checked. Raises UserError for none, two of one label, or one that the model does not have."""
+    """The components, checked. Raises UserError for none, two with one label, or one that the model does not have."""
     found: list[Component] = [components] if isinstance(components, Component) else list(components)
     if not found:
         raise UserError("There is nothing to ablate: the list of components is empty.")

@@ -1,6 +1,7 @@
 """Control models: the same architecture with fresh parameters, which have learned nothing.
 
-A copy asks what training adds, a twin what the method finds in any network, one with numbers set by hand among them.
+A copy shows what training adds. A twin shows what the method finds in any network, and exists for every model, even one
+whose numbers were set by hand.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from models.weight_maps.constant import ConstantWeights
 
 
 def untrained_copy(model: HookedModel, seed: int) -> Any | None:
-    """The same architecture with fresh parameters; None where there is nothing to draw or no way known to draw it."""
+    """The same architecture with fresh parameters; None where there is nothing to draw, or no known way to draw it."""
     weight_map = getattr(model, "weight_map", None)
     if weight_map is None or not hasattr(weight_map, "initialise") or not list(weight_map.parameters()):
         return None
@@ -29,7 +30,7 @@ def untrained_copy(model: HookedModel, seed: int) -> Any | None:
 
 
 def untrained_models(model: HookedModel, given: Sequence[Any] | None, count: int, seed: int) -> list[Any]:
-    """The control models: those given, else ``count`` untrained copies (none for a model without parameters)."""
+    """The given control models, else ``count`` untrained copies (an empty list for a model without parameters)."""
     if given is not None:
         return list(given)
     copies = [untrained_copy(model, 1_000 + seed + i) for i in range(count)]
@@ -37,9 +38,9 @@ def untrained_models(model: HookedModel, given: Sequence[Any] | None, count: int
 
 
 def copies_to_draw(candidates: Sequence[Any], count: int, seed: int) -> tuple[list[Any], int | None]:
-    """``count`` untrained copies of the first of the models that has something to draw, and which it is.
+    """``count`` untrained copies of the first model whose parameters are drawn at random, and that model's index.
 
-    ([], None) if none has: numbers set by hand are parameters, but the same in every copy.
+    ([], None) if there is no such model: numbers set by hand are parameters, but the same in every copy.
     """
     for index, model in enumerate(candidates):
         copies = untrained_models(model, None, max(count, 2), seed)
@@ -51,8 +52,8 @@ def copies_to_draw(candidates: Sequence[Any], count: int, seed: int) -> tuple[li
 def untrained_twin(model: HookedModel, task: Task, seed: int) -> ArithmeticTransformer:
     """The same architecture with fresh parameters, drawn as its recipe draws them.
 
-    A model with nothing to draw (without parameters, or with numbers set by hand) gets Gaussian weights instead, every
-    matrix with its own root mean square; a stock TransformerLens model is copied first
+    A model with nothing to draw (without parameters, or with numbers set by hand) gets Gaussian weights instead, with
+    the root mean square of each matrix. A stock TransformerLens model is copied first
     (:func:`models.importers.stock.from_transformer_lens`).
 
     Raises:

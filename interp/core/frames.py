@@ -9,8 +9,8 @@ import xarray as xr
 
 
 def as_frame(table: xr.Dataset | pd.DataFrame, first: Sequence[str] = ()) -> pd.DataFrame:
-    """One row per cell of a labelled dataset, the columns ``first`` in front. What is given with and without a signal
-    (the dimension ``present``) stands in columns ``_without`` and ``_with``. Of a table, a copy."""
+    """One row per cell of a labelled dataset, with the columns ``first`` in front. Values with and without a signal
+    (the dimension ``present``) get columns ``_without`` and ``_with``. A table is copied."""
     if isinstance(table, pd.DataFrame):
         return table.copy()
     if "present" in table.dims:

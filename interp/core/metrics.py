@@ -1,11 +1,11 @@
-"""What an intervention is judged by: one number per example, read off the logits of a few positions.
+"""Metrics that judge an intervention: one number per example, read off the logits of a few positions.
 
-A :class:`Metric` says which positions' logits it reads, so that a sweep computes no others, and keeps one value for
-each example, so that means get spreads and intervals. The factories bind a metric to pairs of problems
-(:mod:`models.tasks.pairs`), whose right answers it compares:
+A :class:`Metric` says which positions' logits it reads, so a sweep computes no others. It keeps one value per example,
+so means get spreads and intervals. The factories bind a metric to pairs of problems (:mod:`models.tasks.pairs`) and
+their right answers:
 
     logit_diff     logit of the clean answer minus logit of the corrupted one
-    probability    of the clean answer
+    probability    probability of the clean answer
     exact_match    1 where the clean answer has the largest logit
     kl             KL(clean run || this run) of the answer's distribution, nats
     loss           cross-entropy of the clean answer, nats
@@ -35,9 +35,9 @@ ALL_ROWS = slice(None)
 class Metric:
     """``compute(logits [*variant, batch, read, d_vocab], rows) -> [*variant, batch]``.
 
-    ``positions`` are those whose logits it reads, in that order (negative ones count from the end); None: all.
+    ``positions`` are those whose logits it reads, in that order (negative ones count from the end); None means all.
     ``rows`` is the slice of examples that the batch holds, for metrics that know something about each example.
-    Leading axes are variants of the run (patches), so that many are judged in one call.
+    Leading axes are variants of the run (patches), so many can be judged in one call.
     """
 
     name: str
@@ -50,7 +50,7 @@ class Metric:
         """The metric of every example.
 
         Raises:
-            UserError: the function returned another shape than one number per example.
+            UserError: the function did not return one number per example.
         """
         values = self.compute(logits, rows)
         if not isinstance(values, Tensor) or values.shape != logits.shape[:-2]:
@@ -67,7 +67,7 @@ class Metric:
 
 
 def _asked(pairs: ProblemPairs, target: int | None) -> tuple[int, Int[Tensor, " n"], Int[Tensor, " n"]]:
-    """(query position, clean answer, corrupted answer) of the pairs' target, or of another."""
+    """(query position, clean answer, corrupted answer) at the pairs' target, or at another."""
     (target,) = check_targets(pairs.task, [pairs.target if target is None else target])
     return pairs.task.query_positions[target], pairs.clean_targets[:, target], pairs.corrupted_targets[:, target]
 
@@ -87,7 +87,7 @@ def logit_diff(pairs: ProblemPairs, target: int | None = None) -> Metric:
     """Logit of the clean answer minus logit of the corrupted answer.
 
     Raises:
-        UserError: pairs with one answer for both problems there; they would all read zero.
+        UserError: some pairs have the same answer in both problems there, so their difference would be zero.
     """
     position, clean, corrupted = _asked(pairs, target)
     if same := int((clean == corrupted).sum()):
@@ -109,7 +109,7 @@ def probability(pairs: ProblemPairs, target: int | None = None) -> Metric:
 
 
 def exact_match(pairs: ProblemPairs, target: int | None = None) -> Metric:
-    """1 where the clean answer has the largest logit, else 0; 0 among logits that are not numbers."""
+    """1 where the clean answer has the largest logit, else 0; 0 where any logit is NaN."""
     position, clean, _ = _asked(pairs, target)
 
     def compute(logits: Tensor, rows: slice) -> Tensor:
@@ -129,7 +129,7 @@ def kl(pairs: ProblemPairs, clean_logits: Float[Tensor, "n pos d_vocab"], target
     """``sum p_clean ln(p_clean / p)`` over the answer's distribution in the clean run and in this one, nats.
 
     Raises:
-        UserError: not one clean run a pair.
+        UserError: the number of clean runs is not the number of pairs.
     """
     position, clean, _ = _asked(pairs, target)
     if len(clean_logits) != len(clean):
@@ -157,11 +157,11 @@ FACTORIES: Mapping[str, Callable[..., Metric]] = {
 def resolve_metrics(
     model: HookedModel, pairs: ProblemPairs, metrics: str | Metric | Sequence[str | Metric], target: int | None = None
 ) -> list[Metric]:
-    """Metrics by name or as they are, bound to the pairs. "kl" costs a run of the model on the clean problems.
+    """Metrics from names, bound to the pairs, or as given. "kl" costs a run of the model on the clean problems.
 
     Raises:
-        UserError: an unknown name (with the closest), what is neither a name nor a metric, and as
-            :func:`require_metrics`.
+        UserError: an unknown name (the message has the closest), something that is neither a name nor a metric, and
+            as :func:`require_metrics`.
     """
     asked = metrics if isinstance(metrics, (list, tuple)) else [metrics]
     found: list[Any] = []
@@ -179,10 +179,10 @@ def resolve_metrics(
 
 
 def require_metrics(metrics: Any, n_pos: int) -> list[Metric]:
-    """One or more metrics of runs of ``n_pos`` tokens, as a list.
+    """One or more metrics for runs of ``n_pos`` tokens, as a list.
 
     Raises:
-        UserError: what is no Metric, no metric, two of one name, or one that reads a position which is not there.
+        UserError: no metric, something that is not a Metric, two with one name, or one that reads a missing position.
     """
     found = list(metrics) if isinstance(metrics, (list, tuple)) else [metrics]
     for metric in found:

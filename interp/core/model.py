@@ -1,4 +1,4 @@
-"""What a probe may use of a model: :class:`models.hooked.Hooked`."""
+"""The part of a model that a probe may use: :class:`models.hooked.Hooked`."""
 
 from models.hooked import Hooked, HookedModel
 

@@ -1,8 +1,8 @@
-"""Problems of many operands, of one shape: rich in carries, and with the extremes.
+"""Problems with many operands, of one shape: rich in carries, and with the extremes.
 
-Of a shape's problems 40% are uniform, 20% have operands of any length, 30% are carry-heavy (most columns of every
+40% of a shape's problems are uniform, 20% have operands of any length, 30% are carry-heavy (most columns of every
 running sum add up to exactly 9, so carries travel), and the last few are the extremes: all nines, all zeros, nines plus
-one, and a one everywhere.
+one, and all ones.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from models.tasks.segments import propagate_carries
 
 
 def grid_problems(n_operands: int, n_digits: int, n: int, seed: int) -> Int[Tensor, "n operand column"]:
-    """``n`` problems of one shape, of the kinds above; the extremes first if n is small."""
+    """``n`` problems of one shape, of the kinds above; the extremes come first, in case n is small."""
     generator = torch.Generator().manual_seed(1_000_003 * seed + 1009 * n_operands + n_digits)
     draw = lambda *shape: torch.randint(10, shape, generator=generator)  # noqa: E731
     shape = (n_operands, n_digits)
@@ -44,7 +44,7 @@ def carry_heavy(n_operands: int, n_digits: int, n: int, generator: torch.Generat
         free = torch.randint(10, complement.shape, generator=generator)
         keep = torch.rand(complement.shape, generator=generator) < 0.85
         operand = torch.where(keep, complement, free)
-        units = torch.randint(1, 10, (n,), generator=generator)  # at least one more than completes to 9, if possible
+        units = torch.randint(1, 10, (n,), generator=generator)  # makes a carry: more than completes to 9, if possible
         operand = torch.cat(((complement[:, 0] + units).clamp(max=9)[:, None], operand[:, 1:]), 1)
         operands.append(operand)
         total = propagate_carries(

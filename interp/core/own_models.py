@@ -1,6 +1,6 @@
-"""Says so where another package of the name ``models`` stands before the one that comes with this package.
+"""An import check: another package called ``models`` must not hide the one that comes with this package.
 
-Many projects have a folder ``models``; in the folder that Python is started from, it comes before what is installed.
+Many projects have a folder ``models``; in the folder where Python is started, it comes before what is installed.
 """
 
 from importlib.util import find_spec
@@ -8,7 +8,7 @@ from pathlib import Path
 
 
 def check() -> None:
-    """Raises ImportError, naming what is in the way, unless ``models`` is the package that belongs to ``interp``."""
+    """Raise ImportError, naming what is in the way, unless ``models`` is the package that belongs to ``interp``."""
     spec = find_spec("models")
     places = [] if spec is None else list(spec.submodule_search_locations or [spec.origin or ""])
     if not any(Path(place, "weight_maps").is_dir() for place in places):

@@ -1,4 +1,4 @@
-"""Free parameters as tables."""
+"""Tables of free parameters."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from interp.core.model import HookedModel
 
 
 def parameter_table(model: HookedModel) -> pd.DataFrame:
-    """Every free parameter: name, index within its tensor, value."""
+    """One row per free parameter: name, index within its tensor, value."""
     rows = []
     for name, tensor in model.weight_map.named_parameters():
         flat = tensor.detach().reshape(-1).tolist()
@@ -22,8 +22,8 @@ def parameter_table(model: HookedModel) -> pd.DataFrame:
 def parameters_beside(a: HookedModel, b: HookedModel) -> pd.DataFrame | None:
     """Two models' free parameters next to each other: parameter, index, a, b, difference (a minus b).
 
-    None unless both have parameters of the same names and shapes. Numbers may differ where the models do not: weight
-    maps have symmetries (a sign or a scale moved from one factor to the next), which are not taken out here.
+    None unless both have parameters of the same names and shapes. Equal models may have different numbers: weight maps
+    have symmetries (a sign or a scale moved from one factor to the next), which are not taken out here.
     """
     maps = [getattr(model, "weight_map", None) for model in (a, b)]
     shapes = [[(k, v.shape) for k, v in m.named_parameters()] if m is not None else [] for m in maps]

@@ -3,10 +3,10 @@
     @probe("How sure is it of each token?", needs=[neurons])
     def margins(model, *, task=None, problems=None, n=512, seed=0) -> Margins: ...
 
-One registration is enough: the probe is then ``interp.margins``, stands in ``interp.probes(model)`` and ``interp ask``,
-and, if it says how, on the models' pages (``page``), in :func:`interp.compare_models` and in
-:func:`interp.training_dynamics` (``scalar``). Modules of the rooms ``probes``, ``causal``, ``proofs``, ``compare`` and
-``papers`` are found by themselves; a probe of one's own registers itself where it is defined.
+One registration is enough. The probe is then ``interp.margins``, and ``interp.probes(model)`` and ``interp ask`` list
+it. With ``page`` it also appears on the models' pages, and with ``scalar`` in :func:`interp.compare_models` and
+:func:`interp.training_dynamics`. Modules of the rooms ``probes``, ``causal``, ``proofs``, ``compare`` and ``papers``
+are found automatically; a probe of your own is registered where it is defined.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ from models.errors import UserError, known_name
 from models.questions import question as checked
 
 ROOMS = ("probes", "causal", "proofs", "compare", "papers")
-#: Why a model cannot be asked, or nothing; ``task`` is the model's own, None where it does not say.
+#: (model, task) -> why the model cannot be asked, or an empty string.
 Need = Callable[[Any, Any], str]
 _F = TypeVar("_F", bound=Callable[..., Any])
 
 
 @dataclass(frozen=True)
 class Scalar:
-    """A probe's finding as one number: a column of a table of models, a curve over training.
+    """A probe's finding as one number, for a column of a table of models or a curve over training.
 
-    ``of(result)`` reads it off; a change over training that is smaller than ``least`` counts as none.
+    ``of(result)`` reads it off; a change over training that is smaller than ``least`` counts as no change.
     """
 
     heading: str
@@ -47,10 +47,10 @@ class Scalar:
 
 @dataclass(frozen=True)
 class OnPage:
-    """How a probe is shown on a model's page: the arguments it is asked with, which should cost seconds, and pictures.
+    """How a probe is shown on a model's page: with which arguments (the call should take seconds) and which pictures.
 
     ``pictures`` are names of drawings; ``control``: also say what an untrained copy gives, where the result does not;
-    ``least`` and ``most``: how many parameters a model has for which it is worth while.
+    ``least`` and ``most``: the range of parameter counts for which the probe is worthwhile.
     """
 
     arguments: Mapping[str, Any] = field(default_factory=dict)
@@ -65,7 +65,7 @@ class OnPage:
 
 @dataclass(frozen=True)
 class Probe:
-    """One question. ``ask`` is the function, its arguments checked; ``why_not`` says whether a model can be asked."""
+    """One question. ``ask`` is the function with checked arguments; ``why_not`` says why a model cannot be asked."""
 
     name: str
     question: str
@@ -89,14 +89,14 @@ class Probe:
         return f"interp.{self.name}({', '.join(self.subjects)})"
 
     def why_not(self, model: HookedModel, task: Any = None) -> str:
-        """Why this model cannot be asked, in a few words; empty where nothing speaks against it."""
+        """Why this model cannot be asked, in a few words; empty where it can."""
         task = getattr(model, "task", None) if task is None else task
         if task is None:
             return "it does not say what its task is"
         return next((why for need in self.needs if (why := need(model, task))), "")
 
     def takes(self, option: str) -> bool:
-        """Whether the function has such a parameter."""
+        """Whether the function has a parameter of this name."""
         return option in inspect.signature(self.ask).parameters
 
     def answer(self, model: HookedModel, **options: Any) -> Any:
@@ -125,7 +125,7 @@ def probe(
     scalar: Scalar | None = None,
     page: OnPage | None = None,
 ) -> Callable[[_F], _F]:
-    """Register a function as a probe of its own name; the function itself stays as it is.
+    """Register a function as a probe under its own name; the function itself stays as it is.
 
     Raises:
         UserError: another probe has the name.
@@ -166,18 +166,18 @@ def find_probe(name: str) -> Probe:
 
 
 def applying(model: HookedModel, task: Any = None, subjects: tuple[str, ...] = ("model",)) -> Iterator[Probe]:
-    """The probes that need no more than ``subjects`` and that this model can be asked."""
+    """The probes whose required arguments are ``subjects`` and that apply to this model."""
     for each in registered().values():
         if each.subjects == subjects and not each.why_not(model, task):
             yield each
 
 
 def probes(model: HookedModel | None = None, task: Any = None) -> pd.DataFrame:
-    """What can be asked: a row per probe with its name, its question and the call; of a model, what applies to it.
+    """Table of the probes that apply to a model, one row each: its name, its question and the call.
 
     Args:
-        model: any model with hooks; all probes without one.
-        task: of a model that does not say what its task is.
+        model: any model with hooks; None lists all probes.
+        task: the task of a model that does not name its own.
     """
     rows = [
         {"probe": each.name, "question": each.question, "call": each.call}
@@ -187,16 +187,16 @@ def probes(model: HookedModel | None = None, task: Any = None) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=["probe", "question", "call"]).set_index("probe")
 
 
-# ---- what probes need of a model and its task
+# ---- needs: what a model and its task must have
 
 
 def neurons(model: HookedModel, task: Any) -> str:
-    """There is an MLP."""
+    """The model must have an MLP."""
     return "" if getattr(model.cfg, "d_mlp", 0) else "it has no MLP"
 
 
 def task_of(*kinds: type) -> Need:
-    """The task is one of these."""
+    """The task must be of one of these classes."""
 
     def need(model: HookedModel, task: Any) -> str:
         return "" if isinstance(task, kinds) else f"its task is no {kinds[0].__name__}"
@@ -205,14 +205,14 @@ def task_of(*kinds: type) -> Need:
 
 
 def parameters(model: HookedModel, task: Any) -> str:
-    """There are free parameters."""
+    """The model must have free parameters."""
     return "" if any(True for _ in model.parameters()) else "it has no free parameters"
 
 
-# ---- names of the package
+# ---- probes as names of the package
 
 
 def known(name: str) -> Callable[..., Any] | None:
-    """A probe that is registered by now, its arguments checked."""
+    """The function, with checked arguments, of a probe that is registered by now, or None."""
     found = _PROBES.get(name)
     return None if found is None else found.ask

@@ -1,4 +1,4 @@
-"""Which problems a probe looks at, and the few questions it must ask of a model before it starts."""
+"""The problems that a probe looks at, and the checks that every probe makes before it starts."""
 
 from __future__ import annotations
 
@@ -32,8 +32,7 @@ def _pairs_of_kind(base: int) -> list[Int[np.ndarray, "pair 2"]]:
 
 
 def digit_tokens(task: Task) -> int:
-    """How many of the first tokens are digits: the base; all of them where the task does not say which problems it
-    has."""
+    """How many of the first tokens are digits: the base, or all tokens where the task states no domain."""
     try:
         return base_of(task)
     except NoDomain:
@@ -44,7 +43,8 @@ def resolve_task(model: HookedModel, task: Any) -> Task:
     """The task to ask about: the one given, else the model's own.
 
     Raises:
-        UserError: not a hooked model, no task, or a task of another vocabulary or length than the model's.
+        UserError: not a hooked model, no task, a task whose vocabulary or length is not the model's, or a model with
+            dropout in training mode.
     """
     for needed in ("run_with_hooks", "cfg"):
         if not hasattr(model, needed):
@@ -73,10 +73,10 @@ def resolve_task(model: HookedModel, task: Any) -> Task:
 
 
 def require_able(name: str, right: float, what: str) -> None:
-    """Refuse to explain what a model does not do: any part of it, and any hypothesis, brings back all of nothing.
+    """Refuse to explain what a model does not do: any part of it, and any hypothesis, would restore all of nothing.
 
     Raises:
-        UserError: no more than :data:`ABLE` of ``what`` is answered right.
+        UserError: the share ``right`` of ``what`` is not above :data:`ABLE`.
     """
     if not right > ABLE:
         raise UserError(
@@ -96,9 +96,9 @@ def carry_rich_digits(
 ) -> Int[np.ndarray, "n column 2"]:
     """Two-operand sums with long carry chains: each problem draws how often a column passes a carry on.
 
-    A column is 9 (in another base, its highest digit) with probability p ~ U(0, 0.95), one p per problem, else below or
-    above it with equal chance, and its two digits are uniform among those with such a sum. Uniform decimal digits have
-    p = 0.1. Units come first. Without ``leading_zeros`` the last column's digits are from 1 on.
+    A column's sum is 9 (in another base, its highest digit) with probability p ~ U(0, 0.95), one p per problem, else
+    below or above it with equal chance. Its two digits are uniform among those with such a sum. Uniform decimal digits
+    have p = 0.1. Units come first. Without ``leading_zeros`` the last column has no zeros.
     """
     passes = rng.uniform(0, 0.95, (n, 1))
     draw = rng.random((n, columns))
@@ -125,18 +125,18 @@ class Sample:
 
 
 def draw(task: Task, problems: Any, n: int, seed: int, carry_heavy: float = 0.0) -> Sample:
-    """The sample a probe looks at.
+    """The sample that a probe looks at.
 
-    Given ``problems`` are used as they are. Otherwise ``n`` are drawn: a share ``carry_heavy`` rich in carry chains
-    (by the task's own ``sample_carry_rich(n, generator)`` where it has one, else :func:`carry_rich` where it adds
-    two numbers of a column each or more and says its domain, else none), the rest from the task's natural distribution.
+    Given ``problems`` are used as they are. Otherwise ``n`` are drawn. A share ``carry_heavy`` is rich in carry chains:
+    from the task's ``sample_carry_rich(n, generator)`` if it has one, else from :func:`carry_rich_digits` if it adds
+    two numbers of equal width and states its domain, else none. The rest have the task's natural distribution.
 
     Raises:
         UserError: fewer than 2 problems, a share outside [0, 1], or problems that the task refuses.
     """
     if problems is not None:
         if isinstance(problems, Tensor):
-            problems = problems.cpu()  # where tasks compute; the tokens go to the model's device batch by batch
+            problems = problems.cpu()  # tasks compute there; the tokens go to the model's device batch by batch
         elif not isinstance(problems, (np.ndarray, str, tuple)):
             problems = list(problems)
         tokens = task.encode(problems)
@@ -183,7 +183,7 @@ def _draw_heavy(task: Task, n: int, generator: torch.Generator, seed: int) -> Te
 def membership(
     groups: Sequence[Mapping[str, Sequence[int]]], n_keys: int
 ) -> tuple[list[str], Bool[np.ndarray, "target role key"]]:
-    """The roles of positions to some targets, in the order in which they come, and which keys have which."""
+    """The roles of positions relative to each target, in order of appearance, and which keys have which role."""
     names = list(dict.fromkeys(name for group in groups for name in group))
     member = np.zeros((len(groups), len(names), n_keys), dtype=bool)
     for target, group in enumerate(groups):
@@ -204,7 +204,7 @@ WEIGHTS_AT_ONCE = 2**24
 def chunks(
     tokens: Int[Tensor, "n pos"], model: HookedModel, size: int | None = None
 ) -> Iterator[Int[Tensor, "chunk pos"]]:
-    """Tokens in batches on the model's device: of ``size``, or at most 512 and as many as the memory allows."""
+    """Tokens in batches on the model's device, of ``size``, else of at most 512 and no more than memory allows."""
     device = getattr(model.cfg, "device", None)
     size = size or min(512, max(1, WEIGHTS_AT_ONCE // (model.cfg.n_heads * tokens.shape[1] ** 2)))
     for batch in tokens.split(size):
@@ -212,7 +212,7 @@ def chunks(
 
 
 def right_tokens(logits: Float[Tensor, "n read d_vocab"], right: Int[Tensor, "n read"]) -> Bool[Tensor, "n read"]:
-    """Where the right token has the largest logit, on the processor; nowhere among logits that are not numbers."""
+    """Mask, on the CPU, of where the right token has the largest logit; False where any logit is NaN."""
     logits = logits.cpu()
     return (logits.argmax(-1) == right) & ~logits.isnan().any(-1)
 
@@ -220,7 +220,7 @@ def right_tokens(logits: Float[Tensor, "n read d_vocab"], right: Int[Tensor, "n 
 def distinct(
     problems: Int[Tensor, "n *operand"], as_key: Callable[[Tensor], Tensor] = lambda problems: problems
 ) -> Any:
-    """Each problem once, in the order of first appearance; those of one key are one."""
+    """Each problem once, in order of first appearance; problems with the same key count as one."""
     _, first = np.unique(as_key(problems).flatten(1).numpy(), axis=0, return_index=True)
     return problems[torch.from_numpy(np.sort(first))]
 
@@ -235,7 +235,7 @@ def derangement(n: int, seed: int) -> Int[Tensor, " n"]:
 
 
 def check_targets(task: Task, targets: Sequence[int] | None) -> list[int]:
-    """These of the task's targets, all unless given. Raises UserError for one that there is not."""
+    """The given targets, else all of the task's. Raises UserError for one that does not exist."""
     known = len(task.query_positions)
     found = list(range(known)) if targets is None else list(targets)
     if wrong := [target for target in found if not 0 <= target < known]:
@@ -244,7 +244,7 @@ def check_targets(task: Task, targets: Sequence[int] | None) -> list[int]:
 
 
 def target_labels(task: Task, targets: Sequence[int] | None = None) -> list[str]:
-    """A name for each target, its role's label; those that several targets share are numbered: ">", "> (2)", ..."""
+    """A name for each target: its role's label. Labels that several targets share are numbered: ">", "> (2)", ..."""
     seen: dict[str, int] = {}
     names = []
     for role in task.target_roles:

@@ -20,9 +20,9 @@ _PREVIEW_ROWS = 12
 
 @dataclass(frozen=True)
 class Provenance:
-    """What a number rests on: how many inputs, drawn how, and how strong a claim that supports.
+    """What a number rests on: how many inputs, how they were drawn, and how strong a claim they support.
 
-    ``rung`` is the strength of the evidence. "sampled" never becomes "exhaustive" because a sample was large.
+    ``rung`` is the strength of the evidence. A sample, however large, is "sampled" and never "exhaustive".
     """
 
     n: int
@@ -31,7 +31,7 @@ class Provenance:
     rung: Rung = "sampled"
 
     def with_seed(self, seed: int) -> Provenance:
-        """With the seed of what else is drawn, resamples and controls, where the inputs were given."""
+        """A copy with the seed of resamples and controls, where the inputs were given and have no seed."""
         return self if self.seed is not None else replace(self, seed=seed)
 
     def __str__(self) -> str:
@@ -49,26 +49,26 @@ class Result(ABC):
 
     @abstractmethod
     def sentence(self) -> str:
-        """The finding in plain words, every number in it computed from this result."""
+        """The finding in plain words; every number in it is computed from this result."""
 
     def to_dataframe(self) -> pd.DataFrame:
-        """One row per measured quantity, with its interval and n: the result's ``table``, if it has nothing else."""
+        """One row per measured quantity, with its interval and n; by default the result's ``table``."""
         return as_frame(self.table)
 
     def figure(self, kind: str = "", **options: Any) -> Any:
-        """The obvious picture, or the one named ``kind``, as a ``plotly.graph_objects.Figure``.
+        """The default picture, or the one named ``kind``, as a ``plotly.graph_objects.Figure``.
 
-        :func:`interp.figures.drawings` lists the pictures of a result's type and what ``options`` each takes.
+        :func:`interp.figures.drawings` lists the pictures of a result's type and the ``options`` of each.
 
         Raises:
             UserError: there is no such picture.
         """
-        from interp.figures import draw  # results are data and import no drawing before one is asked for
+        from interp.figures import draw  # results are data: drawing is imported only when a picture is asked for
 
         return draw(self, kind, **options)
 
     def to_dict(self) -> dict[str, Any]:
-        """All of the result as JSON can hold it; :meth:`from_dict` of its class reads it."""
+        """The whole result in a form that JSON can hold; :meth:`from_dict` of its class reads it."""
         return encode(self)
 
     @classmethod
@@ -94,8 +94,8 @@ class Result(ABC):
 class Findings(Result):
     """A sentence and a table, for a probe whose result needs no methods of its own.
 
-    The table's first column names the rows; ``value`` with ``low`` and ``high`` (a 95% interval) is what is drawn, and
-    every other column of numbers, such as a control, next to it.
+    The table's first column names the rows. The figure shows ``value`` with ``low`` and ``high`` (a 95% interval), and
+    next to it every other column of numbers, such as a control.
     """
 
     said: str

@@ -1,4 +1,4 @@
-"""A room that can be called like the function of its name: ``interp.compare(a, b)``, ``interp.probes(model)``."""
+"""Packages that can be called like the function of their name: ``interp.compare(a, b)``, ``interp.probes(model)``."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 
 def call(room: str, module: str, name: str) -> None:
-    """Calling the package ``room`` calls ``name`` of ``module``, which is imported only then."""
+    """Make the package ``room`` callable: a call goes to ``name`` of ``module``, which is imported only then."""
 
     def called(*args: Any, **kwargs: Any) -> Any:
         function = getattr(import_module(module), name)

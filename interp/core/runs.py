@@ -1,10 +1,10 @@
-"""Running a model chunk by chunk: reading pieces of its activations, and running it with other ones in their place.
+"""Run a model chunk by chunk, reading pieces of its activations or replacing them.
 
     held, logits = read(model, tokens, [Site("blocks.0.attn.hook_z", None, head=1)], queries)
     logits = run(model, tokens, [site.put(held[0].mean(0))], queries)
 
-All edits of one run act in it together; an edit is (hook, function of the activation and the rows of the sample that
-it belongs to), which :meth:`interp.core.sites.Site.put` makes. Chunks are those of :func:`interp.core.problems.chunks`.
+All edits of one run act together. An edit is (hook, function of the activation and its rows of the sample), as made by
+:meth:`interp.core.sites.Site.put`. Chunks are those of :func:`interp.core.problems.chunks`.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ def passes(
     keep: Iterable[str] = (),
     gradients: bool = False,
 ) -> Iterator[tuple[slice, Float[Tensor, "chunk pos d_vocab"], Activations]]:
-    """(rows of the sample, logits, activations by hook as they are after the edits), a chunk at a time.
+    """(rows of the sample, logits, activations by hook after the edits), chunk by chunk.
 
-    ``gradients``: record what they need, unless that is switched off around the call.
+    ``gradients``: record what they need, unless gradients are switched off around the call.
 
     Raises:
-        UserError: a hook point that is to be kept or edited and never fires.
+        UserError: a hook point that is to be kept or edited never fires.
     """
     kept_hooks, start = list(dict.fromkeys(keep)), 0
     for batch in chunks(tokens, model):
@@ -71,7 +71,7 @@ def _keep(activation: Tensor, hook: Any, name: str, kept: Activations) -> None:
 def read(
     model: HookedModel, tokens: Int[Tensor, "n pos"], sites: Sequence[Site], queries: Sequence[int] | None = None
 ) -> tuple[list[Float[Tensor, "n ..."]], Float[Tensor, "n query d_vocab"]]:
-    """What each site holds in each example, and the logits at some queries (all unless given), from one run.
+    """What each site holds in each example, and the logits at the queries (default: all), from one run.
 
     Raises:
         UserError: a hook point that never fires, or logits that are NaN.
@@ -92,7 +92,7 @@ def run(
     queries: Sequence[int] | None = None,
     gradients: bool = False,
 ) -> Float[Tensor, "n query d_vocab"]:
-    """Logits at some queries (all unless given) under the edits.
+    """Logits at the queries (default: all) under the edits.
 
     Raises:
         UserError: a hook point that never fires, or logits that are NaN.
@@ -103,7 +103,7 @@ def run(
 def _numbers(
     logits: Float[Tensor, "chunk pos d_vocab"], queries: Sequence[int] | None
 ) -> Float[Tensor, "chunk query d_vocab"]:
-    """The logits there, if they are numbers: the largest of NaNs would be read as the digit 0."""
+    """The logits there, refused where they are NaN: argmax would read NaNs as the digit 0."""
     found = logits if queries is None else logits[:, list(queries)]
     if found.isnan().any():
         raise UserError("The model's logits are NaN, so that it has no answers; do its weights hold NaN or infinity?")

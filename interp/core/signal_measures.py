@@ -1,4 +1,4 @@
-"""The measures behind :func:`interp.carry_units`, on flat arrays: rows are columns of problems, units are flattened.
+"""The measures of :func:`interp.carry_units`, on flat arrays: each row is a column of a problem, units are flattened.
 
 Each function returns arrays [unit, signal] or [unit, signal, present], present in (without, with).
 """
@@ -40,7 +40,7 @@ def signal_name(signal: str) -> str:
 def column_signals(
     variables: Mapping[str, Int[np.ndarray, "n column"]], seed: int, base: int = 10
 ) -> dict[str, Bool[np.ndarray, "n column"]]:
-    """Candidate signals of each column from a task's variables: four about carries, the rest controls."""
+    """Candidate signals of each column, from a task's variables: four about carries, the rest are controls."""
     answer = variables["s"]
     shuffled = np.random.default_rng(seed).permutation(variables["carry_out"].ravel()).reshape(answer.shape)
     signals = {
@@ -56,15 +56,15 @@ def column_signals(
 
 
 def is_switch(gap: float, flat: float, band: float, squashed: float) -> bool:
-    """Whether a unit's ranges (:func:`ranges`) are those of a switch: two states, one of them saturated."""
+    """Whether a unit's :func:`ranges` are those of a switch: two states, one of them saturated."""
     return gap > 0 and flat <= FLAT and band >= EMPTY and squashed <= SQUASHED  # false where one is NaN
 
 
 def variable_signals(
     variables: Mapping[str, Int[np.ndarray, "n column"]], seed: int, wanted: Sequence[str] | None = None
 ) -> dict[str, Bool[np.ndarray, "n column"]]:
-    """Signals from any task's variables: those with two values (present where it is the larger), "name=value" for each
-    that is ``wanted`` so, and the first of them shuffled over columns."""
+    """Signals from any task's variables: variables with two values (the larger one means present), "name=value" for
+    each in ``wanted``, and, as a control, the first signal shuffled over columns."""
     found: dict[str, np.ndarray] = {}
     for name, values in variables.items():
         if len(known := np.unique(values)) == 2:
@@ -91,8 +91,9 @@ def candidate_signals(
 ) -> tuple[dict[str, Bool[np.ndarray, "n column"]], tuple[str, ...]]:
     """The signals that a unit may carry, and which of them are rivals of one another.
 
-    :func:`column_signals` and :data:`RIVALS` for a task that adds column by column; for any other
-    :func:`variable_signals`, all of which are rivals, or none at all. ``wanted``: more of the variables, "name=value".
+    For a task that adds column by column these are :func:`column_signals` and :data:`RIVALS`. For any other they are
+    :func:`variable_signals` (perhaps none), all of which are rivals but the shuffled one. ``wanted``: further signals,
+    "name=value".
 
     Raises:
         UserError: a wanted signal that is neither a signal nor a value of a variable.
@@ -112,9 +113,9 @@ def candidate_signals(
 def _apart(
     marginal: np.ndarray, held: Sequence[np.ndarray], names: Sequence[str], rivals: Sequence[str] = RIVALS
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Smallest of a measure and of its values with each rival held fixed, and which rival that is.
+    """The smallest of a measure and its values with each rival held fixed, and which rival gives it.
 
-    A signal is not its own rival, and a rival that leaves nothing to compare (NaN) is passed over.
+    A signal is not its own rival, and a rival that leaves nothing to compare (NaN) is skipped.
     """
     values = [np.where([name == rival for name in names], np.nan, one) for rival, one in zip(rivals, held, strict=True)]
     stack = np.stack((marginal, *values))
@@ -128,7 +129,8 @@ def separation(
     names: Sequence[str],
     rivals: Sequence[str] = RIVALS,
 ) -> dict[str, Shaped[np.ndarray, "unit signal"]]:
-    """``auroc``, ``auroc_apart`` (rivals held fixed; at least 0.5 means the same direction) and its ``rival``."""
+    """``auroc``, ``auroc_apart`` (with rivals held fixed; at least 0.5 means the same direction), and the ``rival``
+    that decides it."""
     marginal = auroc(x, labels)
     sign = np.where(marginal >= 0.5, 1.0, -1.0)
     held = [stratified_auroc(x, labels, labels[:, names.index(rival)]) for rival in rivals]
@@ -139,7 +141,7 @@ def separation(
 def thresholds(
     x: Float[np.ndarray, "row unit"], labels: Bool[np.ndarray, "row signal"], problem: Int[np.ndarray, " row"]
 ) -> dict[str, Shaped[np.ndarray, "unit signal"]]:
-    """The best threshold on even-numbered problems and its accuracy on odd-numbered ones, with interval."""
+    """The best threshold on even-numbered problems, and its accuracy on odd-numbered ones with its interval."""
     fit, held = problem % 2 == 0, problem % 2 == 1
     shape = (x.shape[1], labels.shape[1])
     threshold, above = np.empty(shape), np.empty(shape, dtype=bool)
@@ -163,9 +165,9 @@ def ranges(
 ) -> dict[str, Float[np.ndarray, "unit signal ..."]]:
     """Smallest and largest unit input (pre) and output (post) with and without each signal.
 
-    ``gap`` is the distance between the two ranges of the input: positive where they do not overlap. Of the output:
-    ``flat``, the smaller of the two states' ranges; ``band``, the distance between them; both as shares of the whole
-    range. ``squashed``: how far the output moves for what the input moves in the flatter state, as a share of the same
+    ``gap`` is the distance between the two ranges of the input, positive where they do not overlap. ``flat`` is the
+    smaller of the two states' output ranges and ``band`` the distance between them, both as shares of the whole range.
+    ``squashed`` is how far the output moves per move of the input in the flatter state, as a share of the same ratio
     over both states: 1 for a linear unit, NaN where the input does not move.
     """
     shape = (x.shape[1], labels.shape[1], 2)
@@ -199,10 +201,10 @@ def ablations(
     units: int,
     rivals: Sequence[str] = RIVALS,
 ) -> dict[str, Float[np.ndarray, "unit signal ..."]]:
-    """Token accuracy without each unit, with and without each signal, and what that says about the signal.
+    """Token accuracy with each unit ablated, with and without each signal, and the effect on the signal.
 
-    ``effect`` is the drop in accuracy with minus the drop without the signal, with an interval that takes problems as
-    the independent units; ``effect_apart`` the smallest with a rival held fixed, positive in ``effect``'s direction.
+    ``effect`` is the drop in accuracy with the signal minus the drop without it; its interval takes problems as the
+    independent units. ``effect_apart`` is the smallest with a rival held fixed, positive in ``effect``'s direction.
     """
     shape = (units, len(names))
     accuracy = np.full((*shape, 2, 3), np.nan)
@@ -221,14 +223,15 @@ def ablations(
 def whole_model(
     clean: Bool[np.ndarray, " row"], labels: Bool[np.ndarray, "row signal"], problem: Int[np.ndarray, " row"]
 ) -> dict[str, Shaped[np.ndarray, "signal 2"]]:
-    """Token accuracy with interval (``clean``, ``clean_low``, ``clean_high``) and columns ``n``, with and without."""
+    """Token accuracy (``clean``, ``clean_low``, ``clean_high``) and number of columns ``n``, without and with each
+    signal."""
     accuracy = _accuracies(clean, labels, problem)
     found = {name: accuracy[..., i] for i, name in enumerate(("clean", "clean_low", "clean_high"))}
     return found | {"n": np.stack([(~labels).sum(0), labels.sum(0)], 1)}
 
 
 def _accuracies(right: np.ndarray, labels: np.ndarray, problem: np.ndarray) -> Float[np.ndarray, "signal 2 3"]:
-    """Share right, low and high of its interval, on the rows without and with each signal."""
+    """Share right and the ends of its interval, on the rows without and with each signal."""
     found = np.full((labels.shape[1], 2, 3), np.nan)
     for signal in range(labels.shape[1]):
         for present in (0, 1):
@@ -240,9 +243,10 @@ def _accuracies(right: np.ndarray, labels: np.ndarray, problem: np.ndarray) -> F
 
 
 def effect_interval(drop: np.ndarray, labels: np.ndarray, problem: np.ndarray) -> np.ndarray:
-    """[3, signal]: mean drop with minus without each signal, and its 95% interval.
+    """[3, signal]: mean drop with minus without each signal, and the ends of its 95% interval.
 
-    Normal, with the variance of the difference of two ratios linearised between problems (Cochran 1977, section 6.3).
+    The interval is a normal one; the variance is that of the difference of two ratios, linearised between problems
+    (Cochran 1977, section 6.3).
     """
     n = int(problem.max()) + 1
     value, influence = np.zeros(labels.shape[1]), np.zeros((n, labels.shape[1]))
@@ -267,9 +271,9 @@ def agreement(
     above: Bool[np.ndarray, "unit signal"],
     rivals: Sequence[str] = RIVALS,
 ) -> tuple[Float[np.ndarray, "unit signal rival 3"], Int[np.ndarray, "signal rival"]]:
-    """Where a signal and a rival differ, how often the unit's state (at the signal's threshold) is the signal's.
+    """How often the unit's state (at the signal's threshold) follows the signal where the signal and a rival differ.
 
-    Share, low and high of its interval; and the number of rows on which the two differ.
+    Returns that share with the ends of its interval, and the number of rows on which the two differ.
     """
     found = np.full((*threshold.shape, len(rivals), 3), np.nan)
     count = np.zeros((len(names), len(rivals)), dtype=int)
@@ -286,7 +290,7 @@ def agreement(
 def activation_by_sum(
     x: Float[np.ndarray, "row unit"], digit_sum: Int[np.ndarray, " row"], carry_in: Bool[np.ndarray, " row"]
 ) -> tuple[Float[np.ndarray, "unit sum 2 4"], Int[np.ndarray, " sum"]]:
-    """Smallest, mean and largest input and the count for every digit sum and carry in; and the digit sums."""
+    """The smallest, mean and largest input and the count for every digit sum and carry in, and the digit sums."""
     sums = np.arange(int(digit_sum.max()) + 1)
     found = np.full((x.shape[1], len(sums), 2, 4), np.nan)
     for total in sums:

@@ -1,6 +1,6 @@
-"""A piece of an activation by name, and what an intervention must ask of a model before it starts.
+"""Named pieces of activations, and the checks that an intervention makes of a model before it starts.
 
-A :class:`Site` reads its piece off the activation at its hook point and writes another in its place;
+A :class:`Site` reads its piece of the activation at its hook point, and writes another in its place.
 :mod:`interp.core.runs` runs a model with such edits.
 """
 
@@ -20,23 +20,23 @@ from models.importers.stock import from_transformer_lens
 from models.tasks.base import Task
 from models.transformer import ArithmeticTransformer
 
-#: Hook points with an axis of heads, at axis 2; all else but the query-by-key ones is [batch, pos, width].
+#: Hook points whose axis 2 is the heads; all others but the query-by-key ones are [batch, pos, width].
 _BY_HEAD = ("hook_q", "hook_k", "hook_v", "hook_z", "hook_rot_q", "hook_rot_k", "hook_result", "hook_attn_in",
             "hook_q_input", "hook_k_input", "hook_v_input")  # fmt: skip
 _BY_KEY = ("hook_pattern", "hook_attn_scores")  # [batch, head, query, key]: a position is a query's row
 #: The position that predicts the column that is asked about.
 QUERY = "query"
-#: What is done at a hook point: (its name, activation and rows of the sample -> new activation).
+#: An edit at a hook point: (its name, function from activation and rows of the sample to the new activation).
 Edit = tuple[str, Callable[[Tensor, slice], Tensor]]
 
 
 @dataclass(frozen=True)
 class Site:
-    """A piece of an activation: a hook point at some positions, and there one head, one neuron, a subspace, or all.
+    """A piece of an activation: one head, one neuron, a subspace, or all of it, at some positions of a hook point.
 
-    ``at`` are positions (of a pattern: the queries' rows), or None for all of them. A hypothesis about a column may
+    ``at`` are positions (for a pattern: the queries' rows), or None for all of them. A hypothesis about a column may
     name places instead (:mod:`interp.causal.interchange.sites`), which stand for other positions in each column.
-    ``basis`` [width, k] holds orthonormal directions: then the piece is the activation's coordinates along them.
+    With ``basis`` [width, k] of orthonormal directions, the piece is the activation's coordinates along them.
     """
 
     hook: str
@@ -110,13 +110,13 @@ class Site:
         return copy
 
     def put(self, value: Tensor | float | Callable[[Tensor, slice], Tensor]) -> Edit:
-        """The edit that writes ``value`` here: one for all examples, or what a function of (piece, rows) gives."""
+        """The edit that writes ``value`` here: one value for all examples, or a function of (piece, rows)."""
         if callable(value):
             return self.hook, lambda activation, rows: self.write(activation, value(self.read(activation), rows))
         return self.hook, lambda activation, rows: self.write(activation, value)
 
     def check(self, model: HookedModel, length: int) -> None:
-        """Raises UserError where the model has no such piece, or its runs of ``length`` tokens no such positions."""
+        """Raise UserError where the model has no such piece, or a run of ``length`` tokens no such positions."""
         if self.head is not None and not 0 <= self.head < model.cfg.n_heads:
             raise UserError(f"There is no head {self.head}: each layer has {model.cfg.n_heads}, counted from 0.")
         if self.neuron is not None and not has_mlp(model):
@@ -128,7 +128,7 @@ class Site:
 
 
 def check_positions(positions: tuple[int, ...] | None, length: int) -> None:
-    """Raises UserError for positions that a run of ``length`` tokens does not have."""
+    """Raise UserError for positions that a run of ``length`` tokens does not have."""
     wrong = [position for position in positions or () if not 0 <= position < length]
     if wrong or positions == ():
         said = f"position {wrong[0]}" if wrong else "an empty list of positions"
@@ -144,7 +144,7 @@ def require_hook(model: HookedModel, name: str) -> str:
     """``name``, if the model has such a hook point.
 
     Raises:
-        UserError: there is none; the message names the closest.
+        UserError: there is no such hook point; the message names the closest.
     """
     return known_name("hook point", name, model.hook_dict)
 
@@ -158,13 +158,13 @@ def require_layer(model: HookedModel, layer: int) -> int:
 
 
 def require_evaluation_mode(model: HookedModel) -> None:
-    """Raises UserError for a model in training mode: dropout would change what is not patched."""
+    """Raise UserError for a model in training mode: dropout would change what is not patched."""
     if model.training:
         raise UserError("The model is in training mode; call model.eval() first.")
 
 
 def require_sums(model: HookedModel, what: str) -> None:
-    """Raises UserError where the residual stream is not the sum of what is written to it (post-norm)."""
+    """Raise UserError where the residual stream is not the sum of what is written to it (post-norm)."""
     config = getattr(model, "config", None)
     after = getattr(model.cfg, "use_normalization_before_and_after", False)
     if after or not getattr(config, "residual_stream_adds_up", True):
@@ -175,12 +175,12 @@ def require_sums(model: HookedModel, what: str) -> None:
 
 
 def model_name(model: HookedModel) -> str:
-    """What a result calls the model: its registered name, else its class."""
+    """The name by which a result calls the model: its registered name, else its class."""
     return str(getattr(model, "name_or_path", None) or type(model).__name__)
 
 
 def pair_names(a: HookedModel, b: HookedModel) -> tuple[str, str]:
-    """What results call two models, told apart where both have one name."""
+    """The names by which results call two models, marked (a) and (b) where they are the same."""
     first, second = model_name(a), model_name(b)
     return (f"{first} (a)", f"{second} (b)") if first == second else (first, second)
 
@@ -190,7 +190,7 @@ def stream_is_written(model: HookedModel, tokens: Int[Tensor, "n pos"], hooks: S
     """Whether what is written at these hooks reaches the residual stream, in a run of the tokens.
 
     In transformer_lens 4's ``TransformerBridge``, ``hook_resid_mid`` is the MLP's input: what is written there reaches
-    the MLP and not the stream, so that half of an intervention silently does not happen. Found by trying: two runs.
+    the MLP and not the stream, so half of an intervention would silently not happen. Two runs find out.
     """
     mids = [name for name in hooks if name.endswith("hook_resid_mid") and name in model.hook_dict]
     if isinstance(model, ArithmeticTransformer) or not mids:

@@ -4,9 +4,9 @@ Proportions get exact (Clopper-Pearson) intervals. The columns of one addition s
 independent, so a proportion over columns gets the interval of Korn and Graubard (1998, Survey Methodology 24,
 193-201): Clopper-Pearson at the effective sample size that the spread *between problems* implies.
 
-A bootstrap sees the spread of a few examples too small, and its percentiles are those of a normal where Student's t is
-due. :func:`widened` makes up for both; every bootstrap here goes through it. No interval for the mean of few examples
-from a long tail covers it as often as it says: see the coverages in the tests.
+A bootstrap underestimates the spread of a few examples, and its percentiles are those of a normal distribution where
+Student's t is due. :func:`widened` corrects both; every bootstrap here goes through it. No interval for the mean of few
+examples from a long-tailed distribution reaches its nominal coverage: see the coverages in the tests.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from scipy.special import betaincinv, ndtri, stdtrit
 
 from models.errors import UserError
 
-#: Of all intervals, and the quantiles at their ends.
+#: The confidence level of all intervals, and the quantiles at their ends.
 LEVEL = 0.95
 TAILS = ((1 - LEVEL) / 2, (1 + LEVEL) / 2)
 UPPER = TAILS[1]
@@ -31,7 +31,7 @@ UPPER = TAILS[1]
 
 @dataclass(frozen=True)
 class Proportion:
-    """``successes / n`` with a confidence interval; ``n_effective`` is the sample size the interval was taken at."""
+    """``successes / n`` with its confidence interval, which was computed at the sample size ``n_effective``."""
 
     successes: int
     n: int
@@ -66,7 +66,7 @@ def clopper_pearson(successes: float | int, n: float | int, confidence: float = 
 def _exact_ends(
     successes: Float[np.ndarray, "*shape"], n: Float[np.ndarray, "*shape"], confidence: float
 ) -> Float[np.ndarray, "2 *shape"]:
-    """Clopper and Pearson's interval of many proportions."""
+    """Clopper-Pearson intervals of many proportions."""
     tail, failures, least = (1 - confidence) / 2, n - successes, np.finfo(float).tiny
     low = np.where(successes == 0, 0.0, betaincinv(np.maximum(successes, least), failures + 1, tail))
     high = np.where(failures == 0, 1.0, betaincinv(successes + 1, np.maximum(failures, least), 1 - tail))
@@ -80,14 +80,14 @@ def proportion(right: Any) -> Proportion:
 
 
 def clustered_proportion(success: Bool[np.ndarray, " row"], cluster: Int[np.ndarray, " row"]) -> Proportion:
-    """A proportion over rows that come in clusters (the columns of one problem, numbered), Korn-Graubard interval.
+    """A proportion over rows in numbered clusters (such as the columns of one problem), with Korn-Graubard interval.
 
     The variance of the ratio estimate is the jackknife's over clusters, which does not let a large cluster hide its own
     residual. The effective sample size ``n / (n - 1) p (1 - p) / variance`` is multiplied by
     ``(t(n - 1) / t(m - 1))^2``, Student quantiles, and is at most n. Clusters of unequal size count as
-    ``m = n^2 / sum of squared sizes`` (Kish), their number where all are alike. Where every row agrees the variance
-    says nothing and m is used: the rows of one problem then count once. Rows that are all clusters of their own get
-    Clopper and Pearson's interval. With m below about 10 no method is to be relied on.
+    ``m = n^2 / sum of squared sizes`` (Kish), which is their number where all sizes are equal. Where every row agrees,
+    the variance says nothing and m is used: the rows of one problem then count once. If every row is a cluster of its
+    own, the interval is Clopper and Pearson's. With m below about 10 no method is reliable.
     """
     if len(success) == 0:
         return Proportion(0, 0, 0.0, 1.0, 0.0)
@@ -98,9 +98,9 @@ def clustered_proportion(success: Bool[np.ndarray, " row"], cluster: Int[np.ndar
 def clustered_proportions(
     success: Bool[np.ndarray, "row column"], cluster: Int[np.ndarray, " row"]
 ) -> Float[np.ndarray, "4 column"]:
-    """:func:`clustered_proportion` of many columns over the same rows, of which there is one at least.
+    """:func:`clustered_proportion` of many columns over the same rows, at least one.
 
-    The value, the ends of its interval, and the effective sample size.
+    Returns the value, the ends of its interval, and the effective sample size.
     """
     n, k = len(success), success.sum(0)
     size = np.bincount(cluster)
@@ -124,10 +124,10 @@ def clustered_proportions(
 def rate_difference(k: int, n: int, k2: int, n2: int) -> tuple[float, float, float]:
     """``k / n - k2 / n2`` of independent counts with its interval: (value, low, high).
 
-    Newcombe's hybrid score interval (1998, Statistics in Medicine 17, 873-890, method 10).
+    The interval is Newcombe's hybrid score interval (1998, Statistics in Medicine 17, 873-890, method 10).
 
     Raises:
-        UserError: a count that is not between 0 and its number of trials, or no trials.
+        UserError: a count is not between 0 and its number of trials, or there are no trials.
     """
     if not (0 <= k <= n and 0 <= k2 <= n2 and n and n2):
         raise UserError(f"Two shares need trials and counts among them, not {k} of {n} and {k2} of {n2}.")
@@ -139,7 +139,7 @@ def rate_difference(k: int, n: int, k2: int, n2: int) -> tuple[float, float, flo
 
 
 def _wilson(p: float, n: int, z: float) -> tuple[float, float]:
-    """Wilson's score interval of a share (scipy.stats has it, and takes a second to import)."""
+    """Wilson's score interval of a share (scipy.stats has it, but takes a second to import)."""
     centre, half = p + z * z / (2 * n), z * math.sqrt(p * (1 - p) / n + z * z / (4 * n * n))
     return (centre - half) / (1 + z * z / n), (centre + half) / (1 + z * z / n)
 
@@ -156,9 +156,9 @@ def mean_interval(values: Float[np.ndarray, " n"]) -> tuple[float, float, float]
 def mean_difference(
     values: Float[np.ndarray, " n"], others: Float[np.ndarray, " m"], confidence: float = 0.95
 ) -> tuple[float, float, float]:
-    """The mean of ``values`` less that of ``others`` with its interval, (value, low, high), of independent samples.
+    """Difference of the means of two independent samples with its interval: (value, low, high).
 
-    Welch's, which allows unequal variances; infinite where a sample has a single value.
+    The interval is Welch's, which allows unequal variances; it is infinite where a sample has a single value.
     """
     value = float(np.mean(values) - np.mean(others))
     if min(len(values), len(others)) < 2:
@@ -174,7 +174,7 @@ def mean_difference(
 def mean_intervals(
     values: Float[np.ndarray, "n *cell"],
 ) -> tuple[Float[np.ndarray, "*cell"], Float[np.ndarray, "*cell"], Float[np.ndarray, "*cell"]]:
-    """:func:`mean_interval` over the first axis, cell by cell; values that are missing (NaN) do not count."""
+    """:func:`mean_interval` over the first axis, cell by cell, without missing values (NaN)."""
     found = np.full((3, *values.shape[1:]), np.nan)
     for cell in np.ndindex(*values.shape[1:]):
         column = values[(slice(None), *cell)]
@@ -192,12 +192,12 @@ def widened(
     high: Float[np.ndarray, "*cell"] | float,
     n: int,
 ) -> tuple[Any, Any]:
-    """The ends of a percentile bootstrap interval of ``n`` examples, moved away from the value for what n lacks.
+    """The ends of a percentile bootstrap interval of ``n`` examples, widened to make up for a small n.
 
-    Both distances are multiplied by ``t(n - 1) / z sqrt(n / (n - 1))``: the bootstrap's variance divides by n in place
-    of n - 1, and its percentiles are a normal's. For the mean of normal values this is Student's interval; the skew
-    that the bootstrap found is kept. (Hesterberg 2015, American Statistician 69, 371-386, section 4.1, widens the
-    levels instead, which cannot lead beyond the examples.) The interval of a single example is infinite.
+    Both distances from the value are multiplied by ``t(n - 1) / z sqrt(n / (n - 1))``: the bootstrap's variance divides
+    by n in place of n - 1, and its percentiles are a normal's. For the mean of normal values this is Student's
+    interval; the skew that the bootstrap found is kept. (Hesterberg 2015, American Statistician 69, 371-386, section
+    4.1, widens the levels instead, which cannot lead beyond the examples.) For a single example it is infinite.
     """
     if n < 2:
         return value - np.inf, value + np.inf
@@ -210,9 +210,9 @@ def percentile_interval(
     drawn: Float[np.ndarray, "*cell resample"],
     n: int,
 ) -> tuple[Any, Any]:
-    """(low, high) of a statistic of ``n`` examples from its bootstrap draws (NaN apart): percentiles, :func:`widened`.
+    """(low, high) of a statistic of ``n`` examples: percentiles of its bootstrap draws, :func:`widened`.
 
-    NaN where no draw is a number.
+    Draws that are NaN do not count; the ends are NaN where all draws are.
     """
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", RuntimeWarning)  # numpy's, of a cell without a number
@@ -221,8 +221,8 @@ def percentile_interval(
     return widened(value, low, high, n)
 
 
-#: The one budget of memory for what grows with the sample: float64 numbers held at once, 128 MB. What would hold more
-#: is cut into blocks of examples.
+#: The memory budget for whatever grows with the sample: how many float64 numbers are held at once (128 MB). Larger
+#: computations are cut into blocks of examples.
 NUMBERS_AT_ONCE = 2**24
 _MEANS_AT_ONCE = 2**22  # resampled means held at once
 
@@ -232,8 +232,8 @@ def resampled_sums(
 ) -> Float[np.ndarray, "cell resample"]:
     """Sums of ``values / n`` over bootstrap draws of the n examples, the same draws for every cell and every call.
 
-    The counts of a draw take n numbers a resample. Above :data:`NUMBERS_AT_ONCE` they are drawn block by block of the
-    examples, first how many of the draw fall into each block, which is the same distribution from other random numbers.
+    The counts take n numbers per resample. Where that exceeds :data:`NUMBERS_AT_ONCE`, they are drawn by blocks of
+    examples, after the number that falls into each block: the same distribution, from other random numbers.
     """
     n, rng = values.shape[-1], np.random.default_rng(seed)
     size = max(1, NUMBERS_AT_ONCE // resamples)
@@ -250,7 +250,7 @@ def resampled_sums(
 def bootstrap_interval(
     values: Float[np.ndarray, "*cell n"], seed: int, resamples: int = 1000
 ) -> tuple[Float[np.ndarray, "*cell"], Float[np.ndarray, "*cell"]]:
-    """Bootstrap interval of the mean over the last axis, (low, high), one a cell; see :func:`ratio_interval`."""
+    """Bootstrap interval, (low, high), of the mean over the last axis, one per cell; see :func:`ratio_interval`."""
     _, low, high = ratio_interval(values, np.ones(values.shape[-1]), seed, resamples)
     return low, high
 
@@ -258,12 +258,11 @@ def bootstrap_interval(
 def ratio_interval(
     above: Float[np.ndarray, "*cell n"], below: Real[np.ndarray, " n"], seed: int, resamples: int = 1000
 ) -> tuple[Float[np.ndarray, "*cell"], Float[np.ndarray, "*cell"], Float[np.ndarray, "*cell"]]:
-    """``mean(above) / mean(below)`` over the last axis and the ends of its bootstrap interval: percentiles,
-    :func:`widened`.
+    """``mean(above) / mean(below)`` over the last axis and the ends of its :func:`widened` bootstrap interval.
 
-    Numerator and denominator are resampled together, and all cells alike: example i stands in the same draws
-    everywhere, so that cells may be compared. Where the denominator's own interval holds zero the ends are NaN: the
-    examples do not tell how much there is to share. Cost: one product [cell, n] by [n, resamples].
+    Numerator and denominator are resampled together, and all cells alike: example i is in the same draws everywhere, so
+    cells may be compared. Where the denominator's own interval holds zero, the ends are NaN: the examples do not tell
+    how much there is to share. Cost: one product [cell, n] by [n, resamples].
 
     Raises:
         UserError: no example, no resample, or a denominator whose mean is zero.
@@ -289,7 +288,7 @@ def ratio_interval(
 
 
 def permutation_p(observed: Any, null: Float[np.ndarray, "draw *cell"]) -> Any:
-    """Share of draws at least as large as the observation, which counts as one: never below 1 / (draws + 1).
+    """Share of draws at least as large as the observation, which counts as a draw: never below 1 / (draws + 1).
 
     An array of observations [*cell] gives one share per cell.
     """
@@ -307,7 +306,7 @@ def auroc(
     """
     with_signal = labels.sum(0).astype(float)
     pairs = with_signal * (len(labels) - with_signal)
-    from scipy.stats import rankdata  # 57 MB, which few programs need
+    from scipy.stats import rankdata  # imported here: it takes 57 MB, and few programs need it
 
     ranks = rankdata(values, axis=0) if len(values) else values
     u = ranks.T @ labels.astype(float) - with_signal * (with_signal + 1) / 2
@@ -319,7 +318,7 @@ def stratified_auroc(
 ) -> Float[np.ndarray, "unit signal"]:
     """AUROC among pairs of rows that agree in ``stratum``: what a signal adds once the other is held fixed.
 
-    Both strata are pooled by their number of pairs. NaN where the stratum leaves no pair to compare.
+    The two strata are weighted by their number of pairs. NaN where the stratum leaves no pair to compare.
     """
 
     def within(rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -352,7 +351,7 @@ def stratified_difference(
 def _pooled(
     within: Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]], stratum: Bool[np.ndarray, " row"]
 ) -> Float[np.ndarray, "unit signal"]:
-    """Mean over the two strata of (value, weight [signal]) of their rows; NaN without weight."""
+    """Weighted mean over the two strata; ``within(rows)`` gives (value, weight [signal]). NaN without weight."""
     (value, weight), (other, more) = within(~stratum), within(stratum)
     both = weight + more
     return np.where(both > 0, (value * weight + other * more) / np.where(both > 0, both, 1.0), np.nan)
@@ -368,7 +367,7 @@ def best_threshold(
     order = np.argsort(values, kind="stable")
     ordered, label = values[order], labels[order].astype(float)
     n = len(values)
-    below = np.concatenate((np.zeros((1, label.shape[1])), np.cumsum(label, 0)))  # with the signal among the i lowest
+    below = np.concatenate((np.zeros((1, label.shape[1])), np.cumsum(label, 0)))  # rows with it among the i lowest
     above_right = (np.arange(n + 1)[:, None] - below + (below[-1] - below)) / n
     cut = np.ones(n + 1, dtype=bool)
     cut[1:-1] = ordered[1:] > ordered[:-1]  # no cut between equal values

@@ -1,4 +1,4 @@
-"""Where the results lie that come with this package."""
+"""The folder of the results that come with this package."""
 
 from importlib.resources import files
 from pathlib import Path

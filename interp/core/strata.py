@@ -1,9 +1,9 @@
-"""Carry strata: the targets of which problems an ablation is judged on.
+"""Carry strata: the subsets of problems and targets on which an ablation is judged.
 
-Of whole problems, by ``task.chain_length``: "chain 0", "chain 1", ... Of single targets, by the target's own column:
-"carry in" and "no carry in", "carry out" and "no carry out", and "sum 9, carry in" and "sum 9, no carry in", the
-columns that pass a carry on and those that could but get none. Carries into a column count for every answer digit, the
-last one (which is nothing but that carry) included; the others for columns in which operands have digits.
+Whole problems are split by ``task.chain_length``: "chain 0", "chain 1", ... Single targets are split by their own
+column: "carry in" and "no carry in", "carry out" and "no carry out", and "sum 9, carry in" and "sum 9, no carry in"
+(columns that pass a carry on, and columns that would but get none). The carry in is known for every answer digit,
+including the last one, which is nothing but that carry; the others only for columns in which operands have digits.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ ALL = "all"
 
 @dataclass(frozen=True)
 class AnswerColumns:
-    """Targets that are answer digits: which of the task's targets, in which column, predicted at which position."""
+    """Targets that are answer digits: their indices, their columns, and the positions that predict them."""
 
     targets: list[int]
     columns: list[int]
@@ -46,10 +46,10 @@ def answer_columns(task: Task, with_operands: bool = True) -> AnswerColumns:
 
 
 def signal_columns(task: Task) -> AnswerColumns:
-    """The answer digits that have signals: those in whose column an operand has a digit, or all where none has.
+    """The answer digits that have signals: those in whose column an operand has a digit, or all if there are none.
 
     Raises:
-        UserError: a task whose answers have no columns.
+        UserError: the task's answers have no columns.
     """
     places = answer_columns(task)
     places = places if places.columns else answer_columns(task, with_operands=False)
@@ -59,7 +59,7 @@ def signal_columns(task: Task) -> AnswerColumns:
 
 
 def column_variables(task: Task, problems: Any, columns: list[int]) -> dict[str, Int[np.ndarray, "n column"]]:
-    """The symbolic algorithm's variables in these columns, without those that have not one value per column."""
+    """The symbolic algorithm's variables in these columns, as far as they have one value per column."""
     return {
         name: values[:, columns].numpy()
         for name, values in task.variables(problems).items()
@@ -68,10 +68,10 @@ def column_variables(task: Task, problems: Any, columns: list[int]) -> dict[str,
 
 
 def carry_strata(task: Task, problems: Any, targets: list[int] | None = None) -> dict[str, Bool[Tensor, "n target"]]:
-    """Every stratum that the task's variables allow, as a mask over the problems' targets (``targets``: which).
+    """Every stratum that the task's variables allow, as a mask over the problems and the given ``targets``.
 
-    Strata that no problem has are left out. Column strata need carries with one entry per column; tasks that have more
-    (many operands) or none get the strata of whole problems alone.
+    Empty strata are left out. Column strata need carries with one entry per column; tasks that have more (many
+    operands) or none get only the strata of whole problems.
     """
     chosen = list(range(len(task.query_positions))) if targets is None else targets
     chain = task.chain_length(problems)

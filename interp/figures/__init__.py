@@ -1,8 +1,7 @@
-"""Results as Plotly figures. They take result objects and never a model.
+"""Results as Plotly figures, drawn from result objects and never from a model.
 
-Every figure's title states the finding with numbers from the result; its subtitle says n, seed and how strong the
-claim is. Colours are Okabe and Ito's, which hold up under colour blindness, and carry nothing that position, fill or
-text does not carry too.
+Every figure's title states the finding with numbers from the result; its subtitle says n, seed and how strong the claim
+is. Colours are Okabe and Ito's, which suit colour blindness; whatever they say, position, fill or text says too.
 """
 
 from functools import cache

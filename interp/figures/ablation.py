@@ -1,4 +1,4 @@
-"""Pictures of ablations: components by carry stratum, double dissociations, parameters and their pairs."""
+"""Figures of ablations: components by carry stratum, double dissociations, parameters and their pairs."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _UNITS = {"loss": "nats", "accuracy": "share", "logit": "logits"}
 
 @drawing(ComponentAblation)
 def component_ablation(result: ComponentAblation, metric: str | None = None, most: int = 24) -> go.Figure:
-    """Drop by component and stratum, a panel per replacement; the ``most`` components that count most."""
+    """Drop by component and stratum, one panel per replacement, for the ``most`` components with the largest drops."""
     metric = result.choose("metric", metric)
     table = result.table.sel(metric=metric)
     table = table.isel(component=_largest(table["drop"].sel(stratum=ALL).values, most))
@@ -61,7 +61,7 @@ def component_ablation(result: ComponentAblation, metric: str | None = None, mos
 
 
 def _largest(values: np.ndarray, most: int) -> np.ndarray:
-    """The rows with the largest sizes, in their order."""
+    """Indices of the rows with the largest absolute values, in their order."""
     size = np.nan_to_num(np.abs(values)).max(1)
     return np.sort(np.argsort(-size, kind="stable")[:most])
 
@@ -83,7 +83,7 @@ def _signed(value: float) -> str:
 
 @drawing(DoubleDissociation)
 def double_dissociation(result: DoubleDissociation, most: int = 24) -> go.Figure:
-    """Effect by unit and signal; cells say which share stays right on columns without and with the signal."""
+    """Effect by unit and signal; each cell says what share stays right on columns without and with the signal."""
     table = result.table.isel(unit=_largest(result.table.effect.values, most))
     beyond = (np.abs(table.effect.values) > table.chance.values).tolist()
     text = [[_cell(*cell) for cell in zip(*row, strict=True)] for row in zip(table.ablated.values, beyond, strict=True)]
@@ -128,7 +128,7 @@ def _dissociation_title(result: DoubleDissociation) -> str:
 
 @drawing(ParameterAblation)
 def parameter_ablation(result: ParameterAblation, scale: str = "loss") -> go.Figure:
-    """Pairs (drop below the diagonal, interaction above it) next to the drop of every single parameter."""
+    """Pairs of parameters (drop below the diagonal, interaction above it) next to the drop of each parameter."""
     check_scale(scale)
     single, names = result.single, result.single.parameter.values.tolist()
     down = {"range": [len(names) - 0.5, -0.5], "tickfont": {"size": 10}, "dtick": 1}

@@ -1,4 +1,4 @@
-"""The pictures of :class:`interp.compare.table.ModelTable`."""
+"""Figures of :class:`interp.compare.table.ModelTable`."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from interp.figures.panels import Panel, compose, label
 from models.errors import UserError
 
 _WIDTH, _ROW, _GAP, _HEADINGS = 1180, 24, 130, 150  # pixels; the headings lean above the table
-_LIMITS = (0, 1.15)  # of the colours of shares: text stays readable on 1
-_LETTER = 7.0  # pixels of a model's name
+_LIMITS = (0, 1.15)  # colour range of shares: text stays readable on 1
+_LETTER = 7.0  # width of a letter of a model's name, in pixels
 _COLOURED = ("share", "separability")  # units on a scale from 0 to 1
 _PLACE_COLOURS: dict[str, str] = dict(
     zip(PLACES, (theme.BLUE, theme.ORANGE, theme.GREEN, theme.GREY, theme.LIGHT), strict=True)
@@ -31,7 +31,7 @@ _PLACE_COLOURS: dict[str, str] = dict(
 
 @drawing(ModelTable)
 def across(result: ModelTable) -> go.Figure:
-    """Rows are models: every question in a column, then where each model looks, next to accuracy by chain length."""
+    """One row per model: a column per question, and below it where each model looks, and accuracy by chain length."""
     asked = {question.name for question in result.questions}
     below = ["attention"] if result.has_attention else []
     below += ["chains"] if "chains" in asked and result.answered("chains") else []
@@ -58,7 +58,7 @@ _NOTE = (
 
 @drawing(ModelTable, "heads")
 def heads(result: ModelTable, models: Sequence[str] | None = None) -> go.Figure:
-    """Where every head looks: a bar per head."""
+    """Where every head looks, one bar per head."""
     chosen = result if models is None else result.select(models)
     if not chosen.has_attention:
         raise UserError("None of these models was asked where it looks, or to none do these questions apply.")
@@ -90,7 +90,7 @@ def _left(names: Sequence[str]) -> int:
 
 
 def _title(result: ModelTable) -> str:
-    """What the models that add share, and where they part."""
+    """The title: what the models that add have in common, and where they differ."""
     many, found = len(result.rows), result.findings()
     if not found:
         return f"{many} model{'s' * (many != 1)}, the same questions"
@@ -99,7 +99,7 @@ def _title(result: ModelTable) -> str:
 
 
 def _table(result: ModelTable) -> Panel:
-    """Every answer as a cell, its heading leaning above."""
+    """Every answer as a cell, with slanted headings above."""
     columns, rows = list(range(len(result.questions))), list(range(len(result.rows)))
     answers = [[(row.answers[question.name], question) for question in result.questions] for row in result.rows]
     colours = [[_colour(*cell) for cell in line] for line in answers]
@@ -113,7 +113,7 @@ def _table(result: ModelTable) -> Panel:
     pairs = [list(zip(*lines, strict=True)) for lines in zip(colours, texts, strict=True)]
     inside = [["" if colour is None else text for colour, text in line] for line in pairs]
     style: dict[str, Any] = {"limits": _LIMITS, "gap": 2, "hoverinfo": "skip", "hoverongaps": False}
-    # Gaps of a heatmap have neither text nor hover: invisible points carry both for every cell.
+    # Gaps of a heat map have neither text nor hover, so invisible points carry both for every cell.
     aside = ["" if colour is not None else text for line in pairs for colour, text in line]
     flat = [(x, y) for y in rows for x in columns]
     layers = [
@@ -131,7 +131,7 @@ def _table(result: ModelTable) -> Panel:
 
 
 def _rows(result: ModelTable, shown: bool = True) -> dict[str, Any]:
-    """An axis of models."""
+    """An axis with one tick per model."""
     return {
         "tickvals": list(range(len(result.rows))), "ticktext": result.names, "showticklabels": shown,
         "range": [len(result.rows) - 0.5, -0.5], "showgrid": False, "zeroline": False, "tickfont": {"size": 12},
@@ -143,7 +143,7 @@ def _colour(answer: Answer | DoesNotApply, question: Question) -> float | None:
 
 
 def _short(answer: Answer | DoesNotApply, question: Question) -> str:
-    """A number that fits into a cell; a share is 1 only where nothing was wrong."""
+    """A number that fits into a cell; a share is shown as 1 only if nothing was wrong."""
     if isinstance(answer, DoesNotApply):
         return "–"
     value = answer.value
@@ -173,7 +173,7 @@ def _hover(answer: Answer | DoesNotApply, question: Question) -> str:
 
 
 def _places(result: ModelTable, span: int) -> Panel:
-    """Shares of attention by place, one bar of pieces a model; thin and pale: its untrained twin."""
+    """Shares of attention by place, one stacked bar per model; its untrained twin has a thin, pale bar."""
     names, layers = result.names, []
     for trained, offset, width in ((True, -0.36, 0.46), (False, 0.14, 0.2)):
         base = [0.0] * len(names)
@@ -195,7 +195,7 @@ def _places(result: ModelTable, span: int) -> Panel:
 
 
 def _chains(result: ModelTable, span: int) -> Panel:
-    """Right answers by model and chain length."""
+    """Share of right answers by model and chain length."""
     known, question = result.answered("chains"), result.question("chains")
     lengths = sorted({int(part.name) for answer in known.values() for part in answer.parts})
     shape = (len(result.names), len(lengths))

@@ -1,4 +1,4 @@
-"""Pictures of attention: where it looks, what heads write about a digit, and the number that it writes."""
+"""Figures of attention: where it looks, what heads write about a digit, and the number that it writes."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from interp.probes.head_writes import HeadWrites
 from interp.probes.written_number import WrittenNumber
 from models.numerals import small
 
-_FAINT = 1e-4  # weights below this look alike in the pattern picture
+_FAINT = 1e-4  # weights below this have the same colour in the pattern figure
 
 
 @drawing(AttentionByRole)
 def attention_by_role(result: AttentionByRole, layer: int | None = None, head: int | None = None) -> go.Figure:
-    """Weight of one head (the main one by default) by target and role, and the score gap of each target."""
+    """Weight of one head (default: the main one) by target and role, and the score gap of each target."""
     layer, head = result.chosen_head(layer, head).values()
     table = result.table.sel(layer=layer, head=head)
     targets, roles = table.target.values.tolist(), table.role.values.tolist()
@@ -59,7 +59,7 @@ def _note(result: AttentionByRole) -> str:
 
 @drawing(AttentionByRole, "heads")
 def attention_heads(result: AttentionByRole) -> go.Figure:
-    """Every head's mean weight by role, over the targets that have a column of operands and one before it."""
+    """Every head's mean weight by role, over the targets with operands in the own and the previous column."""
     weight, keys = result.table.weight, result.table.n_keys
     needed = [role for role in weight.role.values if role == OWN or str(role).startswith(PREVIOUS)]
     both = [target for target in weight.target.values if (keys.sel(target=target, role=needed) > 0).all()]
@@ -82,7 +82,7 @@ def attention_heads(result: AttentionByRole) -> go.Figure:
 
 @drawing(AttentionByRole, "pattern")
 def attention_pattern(result: AttentionByRole, layer: int | None = None, head: int | None = None) -> go.Figure:
-    """The mean pattern of one head: a row for each answer token, a column for each position, colours by log weight."""
+    """The mean pattern of one head: one row per answer token, one column per position, coloured by log weight."""
     layer, head = result.chosen_head(layer, head).values()
     pattern = result.pattern.sel(layer=layer, head=head)
     visible = np.stack([_visible(result, target) for target in range(pattern.sizes["target"])])
@@ -105,7 +105,7 @@ def attention_pattern(result: AttentionByRole, layer: int | None = None, head: i
 
 
 def _visible(result: AttentionByRole, target: int) -> np.ndarray:
-    """Keys up to the query: as many as the target's roles hold."""
+    """Mask of the keys up to the query: as many as the target's roles hold."""
     return np.arange(result.pattern.sizes["key"]) < int(result.table.n_keys.isel(target=target).sum())
 
 
@@ -115,7 +115,7 @@ def _share_of_top(values: np.ndarray, count: int) -> float:
 
 @drawing(HeadWrites)
 def head_writes(result: HeadWrites) -> go.Figure:
-    """Coordinate of the digits along each head's main direction, and how linear it is."""
+    """Coordinates of the digits along each head's main direction, and how linear they are."""
     heads = [(i, h) for i in result.table.layer.values.tolist() for h in result.table["head"].values.tolist()][:8]
     columns = min(4, len(heads))
     panels = []
@@ -151,7 +151,7 @@ _LOOKS = {0: (theme.BLUE, "circle"), 1: (theme.VERMILION, "diamond")}
 
 @drawing(WrittenNumber)
 def figure_bracket(result: WrittenNumber) -> go.Figure:
-    """What is left of the number without the own column, over the digit written before; colour is the carry."""
+    """The written number less the own column's part, over the written digit; the colour is the carry."""
     found, aside = result.points, np.random.default_rng(0).uniform(-0.25, 0.25, result.points.sizes["point"])
     layers = []
     for value, (colour, symbol) in _LOOKS.items():

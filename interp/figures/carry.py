@@ -1,4 +1,4 @@
-"""Pictures of :class:`interp.probes.carry.CarryUnits`."""
+"""Figures of :class:`interp.probes.carry.CarryUnits`."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ _CARRY_COLOUR = {0: theme.BLUE, 1: theme.VERMILION}
 
 
 def _units(result: CarryUnits) -> list[dict[str, Any]]:
-    """Verdicts of the units worth a panel: those that carry something, strongest first, else the most separating."""
-    # Not from the data frame of verdicts: pandas makes NaN, which is true, of a missing signal.
+    """Verdicts of the units that get a panel: units that carry a signal come first, then those that separate best."""
+    # Not from the data frame of verdicts: pandas turns a missing signal into NaN, which is true.
     layers, units = result.table.layer.values.tolist(), result.table.unit.values.tolist()
     verdicts = [result.verdict(layer, unit) for layer in layers for unit in units]
     verdicts.sort(key=lambda row: (row["signal"] is None, -row["auroc_apart"], row["layer"], row["unit"]))
@@ -55,10 +55,10 @@ def _summary(result: CarryUnits) -> str:
 
 @drawing(CarryUnits)
 def carry_unit_activations(result: CarryUnits) -> go.Figure:
-    """Input of each unit against the column's digit sum: colour is carry in, filled markers have a carry out.
+    """Input of each unit over the column's digit sum; the colour is the carry in, filled markers have a carry out.
 
     Raises:
-        UserError: a task without digit sums.
+        UserError: the task has no digit sums.
     """
     if result.by_sum is None:
         raise UserError("The task has no digit sums to draw against; figure('ablation') and to_dataframe() need none.")
@@ -103,8 +103,8 @@ def _inputs(cell: xr.DataArray, carry: int, base: int) -> go.Scatter:
 
 @drawing(CarryUnits, "ablation")
 def carry_unit_ablation(result: CarryUnits, signal: str | None = None) -> go.Figure:
-    """Token accuracy of the whole model and with each unit at zero, on columns with and without a signal: the carry
-    out, or the first that there is."""
+    """Token accuracy of the whole model and with each unit at zero, on columns with and without a signal (default: the
+    carry out, or else the first signal)."""
     known = result.table.signal.values.tolist()
     chosen_signal: str = signal or ("carry_out" if "carry_out" in known else known[0])
     table = result.double_dissociation(chosen_signal).dropna(subset="ablated")
@@ -135,7 +135,7 @@ def carry_unit_ablation(result: CarryUnits, signal: str | None = None) -> go.Fig
 
 
 def _ablation_title(table: Any, chosen: list[tuple[int, int]], name: str) -> str:
-    """Two units that break opposite columns are a double dissociation; else the unit whose zeroing costs most."""
+    """The title: a double dissociation of two units that break opposite columns, or else the most selective unit."""
     drop = table.set_index(["layer", "unit", "present"])["drop"]
     right = table.set_index(["layer", "unit", "present"])["ablated"]
     contrast = {unit: drop[(*unit, True)] - drop[(*unit, False)] for unit in chosen}

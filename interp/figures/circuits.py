@@ -1,4 +1,4 @@
-"""Pictures of :class:`interp.causal.circuits.Circuit`: the circuit itself, and faithfulness over its size."""
+"""Figures of :class:`interp.causal.circuits.Circuit`: the circuit itself, and faithfulness by size."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from interp.figures.layers import band, hover
 from interp.figures.layers import curve as line
 from interp.figures.panels import Mark, Panel, compose, hline, label, vline
 
-#: Colour and dash of an edge by what its receiver does with it.
+#: Input of the receiver -> colour, dash and legend of the edge.
 _PORTS = {
     "q": (theme.BLUE, "dot", "into queries"),
     "k": (theme.ORANGE, "dash", "into keys"),
@@ -42,8 +42,8 @@ class _Node:
 
 @drawing(Circuit)
 def graph(result: Circuit) -> go.Figure:
-    """Nodes by layer, upwards; with groups a column for each group of positions. Parts outside the circuit are grey. An
-    edge is as wide as the largest of its drops in the metrics, which its label gives one by one."""
+    """The circuit as a graph, with layers upwards and, with groups, a column per group of positions. Parts outside the
+    circuit are grey. An edge's width is the largest of its drops in the metrics, which its label lists."""
     edges = [result.graph.edges[result.graph.index(name)] for name in result.edges]
     nodes = {node.name: node for node in _layout(result.graph, edges)}
     used = {node for edge in edges for node in (_sender(edge), *_receivers(edge, edges))}
@@ -78,7 +78,7 @@ def graph(result: Circuit) -> go.Figure:
 
 @drawing(Circuit, "curve")
 def curve(result: Circuit) -> go.Figure:
-    """Faithfulness of the best circuit of each size on the pairs it is judged on, and of random circuits."""
+    """Faithfulness of the best circuit of each size, and of random circuits, on the pairs used for judging."""
     sizes, first, spread = result.curve["size"].values, spoken(result.metrics[0]), {0.0, 1.0}
     middle, low, high = (result.random_curve.sel(stat=stat).values for stat in ("value", "low", "high"))
     layers = [
@@ -109,7 +109,7 @@ def _sender(edge: Edge) -> str:
 
 
 def _receivers(edge: Edge, edges: Sequence[Edge]) -> list[str]:
-    """The nodes that read an edge. Keys and values of a group are read by the head wherever the circuit has it."""
+    """The nodes that read an edge. A head reads keys and values of a group wherever the circuit contains the head."""
     component, _, letter = edge.receiver.partition(".")
     if edge.group is None or letter not in ("k", "v"):
         return [node_at(component, edge.group)]
@@ -117,7 +117,7 @@ def _receivers(edge: Edge, edges: Sequence[Edge]) -> list[str]:
 
 
 def _layout(of: EdgeGraph, edges: Sequence[Edge]) -> list[_Node]:
-    """Where every part stands: x in slots, y in rows (embeddings 0, heads and MLPs of a layer, logits)."""
+    """The place of every part: x in slots, y in rows (embeddings, then heads and MLPs by layer, then the logits)."""
     inside = {name for edge in edges for name in (_sender(edge), *_receivers(edge, edges))}
     read = None if of.groups is None else next(g for g, places in of.groups.items() if max(of.read) in places)
     nodes, start = [], 0.0
@@ -125,7 +125,7 @@ def _layout(of: EdgeGraph, edges: Sequence[Edge]) -> list[_Node]:
         rows: dict[int, list[str]] = {}
         for component in (*of.senders, LOGITS):
             name, row = node_at(component, group), _row(component, of)
-            at_read = group == read and component != POS_EMBED  # parts elsewhere only where the circuit has them
+            at_read = group == read and component != POS_EMBED  # elsewhere only parts of the circuit are shown
             if of.groups is None or component == EMBED or name in inside or at_read:
                 rows.setdefault(row, []).append(component)
         width = max(len(row) for row in rows.values())
@@ -157,7 +157,7 @@ def _name(component: str) -> str:
 
 
 def _box(node: _Node, inside: bool) -> Mark:
-    """A part of the model; one outside of the circuit is grey."""
+    """The box of a part of the model; it is grey outside the circuit."""
     text, size = (f"<b>{node.text}</b>" if inside else node.text), 12
     ink, border, ground = (theme.BLACK, theme.BLACK, "#E8F1FA") if inside else ("#9A9A9A", theme.LIGHT, "white")
     style: dict[str, Any] = {
@@ -170,7 +170,7 @@ def _box(node: _Node, inside: bool) -> Mark:
 
 
 def _columns(of: EdgeGraph, nodes: dict[str, _Node]) -> list[Mark]:
-    """The names of the groups, below their columns."""
+    """Labels with the groups' names, below their columns."""
     marks = []
     for group in of.groups or ():
         xs = [node.x for name, node in nodes.items() if name.endswith(f"@{group}")]
@@ -179,7 +179,7 @@ def _columns(of: EdgeGraph, nodes: dict[str, _Node]) -> list[Mark]:
 
 
 def _edge(edge: Edge, ends: tuple[_Node, _Node], drops: xr.DataArray) -> tuple[go.Scatter, Mark]:
-    """One edge as a curve, bent around the rows between its ends, and what it says."""
+    """One edge as a curve, bent around the rows between its ends, and its label."""
     sender, receiver = ends
     letter = edge.receiver.partition(".")[2]
     colour, dash, legend = _PORTS[letter]
@@ -199,7 +199,7 @@ def _edge(edge: Edge, ends: tuple[_Node, _Node], drops: xr.DataArray) -> tuple[g
     width = 1.2 + 8 * float(np.clip(np.abs(lost).max(), 0, 1))
     text = "<br>".join((f"<b>{edge.name}</b>, lost without it", *lines))
     layer = line(x, y, legend, colour, dash, width, text=[text] * len(t), **style)
-    early = {"q": 0.35, "v": 0.62}.get(letter, 0.5)  # apart from the head's other inputs
+    early = {"q": 0.35, "v": 0.62}.get(letter, 0.5)  # keeps the labels of a head's inputs apart
     at = int(len(t) * (0.66 if receiver.name.startswith(LOGITS) and rows > 2 else early))
     short = " · ".join(f"{max(value, 0) if abs(value) < 0.005 else value:.0%}" for value in lost)
     return layer, label(x[at], y[at], short, 11, bgcolor="rgba(255,255,255,0.85)")

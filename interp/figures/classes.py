@@ -1,4 +1,4 @@
-"""Classes of one architecture's models (:class:`interp.compare.classes.SolutionClasses`)."""
+"""The figure of :class:`interp.compare.classes.SolutionClasses`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from interp.figures.panels import Panel, compose, vline
 
 @drawing(SolutionClasses)
 def classes(result: SolutionClasses) -> go.Figure:
-    """Distances of all pairs, ordered by class; and how often each distance occurs."""
+    """Distances of all pairs, ordered by class, and how often each distance occurs."""
     order = np.argsort(result.labels, kind="stable")
     names = [f"{result.names[i]} · class {result.labels[i]}" for i in order]
     values = result.matrix[np.ix_(order, order)]

@@ -1,4 +1,4 @@
-"""The picture of :class:`interp.compare.result.Comparison`."""
+"""The figure of :class:`interp.compare.result.Comparison`."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from interp.figures.layers import cells, circle, curve, hover, points, words, wr
 from interp.figures.panels import Panel, compose
 from models.numerals import number
 
-_MOST_PAIRS = 6  # of heads, those closest first
+_MOST_PAIRS = 6  # most pairs of heads shown; the closest are kept
 _MOST_UNITS = 3
-_MOST_NUMBERS = 120  # parameters; more are left to `parameters`
+_MOST_NUMBERS = 120  # with more parameters than this, the table is left out
 _WIDTH, _LEFT, _GAP = 1150, 210, 150  # pixels; the gap holds axis titles and the next row's heading
 _PAIR_COLOURS = (theme.BLUE, theme.VERMILION, theme.GREEN)
 _OF = ("a", "b")
@@ -26,8 +26,8 @@ _OF = ("a", "b")
 
 @drawing(Comparison)
 def comparison(result: Comparison) -> go.Figure:
-    """Matched heads next to each other, matched neurons and digits over one another, all distances with their nulls,
-    and the parameters where both models have the same."""
+    """Matched heads side by side, matched neurons and digits superimposed, all distances with their nulls, and the
+    parameters if both models have the same."""
     pairs = _closest_pairs(result)
     numbers = result.parameters if result.parameters is not None else pd.DataFrame()
     with_numbers = 0 < len(numbers) <= _MOST_NUMBERS
@@ -72,7 +72,7 @@ def _closest_pairs(result: Comparison) -> list[tuple[str, str]]:
 
 
 def _patterns(result: Comparison, pair: tuple[str, str]) -> list[Panel]:
-    """Where two matched heads look, next to each other."""
+    """Where two matched heads look, side by side."""
     small, panels = {"size": 11}, []
     for head, name, means in zip(pair, result.names, result.roles, strict=True):
         weight = means.sel(head=head).transpose("target", "role")
@@ -95,7 +95,7 @@ def _units_title(result: Comparison) -> str:
 
 
 def _units(result: Comparison) -> Panel:
-    """Mean activation over the column's total: lines without a carry in, markers with one."""
+    """Mean activation by the column's total: lines without a carry in, markers with one."""
     best = result.unit_pairs.sort_values("distance", kind="stable").head(_MOST_UNITS)
     if not len(best) or not result.unit_means[0].sizes["cell"]:
         return Panel([], _units_title(result))
@@ -137,7 +137,7 @@ def _digits(result: Comparison) -> Panel:
     both = np.concatenate([points.points for points in result.digits])
     middle, reach = (both.max(0) + both.min(0)) / 2, 0.68 * float(np.ptp(both, axis=0).max())
     layers = [circle((0.0, 0.0), 1.0)] if all(points.circle is not None for points in result.digits) else []
-    styles = (("circle", 11, theme.BLUE, 0.14), ("circle-open", 15, theme.VERMILION, -0.14))  # a's names outside
+    styles = (("circle", 11, theme.BLUE, 0.14), ("circle-open", 15, theme.VERMILION, -0.14))  # a's labels are outside
     for name, digits, (symbol, size, colour, aside) in zip(result.names, result.digits, styles, strict=True):
         said = f"{name}: {digits.share:.0%} of the variance"
         if digits.circle is not None:
@@ -167,7 +167,7 @@ def _degrees(angle: float) -> str:
 
 
 def _distances(rows: pd.DataFrame, quantities: list[str]) -> Panel:
-    """A line a quantity, a mark a matched pair (or one for the whole model)."""
+    """One row per quantity, one mark per matched pair (or one for the whole model)."""
     which = [f"{a} - {b}" if a else "whole model" for a, b in zip(rows["a"], rows["b"], strict=True)]
     layers = []
     for column, name, symbol, colour in (
@@ -186,7 +186,7 @@ def _distances(rows: pd.DataFrame, quantities: list[str]) -> Panel:
 
 
 def _place_legends(figure: go.Figure, n_pairs: int, total: int) -> None:
-    """Under the units, the digits and the distances each its own."""
+    """Put separate legends below the units, the digits and the distances."""
     for name, row, column in (("legend", n_pairs + 1, 1), ("legend2", n_pairs + 1, 2), ("legend3", n_pairs + 2, 1)):
         x = next(iter(figure.select_xaxes(row=row, col=column))).domain[0]
         y = next(iter(figure.select_yaxes(row=row, col=column))).domain[0]
@@ -197,7 +197,7 @@ def _place_legends(figure: go.Figure, n_pairs: int, total: int) -> None:
 
 
 def _numbers(numbers: pd.DataFrame) -> go.Table:
-    """Two blocks of parameter, index, a, b and difference next to each other."""
+    """A table of parameter, a, b and difference, in two blocks side by side."""
     half = math.ceil(len(numbers) / 2)
     columns: list[list[str]] = []
     for block in (numbers.iloc[:half], numbers.iloc[half:]):

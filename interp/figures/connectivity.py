@@ -1,5 +1,5 @@
-"""Pictures of straight lines between models (:class:`interp.compare.connectivity.ModeConnectivity`) and of
-distances between seeds (:class:`interp.compare.seeds.SeedDistances`)."""
+"""Figures of straight lines between models (:class:`interp.compare.connectivity.ModeConnectivity`) and of distances
+between seeds (:class:`interp.compare.seeds.SeedDistances`)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from interp.figures.drawing import drawing
 from interp.figures.layers import bound, cells, curve, hover, points, written
 from interp.figures.panels import Panel, compose
 
-_LOWEST = 1e-6  # nats: a loss of 0 cannot stand on a logarithmic axis
+_LOWEST = 1e-6  # nats: a logarithmic axis cannot show a loss of 0
 _STYLES = {
     UNTRAINED: (theme.GREY, "dot", "x-thin"),
     MOVED: (theme.GREY, "dash", "square-open"),
@@ -52,12 +52,12 @@ def connectivity(result: ModeConnectivity) -> go.Figure:
     return compose(panels, title, result.provenance, note=note, columns=2, gaps=(90, 0), margin={"b": 110})
 
 
-FEW = 6  # models whose distances can be written into cells
+FEW = 6  # up to this many models, distances are written into the cells
 
 
 @drawing(SeedDistances)
 def seed_distances(result: SeedDistances) -> go.Figure:
-    """By component: every pair before and after alignment, untrained pairs next to them; then matrices of all pairs."""
+    """Every pair's distances by component, before and after alignment, with untrained pairs, and matrices of pairs."""
     matrices = len(result.names) > 2
     panels = [_by_component(result), *(_matrices(result) if matrices else [])]
     rows = result.table[result.table["component"] == "all"]
@@ -93,7 +93,7 @@ def _by_component(result: SeedDistances) -> Panel:
         ("after", "aligned", theme.BLUE, "circle", 0.16),
     ):
         aside = [pairs.index(pair) - (len(pairs) - 1) / 2 for pair in zip(rows["a"], rows["b"], strict=True)]
-        apart = min(0.03, 0.3 / len(pairs))  # the pairs of one component stay to themselves
+        apart = min(0.03, 0.3 / len(pairs))  # keeps the pairs of one component together
         x = [components.index(c) + (shift + apart * off) for c, off in zip(rows["component"], aside, strict=True)]
         said = hover("{component}, {a} and {b}: {y:.3f}", component=rows["component"], a=rows["a"], b=rows["b"])
         size = {"size": 5, "opacity": 0.6} if len(result.names) > FEW else {}
@@ -117,7 +117,7 @@ def _matrices(result: SeedDistances) -> list[Panel]:
         values = result.matrix(quantity)
         limits = (0, 1.0 if quantity == "divergence" else max(1.0, bound(values)))
         said: dict[str, Any] = hover("{y}, {x}: {z:.4f}")
-        if len(names) <= FEW:  # more numbers have no room
+        if len(names) <= FEW:  # otherwise there is no room for numbers
             said |= {"text": written(values, ".3g")}
         panels.append(Panel([cells(values, names, names, limits=limits, gap=0, **said)], title))
     return panels

@@ -1,5 +1,5 @@
-"""Pictures of training: curves over steps, every seed's value at one step, all measures of one seed, and how early one
-can tell which seeds will grok."""
+"""Figures of training: curves over steps, every seed's value at one step, all measures of one seed, and forecasts of
+which seeds will grok."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ _AXES = {
     "test": "right of the pairs held out",
     "loss": "training loss",
 }
-_DRAWN = 200  # evaluations drawn a seed; more only make the page heavy
+_DRAWN = 200  # about how many evaluations are drawn per seed; more only make the page large
 
 
 @drawing(Curves)
 def curves(result: Curves, what: str = "") -> go.Figure:
-    """A panel a model: the stored seed, the others that were ever perfect, the rest in grey, and the mean over seeds
-    where none is stored."""
+    """One panel per model: the stored seed, other seeds that were ever perfect, and the rest in grey; without a stored
+    seed, perhaps the mean over seeds."""
     what = what or result.what
     panels = []
     for model in result.models:
@@ -64,7 +64,7 @@ def curves(result: Curves, what: str = "") -> go.Figure:
 
 
 def _ends(result: Curves, what: str) -> str:
-    """What the seeds of each model came to, in words."""
+    """The last values of each model's seeds, in words."""
     said = []
     for model in result.models:
         table = result.of(model, what)
@@ -76,7 +76,7 @@ def _ends(result: Curves, what: str) -> str:
 
 
 def _together(table: Any, name: str, colour: str, width: Number, opacity: float) -> go.Scatter:
-    """Seeds as one trace with gaps between them: a hundred traces would be slow to draw."""
+    """Several seeds as one trace with gaps between them, since a hundred traces would be slow to draw."""
     x, y, label, every = [], [], [], max(1, table.sizes["step"] // _DRAWN)
     for seed in table.seed.values.tolist():
         here = table.sel(seed=seed).dropna("step")
@@ -91,7 +91,7 @@ def _together(table: Any, name: str, colour: str, width: Number, opacity: float)
 
 @drawing(Curves, "seeds")
 def seeds(result: Curves, step: int | None = None, printed: Mapping[str, float] | None = None) -> go.Figure:
-    """Every seed after the most steps that all models have; each model is a row, and a cross marks the paper's run."""
+    """Every seed's value at the last step that all models have; each model is a row, a cross marks the paper's run."""
     step = min(int(result.of(model).step.max()) for model in result.models) if step is None else step
     layers, names, spans = [], [result.labels.get(model, model) for model in result.models], []
     for row, (model, label) in enumerate(zip(result.models, names, strict=True)):
@@ -99,7 +99,7 @@ def seeds(result: Curves, step: int | None = None, printed: Mapping[str, float] 
         spans.append(
             f"{label} {values.min():.1%} to {values.max():.1%}" if len(values) > 1 else f"{label} {values.iloc[0]:.1%}"
         )
-        ties = values.groupby(values.round(2)).cumcount().to_numpy()  # near-equal seeds stand below each other
+        ties = values.groupby(values.round(2)).cumcount().to_numpy()  # nearly equal seeds are stacked
         said = hover(f"{label}, seed {{seed}}: {{x:.1%}}", seed=np.array(values.index))
         layers.append(points(values.to_numpy(), row + 0.12 * ties, label, theme.SEVEN[row % 7], size=11, **said))
         if printed:
@@ -112,15 +112,15 @@ def seeds(result: Curves, step: int | None = None, printed: Mapping[str, float] 
 
 
 def seeds_by_variant(result: Curves, title: str) -> go.Figure:
-    """Of a sweep (:mod:`interp.probes.seed_sweeps`): every seed's best exact match and last token accuracy, one row per
-    variant; filled: all of the test set."""
+    """Every seed's best exact match and last token accuracy in a sweep (:mod:`interp.probes.seed_sweeps`), one row per
+    variant; filled markers answer the whole test set."""
     layers, labels = [], []
     for i, model in enumerate(result.models):
         label, best = result.labels[model], result.of(model).max("step")
         seeds = best.seed.values.tolist()
         wobble = np.random.default_rng(0).uniform(-0.11, 0.11, len(seeds))
         groks = [result.on_test[model][seed] for seed in seeds]
-        # with its number of parameters where the label lacks it, and its steps where two have one label
+        # Add the number of parameters if the label lacks it, and the steps if two variants have one label.
         parameters = str(int(result.table.parameters.sel(model=model)))
         words = [] if parameters in label.split() else [parameters]
         if list(result.labels.values()).count(label) > 1:
@@ -145,13 +145,13 @@ def seeds_by_variant(result: Curves, title: str) -> go.Figure:
     )  # fmt: skip
 
 
-_FEW = (theme.VERMILION, theme.BLUE, theme.GREEN, theme.PURPLE)  # readings of a measure; more have shades
+_FEW = (theme.VERMILION, theme.BLUE, theme.GREEN, theme.PURPLE)  # colours of up to four readings; more get shades
 
 
 @drawing(TrainingDynamics)
 def training_dynamics(result: TrainingDynamics) -> go.Figure:
-    """A panel a measure over one logarithmic axis of steps; a diamond where a reading has made half of its change, and
-    a dotted line through all panels where exact match has."""
+    """One panel per measure, over a logarithmic axis of steps. A diamond shows where a reading has made half of its
+    change, a dotted line through all panels where exact match has."""
     half = result.half_way().set_index("reading")["by"]
     names = list(dict.fromkeys(result.table.measure.values.tolist()))
     steps = result.table.step.values.astype(float)
@@ -180,7 +180,7 @@ def training_dynamics(result: TrainingDynamics) -> go.Figure:
 
 
 def _value_axis(name: str, values: np.ndarray) -> dict[str, Any]:
-    """No panel is stretched until changes that count as none fill it."""
+    """The axis of values; it is widened so that a negligible change does not fill the panel."""
     measure, low, high = find_measure(name), float(np.nanmin(values)), float(np.nanmax(values))
     if name in ("exact", "chain"):
         return {"range": [-0.05, 1.08]}
@@ -190,8 +190,8 @@ def _value_axis(name: str, values: np.ndarray) -> dict[str, Any]:
 
 
 def _reading(result: TrainingDynamics, readings: list[str], i: int, half: Any, start: float) -> list[go.Scatter]:
-    """A reading's line, where half of its change is made, and its name at the end: of few all, of many the first and
-    the last."""
+    """A reading's line, the point where half of its change is made, and its name at the end (with many readings only
+    the first and the last are named)."""
     here, many = result.table.sel(reading=readings[i]), len(readings) > len(_FEW)
     shades = sample_colorscale("Viridis", np.linspace(0, 0.75, max(2, len(readings))))
     part, colour = str(here.part.values), shades[i] if many else _FEW[i]
@@ -214,7 +214,7 @@ def _reading(result: TrainingDynamics, readings: list[str], i: int, half: Any, s
 
 @drawing(Forecast)
 def forecast(result: Forecast) -> go.Figure:
-    """AUROC over the share of training at which one looks: every model in grey, all together with the interval."""
+    """AUROC over the share of training that is known: single models in grey, all together with the interval."""
     layers, share = [], 100 * result.table.share.values
     *models, together = result.table.model.values.tolist()
     if len(models) > 1:

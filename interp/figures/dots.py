@@ -1,4 +1,4 @@
-"""Estimates with their intervals in rows: a row per thing that is measured, a mark per series.
+"""Dot plots of estimates with their intervals: one row per measured thing, one mark per series.
 
 Marks become smaller from series to series, so that equal estimates do not hide each other.
 """
@@ -27,13 +27,13 @@ def dot_plot(
     rows: Sequence[str] = (),
     note: str = "",
 ) -> go.Figure:
-    """A picture of estimates that are no result of one probe.
+    """A figure of estimates that are not the result of one probe.
 
     Args:
-        series: by name, the estimates by row: a proportion, or (value, low, high).
+        series: name -> row -> estimate, which is a proportion or (value, low, high).
         title: the finding, with numbers.
-        x: what the estimates are: the axis' title, or Plotly's settings with ``title`` among them.
-        rows: their order from above; as they come unless given. A series may lack some.
+        x: what the estimates are: the axis' title, or Plotly's settings including ``title``.
+        rows: order of the rows from the top; default that of the estimates. A series may lack some.
     """
     rows = list(rows) or list(dict.fromkeys(row for found in series.values() for row in found))
     layers = []

@@ -1,4 +1,4 @@
-"""Which function draws which result: ``result.figure(kind)`` finds it here.
+"""The registry of drawings, in which ``result.figure(kind)`` finds the function that draws a result.
 
     @drawing(AttentionByRole)             # result.figure()
     def attention_by_role(result, layer=None, head=None) -> go.Figure: ...
@@ -7,7 +7,7 @@
     def attention_heads(result) -> go.Figure: ...
 
 Results know nothing of Plotly. Drawings of general results are in this package, those of a paper's results in the
-paper's module ``figures``; both are imported when the first figure is asked for. A result of one's own registers its
+paper's module ``figures``; both are imported when the first figure is asked for. A result of your own registers its
 drawing where it is defined.
 """
 
@@ -31,7 +31,7 @@ _F = TypeVar("_F", bound=Drawing)
 
 
 def drawing(result: type[Result], kind: str = "") -> Callable[[_F], _F]:
-    """Register a function as the picture of a result, or as another picture of the name ``kind``."""
+    """Register a function as the default figure of a type of results, or as its figure ``kind``."""
 
     def add(draws: _F) -> _F:
         _DRAWINGS.setdefault(result, {})[kind] = draws
@@ -41,7 +41,7 @@ def drawing(result: type[Result], kind: str = "") -> Callable[[_F], _F]:
 
 
 def drawings(result: type[Result]) -> dict[str, Drawing]:
-    """Every picture of a result's type by name; the obvious one is called "". A subclass has its parents' pictures."""
+    """Every figure of a type of results by name; the default is called "". A subclass has its parents' figures, too."""
     import_module("interp.figures").import_all()
     _import_beside(result.__module__)
     found: dict[str, Drawing] = {}
@@ -51,7 +51,7 @@ def drawings(result: type[Result]) -> dict[str, Drawing]:
 
 
 def registered() -> list[type]:
-    """The types of all results that have a picture here or in a paper."""
+    """The types of all results that have a figure here or in a paper."""
     import_module("interp.figures").import_all()
     for folder in filter(lambda found: found.ispkg, iter_modules(import_module("interp.papers").__path__)):
         _import_beside(f"interp.papers.{folder.name}")
@@ -69,10 +69,10 @@ def _import_beside(module: str) -> None:
 
 
 def draw(result: Result, kind: str = "", **options: Any) -> go.Figure:
-    """The picture of a result.
+    """Draw a result.
 
     Raises:
-        UserError: it has no picture of that name.
+        UserError: the result has no figure of that name.
     """
     found = drawings(type(result))
     if kind not in found:

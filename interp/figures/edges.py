@@ -1,4 +1,4 @@
-"""Effects of edges: sender by receiver, and estimates against what they estimate."""
+"""Figures of edge effects: sender by receiver, and estimates over exact effects."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from models.numerals import p_value
 
 _CELL = 17  # pixels
 _SIDE = 420  # pixels of the panel of estimates against exact effects
-_LABELLED = 40  # names an axis shows before it leaves some out
-_FEW = 8  # names on an axis that fit without turning them, and numbers into their cells
+_LABELLED = 40  # most names on an axis; of more, some are left out
+_FEW = 8  # up to this many names fit without turning, and numbers fit into the cells
 
 
 @drawing(PathPatching)
@@ -47,7 +47,7 @@ def path_patching(result: PathPatching, metric: str | None = None) -> go.Figure:
 
 @drawing(EdgeAttribution)
 def edge_attribution(result: EdgeAttribution, metric: str | None = None) -> go.Figure:
-    """Estimated effects as a matrix, and next to it each edge's estimate against its exact effect (if computed)."""
+    """Estimated effects as a matrix, and next to it each edge's estimate over its exact effect (if computed)."""
     metric = result.metric(metric)
     matrix = result.matrix(metric, split=True)
     width, height = _size(matrix)
@@ -92,7 +92,7 @@ def edge_attribution(result: EdgeAttribution, metric: str | None = None) -> go.F
 
 
 def _strongest(exact: np.ndarray, estimate: np.ndarray, names: list[str], reach: float) -> list[Mark]:
-    """Names next to the points of the largest effects and estimates, where they do not run into each other."""
+    """Names next to the points of the largest effects and estimates, unless they would overlap."""
     order = np.argsort(-np.maximum(np.abs(exact), np.abs(estimate)), kind="stable")
     placed: list[tuple[float, float, float]] = []  # left end, right end, height
     marks = []
@@ -127,7 +127,7 @@ def _matrix(matrix: xr.DataArray, reach: float, metric: str) -> Panel:
 
 
 def _size(matrix: xr.DataArray) -> tuple[int, int]:
-    """Pixels that show every cell, and leave room for the title."""
+    """Width and height in pixels that show every cell and leave room for the title."""
     longest = max(len(name) for name in matrix.receiver.values.tolist())
     height = 190 + 7 * longest + max(250, _CELL * matrix.sizes["sender"])
     return max(760, 240 + _CELL * matrix.sizes["receiver"]), height

@@ -1,4 +1,4 @@
-"""Pictures of circles, helices and spectra of embeddings."""
+"""Figures of circles, helices and spectra of embeddings."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from interp.probes.embeddings import CircleFit, FourierSpectrum
 from interp.probes.helices import HelixFit
 from models.numerals import p_value
 
-CROWDED = 0.12  # radians between neighbours below which their names would meet on a telephone
+CROWDED = 0.12  # radians between neighbours below which their labels would overlap on a phone
 
 
 @drawing(CircleFit)
@@ -36,7 +36,7 @@ def circle(result: CircleFit) -> go.Figure:
         points(points_[:, 0], points_[:, 1], "table rows", size=11, rim="white", text=labels, **said),
     ]  # fmt: skip
     crowded = float(np.abs(np.diff(np.sort(result.angle.values))).min()) < CROWDED
-    rings = np.where(crowded & (np.arange(len(labels)) % 2 == 1), 0.2, 0.09)  # names at two distances in turn
+    rings = np.where(crowded & (np.arange(len(labels)) % 2 == 1), 0.2, 0.09)  # labels alternate between two distances
     marks = [
         label(at[0], at[1], f"<b>{name}</b>", 14)
         for name, at in zip(labels, _outside(points_, result.centre, radius * rings[:, None]), strict=True)
@@ -53,7 +53,7 @@ def circle(result: CircleFit) -> go.Figure:
 
 
 def _outside(points_: np.ndarray, centre: Any, by: Any) -> np.ndarray:
-    """Where the names of points stand: a little farther from the centre."""
+    """The places of the points' labels: a little farther from the centre."""
     outward = points_ - centre
     return points_ + by * outward / np.maximum(np.hypot(*outward.T)[:, None], 1e-300)
 
@@ -65,7 +65,7 @@ def _window(centre: Any, reach: float) -> tuple[dict[str, Any], dict[str, Any]]:
 
 
 def _axis_name(result: CircleFit, axis: int) -> str:
-    """The coordinate that an axis of the plane is, or that it is a mixture."""
+    """The coordinate that an axis of the plane is, or the largest one if the axis is a mixture."""
     largest = int(np.argmax(np.abs(result.basis[axis])))
     if abs(result.basis[axis][largest]) > 1 - 1e-6:
         return f"dimension {largest} (table units)"
@@ -74,7 +74,7 @@ def _axis_name(result: CircleFit, axis: int) -> str:
 
 @drawing(HelixFit)
 def helix(result: HelixFit) -> go.Figure:
-    """The rows on their helix: the turn seen along the axis, and the ramp against the row."""
+    """The rows on their helix: the turn seen along the axis, and the ramp over the row."""
     points_, rows = result.points.values, result.points.row.values
     names = [str(row) for row in rows]
     turning = [
@@ -112,7 +112,7 @@ def helix(result: HelixFit) -> go.Figure:
 
 @drawing(FourierSpectrum)
 def fourier(result: FourierSpectrum) -> go.Figure:
-    """Share of the variance by frequency; the marks are what 95% of shuffled tables stay below."""
+    """Share of the variance by frequency; 95% of shuffled tables stay below the marks."""
     frequency, shares = result.share.frequency.values, result.share.values
     text = {"text": [f"{share:.3f}" for share in shares], "textposition": "outside"}
     null = hover("frequency {x}: 95% of shuffled tables below {y:.3f}")

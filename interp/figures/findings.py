@@ -1,4 +1,4 @@
-"""The picture of a table of values with intervals and whatever stands next to them."""
+"""The figure of a table of values with intervals and further columns."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _BESIDE = ((theme.GREY, "x-thin"), (theme.VERMILION, "triangle-down"), (theme.GR
 
 @drawing(Findings)
 def findings(result: Findings) -> go.Figure:
-    """Values with intervals by row, the other columns of numbers as marks of their own."""
+    """Values with intervals by row, and the other columns of numbers as separate marks."""
     table = result.table
     names, low, high = table[table.columns[0]], table["low"].to_numpy(), table["high"].to_numpy()
     said = hover("{x}: {y:.4g} [{low:.4g}, {high:.4g}]", low=low, high=high)

@@ -1,4 +1,4 @@
-"""Pictures of :mod:`interp.causal.interchange`."""
+"""Figures of :mod:`interp.causal.interchange`."""
 
 from __future__ import annotations
 

@@ -1,13 +1,13 @@
-"""What figures are put together of: layers of cells, points, curves, bands, bars and words, in panels.
+"""The layers that figures consist of: cells, points, curves, bands, bars and words.
 
     cells(z, x, y, text=..., **hover("{y}, {x}: {z:.3f} [{low:.3f}, {high:.3f}]", low=low, high=high))    a heat map
     points(x, y, "aligned", BLUE, ends=(low, high))                    estimates with their intervals
-    curve(x, y, "loss", VERMILION, ends=(low, high))                   a line, with :func:`band` behind it if wanted
-    bars(x, y, "zeroed", GREY, ends=(low, high))                       the same as bars; ``across`` lays them down
+    curve(x, y, "loss", VERMILION, ends=(low, high))                   a line; :func:`band` adds a band
+    bars(x, y, "zeroed", GREY, ends=(low, high))                       the same as bars; horizontal with ``across``
     words(x, y, text)                                                  text where a point would be
 
-Every one is one Plotly trace. What a layer does not say follows from the look of all figures; other arguments are
-Plotly's own. :func:`interp.figures.panels.compose` puts layers into panels and panels into a figure.
+Each is one Plotly trace with the common look of all figures; further arguments are Plotly's own.
+:func:`interp.figures.panels.compose` puts layers into panels and panels into a figure.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from interp.figures import theme
 
 Number = int | float
 Ends = tuple[Any, Any]  # the lower and the upper ends of intervals
-_OWN = ("x", "y", "z", "text", "hovertext")  # what Plotly itself knows of a point
+_OWN = ("x", "y", "z", "text", "hovertext")  # fields that Plotly itself knows
 _FIELD = re.compile(r"{(\w+)([:|][^}]*)?}")
 _GENERAL = re.compile(r"^(:.*\d)~?g$")  # d3's g writes 1e-7, and its r 0.0000001
-_THIN = ("thin", "line-", "open")  # symbols that are nothing but their outline
+_THIN = ("thin", "line-", "open")  # parts of the names of symbols that are only an outline
 
 
 def hover(said: str, /, extra: Any = "", **fields: Any) -> dict[str, Any]:
-    """What a point says when pointed at: ``{x}``, ``{y}``, ``{z}``, ``{text}``, and ``fields`` by name.
+    """The text shown on hovering over a point, with ``{x}``, ``{y}``, ``{z}``, ``{text}``, and ``fields`` by name.
 
     A field is an array of the layer's shape or one that broadcasts to it; formats are d3's: ``{low:.3f}``. Significant
     digits, ``{low:.3g}``, are written without an exponent.
@@ -51,18 +51,18 @@ def hover(said: str, /, extra: Any = "", **fields: Any) -> dict[str, Any]:
 
 
 def written(values: Any, form: str | Callable[[float], str] = ".2f", least: Number = 0) -> list[list[str]]:
-    """Numbers as the texts of cells; nothing for NaN and for what is closer to zero than ``least``."""
+    """Numbers as texts for cells; empty for NaN and for values closer to zero than ``least``."""
     say = form if callable(form) else lambda value: format(value, form)
     return [["" if np.isnan(v) or abs(v) < least else say(v) for v in row] for row in np.asarray(values, dtype=float)]
 
 
 def short(value: float) -> str:
-    """A number in few letters: two decimals below 10, none above."""
+    """A number in few characters: two decimals below 10, none above."""
     return "0" if abs(value) < 0.005 else f"{value:.2f}" if abs(value) < 9.995 else f"{value:.0f}"
 
 
 def bound(values: Any) -> float:
-    """The largest size of a number among them; 1 if all are zero."""
+    """The largest absolute value; 1 if all are zero."""
     return float(np.nanmax(np.abs(np.asarray(values, dtype=float)))) or 1.0
 
 
@@ -82,9 +82,9 @@ def cells(
 ) -> go.Heatmap:
     """A heat map of ``z`` [y, x]; a labelled array brings its labels along.
 
-    ``signed``: zero is white, both ends are as far from it (as ``signed`` says, or as the largest of ``z``), blue is
-    positive and vermilion negative. ``limits=None`` runs from the smallest to the largest. ``bar`` is the name of what
-    colours stand for; of layers with one scale a single bar is drawn, and none without a name.
+    ``signed``: zero is white, blue positive and vermilion negative, up to the absolute value ``signed`` or, if it is
+    True, the largest of ``z``. ``limits=None`` runs from the smallest to the largest value. ``bar`` names what the
+    colours stand for. Layers with the same scale share a colour bar; without a name there is none.
     """
     if isinstance(z, xr.DataArray):
         down, across = z.dims
@@ -164,7 +164,7 @@ def curve(
 
 
 def band(x: Any, low: Any, high: Any, colour: str = theme.GREY, name: str | None = None, **style: Any) -> go.Scatter:
-    """What lies between two curves, faint in ``colour``."""
+    """The area between two curves, in a faint ``colour``."""
     red, green, blue = (int(colour[i : i + 2], 16) for i in (1, 3, 5))
     return go.Scatter(
         x=[*x, *x[::-1]], y=[*high, *low[::-1]], name=name, mode="lines", line={"width": 0}, hoverinfo="skip",
@@ -200,7 +200,7 @@ def words(x: Any, y: Any, text: Any, colour: str = theme.BLACK, size: int = 12, 
 
 
 def circle(centre: Any, radius: Number, name: str | None = None, **style: Any) -> go.Scatter:
-    """A dotted circle to see points lie on."""
+    """A dotted circle, to show that points lie on it."""
     turn = np.linspace(0, 2 * np.pi, 361)
     x, y = centre[0] + radius * np.cos(turn), centre[1] + radius * np.sin(turn)
     return curve(x, y, name, theme.GREY, "dot", 1.5, hoverinfo="skip", **style)

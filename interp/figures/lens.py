@@ -1,4 +1,4 @@
-"""Pictures of :class:`interp.probes.lens.LogitLens`, :class:`interp.probes.lens.LogitAttribution` and
+"""Figures of :class:`interp.probes.lens.LogitLens`, :class:`interp.probes.lens.LogitAttribution` and
 :class:`interp.probes.lens.LinearProbes`."""
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from interp.probes.lens.probe_labels import SIGNALS
 from interp.probes.lens.probes import LinearProbes
 
 _SHORT = {"carry_in": "carry in", "carry_out": "carry out", "nine": "sums of 9", "digit_sum": "the digit sum"}
-_MOST_PARTS, _MOST_UNITS = 24, 24  # drawn; the table has all
-_CELLS_WITH_TEXT = 15  # targets up to which cells are wide enough for their numbers
+_MOST_PARTS, _MOST_UNITS = 24, 24  # at most so many are drawn; the table has all
+_CELLS_WITH_TEXT = 15  # most targets for which cells are wide enough for numbers
 
 
 @drawing(LogitLens)
@@ -96,7 +96,7 @@ def _units(result: LogitAttribution) -> list[Panel]:
 
 @drawing(LinearProbes)
 def linear_probes(result: LinearProbes) -> go.Figure:
-    """Accuracy with its interval, its controls and the score by site; a panel per signal, all columns together."""
+    """Accuracy with its interval, its controls and the score by site; one panel per signal, all columns together."""
     signals = list(dict.fromkeys(result.table.signal))
     columns = min(2, len(signals))
     panels = []

@@ -1,4 +1,4 @@
-"""Panels of layers, and the figure they make: one look, one legend, one bar per scale.
+"""Panels of layers, composed into a figure with one look, one legend and one colour bar per scale.
 
     compose(
         [Panel([curve(...), curve(...)], "loss", x="step", y="nats", marks=[hline(0)]), Panel([bars(...)], "right")],
@@ -6,8 +6,8 @@
     )
 
 An axis is its title, or Plotly's settings with ``title`` among them; ``{"square": True}`` of a y axis makes its unit as
-long as that of x. Rows of heat maps run downwards. A series that several panels have stands in the legend once and is
-switched in all of them together.
+long as that of x. Rows of heat maps run downwards. A series in several panels appears once in the legend, which
+switches it in all of them.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ Axis = str | Mapping[str, Any]
 SHARE = {"range": [-0.03, 1.03], "tickformat": ".0%"}  # an axis of shares
 QUARTERS = [0, 0.25, 0.5, 0.75, 1]
 _GAPS = (70, 84)  # pixels between panels: tick labels and a title
-_AROUND = 190  # pixels that title and margins take up, about
-_LINE = 17  # pixels of a line of tick labels
+_AROUND = 190  # about how many pixels the title and the margins take
+_LINE = 17  # height of a line of tick labels in pixels
 
 
 @dataclass(frozen=True)
 class Mark:
-    """A line, a range, a frame or a text that belongs to no layer: a method of a figure and what it is given."""
+    """A line, range, frame or text that belongs to no layer: a method of the figure and its arguments."""
 
     method: str
     style: Mapping[str, Any]
@@ -43,7 +43,7 @@ class Mark:
 
 @dataclass(frozen=True)
 class Panel:
-    """Layers on one pair of axes. ``span`` columns of the grid."""
+    """Layers on one pair of axes; the panel spans ``span`` columns of the grid."""
 
     layers: Sequence[go.Heatmap | go.Scatter | go.Bar | go.Table]
     title: str = ""
@@ -54,12 +54,12 @@ class Panel:
 
 
 def hline(y: Any, said: str = "", dash: str = "dash", colour: str = theme.GREY, place: str = "top right") -> Mark:
-    """A level to compare with, and what it is."""
+    """A horizontal line to compare with, and its label."""
     return Mark("add_hline", {"y": y} | _line(said, dash, colour, place))
 
 
 def vline(x: Any, said: str = "", dash: str = "dash", colour: str = theme.GREY, place: str = "top right") -> Mark:
-    """A place to compare with, and what it is."""
+    """A vertical line to compare with, and its label."""
     return Mark("add_vline", {"x": x} | _line(said, dash, colour, place))
 
 
@@ -77,7 +77,7 @@ def frame(x: Number, y: Number, colour: str, width: Number = 4, dash: str = "sol
 
 
 def label(x: Any, y: Any, text: str, size: int = 12, colour: str = theme.BLACK, **style: Any) -> Mark:
-    """Text at a place, without an arrow; ``xref="x domain"`` counts in shares of the panel."""
+    """Text at a place, without an arrow; ``xref="x domain"`` measures x in shares of the panel."""
     font = {"size": size, "color": colour}
     return Mark("add_annotation", {"x": x, "y": y, "text": text, "showarrow": False, "font": font} | style)
 
@@ -101,20 +101,20 @@ def compose(
     title_size: int = 13,
     **layout: Any,
 ) -> go.Figure:
-    """A figure of panels, row by row in so many ``columns``.
+    """A figure of panels, filled row by row in ``columns`` columns.
 
     Args:
         title: the finding, with numbers.
-        note: what the subtitle says besides the provenance.
-        width, height: of all, in pixels.
-        plots: height of the rows of panels and the gaps between them, instead of that of all.
-        widths, heights: of columns and rows, to each other.
+        note: text of the subtitle before the provenance.
+        width, height: size of the whole figure in pixels.
+        plots: height of the rows of panels and the gaps between them, instead of the whole height.
+        widths, heights: relative sizes of columns and rows.
         gaps: pixels between columns and between rows.
         shared: "x", "y" or "xy": the axes that panels of a column or a row have in common.
-        legend: what differs from a row of names below the panels.
-        margin: what differs from the margins of all figures ("t": added to the title's room).
-        title_size: of the panels' titles.
-        layout: more of Plotly's layout.
+        legend: changes to the default legend, a row of names below the panels.
+        margin: changes to the default margins ("t" is added to the title's room).
+        title_size: font size of the panels' titles.
+        layout: further settings of Plotly's layout.
     """
     around = dict(theme.MARGIN) | dict(margin or {})
     places = _places(panels, columns)
@@ -150,7 +150,7 @@ def compose(
 
 
 def _places(panels: Sequence[Panel], columns: int) -> list[tuple[int, int]]:
-    """(row, column) of every panel, from 1."""
+    """(row, column) of every panel, counted from 1."""
     places, at = [], 0
     for panel in panels:
         if at % columns + panel.span > columns:
@@ -191,7 +191,7 @@ def _fill(figure: go.Figure, panel: Panel, where: dict[str, int]) -> None:
 
 
 def _one_legend(figure: go.Figure) -> None:
-    """Every name once; what has none is not in the legend."""
+    """Show every name once in the legend, and leave traces without a name out of it."""
     named = [trace.name for trace in figure.data if trace.type in ("scatter", "bar")]
     seen = set()
     for trace in figure.data:
@@ -206,8 +206,8 @@ def _one_legend(figure: go.Figure) -> None:
 
 
 def _wrap_categories(figure: go.Figure, inside: Number) -> int:
-    """Names below bars that would run into each other stand in several lines; returns how many. Plotly would turn them,
-    and turned they run into the legend."""
+    """Wrap names below bars that would overlap, and return the number of lines. Plotly would turn the names, and turned
+    names run into the legend."""
     most = 1
     for axis in figure.select_xaxes():
         names = categories(figure, axis)
@@ -222,7 +222,7 @@ def _wrap_categories(figure: go.Figure, inside: Number) -> int:
 
 
 def _one_bar_a_scale(figure: go.Figure, inside: tuple[Number, Number]) -> None:
-    """One bar next to the panels that share a scale."""
+    """Show one colour bar next to the panels that share a scale."""
     shown = [trace for trace in figure.data if trace.type == "heatmap" and trace.showscale]
     scales = [(trace.colorbar.title.text, trace.zmin, trace.zmax) for trace in shown]
     for trace, scale in zip(shown, scales, strict=True):

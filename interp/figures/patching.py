@@ -1,4 +1,4 @@
-"""Pictures of patching sweeps."""
+"""Figures of patching sweeps."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from interp.figures.drawing import drawing
 from interp.figures.layers import cells, hover
 from interp.figures.panels import Panel, compose
 
-MOST_PANELS, LEAST_SHOWN = 6, 0.01  # heads of a pattern that are drawn: those that recover most, and at least 1%
+MOST_PANELS, LEAST_SHOWN = 6, 0.01  # heads whose patterns are drawn: those that recover most, and at least 1%
 _WORDS = {"denoise": "clean into corrupted", "noise": "corrupted into clean"}
 
 
 @drawing(PatchingSweep)
 def patching_sweep(result: PatchingSweep, metric: str | None = None) -> go.Figure:
-    """Share recovered: rows are layers (with heads or neurons), columns positions or roles; a panel per direction.
+    """Share recovered: rows are layers (with heads or neurons), columns positions or roles; one panel per direction.
 
-    A pattern swept by destination and source has a panel per head instead, with those that recover most.
+    A pattern swept by destination and source has one panel per head instead, for the heads that recover most.
     """
     metric = metric or str(result.values.metric.values[0])
     result.strongest(metric=metric)  # refuses a metric that the sweep does not have
@@ -65,7 +65,7 @@ _AXES = {
 
 
 def _by_layer(share: xr.DataArray) -> dict[str, xr.DataArray]:
-    """A panel a direction; layers and their heads or neurons as rows."""
+    """One panel per direction, with layers and their heads or neurons as rows."""
     panels = {}
     for direction in share.direction.values.tolist():
         panel = share.sel(direction=direction, drop=True)
@@ -82,7 +82,8 @@ def _by_layer(share: xr.DataArray) -> dict[str, xr.DataArray]:
 
 
 def _by_source(share: xr.DataArray) -> dict[str, xr.DataArray]:
-    """A panel a head and direction, destination by source, those that recover most; untouched rows are left out."""
+    """One panel per head and direction, destination by source, for those that recover most. Rows without effect are
+    left out."""
     panels = {}
     for direction in share.direction.values.tolist():
         of_direction = share.sel(direction=direction, drop=True)

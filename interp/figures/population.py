@@ -1,4 +1,4 @@
-"""The picture of what many adders have in common."""
+"""The figure of what many adders have in common."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Pictures of proofs and attacks: where the right token leads by least, and how much is proved."""
+"""Figures of proofs and attacks: where the right token leads by least, and how much is proved."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _SCALE = sample_colorscale("Blues", np.linspace(0.12, 0.7, 9).tolist())
 def figure_margins(result: Certificate) -> go.Figure:
     """The smallest margin among hunted pairs, right token by position, and the problems where it is lowest.
 
-    Colour is the margin's logarithm; a wrong answer (a margin of zero or less) stands in red on white.
+    Colour is the margin's logarithm; a wrong answer (a margin of zero or less) is red on white.
     """
     data = result.classes
     margin, answer, target = data.margin.values, data.answer.values, data.target.values
@@ -62,7 +62,7 @@ def figure_margins(result: Certificate) -> go.Figure:
 
 
 def margins(z: np.ndarray, said: np.ndarray, columns: list[str], rows: list[Any], x: str, y: str) -> Panel:
-    """Margins ``z`` [row, column] by their logarithm; a wrong answer (zero or less) stands in red on white."""
+    """Margins ``z`` [row, column] by their logarithm; a wrong answer (zero or less) is red on white."""
     positive = z[np.isfinite(z) & (z > 0)]
     low, high = (np.log10(positive.min()), np.log10(positive.max())) if len(positive) else (-1.0, 1.0)
     ticks = [tick for tick in np.arange(-6, 7) / 2 if low <= tick <= high] or [low, high]
@@ -86,10 +86,10 @@ def margins(z: np.ndarray, said: np.ndarray, columns: list[str], rows: list[Any]
 
 @drawing(DecisionCurves)
 def figure_curves(result: DecisionCurves) -> go.Figure:
-    """Each digit's lead over the attention scalar; thick where a class for which it is right reaches.
+    """Each digit's lead as a function of the attention scalar; thick where classes with this answer reach.
 
-    A thick line below zero would be a wrong answer. Leads below a tenth of the largest, negated, are left out. Colours
-    rise evenly in lightness with the digit, which is also written above each reached range.
+    A thick line below zero would be a wrong answer. The axis ends a little below minus a tenth of the largest lead.
+    Colours rise evenly in lightness with the digit, which is also written above each reached range.
     """
     lead = result.lead
     top = float(lead.max())
@@ -118,7 +118,7 @@ def figure_curves(result: DecisionCurves) -> go.Figure:
 
 @drawing(Decompiled)
 def figure_decompiled(result: Decompiled) -> go.Figure:
-    """How far apart the program's levels are, by target and own token, in steps: above 0 a threshold fits between."""
+    """Gaps between the program's levels, by target and own token, in steps. A threshold fits into a gap above 0."""
     table = result.levels.pivot(index="own", columns="target", values="gap")
     z, columns, rows = table.values, [label(int(t)) for t in table.columns], [f"{own:.0f}" for own in table.index]
     bar = {"title": "least gap (steps)"}
@@ -170,8 +170,8 @@ def figure_exhaustive(result: ExhaustiveCertificate | PrefixCertificate) -> go.F
 def figure_accuracy_bounds(result: AccuracyBounds) -> go.Figure:
     """Proved bounds on the share of errors, by output digit and by longest carry chain, on a log scale.
 
-    A bar from the lower to the upper bound; a dot where they are equal or too near to be told apart; an open triangle
-    at the upper bound where no error is proved; and a circle at the foot where none is possible.
+    A bar reaches from the lower to the upper bound; it looks like a dot where they are equal or too close to tell
+    apart. An open triangle is the upper bound where no error is proved, a circle at the foot that none is possible.
     """
     table = result.to_dataframe()
     low, high = table.error_low.to_numpy(dtype=float), table.error_high.to_numpy(dtype=float)
@@ -271,5 +271,5 @@ def figure_attack(result: Attack) -> go.Figure:
 
 
 def _drawn(margins: np.ndarray) -> list[float | None]:
-    """Margins as Plotly takes them; what is no number is left out."""
+    """Margins for Plotly; None, which it does not draw, for infinities and NaN."""
     return [float(margin) if np.isfinite(margin) else None for margin in margins]

@@ -1,4 +1,4 @@
-"""How much room a figure's text needs: widths are estimates, from the number of letters."""
+"""How much room a figure's text needs, estimated from the number of characters."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ import plotly.graph_objects as go
 
 from interp.figures.layers import Number
 
-TICK, _AXIS = 13, 16  # sizes of the letters of ticks and of axes' titles
-LETTER = 0.5  # mean width of a letter or digit, in sizes of its font
-_BETWEEN = 66  # pixels that ticks and the title of an axis between two panels take up
+TICK, _AXIS = 13, 16  # font sizes of tick labels and axis titles
+LETTER = 0.5  # mean width of a character, relative to its font size
+_BETWEEN = 66  # pixels for the tick labels and the title of an axis between two panels
 
 
 def text_width(figure: go.Figure) -> int:
-    """Pixels of the whole figure below which titles of panels and axes, or names below bars, would meet."""
+    """Width of the figure, in pixels, below which titles of panels or axes, or names below bars, would overlap."""
     beside = [80 if side is None else side for side in (figure.layout.margin.l, figure.layout.margin.r)]
     titles: dict[float, float] = {}
     for title in figure.layout.annotations:
@@ -28,7 +28,7 @@ def text_width(figure: go.Figure) -> int:
     least = 0.0
     for axis in figure.select_xaxes():
         left, right = axis.domain or (0, 1)
-        over = 2 * min(beside) if not gap else -10  # what may stand over the margins; or is kept apart
+        over = 2 * min(beside) if not gap else -10  # room over the margins, or to keep titles apart
         text = max(_width(axis.title.text, _AXIS), titles.get(round((left + right) / 2, 4), 0)) - over
         least = max(least, text / (right - left + gap))
         labels = categories(figure, axis) if axis.ticktext is None else list(axis.ticktext)
@@ -43,7 +43,7 @@ def text_width(figure: go.Figure) -> int:
 
 
 def _cells_width(figure: go.Figure, axis: Any) -> float:
-    """Pixels that the columns of a heat map need for what is written in them."""
+    """Pixels that the columns of a heat map need for the text in them."""
     own, most = axis.plotly_name.replace("axis", ""), 0.0
     for grid in figure.select_traces("heatmap"):
         if (grid.xaxis or "x") == own and grid.text is not None and grid.texttemplate:
@@ -54,13 +54,13 @@ def _cells_width(figure: go.Figure, axis: Any) -> float:
 
 
 def _width(text: str | None, size: Number) -> float:
-    """Pixels of the longest line."""
+    """Width of the longest line in pixels."""
     lines = re.sub(r"</?(?:b|i|sub|sup)>", "", text or "").split("<br>")
     return max(map(len, lines)) * LETTER * size
 
 
 def categories(figure: go.Figure, axis: Any) -> list[str]:
-    """The names that bars stand over, where those are texts of one line."""
+    """The names below bars, if they are texts of one line."""
     own = axis.plotly_name.replace("axis", "")
     names = [x for bar in figure.select_traces("bar") if (bar.xaxis or "x") == own for x in _texts(bar.x)]
     return list(dict.fromkeys(names)) if not any("<" in name for name in names) else []

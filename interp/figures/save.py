@@ -16,7 +16,7 @@ SUFFIXES = ("html", "json", *PICTURES)
 
 
 def save_figure(figure: Result | go.Figure, path: str | Path, scale: float = 1.0) -> Path:
-    """Write a figure, or the obvious figure of a result; the suffix of ``path`` decides the format.
+    """Write a figure, or the default figure of a result; the suffix of ``path`` decides the format.
 
     Args:
         figure: a result or a Plotly figure.

@@ -1,7 +1,7 @@
-"""The two pictures of right answers by stratum: intervals over one kind of strata, a heat map over two.
+"""Figures of right answers by stratum: intervals over one kind of strata, a heat map over two.
 
 Heat maps are laid out like Position Coupling's: red is 0 and blue is 1; a red box is the training range; grey is beyond
-the model's position tables, white not asked.
+the model's position tables, and white was not asked.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ def scores(result: Scores) -> go.Figure:
 
 
 def intervals(result: Scores) -> go.Figure:
-    """Shares right with their 95% intervals, a colour per series; or error rates on a logarithmic axis. There, a
-    triangle is the 95% upper bound of a stratum without an error, and a square stands for one that was tried wholly."""
+    """Shares right with their 95% intervals, one colour per series; or error rates on a logarithmic axis. There, a
+    triangle is the 95% upper bound of a stratum without an error, and a square a stratum tried in full."""
     (stratum,) = result.strata
     frame = result.to_dataframe().query("n > 0")
     chosen = result.about.get("chosen")
@@ -86,12 +86,12 @@ def _errors(rows: Any, stratum: str, name: str, colour: str) -> list[go.Scatter]
         ),
         (none, points(none[stratum], bounds, name, colour, "triangle-down-open", 10, **bound)),
     ]
-    return [layer for rows, layer in found if len(rows)]  # the legend names the first of a name, were it empty
+    return [layer for rows, layer in found if len(rows)]  # the legend would show an empty first one
 
 
 @drawing(GridPanels)
 def grid_panels(result: GridPanels, title: str = "") -> go.Figure:
-    """Lines where one size varies, heat maps where two do."""
+    """Lines if one size varies, heat maps if two do."""
     draws = accuracy_by_length if result.is_lines else exact_match_panels
     return draws(result, title or result.sentence())
 
@@ -102,7 +102,7 @@ def exact_match_panels(result: GridPanels, title: str) -> go.Figure:
     columns = len(panels) if len(panels) < 4 else 4 if len(panels) % 4 == 0 and len(panels) > 4 else 3
     rows = math.ceil(len(panels) / columns)
     width = max(560, 110 + 270 * columns) if len(panels) > 1 else 640
-    side = (width - 150) / columns  # of a panel, which is a square as in the paper
+    side = (width - 150) / columns  # side of a panel, which is square as in the paper
     notes: list[str] = []
     if "format" in first.about:
         notes.append(f"Whole responses, scratchpad and EOS included{_seeds(result)}")
@@ -160,7 +160,7 @@ def _axis(values: np.ndarray, title: str) -> dict[str, Any]:
 
 
 def accuracy_by_length(result: GridPanels, title: str) -> go.Figure:
-    """Parity: final answers by greedy decoding, and whole responses, against the number of bits.
+    """Parity: final answers by greedy decoding, and whole responses, over the number of bits.
 
     Bands are the exact 95% interval of one seed's problems, or the range over seeds around their median.
     """
@@ -200,7 +200,7 @@ def _line(panel: GridPanel, what: str, axis: str, number: int) -> list[go.Scatte
         low, high = frame[f"{prefix}low"].values, frame[f"{prefix}high"].values
     known = ~np.isnan(median.values)
     x, y, low, high = median[axis].values[known], median.values[known], low[known], high[known]
-    every = max(1, len(x) // 12)  # few lengths get a mark each; many would merge into a band
+    every = max(1, len(x) // 12)  # few lengths get one mark each; many marks would merge into a band
     sizes = [8 if (i + number) % every == 0 else 0 for i in range(len(x))]
     colour, dash, symbol = (of[number % 7] for of in (theme.SEVEN, theme.DASHES, theme.SYMBOLS))
     said = hover(f"{panel.label}, {{x}} {axis}: {{y:.3f}} [{{low:.3f}}, {{high:.3f}}]", low=low, high=high)

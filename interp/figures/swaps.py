@@ -1,4 +1,4 @@
-"""The picture of :class:`interp.compare.swaps.result.Swaps`."""
+"""The figure of :class:`interp.compare.swaps.result.Swaps`."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ _MEASURES = {
 
 @drawing(Swaps)
 def swaps(result: Swaps, measure: str = "exact") -> go.Figure:
-    """One row per component: what is right with the other's part in its place, with controls; how close the mapped
-    part is to the model's own; and what is right by carry-chain length.
+    """One row per component: the share right with the other model's part in its place, with controls; how close the
+    mapped part is to the model's own; and the share right by carry-chain length.
 
     Raises:
         UserError: an unknown measure.
@@ -80,7 +80,7 @@ def swaps(result: Swaps, measure: str = "exact") -> go.Figure:
 
 
 def title(result: Swaps) -> str:
-    """What is left with the other's attention, MLP and both; of other choices of parts, which keep the answers."""
+    """Answers left with the other model's attention, MLP and both; for other choices of parts, which keep them."""
     first, second = result.names
     if set(_WHOLE) <= set(result.components):
         attention, mlp, both = (f"{result.swapped(name)['exact']:.2f}" for name in _WHOLE)

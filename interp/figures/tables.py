@@ -1,7 +1,7 @@
-"""Tables as a notebook shows them: no index, words from the left, and no text cut short.
+"""Tables for notebooks: no index, text aligned left and never truncated.
 
 table([("s5", 7)], ["target", "digit"], "a caption", precision=3)     any rows
-findings({"trained": result, "untrained": other})                     what several results say, a row each
+findings({"trained": result, "untrained": other})                     what several results say, one row each
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ _LEFT = {"selector": "th, td, caption", "props": "text-align: left; vertical-ali
 def table(
     rows: pd.DataFrame | Sequence[Sequence[Any]], columns: Sequence[str] = (), caption: str = "", **form: Any
 ) -> Styler:
-    """A table to look at.
+    """A formatted table.
 
     Args:
         rows: a frame, or rows of values.
         columns: the names of the columns. A frame brings its own.
-        caption: what stands above it.
-        form: how numbers are written, as in pandas' ``Styler.format``: ``precision``, ``thousands``, ``na_rep``, ...
+        caption: text above the table.
+        form: the format of numbers, as in pandas' ``Styler.format``: ``precision``, ``thousands``, ``na_rep``, ...
     """
     frame: Any = rows if isinstance(rows, pd.DataFrame) else pd.DataFrame(rows, columns=list(columns))
     styler: Styler = frame.style.hide(axis="index").format(**{"na_rep": "", "precision": 3} | form)
@@ -35,6 +35,6 @@ def table(
 
 
 def findings(results: Mapping[str, Result], what: str = "") -> Styler:
-    """What several results say and what each rests on. ``what`` is the name of the first column."""
+    """A table of what several results say and the evidence of each. ``what`` is the name of the first column."""
     rows = [(name, found.sentence(), str(found.provenance)) for name, found in results.items()]
     return table(rows, [what, "finding", "evidence"])

@@ -1,4 +1,4 @@
-"""One look for all figures."""
+"""The common look of all figures."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ DIVERGING = [[0, NEGATIVE], [0.5, "#FFFFFF"], [1, POSITIVE]]  # signed data, cen
 SEVEN = (BLUE, VERMILION, GREEN, ORANGE, PURPLE, SKY, BLACK)  # colours, dashes and symbols of series, in turn
 DASHES = ("solid", "dash", "dot", "dashdot", "longdash", "longdashdot", "solid")
 SYMBOLS = ("circle", "square", "diamond", "triangle-up", "cross", "x", "star")
-MARGIN = {"l": 70, "r": 30, "t": 0, "b": 60}  # pixels; the title's are added at the top
+MARGIN = {"l": 70, "r": 30, "t": 0, "b": 60}  # pixels; the title's room is added at the top
 FONT = "Inter, Helvetica, Arial, sans-serif"
 
 
 def error_bars(
     values: Any, low: Any, high: Any, width: int = 3, thickness: float = 1.0, **style: Any
 ) -> dict[str, Any]:
-    """Plotly's error bars from the ends of intervals [low, high] around ``values``, one of each a point."""
+    """Plotly's error bars from the ends of intervals [low, high] around ``values``, one per point."""
     values, low, high = (np.asarray(x, dtype=float) for x in (values, low, high))
     ends = {"array": high - values, "arrayminus": values - low}
     return {"type": "data", "symmetric": False, "width": width, "thickness": thickness} | ends | style
@@ -40,7 +40,7 @@ def colour_bar(title: Any, **style: Any) -> dict[str, Any]:
 
 
 def title_room(lines: int, small: int) -> int:
-    """Pixels above the plot that a title of so many lines, and a subtitle of so many small ones, take up."""
+    """Pixels above the plot for a title of ``lines`` lines and a subtitle of ``small`` small ones."""
     return 90 + 21 * lines + 17 * small
 
 
@@ -53,13 +53,13 @@ def finish(
     note: str = "",
     margin: Mapping[str, int] | None = None,
 ) -> go.Figure:
-    """Title (wrapped to the width of the plots), provenance as subtitle, and the common look.
+    """Add the title (wrapped to the width of the plots), the provenance as subtitle, and the common look.
 
     Args:
-        margin: pixels around the plots; those above are the title's, and "t" more.
+        margin: pixels around the plots; above them, "t" is added to the title's room.
     """
     around = MARGIN | dict(margin or {})
-    plots = width - around["l"] - around["r"]  # the title stands over them
+    plots = width - around["l"] - around["r"]  # the title is above them
     room = min((plots + 100) / 8.6, (plots - 20) / 7.8)  # letters; the margins count for more in a narrow figure
     lines = textwrap.wrap(title, width=max(30, round(room)), break_on_hyphens=False)
     below = ". ".join(part for part in (note, str(provenance)) if part)

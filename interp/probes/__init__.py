@@ -1,4 +1,4 @@
-"""Look, do not touch: attention, units, embeddings, lenses, scores, curves."""
+"""Probes that only observe a model: attention, neurons, embeddings, lenses, scores, curves."""
 
 from interp.core.room import call as _call
 

@@ -1,22 +1,22 @@
 """Where each answer digit looks: attention patterns averaged by what a position *means* to the digit.
 
 A pattern over 33 positions is hard to read by eye. The question is how much weight goes to the digits of the own
-column, to the previous column and to the written digit. ``task.relative_roles(target)`` groups the positions so, and
+column, to the previous column and to the written digit. With the groups of ``task.relative_roles(target)``,
 
     weight[role]   = sum of the attention weights on the role's positions (the roles' weights sum to 1)
     per_key[role]  = weight[role] / number of positions of the role
     gap            = ln(per_key[own operands] / per_key[previous operands])     in nats
 
 For a softmax over scores the gap is the difference between the scores of the two roles. Addition in base B suggests
-ln B: then ten units in the previous column weigh as much as one in the own.
+ln B: then B units in the previous column weigh as much as one in the own.
 
-A mean over the keys of a role says nothing of one key unless they are alike. The statement gives keys apart where the
-strongest has more than ``ALIKE`` times the mean, and names a ratio only between roles whose
-keys are alike. The previous output digit is no operand: it is told apart from the previous operands unless it has the
-same weight.
+A mean over the keys of a role describes a single key only if the keys are alike. The statement lists keys separately
+where the strongest has more than ``ALIKE`` times the mean, and gives a ratio only between roles whose keys are alike.
+The previous output digit is not an operand: it is listed separately from the previous operands unless its weight is
+the same.
 
-Limits. A mean over inputs hides heads that choose between keys by value: read ``spread``. Where it is zero the
-attention depends on the position only, which the result states from its sample, not as a proof.
+Limits. A mean over inputs hides heads that choose between keys by value: read ``spread``. Where it is zero, attention
+depends on the position only; the result says so of its sample, which is not a proof.
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ from interp.probes.key_sets import read_patterns
 from models.errors import UserError, known_name
 from models.numerals import small
 
-ROW_ERROR = 0.05  # of a row's sum; rounding 33 weights to bfloat16 gives 0.004 at most
-OWN, PREVIOUS = "own operands", "previous"  # role names: exactly this, and every one that starts so
+ROW_ERROR = 0.05  # how far a row's sum may be from 1; rounding 33 weights to bfloat16 gives 0.004 at most
+OWN, PREVIOUS = "own operands", "previous"  # a role's exact name, and the beginning of several
 BELOW, OUTPUT = "previous operands", "previous output"
 
 
@@ -58,11 +58,11 @@ class AttentionByRole(Result):
     * ``weight``, ``spread``: mean and standard deviation over inputs of the weight on the role
     * ``per_key``: mean weight on one position of the role (NaN for a role without positions)
     * ``member``: whether a key has the role [target, role, key]; ``n_keys``: how many have it [target, role]
-    * ``uniform``: the weight an attention that ignores roles would give [target, role]
+    * ``uniform``: the weight that attention would give if it ignored roles [target, role]
     * ``gap_error``: standard error of the mean gap over targets, from the spread over inputs [layer, head]
-    * ``entropy``, ``entropy_spread``: of the whole row, nats [layer, head, target]
+    * ``entropy``, ``entropy_spread``: mean and standard deviation of a row's entropy, nats [layer, head, target]
     * ``p_value``: chance that keys shuffled within each query rank the role's keys as high [layer, head, role]. It
-      rules out attention that ignores roles; for what an untrained model does, run the probe on one
+      rules out attention that ignores roles; to see what an untrained model does, run the probe on one
 
     ``pattern`` [layer, head, target, key] is the mean pattern on the query rows and ``pattern_spread`` its standard
     deviation.
@@ -99,9 +99,9 @@ class AttentionByRole(Result):
     def mean_gap(self, layer: int | None = None, head: int | None = None) -> tuple[float, float, float]:
         """Mean gap over the targets that have one, and a 95% interval; NaNs if no target has one.
 
-        ``half^2 = (t s / sqrt(targets))^2 + (t' gap_error)^2``: the spread between targets (s; nothing where there is
-        one target) and the sample of inputs, each with its Student t. Every target sees the same inputs, so that their
-        chance shifts all targets together, which the first term alone does not show.
+        ``half^2 = (t s / sqrt(targets))^2 + (t' gap_error)^2``. The first term is the spread s between targets (zero
+        for one target), the second that of the sample of inputs, each with its Student t. All targets see the same
+        inputs, whose random choice shifts all of them together; the first term alone does not show that.
         """
         chosen = self.chosen_head(layer, head)
         values = self.gap.sel(chosen).values
@@ -125,14 +125,14 @@ class AttentionByRole(Result):
 
     @property
     def main_head(self) -> tuple[int, int]:
-        """(layer, head) that puts most weight on the own and the previous column, over all targets."""
+        """(layer, head) of the head that puts most weight on the own and the previous column, over all targets."""
         column = [r for r in self.table.role.values.tolist() if r == OWN or r.startswith(PREVIOUS)]
         share = self.table.weight.sel(role=column or self.table.role.values).sum("role").mean("target")
         layer, head = np.unravel_index(int(share.values.argmax()), share.shape)
         return int(share["layer"][layer]), int(share["head"][head])
 
     def chosen_head(self, layer: int | None = None, head: int | None = None) -> dict[str, int]:
-        """The head as coordinates; the main one where nothing is said. Raises UserError if there is none such."""
+        """Coordinates of a head, by default the main one. Raises UserError if there is no such head."""
         chosen: dict[str, int] = dict(zip(("layer", "head"), self.main_head, strict=True))
         for name, value in (("layer", layer), ("head", head)):
             if value is not None:
@@ -142,7 +142,7 @@ class AttentionByRole(Result):
         return chosen
 
     def statement(self, layer: int | None = None, head: int | None = None) -> str:
-        """Where one head looks (the main one unless said), in a sentence without its full stop."""
+        """Where one head (default: the main one) looks, as a sentence without its full stop."""
         chosen = self.chosen_head(layer, head)
         name, row = f"L{chosen['layer']}H{chosen['head']}", self.table.sel(chosen)
         roles = [role for role in (OWN, BELOW, OUTPUT) if role in row.role.values]
@@ -206,11 +206,11 @@ def compute_attention_by_role(
     """Attention by role from query rows of patterns.
 
     Args:
-        pattern: chunks of inputs, each [chunk, layer, head, target, key]; rows sum to 1. One array in a list will do.
-        roles: for each target, positions by role; every visible key in exactly one role.
+        pattern: chunks of inputs, each [chunk, layer, head, target, key], or a list of one array; rows sum to 1.
+        roles: for each target, positions by role; every visible key is in exactly one role.
         target_labels, key_labels: names for the axes.
         provenance: what the inputs are.
-        base: of the number system, for the reference value ln(base).
+        base: base of the number system, for the reference value ln(base).
         permutations: draws of the control that shuffles keys within each query.
 
     Raises:
@@ -223,7 +223,7 @@ def compute_attention_by_role(
     shift: dict[str, np.ndarray] = {}
     sums: dict[str, np.ndarray] = {}
     squares: dict[str, np.ndarray] = {}
-    products: np.ndarray | float = 0.0  # of the weights on own and previous operands, over all pairs of targets
+    products: np.ndarray | float = 0.0  # summed products of the weights on own and previous operands, between targets
     n = 0
     for chunk in pattern:
         chunk = np.asarray(chunk, dtype=np.float64)
@@ -302,7 +302,7 @@ def _gap_error(
 
 
 def visible_roles(groups: Mapping[str, Sequence[int]], query: int) -> dict[str, list[int]]:
-    """A target's roles with every position up to its query in one of them: those of no role are "rest"."""
+    """A target's roles over the positions up to its query; positions without a role are added to "rest"."""
     visible = {name: [p for p in positions if p <= query] for name, positions in groups.items()}
     taken = {position for positions in visible.values() for position in positions}
     left = [position for position in range(query + 1) if position not in taken]
@@ -322,13 +322,13 @@ def attention_by_role(
 
     Args:
         model: any model with TransformerLens hooks; only ``cfg`` and ``attn.hook_pattern`` are used.
-        task: what its tokens mean; ``model.task`` unless given.
-        problems: problems to look at; ``n`` uniform ones drawn with ``seed`` unless given.
+        task: what its tokens mean; default ``model.task``.
+        problems: problems to look at; by default ``n`` uniform ones, drawn with ``seed``.
 
     The patterns are read with the right answer in place (teacher forcing), at the query of each target.
 
     Raises:
-        UserError: another task's model, fewer than 2 problems, or a model that diverged.
+        UserError: a task that is not the model's, fewer than 2 problems, or a model that diverged.
     """
     task = resolve_task(model, task)
     sample = draw(task, problems, n, seed)

@@ -1,4 +1,4 @@
-"""How a statement about attention words the weights of a role's keys, and gaps between roles."""
+"""Wording for statements about attention: the weights of a role's keys, and gaps between roles."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from interp.core.thresholds import ALIKE, FAINT
 
 @dataclass(frozen=True)
 class Keys:
-    """Weights of the keys of one group, as means over targets: of the mean, strongest and weakest key of a target."""
+    """Weights on the keys of one group: each target's mean, strongest and weakest weight, averaged over targets."""
 
     mean: float
     strongest: float
     weakest: float
-    apart: str  # the keys one by one, by name or by strength
+    apart: str  # the weights of single keys, by name or by strength
 
     @classmethod
     def of(cls, pattern: np.ndarray, member: np.ndarray, labels: np.ndarray) -> Keys:
-        """From the mean weights [target, key] of targets that all have keys in the group [target, key]."""
+        """From the mean weights [target, key] and the group's mask [target, key]; every target must have such keys."""
         rows = [weights[has] for weights, has in zip(pattern, member, strict=True)]
         weakest, mean, strongest = (float(np.mean([f(row) for row in rows])) for f in (np.min, np.mean, np.max))
         names = {tuple(re.sub(r"\d+$", "", str(label)) for label in labels[has]) for has in member}
@@ -43,13 +43,13 @@ class Keys:
 
 
 def times(gap: float) -> str:
-    """exp(gap) to as many digits as mean something: "9.9", "165,672", "0.0021"."""
+    """exp(gap) as text, to as many digits as are meaningful: "9.9", "165,672", "0.0021"."""
     ratio = math.exp(gap)
     return f"{ratio:,.0f}" if ratio >= 100 else f"{ratio:.1f}" if ratio >= 1 else f"{ratio:.2g}"
 
 
 def gap_interval(low: float, high: float) -> str:
-    """The interval that follows a number, with a space before it; nothing where one value gives no interval."""
+    """The interval after a number, with a leading space; empty where a single value gives no interval."""
     return f" [{low:.3f}, {high:.3f}]" if math.isfinite(low) and math.isfinite(high) else ""
 
 
@@ -67,5 +67,5 @@ def shuffled_keys(pattern: np.ndarray, member: np.ndarray, permutations: int, se
         shuffle = np.argsort(rng.random((permutations, int(visible.sum()))), axis=1)
         observed += np.einsum("lhk,rk->lhr", ranks, groups)
         null += np.einsum("lhk,rpk->plhr", ranks, groups[:, shuffle])
-    at_least = (null >= observed).sum(0)  # ranks are halves: sums are exact
+    at_least = (null >= observed).sum(0)  # ranks are multiples of 1/2, so the sums are exact
     return (1 + at_least) / (permutations + 1)

@@ -1,24 +1,24 @@
-"""Which MLP neurons detect a carry, and which one.
+"""Which MLP neurons detect a carry: the carry in or the carry out.
 
 For every unit and every candidate signal of a column (carry in, carry out, digit sum >= 10, digit sum 9, parity and
-value of the answer digit, shuffled labels) at the query that predicts the column's digit:
+value of the answer digit, shuffled labels), these are measured at the query that predicts the column's digit:
 
     auroc            chance that the unit's input (``mlp.hook_pre``) is larger with the signal than without
     auroc_apart      the same with each *rival* signal held fixed, the worst case over rivals, oriented by ``auroc``
-    accuracy         of the best single threshold, chosen on one half of the problems, scored on the other
+    accuracy         accuracy of the best single threshold, chosen on one half of the problems, scored on the other
     ranges           smallest and largest activation with and without the signal
     ablation         token accuracy with the unit set to zero, on columns with and without the signal
     effect_apart     difference of the two drops with each rival held fixed, the smallest over rivals
 
-Carry in, carry out and digit sum >= 10 go together in most columns, so a marginal number proves little: a unit that
-switches on carry *out* predicts carry *in* above chance as well. Holding a rival fixed leaves only the columns where
-the two part. A unit is said to carry the signal that wins on ``auroc_apart``, if the same one wins on ``effect_apart``.
+Carry in, carry out and digit sum >= 10 coincide in most columns, so a marginal number proves little: a unit that
+switches on carry *out* also predicts carry *in* above chance. Holding a rival fixed leaves only the columns where the
+two differ. A unit is said to carry the signal that wins on ``auroc_apart``, if the same one wins on ``effect_apart``.
 
-On a task that does not add column by column the signals are its own variables that have two values, and those that
-``signals`` names; each is a rival of every other.
+For a task that does not add column by column, the signals are its variables with two values and those that ``signals``
+names; each is a rival of every other.
 
-Limits. Everything is *sampled* (ranges too: they are the extremes seen, not bounds). One unit at a time: signals
-spread over several units are missed. The columns of a problem are dependent; intervals allow for it (see
+Limits. Everything is *sampled* (ranges too: they are the extremes seen, not bounds). Units are tested one at a time,
+so signals spread over several units are missed. The columns of a problem are dependent; intervals allow for it (see
 :mod:`interp.core.stats`).
 """
 
@@ -52,24 +52,25 @@ from models.tasks.domain import base_of
 
 @dataclass(frozen=True, eq=False)
 class CarryUnits(Result):
-    """What every MLP neuron detects. ``table`` is a Dataset over (layer, unit, signal):
+    """The signals that each MLP neuron detects. ``table`` is a Dataset over (layer, unit, signal):
 
-    * ``auroc``, ``auroc_apart`` and the ``rival`` that leaves least
+    * ``auroc``, ``auroc_apart`` and the ``rival`` that lowers it most
     * ``threshold``, ``above`` (the signal lies above it); ``accuracy``, ``accuracy_low``, ``accuracy_high`` on the
       other half of the problems; ``majority``: accuracy of always giving the commoner answer
     * ``pre_min``, ``pre_max``, ``post_min``, ``post_max`` [..., present]: activation ranges, present in (False, True);
       ``gap`` between the two ranges of the input, positive where they do not overlap; ``flat``, ``band`` and
-      ``squashed``, what the output says of two states (:func:`interp.core.signal_measures.ranges`)
+      ``squashed`` describe two states of the output (:func:`interp.core.signal_measures.ranges`)
     * ``ablated``, ``ablated_low``, ``ablated_high`` [..., present]: token accuracy with the unit at zero, or NaN
     * ``clean``, ``clean_low``, ``clean_high`` [signal, present]: token accuracy of the whole model; ``n``: columns
-    * ``effect``, ``effect_low``, ``effect_high``: drop with minus drop without the signal
+    * ``effect``, ``effect_low``, ``effect_high``: drop with the signal minus drop without it
     * ``effect_apart``: the smallest effect with a rival held fixed, positive if in the direction of ``effect``
 
-    ``agreement``, over (layer, unit, signal, rival): ``share``, ``low``, ``high``. On the ``n`` [signal, rival] columns
-    where the two differ, the share on which the unit's on/off state (at the signal's threshold) is the signal's.
+    ``agreement``, over (layer, unit, signal, rival): ``n`` [signal, rival] is the number of columns where the two
+    differ; ``share`` (``low``, ``high``) of them have the unit's on/off state, at the signal's threshold, follow the
+    signal.
 
     ``by_sum`` [layer, unit, digit_sum, carry_in, stat]: smallest, mean and largest input, and the count; its attribute
-    ``base`` is that of the digits. None for a task without digit sums; all of carry in 0 for one without carries in.
+    ``base`` is the base of the digits. None for a task without digit sums; without carries in, all have carry in 0.
     """
 
     table: xr.Dataset
@@ -84,20 +85,19 @@ class CarryUnits(Result):
         return self.table.sel(layer=layer, unit=unit)
 
     def verdict(self, layer: int, unit: int) -> dict[str, Any]:
-        """What one unit carries.
+        """The ``signal`` that one unit carries (None if none passes), and its ``kind``.
 
-        ``signal`` (None if nothing passes) and ``kind``: "switch" (its ranges with and without the signal do not
-        overlap in the sample, and one state is saturated: :func:`interp.core.signal_measures.is_switch`), "detector",
-        "correlate" (separates but ablation shows no effect of its own),
-        "not ablated", or "none".
+        The kind is "switch" (its ranges with and without the signal do not overlap in the sample, and one state is
+        saturated: :func:`interp.core.signal_measures.is_switch`), "detector", "correlate" (it separates the signal, but
+        ablation shows no effect on it), "not ablated", or "none".
         """
         if (layer, unit) not in self._verdicts:
-            self._unit(layer, unit)  # says which there are
+            self._unit(layer, unit)  # raises, and says which units exist
         return dict(self._verdicts[layer, unit])
 
     @cached_property
     def _verdicts(self) -> dict[tuple[int, int], dict[str, Any]]:
-        """By layer and unit."""
+        """All verdicts, by (layer, unit)."""
         candidates = [s for s in self.table.signal.values.tolist() if s != "shuffled"]
         names = ("auroc_apart", "accuracy", "effect", "effect_apart")
         over = self.table.sel(signal=candidates).transpose("layer", "unit", "signal", ...)
@@ -126,7 +126,7 @@ class CarryUnits(Result):
         return pd.DataFrame(self._verdicts.values())
 
     def count_kinds(self, signal: str) -> dict[str, int]:
-        """How many units carry a signal, by kind of verdict in words, the strongest kind first; without empty kinds."""
+        """How many units carry a signal, by kind in words, strongest kind first; kinds without a unit are left out."""
         verdicts = self.verdicts()
         kinds = verdicts[verdicts["signal"] == signal]["kind"].tolist()
         named = {
@@ -139,7 +139,7 @@ class CarryUnits(Result):
         return {named[kind][n > 1]: n for kind, n in counts.items()}
 
     def describe(self, layer: int, unit: int) -> str:
-        """One unit in a sentence."""
+        """One unit's verdict as a sentence."""
         found, table = self.verdict(layer, unit), self._unit(layer, unit)
         name = f"L{layer} neuron {unit}"
         if found["signal"] is None:
@@ -175,7 +175,7 @@ class CarryUnits(Result):
         return "; ".join(texts) + "."
 
     def _as_carry_in(self, found: pd.Series) -> str:
-        """How badly a unit that carries another signal does as the carry-in detector it is taken for."""
+        """How badly a unit that carries another signal does as a detector of the carry in."""
         at = {"layer": found["layer"], "unit": found["unit"]}
         row, signal = self.table.sel(at).sel(signal="carry_in"), measures.signal_name(found["signal"])
         apart = self.agreement.sel(at).sel(signal=found["signal"], rival="carry_in")
@@ -187,7 +187,7 @@ class CarryUnits(Result):
         )
 
     def double_dissociation(self, signal: str) -> pd.DataFrame:
-        """Ablated unit x presence of a signal: accuracy, interval and drop from the whole model."""
+        """One row per ablated unit and presence of a signal: accuracy, interval and drop from the whole model."""
         table = self.table.sel(signal=known_name("signal", signal, self.table.signal.values))
         frame = (
             table[["ablated", "ablated_low", "ablated_high", "clean", "clean_low", "clean_high", "n"]]
@@ -212,19 +212,20 @@ def compute_carry_units(
     base: int = 10,
     wanted: Sequence[str] = (),
 ) -> CarryUnits:
-    """Units against signals from activations at the query of each answer column.
+    """Compare units with signals, given the activations at the query of each answer column.
 
     Args:
         pre, post: the units before and after their nonlinearity.
-        variables: of each column; ``carry_in``, ``carry_out``, ``digit_sum`` and ``s`` where columns are added.
+        variables: variables of each column; ``carry_in``, ``carry_out``, ``digit_sum`` and ``s`` where columns are
+            added.
         clean: whether the whole model predicts the column's digit.
         ablated: the same with (layer, unit) set to zero; units left out get NaN.
         provenance: what the problems are; its seed also draws the shuffled control.
-        base: of the digits.
+        base: base of the digits.
         wanted: more signals, as in :func:`interp.core.signal_measures.candidate_signals`.
 
     Raises:
-        UserError: NaN activations; no variable of two values; an unknown signal.
+        UserError: NaN activations, no variable with two values, or an unknown signal.
     """
     if np.isnan(pre).any():
         raise UserError("A neuron's activation is NaN: the model has diverged.")
@@ -294,22 +295,22 @@ def carry_units(
     max_ablated: int = 32,
     signals: str | Sequence[str] = (),
 ) -> CarryUnits:
-    """What every MLP neuron of a hooked model detects, and what breaks without it.
+    """Which signals every MLP neuron of a hooked model detects, and what breaks without it.
 
     Args:
         model: any model with TransformerLens hooks; ``mlp.hook_pre`` and ``mlp.hook_post`` are read, the latter is set.
-        task: what its tokens mean; ``model.task`` unless given. Signals are made of its ``variables``.
-        problems: problems to look at; otherwise ``n`` are drawn with ``seed``, a share ``carry_heavy`` of them rich in
+        task: what its tokens mean; default ``model.task``. Signals are made from its ``variables``.
+        problems: problems to look at; by default ``n`` are drawn with ``seed``, a share ``carry_heavy`` of them rich in
             carry chains (:func:`interp.core.problems.carry_rich`), the rest uniform.
         max_ablated: ablate at most this many units, those that separate some signal best.
-        signals: more signals to ask about, such as "s=0": where a variable of the task has that value.
+        signals: more signals to ask about, such as "s=0": present where that variable of the task has that value.
 
     The right answer is in place (teacher forcing); a column counts if operands have a digit there. Ablation sets the
     unit's output to zero at every position.
 
     Raises:
         UserError: a model without MLP or for another task, a task whose answers have no columns or whose variables
-            never have two values, an unknown signal, fewer than 2 problems.
+            never have two values, an unknown signal, or fewer than 2 problems.
     """
     task = resolve_task(model, task)
     if not model.cfg.d_mlp:
@@ -344,7 +345,7 @@ def _activations(
 def _right_without(
     model: HookedModel, sample: Sample, queries: list[int], right: torch.Tensor, unit: tuple[int, int]
 ) -> np.ndarray:
-    """Whether each answer digit is right [n, column] with a (layer, unit) set to zero."""
+    """Whether each answer digit is right [n, column] with one (layer, unit) set to zero."""
     edits = [Neuron(*unit).site.put(0.0)]
     found = [
         right_tokens(logits[:, queries], right[rows]) for rows, logits, _ in runs.passes(model, sample.tokens, edits)

@@ -1,11 +1,11 @@
-"""How training went: learning curves of every seed of one or several models, read from wherever they are stored.
+"""Learning curves of every seed of one or several models, read from zoo entries or run folders.
 
     interp.learning_curves("adder-456")                     exact match on validation problems, all seeds of an entry
     interp.learning_curves(["adder-512", "adder-456"], what="uniform")      several models, one panel per model
     interp.learning_curves("runs/mine")                     a run folder
 
-A seed has come in at the first evaluation that reaches a level, so its step is known up to the distance between
-evaluations; the share of seeds that do comes with its Clopper-Pearson interval, seeds being the independent units.
+A seed's onset is the first evaluation that reaches a level, so its step is known up to the distance between
+evaluations. The share of seeds that reach it has a Clopper-Pearson interval; seeds are the independent units.
 
 Source: "A 456-Parameter Transformer Solves 10-Digit Addition", section 1.3 and Figure 1, which shows five seeds of 456
 and one chosen seed each of 582 and 512.
@@ -37,15 +37,15 @@ class Curves(Result):
     """Learning curves.
 
     Attributes:
-        table: a Dataset over (model, seed, step), NaN where nothing was measured: of stored runs the shares ``exact``,
-            ``token`` and ``uniform`` (exact match on uniform problems alone), and ``loss`` and ``validation_loss`` in
-            nats; other questions have their own.
-        what: the one in which seeds are compared.
+        table: a Dataset over (model, seed, step), NaN where nothing was measured. Stored runs have the shares
+            ``exact``, ``token`` and ``uniform`` (exact match on uniform problems only), and ``loss`` and
+            ``validation_loss`` in nats; other sources have their own measures.
+        what: the measure in which seeds are compared.
         chosen: model -> the seed that is stored.
         on_test: model -> seed -> whether it answers the whole test set, where that is known.
-        starts: model -> the model near which all its seeds began; others began at random.
-        labels: model -> how figures call it.
-        budget: the step at which a paper stops, if figures shall show it.
+        starts: model -> the model near which all its seeds began; other models' seeds began at random.
+        labels: model -> its name in figures.
+        budget: the step at which a paper stops, if figures are to show it.
     """
 
     table: xr.Dataset
@@ -76,7 +76,7 @@ class Curves(Result):
         return self.table[what or self.what].sel(model=model).dropna("seed", how="all").dropna("step", how="all")
 
     def onset(self, model: str, level: float = 1.0) -> dict[int, int]:
-        """Seed -> the first step at which it reached the level; without the seeds that never did."""
+        """Seed -> the first step at which it reached the level; seeds that never did are left out."""
         curves = self.of(model)
         reached = (curves >= level).values
         steps = curves.step.values
@@ -84,11 +84,11 @@ class Curves(Result):
         return {seed: int(steps[row.argmax()]) for seed, row in seeds if row.any()}
 
     def rate(self, model: str, level: float = 1.0) -> Rate:
-        """Seeds that reached the level once, of all."""
+        """How many of all seeds ever reached the level."""
         return Rate(self.of(model).sizes["seed"], len(self.onset(model, level)))
 
     def grokked(self, model: str) -> Rate:
-        """Seeds that answer the whole test set, of all; that were once perfect, where there is no test score."""
+        """How many of all seeds answer the whole test set, or, without a test score, were ever perfect."""
         known = self.on_test.get(model)
         return self.rate(model) if known is None else Rate(len(known), sum(known.values()))
 
@@ -124,7 +124,7 @@ class Curves(Result):
         return text if at is None else f"{text}, seed {own} at {at:,}"
 
     def summary(self) -> pd.DataFrame:
-        """A row per model: seeds, how many were once perfect, the share with its 95% interval, and when."""
+        """One row per model: seeds, how many were ever perfect, the share with its 95% interval, and at which steps."""
         rows = []
         for model in self.models:
             rate, steps = self.rate(model), list(self.onset(model).values())
@@ -136,7 +136,7 @@ class Curves(Result):
         return pd.DataFrame(rows)
 
     def to_dataframe(self) -> pd.DataFrame:
-        """A row per model, seed and evaluation."""
+        """One row per model, seed and evaluation."""
         frame = self.table.to_dataframe().reset_index()
         return frame.dropna(subset=[str(name) for name in self.table.data_vars], how="all").reset_index(drop=True)
 
@@ -146,10 +146,10 @@ def learning_curves(sources: str | Path | Sequence[str | Path], *, what: str = "
     """The stored curves of zoo entries and run folders.
 
     Args:
-        what: the measure to compare seeds in; exact match on validation problems unless given, of text the loss.
+        what: the measure in which to compare seeds; default exact match on validation problems, and for text the loss.
 
     Raises:
-        UserError: no such entry or run, one without curves of all its seeds, or without this measure.
+        UserError: no such entry or run, or one without this measure or without curves of all its seeds.
     """
     names = [sources] if isinstance(sources, (str, Path)) else list(sources)
     found = [read_curves(name) for name in names]
@@ -164,13 +164,13 @@ def learning_curves(sources: str | Path | Sequence[str | Path], *, what: str = "
         for name in ("chosen", "on_test", "starts")
     )
     table = xr.concat(tables, "model", join="outer", data_vars="all")
-    on_test = {} if what else on_test  # which is about exact match
+    on_test = {} if what else on_test  # it is about exact match, which is then not what is compared
     return Curves(table, what or found[0].what, found[0].provenance, chosen, on_test, starts)
 
 
 def read_curves(source: str | Path) -> Curves:
-    """The one reader of learning curves: an entry's tensors (``curves.safetensors``), the lines of an entry's runs
-    (``metrics.jsonl``: a new run begins where the step starts over), or those of a run folder.
+    """Read learning curves from an entry's tensors (``curves.safetensors``), from the lines of an entry's runs
+    (``metrics.jsonl``, where a new run begins when the step starts over), or from those of a run folder.
 
     Raises:
         UserError: no such entry or run, or one without curves of all its seeds.
@@ -189,7 +189,7 @@ def read_curves(source: str | Path) -> Curves:
     seeds, size = json.loads(entry_file(source, "seeds.json")), made["recipe"]["validation_size"]
     if "curves.safetensors" in stored:
         table = _of_tensors(name, entry_file(source, "curves.safetensors"), source)
-    else:  # of entries that were published before all had tensors
+    else:  # entries that were published before all had tensors
         lines = [json.loads(line) for line in entry_file(source, "metrics.jsonl").decode().splitlines()]
         table = _of_lines(name, lines, [row["seed"] for row in seeds], 0, source)
     what, words = "exact", "validation problems an evaluation"
@@ -207,7 +207,7 @@ def read_curves(source: str | Path) -> Curves:
 
 
 def curve_table(model: str, values: Mapping[str, Any], seeds: Sequence[int], steps: Sequence[int]) -> xr.Dataset:
-    """Arrays [seed, step] as a table of one model."""
+    """Arrays [seed, step] as the table of one model."""
     columns = {name: (("model", "seed", "step"), np.asarray(each)[None]) for name, each in values.items()}
     return xr.Dataset(columns, {"model": [model], "seed": list(seeds), "step": list(steps)})
 
@@ -221,7 +221,7 @@ def _of_tensors(model: str, content: bytes, source: object) -> xr.Dataset:
 def _of_lines(
     model: str, lines: Sequence[Mapping[str, Any]], seeds: Sequence[int] | None, first: int, source: object
 ) -> xr.Dataset:
-    """From one line per evaluation, a number per seed; ``seeds`` of several runs, else counted from ``first``."""
+    """From lines, one per evaluation with one number per seed; seeds are ``seeds``, or counted from ``first``."""
     runs: list[list[Mapping[str, Any]]] = []
     for line in lines:
         if not runs or line["step"] <= runs[-1][-1]["step"]:

@@ -1,21 +1,21 @@
-"""The shape of an embedding: circles, arcs, Fourier spectra. Each with a permutation control.
+"""The shape of an embedding: circles, arcs and Fourier spectra, each with a permutation control.
 
     circle_fit(model.W_E)         points on  centre + radius [cos(start + d stride), sin(start + d stride)]
     fourier_spectrum(model.W_E)   share of the variance at each frequency of the token index
     helix_fit(model.W_pos[:10])   for positions, in :mod:`interp.probes.helices`
 
-Angles are radians (degrees in sentences and figures). The plane and axis are found, not assumed; angles are measured
-in that basis of the plane which lies closest to coordinate axes, in their order
-(:func:`interp.probes.geometry.aligned_plane`), so for a table that fills two coordinates start and stride are those of
-``atan2(x_j, x_i)``.
+Angles are in radians (degrees in sentences and figures). The plane and axis are fitted, not assumed. Angles are
+measured in the basis of the plane that lies closest to coordinate axes, in their order
+(:func:`interp.probes.geometry.aligned_plane`), so for a table with two nonzero coordinates start and stride are those
+of ``atan2(x_j, x_i)``.
 
-The fits use all rows of the table and nothing else, so there is no sampling error to put an interval on. The control
+The fits use all rows of the table and nothing else, so there is no sampling error and no interval. The control
 relabels the rows at random: it gives the chance that an unordered table of the same points looks as ordered. Every p
 belongs to one statistic, and is named with it.
 
-A circle can be drawn through any bend. "An arc" is said only where the circle beats the best line and the best parabola
-by ``STRONG`` units of the Bayesian information criterion, ``n ln(S / n) + k ln n`` with S the sum of squared distances
-and k = 2, 3, 4 numbers for line, circle and parabola.
+A circle can be fitted to any bend. Points are said to lie on an arc only where the circle beats the best line and the
+best parabola by ``STRONG`` units of the Bayesian information criterion, ``n ln(S / n) + k ln n`` with S the sum of
+squared distances and k = 2, 3, 4 numbers for line, circle and parabola.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ from models.errors import UserError
 from models.numerals import p_value, small
 
 PERMUTATIONS = 2000
-LOOKS = 2  # order and evenness are two looks at one question: each p is held against 0.05 / 2
+LOOKS = 2  # order and evenness are two tests of one question: each p is compared with 0.05 / 2
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,18 +56,18 @@ class CircleFit(Result):
     """A circle through labelled points, and how the labels run along it.
 
     ``radius``, ``centre`` [2] in the plane; ``start`` and ``stride`` in radians (angle = start + label * stride, in
-    [-pi, pi]); ``arc``: angle the points span, 2 pi minus their largest gap. ``residual``: root mean square distance
-    from the circle in the plane, ``off_plane`` from the plane, both in the points' units. ``planarity``: share of the
-    variance in the plane.
+    [-pi, pi]); ``arc``: the angle that the points span, 2 pi minus their largest gap. ``residual``: root mean square
+    distance from the circle in the plane; ``off_plane``: from the plane, both in the points' units. ``planarity``:
+    share of the variance in the plane.
 
     ``line`` and ``parabola``: root mean square distance from the best line and the best parabola, in the plane.
 
     ``order``: circular rank correlation of label and angle (:func:`circular_rank_correlation`), 1 or -1 where the
-    labels follow one another around the circle in one or the other direction, wherever they begin; ``order_p`` the
+    labels follow one another around the circle in one direction or the other, wherever they begin; ``order_p``: the
     permutation p-value of its size. ``evenness``: mean resultant length of the angles about the even spacing, 1 if the
-    stride is uniform, ``evenness_p``; ``stride_rms``: root mean square deviation from it, radians.
+    stride is uniform, with its p-value ``evenness_p``; ``stride_rms``: root mean square deviation from it, radians.
 
-    ``points`` [label, axis] are coordinates in the plane, ``angle`` [label] their angles about the centre, ``basis``
+    ``points`` [label, axis] are coordinates in the plane and ``angle`` [label] their angles about the centre. ``basis``
     [2, D] and ``origin`` [D] place the plane: point = origin + basis.T @ coordinates.
     """
 
@@ -96,7 +96,7 @@ class CircleFit(Result):
     def advantage(self) -> dict[str, float]:
         """BIC of the best line and of the best parabola, minus the circle's: above 0 the circle is the better curve."""
         n, least = self.points.sizes["label"], float(np.abs(self.points.values).max()) * FLAT
-        fits = {"line": (self.line, -1), "parabola": (self.parabola, 1)}  # and how many more numbers they have
+        fits = {"line": (self.line, -1), "parabola": (self.parabola, 1)}  # and how many more numbers than the circle's
         return {
             name: 2 * n * math.log(max(rms, least) / max(self.residual, least)) + more * math.log(n)
             for name, (rms, more) in fits.items()
@@ -109,7 +109,7 @@ class CircleFit(Result):
 
     @property
     def shape(self) -> str:
-        """What the points lie on, in a clause without its subject."""
+        """What the points lie on, as a predicate without its subject."""
         relative = self.residual / self.radius
         if relative > POOR:
             return f"miss the nearest circle by {relative:.2f} of its radius, root mean square"
@@ -176,19 +176,19 @@ class CircleFit(Result):
 def circle_fit(points: Any, *, labels: Any = None, permutations: int = PERMUTATIONS, seed: int = 0) -> CircleFit:
     """The circle through the rows of a table such as ``model.W_E`` [n, D], by geometric least squares.
 
-    With D > 2 the plane is found first (principal axes of the centred rows). Minimises ``sum (|p - c| - r)^2`` from
-    Taubin's fit; start and stride maximise the resultant length of ``angle - stride * label`` and are then least
-    squares. A distance-to-centroid score would call a perfect short arc half round; this does not.
+    With D > 2 the plane is found first (principal axes of the centred rows). The fit minimises ``sum (|p - c| - r)^2``
+    from Taubin's fit. Start and stride first maximise the resultant length of ``angle - stride * label`` and are then
+    refined by least squares. Unlike a distance-to-centroid score, this recognises a perfect short arc as round.
 
     Args:
-        labels: integer label of each row, 0..n-1 unless given.
+        labels: integer label of each row, default 0..n-1.
         permutations, seed: random relabellings of the control. p-values are never below 1 / (permutations + 1).
 
     Limits. (radius, start) and (-radius, start + pi) are one circle: the radius is given positive. A stride is known
-    modulo 2 pi. Short noisy arcs do not fix a radius.
+    modulo 2 pi. Short noisy arcs do not determine a radius.
 
     Raises:
-        UserError: fewer than 3 points or 2 dimensions, NaN, points on a line or all alike.
+        UserError: fewer than 3 points or 2 dimensions, NaN, or points on a line or all alike.
     """
     table = as_table(points, 3, 2, "A circle fit")
     label = as_labels(labels, len(table))
@@ -262,7 +262,7 @@ def _evenness(angle: np.ndarray, label: np.ndarray, shuffles: np.ndarray) -> Flo
 def circular_rank_correlation(
     label: Float[np.ndarray, " n"] | Int[np.ndarray, " n"], angle: Float[np.ndarray, "*draw n"]
 ) -> Float[np.ndarray, "*draw"]:
-    """How far angles follow labels around the circle, from -1 to 1: Mardia's circular rank correlation.
+    """How well angles follow labels around the circle, from -1 to 1: Mardia's circular rank correlation.
 
     With ranks turned into angles, ``u = 2 pi rank(label) / n`` and ``v = 2 pi rank(angle) / n``, it is the larger of
     ``|mean exp(i (v - u))|`` and ``|mean exp(i (v + u))|``, the second with a minus sign. Each is the largest mean
@@ -280,9 +280,9 @@ def circular_rank_correlation(
 class FourierSpectrum(Result):
     """Variance of a table over its token index, by frequency (turns over the whole table).
 
-    ``power`` [frequency, dimension] sums to the total variance; ``share`` [frequency] of it; ``null`` [frequency]: the
-    95% quantile of the share among random relabellings; ``p_value``: chance that some frequency of a relabelled table
-    has as large a share as the largest.
+    ``power`` [frequency, dimension] sums to the total variance; ``share`` [frequency]: share of it; ``null``
+    [frequency]: the 95% quantile of the share among random relabellings; ``p_value``: chance that some frequency of a
+    relabelled table has a share as large as the largest here.
     """
 
     power: xr.DataArray
@@ -317,11 +317,11 @@ def fourier_spectrum(table: Any, *, permutations: int = PERMUTATIONS, seed: int 
     ``power_k = c |sum_d x_d exp(-2 pi i k d / n)|^2 / n^2`` with c = 2, or 1 for k = n / 2, so that frequencies
     1..n/2 add up to the variance (Parseval). Source: Nanda et al. 2023, section 4.1, for modular addition.
 
-    Limits. Frequencies are those of a *closed* circle through all rows. An arc of another length leaks into its
-    neighbours: use :func:`circle_fit` for its stride.
+    Limits. Frequencies are those of a *closed* circle through all rows. An arc of another length leaks into
+    neighbouring frequencies: use :func:`circle_fit` for its stride.
 
     Raises:
-        UserError: fewer than 3 rows, NaN, rows that are all alike.
+        UserError: fewer than 3 rows, NaN, or rows that are all alike.
     """
     values = as_table(table, 3, 1, "A Fourier spectrum")
     n = len(values)
@@ -344,7 +344,7 @@ def fourier_spectrum(table: Any, *, permutations: int = PERMUTATIONS, seed: int 
 
 
 def _power(values: np.ndarray) -> np.ndarray:
-    """[frequency, dimension] of mean-free rows, frequencies 1..n/2."""
+    """Power [frequency, dimension] of mean-free rows, for frequencies 1..n/2."""
     n = len(values)
     power = 2 * np.abs(np.fft.rfft(values, axis=0)[1:]) ** 2 / n**2
     if n % 2 == 0:

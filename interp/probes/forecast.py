@@ -1,11 +1,11 @@
 """How early one can tell which seeds will grok, and what stopping the others early would save.
 
     interp.grokking_forecast(["microadder-57", "microadder-67"])            from the stored curves of all their seeds
-    interp.grokking_forecast("runs/mine").halved([(0.1, 0.5), (0.2, 0.25)])  had the worst half ended after a tenth
+    interp.grokking_forecast("runs/mine").halved([(0.1, 0.5), (0.2, 0.25)])  if the worst half ended after a tenth
 
 The forecast ranks the seeds of one model by one measure at one step. It is judged on the seeds that had not reached the
-level by then: a seed that is there already needs no forecast. Models are pooled by pairs of seeds of the same model, so
-that an easy model does not count as a forecast.
+level by then, since the others need no forecast. Models are pooled by pairs of seeds of the same model, so an easy
+model does not count as a forecast.
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ class Forecast(Result):
     """Forecasts of grokking.
 
     Attributes:
-        curves: the seeds' curves: ``exact`` decides who groks, ``measure`` forecasts it.
-        measure: what seeds are ranked by.
+        curves: the seeds' curves: ``exact`` decides which seeds grok, ``measure`` forecasts it.
+        measure: the measure by which seeds are ranked.
         level: the exact match that counts as grokked, at any evaluation.
-        table: a Dataset over (model, share), the share of the run's steps at which one looks, with all models pooled in
-            the last row: ``auroc``, the chance that a seed that will grok has the larger value than one that will not,
-            with ``low`` and ``high``, its 95% bootstrap interval over seeds; ``will`` and ``never``, how many seeds of
-            either kind were compared. NaN where one kind is empty.
+        table: a Dataset over (model, share of the run's steps), with all models pooled in the last row. ``auroc`` is
+            the chance that a seed that will grok has a larger value than one that will not, with its 95% bootstrap
+            interval over seeds (``low``, ``high``), NaN where one kind is empty; ``will`` and ``never`` are the numbers
+            of seeds of either kind.
     """
 
     curves: Curves
@@ -66,13 +66,13 @@ class Forecast(Result):
 
     @cached_property
     def _seeds(self) -> dict[str, _Seeds]:
-        """Each model's seeds, read once."""
+        """Each model's seeds, computed once."""
         return {model: _Seeds.of(self.curves, model, self.measure, self.level) for model in self.curves.models}
 
     def ranked(self, share: float, parts: int = 4) -> pd.DataFrame:
-        """Of the seeds of each ``1/parts`` by rank within their model: how many grok, with Clopper-Pearson intervals.
+        """How many seeds grok of each ``1/parts`` by rank within their model, with Clopper-Pearson intervals.
 
-        The best are the first row. Seeds that had grokked by then are left out.
+        The first row has the best seeds. Seeds that had grokked by then are left out.
         """
         counts = np.zeros((parts, 2), dtype=int)
         for model in self.curves.models:
@@ -94,14 +94,14 @@ class Forecast(Result):
         )
 
     def halved(self, rule: Sequence[tuple[float, float]]) -> pd.DataFrame:
-        """What successive halving would have kept and saved, a row per model and one for all.
+        """What successive halving would have kept and saved: one row per model and one for all.
 
         Args:
-            rule: pairs (share of the steps, share of all seeds that goes on), in order: at each, the best of the seeds
-                by the measure go on and the others end.
+            rule: pairs (share of the steps, share of all seeds that goes on), in order. At each of these steps the best
+                seeds by the measure go on and the others end.
 
-        ``gain`` is grokked seeds per step with the rule, divided by the same without it. A seed that grokked counts
-        with the steps that it was trained for.
+        ``gain`` is grokked seeds per step with the rule, divided by the same without it. A seed counts with the steps
+        that it was trained for, also if it grokked and ended early.
 
         Raises:
             UserError: shares that are not between 0 and 1, or not in order.
@@ -138,9 +138,9 @@ def grokking_forecast(
         measure: ``token`` accuracy, ``loss`` (seeds of lower loss rank higher), or another measure of the curves.
         level: the exact match on validation problems that counts as grokked.
         shares: shares of a run's steps at which to look.
-        resamples: of the bootstrap over seeds, models apart.
+        resamples: draws of the bootstrap over the seeds of each model.
 
-    A control is built in: AUROC is 0.5 for a measure that knows nothing.
+    A control is built in: AUROC is 0.5 for an uninformative measure.
 
     Raises:
         UserError: no such entry, run or measure, or a share that is not between 0 and 1.
@@ -168,12 +168,12 @@ def grokking_forecast(
 
 @dataclass(frozen=True)
 class _Seeds:
-    """One model's seeds; one that has ended stays at its last values.
+    """One model's seeds; a seed that has ended keeps its last values.
 
     Attributes:
-        steps: of the evaluations.
+        steps: steps of the evaluations.
         grok: whether a seed is at the level.
-        values: the measure, larger for better.
+        values: the measure, with the sign that makes larger better.
         ends: the step of each seed's last evaluation.
     """
 
@@ -192,19 +192,19 @@ class _Seeds:
         return cls(exact.step.values, reached >= level, values * (-1 if measure.endswith("loss") else 1), ends)
 
     def index(self, share: float) -> int:
-        """The last evaluation up to this share of the steps (the first, where there is none)."""
+        """Index of the last evaluation up to this share of the steps (the first evaluation if there is none)."""
         return max(0, int(np.searchsorted(self.steps, share * self.steps[-1], "right")) - 1)
 
     def at(
         self, share: float
     ) -> tuple[Float[np.ndarray, " seed"], Bool[np.ndarray, " seed"], Bool[np.ndarray, " seed"]]:
-        """Each seed's value at this share of the steps, whether it groks ever, and whether it had not by then."""
+        """Each seed's value at this share of the steps, whether it ever groks, and whether it had not by then."""
         i = self.index(share)
         ever, by_then = (np.asarray(part.any(1)) for part in (self.grok, self.grok[:, : i + 1]))
         return self.values[:, i], ever, ~by_then
 
     def halved(self, rule: Sequence[tuple[float, float]]) -> tuple[int, int, int, float, float]:
-        """(seeds, those that grok, also with the rule, runs' worth of steps, the same with the rule)."""
+        """(seeds, seeds that grok, those that still do with the rule, steps in whole runs, the same with the rule)."""
         n, last = len(self.ends), int(self.steps[-1])
         kept, ruled = np.arange(n), self.ends.copy()
         for share, most in rule:
@@ -217,7 +217,7 @@ class _Seeds:
 
 
 def _wins(values: np.ndarray, will: np.ndarray, open_: np.ndarray) -> Float[np.ndarray, "will never"]:
-    """All pairs of one model's seeds: 1 where seed i, which will grok, ranks above seed j, which never does; half for a
+    """All pairs of one model's seeds: 1 where seed i, which will grok, ranks above seed j, which never does; 1/2 for a
     tie."""
     one, other = values[will & open_][:, None], values[~will][None]
     return (one > other) + 0.5 * (one == other)
@@ -226,7 +226,7 @@ def _wins(values: np.ndarray, will: np.ndarray, open_: np.ndarray) -> Float[np.n
 def _drawn(
     wins: Float[np.ndarray, "will never"], rng: np.random.Generator, resamples: int
 ) -> Float[np.ndarray, "resample 2"]:
-    """Bootstrap over the seeds: won pairs and all pairs of each draw."""
+    """Bootstrap over the seeds: the number of won pairs and of all pairs in each draw."""
     will, never = wins.shape
     if not will + never:
         return np.zeros((resamples, 2))
@@ -236,7 +236,7 @@ def _drawn(
 
 
 def _cell(pairs: Sequence[np.ndarray], draws: Sequence[np.ndarray]) -> tuple[float, float, float, int, int]:
-    """(AUROC, low, high, seeds that will, seeds that never do) of models together."""
+    """(AUROC, low, high, seeds that will grok, seeds that never do) of models together."""
     will, never = (sum(one.shape[axis] for one in pairs) for axis in (0, 1))
     compared = sum(one.size for one in pairs)
     if not compared:

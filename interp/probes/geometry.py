@@ -47,9 +47,9 @@ def as_labels(labels: Any, n: int) -> Int[np.ndarray, " n"]:
 def aligned_plane(directions: Float[np.ndarray, "2 D"]) -> Float[np.ndarray, "2 D"]:
     """The orthonormal basis of a plane that lies closest to two coordinate axes, in their order.
 
-    Angles in a plane need an origin and a sense. Of all bases this takes the one nearest to coordinate axes i < j,
-    those with the longest projections on the plane: for the plane of axes i and j it is exactly e_i, e_j, so that
-    an angle there is ``atan2(x_j, x_i)``.
+    Angles in a plane need an origin and an orientation. Of all bases this is the one nearest to the coordinate axes
+    i < j with the longest projections on the plane. For the plane of axes i and j it is exactly e_i, e_j, and an angle
+    there is ``atan2(x_j, x_i)``.
     """
     q, _ = np.linalg.qr(directions.T)
     shadow = q @ q.T  # projector [D, D]
@@ -64,7 +64,7 @@ def aligned_plane(directions: Float[np.ndarray, "2 D"]) -> Float[np.ndarray, "2 
 def principal_plane(
     points: Float[np.ndarray, "n D"],
 ) -> tuple[Float[np.ndarray, "2 D"], Float[np.ndarray, " D"], float]:
-    """The plane through points: aligned basis, a point on it (nearest the origin), share of the variance in it.
+    """The principal plane of points: aligned basis, its point nearest the origin, share of the variance in it.
 
     Raises:
         UserError: points that coincide or lie on one line, through which there is no circle.
@@ -100,8 +100,8 @@ def taubin_circle(points: Float[np.ndarray, "n 2"]) -> tuple[Float[np.ndarray, "
 def geometric_circle(points: Float[np.ndarray, "n 2"]) -> tuple[Float[np.ndarray, " 2"], float]:
     """Centre and radius that minimise ``sum (|p - c| - r)^2``, from Taubin's fit by Levenberg-Marquardt.
 
-    The maximum-likelihood circle for equal isotropic noise. Points are scaled first, so the result does not depend on
-    units.
+    This is the maximum-likelihood circle for equal isotropic noise. Points are scaled first, so the result does not
+    depend on units.
     """
     from scipy.optimize import least_squares
 
@@ -129,11 +129,11 @@ def line_distances(points: Float[np.ndarray, "n 2"]) -> Float[np.ndarray, " n"]:
 
 
 def parabola_distances(points: Float[np.ndarray, "n 2"]) -> Float[np.ndarray, " n"]:
-    """Distances from the best parabola with an axis of any direction.
+    """Distances from the best parabola with an axis in any direction.
 
-    For each direction the parabola is regressed along its axis; the distance across the curve is the regression's
-    residual over ``sqrt(1 + slope^2)`` (Sampson 1982, to first order in the residual), and the direction with the least
-    sum of squares is refined from the best of 180.
+    For each direction the parabola is regressed along its axis. The distance from the curve is the regression's
+    residual over ``sqrt(1 + slope^2)`` (Sampson 1982, to first order in the residual). The direction with the least sum
+    of squares is refined from the best of 180.
     """
     from scipy.optimize import minimize_scalar
 

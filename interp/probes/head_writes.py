@@ -1,7 +1,7 @@
-"""What a head writes about the digit it looks at: the shape of its output over the digits.
+"""What a head writes about the digit that it attends to: the shape of its output over the digits.
 
-A head that adds writes the digit's value, on a line. For any head, with v the value vector at a digit's token (after
-the model's own norm),
+A head that adds writes the digit's value, so its outputs lie on a line. For any head, with v the value vector at a
+digit's token (after the model's own norm),
 
     v(token)   = position effect + digit effect, by least squares over all tokens that hold a digit
     effect[d]  = W_O^T (digit effect of d)                                                     [base, d_model]
@@ -11,11 +11,12 @@ the model's own norm),
 
 ``size`` is the root mean square length of ``effect``, in units of the residual stream that the head writes into.
 
-Control: the digits permuted (expected 1 / (base - 1), with its 97.5% quantile and a p-value); untrained copies.
+The controls are permuted digits (expected share 1 / (base - 1), with its 97.5% quantile and a p-value) and untrained
+copies.
 
-Limits. Not comparable between models: directions (another basis) and sizes (norms after the attention rescale the sum
-of all heads; in a post-norm model what is written is not what arrives). Means over positions hide writing that depends
-on where the digit stands. A head that writes no digit at all has size 0 and no shape (NaN).
+Limits. Directions and sizes cannot be compared between models: bases differ, and norms after the attention rescale the
+sum of all heads (in a post-norm model what is written is not what arrives). Means over positions hide writing that
+depends on where the digit stands. A head that writes nothing about the digit has size 0 and no shape (NaN).
 """
 
 from __future__ import annotations
@@ -48,9 +49,9 @@ _NOTHING = 1e-5  # size below which a head writes no digit (float32 rounding)
 @dataclass(frozen=True, eq=False)
 class HeadWrites(Result):
     """Digit effects. ``table`` is a Dataset over (layer, head): ``size``, ``linear``, ``line``, ``shuffled_high``,
-    ``p_value``, ``untrained`` (mean of the copies' ``linear``); ``line_of`` [layer, head, digit]: coordinate of each
+    ``p_value``, ``untrained`` (mean of the copies' ``linear``). ``line_of`` [layer, head, digit]: coordinate of each
     digit along the first principal direction, in units of its standard deviation, rising with the digit. ``spectrum``
-    [layer, head, frequency]: shares that sum to 1; in base 10 without structure 2/9, and 1/9 for frequency 5."""
+    [layer, head, frequency]: shares that sum to 1; without structure, in base 10, 2/9 each and 1/9 for frequency 5."""
 
     table: xr.Dataset
     line_of: xr.DataArray
@@ -86,9 +87,9 @@ def compute_head_writes(
     """Shape of the digits' effects.
 
     Args:
-        effect: what each head adds for each digit; the mean over digits is removed here.
-        provenance: what the digits come from; its seed draws the permutations.
-        untrained: ``linear`` of control models.
+        effect: what each head writes for each digit; the mean over digits is removed here.
+        provenance: where the digits come from; its seed draws the permutations.
+        untrained: mean ``linear`` of the control models.
     """
     rng = np.random.default_rng(provenance.seed or 0)
     layers, heads, base = effect.shape[:3]
@@ -98,7 +99,7 @@ def compute_head_writes(
     size = np.sqrt((centred**2).sum(-1).mean(-1))
     digit = (np.arange(base) - (base - 1) / 2) / np.sqrt((base**2 - 1) / 12)
     orders = np.stack([rng.permutation(base) for _ in range(draws)])
-    twice = np.where(2 * np.arange(1, base // 2 + 1) == base, 1, 2)  # a frequency and its negative
+    twice = np.where(2 * np.arange(1, base // 2 + 1) == base, 1, 2)  # counts a frequency and its negative
     names = ("linear", "line", "shuffled_high", "p_value")
     data = {name: np.full((layers, heads), np.nan) for name in names}
     line_of, spectrum = np.full((layers, heads, base), np.nan), np.full((layers, heads, len(twice)), np.nan)
@@ -158,7 +159,7 @@ def digit_effects(
 
 
 def digits(model: HookedModel, task: Task) -> str:
-    """The task's first tokens are the digits of a base, of which there are enough to lie on a line or not."""
+    """The task's first tokens must be the digits of a base above 2: any two points lie on a line."""
     try:
         return "" if base_of(task) > 2 else "any two digits lie on a line"
     except NoDomain:
@@ -178,14 +179,14 @@ def head_writes(
     """What every head of a hooked model writes about the digit it attends to; see the module.
 
     Args:
-        model: any model with TransformerLens hooks and ``W_O``; as many values as heads.
-        task: what its tokens mean, in the shape to look at; ``model.task`` unless given.
-        problems: problems to look at; otherwise ``n`` are drawn with ``seed``.
-        untrained: control models; two freshly initialised copies unless given, none if there are no parameters.
+        model: any model with TransformerLens hooks and ``W_O``; every head must have values of its own.
+        task: what its tokens mean, in the shape to look at; default ``model.task``.
+        problems: problems to look at; by default ``n`` are drawn with ``seed``.
+        untrained: control models; by default two freshly initialised copies, or none if there are no parameters.
 
     Raises:
-        UserError: a task without digits, ids beyond the model's tables, fewer than 2 problems, a model with hooks or
-            the like, which may write something else than ``W_O`` says.
+        UserError: a task without digits, ids beyond the model's tables, fewer than 2 problems, or an altered model
+            (with hooks, for example), whose heads may not write what ``W_O`` says.
     """
     require_unaltered(model, "What heads write")
     task = resolve_task(model, task)
@@ -194,6 +195,6 @@ def head_writes(
         compute_head_writes(digit_effects(copy, sample.tokens, base), sample.provenance, draws=1).table.linear.values
         for copy in untrained_models(model, untrained, 2, seed)
     ]
-    known = np.array(control)[~np.isnan(control)]  # a copy's head may write nothing
+    known = np.array(control)[~np.isnan(control)]  # NaN: a copy's head that writes nothing
     expected = float(known.mean()) if len(known) else float("nan")
     return compute_head_writes(digit_effects(model, sample.tokens, base), sample.provenance, expected)

@@ -2,7 +2,7 @@
 
     p_i = centre + amp [cos(2 pi i / period + phase), sin(2 pi i / period + phase)]  and  slope i + offset
 
-Conventions as in :mod:`interp.probes.embeddings`.
+The conventions are those of :mod:`interp.probes.embeddings`.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ from models.numerals import p_value, small
 class HelixFit(Result):
     """A helix through rows: a circle in one plane, a ramp along an axis.
 
-    ``amp``, ``phase`` (rad), ``period`` (rows a turn, negative if it turns from the second coordinate to the first),
-    ``centre`` [2]; ``slope`` a row and ``offset`` along ``axis`` [D]. ``residual``: root mean square distance of the
-    rows from the helix; ``explained``: share of the variance; ``ellipticity``: 0 for a circle, 1 for a line;
+    ``amp``, ``phase`` (rad), ``period`` (rows per turn, negative if it turns from the second coordinate to the first),
+    ``centre`` [2]; ``slope`` (per row) and ``offset`` along ``axis`` [D]. ``residual``: root mean square distance of
+    the rows from the helix; ``explained``: share of the variance; ``ellipticity``: 0 for a circle, 1 for a line;
     ``tilt``: angle between ramp and axis, rad. ``p_value``: chance that shuffled rows are fitted as well.
     """
 
@@ -85,14 +85,14 @@ class HelixFit(Result):
 def helix_fit(rows: Any, *, period: float | None = None, permutations: int = PERMUTATIONS, seed: int = 0) -> HelixFit:
     """The helix through consecutive rows of a table such as ``model.W_pos[:10]`` [n, D].
 
-    For each period the rows are regressed on 1, i, cos(w i), sin(w i), w = 2 pi / period; the period with the least
-    residual between 2 and 2 n rows wins (a given ``period`` is kept). The cosine and sine coefficients span the plane;
-    in it the circle is fitted by least squares. The ramp is what leaves the plane.
+    For each period between 2 and 2 n rows, the rows are regressed on 1, i, cos(w i), sin(w i), w = 2 pi / period; the
+    period with the least residual wins (a given ``period`` is kept). The cosine and sine coefficients span the plane,
+    in which the circle is fitted by least squares. The ramp is the part of the slope that leaves the plane.
 
     Limits. Rows must be equally spaced. Less than half a turn cannot be told from a bend.
 
     Raises:
-        UserError: fewer than 6 rows or 3 dimensions, NaN, rows on a straight line, a period below 2.
+        UserError: fewer than 6 rows or 3 dimensions, NaN, rows on a straight line, or a period not above 2.
     """
     table = as_table(rows, 6, 3, "A helix fit")
     n = len(table)
@@ -123,7 +123,7 @@ def helix_fit(rows: Any, *, period: float | None = None, permutations: int = PER
     constant, gradient, cosine, sine = np.linalg.lstsq(_design(i, omega), table, rcond=None)[0]
     basis = aligned_plane(np.stack((cosine, sine)))
     rise = gradient - basis.T @ (basis @ gradient)
-    if np.linalg.norm(rise) <= FLAT * np.abs(table).max():  # no ramp: the axis is where the plane lies
+    if np.linalg.norm(rise) <= FLAT * np.abs(table).max():  # no ramp: the axis then points from the origin to the plane
         rise = constant - basis.T @ (basis @ constant)
     axis = rise / max(float(np.linalg.norm(rise)), np.finfo(float).tiny)
     axis = axis * (np.sign(axis[np.argmax(np.abs(axis))]) or 1.0)
@@ -161,7 +161,7 @@ def helix_fit(rows: Any, *, period: float | None = None, permutations: int = PER
 
 
 def _circular(points: Float[np.ndarray, "n 2"], omega: float) -> tuple[Float[np.ndarray, " 4"], int]:
-    """Least-squares (centre x, centre y, amp cos(phase), amp sin(phase)) of an even turn, and its sense, 1 or -1."""
+    """Least-squares (centre x, centre y, amp cos(phase), amp sin(phase)) of an even turn, and its direction, +-1."""
     turn = omega * np.arange(len(points))
     one, zero, cos, sin = np.ones(len(points)), np.zeros(len(points)), np.cos(turn), np.sin(turn)
     fits = []
@@ -176,7 +176,7 @@ def _circular(points: Float[np.ndarray, "n 2"], omega: float) -> tuple[Float[np.
 
 
 def _ellipticity(basis: np.ndarray, cosine: np.ndarray, sine: np.ndarray) -> float:
-    """Ratio of the two circular parts, turning either way, of the regression: 0 for a circle, 1 for a line."""
+    """Ratio of the regression's two circular parts, which turn in opposite directions: 0 for a circle, 1 for a line."""
     c, s = (complex(*(basis @ part)) for part in (cosine, sine))
     small, large = sorted((abs(c - 1j * s), abs(c + 1j * s)))
     return small / large
@@ -187,10 +187,10 @@ def _design(i: np.ndarray, omega: float) -> np.ndarray:
 
 
 class _Periods:
-    """What the regression on 1, i, cos(w i), sin(w i) explains, for each w of a grid.
+    """The share that the regression on 1, i, cos(w i), sin(w i) explains, for each w of a grid.
 
-    Of a table only its inner products G count: ``cos^T G cos`` is a sum over the diagonals and the antidiagonals of G
-    times cosines of their numbers: a table costs n^2 and the grid a product of [3 n] by [w], and not n^2 for each w.
+    It depends only on the table's inner products G: ``cos^T G cos`` is a sum over the diagonals and antidiagonals of G,
+    times cosines of their numbers. A table costs n^2 and the grid a product of [3 n] by [w], not n^2 for each w.
     """
 
     def __init__(self, n: int, grid: Float[np.ndarray, " w"]):
@@ -205,7 +205,7 @@ class _Periods:
     def explained(
         self, table: Float[np.ndarray, "n D"], orders: Int[np.ndarray, "order n"]
     ) -> Float[np.ndarray, "order w"]:
-        """Share of the variance about the mean, of the rows in each order."""
+        """Explained share of the variance about the mean, with the rows in each order."""
         n = len(table)
         centred = table - table.mean(0)
         products, q = centred @ centred.T, self.ramp

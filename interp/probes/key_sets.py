@@ -1,8 +1,8 @@
-"""Sets of keys that attention is measured against, and what is said of a row of a pattern.
+"""Sets of keys with which attention is compared, and the measures of a pattern's rows.
 
-A key set has a name (a role) and says for every target which keys belong to it: :func:`keys_by_role` takes the roles
-that any task gives its positions, :func:`key_sets` those that a function names. For one row p (a head's weights over
-the keys of one prediction), with keys such as BOS apart, where a head rests, and for the set S,
+A key set has a name (a role) and says for every target which keys belong to it. :func:`keys_by_role` uses the roles
+that any task gives its positions, :func:`key_sets` those that a function names. The measures of one row p (a head's
+weights over the keys of one prediction) and a set S treat keys on which a head rests, such as BOS, separately:
 
     share[S]    sum of p over S
     bos         p on the resting keys
@@ -29,7 +29,7 @@ from models.tasks.base import Task
 
 CLIP = 0.01
 
-# "_": chunks differ in size, and a check looks at one at random.
+# "_": chunks differ in size, and the type check looks at one of them at random.
 Patterns = Float[np.ndarray, "_ layer head query key"]
 
 
@@ -37,9 +37,9 @@ Patterns = Float[np.ndarray, "_ layer head query key"]
 class KeySets:
     """The keys of every role at every target.
 
-    ``member`` rows are empty where a role is not defined; ``visible`` are the keys up to the query, without the
-    ``resting`` ones (BOS); ``in_query`` the tokens before the response; ``column`` says which digit a target is (-1: a
-    delimiter), ``step`` of which number; ``queries`` where each target is predicted.
+    ``member`` rows are empty where a role is not defined. ``visible`` marks the keys up to the query, without the
+    ``resting`` ones (BOS), and ``in_query`` the tokens before the response. ``column`` and ``step`` say which digit of
+    which number a target is (column -1: a delimiter); ``queries`` are the positions that predict the targets.
     """
 
     roles: tuple[str, ...]
@@ -61,12 +61,12 @@ class KeySets:
         return self.roles.index(known_name("role", role, self.roles))
 
     def only(self, roles: Sequence[str]) -> KeySets:
-        """Those of these roles that there are."""
+        """The key sets of these roles, as far as they exist."""
         kept = [role for role in self.roles if role in roles]
         return replace(self, roles=tuple(kept), member=self.member[[self.index(role) for role in kept]])
 
     def ideal(self, role: str, bos: bool = False) -> Float[np.ndarray, "target key"]:
-        """Equal weights on the role's keys (and BOS, as constructed); rows of zeros where it is not defined."""
+        """Equal weights on the role's keys (and BOS, as in the construction); zeros where the role is not defined."""
         keys = self.member[self.index(role)].astype(float)
         if bos:
             keys[:, self.resting] = keys.any(1)[:, None]
@@ -74,7 +74,7 @@ class KeySets:
 
     def shuffled(self, draws: int, seed: int) -> Bool[np.ndarray, "draw role target key"]:
         """Random key sets: for every target as many visible tokens of the query, and as many of the response, as the
-        role has there. A head that attends by place alone (recent tokens, the query) does as well on these."""
+        role has there. A head that attends by place only (recent tokens, the query) does as well on these."""
         rng = np.random.default_rng(seed)
         drawn = np.zeros((draws, *self.member.shape), dtype=bool)
         for target, visible in enumerate(self.visible):
@@ -93,7 +93,7 @@ def key_sets(task: Task, positions: Callable[[int], Mapping[str, Sequence[int]]]
     """The key sets of a task whose tokens have fixed places.
 
     Args:
-        positions: of one target, the positions by role; those that its query does not see are left out.
+        positions: gives a target's positions by role; those that its query does not see are left out.
     """
     roles, queries = list(task.roles), list(task.query_positions)
     key = np.arange(task.input_length)
@@ -119,7 +119,7 @@ def key_sets(task: Task, positions: Callable[[int], Mapping[str, Sequence[int]]]
 
 
 def keys_by_role(task: Task) -> KeySets:
-    """The roles that the task itself gives its positions for each target, but for "rest"."""
+    """The key sets of the roles that the task gives its positions for each target, without "rest"."""
 
     def positions(target: int) -> dict[str, list[int]]:
         return {name: keys for name, keys in task.relative_roles(target).items() if name != "rest"}
@@ -131,7 +131,7 @@ def keys_by_role(task: Task) -> KeySets:
 def read_patterns(
     model: HookedModel, tokens: Int[Tensor, "n pos"], rows: Sequence[int] | None = None
 ) -> Iterator[Float[np.ndarray, "chunk layer head query key"]]:
-    """The patterns of every layer, chunk by chunk, of all query positions or only of ``rows``.
+    """The patterns of every layer, chunk by chunk, at all query positions or only at ``rows``.
 
     Cost: one forward pass per chunk. Raises UserError where the model has diverged.
     """
@@ -148,8 +148,8 @@ def measure_rows(
     rows: Float[np.ndarray, "chunk layer head target key"], keys: KeySets
 ) -> dict[str, Float[np.ndarray, "chunk layer head target *role"]]:
     """The measures of the module's docstring: ``bos``, ``keys``, ``effective`` [..., target] and ``share``, ``top``,
-    ``first``, ``operand`` [..., target, role]. ``operand`` is the share of the set's tokens before the response.
-    Rows of roles that are not defined at a target are NaN."""
+    ``first``, ``operand`` [..., target, role]. ``operand`` is the share on those of the set's keys that come before the
+    response. Measures of a role that is not defined at a target are NaN."""
     if rows.shape[-2:] != keys.visible.shape:
         raise UserError(f"Patterns of {rows.shape[-2:]} (target, key) do not fit key sets of {keys.visible.shape}.")
     off = np.where(keys.resting, 0, rows)
@@ -179,7 +179,7 @@ def measure_rows(
 
 
 def known_mean(values: Float[np.ndarray, "*cell target"]) -> Float[np.ndarray, "*cell"]:
-    """Mean over the targets, without those that are missing (NaN); NaN where all are."""
+    """Mean over the targets without missing values (NaN); NaN where all are missing."""
     kept = ~np.isnan(values)
     with np.errstate(invalid="ignore"):
         return np.where(kept, values, 0).sum(-1) / kept.sum(-1)

@@ -1,13 +1,13 @@
-"""How often is a model right, stratum by stratum?
+"""Scores of a model: how often it is right, by stratum.
 
     interp.score(model)                                       by the length of the longest carry chain
     interp.score(model, by=("carries", "digits"))             a heat map of two strata
-    interp.score(model, problems=mine, by={"kind": labels})   labels of one's own, one a problem
+    interp.score(model, problems=mine, by={"kind": labels})   labels of your own, one per problem
     interp.score(model, by="target")                          token by token, each given the right ones before it
     interp.score(model, by="shape")                           by problem size, where a task has many
 
 Uniform problems, AdderBoard's among them, contain no long chains, so a perfect score on them says little about the
-cases where adders fail: where a task can plant carry chains, ``n`` problems of every length are drawn.
+cases where adders fail. Where a task can plant carry chains, ``n`` problems of every length are drawn.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from models.tasks.base import Task
 from models.tasks.carries import problems_of_chain_length
 from models.tasks.domain import NoDomain, domain_of
 
-#: Labels of problems by name; "target" and "shape" are strata as well.
+#: Name -> function that labels problems; "target" and "shape" are strata as well.
 STRATA: dict[str, Callable[[Task, Any], Any]] = {
     "chain_length": lambda task, problems: task.chain_length(problems),
     "carries": lambda task, problems: task.variables(problems)["carry_out"].flatten(1).sum(1),
@@ -55,15 +55,15 @@ def score(
     seed: int = 0,
     by: str | Sequence[str] | Mapping[str, Any] = "chain_length",
 ) -> Scores:
-    """Whole answers right, teacher-forced (greedy decoding gives the same verdicts), by one or two strata.
+    """Share of whole answers right, teacher-forced (greedy decoding gives the same verdicts), by one or two strata.
 
     Args:
-        problems: problems to answer; otherwise ``n`` are drawn: of every carry-chain length where that is the one
-            stratum and the task can plant chains, of every shape where that is, else from the task's own distribution.
-        by: names of :data:`STRATA`, "target" or "shape"; or labels, one a problem, by name.
+        problems: problems to answer. By default ``n`` are drawn: of every carry-chain length if that is the only
+            stratum and the task can plant chains, of every shape if that is, else from the task's own distribution.
+        by: names of :data:`STRATA`, "target" or "shape"; or labels by name, one per problem.
 
     Raises:
-        UserError: a model without hooks or task, an unknown stratum, labels of other problems.
+        UserError: a model without hooks or task, an unknown stratum, or labels that are not one per problem.
     """
     if by == "shape":
         from interp.probes.heatmaps.grid import exact_match_grid
@@ -110,7 +110,8 @@ def _are_all(task: Task, problems: Int[Tensor, "n *operand"]) -> bool:
 def verdicts(
     model: HookedModel, task: Task, problems: Int[Tensor, "n *operand"]
 ) -> tuple[Bool[np.ndarray, "n target"], Callable[[int], str]]:
-    """Whether each target of each problem is right, given the right ones before it; and a wrong answer in words."""
+    """Whether each target of each problem is right, given the right ones before it, and a function that words a wrong
+    answer."""
     predicted, expected = predict(model, problems, task=task).cpu(), task.targets(problems).cpu()
 
     def words(i: int) -> str:
@@ -124,12 +125,12 @@ def verdicts(
 def tabulated(
     right: Bool[np.ndarray, " n"], labels: Mapping[str, Any], wrong_example: Callable[[int], str] | None = None
 ) -> xr.Dataset:
-    """``n`` and ``correct`` over the labels, -1 and 0 for combinations that no problem has; and the first wrong answer.
+    """``n`` and ``correct`` over the labels, -1 and 0 for combinations that no problem has, and the first wrong answer.
 
-    Numbers are sorted, words stand in the order of their first problems.
+    Labels that are numbers are sorted; words are in the order of their first problems.
 
     Raises:
-        UserError: not one label a problem.
+        UserError: the labels are not one per problem.
     """
     columns = {name: np.asarray(each) for name, each in labels.items()}
     if any(each.shape != right.shape for each in columns.values()):
@@ -159,11 +160,11 @@ def accuracy_by_chain(
     """Score a ten-digit adder on ``n_per_length`` problems of every carry-chain length ("stratified") and on its test
     set: ``found.rate(problems="stratified")``.
 
-    ``test``: the model's score on its test set, where that is known already (a zoo entry's, for example). Cost: 21,010
+    ``test``: the model's score on its test set, if it is already known (from a zoo entry, for example). Cost: 21,010
     forward passes of 33 tokens at the default, about half a second for a one-layer model.
 
     Raises:
-        UserError: a model without hooks or task, another task than ten-digit addition, n below 1.
+        UserError: a model without hooks or task, a task other than ten-digit addition, or n below 1.
     """
     task = resolve_task(model, task)
     if not isinstance(task, FixedWidthAddition):
@@ -179,6 +180,6 @@ def accuracy_by_chain(
 
 
 def by_chain(rates: Mapping[int, Rate]) -> xr.Dataset:
-    """Counts by chain length as a table."""
+    """A table of counts by chain length."""
     counts = {"n": [rate.n for rate in rates.values()], "correct": [rate.correct for rate in rates.values()]}
     return xr.Dataset({name: ("chain_length", each) for name, each in counts.items()}, {"chain_length": list(rates)})

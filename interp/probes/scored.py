@@ -1,8 +1,8 @@
-"""Right answers by stratum: the one result of every question about how often a model is right.
+"""Right answers by stratum: the result of every question about how often a model is right.
 
-A stratum is a carry-chain length, a suite of problems, a problem size, a target of the response: whatever problems are
-sorted by. A result has one or two kinds of strata, and ``series`` where the same strata were asked of several things:
-two sets of problems, the seeds of an entry, the levels of ids that were moved.
+A stratum is whatever problems are sorted by: a carry-chain length, a suite of problems, a problem size, or a target of
+the response. A result has one or two kinds of strata, and a ``series`` where the same strata were measured for several
+things: two sets of problems, the seeds of an entry, or the levels of ids that were moved.
 """
 
 from __future__ import annotations
@@ -32,17 +32,17 @@ class Scores(Result):
     """How often answers are right as a whole, by stratum.
 
     Attributes:
-        model: its name.
+        model: the model's name.
         table: int arrays over the strata (and the series): ``n`` problems tried (0: beyond the model's position tables,
-            -1: not asked), ``correct``; a coordinate ``rung`` where it differs. A grid of parity has ``answer``, final
-            answers right by greedy decoding, and ``answer_forced``, given the true scratchpad, as well; other columns
-            are the question's own.
-        series: the dimension or coordinate that is no stratum, if there is one.
+            -1: not asked) and ``correct``; a coordinate ``rung`` where it differs. A grid of parity also has
+            ``answer``, final answers right by greedy decoding, and ``answer_forced``, given the true scratchpad. Other
+            columns are the question's own.
+        series: the dimension or coordinate that is not a stratum, if there is one.
         said: the sentence, where the question has its own.
-        counted: what ``correct`` of the problems are.
-        errors: whether it is drawn as error rates on a logarithmic axis, as for models that are hardly ever wrong.
-        about: what else is known, such as of a grid of sizes ``offsets``, ``requested``, ``early_exit`` and ``trained``
-            (the training range of each size), and of an entry's seeds the ``chosen`` one.
+        counted: the word for problems that count as ``correct``.
+        errors: whether figures show error rates on a logarithmic axis, as for models that are hardly ever wrong.
+        about: what else is known: for a grid of sizes ``offsets``, ``requested``, ``early_exit`` and ``trained`` (the
+            training range of each size), for an entry's seeds the ``chosen`` one.
     """
 
     model: str
@@ -65,12 +65,12 @@ class Scores(Result):
 
     @property
     def out_of_reach(self) -> xr.DataArray:
-        """Whether a size was asked for and needs position ids that the model's tables do not have."""
+        """Whether a size was asked for but needs position ids that the model's tables do not have."""
         return self.table.n == 0
 
     @property
     def accuracy(self) -> xr.DataArray:
-        """Share of whole answers right; NaN where none was tried."""
+        """Share of whole answers right; NaN where no problem was tried."""
         return self.share("correct")
 
     def share(self, what: str = "correct") -> xr.DataArray:
@@ -80,7 +80,7 @@ class Scores(Result):
         return (self.table[what] / self.table.n.where(self.reached)).rename(what)
 
     def rate(self, **strata: Any) -> Rate:
-        """Of the strata named, all others together: ``grid.rate(digits=10, operands=11)``, ``scores.rate()``.
+        """The rate in the named strata, pooled over others: ``grid.rate(digits=10, operands=11)``, ``scores.rate()``.
 
         Raises:
             UserError: no such stratum, or one in which nothing was tried.
@@ -98,7 +98,7 @@ class Scores(Result):
 
     @property
     def wrong(self) -> int:
-        """Wrong answers in all strata."""
+        """Number of wrong answers in all strata."""
         return int((self.table.n.clip(min=0) - self.table.correct).sum())
 
     # ---- sizes
@@ -134,7 +134,7 @@ class Scores(Result):
         return frame[frame[self.series] == self.about["chosen"]] if "chosen" in self.about else frame
 
     def _totals(self, frame: pd.DataFrame) -> list[str]:
-        """Mean shares in and outside the training range; else the counts of every series, or of all."""
+        """Mean shares in and outside the training range, if known; else the counts of each series, or of all."""
         inside = self.in_training_range & self.reached
         if bool(inside.any()):
             outside = self.reached & ~inside
@@ -148,7 +148,7 @@ class Scores(Result):
         return [text + (f" ({names[name]})" if name != "" else "") for name, text in told.items()]
 
     def worst(self) -> str:
-        """The stratum in which most is wrong, in words, of the chosen series where one is."""
+        """The stratum with the lowest accuracy, in words; of the chosen series, if there is one."""
         frame = self._tried()
         if frame.accuracy.min() == 1:
             alike = frame[frame[self.series] == frame[self.series].iloc[0]] if self.series in self.table.dims else frame
@@ -163,8 +163,8 @@ class Scores(Result):
         return f"worst at {named}: {row.correct:,} of {row.n:,} ({row.accuracy:.3f} [{row.low:.3f}, {row.high:.3f}])"
 
     def to_dataframe(self) -> pd.DataFrame:
-        """A row per stratum: n, correct, accuracy, low, high (Clopper-Pearson, 95%; the share itself where all problems
-        there are were tried); NaN out of reach. What was not asked has no row."""
+        """One row per stratum: n, correct, accuracy, low, high (Clopper-Pearson, 95%; the share itself where all
+        existing problems were tried); NaN out of reach. Strata that were not asked for have no row."""
         frame = self.table.to_dataframe().reset_index()
         frame = frame[frame.n >= 0].reset_index(drop=True)
         for what in ("correct", *OTHER_COUNTS):
@@ -178,7 +178,7 @@ class Scores(Result):
     # ---- files of grids
 
     def to_grid(self) -> dict[str, Any]:
-        """A grid of sizes as its file has it; :meth:`from_grid` reads it. (Any scores have :meth:`to_dict`.)"""
+        """A grid of sizes as stored in its file; :meth:`from_grid` reads it. (All scores have :meth:`to_dict`.)"""
         axes = {str(axis): self.table[axis].values.tolist() for axis in self.table.dims}
         counts = {str(name): array.values.tolist() for name, array in self.table.data_vars.items()}
         trained = {axis: list(bounds) for axis, bounds in self.trained.items()} or None
@@ -187,7 +187,7 @@ class Scores(Result):
 
     @classmethod
     def from_grid(cls, value: Mapping[str, Any]) -> Scores:
-        """Raises UserError unless it came from :meth:`to_grid`."""
+        """The grid that :meth:`to_grid` wrote. Raises UserError for anything else."""
         if value.get("kind") != "exact-match-grid" or value.get("version") != FORMAT:
             raise UserError(f"This is no exact-match grid of format {FORMAT}.")
         try:
@@ -207,7 +207,7 @@ class Scores(Result):
 
 
 def policy(about: Mapping[str, Any]) -> str:
-    """Problems a size, the sequential rule, the offset policy."""
+    """The problems per size, the sequential rule and the offset policy, in words."""
     early = f" ({about['early_exit']} where those were all wrong)" if about["early_exit"] else ""
     return f"{about['requested']:,} a size{early}, {about['offsets']}"
 
@@ -220,7 +220,7 @@ def by_size(model: str, table: xr.Dataset, about: Mapping[str, Any]) -> Scores:
 
 
 def error_bound(n: int) -> float:
-    """One-sided 95% upper bound of the error rate where all of ``n`` were right."""
+    """One-sided 95% upper bound on the error rate where all of ``n`` were right."""
     return Rate(n, n).error_bound
 
 
@@ -237,9 +237,9 @@ def _rate(correct: int, n: int, rung: str) -> tuple[float, float, float]:
 
 @dataclass(frozen=True, eq=False)
 class GridPanel:
-    """One model of a figure: its scores, one result a seed, over the same strata.
+    """One model of a figure: its scores over the same strata, one result per seed.
 
-    ``chosen_among`` says of how many seeds the one shown was chosen, on problems of such sizes: it flatters the model.
+    ``chosen_among``: among how many seeds the one shown was chosen on problems of such sizes, which flatters the model.
     """
 
     label: str
@@ -256,7 +256,7 @@ class GridPanel:
                 raise UserError(f"The grids of panel {self.label!r} have different sizes or offsets.")
 
     def median(self, what: str = "correct") -> xr.DataArray:
-        """Median over seeds of one share, NaN where no model was evaluated."""
+        """Median over seeds of one share; NaN where no model was evaluated."""
         return xr.concat([grid.share(what) for grid in self.grids], "seed").median("seed")
 
     def means(self) -> tuple[float, float]:
@@ -273,7 +273,7 @@ class GridPanel:
 
 @dataclass(frozen=True, eq=False)
 class GridPanels(Result):
-    """Scores of several models in one figure; ``done`` of ``planned`` where some are still to come."""
+    """Scores of several models in one figure; ``planned``: how many panels there will be, if some are missing."""
 
     title: str
     panels: tuple[GridPanel, ...]
@@ -291,7 +291,7 @@ class GridPanels(Result):
 
     @property
     def is_lines(self) -> bool:
-        """Whether there is one size, so that lines show more than colours."""
+        """Whether there is only one size; lines then show more than colours."""
         return len(self.panels[0].grids[0].table.dims) == 1
 
     def means(self) -> list[tuple[float, float]]:
@@ -309,7 +309,7 @@ class GridPanels(Result):
         return f"{self.title}: mean exact match outside the training range {said[0]}{following}{least}."
 
     def to_dataframe(self) -> pd.DataFrame:
-        """A row per panel, seed and size: n, correct, accuracy, low, high (Clopper-Pearson, 95%)."""
+        """One row per panel, seed and size: n, correct, accuracy, low, high (Clopper-Pearson, 95%)."""
         tables = [
             grid.to_dataframe().assign(panel=panel.label, grid=number)
             for panel in self.panels
@@ -326,7 +326,7 @@ class GridPanels(Result):
 
     @classmethod
     def from_dict(cls, value: Mapping[str, Any]) -> GridPanels:
-        """Raises UserError unless it came from :meth:`to_dict`."""
+        """The panels that :meth:`to_dict` wrote. Raises UserError for anything else."""
         if value.get("kind") != "exact-match-panels":
             raise UserError("These are no panels of exact-match grids.")
         try:

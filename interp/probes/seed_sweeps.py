@@ -1,18 +1,18 @@
-"""Variants of a model or recipe, compared over seeds: who groks, and how far the others come.
+"""Variants of a model or recipe, compared over seeds: which seeds grok, and how far the others get.
 
-Grokking is rare in these models (one seed in a hundred), so a count of successes says little about two variants. The
-comparison that has power is of ranks: each seed's best exact match on the validation problems, by the two-sided
-Mann-Whitney test with ties. Both are given, and the counts with exact intervals.
+Grokking is rare in these models (one seed in a hundred), so a count of successes says little about two variants. A
+comparison of ranks has more power: each seed's best exact match on the validation problems, by the two-sided
+Mann-Whitney test with ties. Both are given, the counts with exact intervals.
 
 A sweep is stored as rows, one per variant, and read as :class:`~interp.probes.curves.Curves` of all variants:
 
-    label, model, parameters       the variant, its registered model and its free numbers
+    label, model, parameters       the variant, its registered model and its number of free parameters
     steps, planned                 steps done, and steps of the whole recipe; fewer done than planned: unfinished
     seeds                          and per seed ``best_exact``, the highest exact match on the validation problems at
                                    any evaluation, ``token`` accuracy at the last one, ``first_perfect`` (its step or
                                    None), ``on_test`` (right answers on the test set of ``n_test`` problems of the
-                                   checkpoint that was perfect on validation; None: there was none)
-    weights                        seed -> best parameters, flat, of those that answer the whole test set
+                                   checkpoint that was perfect on validation; None: there was no such checkpoint)
+    weights                        seed -> best parameters, flat, for seeds that answer the whole test set
     curve_steps, curves            some of the validations, and exact match at each, per seed
     made_with                      versions that decide the bits, :func:`models.training.provenance.made_with`
 """
@@ -36,8 +36,9 @@ from models.transformer import ArithmeticTransformer
 
 
 def sweep_curves(rows: Sequence[Mapping[str, Any]]) -> Curves:
-    """``best_exact``, the best so far, and ``token`` of all variants' seeds, each at the variant's last step; with the
-    coordinates ``parameters`` and ``planned`` over models. Variants of one label are told apart by their steps."""
+    """``best_exact``, the best so far, and ``token`` of all variants' seeds, each at the variant's last step, with the
+    coordinates ``parameters`` and ``planned`` over models. Variants with the same label are told apart by their steps.
+    """
     tables: list[xr.Dataset] = []
     on_test: dict[str, dict[int, bool]] = {}
     labels: dict[str, str] = {}
@@ -103,7 +104,7 @@ def sweep_table(sweep: Curves) -> pd.DataFrame:
 
 
 def compare_variants(sweep: Curves, a: str, b: str) -> dict[str, Any]:
-    """``b`` against ``a``: best exact match by rank and grok rates, both tests two-sided; ``superiority`` is
+    """Compare ``b`` with ``a``: best exact match by rank, and grok rates; both tests are two-sided. ``superiority`` is
     P(b > a) + P(b = a) / 2 of best exact match.
 
     Raises:
@@ -139,12 +140,12 @@ def comparison_table(compared: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
 
 
 def seeds_needed(rate: float, other: float, power: float = 0.8, level: float = 0.05) -> int:
-    """Seeds a variant to tell two grok rates apart: two-sided, normal approximation in arcsine units.
+    """Seeds per variant needed to tell two grok rates apart: two-sided, normal approximation in arcsine units.
 
     ``n = 2 ((z_{1 - level/2} + z_power) / (2 asin sqrt rate - 2 asin sqrt other))^2`` (Cohen, 1988).
 
     Raises:
-        UserError: equal rates.
+        UserError: the rates are equal.
     """
     from scipy.stats import norm
 

@@ -1,4 +1,4 @@
-"""How far a model of many lengths generalises: the stored scores of its entry, shape by shape, for every seed."""
+"""Length generalisation of a model: the stored scores of its entry, for every seed and shape."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from models.zoo import entry_file, read_entry
 
 
 def shape_scores(entry: str) -> Scores:
-    """The stored scores of a zoo entry, seed by shape; the first shape is the longest of the training set.
+    """The stored scores of a zoo entry by seed and shape; the first shape is the longest of the training set.
 
     The numbers are those of the card: :mod:`models.training.publish.sequences` scored every seed on the same problems
-    of each shape, (operands, digits), the digits of both factors, or a number of bits.
+    of each shape, which is (operands, digits), the digits of both factors, or a number of bits.
 
     Raises:
-        UserError: no such entry, or one of a task of a single shape.
+        UserError: no such entry, or one whose task has a single shape.
     """
     config = read_entry(entry)
     score = config["score"]

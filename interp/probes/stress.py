@@ -1,8 +1,8 @@
-"""Where a ten-digit adder fails: suites of problems that uniform test sets do not contain.
+"""Stress suites: problems on which a ten-digit adder may fail and which uniform test sets do not contain.
 
 A uniform pair of ten-digit numbers has a carry chain longer than four columns once in ten thousand, and practically
-never fewer than eight digits; a model can be right on 100,000 of them and wrong where it matters. The suites, each
-scored for itself:
+never fewer than eight digits; a model can be right on 100,000 of them and wrong where it matters. Each of these suites
+is scored by itself:
 
     uniform               both operands uniform in [0, 10^10): the reference
     carry-chain length    problems whose longest chain has exactly this length, 0 to 10 (:mod:`models.tasks.carries`)
@@ -12,9 +12,9 @@ scored for itself:
     edge cases            every ordered pair of 0, 1, 9, powers of ten and their half, numbers of one repeated digit,
                           and the neighbours of all these
 
-Curricula train on numbers of few digits; on these the suites show what is remembered, not what generalises. Scores are
-of whole answers (greedy decoding and teacher forcing agree on them). Each case has its own rung: exhaustive where all
-its problems were tried, else sampled, with a Clopper-Pearson interval for its own distribution.
+Curricula train on numbers with few digits; on these the suites show what is remembered, not what generalises. Scores
+are of whole answers (greedy decoding and teacher forcing agree on them). Each case has its own rung: exhaustive where
+all its problems were tried, else sampled, with a Clopper-Pearson interval for its own distribution.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from models.tasks.addition import DIGITS, LIMIT, FixedWidthAddition
 from models.tasks.base import Task
 from models.tasks.carries import plant_carry, problems_of_chain_length, uniform_below
 
-SHARE = 10  # a suite of several cases gives each this part of ``n``
+SHARE = 10  # in a suite of several cases, each case gets ``n / SHARE`` problems
 
 
 def edge_numbers() -> list[int]:
@@ -60,7 +60,7 @@ def runs_of_nines(k: int, n: int, generator: torch.Generator) -> Tensor:
 
 
 def suites(n: int, seed: int) -> list[tuple[str, str, Rung, Tensor]]:
-    """(suite, case, rung, problems) of every case; ``n`` problems where a suite is one case, else ``n / 10`` a case.
+    """(suite, case, rung, problems) of every case: ``n`` problems if it is the suite's only case, else ``n / 10``.
 
     Raises:
         UserError: n below 10.
@@ -90,7 +90,7 @@ def suites(n: int, seed: int) -> list[tuple[str, str, Rung, Tensor]]:
 
 @probe("Is it right on problems that uniform tests do not contain?", needs=[task_of(FixedWidthAddition)])
 def stress_suites(model: HookedModel, *, task: Task | None = None, n: int = 20_000, seed: int = 0) -> Scores:
-    """Score a ten-digit adder on every suite. Strata are cases, "suite: case"; coordinates are suite and rung.
+    """Score a ten-digit adder on every suite. The strata are cases ("suite: case"), with coordinates suite and rung.
 
     Args:
         model: any model with TransformerLens hooks whose task adds two ten-digit numbers.
@@ -99,7 +99,7 @@ def stress_suites(model: HookedModel, *, task: Task | None = None, n: int = 20_0
     Cost: about 150,000 forward passes of 33 tokens at the default, ten seconds for a one-layer model.
 
     Raises:
-        UserError: a model without hooks or task, another task, n below 10.
+        UserError: a model without hooks or task, another task, or n below 10.
     """
     task = resolve_task(model, task)
     if not isinstance(task, FixedWidthAddition):

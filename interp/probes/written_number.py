@@ -1,8 +1,8 @@
-"""What attention writes, as one number: does the next digit's query see "own column, ten times, and the one before"?
+"""What attention writes, as one number: does it weigh the own column ten times as much as the previous one?
 
-At the query of an answer digit, what all attention layers write into the residual stream has a first principal
-direction; ``s`` is its size along it. With digit sum t of the own column, digit sum t' of the previous column and the
-digit w written before (the query's own token), least squares gives
+At the query of an answer digit, what all attention layers write to the residual stream has a first principal direction;
+``s`` is the coordinate along it. With digit sum t of the own column, digit sum t' of the previous column and the
+written digit w (the query's own token), least squares gives
 
     s = own t + previous (t' + w) + constant          ratio = own / previous
 
@@ -11,12 +11,12 @@ part, in units of ``previous``,
 
     bracket = (s - own t - constant) / previous       t' + w for exact sums: 2 w, or 2 w + B with a carry, or one less
 
-so that the carry shows next to the digit w that the query reads from itself. ``explained`` is the share of the
-variance of s, ``along`` the share of the variance of what attention writes that lies in that direction. The control is
-the same of an untrained copy.
+so the carry can be read off it with the digit w that the query reads from its own token. ``explained`` is the share of
+the variance of s that the fit explains, ``along`` the share of the variance of what attention writes that lies in that
+direction. The control is the same for an untrained copy.
 
-Limits. A direction and a line: what attention writes along others, or not additively, is in 1 - along and
-1 - explained. Columns of one problem are not independent: the interval resamples problems.
+Limits. This fits one direction and one line: what attention writes in other directions, or not additively, is in
+1 - along and 1 - explained. Columns of one problem are not independent: the interval resamples problems.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class WrittenNumber(Result):
     untrained copy in ``untrained`` (None where there is nothing to draw).
 
     ``points``: written, bracket and carry_in of up to 3,000 columns. ``apart``: the least distance, over written
-    digits, from the brackets without a carry to those with one; negative where they overlap.
+    digits, between the brackets without and with a carry; negative where they overlap.
     """
 
     model: str
@@ -108,13 +108,13 @@ def written_number(
     """What attention writes at the queries of inner columns; see the module.
 
     Args:
-        task: what the tokens mean; the model's own unless given.
-        problems: problems to look at; ``n`` are drawn with ``seed`` unless given, half of them rich in carries.
+        task: what the tokens mean; default the model's own.
+        problems: problems to look at; by default ``n`` are drawn with ``seed``, half of them rich in carries.
 
     Cost: a forward pass of the problems, and one of an untrained copy.
 
     Raises:
-        UserError: a task without columns, fewer than 8 problems, a model that writes the same everywhere.
+        UserError: a task without columns, fewer than 8 problems, or a model that writes the same everywhere.
     """
     task = resolve_task(model, task)
     if why := _adds_columns(model, task):
@@ -147,7 +147,7 @@ def written_number(
 
 @dataclass(frozen=True, eq=False)
 class _Fit:
-    """s and what explains it, [n, column]; ``weights``: own, previous, constant."""
+    """The least-squares fit to s [n, column]; ``weights``: own, previous, constant."""
 
     s: Float[np.ndarray, "n column"]
     design: Float[np.ndarray, "n column 3"]
@@ -158,7 +158,7 @@ class _Fit:
 
     @classmethod
     def of(cls, model: HookedModel, task: Any, sample: Sample) -> _Fit | None:
-        """None where attention writes one and the same everywhere."""
+        """Fit a model; None where attention writes the same everywhere."""
         layout = column_layout(task)
         variables = {name: value.numpy() for name, value in layout.run(RIPPLE, sample.tokens).items()}
         total = variables["digit_sum"]
@@ -207,7 +207,7 @@ class _Fit:
         return xr.Dataset({name: ("point", value.ravel()[rows]) for name, value in columns.items()})
 
     def interval(self, seed: int) -> tuple[float, float]:
-        """Of the ratio: problems resampled, each with its share of the normal equations."""
+        """Bootstrap interval of the ratio: problems are resampled, each with its share of the normal equations."""
         squares = np.einsum("ncx,ncy->nxy", self.design, self.design)
         products = np.einsum("ncx,nc->nx", self.design, self.s)
         n = len(self.s)

@@ -1,1 +1,1 @@
-"""HTML: pages, the gallery, the report, the explorer."""
+"""HTML output: single pages, the gallery, the report and the explorer."""

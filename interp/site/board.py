@@ -1,4 +1,4 @@
-"""The page of ``interp board``: what :mod:`interp.compare.board` found of each submission of a folder."""
+"""The page of ``interp board``: what :mod:`interp.compare.board` found out about each submission in a folder."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ is neither. Seconds are of one processor, for the verdict."""
 def board(
     folder: Path, out: Path, checkpoints: Path | None = None, minutes: float | None = None, fresh: bool = False
 ) -> list[BoardRow]:
-    """Judge every submission of a folder, and write ``out`` (HTML) and its data next to it (JSON).
+    """Judge every submission in a folder, and write ``out`` (HTML) and its data next to it (JSON).
 
-    Rows that were made of the same text with the same options are taken from the data of an earlier run; each new one
-    is stored as soon as it is there.
+    A row made from the same text with the same options is taken from the data of an earlier run. Each new row is
+    stored at once.
     """
     if out.suffix != ".html":
         raise UserError(f"The page is an .html file, not {out}.")
@@ -57,7 +57,7 @@ def board(
 
 
 def _kept(path: Path, options: dict[str, object]) -> dict[str, BoardRow]:
-    """Rows of an earlier run."""
+    """Rows of an earlier run with the same options and versions, by file."""
     if not path.is_file():
         return {}
     value = read_json(path)
@@ -96,7 +96,7 @@ def to_dataframe(rows: list[BoardRow]) -> pd.DataFrame:
 
 
 def summary(rows: list[BoardRow]) -> str:
-    """How many submissions there are by verdict and method, and the median of the verdicts' seconds."""
+    """How many submissions there are per verdict and method, and the median CPU time of a verdict."""
     counts = Counter(row.status for row in rows)
     certified = Counter(row.method for row in rows if row.status == "certified")
     how = ", ".join(f"{n} by {method}" for method, n in certified.most_common())

@@ -1,7 +1,7 @@
-"""Executed notebooks as they are stored, and what stands in them.
+"""The stored, executed notebooks and their contents.
 
-``make notebooks`` executes the notebooks of the checkout once and stores the result here; the gallery and the pages
-under ``docs/notebooks`` are both made of it. The tests execute every notebook again and compare :func:`said`.
+``make notebooks`` executes the notebooks of the checkout once and stores the results. The gallery and the pages
+under ``docs/notebooks`` are made from them. The tests execute every notebook again and compare :func:`said`.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _TOOK = re.compile(r" +\(\d+\.\d s\)")  # how long a proof took
 
 @dataclass(frozen=True)
 class Piece:
-    """One thing of a notebook: text in Markdown, code, printed text, a table in HTML, a figure or a widget."""
+    """A piece of a notebook: text in Markdown, code, printed text, a table in HTML, a figure or a widget."""
 
     kind: Literal["markdown", "code", "text", "table", "figure", "widget"]
     text: str = ""
@@ -39,14 +39,14 @@ class Piece:
 
 @dataclass(frozen=True)
 class Notebook:
-    """``cells`` are those of Jupyter's format."""
+    """A notebook's name and its ``cells`` in Jupyter's format."""
 
     name: str
     cells: list[dict[str, Any]]
 
     @cached_property
     def pieces(self) -> list[Piece]:
-        """Everything in order. A later printed text joins the one before it."""
+        """All pieces in order. Printed texts of a cell with nothing between them are joined."""
         return [piece for cell in self.cells for piece in _pieces(cell)]
 
     @property
@@ -73,7 +73,7 @@ def stored_notebooks() -> dict[str, Path]:
 
 
 def read_notebook(path: Path) -> Notebook:
-    """A stored notebook. Raises UserError for a file that is none."""
+    """Read a stored notebook. Raises a UserError for any other file."""
     try:
         value = json.loads(gzip.decompress(path.read_bytes()))
         return Notebook(path.name.removesuffix(_SUFFIX), value["cells"])
@@ -95,7 +95,7 @@ def store_notebook(name: str, notebook: Mapping[str, Any]) -> Path:
 
 
 def said(notebook: Notebook) -> list[str]:
-    """What the cells print, tabulate and draw, as text: of a figure its title, its note and the names of its traces."""
+    """What the cells print, tabulate and draw, as text: of figures the title, the note and the names of the traces."""
     found = []
     for piece in notebook.pieces:
         if piece.kind == "table":
@@ -146,7 +146,7 @@ def _pieces(cell: Mapping[str, Any]) -> Iterator[Piece]:
 
 
 def _kept(output: Mapping[str, Any]) -> dict[str, Any]:
-    """An output without run numbers, and of its forms the richest."""
+    """An output in its richest form, without run numbers."""
     if output["output_type"] == "stream":
         return {"output_type": "stream", "name": output["name"], "text": _lasting(_joined(output["text"]))}
     data = output["data"]
@@ -164,14 +164,14 @@ def _kept(output: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _bare(html: str) -> str:
-    """A table without its own style, whose rules and names differ from run to run."""
+    """A table without its style, whose rules and names differ from run to run."""
     html = re.sub(r"<style.*?</style>", "", html, flags=re.DOTALL)
     html = re.sub(r""" (?:id|class|style|border)=("[^"]*"|'[^']*')""", "", html)
     return _lasting("\n".join(line.strip() for line in html.splitlines() if line.strip()))
 
 
 def _lasting(text: str) -> str:
-    """What is printed, without durations, which differ from run to run."""
+    """Printed text without durations, which differ from run to run."""
     return _TOOK.sub("", text)
 
 

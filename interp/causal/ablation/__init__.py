@@ -1,4 +1,4 @@
-"""Ablation: what breaks without a component, a parameter, a pair of them.
+"""Ablation: what breaks without a component, a parameter, or a pair of parameters.
 
     from interp.causal.ablation import Head, component_ablation, heads, role_edges
 
@@ -8,7 +8,7 @@
     double_dissociation(adder).sentence()                    which unit is needed for which carry signal
     parameter_ablation(adder).figure()                       every free parameter and every pair of them
 
-Every intervention is checked to change something: one that does not is an error, not a row of zeros.
+Every intervention is checked to change something: if it does not, that is an error, not a row of zeros.
 """
 
 from interp.causal.ablation.dissociation import DoubleDissociation, compute_double_dissociation, double_dissociation

@@ -1,22 +1,22 @@
 """Double dissociation: which unit is needed for which signal.
 
-Units are whatever can be ablated: heads, neurons, directions, edges, several at once. Signals are properties of a
+Units are whatever can be ablated: heads, neurons, directions, edges, or several at once. Signals are properties of a
 column (carry in, carry out, digit sum >= 10, digit sum 9, the control signals of :mod:`interp.core.signal_measures`):
 
     drop[unit, signal, present]   accuracy of the whole model minus accuracy without the unit, on columns with the
                                   signal or without it
-    effect[unit, signal]          drop with minus drop without it
+    effect[unit, signal]          drop with the signal minus drop without it
     effect_apart                  the smallest effect with a rival signal held fixed
     contrast[unit, other, signal] effect of one unit minus effect of the other
 
-One unit that breaks columns with a signal more than others shows little: those may be the harder columns. Two units of
-which one breaks the columns with and the other those without the signal cannot both be explained so. A *double
-dissociation* has effects of opposite sign, both off zero (95% interval and permutation test) and both at least 0.1 with
-every rival held fixed, so that it is about this signal and not about one that goes with it.
+If one unit breaks columns with a signal more than others, that shows little: those columns may be harder. If a second
+unit breaks the columns without the signal, difficulty cannot explain both. A *double dissociation* has effects of
+opposite sign, both different from zero (95% interval and permutation test) and both at least 0.1 with every rival held
+fixed, so it is about this signal and not about one that is correlated with it.
 
-Control: the signals of whole problems are dealt to other problems, which keeps how signals go together and how often
-each column has them, and leaves effects of chance alone. ``p_value`` is two-sided, never below 1 / (draws + 1).
-Intervals take problems as the independent units. Sampled.
+Control: the signals of whole problems are dealt to other problems, which keeps how signals are correlated and how often
+each column has them, and leaves only effects of chance. ``p_value`` is two-sided, never below 1 / (draws + 1).
+Intervals take problems as the independent units. The evidence is sampled.
 """
 
 from __future__ import annotations
@@ -47,18 +47,18 @@ from interp.core.thresholds import CAUSAL, SIGNIFICANT
 from models.errors import UserError
 from models.tasks.domain import base_of
 
-#: Signals of a table unless others are asked for: the four about carries, and two controls.
+#: The default signals of a table: the four about carries, and two controls.
 SIGNALS = (*measures.RIVALS, "odd", "shuffled")
 
 
 @dataclass(frozen=True, eq=False)
 class DoubleDissociation(Result):
-    """``table``, a Dataset over (unit, signal):
+    """Which unit is needed for which signal. ``table`` is a Dataset over (unit, signal):
 
     * ``ablated``, ``ablated_low``, ``ablated_high`` [..., present]: share of answer digits right without the unit
     * ``drop`` [..., present]; ``effect``, ``effect_low``, ``effect_high``; ``effect_apart``
     * ``p_value`` of the effect and ``chance``, the 95% quantile of its absolute value under the control
-    * ``clean``, ``clean_low``, ``clean_high``, ``n`` [signal, present]: the whole model, and columns
+    * ``clean``, ``clean_low``, ``clean_high``, ``n`` [signal, present]: accuracy of the whole model, number of columns
 
     ``contrast`` [unit, other, signal]: ``value``, ``low``, ``high``.
     """
@@ -73,8 +73,8 @@ class DoubleDissociation(Result):
     def dissociations(self) -> pd.DataFrame:
         """Double dissociations, the largest contrast first: one row per signal and pair of units.
 
-        ``unit`` is the one that columns with the signal need, ``other`` the one that those without it need; both
-        effects are off zero by interval and by permutation; ``apart`` is the smaller effect with rivals held fixed.
+        Columns with the signal need ``unit``, columns without it need ``other``. Both effects differ from zero by
+        interval and by permutation; ``apart`` is the smaller effect with rivals held fixed.
         """
         rows = []
         table, units = self.table, self.table.unit.values.tolist()
@@ -114,7 +114,7 @@ class DoubleDissociation(Result):
         )
 
     def to_dataframe(self) -> pd.DataFrame:
-        """One row per unit and signal, accuracies and drops in ``_without`` and ``_with`` columns."""
+        """One row per unit and signal, with accuracies and drops in ``_without`` and ``_with`` columns."""
         return as_frame(self.table, ("unit", "signal"))
 
 
@@ -133,17 +133,18 @@ def compute_double_dissociation(
     replacement: str = "zero",
     base: int = 10,
 ) -> DoubleDissociation:
-    """The table from which columns are right with and without each unit.
+    """The result, from which columns are right with and without each unit.
 
     Args:
-        variables: of each column; ``carry_in``, ``carry_out``, ``digit_sum`` and ``s`` where columns are added.
-        signals: names of :func:`interp.core.signal_measures.candidate_signals`. Unless given, :data:`SIGNALS` where
-            columns are added, and all of them for any other task.
-        base: of the digits.
+        variables: variables of each column; ``carry_in``, ``carry_out``, ``digit_sum`` and ``s`` where columns are
+            added.
+        signals: names of :func:`interp.core.signal_measures.candidate_signals`; default :data:`SIGNALS` where columns
+            are added, and all of them for any other task.
+        base: base of the digits.
         provenance: its seed draws the shuffled signal and the permutations.
 
     Raises:
-        UserError: an unknown signal (with the closest), no unit, fewer than 19 draws.
+        UserError: an unknown signal (with the closest), no unit, or fewer than 19 draws.
     """
     if draws < 19:
         raise UserError(f"A permutation test at p = {SIGNIFICANT} needs at least 19 draws, not {draws}.")
@@ -187,7 +188,7 @@ def _permutations(
     draws: int,
     seed: int,
 ) -> tuple[Float[np.ndarray, "unit signal"], Float[np.ndarray, "unit signal"]]:
-    """(95% quantile of |effect| with every problem's signals dealt to another problem, p-value), [unit, signal]."""
+    """(95% quantile of |effect| when every problem's signals are dealt to another problem, p-value), [unit, signal]."""
     rng = np.random.default_rng(seed)
     present = labels.reshape(len(labels), -1).T.astype(float)  # [row, signal]
     count, rows = present.sum(0), present.shape[0]
@@ -195,7 +196,7 @@ def _permutations(
     total = drops.sum((1, 2))[:, None]
     for i in range(draws):
         with_sum = drops[:, rng.permutation(drops.shape[1])].reshape(len(drops), -1) @ present
-        with np.errstate(invalid="ignore", divide="ignore"):  # a signal that is always or never there has no effect
+        with np.errstate(invalid="ignore", divide="ignore"):  # the effect of a signal always or never there is NaN
             null[i] = np.abs(with_sum / count - (total - with_sum) / (rows - count))
     p_value = np.full(effect.shape, np.nan)
     for unit, signal in np.argwhere(~np.isnan(effect)):
@@ -218,21 +219,21 @@ def double_dissociation(
     draws: int = 199,
     unchanged: str = "error",
 ) -> DoubleDissociation:
-    """Ablate units one after the other and compare columns with and without each signal.
+    """Ablate units one by one and compare columns with and without each signal.
 
     Args:
-        units: components (:mod:`interp.core.components`); sublayers, heads and up to 64 neurons unless given. signals:
-            names of :func:`interp.core.signal_measures.column_signals` for a task that adds column by column, else of
-            :func:`interp.core.signal_measures.variable_signals`: variables with two values, or "name=value"; the
-            former's :data:`SIGNALS`, or all of the latter, unless given.
+        units: components (:mod:`interp.core.components`); default sublayers, heads and up to 64 neurons.
+        signals: for a task that adds column by column, names of :func:`interp.core.signal_measures.column_signals`,
+            default :data:`SIGNALS`; else of :func:`interp.core.signal_measures.variable_signals` (variables with two
+            values, or "name=value"), default all.
         replacement: "zero", "mean" or "resample".
         draws: permutations of the control.
         task, problems, n, seed, carry_heavy, unchanged: as in :func:`interp.causal.ablation.component_ablation`.
 
-    Columns count in which an operand has a digit, as in :func:`interp.carry_units`.
+    Only columns in which an operand has a digit count, as in :func:`interp.carry_units`.
 
     Raises:
-        UserError: a task without a variable of two values; units, signals or a replacement that do not exist; an
+        UserError: a task without a variable of two values; units, signals or a replacement that do not exist; or an
             ablation that changes nothing.
     """
     task = resolve_task(model, task)

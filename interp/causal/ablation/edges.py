@@ -1,11 +1,10 @@
-"""Attention edges: the weights of some destinations on some sources, of one head or all heads of a layer.
+"""Ablation of attention edges: the weights of destinations on sources, of one head or all heads of a layer.
 
     pattern[dest, src]  ->  0, its mean over the sample, or its value in another example
 
-Without renormalisation the other weights stay, and what the removed edges brought is simply missing; with it the
-changed rows are scaled to their old sum, as if the scores of removed edges had been -inf. A row that keeps no weight
-at all stays zero. Where attention depends on positions only (MicroAdder), mean and resample change nothing, which is
-reported.
+Without renormalisation the other weights stay as they are. With it the changed rows are scaled to their old sum, as if
+the scores of removed edges had been -inf; a row that keeps no weight at all stays zero. Where attention depends on
+positions only (MicroAdder), mean and resample change nothing, which is reported.
 """
 
 from __future__ import annotations
@@ -45,7 +44,7 @@ class AttentionEdges(InLayer):
         return Site(f"blocks.{self.layer}.attn.hook_pattern", destinations, self.head)
 
     def part(self, x: Tensor) -> Tensor:
-        """The edges' entries of a pattern [*batch, head, query, key], the rest zero."""
+        """A pattern [*batch, head, query, key] with all entries but the edges' set to zero."""
         dest, src = torch.tensor(self.edges, device=x.device).T
         mask = torch.zeros(x.shape[-3:], dtype=x.dtype, device=x.device)
         mask[slice(None) if self.head is None else self.head, dest, src] = 1
@@ -55,10 +54,10 @@ class AttentionEdges(InLayer):
         return float(self.part(x).abs().max())
 
     def disturb(self, x: Tensor, noise: Tensor) -> Tensor:
-        return noise.tril()  # on no later position
+        return noise.tril()  # no query may attend to a later position
 
     def replace(self, x: Tensor, other: Tensor | None) -> Tensor:
-        """As of every part, renormalised if asked for."""
+        """Replace as for every part, and renormalise if asked for."""
         new = x - self.part(x) if other is None else x - self.part(x) + self.part(other.to(x))
         if not self.renormalise:
             return new
@@ -74,7 +73,7 @@ class AttentionEdges(InLayer):
 
 
 def positions_of(task: Task, group: int | str | Sequence[int | str]) -> list[int]:
-    """Positions of the model's input by number, by role ("a3", "=", "s4") or by kind ("operand", "answer").
+    """Positions of the model's input, given by number, role ("a3", "=", "s4") or kind ("operand", "answer").
 
     Raises:
         UserError: a name that no position has, with the closest.
@@ -99,7 +98,7 @@ def edges_between(
     renormalise: bool = False,
     name: str | None = None,
 ) -> AttentionEdges:
-    """Every edge from some of the sources to some of the destinations that causal attention allows.
+    """All edges from the sources to the destinations that causal attention allows, as one component.
 
     Groups are positions, roles or kinds (:func:`positions_of`).
 
@@ -124,10 +123,10 @@ def role_edges(
     renormalise: bool = False,
     per_head: bool = True,
 ) -> list[AttentionEdges]:
-    """One component a head and relative role: what each target's query takes from, say, its "previous operands".
+    """One component per head and relative role: the edges from, say, "previous operands" to each target's query.
 
-    Roles are ``task.relative_roles(target)``; ``targets`` (all) counts the task's targets. ``per_head`` False takes
-    the heads of a layer together.
+    Roles are ``task.relative_roles(target)``; ``targets`` are numbers of the task's targets (default all). ``per_head``
+    False takes the heads of a layer together.
 
     Raises:
         UserError: a role or target that the task does not have.

@@ -1,4 +1,4 @@
-"""Intervals of what an ablation changes, over strata in which problems have different numbers of targets."""
+"""Intervals for the effects of ablations, over strata in which problems have different numbers of targets."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from interp.core.stats import clustered_proportion, ratio_interval
 def bootstrap_ratio(
     values: Float[np.ndarray, "*cell n read"], mask: Bool[np.ndarray, "n read"], seed: int
 ) -> Float[np.ndarray, "*cell 3"]:
-    """Mean over the masked entries with its 95% bootstrap interval: (value, low, high), one a cell.
+    """Mean over the masked entries with its 95% bootstrap interval: (value, low, high), one per cell.
 
-    Problems are resampled, each with all of its entries, those without an entry left out; the mean is the ratio of two
-    sums, both taken again in every draw (:func:`interp.core.stats.ratio_interval`). NaN for an empty mask.
+    Problems are resampled with all of their entries; problems without an entry are left out. The mean is the ratio of
+    two sums, both recomputed in every draw (:func:`interp.core.stats.ratio_interval`). NaN for an empty mask.
 
     A difference that is zero in every problem of the sample has the interval [0, 0]: the bootstrap sees no spread.
     """
@@ -32,7 +32,7 @@ def masked_proportions(
 ) -> Float[np.ndarray, "*cell 3"]:
     """Share right among the masked entries with its Korn-Graubard interval, problems as clusters; NaN where empty.
 
-    With one entry per problem it is Clopper and Pearson's.
+    With one entry per problem the interval is Clopper and Pearson's.
     """
     found = np.full((int(np.prod(right.shape[:-2])), 3), np.nan)
     problem = np.nonzero(mask)[0]

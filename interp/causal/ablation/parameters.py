@@ -1,4 +1,4 @@
-"""Every free parameter of a small model replaced, and every pair of them, in one stacked run.
+"""Ablation of every free parameter of a small model, and of every pair of them, in one stacked run.
 
 A parameter is set to zero or to its *initial value*. There is no mean or resample ablation of a parameter, since it
 does not vary between inputs.
@@ -7,16 +7,16 @@ does not vary between inputs.
     drop[i, j]       = accuracy - accuracy without i and j                     pair
     interaction      = drop[i, j] - drop[i] - drop[j]                          > 0: worse together than one by one
 
-on the accuracy of single answer tokens, on the loss (as its rise) and on the logit of the accuracy,
-``ln((k + 1/2) / (n - k + 1/2))``. On the accuracy itself the sum of two large drops exceeds what there is to lose, so
-that most interactions of important parameters are negative: the floor, not redundancy. The loss has no floor, but
-grows with how sure a broken model is; the logit is bounded by ``ln(2 n + 1)`` either way.
+These are computed for the accuracy of single answer tokens, for the loss (as its rise) and for the logit of the
+accuracy, ``ln((k + 1/2) / (n - k + 1/2))``. On the accuracy itself the sum of two large drops exceeds what there is to
+lose, so most interactions of important parameters are negative: this is a floor effect, not redundancy. The loss has no
+floor, but grows with how confident a broken model is; the logit is bounded by ``ln(2 n + 1)`` either way.
 
-Control: the whole parameter vector moved as far as the single replacement moves it, in random directions. A parameter
-whose zeroing costs no more than that matters by the size of the step alone.
+The control moves the whole parameter vector as far as the single replacement does, in random directions. If zeroing a
+parameter costs no more than that, only the size of the step matters.
 
-Limits. Sampled, teacher forced. A zero is a special value for a norm gain or an angle and nothing special for the start
-of an arc: the numbers say what the model does without this number's training, not what the number "is for".
+Limits. Sampled and teacher forced. Zero is a special value for a norm gain or an angle, but not for the start of an
+arc: the numbers say what the model does without this number's training, not what the number "is for".
 """
 
 from __future__ import annotations
@@ -51,11 +51,11 @@ SCALES = ("accuracy", "loss", "logit")
 
 @dataclass(frozen=True, eq=False)
 class ParameterAblation(Result):
-    """``single``, a Dataset over ``parameter``:
+    """What breaks without each parameter and pair. ``single`` is a Dataset over ``parameter``:
 
     * ``trained`` and ``replaced_by``: its values; ``changed``: whether they differ
     * ``accuracy`` of single answer tokens and ``exact`` of whole answers with ``_low`` and ``_high``; ``loss`` in
-      nats a token; ``drop`` and ``rise`` (of the loss) with ``_low`` and ``_high``
+      nats per token; ``drop`` and ``rise`` (of the loss) with ``_low`` and ``_high``
     * ``control``, ``control_rise``: mean drop and rise of the control's random directions; ``control_worst``: the
       largest drop
 
@@ -63,8 +63,8 @@ class ParameterAblation(Result):
     ``rise`` and ``interaction_accuracy``, ``interaction_loss`` (each with ``_low`` and ``_high``) and
     ``interaction_logit``. Without pairs it is empty.
 
-    ``right`` [variant, problem, target] and ``losses`` [variant, problem] are the values of every example, variants in
-    the order clean, singles, pairs (row by row), controls; ``seconds`` the time of the stacked run.
+    ``right`` [variant, problem, target] and ``losses`` [variant, problem] are the values of every example, with
+    variants in the order clean, singles, pairs (row by row), controls; ``seconds``: the time of the stacked run.
     """
 
     model: str
@@ -78,11 +78,11 @@ class ParameterAblation(Result):
     provenance: Provenance
 
     def ranked(self) -> pd.DataFrame:
-        """Singles, the one that costs most accuracy first."""
+        """Single parameters, the one that costs most accuracy first."""
         return self.to_dataframe().sort_values("drop", ascending=False, ignore_index=True)
 
     def harmless(self) -> list[str]:
-        """Parameters whose drop, by its interval's upper end, is at most 0.01, the dearest first."""
+        """Parameters whose drop has an interval up to at most 0.01, the most costly first."""
         table = self.ranked()
         return table[table["drop_high"] <= HARMLESS].parameter.tolist()
 
@@ -90,7 +90,7 @@ class ParameterAblation(Result):
         """One row per pair: ``parameter``, ``other``, ``drop`` and the interaction, the largest first.
 
         Raises:
-            UserError: an unknown scale, or a result without pairs.
+            UserError: the scale is unknown, or the result has no pairs.
         """
         check_scale(scale)
         if not self.pairs.data_vars:
@@ -132,7 +132,7 @@ class ParameterAblation(Result):
         return text + ("." if np.isnan(self.seconds) else f" in {self.seconds:.1f} s.")
 
     def _same_text(self) -> str:
-        """How many parameters had their replacement's value already, so that they cannot cost anything."""
+        """How many parameters already had their replacement's value, in words: these cannot cost anything."""
         same = int((~self.single.changed).sum())
         return f" ({same} had that value already)" if same else ""
 
@@ -169,7 +169,7 @@ def compute_parameter_ablation(
     replacement: str = "replaced",
     seconds: float = float("nan"),
 ) -> ParameterAblation:
-    """Drops and interactions from what every variant gets right; the order of variants is that of the result.
+    """Drops and interactions, from what every variant gets right; variants are in the order of the result.
 
     Cost: bootstraps of [pair, n] values, a second or two for 1,596 pairs and 512 problems.
     """
@@ -255,11 +255,11 @@ def parameter_ablation(
 
     Args:
         model: this project's, or a stock TransformerLens model (its free parameters are then its whole weights).
-        replacement: "zero", "initial" (what :func:`models.build` draws with ``initial_seed``; give the seed the model
-            trained with for its own start), or a value for each parameter.
-        task, problems, n, seed, carry_heavy: as in :func:`interp.causal.ablation.component_ablation`; answer digits
-        count.
-        only: names of parameters ("W_qk", or single numbers "W_qk[0,1]"), to replace these alone.
+        replacement: "zero", "initial" (what :func:`models.build` draws with ``initial_seed``; the seed of the model's
+            training gives its own start), or a value for each parameter.
+        task, problems, n, seed, carry_heavy: as in :func:`interp.causal.ablation.component_ablation`; only answer
+            digits count.
+        only: names of parameters ("W_qk", or single numbers "W_qk[0,1]") to replace only these.
         controls: random directions per parameter.
         most_variants: refuse to run more than this.
 
@@ -298,7 +298,7 @@ def parameter_ablation(
 
 
 def _replacement(model: ArithmeticTransformer, replacement: Any, initial_seed: int) -> tuple[Tensor, str]:
-    """The values and, for sentences, what is done to a parameter."""
+    """The values, and the words for what is done to a parameter."""
     if not list(model.weight_map.parameters()):
         raise UserError("This model has no free parameters: its weights are constants, so there is none to ablate.")
     trained = flat_parameters(model)

@@ -1,16 +1,16 @@
-"""What a model still answers when its heads attend as they are told, on every problem alike.
+"""Replaced attention patterns: what a model still answers when its heads attend in the same way on every problem.
 
 At the queries of the answer, the rows of a head's pattern become
 
-    "mean"       their mean over problems: no choice between keys by what they hold is left
+    "mean"       their mean over problems: the head no longer chooses between keys by what they hold
     "uniform"    equal weights on all visible keys
-    "zero"       nothing, and at all other positions too: the head is silent
-    rows         given ones [target, key]; where they are NaN the head keeps its own
-    a function   of the head's own rows [n, 1, target, key]
+    "zero"       zero, as at all other positions: the head writes nothing
+    rows         given rows [target, key]; where they are NaN the head keeps its own
+    a function   what it returns for the head's own rows [n, 1, target, key]
 
-Values and the heads that are not named stay the model's own, so that this is about the sufficiency of a *pattern* given
-the rest. Fixed rows are off the model's own distribution: a drop can mean that the choice by value carries information,
-or only that what comes after meets a scale that it never saw.
+Values and the heads that are not named stay the model's own, so this tests whether a *pattern* is sufficient given the
+rest. Fixed rows are off the model's own distribution: a drop can mean that the choice by value carries information, or
+only that later layers meet a scale that they never saw.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ Pattern = str | Float[Tensor, "target key"] | Callable[[Tensor], Tensor]
 
 
 def heads_of(model: HookedModel) -> list[tuple[int, int]]:
-    """(layer, head) of every head."""
+    """Every head, as (layer, head)."""
     return [(layer, head) for layer in range(model.cfg.n_layers) for head in range(model.cfg.n_heads)]
 
 
@@ -58,9 +58,9 @@ def right_with_patterns(
     """Which targets are predicted right, teacher-forced, with these patterns by (layer, head); see the module.
 
     Args:
-        others: the problems of a "mean"; the same ones unless given.
+        others: the problems over which a "mean" is taken; default the same ones.
 
-    Cost: one run over the problems, and one over the others for a mean.
+    Cost: one run over the problems, and for a mean one over the others.
 
     Raises:
         UserError: an unknown pattern (with the closest), or a model that diverged.

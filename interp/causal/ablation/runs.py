@@ -1,16 +1,16 @@
-"""Running a model without some of its components: zero, mean and resample ablation by hooks.
+"""Zero, mean and resample ablation of a model's components by hooks.
 
     zero        the part is removed
     mean        the part is set to its mean over the sample, at each position
     resample    the part is taken from the run of another example of the sample: example i gets that of example
                 pi(i), with pi a seeded permutation that leaves no example in its place
 
-Zero takes the model where it never is; mean keeps what is the same for all inputs; resample keeps the part's
+Zero takes the model off its distribution; mean keeps what is the same for all inputs; resample keeps the part's
 distribution and destroys only what it says about the input.
 
-The control of each is a change of the same length in a random direction: at every example and position (of a pattern:
-at every query) the activation moves as far as the ablation moved it, along normal noise over all features there. Where
-an ablation does no more than its control, the disturbance counts and not what was taken away.
+The control of each is a change of the same length in a random direction: at every example and position (for a pattern:
+at every query) the activation moves as far as the ablation moved it, along normal noise over all features there. If an
+ablation does no more than its control, the disturbance matters and not what was removed.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ from interp.core.sites import Edit, require_evaluation_mode
 from models.errors import UserError, known_name
 
 REPLACEMENTS = ("zero", "mean", "resample")
-#: A part that moves by no more than this many units in the last place of its largest entry has not been changed. The
-#: rounding of the norms comes out of a softmax over large scores that much larger.
+#: A part that moves by no more than this many units in the last place of its largest entry counts as unchanged. A
+#: softmax over large scores magnifies the rounding of the norms this much.
 _ROUNDING = 1024
 
 #: component (None: the whole model), replacement, whether it is the control, rows, logits
@@ -41,7 +41,7 @@ Receive = Callable[[int | None, int, bool, slice, Tensor], None]
 
 
 def check_replacement(replacement: str | Sequence[str]) -> list[str]:
-    """Replacements by name. Raises UserError for an unknown one (with the closest), none, or one named twice."""
+    """A list of replacements. Raises UserError for an unknown one (with the closest), none, or one named twice."""
     found = [replacement] if isinstance(replacement, str) else list(replacement)
     for each in found:
         known_name("replacement", each, REPLACEMENTS)
@@ -69,7 +69,7 @@ class _Watch:
 
 
 def mean_activations(model: HookedModel, tokens: Int[Tensor, "n pos"], hooks: Sequence[str]) -> Activations:
-    """Mean over examples of each hook's activation, in its shape without batch, summed in float64. Cost: one run."""
+    """Mean over examples of each hook's activation, without the batch axis, summed in float64. Cost: one run."""
     totals: Activations = {}
     for _, _, kept in passes(model, tokens, keep=hooks):
         for name, value in kept.items():
@@ -90,15 +90,14 @@ def run_ablations(
 ) -> dict[tuple[int, int], bool]:
     """Run every component with every replacement.
 
-    ``receive(component, replacement, is_control, rows, logits)`` gets the logits, first those of the whole model in
-    each batch, with component None; ``control`` adds the control of each. Returns whether each (component, replacement)
-    changed anything in any example. Cost: one run a component and replacement (two with control), one for the whole
-    model, one for the means, one for the sources of a resample.
+    ``receive(component, replacement, is_control, rows, logits)`` gets the logits of each batch, first those of the
+    whole model, with component None; ``control`` adds the control of each. Returns whether each (component,
+    replacement) changed anything in any example. Cost: one run per component and replacement (two with control), one
+    for the whole model, one for the means, one for the sources of a resample.
 
     Raises:
         UserError: a model in training mode or one that has diverged; a hook that never fires, or at which activations
-            are infinite; with ``unchanged`` of "error", an ablation that changes nothing in any example (beyond
-            rounding).
+            are infinite; with ``unchanged="error"``, an ablation that changes nothing in any example (beyond rounding).
     """
     if unchanged not in ("error", "keep"):
         raise UserError(f"unchanged is 'error' or 'keep', not {unchanged!r}.")
@@ -139,7 +138,7 @@ def _reason(replacement: str) -> str:
 
 
 def as_far(part: Part, old: Tensor, new: Tensor, noise: torch.Generator) -> Tensor:
-    """``old`` moved as far as ``new`` is from it, at every example and position, in a random direction."""
+    """``old`` moved in a random direction by the distance from ``old`` to ``new``, at every example and position."""
     axes = tuple(range(-part.feature_axes, 0))
     drawn = part.disturb(old, torch.randn(old.shape, generator=noise, dtype=torch.float64).to(old.dtype).to(old.device))
     far = (new - old).square().sum(axes, keepdim=True).sqrt()

@@ -1,16 +1,16 @@
-"""What breaks without a component: component x replacement x carry stratum.
+"""Component ablation: what breaks without a component, by replacement and carry stratum.
 
     value    mean of the metric over the stratum with the component ablated
     drop     the whole model's mean minus that, on the same examples
 
 Without pairs of problems the metric is "accuracy", the share of single answer tokens that are right under teacher
-forcing; with pairs (:mod:`models.tasks.pairs`) every metric of :mod:`interp.core.metrics` is to be had, on the clean
-runs. Intervals at 95%: of accuracies Korn and Graubard's (Clopper and Pearson's where a problem has one entry), of
-other metrics and of every drop the bootstrap over problems. The control of every cell is a change of the same length in
-a random direction (:mod:`interp.causal.ablation.runs`).
+forcing. With pairs (:mod:`models.tasks.pairs`) every metric of :mod:`interp.core.metrics` is available, on the clean
+runs. Intervals are at 95%: Korn and Graubard's for accuracies (Clopper and Pearson's where a problem has one entry),
+and the bootstrap over problems for other metrics and every drop. The control of every cell is a change of the same
+length in a random direction (:mod:`interp.causal.ablation.runs`).
 
-Limits. Sampled. An ablated run is one the model never trained on: a drop says that something downstream needs the part
-to be about as it was, not what the part stands for. Later layers may compensate for a removed part, which hides it.
+Limits. Sampled. The model never trained on ablated runs: a drop says that something downstream needs the part to be
+about as it was, not what the part represents. Later layers may compensate for a removed part, which hides it.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ VERB = {"zero": "set to zero", "mean": "set to its mean", "resample": "taken fro
 
 @dataclass(frozen=True, eq=False)
 class ComponentAblation(Result):
-    """``table``, a Dataset over (metric, component, replacement, stratum); replacements are "zero", "mean" and
+    """``table`` is a Dataset over (metric, component, replacement, stratum), with the replacements "zero", "mean" and
     "resample":
 
     * ``value``, ``low``, ``high`` with the component ablated; ``drop``, ``drop_low``, ``drop_high``
@@ -56,8 +56,8 @@ class ComponentAblation(Result):
     * ``clean``, ``clean_low``, ``clean_high`` [metric, stratum] of the whole model; ``n`` entries and ``problems``
     * ``changed`` [component, replacement]: whether the ablation moved any activation at all
 
-    ``values[metric]`` [component, replacement, problem, read] and ``clean_values[metric]`` [problem, read] are the
-    metric in every example (read: the answer tokens, or one entry).
+    ``values[metric]`` [component, replacement, problem, read] and ``clean_values[metric]`` [problem, read] hold the
+    metric of every example (read: the answer tokens, or one entry).
     """
 
     model: str
@@ -98,10 +98,10 @@ class ComponentAblation(Result):
         return text + self._strata_text(metric) + self._unchanged_text() + "."
 
     def strata_hurt(self, metric: str | None = None) -> tuple[xr.Dataset, xr.Dataset] | None:
-        """The strata on which the first replacement's worst component hurts most and least; None if it hurts all alike.
+        """The strata on which the first replacement's worst component hurts most and least; None if all are alike.
 
         Raises:
-            UserError: a metric that was not measured.
+            UserError: the metric was not measured.
         """
         metric = self.choose("metric", metric)
         row = self.worst(metric)
@@ -155,10 +155,10 @@ def compute_component_ablation(
     model: str = "the model",
     controls: Mapping[str, np.ndarray] | None = None,
 ) -> ComponentAblation:
-    """The table from the metric of every example, metric by metric. Boolean values are counted, others averaged.
+    """The result, from the metric of every example. Boolean values are counted, others averaged.
 
-    ``controls`` are the values after random changes of the same length, in the shape of ``values``.
-    ``strata[metric]`` are masks by name; a stratum that one metric lacks is NaN there.
+    ``controls`` are the values after random changes of the same length, in the shape of ``values``. ``strata[metric]``
+    are masks by name; a stratum that a metric lacks is NaN there.
     """
     names = list(dict.fromkeys(name for masks in strata.values() for name in masks))
     seed = provenance.seed or 0
@@ -171,7 +171,7 @@ def compute_component_ablation(
     for i, (metric, ablated) in enumerate(values.items()):
         before = clean[metric]
         estimate = masked_proportions if before.dtype == bool else _averages(seed)
-        exact = np.float32 if before.dtype == bool else np.float64  # no wider than -1, 0 and 1 need
+        exact = np.float32 if before.dtype == bool else np.float64  # float32 is enough for -1, 0 and 1
         drop = before.astype(exact) - ablated.astype(exact)
         for name, mask in strata[metric].items():
             j = names.index(name)
@@ -223,27 +223,27 @@ def component_ablation(
     unchanged: str = "error",
     control: bool = True,
 ) -> ComponentAblation:
-    """Ablate components one after the other (:class:`~interp.core.components.Together` for several at once).
+    """Ablate components one by one (:class:`~interp.core.components.Together` ablates several at once).
 
     Args:
         model: any model with TransformerLens hooks.
-        components: sublayers, heads and, up to 64, neurons unless given.
-        replacement: of "zero", "mean" and "resample" (:mod:`interp.causal.ablation.runs`).
-        task: ``model.task`` unless given.
-        problems: to look at; otherwise ``n`` are drawn with ``seed``, a share ``carry_heavy`` rich in carries. ``seed``
-            also draws the resampling partners and the bootstrap.
+        components: default sublayers, heads and, if there are at most 64, neurons.
+        replacement: one or more of "zero", "mean" and "resample" (:mod:`interp.causal.ablation.runs`).
+        task: what its tokens mean; default ``model.task``.
+        problems: problems to look at; by default ``n`` are drawn with ``seed``, a share ``carry_heavy`` rich in
+            carries. ``seed`` also draws the resampling partners and the bootstrap.
         pairs: pairs of problems in place of ``problems``; their clean problems are run.
-        metrics: "accuracy" (the default without pairs), with pairs also those of :mod:`interp.core.metrics` by name
-            ("logit_diff" is the default then), or Metric objects bound to the problems.
-        targets: the targets that "accuracy" counts; all unless given.
-        unchanged: "error" raises for an ablation that changes nothing, "keep" tabulates it (``changed`` is False).
+        metrics: "accuracy" (the default without pairs), with pairs also names of :mod:`interp.core.metrics` (then
+            "logit_diff" is the default), or Metric objects bound to the problems.
+        targets: the targets that "accuracy" counts, default all.
+        unchanged: "error" raises for an ablation that changes nothing, "keep" lists it (``changed`` is False).
         control: also run a random change of the same length in place of every ablation.
 
     Cost: ``2 components x replacements + 3`` runs of the sample, about half without control.
 
     Raises:
         UserError: components, replacements, metrics or targets that do not exist; a hook that never fires; an ablation
-            that changes nothing; a model in training mode.
+            that changes nothing; or a model in training mode.
     """
     require_evaluation_mode(model)
     task = resolve_task(model, pairs.task if pairs is not None and task is None else task)
@@ -287,7 +287,7 @@ def default_components(model: HookedModel, most_neurons: int = 64) -> list[Compo
 
 
 def _resolve(model: HookedModel, pairs: ProblemPairs | None, metrics: Any) -> list[Metric]:
-    """Metrics to take; accuracy is a marker without a function of its own, since it reads several tokens."""
+    """The metrics; accuracy is only a marker without a function of its own, since it reads several tokens."""
     if metrics is None:
         metrics = ACCURACY if pairs is None else "logit_diff"
     asked = [metrics] if isinstance(metrics, (str, Metric)) else list(metrics)
@@ -311,7 +311,7 @@ def _resolve(model: HookedModel, pairs: ProblemPairs | None, metrics: Any) -> li
 def _strata(
     task: Any, problems: Any, pairs: ProblemPairs | None, metric: Metric, read: list[int]
 ) -> dict[str, np.ndarray]:
-    """Masks [n, read] of the strata a metric can be judged in: without a target, those of whole problems alone."""
+    """Masks [n, read] of the strata that suit a metric: without a target, only those of whole problems."""
     if metric.name == ACCURACY:
         masks = carry_strata(task, problems, read)
     elif pairs is not None:
@@ -322,7 +322,7 @@ def _strata(
 
 
 class _Reader:
-    """Takes the metrics off each batch's logits and keeps one value per example."""
+    """Computes the metrics from each batch's logits and keeps one value per example."""
 
     def __init__(self, task: Any, problems: Any, metrics: list[Metric], read: list[int], components: int, kinds: int):
         self.metrics, self.read = metrics, read

@@ -1,4 +1,4 @@
-"""A small model with each free parameter, and each pair of them, replaced: rows of parameters for one stacked run."""
+"""Variants of a small model with each free parameter, or each pair, replaced: parameter rows for one stacked run."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ VARIANTS_AT_ONCE, ROWS_AT_ONCE = 16, 512
 class Variants:
     """Rows of ``theta`` [variant, parameter]: the model itself, one row per single, one per pair, then the controls.
 
-    ``chosen`` are the parameters that are replaced (all of them, or some), ``pairs`` index into ``chosen``;
-    ``controls`` draws a single move the whole parameter vector as far as the single does, in a random direction.
+    ``chosen`` are the parameters that are replaced (all or some), and ``pairs`` index into ``chosen``. Each single has
+    ``controls`` draws, which move the whole parameter vector as far as the single does, in a random direction.
     """
 
-    names: list[str]  # of the chosen parameters
+    names: list[str]  # names of the chosen parameters
     chosen: list[int]
     trained: Float[Tensor, " parameter"]
     replacement: Float[Tensor, " parameter"]
@@ -52,7 +52,7 @@ class Variants:
 
 
 def parameter_names(model: ArithmeticTransformer) -> list[str]:
-    """Every free number's name, in the order of the parameters: "arc_A", "W_qk[0,1]"."""
+    """The names of all free numbers, in the order of the parameters: "arc_A", "W_qk[0,1]"."""
     names = []
     for name, parameter in model.weight_map.named_parameters():
         places = itertools.product(*(range(size) for size in parameter.shape))
@@ -61,14 +61,14 @@ def parameter_names(model: ArithmeticTransformer) -> list[str]:
 
 
 def flat_parameters(model: ArithmeticTransformer) -> Float[Tensor, " parameter"]:
-    """Every free number, in the order of :func:`parameter_names`, in the processor's memory."""
+    """All free numbers, in the order of :func:`parameter_names`, on the CPU."""
     return torch.cat([p.detach().cpu().reshape(-1) for p in model.weight_map.parameters()])
 
 
 def initial_values(model: ArithmeticTransformer, seed: int) -> Float[Tensor, " parameter"]:
     """The parameters that :func:`models.build` draws with this seed, from which a training of this seed starts.
 
-    For another seed than the model's own, the constants of the recipe (an arc's radius, gains of 1) are its start too;
+    For a seed other than the model's own, the constants of the recipe (an arc's radius, gains of 1) are the same, and
     the rest is another draw from the same distribution.
     """
     fresh = copy.deepcopy(model)
@@ -88,8 +88,8 @@ def make_variants(
     """Rows for every single, every pair and the controls.
 
     Raises:
-        UserError: an unknown parameter name (with the closest), a replacement that
-            equals every chosen parameter, or more than ``most`` rows.
+        UserError: an unknown parameter name (with the closest), a replacement that equals every chosen parameter, or
+            more than ``most`` rows.
     """
     names, trained = parameter_names(model), flat_parameters(model)
     if replacement.shape != trained.shape:
@@ -136,13 +136,14 @@ def run_variants(
     theta: Float[Tensor, "variant parameter"],
     targets: list[int],
 ) -> tuple[Bool[Tensor, "variant n target"], Float[Tensor, "variant n"], float]:
-    """Which answer tokens are right, the mean cross-entropy of each problem (nats a token), and the seconds it took.
+    """Which answer tokens are right, the mean cross-entropy of each problem (nats per token), and the seconds it took.
 
-    Every variant is a row of parameters of one stacked forward (:func:`models.training.objectives.objective_for`), the
-    one that trains stacked seeds. Cost: 2.5 s for 1,654 variants of 57 parameters and 512 problems on one thread.
+    Every variant is a row of parameters of the stacked forward pass that trains stacked seeds
+    (:func:`models.training.objectives.objective_for`). Cost: 2.5 s for 1,654 variants of 57 parameters and 512 problems
+    on one thread.
 
     Raises:
-        UserError: a model with hooks or the like, of which variants would know nothing.
+        UserError: the model is altered (by hooks, for example), which the variants would not be.
     """
     from models.training.objective import ParameterLayout  # training is not needed for `import interp`
     from models.training.objectives import objective_for
@@ -158,7 +159,7 @@ def run_variants(
             logits = objective.logits(parameters, part.expand(len(rows), -1, -1))[:, :, targets]
             index = truth.expand(len(rows), -1, -1)
             picked = logits.gather(1, index[:, None])[:, 0]
-            known = logits.isfinite().all(1)  # a diverged variant is wrong, whatever the largest of its NaNs
+            known = logits.isfinite().all(1)  # a diverged variant counts as wrong, whatever argmax makes of its NaNs
             parts.append(((logits.argmax(1) == index) & known, (logits.logsumexp(1) - picked).mean(1)))
         right.append(torch.cat([ok for ok, _ in parts], -1).transpose(1, 2).cpu())
         loss.append(torch.cat([value for _, value in parts], -1).cpu())

@@ -1,11 +1,11 @@
-"""The smallest circuit that does what the whole model does.
+"""Search for the smallest circuit that does what the whole model does.
 
 space          which edges can matter, and which subsets of them are different circuits
-search         exhaustive, greedy and ACDC-like searches of one signature
+search         exhaustive, greedy and ACDC-like searches with one signature
 faithfulness   faithfulness, completeness and minimality with bootstrap intervals
 split          two halves of the pairs that share no problem
 edges          the edge graph of a model as a space to search in
-circuit        all of it on a model and pairs of problems
+circuit        the whole search, for a model and pairs of problems
 """
 
 from interp.causal.circuits.circuit import Circuit, smallest_circuit

@@ -1,13 +1,13 @@
-"""The smallest circuit of a model that does what the whole does, judged on problems that it was not found on.
+"""The smallest circuit of a model that does what the whole model does, judged on problems that it was not found on.
 
 A circuit is a set of edges of the residual stream (:mod:`interp.causal.edges`); all others carry what they would in
 another run. It is searched for on one half of the pairs (:mod:`interp.causal.circuits.search`) and judged on the other,
-which has no problem in common with it: faithfulness and exact match of the circuit, of its complement and of random
-circuits of the same size, under corrupted-run, mean and zero ablation, and the drop without each of its edges.
+which shares no problem with it: by the faithfulness and exact match of the circuit, of its complement and of random
+circuits of the same size, under corrupted-run, mean and zero ablation, and by the drop without each of its edges.
 
-What the ablation cannot see belongs to no circuit. A pair's two runs have the same position embeddings, so that under
-corrupted-run ablation no edge from them counts as kept or cut. Such edges stay on throughout, under the other ablations
-as well; a circuit is what carries the *difference* between the runs, on top of them.
+Edges that the ablation cannot see belong to no circuit. A pair's two runs have the same position embeddings, so under
+corrupted-run ablation edges from them are neither kept nor cut. Such edges always stay on, also under the other
+ablations; a circuit is what carries the *difference* between the runs, on top of them.
 """
 
 from __future__ import annotations
@@ -54,13 +54,13 @@ _RANDOM_A_SIZE = 20
 
 @dataclass(frozen=True, eq=False)
 class Circuit(Result):
-    """``found.mask`` over ``space.labels`` are the circuit's edges.
+    """A circuit and how it was judged. ``found.mask`` marks its edges among ``space.labels``.
 
-    ``faithfulness`` (of the first metric) and ``exact_match`` are [ablation, part, stat] on the held-out pairs, part
-    one of full, circuit, complement, ablated and stat one of value, low, high. Under the search's ablation: ``drops``
-    [metric, edge, stat] without each edge; ``curve`` [metric, size, stat], the faithfulness of the best circuit of each
-    size that the search saw; and of the first metric ``random``, random circuits of the circuit's size, and
-    ``random_curve`` [size, stat], their mean and the middle 95% of them by size.
+    ``faithfulness`` (of the first metric) and ``exact_match`` are [ablation, part, stat] on the held-out pairs, with
+    the parts full, circuit, complement, ablated and the stats value, low, high. The rest is under the search's
+    ablation: ``drops`` [metric, edge, stat] without each edge; ``curve`` [metric, size, stat], the faithfulness of the
+    best circuit of each size that the search saw; and, for the first metric, ``random``, the faithfulness of random
+    circuits of the circuit's size, and ``random_curve`` [size, stat], their mean and middle 95% by size.
     """
 
     model: str
@@ -95,7 +95,7 @@ class Circuit(Result):
 
     @property
     def needed(self) -> tuple[str, ...]:
-        """The edges whose drop in one of the metrics lies above zero with its whole interval."""
+        """The edges whose drop in one of the metrics has an interval entirely above zero."""
         return tuple(str(e) for e in self.drops.edge.values[(self.drops.sel(stat="low").values > 0).any(0)])
 
     @property
@@ -166,26 +166,26 @@ def smallest_circuit(
     seed: int = 0,
     **options: Any,
 ) -> Circuit:
-    """Searches for the smallest circuit with ``1 - |1 - F| >= threshold`` for all metrics; measures it on other pairs.
+    """Find the smallest circuit with ``1 - |1 - F| >= threshold`` for all metrics, and judge it on other pairs.
 
     Args:
-        pairs: clean and corrupted problems; what they differ in is what the circuit carries. metrics: names of
-            :mod:`interp.core.metrics`, or functions that bind a metric to pairs. A circuit must bring all of them back;
-            faithfulness is reported for the first. By default the logit difference and the right answer.
+        pairs: clean and corrupted problems; the circuit carries what they differ in.
+        metrics: names of :mod:`interp.core.metrics`, or functions that bind a metric to pairs. A circuit must restore
+            all of them; faithfulness is reported for the first. Default the logit difference and the right answer.
         ablation: what a cut edge carries during the search: "corrupted", "resample", "mean" or "zero".
         method: "exhaustive", "greedy", "acdc", or "auto" (exhaustive up to 32,768 different circuits, else greedy).
-        groups: "roles" splits every edge by what its positions are to the target (the task's ``relative_roles``); or
-            groups of positions of your own.
+        groups: "roles" splits every edge by the roles of its positions relative to the target (the task's
+            ``relative_roles``); or groups of positions of your own.
         held_out: judge on the half of the pairs that was not searched on; False searches and judges on all.
-        n_random: random circuits of the same size to compare with.
-        options: of the search method, such as ``share=0.1`` for greedy.
+        n_random: number of random circuits of the same size to compare with.
+        options: options of the search method, such as ``share=0.1`` for greedy.
 
-    Cost: see :mod:`interp.causal.circuits.search` for the number of masked runs on half of the pairs; a few hundred on
+    Cost: masked runs on half of the pairs (:mod:`interp.causal.circuits.search` says how many), and a few hundred on
     the other half.
 
     Raises:
         UserError: a model that answers no more than half of the pairs right (unless the metrics are your own or "kl",
-            which compare the model with itself); what :class:`interp.causal.edges.EdgeExperiment`, the split or the
+            which compare the model with itself); whatever :class:`interp.causal.edges.EdgeExperiment`, the split or the
             search refuses; a metric already bound to all pairs; fewer than one random circuit.
     """
     asked = [metrics] if isinstance(metrics, str) or callable(metrics) else list(metrics)
@@ -253,11 +253,11 @@ def smallest_circuit(
     )
 
 
-# ---- judging, on pairs of its own
+# ---- judging, on the held-out pairs
 
 
 def _parts(space: Space, found: Found) -> Bool[Tensor, "part edge"]:
-    """Everything, the circuit, its complement and nothing, with what the ablation cannot see kept throughout."""
+    """Everything, the circuit, its complement and nothing, always with the edges that the ablation cannot see."""
     everything = space.everything()
     parts = torch.stack((everything, found.mask, everything & ~found.mask, torch.zeros_like(everything)))
     return parts | ~everything
@@ -266,7 +266,7 @@ def _parts(space: Space, found: Found) -> Bool[Tensor, "part edge"]:
 def _judge_parts(
     judges: Mapping[str, EdgeExperiment], space: Space, found: Found, seed: int
 ) -> tuple[xr.DataArray, xr.DataArray]:
-    """Faithfulness (of the first metric) and exact match of circuit and complement under every ablation."""
+    """Faithfulness (of the first metric) and exact match of every part under every ablation."""
     faithful, exact = [], []
     for judge in judges.values():
         values = judge(_parts(space, found))
@@ -280,7 +280,7 @@ def _judge_parts(
 def _judge_edges(
     judge: EdgeExperiment, names: Sequence[str], space: Space, found: Found, seed: int
 ) -> tuple[xr.DataArray, xr.DataArray]:
-    """The drop in every metric without each edge, and the faithfulness of the circuits that the search saw by size."""
+    """The drop in every metric without each edge, and the faithfulness by size of the circuits that the search saw."""
     full, circuit, _, empty = _parts(space, found)
     shown = _spread(found.path, found.size)
     masks = torch.cat((torch.stack((full, circuit, empty)), without_each(found.mask), shown))
@@ -320,7 +320,7 @@ def _labelled(values: np.ndarray, **axes: list[Any]) -> xr.DataArray:
 
 
 def _spread(path: Bool[Tensor, "step edge"], size: int) -> Bool[Tensor, "point edge"]:
-    """At most so many circuits of the path, closer together where they are small; that of ``size`` among them."""
+    """About 30 circuits of the path, closer together where they are small, including that of ``size``."""
     if len(path) <= _CURVE_POINTS:
         return path
     sizes, half = path.sum(1).float(), _CURVE_POINTS // 2

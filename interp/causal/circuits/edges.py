@@ -14,13 +14,13 @@ from interp.causal.edges.graph import EMBED, LOGITS, POS_EMBED
 
 
 def node_at(component: str, group: str | None) -> str:
-    """A component's name; with groups, its part at the positions of one group."""
+    """The node's name: the component, or with groups its part at the positions of one group."""
     return component if group is None else f"{component}@{group}"
 
 
 def links(graph: EdgeGraph) -> tuple[tuple[str, str], ...]:
-    """What always belongs together: a head's queries at a group of positions with the head there, its keys and values
-    with the head at every group that has a position at or after one of theirs, the logits of all groups."""
+    """Nodes that are always joined: a head's queries at a group of positions with the head there, its keys and values
+    with the head at every group that has a position at or after one of theirs, and the logits of all groups."""
     groups = {None: tuple(range(graph.n_positions))} if graph.groups is None else dict(graph.groups)
     found = []
     for receiver in graph.receivers:
@@ -37,7 +37,7 @@ def links(graph: EdgeGraph) -> tuple[tuple[str, str], ...]:
 
 
 def inert_edges(experiment: EdgeExperiment) -> Bool[Tensor, " edge"]:
-    """Edges from embeddings that write the same, to the bit, in both runs of every pair at the edge's positions."""
+    """Edges from embeddings that write exactly the same in both runs of every pair, at the edge's positions."""
     graph, n = experiment.graph, experiment.graph.n_positions
     inert = torch.zeros(len(graph), dtype=torch.bool)
     for i, edge in enumerate(graph.edges):
@@ -50,7 +50,7 @@ def inert_edges(experiment: EdgeExperiment) -> Bool[Tensor, " edge"]:
 
 
 def space_of(experiment: EdgeExperiment) -> Space:
-    """The edges that a circuit of this model may keep, with what is known of them under this ablation."""
+    """The edges that a circuit of this model may keep, with what is known about them under this ablation."""
     graph: Any = experiment.graph
     return Space(
         labels=graph.names,

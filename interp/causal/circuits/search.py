@@ -3,18 +3,19 @@
 A search sees the model only through ``evaluate(masks [variant, edge]) -> values [metric, variant, n]``: the metrics of
 every example, with the edges that a mask does not keep ablated. All have one signature and are looked up by name:
 
-    exhaustive   every different circuit. The smallest faithful one, proven.
-    greedy       starts from the whole graph and removes, over and over, what costs least, with the exact effect of
-                 every removal measured again at each step. No single edge of what it returns can be dropped.
-    acdc         Conmy et al. (2023), Algorithm 1: the edges once, from the logits backwards; an edge goes if the score
-                 falls by less than tau without it. Every tau of a list is tried and the smallest faithful circuit kept.
-                 Their score is the KL divergence from the whole model, for one tau; here it is the criterion's.
+    exhaustive   looks at every different circuit; the smallest faithful one is proven to be the smallest.
+    greedy       starts from the whole graph and repeatedly removes the edge that costs least, measuring the exact
+                 effect of every removal again at each step. No single edge of its result can be dropped.
+    acdc         Conmy et al. (2023), Algorithm 1: goes over the edges once, from the logits backwards, and removes an
+                 edge if the score falls by less than tau without it. Every tau of a list is tried and the smallest
+                 faithful circuit kept. Their score is the KL divergence from the whole model, for one tau; here it is
+                 the criterion's.
 
-A circuit is faithful if its score, the least ``1 - |1 - F|`` of the metrics, is at least the threshold; F is the share
-of a metric that comes back, ``(m(circuit) - m(ablated)) / (m(full) - m(ablated))``. Too much of it counts like too
-little: a circuit may leave out the edges that hold the answer down. Several metrics can be asked for because a mean
-hides much: a circuit may bring back most of the mean logit difference and hardly a right answer. Effects are not
-monotone, so no search prunes by a bound.
+A circuit is faithful if its score, the least ``1 - |1 - F|`` of the metrics, is at least the threshold; F is the
+restored share of a metric, ``(m(circuit) - m(ablated)) / (m(full) - m(ablated))``. Too much counts like too little: a
+circuit may leave out the edges that suppress the answer. Several metrics can be given because a mean hides much: a
+circuit may restore most of the mean logit difference and hardly a right answer. Effects are not monotone, so no search
+prunes by a bound.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ from models.errors import UserError, known_name
 #: ``masks [variant, edge]`` -> the metrics of every example ``[metric, variant, n]``.
 Evaluate = Callable[[Tensor], Tensor]
 TAUS = (0.003, 0.01, 0.03, 0.1, 0.3)
-#: Circuits that an exhaustive search may look at before it is refused.
+#: An exhaustive search is refused if there are more circuits than this.
 MOST_CIRCUITS = 2**15
 
 
@@ -44,7 +45,7 @@ class Criterion:
     """When a circuit counts as faithful: ``1 - |1 - F| >= threshold`` for every metric, F on the mean over examples.
 
     Raises:
-        UserError: a threshold outside (0, 1], other shapes, or an ablation of everything that changes nothing.
+        UserError: a threshold outside (0, 1], wrong shapes, or an ablation of everything that changes nothing.
     """
 
     full: Float[Tensor, "metric n"]
@@ -67,15 +68,15 @@ class Criterion:
 
     @property
     def span(self) -> Float[Tensor, " metric"]:
-        """Means of the metrics in the full model minus those with everything ablated."""
+        """Means of the metrics in the full model, minus those with everything ablated."""
         return (self.full.double() - self.empty.double()).mean(-1)
 
     def faithfulness(self, values: Float[Tensor, "metric variant n"]) -> Float[Tensor, "metric variant"]:
-        """The share of each metric that comes back: 1 for the full model, 0 with everything ablated."""
+        """The restored share of each metric: 1 for the full model, 0 with everything ablated."""
         return (values.double() - self.empty.double()[:, None]).mean(-1) / self.span[:, None]
 
     def score(self, values: Float[Tensor, "metric variant n"]) -> Float[Tensor, " variant"]:
-        """The least ``1 - |1 - F|``, never NaN: a circuit with a metric that is not a number scores minus infinity."""
+        """The least ``1 - |1 - F|`` of the metrics; minus infinity for a circuit with a metric that is NaN."""
         return (1 - (1 - self.faithfulness(values)).abs()).nan_to_num(nan=-float("inf")).amin(0)
 
 
@@ -83,10 +84,10 @@ class Criterion:
 class Found:
     """What a search found.
 
-    ``path`` holds one circuit a size, from the largest to the smallest, the best of its size among those looked at
-    (searches that do not look at all leave out those that a smaller one beats); ``scores`` are theirs. ``proven``: no
-    smaller faithful circuit exists in the space.
-    ``faithful_of_size`` counts the circuits of the size found, (faithful, all); None unless all were looked at.
+    ``path`` holds one circuit per size, from the largest to the smallest: the best of its size among those evaluated.
+    (Searches that do not evaluate all circuits leave out those that a smaller one beats.) ``scores`` are their scores.
+    ``proven``: no smaller faithful circuit exists in the space. ``faithful_of_size``: (faithful, all) circuits of the
+    size found; None unless all were evaluated.
     """
 
     method: str
@@ -106,7 +107,7 @@ class Found:
 
 @dataclass
 class _Seen:
-    """The scores of the circuits looked at: the best of each size, and the smallest faithful."""
+    """The circuits evaluated so far: keeps the best of each size and gives the smallest faithful one."""
 
     evaluate: Evaluate
     space: Space
@@ -130,13 +131,13 @@ class _Seen:
         return scores
 
     def smallest(self) -> tuple[float, Tensor]:
-        """The smallest faithful circuit seen; the best of its size."""
+        """The smallest faithful circuit seen (the best of its size), as (score, mask)."""
         size = min(size for size, (score, _) in self.best.items() if score >= self.criterion.threshold)
         return self.best[size]
 
     def found(self, method: str, looked_at: str, proven: bool = False, **more: Any) -> Found:
         sizes = sorted(self.best, reverse=True)
-        if not proven:  # what was tried in passing says nothing about its size: leave out what a smaller one beats
+        if not proven:  # a circuit tried in passing may not be the best of its size: drop what a smaller one beats
             least = {size: max((self.best[s][0] for s in sizes if s < size), default=-math.inf) for size in sizes}
             sizes = [s for s in sizes if self.best[s][0] > least[s] or s == sizes[0]]
         score, mask = self.smallest()
@@ -146,7 +147,7 @@ class _Seen:
 
 
 def _begin(evaluate: Evaluate, space: Space, criterion: Criterion) -> tuple[_Seen, Bool[Tensor, " edge"]]:
-    """Looks at the whole and the empty graph, which must be what the criterion says."""
+    """Evaluate the whole and the empty graph; the whole graph must score 1."""
     seen, whole = _Seen(evaluate, space, criterion), space.everything()
     scores = seen.scores(torch.stack((whole, torch.zeros_like(whole))))
     if not float(scores[0]) >= 1 - 1e-3:
@@ -160,8 +161,8 @@ def _begin(evaluate: Evaluate, space: Space, criterion: Criterion) -> tuple[_See
 def exhaustive(
     evaluate: Evaluate, space: Space, criterion: Criterion, at_most: int = MOST_CIRCUITS, every_size: bool = True
 ) -> Found:
-    """Looks at the circuits by size, the smallest first; to the end, or (``every_size=False``) to the first size with a
-    faithful one. Cost: one masked run a circuit, up to 2^edges.
+    """Evaluate the circuits by size, the smallest first, to the end or (``every_size=False``) to the first size with a
+    faithful one. Cost: one masked run per circuit, up to 2^edges.
 
     Raises:
         UserError: more than 24 edges, or more than ``at_most`` different circuits.
@@ -198,15 +199,15 @@ def greedy(
     share: float | Sequence[float] = 0.0,
     to_the_end: bool = True,
 ) -> Found:
-    """Removes at each step the edge without which the score is best, measured exactly for every edge that is left.
+    """Remove at each step the edge without which the score is best, measured exactly for every edge that is left.
 
-    ``share`` > 0 removes that share of the edges left at once (those whose single removals cost least); effects are
-    measured again after each step. A step is halved while it costs more of what separates the score from the threshold
-    than its share of the edges, down to a quarter, and then while it is not faithful: else the first steps would spend
-    on many edges what a smaller circuit needs for a few. Of several shares each is tried from the whole graph on. When
-    no faithful step is left it goes on edge by edge to the empty circuit for the curve (``to_the_end``). Last, single
-    edges are dropped from the smallest faithful circuit seen for as long as it stays faithful. Cost: edges^2 / 2 masked
-    runs; with a share r up to 4 edges / r.
+    ``share`` > 0 removes that share of the remaining edges at once (those whose single removals cost least); effects
+    are measured again after each step. A step is halved, down to a quarter, while it costs more of the margin above the
+    threshold than its share of the edges, and then while it is not faithful. Otherwise the first steps would spend on
+    many edges the margin that a smaller circuit needs for a few. If several shares are given, each is tried from the
+    whole graph. When no faithful step is left, removal goes on edge by edge to the empty circuit, for the curve
+    (``to_the_end``). Last, single edges are dropped from the smallest faithful circuit seen while it stays faithful.
+    Cost: edges^2 / 2 masked runs; with a share r up to 4 edges / r.
 
     Raises:
         UserError: no share, or one outside [0, 1).
@@ -226,7 +227,7 @@ def greedy(
 
 
 def _descend(seen: _Seen, mask: Bool[Tensor, " edge"], share: float, to_the_end: bool) -> None:
-    """One greedy removal from the whole graph."""
+    """One greedy descent from the whole graph."""
     threshold, now = seen.criterion.threshold, seen.best[int(mask.sum())][0]
     while mask.any():
         trials, scores = _without_each(seen, mask)
@@ -234,7 +235,7 @@ def _descend(seen: _Seen, mask: Bool[Tensor, " edge"], share: float, to_the_end:
         count = max(1, int(share * len(trials)))
         small = max(1, count // 4)
         while True:
-            trial = seen.space.live(trials[order[:count]].all(0))  # without what any of these trials is without
+            trial = seen.space.live(trials[order[:count]].all(0))  # without every edge that one of these trials lacks
             score = float(scores[order[0]]) if count == 1 else float(seen.scores(trial[None])[0])
             spent = (now - threshold) * (count / len(trials) if count > small else 1)
             if count == 1 or score >= now - spent:
@@ -248,16 +249,16 @@ def _descend(seen: _Seen, mask: Bool[Tensor, " edge"], share: float, to_the_end:
 def _without_each(
     seen: _Seen, mask: Bool[Tensor, " edge"]
 ) -> tuple[Bool[Tensor, "trial edge"], Float[Tensor, " trial"]]:
-    """The circuits that are left when one edge goes (and what hangs on it alone), each once, and their scores."""
+    """The circuits without one edge (and what only it connects), each once, and their scores."""
     kept = mask.nonzero()[:, 0]
     trials = mask.expand(len(kept), -1) & ~torch.eye(len(mask), dtype=torch.bool)[kept]
     trials = torch.unique(seen.space.live(trials), dim=0)
-    trials = trials[trials.sum(1).argsort(stable=True)]  # of equal scores the smaller circuit
+    trials = trials[trials.sum(1).argsort(stable=True)]  # among equal scores the smaller circuit comes first
     return trials, seen.scores(trials)
 
 
 def acdc(evaluate: Evaluate, space: Space, criterion: Criterion, taus: float | Sequence[float] = TAUS) -> Found:
-    """One pass a tau over the edges in reverse topological order (see the module). Cost: edges runs a tau, one by one.
+    """One pass per tau over the edges in reverse topological order (see the module). Cost: one run per edge and tau.
 
     Raises:
         UserError: no tau, or one that is not positive.
@@ -289,7 +290,7 @@ def search(evaluate: Evaluate, space: Space, criterion: Criterion, method: str =
     """The smallest faithful circuit by one of the methods; "auto" is exhaustive where that is allowed, else greedy.
 
     Raises:
-        UserError: an unknown method or option (with the closest), or what the method refuses.
+        UserError: an unknown method or option (with the closest), or whatever the method refuses.
     """
     if method == "auto":
         few = int(space.everything().sum()) <= MOST_EDGES_LISTED and _listed(space, MOST_CIRCUITS) is not None

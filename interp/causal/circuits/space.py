@@ -1,11 +1,11 @@
 """The edges that a search may keep or ablate, and which subsets of them are different circuits.
 
-Two masks can be one circuit. An edge does nothing unless a path of kept edges leads from its receiver to the logits
-(always true), and where the alternative values come from one consistent run (a corrupted run, not zeros or means) an
-edge also does nothing unless a path of kept edges leads to its sender from an embedding that the runs do not share: a
-node with only corrupted inputs computes its corrupted output itself. :meth:`Space.live` drops such edges, so that a
-circuit is counted once and its size is the number of edges that can matter. Nothing else is assumed: effects need not
-be monotone in the edges.
+Two masks can be the same circuit. An edge does nothing unless a path of kept edges leads from its receiver to the
+logits. Where the alternative values come from one consistent run (a corrupted run, not zeros or means), an edge also
+does nothing unless a path of kept edges leads to its sender from an embedding in which the runs differ: a node with
+only corrupted inputs computes its corrupted output itself. :meth:`Space.live` drops such edges, so a circuit is counted
+once and its size is the number of edges that can matter. Nothing else is assumed: effects need not be monotone in the
+edges.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ MOST_EDGES_LISTED = 24
 class Space:
     """Edge ``i`` runs from node ``senders[i]`` to node ``receivers[i]`` and is called ``labels[i]``.
 
-    ``links`` join nodes for good: a head's three inputs to the head. ``inert[i]``: the edge carries the same value kept
-    or ablated, so that it never counts. ``consistent``: the alternative values are those of one run of the model.
+    ``links`` are permanent: they join a head's three inputs to the head. ``inert[i]``: the edge carries the same value
+    kept or ablated, so it never counts. ``consistent``: the alternative values are those of one run of the model.
 
     Raises:
-        UserError: no edges, lists of different lengths, a label twice, a cycle, or no edge into ``output``.
+        UserError: no edges, lists of different lengths, a repeated label, a cycle, or no edge into ``output``.
     """
 
     labels: tuple[str, ...]
@@ -62,7 +62,7 @@ class Space:
 
     @cached_property
     def order(self) -> tuple[str, ...]:
-        """The nodes, each after all that it reads from."""
+        """The nodes, each after all nodes that it reads from."""
         graph: dict[str, set[str]] = {}
         for sender, receiver in (*zip(self.senders, self.receivers, strict=True), *self.links):
             graph.setdefault(receiver, set()).add(sender)
@@ -74,7 +74,7 @@ class Space:
 
     @cached_property
     def _into(self) -> dict[str, list[tuple[str, int | None]]]:
-        """What every node reads: (sender, edge), the edge None for a link."""
+        """What every node reads, as (sender, edge); the edge is None for a link."""
         into: dict[str, list[tuple[str, int | None]]] = {node: [] for node in self.order}
         for i, (sender, receiver) in enumerate(zip(self.senders, self.receivers, strict=True)):
             into[receiver].append((sender, i))
@@ -86,7 +86,7 @@ class Space:
         """The masks without the edges that cannot change the output (see the module). The outputs are equal.
 
         Raises:
-            UserError: masks of another number of edges.
+            UserError: the masks have another number of edges.
         """
         if masks.shape[-1] != len(self):
             raise UserError(f"These masks are over {masks.shape[-1]} edges, the circuit's space has {len(self)}.")
@@ -107,16 +107,16 @@ class Space:
         return kept & torch.stack([fed[node] for node in self.senders], -1)
 
     def everything(self) -> Bool[Tensor, " edge"]:
-        """The whole graph, without edges that never matter."""
+        """The mask of the whole graph, without edges that never matter."""
         return self.live(torch.ones(len(self), dtype=torch.bool))
 
     def reverse_topological(self) -> list[int]:
-        """Edges from the logits backwards: the latest receiver first, and of its edges the latest sender first."""
+        """Edges from the logits backwards: the latest receiver first, and among its edges the latest sender first."""
         place = {node: i for i, node in enumerate(self.order)}
         return sorted(range(len(self)), key=lambda i: (-place[self.receivers[i]], -place[self.senders[i]], i))
 
     def circuits(self) -> Iterator[Bool[Tensor, "variant edge"]]:
-        """Every different circuit once, in blocks, the empty and the whole one among them.
+        """Every different circuit once, in blocks, including the empty and the whole one.
 
         Raises:
             UserError: more than 24 edges that can matter.
@@ -140,7 +140,7 @@ class Space:
         return tuple(self.labels[i] for i in mask.nonzero()[:, 0].tolist())
 
     def mask(self, labels: Sequence[str]) -> Bool[Tensor, " edge"]:
-        """The mask that keeps the edges of these names. Raises UserError for a name that is none (with the closest)."""
+        """The mask that keeps the edges of these names. Raises UserError for an unknown name (with the closest)."""
         index = {label: i for i, label in enumerate(self.labels)}
         kept = [index[known_name("edge", label, index)] for label in labels]
         where: Int[Tensor, " kept"] = torch.tensor(kept, dtype=torch.long)

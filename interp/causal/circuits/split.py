@@ -1,4 +1,4 @@
-"""Half of the pairs to search on, the other half to report on, with no problem in both."""
+"""A split of pairs into one half to search on and one to report on, with no problem in both."""
 
 from __future__ import annotations
 
@@ -29,7 +29,8 @@ def halves(pairs: ProblemPairs, seed: int = 0) -> tuple[ProblemPairs, ProblemPai
     Pairs that share a problem stay together; the groups are shuffled and dealt to whichever half is smaller.
 
     Raises:
-        UserError: pairs too few, or so linked that a half would have fewer than 2 or less than a quarter of them.
+        UserError: there are too few pairs, or they are so linked that a half would have fewer than 2 or less than a
+            quarter of them.
     """
     if len(pairs) < 4:
         raise UserError(
@@ -40,7 +41,7 @@ def halves(pairs: ProblemPairs, seed: int = 0) -> tuple[ProblemPairs, ProblemPai
     names, counts = np.unique(group, return_counts=True)
     order = np.random.default_rng(seed).permutation(len(names))
     sizes, side = [0, 0], np.zeros(names.max() + 1, dtype=int)
-    for i in order[np.argsort(-counts[order], kind="stable")]:  # large groups first, so that the halves come out even
+    for i in order[np.argsort(-counts[order], kind="stable")]:  # large groups first, to make the halves even
         half = int(sizes[1] < sizes[0])
         side[names[i]] = half
         sizes[half] += int(counts[i])

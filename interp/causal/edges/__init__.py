@@ -1,10 +1,10 @@
-"""Edges of the residual stream: who writes what to whom, exactly and by estimates.
+"""Effects of edges of the residual stream, exactly and by estimates.
 
 graph           senders, receivers, and every edge between them
 masked          running a model with any edges cut, many cuts at once
 experiment      pairs of problems, a metric and a direction on top of it
 paths           path patching: every edge alone, or all paths from a sender to a receiver
-attribution     attribution patching, EAP, EAP-IG and conductance, each held against the exact effects
+attribution     attribution patching, EAP, EAP-IG and conductance, each compared with the exact effects
 """
 
 from interp.causal.edges.attribution import EdgeAttribution, edge_attribution

@@ -1,7 +1,7 @@
-"""Estimates of every edge's and every node's effect from a few gradients, each compared with the effect itself.
+"""Estimates of every edge's and every node's effect from a few gradients, each compared with the exact effect.
 
-With ``value_s`` what sender s writes in the run, ``other_s`` the alternative, and ``g_r`` the gradient of the metric
-with respect to what receiver r reads, all paths after r included:
+Sender s writes ``value_s`` in the run and ``other_s`` in the alternative; ``g_r`` is the gradient of the metric with
+respect to what receiver r reads, all paths after r included:
 
     eap           (other_s - value_s) . g_r, g_r of the run itself: the first-order term of cutting the edge s -> r
                   (attribution patching, Nanda 2023; Syed et al. 2023)
@@ -11,15 +11,15 @@ with respect to what receiver r reads, all paths after r included:
     conductance   - sum over k of (value_s(k) - value_s(k - 1)) . (g_r(k) + g_r(k - 1)) / 2 along the same runs, k = 0
                   included: the path integral of each edge (conductance, Dhamdhere et al. 2018)
 
-Products are summed over positions (of the edge's group) and d_model. What adds up as the steps grow: with "eap-ig" the
-edges out of the embeddings, with "conductance" the edges into the logits, or those across any cut of the graph, sum to
-``metric(other run) - metric(run)``. A node's estimate is the sum over its edges. For a sender that is, by the chain
-rule, the first-order term of patching it wherever it is read (AtP for nodes: heads, MLPs, embeddings); for a receiver
-that of giving it the other run's input (a head's query, key or value).
+Products are summed over positions (of the edge's group) and d_model. As the steps grow, some sums approach
+``metric(other run) - metric(run)``: with "eap-ig" the edges out of the embeddings; with "conductance" the edges into
+the logits, or those across any cut of the graph. A node's estimate is the sum over its edges. For a sender that is, by
+the chain rule, the first-order term of patching it wherever it is read (AtP for nodes: heads, MLPs, embeddings); for a
+receiver it is that of giving it the other run's input (a head's query, key or value).
 
 Signs are those of :mod:`interp.causal.edges.paths`: metric with the edge patched minus metric without. In the direction
-"noise" gradients of "eap" are taken on the clean run, in "denoise" on the corrupted one (as in TransformerLens 4.3's
-``attribution_patch``).
+"noise" the gradients of "eap" are taken on the clean run, in "denoise" on the corrupted one (as in TransformerLens
+4.3's ``attribution_patch``).
 """
 
 from __future__ import annotations
@@ -53,8 +53,8 @@ _SAID = 3
 
 @dataclass(frozen=True, eq=False)
 class EdgeAttribution(EdgeEffects):
-    """``estimate`` and (unless it was not asked for) ``exact`` effects over (metric, edge, example); the same for whole
-    nodes in ``senders`` and ``receivers``, datasets over (metric, sender or receiver, example).
+    """``estimate`` and (if asked for) ``exact`` effects over (metric, edge, example); the same for whole nodes in
+    ``senders`` and ``receivers``, datasets over (metric, sender or receiver, example).
 
     Effects are the metric with the edge (all edges of the node) patched minus ``base``.
     """
@@ -68,7 +68,7 @@ class EdgeAttribution(EdgeEffects):
 
     @cached_property
     def agreements(self) -> dict[tuple[str, str], Agreement]:
-        """(metric, "edges", "senders" or "receivers") -> estimates against exact effects on the same pairs."""
+        """(metric, "edges", "senders" or "receivers") -> agreement of estimates and exact effects on the same pairs."""
         if self.exact is None:
             return {}
         pairs = {"edges": (self.estimate, self.exact)}
@@ -80,7 +80,7 @@ class EdgeAttribution(EdgeEffects):
         }
 
     def agreement_table(self) -> pd.DataFrame:
-        """One row per metric and level: rank correlation with its permutation p, worst absolute error and where it is.
+        """One row per metric and level: rank correlation with its permutation p, worst absolute error and its place.
 
         Raises:
             UserError: the exact sweep was not asked for.
@@ -95,7 +95,7 @@ class EdgeAttribution(EdgeEffects):
         return pd.DataFrame(rows)
 
     def completeness(self, metric: str | None = None) -> dict[str, float]:
-        """Mean sum of the estimates out of the embeddings and into the logits, and the difference they may explain."""
+        """Mean sums of the estimates out of the embeddings and into the logits, and the difference they approximate."""
         metric = self.metric(metric)
         mean = self.estimate.sel(metric=metric).mean("example")
         out = np.isin(mean.sender.values, ("embed", "pos_embed"))
@@ -107,7 +107,7 @@ class EdgeAttribution(EdgeEffects):
         }
 
     def matrix(self, metric: str | None = None, group: str | None = None, split: bool = False) -> xr.DataArray:
-        """Mean estimates over (sender, receiver); as :meth:`PathPatching.matrix`."""
+        """Mean estimates over (sender, receiver); arguments as in :meth:`PathPatching.matrix`."""
         return edge_matrix(self.estimate.sel(metric=self.metric(metric)).mean("example"), group, split)
 
     def sentence(self) -> str:
@@ -153,11 +153,12 @@ def edge_attribution(
     """Estimated effects of all edges and nodes, compared with the exact ones on the same pairs.
 
     Args:
-        method, steps: see the module; "eap" always takes one step. exact: also patch every edge and node (the
-            cost of :func:`interp.causal.edges.path_patching`); without, nothing says how good the estimates are.
+        method, steps: see the module; "eap" always takes one step.
+        exact: also patch every edge and node (the cost of :func:`interp.causal.edges.path_patching`); without it,
+            nothing says how good the estimates are.
         direction, alternative, groups, target, seed: see :class:`interp.causal.edges.EdgeExperiment`.
 
-    Cost: ``steps`` forward and backward passes (conductance one more), besides the exact sweep.
+    Cost: ``steps`` forward and backward passes (conductance one more), in addition to the exact sweep.
 
     Raises:
         UserError: unknown names, a metric without a gradient (exact match), steps below 1, or conductance with an
@@ -220,8 +221,8 @@ def compute_attribution(experiment: EdgeExperiment, method: str, steps: int) -> 
 def _gradients(
     experiment: EdgeExperiment, embeddings: Tensor, at: slice
 ) -> tuple[Float[Tensor, "sender batch seen d_model"], Float[Tensor, "metric receiver batch seen d_model"]]:
-    """In the run from these embeddings: what every sender writes, and the gradients of the metrics with respect to
-    what every receiver reads. Zero at positions that nobody reads."""
+    """What every sender writes in the run from these embeddings, and the gradients of the metrics with respect to what
+    every receiver reads. Zero at positions that are not read."""
     masked = experiment.masked
     with torch.enable_grad():
         written, logits, inputs = masked.propagate([embeddings.detach().requires_grad_()[None]], 0, record=True)

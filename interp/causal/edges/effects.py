@@ -1,4 +1,4 @@
-"""What all questions about edges find: one number per metric, edge and pair, against the run without a patch."""
+"""The common form of results about edges: one number per metric, edge and pair, relative to the unpatched run."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from models.errors import known_name
 
 @dataclass(frozen=True, eq=False)
 class EdgeEffects(Result):
-    """Of pairs that differ in ``what``: ``base`` (metric, example), the metric of the run itself, and ``other``, with
-    every edge patched."""
+    """Effects on pairs that differ in ``what``: ``base`` (metric, example) is the metric of the run itself, ``other``
+    that with every edge patched."""
 
     model: str
     what: str
@@ -31,13 +31,13 @@ class EdgeEffects(Result):
     provenance: Provenance
 
     def metric(self, name: str | None) -> str:
-        """A metric's name, the first by default. Raises UserError where there is none of that name."""
+        """A metric's name, by default the first. Raises UserError if there is no metric of that name."""
         names = self.base.metric.values.tolist()
         return names[0] if name is None else known_name("metric", name, names)
 
 
 def asked(experiment: EdgeExperiment) -> dict[str, Any]:
-    """The fields of :class:`EdgeEffects`."""
+    """The fields of :class:`EdgeEffects`, from an experiment."""
     pairs = experiment.pairs
     seed = experiment.seed if pairs.seed is None else pairs.seed
     return {
@@ -52,7 +52,7 @@ def asked(experiment: EdgeExperiment) -> dict[str, Any]:
 
 
 def labelled(experiment: EdgeExperiment, values: Tensor, axis: str | None = None) -> xr.DataArray:
-    """Values [metric, (edge, sender or receiver), n] with their names; edges with those of their ends and group."""
+    """Values [metric, (edge, sender or receiver), n] with names; edges also get those of their ends and group."""
     graph = experiment.graph
     coords: dict[str, Any] = {"metric": [metric.name for metric in experiment.metrics]}
     if axis == "edge":
@@ -66,8 +66,8 @@ def labelled(experiment: EdgeExperiment, values: Tensor, axis: str | None = None
 
 
 def edge_matrix(values: xr.DataArray, group: str | None = None, split: bool = False) -> xr.DataArray:
-    """Values over edges as a matrix (sender, receiver), NaN where there is no edge; summed over groups, of one, or with
-    a receiver for each."""
+    """Values over edges as a matrix (sender, receiver), NaN where there is no edge. Groups are summed; ``group`` takes
+    one of them, and ``split`` gives each its own receivers."""
     if group is not None:
         known_name("group of positions", group, sorted(set(values.group.values.tolist())))
         values = values.isel(edge=values.group.values == group)

@@ -1,7 +1,7 @@
-"""Pairs of problems, a metric and a masked model: what every question about edges starts from.
+"""The start of every question about edges: pairs of problems, a metric and a masked model.
 
-noise      edges that are kept carry the clean run, edges that are cut the alternative: what the model needs
-denoise    edges that are kept carry the corrupted run, edges that are cut the clean one: what is enough to mend it
+noise      kept edges carry the clean run, cut edges the alternative: shows what the model needs
+denoise    kept edges carry the corrupted run, cut edges the clean one: shows what is enough to restore the answer
 """
 
 from __future__ import annotations
@@ -28,18 +28,19 @@ class EdgeExperiment:
     """``experiment(masks)`` is the metric of every pair under every mask, [metric, variant, n].
 
     Args:
-        model: of this project, or a stock TransformerLens model. pairs: clean and corrupted problems. metrics: names or
-            :class:`interp.core.metrics.Metric`; they say which positions are read. alternative: what cut edges carry:
-            "corrupted", "resample", "mean" or "zero" (:mod:`interp.causal.edges.masked`). Statistics are taken over the
-            clean problems.
-        direction: "denoise" or "noise". Unless given, denoise where cut edges carry the corrupted problem, and noise
-            where they carry any other alternative, which knows no other direction.
+        model: a model of this project, or a stock TransformerLens model.
+        pairs: clean and corrupted problems.
+        metrics: names or :class:`interp.core.metrics.Metric`; they say which positions are read.
+        alternative: what cut edges carry: "corrupted", "resample", "mean" or "zero"
+            (:mod:`interp.causal.edges.masked`). Statistics are taken over the clean problems.
+        direction: "denoise" or "noise"; default denoise if the alternative is "corrupted", else noise, which is then
+            the only direction.
         groups: split every edge by groups of positions.
         target: the task's target to judge, if not the pairs' own.
-        seed: of the resampling.
+        seed: seed of the resampling.
 
     Raises:
-        UserError: bad names, an alternative that equals the run itself everywhere (cutting would change nothing).
+        UserError: bad names, or an alternative that equals the run itself everywhere (cutting would change nothing).
     """
 
     def __init__(
@@ -84,7 +85,7 @@ class EdgeExperiment:
 
     @torch.no_grad()
     def __call__(self, masks: Bool[Tensor, "variant edge"]) -> Float[Tensor, "metric variant n"]:
-        """The metrics under every mask. Cost: at most one forward pass a mask, less where it cuts late edges only."""
+        """The metrics under every mask. Cost: at most one forward pass per mask, less if it cuts only late edges."""
         out = torch.full((len(self.metrics), len(masks), len(self)), float("nan"), dtype=self.masked.model.dtype)
         for which, rows, logits in self.masked.chunks(self.tokens, masks, self.alternative):
             for values, found in zip(out, self.judge(logits, rows), strict=True):
@@ -92,17 +93,17 @@ class EdgeExperiment:
         return out
 
     def judge(self, logits: Float[Tensor, "*variant batch read d_vocab"], rows: slice) -> list[Tensor]:
-        """Each metric [*variant, batch] of logits at the positions that the graph reads."""
+        """Each metric [*variant, batch], from logits at the positions that the graph reads."""
         return [
             metric(logits[..., columns, :], rows) for metric, columns in zip(self.metrics, self._columns, strict=True)
         ]
 
     @cached_property
     def full(self) -> Float[Tensor, "metric n"]:
-        """Every edge kept: the metrics of the run itself.
+        """The metrics with every edge kept: those of the run itself.
 
         Raises:
-            UserError: a metric that is NaN in some pair, so that no effect on it is a number.
+            UserError: a metric is NaN in some pair.
         """
         values = self(torch.ones(1, len(self.graph), dtype=torch.bool))[:, 0]
         for metric, undefined in zip(self.metrics, values.isnan().sum(1).tolist(), strict=True):
@@ -115,12 +116,12 @@ class EdgeExperiment:
 
     @cached_property
     def empty(self) -> Float[Tensor, "metric n"]:
-        """Every edge cut."""
+        """The metrics with every edge cut."""
         return self(torch.zeros(1, len(self.graph), dtype=torch.bool))[:, 0]
 
 
 def _positions(metrics: Sequence[Metric], pairs: ProblemPairs) -> list[int] | None:
-    """Positions that any of the metrics reads; None: all."""
+    """The positions that any of the metrics reads; None means all."""
     length, found = pairs.clean_tokens.shape[1], set()
     for metric in metrics:
         if metric.positions is None:

@@ -1,23 +1,23 @@
 """The edge graph of a transformer: who writes to the residual stream, who reads from it, and every edge between them.
 
 A model without norms after its sums is a graph of small parts. Every part reads the sum of all that was written before
-it, so each term of that sum is an edge that can be cut on its own:
+it, so each term of that sum is an edge that can be cut by itself:
 
     senders     embed, pos_embed (where positions are added to the stream), L0H1 (a head), MLP0
     receivers   L1H0.q, L1H0.k, L1H0.v (a head reads the stream three times), MLP1, logits
     edges       from a sender to every receiver after it: "L0H1->L1H0.v"
 
-What a sender writes: a head its ``z W_O``; an MLP its output *with* ``b_out``; the embeddings themselves. The
-attention's bias ``b_O`` belongs to no head: it is no sender, and every later receiver gets it whatever is cut. So the
-input of receiver r is exactly
+A head writes its ``z W_O``, an MLP its output *with* ``b_out``, and the embeddings themselves. The attention's bias
+``b_O`` belongs to no head and is not a sender: every later receiver gets it, whatever is cut. So the input of receiver
+r is exactly
 
     input_r = sum over senders s before r of value_s + sum over earlier layers of b_O        [batch, pos, d_model],
 
 the same sum that the model itself forms, up to the order of its terms.
 
-Positions can be split as well. With ``groups`` there is one edge for each group of positions, "embed->L0H0.v@own
-operands": what the sender wrote there, and what the receiver reads there. For keys and values that is the position
-which is attended *to*; for queries, MLPs and logits it is the position that computes.
+Positions can be split as well. With ``groups`` there is one edge per group of positions, such as "embed->L0H0.v@own
+operands": what the sender wrote there and the receiver reads there. For keys and values that is the position attended
+*to*; for queries, MLPs and logits it is the position that computes.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ EMBED, POS_EMBED, LOGITS = "embed", "pos_embed", "logits"
 
 @dataclass(frozen=True)
 class Edge:
-    """``sender -> receiver``, at the positions of ``group`` (None: at all)."""
+    """``sender -> receiver``, at the positions of ``group`` (None: at all positions)."""
 
     sender: str
     receiver: str
@@ -54,10 +54,10 @@ class Edge:
 
 @dataclass(frozen=True)
 class EdgeGraph:
-    """Senders, receivers and edges of a model of this shape, as far as they bear on logits at ``read``.
+    """Senders, receivers and edges of a model of this shape, as far as they can affect the logits at ``read``.
 
-    ``read`` are the positions whose logits are asked for, in ascending order. Nothing after the last of them is part
-    of the graph. ``groups`` maps names to positions; without, edges hold at all positions at once.
+    ``read`` are the positions whose logits are read, in ascending order. Nothing after the last of them is part of the
+    graph. ``groups`` maps names to positions; without groups an edge spans all positions.
     """
 
     n_layers: int
@@ -93,14 +93,14 @@ class EdgeGraph:
 
     @property
     def n_positions(self) -> int:
-        """Positions that can bear on what is read: up to the last position read, in a causal model."""
+        """How many positions can affect what is read: all up to the last position read, in a causal model."""
         return max(self.read) + 1
 
     # ---- stages: layer l's attention is stage 2 l, its MLP stage 2 l + 1, the logits stage 2 n_layers
 
     @cached_property
     def senders(self) -> tuple[str, ...]:
-        """In the order in which they write."""
+        """The senders, in the order in which they write."""
         names = [EMBED] + [POS_EMBED] * self.has_positions
         for layer in range(self.n_layers):
             names += [f"L{layer}H{head}" for head in range(self.n_heads)] + [f"MLP{layer}"] * self.has_mlp
@@ -108,7 +108,7 @@ class EdgeGraph:
 
     @cached_property
     def receivers(self) -> tuple[str, ...]:
-        """In the order in which they read; of one layer's heads all queries, then all keys, then all values."""
+        """The receivers, in the order in which they read; in a layer all queries, then all keys, then all values."""
         return tuple(self.stage_of)
 
     @property
@@ -116,7 +116,7 @@ class EdgeGraph:
         return 2 * self.n_layers + 1
 
     def reads(self, stage: int) -> list[tuple[tuple[str, ...], bool]]:
-        """(Receivers, whether at the positions in ``read`` only), of q, k and v or of the one reader of this stage."""
+        """(receivers, whether only at the positions in ``read``) for q, k and v, or for the stage's one reader."""
         layer, mlp = divmod(stage, 2)
         last = layer >= self.n_layers - 1
         if layer == self.n_layers:
@@ -139,9 +139,9 @@ class EdgeGraph:
 
     @cached_property
     def edges(self) -> tuple[Edge, ...]:
-        """Every edge that can bear on the logits read: receiver by receiver, in the order of :attr:`receivers`.
+        """Every edge that can affect the logits read: receiver by receiver, in the order of :attr:`receivers`.
 
-        In the last layer queries, MLP and logits are only those of the positions read.
+        In the last layer, queries, MLP and logits are only those at the positions read.
         """
         found = []
         for stage in range(self.n_stages):
@@ -166,12 +166,12 @@ class EdgeGraph:
         return {name: i for i, name in enumerate(self.names)}
 
     def index(self, edge: Edge | str) -> int:
-        """Place of an edge in :attr:`edges`. Raises UserError, with the closest name, where there is none."""
+        """Index of an edge in :attr:`edges`. Raises UserError, with the closest name, if there is no such edge."""
         name = edge.name if isinstance(edge, Edge) else edge
         return self._index[known_name("edge", name, self._index)]
 
     def mask(self, kept: Iterable[Edge | str]) -> Bool[Tensor, " edge"]:
-        """True at the edges given, False at all others."""
+        """A mask that is True at the given edges and False at all others."""
         mask = torch.zeros(len(self), dtype=torch.bool)
         mask[[self.index(edge) for edge in kept]] = True
         return mask

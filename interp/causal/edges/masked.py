@@ -1,20 +1,20 @@
-"""Running a model with some of its edges cut: each edge carries this run's value, or another one.
+"""Runs of a model with some of its edges cut: each edge carries this run's value or an alternative.
 
     input_r = sum over senders s of (mask[s, r] ? value_s in this very run : alternative_s) + b_O's of earlier layers
 
-Values that are kept are those of the masked run itself, so that a cut edge's effect goes on through everything after
-it. All edges kept is the model; all cut is the run that the alternatives come from. Many masks are run at once, in
-chunks that fit a core's cache, from the first stage at which a mask cuts anything, and in the last layer at the
-positions whose logits are asked for.
+Kept values are those of the masked run itself, so a cut edge's effect propagates through everything after it. With all
+edges kept this is the model; with all cut it is the run that the alternatives come from. Many masks are run at once, in
+chunks that fit a core's cache, from the first stage at which a mask cuts anything, and in the last layer only at the
+positions whose logits are read.
 
-In shapes ``seen`` are the positions up to the last one that is read, ``read`` those whose logits are asked for.
+In shapes, ``seen`` stands for the positions up to the last one read, and ``read`` for those whose logits are read.
 
-Alternatives (:meth:`MaskedModel.alternative`) for every sender, example and position:
+The alternatives (:meth:`MaskedModel.alternative`) for every sender, example and position are:
 
     corrupted   what the sender wrote in the run of another problem
-    resample    the same, with another example of the same sample for the other problem (a seeded derangement)
-    mean        its mean over the examples, position by position
-    zero        nothing
+    resample    the same, where the other problem is another example of the same sample (a seeded derangement)
+    mean        its mean over the examples, at each position
+    zero        zero
 """
 
 from __future__ import annotations
@@ -46,8 +46,8 @@ EXAMPLES_AT_ONCE = 256
 
 @dataclass
 class Inputs:
-    """What the receivers read at one stage: ``[variant, receiver, batch, seen, d_model]``, one tensor each of q, k and
-    v in attention, one tensor otherwise. Queries, MLP and logits of the last layer hold the positions read."""
+    """What the receivers read at one stage: ``[variant, receiver, batch, seen, d_model]``, one tensor each for q, k and
+    v in attention, else one tensor. Queries, MLP and logits of the last layer hold only the positions read."""
 
     stage: int
     parts: list[Tensor]
@@ -65,16 +65,16 @@ class MaskedModel:
     """A model whose edges can be cut, for logits at the positions ``read``.
 
     Args:
-        model: a model of this project, or a stock TransformerLens model (of which a checked copy is taken).
-        read: positions whose logits are wanted (negative ones count from the end); None: all.
+        model: a model of this project, or a stock TransformerLens model (of which a checked copy is made).
+        read: positions whose logits are wanted (negative ones count from the end); None means all.
         groups: split every edge by groups of positions; see :mod:`interp.causal.edges.graph`.
         task: the task of a stock model.
 
-    Weights are taken when this is built; later changes of the model's parameters do not show.
+    Weights are copied when this is built; later changes of the model's parameters have no effect.
 
     Raises:
-        UserError: a model in training mode, with hooks or the like, with norms after its sums, or not expressible
-            here.
+        UserError: the model is in training mode, is altered (by hooks, for example), has norms after its sums, or
+            cannot be expressed here.
     """
 
     def __init__(
@@ -120,7 +120,7 @@ class MaskedModel:
 
     @torch.no_grad()
     def values(self, tokens: Int[Tensor, "batch pos"]) -> Float[Tensor, "sender batch seen d_model"]:
-        """What every sender writes in the model's own run, by its hooks."""
+        """What every sender writes in the model's own run, read by hooks."""
         parts = [self.embeddings(tokens)]
         names = [f"blocks.{i}.{hook}" for i in range(self.graph.n_layers) for hook in ("attn.hook_z", "hook_mlp_out")]
         found: dict[str, Tensor] = {}
@@ -163,7 +163,7 @@ class MaskedModel:
         alternative: Float[Tensor, "sender batch seen d_model"],
         additions: Addition | None = None,
     ) -> Float[Tensor, "variant batch read d_vocab"]:
-        """Logits at the positions read, for every mask. For large results go through :meth:`chunks`."""
+        """Logits at the positions read, for every mask. For large results use :meth:`chunks`."""
         if not len(tokens) or not len(masks):
             raise UserError(f"A run needs sequences and masks, not {len(tokens)} and {len(masks)}.")
         tokens = tokens.to(self.model.device)
@@ -182,7 +182,7 @@ class MaskedModel:
         alternative: Float[Tensor, "sender batch seen d_model"],
         additions: Addition | None = None,
     ) -> Iterator[tuple[Int[Tensor, " variant"], slice, Float[Tensor, "variant batch read d_vocab"]]]:
-        """(which variants, which examples, their logits), chunk by chunk: memory stays bounded."""
+        """(which variants, which examples, their logits), chunk by chunk, which bounds the memory."""
         for at in slices(len(tokens), EXAMPLES_AT_ONCE):
             for which, logits in self._rows(tokens.to(self.model.device), masks, alternative, additions, at):
                 yield which, at, logits
@@ -190,7 +190,7 @@ class MaskedModel:
     def _rows(
         self, tokens: Tensor, masks: Tensor, alternative: Tensor, additions: Addition | None, at: slice
     ) -> Iterator[tuple[Tensor, Tensor]]:
-        """Chunks of variants of some examples, by the first stage at which each differs from the model's own run."""
+        """Chunks of variants of some examples, ordered by the first stage at which they differ from the model's run."""
         graph = self.graph
         if masks.ndim != 2 or masks.shape[1] != len(graph) or masks.dtype != torch.bool:
             raise UserError(
@@ -200,9 +200,9 @@ class MaskedModel:
         shape = (len(graph.senders), len(tokens), graph.n_positions, self.model.config.d_model)
         if alternative.shape != shape:
             raise UserError(f"Alternatives have shape {list(shape)} here, not {list(alternative.shape)}.")
-        masks = masks.cpu()  # where the graph is
+        masks = masks.cpu()  # the graph's tensors are there
         embeddings = self.embeddings(tokens[at])
-        # An embedding that is the same in both runs is never cut: its effect is zero, and not a rounding error.
+        # An embedding that is the same in both runs is never cut: its effect is then zero and not a rounding error.
         same = (embeddings == alternative[: len(embeddings), at]).flatten(1).all(1).nonzero()[:, 0].cpu()
         masks = masks | torch.isin(graph.edge_index[:, 2], same)
         base, logits, _ = self.propagate([embeddings[None]], 0)
@@ -223,7 +223,7 @@ class MaskedModel:
             yield which, self.propagate(begun, start, self.table(masks[which]), alternative[:, at], added)[1]
 
     def table(self, masks: Bool[Tensor, "variant edge"]) -> Float[Tensor, "variant group receiver sender"]:
-        """Masks as numbers in a table, 1 where this run's value is kept (and where there is no edge)."""
+        """Masks as a table of numbers: 1 where this run's value is kept (and where there is no edge), else 0."""
         graph = self.graph
         shape = (len(masks), self._n_groups, len(graph.receivers), len(graph.senders))
         group, receiver, sender = graph.edge_index.T
@@ -243,7 +243,7 @@ class MaskedModel:
         """The run from stage ``start`` on: (what was written, logits [variant, batch, read, d_vocab], what was read).
 
         ``values`` holds what was written before, stage by stage, [variant, sender, batch, seen, d_model] each; senders
-        of the last layer hold the positions read only. Without a table every edge is kept. Differentiable.
+        of the last layer hold only the positions read. Without a table every edge is kept. Differentiable.
         """
         graph, values, inputs = self.graph, list(values), []
         for stage in range(start, graph.n_stages):
@@ -263,7 +263,7 @@ class MaskedModel:
         raise AssertionError("the logits are the last stage")
 
     def _parts_before(self, stage: int) -> int:
-        """How many stages (the embeddings among them) have written before this one."""
+        """How many stages (counting the embeddings) have written before this one."""
         return 1 + sum(bool(self.graph.reads(earlier)) for earlier in range(stage))
 
     def _variants_at_once(self, n_examples: int) -> int:
@@ -272,11 +272,11 @@ class MaskedModel:
         return max(1, NUMBERS_AT_ONCE // a_variant)
 
     def _at_read(self, x: Float[Tensor, "*batch seen d_model"]) -> Float[Tensor, "*batch read d_model"]:
-        """``x`` at the positions read; itself where it holds no others."""
+        """``x`` at the positions read; ``x`` itself if it holds only these."""
         return x if x.shape[-2] == len(self._read) else x.index_select(-2, self._read.to(x.device))
 
     def at_all_positions(self, x: Float[Tensor, "*batch seen d_model"]) -> Float[Tensor, "*batch all_seen d_model"]:
-        """The other way: ``x`` at the positions read, zeros elsewhere; itself where it holds all of them."""
+        """``x`` at the positions read and zeros elsewhere; ``x`` itself if it holds all positions."""
         if x.shape[-2] == self.graph.n_positions:
             return x
         shape = (*x.shape[:-2], self.graph.n_positions, x.shape[-1])
@@ -292,7 +292,7 @@ class MaskedModel:
         alternative: Tensor | None,
         addition: Addition | None,
     ) -> Float[Tensor, "variant #receiver batch seen d_model"]:
-        """What these receivers read: the sum over edges, and the biases; one for all where nothing is cut."""
+        """What these receivers read: the sum over edges and the biases; one tensor for all where nothing is cut."""
         graph = self.graph
         pick = self._at_read if only_read else lambda x: x
         written = torch.cat([pick(part) for part in values], 1)
@@ -314,7 +314,7 @@ class MaskedModel:
         return total
 
     def _attention(self, layer: int, parts: list[Tensor]) -> Float[Tensor, "variant head batch seen d_model"]:
-        """What each head writes, from what its queries, keys and values read."""
+        """What each head writes, given what its queries, keys and values read."""
         block, (variants, _, examples) = self._block(layer), parts[0].shape[:3]
         projected = []
         for letter, x in zip("QKV", parts, strict=True):

@@ -1,12 +1,12 @@
-"""Path patching, exactly: what one edge alone carries to the answer, and what a sender tells a receiver by any route.
+"""Exact path patching: what a single edge carries to the answer, or what a sender tells a receiver by all paths.
 
-    direct    only the edge from sender to receiver carries the other value; everything after the receiver runs on
-    all       the receiver reads what it would read if the sender were patched wherever it is read; no other receiver
-              hears of it but through that receiver
+    direct    only the edge from sender to receiver carries the other value; everything after the receiver is recomputed
+    all       the receiver reads what it would read if the sender were patched wherever it is read; other receivers
+              are affected only through that receiver
 
-"direct" is the path patching of Wang et al. (2022, IOI) for single edges, as ``get_act_patch_direct_path`` of
-TransformerLens 4.3 for heads; MLPs are parts of their own here and stand for themselves, where Wang et al. let them run
-on. "all" into the logits is the patch of the sender everywhere, the activation patch of that head or MLP.
+"direct" is the path patching of Wang et al. (2022, IOI) for single edges, as in ``get_act_patch_direct_path`` of
+TransformerLens 4.3 for heads. MLPs are nodes of their own here, where Wang et al. recompute them along a path. "all"
+into the logits patches the sender everywhere: it is the activation patch of that head or MLP.
 """
 
 from __future__ import annotations
@@ -53,12 +53,12 @@ class PathPatching(EdgeEffects):
         return self.values - self.base
 
     def matrix(self, metric: str | None = None, group: str | None = None, split: bool = False) -> xr.DataArray:
-        """Mean effects over (sender, receiver); NaN where there is no edge. One group's, the sum over groups, or with
-        ``split`` a receiver for each group ("L0H0.v@own operands")."""
+        """Mean effects over (sender, receiver); NaN where there is no edge. They are of one ``group``, summed over
+        groups, or with ``split`` separate by receiver and group ("L0H0.v@own operands")."""
         return edge_matrix(self.effects.sel(metric=self.metric(metric)).mean("example"), group, split)
 
     def strongest(self, metric: str | None = None) -> pd.Series:
-        """Mean effect by edge, the largest in size first."""
+        """Mean effect of each edge, the largest in absolute value first."""
         mean = self.effects.sel(metric=self.metric(metric)).mean("example").values
         order = np.argsort(-np.abs(mean), kind="stable")
         return pd.Series(mean[order], index=self.values.edge.values[order])
@@ -91,17 +91,17 @@ def path_patching(
     target: int | None = None,
     seed: int = 0,
 ) -> PathPatching:
-    """Every edge of the model patched alone, on pairs of problems.
+    """Patch every edge of the model by itself, on pairs of problems.
 
     Args:
         paths: "direct" or "all" (see the module).
         direction, alternative, groups, target: see :class:`interp.causal.edges.EdgeExperiment`.
-        seed: of resampling and of the bootstrap.
+        seed: seed of resampling and of the bootstrap.
 
-    Cost: at most one forward pass per edge, less for late ones (532 edges of a four-layer model, 64 pairs: 6 s).
+    Cost: at most one forward pass per edge, less for late edges (532 edges of a four-layer model, 64 pairs: 6 s).
 
     Raises:
-        UserError: unknown names, groups with "all" paths, pairs that do not differ.
+        UserError: unknown names, groups with "all" paths, or pairs that do not differ.
     """
     known_name("kind of paths", paths, PATHS)
     if paths == "all" and groups is not None:
@@ -144,5 +144,5 @@ def compute_all(experiment: EdgeExperiment) -> Tensor:
 
 
 def _padded(experiment: EdgeExperiment, inputs: list[Inputs]) -> Tensor:
-    """What was read as one tensor [receiver, batch, pos, d_model], zero at positions that nobody reads."""
+    """What was read, as one tensor [receiver, batch, pos, d_model]; zero at positions that are not read."""
     return torch.cat([experiment.masked.at_all_positions(part[0]) for stage in inputs for part in stage.parts])

@@ -3,7 +3,7 @@
     interchange         one hypothesis "this variable lives at this site" on held-out pairs, with three controls
     interchange_sweep   the same over many sites, to find one
     which_algorithm     which of several algorithms a model's answers follow where they disagree
-    causal_scrubbing    how much of the loss survives when all is resampled that a hypothesis allows to be
+    causal_scrubbing    how much of the loss is kept when everything is resampled that a hypothesis calls irrelevant
 
 The algorithms are those of :mod:`models.tasks.algorithms`.
 """

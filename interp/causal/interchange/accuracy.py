@@ -1,21 +1,21 @@
-"""Does a variable of an algorithm live at a site? Interchange interventions on held-out problems.
+"""Interchange interventions on held-out problems: does a variable of an algorithm live at a site?
 
-The base's run is repeated with the site's activation (or the part of it in a subspace) taken from the source's run, and
-the model's answer is compared with the causal model's: the algorithm run on the base with the variable set to its value
-in the source. A pair is right if the answer digits of the columns read agree (the variable's own column unless more are
-asked for: a variable that is read by later columns too shows only there). Only pairs whose answer the
-intervention changes *in the causal model* say anything (a model that never reacts has all others right); both counts
-are kept. Three controls run on the same pairs, the first two with a freshly fitted subspace:
+The base's run is repeated with the site's activation (or the part of it in a subspace) taken from the source's run. The
+model's answer is compared with the causal model's: the algorithm run on the base with the variable set to its value in
+the source. A pair is right if the answer digits of the columns read agree (by default the variable's own column; what a
+variable does in later columns shows only if they are read). Only pairs whose answer the intervention changes *in the
+causal model* are informative (a model that never reacts has all others right); both counts are kept. Three controls run
+on the same pairs, the first two with a freshly fitted subspace:
 
     random labels      the variable's values are dealt at random among the sources (in training and in test)
     untrained model    the same architecture with fresh parameters
-    random subspace    the activation moved as far (pair by pair) along other directions; where the whole site is taken,
-                       its change is rotated
+    random subspace    the activation is moved as far (pair by pair) along other directions; if the whole site is
+                       taken, its change is rotated
 
-Bases and sources are drawn at random and are disjoint in problems, from training pairs too; intervals are Clopper-
-Pearson. ``stayed`` is the share that keeps the base's answer. A high accuracy says that the site (or subspace) carries
-the variable *to the answer*; at the whole site other variables come along, so that a low one may mean that it carries
-too much: take a subspace, or a variable further on.
+Bases and sources are drawn at random and share no problem with each other or with training pairs; intervals are
+Clopper-Pearson. ``stayed`` is the share that keeps the base's answer. A high accuracy says that the site (or subspace)
+carries the variable *to the answer*. With the whole site other variables come along, so a low accuracy may mean that it
+carries too much: take a subspace, or a later variable.
 
 Source: interchange interventions, Geiger et al. (2021), arXiv 2106.02997; subspaces: Geiger et al. (2024), arXiv
 2303.02536.
@@ -62,20 +62,20 @@ from models.tasks.algorithms import Algorithm
 from models.tasks.task_variables import TaskVariables, causal_model
 
 HYPOTHESIS = "hypothesis"
-WHOLE = "the whole site"  # what a hypothesis takes where it names no subspace
+WHOLE = "the whole site"  # a hypothesis that names no subspace takes this
 CONTROLS = ("random labels", "untrained model", "random subspace")
 
 
 def counted(n: int, what: str) -> str:
-    """ "1 pair", "2 pairs"."""
+    """A count in words: "1 pair", "2 pairs"."""
     return f"{n:,} {what}{'s' * (n != 1)}"
 
 
 @dataclass(frozen=True, eq=False)
 class InterchangeAccuracy(Result):
-    """``outcomes``: Dataset over (run, pair): ``changed`` (the causal model's answer), ``right``, ``stayed``. Runs are
-    "hypothesis" and the controls. ``clean``: bases that the model answers right by itself, in the columns read.
-    ``basis`` [width, k] spans the subspace; None where the whole site was taken."""
+    """``outcomes``: Dataset over (run, pair) of ``changed`` (whether the causal model's answer changes), ``right`` and
+    ``stayed``. Runs are "hypothesis" and the controls. ``clean``: bases that the model answers right without an
+    intervention, in the columns read. ``basis`` [width, k] spans the subspace; None if the whole site was taken."""
 
     model: str
     algorithm: str
@@ -89,12 +89,12 @@ class InterchangeAccuracy(Result):
     provenance: Provenance
 
     def accuracy(self, run: str = HYPOTHESIS) -> Proportion:
-        """Right among the pairs whose answer the intervention changes. Raises UserError for an unknown run."""
+        """Share right among the pairs whose answer the intervention changes. Raises UserError for an unknown run."""
         chosen = self._run(run)
         return proportion(chosen.right.values[chosen.changed.values])
 
     def accuracy_all(self, run: str = HYPOTHESIS) -> Proportion:
-        """Right among all pairs, those included whose answer should stay."""
+        """Share right among all pairs, including those whose answer should stay."""
         return proportion(self._run(run).right.values)
 
     def stayed(self, run: str = HYPOTHESIS) -> Proportion:
@@ -118,7 +118,8 @@ class InterchangeAccuracy(Result):
         )
 
     def to_dataframe(self) -> pd.DataFrame:
-        """One row per run: pairs whose answer changes, right among them with interval, stayed; right among all."""
+        """One row per run: pairs whose answer changes, the share right among them with its interval, the share that
+        stayed, and the share right among all pairs."""
         rows = []
         for run in self.outcomes.run.values.tolist():
             found, everything, stayed = self.accuracy(run), self.accuracy_all(run), self.stayed(run)
@@ -138,11 +139,12 @@ def compute_interchange(
     """``changed``, ``right`` and ``stayed`` over (run, pair), from answer digits.
 
     Args:
-        predicted: run -> the model's digits under the intervention. counterfactual: run -> the causal model's.
-        base_answers: the causal model's digits without one.
+        predicted: run -> the model's digits under the intervention.
+        counterfactual: run -> the causal model's digits under the intervention.
+        base_answers: the causal model's digits without an intervention.
 
     Raises:
-        UserError: a run whose intervention changes no answer of the causal model.
+        UserError: a run's intervention changes no answer of the causal model.
     """
     data: dict[str, list[np.ndarray]] = {"changed": [], "right": [], "stayed": []}
     for run, digits in predicted.items():
@@ -162,7 +164,7 @@ def compute_interchange(
 
 @dataclass(frozen=True, eq=False)
 class _Experiment:
-    """One hypothesis on one model: fit on training pairs, interchange on test pairs."""
+    """One hypothesis about one model: fits on training pairs and interchanges on test pairs."""
 
     model: HookedModel
     place: Site
@@ -176,21 +178,21 @@ class _Experiment:
     steps: int
 
     def held(self, tokens: Int[Tensor, "n pos"]) -> Float[Tensor, "n width"]:
-        """The site's numbers as one vector per example."""
+        """The site's activation as one vector per example."""
         return runs.read(self.model, tokens, [self.place])[0][0].flatten(1)
 
     def answers(self, pairs: InterchangePairs, values: Int[Tensor, " n"]) -> Int[Tensor, "n read"]:
         return pairs.counterfactual(self.algorithm, self.variable, self.column, values, self.read)
 
     def control_basis(self, pairs: InterchangePairs, values: Int[Tensor, " n"], seed: int) -> Tensor | None:
-        """The same for a control, where the site may hold nothing that varies: then random directions."""
+        """As :meth:`basis`, for a control: random directions if nothing at the site varies."""
         try:
             return self.basis(pairs, values, seed)
         except NoDirections:
             return replace(self, method="random").basis(pairs, values, seed)
 
     def basis(self, pairs: InterchangePairs, values: Int[Tensor, " n"], seed: int) -> Tensor | None:
-        """The subspace for these values of the training sources; the one given, where there is one."""
+        """The subspace fitted to these values of the training sources, or the given one."""
         if self.subspace is None:
             return None
         if not isinstance(self.subspace, int):
@@ -211,7 +213,7 @@ class _Experiment:
         return means_basis(source, values, k) if self.method == "means" else random_basis(width, k, generator)
 
     def predict(self, pairs: InterchangePairs, basis: Tensor | None, other: Tensor | None, strict: bool) -> np.ndarray:
-        """The model's digits under the intervention; with ``other``, under the norm-matched control."""
+        """The model's digits under the intervention or, with ``other``, under the norm-matched control."""
         source = self.held(pairs.source)
         if basis is not None and len(basis) != source.shape[1]:
             raise UserError(f"The site holds {source.shape[1]} numbers and the directions have {len(basis)}.")
@@ -256,22 +258,22 @@ def interchange(
     Args:
         model: any model with TransformerLens hooks, in evaluation mode.
         algorithm: the causal model: "chained", "ripple", "look-ahead", an :class:`~models.tasks.algorithms.Algorithm`,
-            or :class:`~models.tasks.task_variables.TaskVariables`, which any task has; "chained" unless given where
-            the task adds column by column, else the task's variables.
+            or :class:`~models.tasks.task_variables.TaskVariables`, which any task has. Default "chained" if the task
+            adds column by column, else the task's variables.
         site: a :class:`Site`, or the name of a hook point, read at the query.
         subspace: None for the whole site; directions [width, k], orthonormalised; or a number of directions k to be
             found on ``n_train`` training pairs by ``method`` ("das", "least squares", "means") or drawn ("random").
-        n: held-out pairs.
-        read: answer columns that must agree; ``column`` unless given.
-        step: for additions of many operands, which running sum; the last unless given.
+        n: number of held-out pairs.
+        read: answer columns that must agree, default ``column``.
+        step: for additions of many operands, which running sum, default the last.
         controls: run the three controls as well.
         das_steps: gradient steps of DAS.
 
-    Cost: three runs over the pairs, the same for each control, and ``das_steps`` runs with gradients a fit.
+    Cost: three runs over the pairs, the same for each control, and ``das_steps`` runs with gradients per fit.
 
     Raises:
-        UserError: a variable, site or column that there is not, an intervention that changes nothing in the model or in
-            the causal model, a task that the algorithms do not fit, a model in training mode.
+        UserError: a variable, site or column that does not exist, an intervention that changes nothing in the model or
+            in the causal model, a task that the algorithms do not fit, or a model in training mode.
     """
     task = resolve_task(model, task)
     require_evaluation_mode(model)

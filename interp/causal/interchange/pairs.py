@@ -1,7 +1,7 @@
 """Base and source problems for interchange interventions, split so that nothing leaks from training to test.
 
-A problem is in one split only, and so is the same sum with its operands swapped; every problem is used once, as a base
-or as a source, so that pairs are independent and the binomial interval holds for them.
+A problem is in one split only, together with the same sum with its operands swapped. Every problem is used once, as a
+base or as a source, so pairs are independent and the binomial interval holds for them.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from interp.core.problems import distinct, draw
 from models.errors import UserError
 from models.tasks.algorithms import ColumnLayout
 
-#: Half of the problems are rich in carry chains, where the task knows how: a uniform sum hardly has long ones.
+#: Half of the problems are rich in carry chains, if the task can draw them: uniform sums hardly have long ones.
 CARRY_HEAVY = 0.5
 _TRIES = 20
 
 
 @dataclass(frozen=True, eq=False)
 class InterchangePairs:
-    """``base[i]`` receives what ``source[i]`` has."""
+    """Pairs of problems: ``base[i]`` receives the activation of ``source[i]``."""
 
     layout: ColumnLayout
     base_problems: Int[Tensor, "n *operand"]
@@ -57,7 +57,7 @@ class InterchangePairs:
         """The causal model's answers to the bases with the variable set to ``values``, in the columns read.
 
         Raises:
-            UserError: the model does not say them.
+            UserError: the causal model does not determine them.
         """
         found = self.layout.values(algorithm, self.base_problems, {(variable, column): values})
         answers = found["answer"][:, list(read)]
@@ -71,18 +71,18 @@ class InterchangePairs:
 
 
 def distinct_problems(layout: ColumnLayout, n: int, seed: int) -> Int[Tensor, "n *operand"]:
-    """``n`` problems in random order, none twice, not even with its operands swapped.
+    """``n`` problems in random order; no problem occurs twice, not even with its operands swapped.
 
     Raises:
-        UserError: the task has not as many.
+        UserError: the task does not have that many.
     """
     task = layout.task
-    two_numbers = layout.step is None  # digits of many operands have no sampler rich in carries
+    two_numbers = layout.step is None  # there is no carry-rich sampler for many operands
     kept = torch.empty(0)
     for attempt in range(_TRIES):
         drawn = draw(task, None, max(2, 2 * n), seed + 1_000_003 * attempt, CARRY_HEAVY * two_numbers).problems
         kept = torch.cat((kept.to(drawn), drawn)) if len(kept) else drawn
-        # Two operands commute; the rows of more are told apart as they are.
+        # Two operands commute; with more, problems are compared as they are.
         kept = distinct(kept, lambda problems: problems.sort(1).values if problems.ndim == 2 else problems)
         if len(kept) >= n:
             order = torch.randperm(len(kept), generator=torch.Generator().manual_seed(seed))
@@ -93,7 +93,7 @@ def distinct_problems(layout: ColumnLayout, n: int, seed: int) -> Int[Tensor, "n
 
 
 def draw_pairs(layout: ColumnLayout, sizes: tuple[int, ...], seed: int) -> tuple[InterchangePairs, ...]:
-    """One set of pairs a size, disjoint in problems.
+    """One set of pairs per size, disjoint in problems.
 
     Raises:
         UserError: a size below 1, or too few problems in the task.

@@ -1,20 +1,20 @@
-"""Causal scrubbing: how much of the loss survives when everything is resampled that a hypothesis allows to be.
+"""Causal scrubbing: how much of the loss is kept when everything is resampled that a hypothesis calls irrelevant.
 
 A hypothesis is a set of claims "this site matters only through these variables" (of the column whose digit is
-predicted; no variable: the site is irrelevant). Each claimed site's activation is taken from another problem, drawn
-again for each claim, that has the same values of its variables; all claims are scrubbed in one run. With mean losses
+predicted; without variables the site is irrelevant). Each claimed site's activation is taken from another problem with
+the same values of its variables, drawn again for each claim; all claims are scrubbed in one run. With mean losses
 
     recovered = (scrambled - scrubbed) / (scrambled - clean)
 
-``clean`` is the model's own loss, ``scrambled`` that of its logits for another problem drawn at random (everything
-resampled): 1 if the hypothesis explains the loss, 0 if nothing is left, below 0 if it is worse than random.
-``unmatched`` is the share of resamplings that found no other problem with the same values and kept their own, which
-flatters the hypothesis. The control scrubs the same sites as if all were irrelevant: a hypothesis that claims too
-little has a control that recovers as much. Sites that no claim names stay untouched, which also flatters it: claim
+``clean`` is the model's own loss and ``scrambled`` that of its logits for another problem drawn at random (everything
+resampled). The share is 1 if the hypothesis explains the loss, 0 if nothing is left, below 0 if it is worse than
+random. ``unmatched`` is the share of resamplings that found no other problem with the same values and kept their own
+activation, which flatters the hypothesis. The control scrubs the same sites as if all were irrelevant: if a hypothesis
+claims too little, its control recovers as much. Sites that no claim names stay untouched, which also flatters it: claim
 them all.
 
-Problems are drawn once and serve as bases and sources, as in the source; intervals are a bootstrap over
-problems (1,000 resamples), the columns of one problem together. Source: causal scrubbing, Chan et al. (2022).
+Problems are drawn once and serve as bases and sources, as in the original. Intervals are a bootstrap over problems
+(1,000 resamples) that keeps the columns of a problem together. Source: causal scrubbing, Chan et al. (2022).
 """
 
 from __future__ import annotations
@@ -51,15 +51,15 @@ RUNS = ("clean", "scrubbed", "all irrelevant", "scrambled")
 
 @dataclass(frozen=True)
 class Claim:
-    """``site`` matters for a column's digit only through ``variables`` (several, or the name of one); none: not at
-    all."""
+    """The claim that ``site`` matters for a column's digit only through ``variables`` (names, or one name), or not at
+    all if there are none."""
 
     site: Site
     variables: str | tuple[str, ...] = ()
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The variables, one or more."""
+        """The variables as a tuple."""
         return (self.variables,) if isinstance(self.variables, str) else self.variables
 
     def __str__(self) -> str:
@@ -83,7 +83,7 @@ class CausalScrubbing(Result):
         return float(self.outcomes.loss.sel(run=run).mean())
 
     def recovered(self, run: str = "scrubbed") -> tuple[float, float, float]:
-        """Share of the loss recovered, and its interval."""
+        """Share of the loss that is recovered, with its interval."""
         return recovered_share(
             *(self.outcomes.loss.sel(run=name).mean("column").values for name in ("clean", run, "scrambled")),
             seed=self.provenance.seed or 0,
@@ -141,9 +141,9 @@ def recovered_share(
 def partners(
     values: Int[Tensor, "n variable"], generator: torch.Generator
 ) -> tuple[Int[Tensor, " n"], Bool[Tensor, " n"]]:
-    """For each row another one with the same values, at random, and which rows are alone with theirs (and stay).
+    """A random other row with the same values for each row, and which rows are alone with theirs (and keep their own).
 
-    Every row is some row's partner: each class is put in a random cycle.
+    Every row is some row's partner: each class of equal values is put in a random cycle.
     """
     n = len(values)
     _, kind = (
@@ -170,23 +170,23 @@ def causal_scrubbing(
     step: int | None = None,
     task: Any = None,
 ) -> CausalScrubbing:
-    """Share of the loss that a hypothesis recovers, column by column.
+    """Share of the loss that a hypothesis recovers, for each column.
 
     Args:
         model: any model with TransformerLens hooks, in evaluation mode.
         claims: what each site holds; places such as "query" and "own digits" are those of the column predicted. A claim
             about a place that a column does not have (the last one has no digits) is left out there.
-        algorithm: the causal model, as of :func:`interp.causal.interchange.interchange`.
-        columns: answer columns; all unless given, from the second on where numbers are added column by column (the
-            units have no column before).
-        n: problems, half of them rich in carry chains where the task knows how.
+        algorithm: the causal model, as in :func:`interp.causal.interchange.interchange`.
+        columns: answer columns; default all, or from the second on where numbers are added column by column (there is
+            no column below the units).
+        n: problems, half of them rich in carry chains if the task can draw them.
 
     Cost: three runs per column over the problems.
 
     Raises:
         UserError: a model that is wrong on half of the digits or more, no claim, no column, fewer than two problems, an
             unknown site or variable, two claims about one activation, claims that change no activation at all, a task
-            that the algorithms do not fit, a model in training mode.
+            that the algorithms do not fit, or a model in training mode.
     """
     task = resolve_task(model, task)
     require_evaluation_mode(model)
@@ -278,7 +278,7 @@ def _column(
 def _present(
     model: HookedModel, layout: ColumnLayout, claims: Sequence[Claim], column: int
 ) -> tuple[list[Site], list[Claim]]:
-    """The claims that have positions in this column (the last has no operands), with their places."""
+    """The sites and claims that have positions in this column (the last has no operands)."""
     found = []
     for claim in claims:
         with suppress(NoPositions):
@@ -301,9 +301,9 @@ def _no_overlap(places: Sequence[Site]) -> None:
 def chained_claims(layer: int = 0) -> tuple[Claim, ...]:
     """The chained algorithm as claims about one attention layer.
 
-    Values of the column's digits matter through their sum, those of the column below through theirs, the query's own
-    token through the output that it is, all other values not at all. Queries and keys are not claimed, except the
-    query's own: where they depend on digits this says less than it seems to.
+    Values of the column's digits matter through their sum, those of the column below through theirs, and the query's
+    own token through the output digit that it is; all other values do not matter. Queries and keys are not claimed,
+    except the query's own, so where they depend on digits the hypothesis says less than it seems to.
     """
     values = Site(f"blocks.{layer}.attn.hook_v")
     return (

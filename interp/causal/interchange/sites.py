@@ -1,4 +1,4 @@
-"""Where a variable is said to live: the named places of a column, and the positions that they are."""
+"""Named places of a column, where a variable may live, and their positions."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from interp.core.sites import QUERY, Site, require_hook
 from models.errors import UserError, unknown_name
 from models.tasks.algorithms import ColumnLayout
 
-#: Places that every task with columns has, by the layout: the column's own digits, those of the column below, and all
-#: else up to the query, which itself is in none of them (the output before it stands there).
+#: Places that every task with columns has: the column's own digits, those of the column below, and all other positions
+#: before the query. The query itself, whose token is the output before it, is in none of them.
 OWN, BELOW, ELSEWHERE = "own digits", "digits below", "elsewhere"
 
 
 class NoPositions(UserError):
-    """A place that a column does not have, such as the column below the units."""
+    """The place does not exist for a column, such as the column below the units."""
 
 
 def column_places(layout: ColumnLayout, column: int) -> dict[str, list[int]]:
-    """Positions of the places that are named after the column; see :data:`OWN`."""
+    """Positions of the places that are named relative to the column; see :data:`OWN`."""
     query = layout.queries[column]
     own, below = list(layout.operands[column]), list(layout.operands[column - 1]) if column else []
     taken = {query, *own, *below}
@@ -27,16 +27,16 @@ def column_places(layout: ColumnLayout, column: int) -> dict[str, list[int]]:
 
 
 def find_place(model: HookedModel, layout: ColumnLayout, site: Site, column: int) -> Site:
-    """The site for one column of a model's task, its places made positions.
+    """The site for one column of a model's task, with its places resolved to positions.
 
-    A place is a position, a role label ("a3", "s2"; where several positions share one, "+", all of them), "query" (the
-    position that predicts the column, the default), "own digits" and "digits below" (the two digits added in that
-    column and in the one below), "elsewhere" (all other positions up to the query), a group of the task's
-    ``relative_roles`` ("previous operands"), or several of them.
+    A place is a position, a role label ("a3", "s2"; where several positions share a label such as "+", all of them),
+    "query" (the position that predicts the column, the default), "own digits" and "digits below" (the two digits added
+    in that column and in the one below), "elsewhere" (all other positions before the query), a group of the task's
+    ``relative_roles`` ("previous operands"), or several of these.
 
     Raises:
-        UserError: a hook point, role, group, position or head that there is not (with the closest names); attention
-            scores, which hold minus infinity; a group without positions there.
+        UserError: a hook point, role, group, position or head that does not exist (with the closest names); attention
+            scores, which hold minus infinity; or a group without positions there.
     """
     require_hook(model, site.hook)
     if site.hook.endswith("hook_attn_scores"):

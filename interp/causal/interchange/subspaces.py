@@ -1,13 +1,13 @@
-"""Subspaces of a site that may hold a variable: found on training pairs, or drawn at random as a control.
+"""Subspaces of a site that may hold a variable: fitted on training pairs, or drawn at random as a control.
 
-With an orthonormal basis U [width, k] the intervention moves a base's activation h to ``h + U U^T (h_source - h)``:
-what lies in the subspace comes from the source, the rest stays.
+With an orthonormal basis U [width, k] the intervention moves a base's activation h to ``h + U U^T (h_source - h)``: the
+part in the subspace comes from the source, the rest stays.
 
     das            U by gradient descent on the cross-entropy of the causal model's counterfactual answer (distributed
                    alignment search: Geiger et al., 2024, arXiv 2303.02536); U is the Q of a QR decomposition
     least squares  the directions from which the variable is best read: regression of its one-hot values on activations
     means          the directions in which it moves activations: the span of its values' mean activations, centred
-    random         a Gaussian's orthonormal basis
+    random         the orthonormal basis of a Gaussian matrix
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ _BATCH = 128
 
 
 class NoDirections(UserError):
-    """Activations that do not tell as many values of a variable apart as a subspace asks for."""
+    """Activations distinguish too few values of a variable for a subspace of this size."""
 
 
 def orthonormal(directions: Float[Tensor, "width k"]) -> Float[Tensor, "width k"]:
     """An orthonormal basis of the directions' span, which must have full rank.
 
     Raises:
-        UserError: not a matrix of at most as many directions as the site is wide, or directions that depend linearly.
+        UserError: not a matrix with at most as many directions as the site is wide, or linearly dependent directions.
     """
     if directions.ndim != 2 or not 1 <= directions.shape[1] <= directions.shape[0]:
         raise UserError(
@@ -58,10 +58,10 @@ def random_basis(width: int, k: int, generator: torch.Generator) -> Float[Tensor
 def least_squares_basis(
     activations: Float[Tensor, "n width"], values: Int[Tensor, " n"], k: int
 ) -> Float[Tensor, "width k"]:
-    """Directions of ``B`` in ``Y = X B + noise`` (centred, minimum norm): the k largest singular ones.
+    """The k leading left singular vectors of ``B`` in ``Y = X B + noise`` (centred, minimum norm).
 
     Directions in which activations vary by less than 1e-4 of the most are left out: in float32 a coordinate that is
-    constant but for rounding would else be given any coefficient at all.
+    constant but for rounding could otherwise get any coefficient.
     """
     x = _centred(activations)
     coefficients = torch.linalg.lstsq(x, _one_hot(values), rcond=1e-4, driver="gelsd").solution
@@ -69,14 +69,14 @@ def least_squares_basis(
 
 
 def means_basis(activations: Float[Tensor, "n width"], values: Int[Tensor, " n"], k: int) -> Float[Tensor, "width k"]:
-    """Directions between the mean activations of the variable's values: the k largest singular ones."""
+    """The k leading singular directions between the mean activations of the variable's values."""
     x, y = _centred(activations), _one_hot(values)
     coefficients = torch.linalg.lstsq(y, x, driver="gelsd").solution
     return _leading(coefficients.T, k, values).to(activations)
 
 
 def _centred(activations: Float[Tensor, "n width"]) -> Float[Tensor, "n width"]:
-    """In float64 on the CPU, which has the solver for matrices of deficient rank (and float64 on every machine)."""
+    """Centred activations in float64 on the CPU, which has the solver for rank-deficient matrices (and float64)."""
     return (activations - activations.mean(0)).cpu().double()
 
 
@@ -111,17 +111,18 @@ def das_basis(
 ) -> Float[Tensor, "width k"]:
     """The subspace whose interchange makes the model give ``answers`` at ``queries``, by Adam on the training pairs.
 
-    ``loss = cross-entropy of the answers``, mean over pairs and queries; batches of 128 pairs drawn from ``generator``;
-    the basis is the Q of a QR decomposition, so that it stays orthonormal; the learning rate falls linearly to zero.
-    Descent begins at the start of least loss over all training pairs: these losses have plateaus (a saturated unit has
-    no gradient), where a single random start gets stuck. What ends worse than it began is dropped for the start. Where
-    a model answers in steps (the hand-built transformer: kinks, and one logit with a weight of 100) descent leads
-    nowhere, and the best start is what one gets.
+    The loss is the cross-entropy of the answers, averaged over pairs and queries, on batches of 128 pairs drawn from
+    ``generator``. The basis is the Q of a QR decomposition and so stays orthonormal; the learning rate falls linearly
+    to zero. Descent begins at the start with the least loss over all training pairs: these losses have plateaus (a
+    saturated unit has no gradient), where a single random start gets stuck. If descent ends with a larger loss, the
+    start is returned. Where a model's answers change in steps (the hand-built transformer has kinks, and one logit with
+    a weight of 100), descent does not help, and the result is the best start.
 
-    Cost: a run over the training pairs for each start, ``steps`` runs and backward passes over a batch.
+    Cost: one run over the training pairs per start, and ``steps`` runs and backward passes over a batch.
 
     Args:
-        tokens: base sequences. source: what the place holds in the sources.
+        tokens: base sequences.
+        source: what the place holds in the sources.
     """
     answers = answers.to(source.device)
 
@@ -150,7 +151,7 @@ def das_basis(
 def das_starts(
     source: Float[Tensor, "n width"], values: Int[Tensor, " n"], k: int, generator: torch.Generator, n_random: int = 8
 ) -> list[Float[Tensor, "width k"]]:
-    """Where DAS may begin: random subspaces, and those of least squares and of means where they have k directions."""
+    """Starts for DAS: random subspaces, and those of least squares and of means if they have k directions."""
     starts = [random_basis(source.shape[1], k, generator).to(source) for _ in range(n_random)]
     for basis in (least_squares_basis, means_basis):
         with suppress(NoDirections):
@@ -166,9 +167,9 @@ def project(
 
 
 def control_basis(width: int, basis: Float[Tensor, "width k"] | None, generator: torch.Generator) -> Tensor:
-    """What :func:`matched_move` moves along: as many random directions, or a rotation where the whole site is taken.
+    """What :func:`matched_move` moves along: as many random directions, or a rotation if the whole site is taken.
 
-    A site of one number has no other direction; there its change is turned around.
+    A site of one number has no other direction; there the sign of its change is flipped.
     """
     k = width if basis is None else basis.shape[1]
     return -torch.ones(1, 1) if width == 1 else random_basis(width, k, generator)
@@ -182,9 +183,8 @@ def matched_move(
 ) -> Float[Tensor, "batch width"]:
     """The control's activation: moved along another subspace, as far as the intervention itself moves it.
 
-    Each example's move in ``other`` is scaled to the norm of its move in ``basis``. Without a basis the whole
-    difference is turned by ``other`` [width, width], an orthogonal matrix, which keeps its norm; likewise for a full
-    basis.
+    Each example's move in ``other`` is scaled to the norm of its move in ``basis``. Without a basis, or with a full
+    one, the whole difference is rotated by the orthogonal matrix ``other`` [width, width], which keeps its norm.
     """
     delta = source - base
     if basis is None or basis.shape[1] == len(basis):

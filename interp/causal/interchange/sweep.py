@@ -1,8 +1,8 @@
-"""Where does a variable live? Interchange accuracy of every hook point at every position, whole sites.
+"""Interchange accuracy of every hook point at every position (whole sites), to find where a variable lives.
 
-The same pairs at every site; a cell's interval is Clopper-Pearson and does not know that many cells were tried. Take
-the best, which :meth:`InterchangeSweep.best` names, to :func:`interp.causal.interchange.interchange` with another seed,
-where it meets fresh pairs and its controls.
+All sites are tried on the same pairs; a cell's interval is Clopper-Pearson and ignores that many cells were tried. Test
+the best one (:meth:`InterchangeSweep.best`) by :func:`interp.causal.interchange.interchange` with another seed, on
+fresh pairs and with its controls.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ from models.tasks.task_variables import TaskVariables, causal_model
 
 @dataclass(frozen=True, eq=False)
 class InterchangeSweep(Result):
-    """``right`` over (hook, position, pair), pairs whose answer the intervention changes in the causal model; ``live``
-    over (hook, position): whether the source's activation differs from the base's in any pair."""
+    """``right`` over (hook, position, pair), for pairs whose answer the intervention changes in the causal model;
+    ``live`` over (hook, position): whether the source's activation differs from the base's in any pair."""
 
     model: str
     algorithm: str
@@ -49,7 +49,7 @@ class InterchangeSweep(Result):
         return self.right.mean("pair")
 
     def best(self) -> Site:
-        """The site of highest accuracy (the first in the model's order)."""
+        """The site with the highest accuracy (the first of them in the model's order)."""
         hook, position = np.unravel_index(int(self.accuracy.values.argmax()), self.accuracy.shape)
         return Site(str(self.right.hook.values[hook]), _where(str(self.right.position.values[position])))
 
@@ -105,16 +105,15 @@ def interchange_sweep(
     """Interchange accuracy of one variable at many sites; the answer digit of its own column is read.
 
     Args:
-        algorithm: the causal model, as of :func:`interp.causal.interchange.interchange`.
-        hooks: hook points; the residual stream at every depth unless given.
-        positions: positions, role labels ("a3", "s2") or other places of :class:`Site`; all up to the query unless
-            given.
-        n: pairs drawn; those whose answer the intervention changes count.
+        algorithm: the causal model, as in :func:`interp.causal.interchange.interchange`.
+        hooks: hook points; default the residual stream at every depth.
+        positions: positions, role labels ("a3", "s2") or other places of :class:`Site`; default all up to the query.
+        n: pairs drawn; only those whose answer the intervention changes count.
 
     Cost: one run over these pairs per site.
 
     Raises:
-        UserError: as :func:`interp.causal.interchange.interchange`; no site at which source and base ever differ.
+        UserError: as :func:`interp.causal.interchange.interchange`, or if source and base differ at no site.
     """
     task = resolve_task(model, task)
     require_evaluation_mode(model)
@@ -122,7 +121,7 @@ def interchange_sweep(
     query = layout.queries[layout.require_column(column)]
     layout.require_variable(causal, variable, column)
     labels = [role.label for role in task.roles]
-    if positions is None:  # delimiters may share a label: those go by their number
+    if positions is None:  # delimiters may share a label; these are given by number
         positions = [label if labels.count(label) == 1 else str(at) for at, label in enumerate(labels[: query + 1])]
     chosen = list(dict.fromkeys(map(str, positions)))
     names = list(dict.fromkeys(residual_hooks(model) if hooks is None else hooks))

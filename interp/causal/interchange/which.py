@@ -1,30 +1,30 @@
-"""Which algorithm does a model run? Its answers where candidates disagree: with the previous output token corrupted.
+"""Which algorithm a model follows: its answers where candidates disagree, after a corrupted previous output token.
 
-On uncorrupted sequences all addition algorithms agree. The output token that stands before one column's query is
-replaced, and only that column's prediction is read. Ripple carry and look-ahead ignore outputs; the chained algorithm
-(:mod:`models.tasks.algorithms`) reads the carry off the token. This is an interchange of the variable ``previous``: the
-digit is what another problem shows there. Two kinds of sources:
+On uncorrupted sequences all addition algorithms agree. Here the written digit before one column's query is replaced,
+and only that column's prediction is read. Ripple carry and look-ahead ignore outputs; the chained algorithm
+(:mod:`models.tasks.algorithms`) reads the carry off the written digit. This is an interchange of the variable
+``previous``: the digit is what another problem shows there. There are two kinds of sources:
 
-    plausible   the column below adds up to 9 (and is not the units), so that it shows 9 or 0 as no carry or one comes
-                in; it is given the digit of the other. Everything near the query is as in a problem that exists; only
-                the columns further below tell that the digit is wrong. No algorithm has to round here.
+    plausible   the column below adds up to 9 (and is not the units), so it shows 9 or 0, without or with a carry in; it
+                is given the other of the two. Everything near the query is as in an existing problem; only columns
+                further below show that the digit is wrong. No algorithm has to round here.
     any         any other digit, uniformly, in any column. Most differences x' + y' - z' then never occur in training;
                 what the chained algorithm does is a matter of rounding, and a model may do something else altogether.
 
-Accuracies are over examples where not all algorithms agree, one corrupted column a problem, Clopper-Pearson.
-``followed`` is the share that gives the algorithm's digit among the examples where the corruption changes the *model's*
-prediction, the *algorithm's* own answer, or *both*. The first also counts predictions that move where the algorithm
-says that nothing should, the second those that stay where it says that they should not; the third asks only whether
-the two move to the same digit. The control is an untrained twin. With any wrong digit ``within`` says how far a
-difference may lie from those that occur uncorrupted (-1, 0, 9, 10).
+Accuracies are over examples where the algorithms do not all agree, with one corrupted column per problem and
+Clopper-Pearson intervals. ``followed`` is the share that gives the algorithm's digit among the examples where the
+corruption changes the *model's* prediction, the *algorithm's* own answer, or *both*. The first also counts predictions
+that change where the algorithm says that they should not, the second those that stay where it says that they should
+change; the third asks only whether the two change to the same digit. The control is an untrained twin. With any wrong
+digit, ``within`` limits how far a difference may lie from those that occur uncorrupted (-1, 0, 9, 10).
 
 An algorithm is *followed* only by a model that is right on most uncorrupted columns and gives the algorithm's digit in
-most cases where they disagree, taken apart by the carry in that digit; each time the lower end of the interval lies
-above one half (``ABLE``). A model that never carries gives the digit of ripple wherever no carry comes in, and nowhere
-else; one that copies the last output often gives the digit of chained, and adds nothing. Both follow none of these.
+most cases where they disagree, both with and without a carry in that digit; each time the lower end of the interval
+must lie above one half (``ABLE``). A model that never carries gives the digit of ripple wherever no carry comes in, and
+nowhere else; one that copies the last output often gives the digit of chained, but adds nothing. Both follow none.
 
-Ripple and look-ahead are one function of the inputs, so that they always tie here: interventions on their inner
-variables (:func:`interp.causal.interchange.interchange`) could part them.
+Ripple and look-ahead are the same function of the inputs, so they always tie here. Interventions on their inner
+variables (:func:`interp.causal.interchange.interchange`) could tell them apart.
 """
 
 from __future__ import annotations
@@ -54,15 +54,15 @@ from models.tasks.algorithms import ALGORITHMS, Algorithm, ColumnLayout, column_
 
 CORRUPTIONS = ("plausible", "any")
 CHANGED_BY = ("model", "algorithm", "both")
-_POOLS = 12  # draws of n problems among which examples are looked for
+_POOLS = 12  # examples are looked for among up to this many times n problems
 
 
 @dataclass(frozen=True, eq=False)
 class WhichAlgorithm(Result):
-    """``examples``: Dataset over (corruption, example): ``column``, ``digit_sum`` and ``difference`` (x' + y' - z' with
-    the corrupted z') of the corrupted column; ``before`` and ``after``, the model's digit without and with the
-    corruption; ``untrained``, the untrained twin's; ``right``, the true digit; and over (corruption, algorithm,
-    example) ``answer`` and ``answer_before``, the algorithms' digits with and without the corruption."""
+    """``examples``: Dataset over (corruption, example) of the predicted ``column``, its ``digit_sum`` and the
+    ``difference`` (x' + y' - z' of the column below, with the corrupted z'); ``before`` and ``after``, the model's
+    digit without and with the corruption; ``untrained``, the untrained twin's; ``right``, the true digit; and over
+    (corruption, algorithm, example) ``answer`` and ``answer_before``, the algorithms' digits with and without it."""
 
     model: str
     examples: xr.Dataset
@@ -70,7 +70,7 @@ class WhichAlgorithm(Result):
     base: int = 10
 
     def disagree(self, corruption: str = "plausible") -> np.ndarray:
-        """Which examples the algorithms do not all answer alike."""
+        """Which examples the algorithms do not all answer in the same way."""
         answers = self._kind(corruption).answer.transpose("algorithm", "example").values
         return (answers != answers[0]).any(0)
 
@@ -85,8 +85,8 @@ class WhichAlgorithm(Result):
         """How often the model gives the algorithm's digit, where the corruption changes something.
 
         Args:
-            changed_by: what it must change: the "model"'s prediction, the "algorithm"'s answer, or "both".
-            within: count only examples whose difference x' + y' - z' lies no further than that from one that occurs
+            changed_by: what must change: the "model"'s prediction, the "algorithm"'s answer, or "both".
+            within: count only examples whose difference x' + y' - z' is at most this far from one that occurs
                 uncorrupted.
 
         Raises:
@@ -110,7 +110,7 @@ class WhichAlgorithm(Result):
         return proportion(kind.before.values == kind.right.values)
 
     def ranking(self, corruption: str = "plausible") -> list[tuple[str, ...]]:
-        """Algorithms from the most to the least accurate; those that give the same answers everywhere share a place."""
+        """Algorithms from most to least accurate; those that give the same answers everywhere share a place."""
         places: dict[bytes, list[str]] = {}
         for name in self.examples.algorithm.values.tolist():
             places.setdefault(self._answer(name, corruption).tobytes(), []).append(name)
@@ -118,20 +118,20 @@ class WhichAlgorithm(Result):
         return sorted(groups, key=lambda names: -self.accuracy(names[0], corruption).value)
 
     def ahead(self, corruption: str = "plausible") -> tuple[str, ...] | None:
-        """The first of the ranking, if its interval lies above that of the second; else None, as where all agree."""
+        """The first of the ranking if its interval lies above that of the second, else None (also if all agree)."""
         first, *others = self.ranking(corruption)
         apart = others and self.accuracy(first[0], corruption).low > self.accuracy(others[0][0], corruption).high
         return first if apart else None
 
     def by_carry(self, algorithm: str, corruption: str = "plausible") -> dict[int, Proportion]:
-        """:meth:`accuracy`, apart by the carry (0 or 1) that the algorithm's digit has in it; without empty cases."""
+        """:meth:`accuracy` by the carry (0 or 1) in the algorithm's digit; empty cases are left out."""
         kind, answer = self._kind(corruption), self._answer(algorithm, corruption)
         carry = (answer - kind.digit_sum.values) % 10
         cases = {bit: self.disagree(corruption) & (carry == bit) for bit in (0, 1)}
         return {bit: proportion((kind.after.values == answer)[case]) for bit, case in cases.items() if case.any()}
 
     def winner(self, corruption: str = "plausible") -> tuple[str, ...] | None:
-        """The algorithms that the model follows: those :meth:`ahead`, if all shares lie above ``ABLE``; else None."""
+        """The algorithms that the model follows: those :meth:`ahead` if all shares lie above ``ABLE``, else None."""
         first = self.ahead(corruption)
         if first is None or self.clean(corruption).low <= ABLE:
             return None
@@ -139,7 +139,7 @@ class WhichAlgorithm(Result):
 
     @property
     def deciding(self) -> str:
-        """The corruption that the verdict rests on: "plausible", unless the algorithms all agree there."""
+        """The corruption on which the verdict rests: "plausible", unless the algorithms all agree there."""
         return "plausible" if self.disagree("plausible").any() else "any"
 
     @property
@@ -150,7 +150,7 @@ class WhichAlgorithm(Result):
 
     def implied_carries(self, corruption: str = "any") -> pd.DataFrame:
         """One row per difference x' + y' - z': n and, for each carry -1, 0, 1, 2, the share of predictions that are the
-        digit sum plus it; "other" is the rest. A digit fits one of them at most: in bases below 4, one from 0 on."""
+        digit sum plus that carry; "other" is the rest. A digit fits at most one of them; bases below 4 start at 0."""
         kind = self._kind(corruption)
         least = -1 if self.base >= 4 else 0
         implied = (kind.after.values - kind.digit_sum.values - least) % self.base + least
@@ -184,7 +184,7 @@ class WhichAlgorithm(Result):
         )
 
     def _told(self, corruption: str, digit: str) -> str:
-        """What a corruption shows, in two sentences."""
+        """The findings for one corruption, in two sentences."""
         disagree, best = int(self.disagree(corruption).sum()), self.ranking(self.deciding)[0][0]
         if disagree:
             shares = [
@@ -239,18 +239,18 @@ def which_algorithm(
     step: int | None = None,
     task: Any = None,
 ) -> WhichAlgorithm:
-    """Rank addition algorithms by how often a model's answers are theirs where they disagree.
+    """Rank addition algorithms by how often a model gives their answers where they disagree.
 
     Args:
         model: any model with TransformerLens hooks, in evaluation mode.
-        n: problems of each corruption.
-        algorithms: candidates; ripple, look-ahead and chained unless given.
-        step: for additions of many operands, which running sum; the last unless given.
+        n: problems per corruption.
+        algorithms: candidates, default ripple, look-ahead and chained.
+        step: for additions of many operands, which running sum, default the last.
 
     Cost: three runs on ``2 n`` sequences.
 
     Raises:
-        UserError: fewer than two algorithms, algorithms that never disagree, a task that they do not fit, a model in
+        UserError: fewer than two algorithms, algorithms that never disagree, a task that they do not fit, or a model in
             training mode.
     """
     task = resolve_task(model, task)
@@ -287,7 +287,7 @@ def which_algorithm(
 
 
 def _drawn(layout: ColumnLayout, corruption: str, n: int, seed: int) -> tuple[Int[Tensor, "n pos"], Int[Tensor, " n"]]:
-    """Sequences and the column of each that is to be corrupted, uniform among those that can be."""
+    """Sequences, and for each the column whose query sees the wrong digit, uniform among the possible ones."""
     generator, found = torch.Generator().manual_seed(seed), 0
     for factor in range(1, _POOLS + 1):
         try:

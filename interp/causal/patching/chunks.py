@@ -1,4 +1,4 @@
-"""Variants that are run together, and which rows and keys each of them has of which run."""
+"""Chunks of variants that are run together, and which rows and keys each variant takes from which run."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from torch import Tensor
 from interp.causal.patching.run import as_slice
 from interp.causal.patching.sites import Groups
 
-#: Up to so many numbers, the number of operations counts and not their size: old and new keys stand side by side.
+#: Up to this many numbers, cost depends on the number of operations and not on their size: old and new keys are joined.
 FEW_NUMBERS = 2**15
 
 
@@ -20,10 +20,10 @@ FEW_NUMBERS = 2**15
 class Chunk:
     """Groups of positions whose variants are run together.
 
-    ``place``: the positions of the groups, where each has just one and they follow one another. Rows from ``start``,
-    the first changed position, are computed: ``rows`` of the sequence, without the first ``skip`` of the layer.
-    ``touched``: those of the groups with a position among the rows, whose own queries change. With ``rides``, the last
-    row of ``mask`` is empty: the unpatched run is one more variant.
+    ``place``: the positions of the groups, if each has just one and they are consecutive. Rows from ``start``, the
+    first changed position, are computed: ``rows`` of the sequence, without the first ``skip`` of the layer.
+    ``touched``: the groups with a position among the rows, whose own queries change. With ``rides``, the last row of
+    ``mask`` is empty: the unpatched run is one more variant.
     """
 
     groups: list[int]
@@ -43,14 +43,14 @@ class Chunk:
 
     @cached_property
     def queries(self) -> Int[Tensor, " query"]:
-        """Each variant's rows among the layer's old rows and, after them, its new ones."""
+        """Indices of each variant's rows in the layer's old rows followed by its new ones."""
         n_rows, device = self.rows.stop - self.rows.start, self.mask.device
         row = self.skip + torch.arange(n_rows, device=device)
         return (row + self.of_rows[..., 0] * (self.skip + n_rows)).flatten()
 
     @cached_property
     def hidden(self) -> Float[Tensor, "query both_keys"]:
-        """-inf at what a row does not see of the old keys and, after them, the new ones; 0 at one of each pair."""
+        """-inf where a row does not see an old key or, after these, a new one; of each pair it sees at most one."""
         keys = torch.arange(self.mask.shape[1], device=self.mask.device)
         seen = keys <= keys[self.rows, None]
         of_old, of_new = (~self.mask[:, None] & seen, self.mask[:, None] & seen)
@@ -58,7 +58,7 @@ class Chunk:
         return torch.zeros(sees.shape, device=sees.device).masked_fill(~sees, float("-inf"))
 
     def only(self, chosen: list[int]) -> Chunk:
-        """Some of the groups, all of them touched."""
+        """A chunk of only the chosen groups, all of them touched."""
         return replace(
             self,
             groups=[self.groups[i] for i in chosen],
@@ -81,14 +81,14 @@ def chunks(
     may_be_small: bool,
     device: torch.device,
 ) -> list[Chunk]:
-    """Groups whose variants are run together, by their first position; those after all reads are left out.
+    """Groups in chunks that are run together, ordered by their first position; groups after all reads are left out.
 
     Args:
-        n_pos: positions that are looked at, of which ``first`` is the first that is read.
+        n_pos: number of positions that matter; ``first`` is the first that is read.
         low, stop: rows of the layer that anything later needs.
-        width: numbers in the widest activation of one group's variants, for each row; ``most``: of all of a chunk's.
+        width: numbers per row in the widest activation of one group's variants; ``most``: the limit for a chunk.
         rides: whether the unpatched run is a variant of the first chunk, if that is small.
-        may_be_small: whether old and new keys may stand side by side.
+        may_be_small: whether old and new keys may be joined.
     """
     places = [[p for p in group if p < n_pos] for group in groups.places]
     todo = sorted((group[0], i) for i, group in enumerate(places) if group)
@@ -120,7 +120,7 @@ def chunks(
 
 
 def _run_of(places: list[int]) -> slice | None:
-    """Places that follow one another, as a slice."""
+    """Consecutive places as a slice, else None."""
     found = as_slice(places)
     return found if isinstance(found, slice) else None
 
@@ -128,7 +128,7 @@ def _run_of(places: list[int]) -> slice | None:
 def z_of_changed_values(
     pattern: Float[Tensor, "batch head group row key"], change: Float[Tensor, "batch key head d_head"], chunk: Chunk
 ) -> Float[Tensor, "batch group row head d_head"]:
-    """What a change of the values at the keys of each group adds to z."""
+    """What a change of the values at each group's keys adds to z."""
     if chunk.place is None:
         return weighted(pattern * chunk.mask[: len(chunk.groups), None, :], change)
     weight = pattern.diagonal(chunk.place.start, 2, 4)  # [batch, head, row, group]
@@ -138,7 +138,7 @@ def z_of_changed_values(
 def with_columns(
     old: Float[Tensor, "batch head row key"], new: Float[Tensor, "batch head row key"], chunk: Chunk
 ) -> Float[Tensor, "batch head group row key"]:
-    """``old`` for each group, with its columns taken from ``new``."""
+    """``old`` for each group, with the group's columns taken from ``new``."""
     if chunk.place is None:
         return torch.where(chunk.mask[: len(chunk.groups), None, :], new[:, :, None], old[:, :, None])
     out = old[:, :, None].repeat(1, 1, len(chunk.groups), 1, 1)  # a copy and few writes: much faster than torch.where
@@ -149,7 +149,7 @@ def with_columns(
 def weighted(
     pattern: Float[Tensor, "batch head group row key"], v: Float[Tensor, "batch key head d_head"]
 ) -> Float[Tensor, "batch group row head d_head"]:
-    """z of each group's pattern."""
+    """z from each group's pattern."""
     groups = pattern.shape[2]
     z = pattern.flatten(2, 3) @ v.transpose(1, 2)  # [batch, head, group * row, d_head]
     return z.unflatten(2, (groups, -1)).permute(0, 2, 3, 1, 4)

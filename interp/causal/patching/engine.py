@@ -1,25 +1,25 @@
-"""Patched runs from effective weights: only what changes, and only what is read.
+"""The engine of patching sweeps: from effective weights, it computes only what changes and only what is read.
 
 A patch changes some positions of one layer. Everything before it is the same as in the unpatched run and is computed
 once. After the patch:
 
-* A patch that mixes no positions (attention's and the MLP's output, z, q, a pattern's row, neurons, resid_mid) leads
-  to another stream at its positions after the layer. That stream is the same for every variant and computed once for
-  all positions; in the last layer this is all, and only at the rows that are read.
-* A stream at some positions enters attention as other queries, keys and values there. Scores of old and new queries
-  on old and new keys are computed once, and each variant picks its rows and columns from them.
+* A patch that mixes no positions (attention's and the MLP's output, z, q, a pattern's row, neurons, resid_mid) gives
+  another stream at its positions after the layer. That stream is the same for every variant and is computed once for
+  all positions; in the last layer nothing else is computed, and only at the rows that are read.
+* A changed stream at some positions enters attention as other queries, keys and values there. Scores of old and new
+  queries on old and new keys are computed once, and each variant picks its rows and columns from them.
 * A patch of keys or values does the same, in its own head.
-* Later layers are recomputed from the first changed position on (what is before it cannot see it), and in the last
-  layer only the rows that are read.
+* Later layers are recomputed from the first changed position on (earlier positions cannot see it), and in the last
+  layer only at the rows that are read.
 
-Variants are stacked as long as their widest activation stays in the processor's cache. Cost of a sweep over the
-positions of the last layer: about one run for all variants together, where patching one by one takes one run each.
+Variants are stacked as long as their widest activation stays in the processor's cache. A sweep over the positions of
+the last layer costs about one run for all variants together, where patching one by one takes one run each.
 
-Over all layers less can be saved: what a patch changes must be computed. With P positions a patch of the stream into
-layer l of L changes (P + 1) / 2 positions on average, in that layer and in all after it but the last, of which keys
-and values are needed there. One by one, L P runs of L P positions per layer; here about L (L - 1) / 2 * P (P + 1) / 2:
-4 L / (L - 1) times fewer, 8 in two layers and 5.3 in four, before keys, values and the read rows of the last layer
-are counted.
+Over all layers less can be saved: what a patch changes must be computed. With P positions, a patch of the stream into
+layer l of L changes (P + 1) / 2 positions on average, in that layer and in all later ones but the last, where only
+their keys and values are needed. One by one, that is L P runs of L P positions per layer; here it is about
+L (L - 1) / 2 * P (P + 1) / 2: 4 L / (L - 1) times fewer, 8 in two layers and 5.3 in four, before keys, values and the
+read rows of the last layer are counted.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ Emit = Callable[[slice, list[int], Tensor], None]
 
 
 class Engine:
-    """Sweeps over one batch: ``base`` is run, and patched with what ``source`` has in its place."""
+    """Sweeps over one batch: ``base`` is run and patched with activations of ``source``."""
 
     def __init__(self, frame: Frame, base: Run, source: Run | CachedActivations, numbers: int = NUMBERS_AT_ONCE):
         self.frame, self.config, self.base, self.source, self.numbers = frame, frame.config, base, source, numbers
@@ -57,7 +57,7 @@ class Engine:
     def sweep(self, site: Site, layer: int, groups: Groups, emit: Emit) -> None:
         """Emit the logits of every variant that can differ from the base at a row that is read.
 
-        With ``site.by_source`` a part is a (head, source group): part ``head * len(groups) + source``.
+        With ``site.by_source`` a part is a (head, source group): number ``head * len(groups) + source``.
         """
         if site.name == "resid_pre":
             self._stream(layer, slice(0, 1), self.source.get("resid_pre", layer)[None], groups, emit)
@@ -74,12 +74,12 @@ class Engine:
                 else:
                     self._stream(layer + 1, parts, other[: parts.stop - parts.start], groups, emit)
 
-    # ---- patches that mix no positions: the stream after the layer, had the patch been made everywhere
+    # ---- patches that mix no positions: the stream after the layer, as if the patch were made everywhere
 
     def _streams_after(
         self, site: Site, layer: int, parts: slice, mask: Bool[Tensor, "group pos"]
     ) -> Float[Tensor, "part batch row d_model"]:
-        """With the base's own as one more part, where it is not known yet: it costs little along with the others."""
+        """The streams, with the base's own as one more part if it is not known yet, which then costs little."""
         frame, base, rows = self.frame, self.base, self.frame.rows(layer)
         if site.name == "resid_post":
             return self.source.get("resid_post", layer)[None]
@@ -114,7 +114,7 @@ class Engine:
     def _z_change(
         self, site: Site, layer: int, parts: slice, mask: Bool[Tensor, "group pos"]
     ) -> Float[Tensor, "part batch row d_model"]:
-        """What attention writes more than in the base, for each head patched alone."""
+        """The change of what attention writes, relative to the base, with each head patched by itself."""
         frame, base, v = self.frame, self.base, self.base.get("v", layer)
         w_o = frame.w_o(layer)
         if site.by_source:
@@ -178,7 +178,7 @@ class Engine:
                     change = self._one_key(layer, scores[1], v[:, 1], chunk)
                 if change is None:
                     z = self._mixed(layer, scores, v, chunk)
-                else:  # right where a row's own query is not touched
+                else:  # exact where a row's own query is not touched
                     z = base.get("head_out", layer)[:, None, chunk.skip :] + change
                     if chunk.touched:
                         z[:, chunk.touched] = self._mixed(layer, scores, v, chunk.only(chunk.touched))
@@ -192,8 +192,8 @@ class Engine:
     def _old_and_new(
         self, layer: int, other: Float[Tensor, "part batch pos d_model"]
     ) -> list[Float[Tensor, "run 2 _ head d_head"]]:
-        """(Rotated) queries, keys and values of the base and of ``other``: the base's along with those of one part,
-        where they are not known yet."""
+        """(Rotated) queries, keys and values of the base and of ``other``. Where the base's are not known yet, they are
+        computed together with those of a single part."""
         frame, base, n = self.frame, self.base, len(other)
         rides = n == 1 and not base.knows("v", layer)
         stream = torch.stack((base.get("resid_pre", layer), other[0]), 1) if rides else other
@@ -238,15 +238,15 @@ class Engine:
         new_v: Float[Tensor, "batch key head d_head"] | None,
         chunk: Chunk,
     ) -> Float[Tensor, "batch group later head d_head"] | None:
-        """By how much z of the chunk's rows changes with one key and (unless None) its value replaced, from the softmax
-        without it; None where that would lose digits.
+        """The change of z in the chunk's rows when one key and (unless None) its value are replaced, from the old
+        softmax; None where that would lose digits.
 
         With S the sum of the old row's exponentials, ``w = exp(s) / S`` and ``d = exp(s') / S``,
-        ``z' - z = ((d - w) (v - z) + d (v' - v)) / (1 - w + d)``: a few numbers a variant in place of a softmax over
-        all keys. In float64, and only where the denominator keeps its digits.
+        ``z' - z = ((d - w) (v - z) + d (v' - v)) / (1 - w + d)``: a few numbers per variant instead of a softmax over
+        all keys. It is computed in float64, and used only where the denominator keeps its digits.
         """
         place, skip, v = chunk.place, chunk.skip, self.base.get("v", layer)
-        if place is None or self.config.attn_top_k is not None or v.device.type == "mps":  # which has no float64
+        if place is None or self.config.attn_top_k is not None or v.device.type == "mps":  # mps has no float64
             return None
         top, total, weight, z = (x[:, :, skip:] for x in self._in_float64(layer))
         d = (new_scores[:, :, skip:, place].double() - top).exp() / total  # [batch, head, row, group]
@@ -263,8 +263,8 @@ class Engine:
         return change.permute(0, 3, 2, 1, 4).to(v.dtype)
 
     def _in_float64(self, layer: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """Of the base: largest score and the sum of exponentials below it [batch, head, row, 1], pattern, z [batch,
-        head, row, d_head]."""
+        """The base's largest score and the sum of exponentials relative to it [batch, head, row, 1], its pattern, and
+        its z [batch, head, row, d_head], in float64."""
         if layer not in self._exact:
             scores, v = self.base.get("scores", layer).double(), self.base.get("v", layer).double()
             top = scores.amax(-1, keepdim=True)
@@ -277,7 +277,7 @@ class Engine:
         return self._exact[layer]
 
     def _keys_or_values(self, name: str, layer: int, groups: Groups, emit: Emit) -> None:
-        """Keys or values of one head replaced at the positions of each group, for every head."""
+        """Replace keys or values of one head at the positions of each group, for every head."""
         frame, base, heads = self.frame, self.base, self.config.n_heads
         old_v, new = base.get("v", layer), self.source.get(name, layer)
         if name == "k":
@@ -300,8 +300,8 @@ class Engine:
             self._onwards(layer, slice(0, heads), chunk, before, attn_out, emit)
 
     def _onwards(self, layer: int, parts: slice, chunk: Chunk, before: Tensor, attn_out: Tensor, emit: Emit) -> None:
-        """From the stream before a layer, [part, group, batch, row, d_model], and its attention's output, flat, to
-        logits."""
+        """Run on to the logits from the stream before a layer, [part, group, batch, row, d_model], and its attention's
+        output, flat."""
         mid = self.frame.after_attention(layer, before.flatten(0, 2), attn_out)
         stream = self.frame.after_mlp(layer, mid)
         if self._last(layer):
@@ -317,7 +317,7 @@ class Engine:
     def _continue(
         self, layer: int, stream: Float[Tensor, "row_of_batch suffix d_model"], start: int
     ) -> Float[Tensor, "row_of_batch read d_vocab"]:
-        """Through the remaining layers, for positions from ``start`` on; keys and values before it are the base's."""
+        """Run the remaining layers for positions from ``start`` on; keys and values before it are the base's."""
         frame, base, weights = self.frame, self.base, self.frame.weights
         variants = len(stream) // self.batch
         bias = fast.fire_bias(frame.model, weights, frame.n_pos) if frame.fire is not None else None
@@ -333,7 +333,7 @@ class Engine:
             stream = fast.finish_block(block, stream, normalized, k, v, weights, bias)
         return frame.logits(stream[:, frame.read_rows])
 
-    # ---- how many at once
+    # ---- chunk sizes
 
     def _last(self, layer: int) -> bool:
         return layer == self.config.n_layers - 1
@@ -344,8 +344,8 @@ class Engine:
         return self.batch * (rows.stop - rows.start) * max(cfg.d_model, cfg.d_mlp, cfg.n_heads * self.frame.n_pos)
 
     def _chunks(self, layer: int, groups: Groups, parts: int, new: Tensor) -> list[Chunk]:
-        """Groups whose variants are run together; apart from one another where ``new`` has numbers without end, which
-        would reach what they are hidden from."""
+        """Groups in chunks that are run together. Old and new keys are not joined if ``new`` holds infinities or NaN,
+        which would leak through the mask."""
         frame, base, rows = self.frame, self.base, self.frame.rows(layer)
         rides = self._last(layer) and not base.knows("logits", layer)
         width, few = parts * self._width(slice(0, 1)), isfinite(float(new.sum()))
@@ -366,7 +366,7 @@ def _written(z: Float[Tensor, "*batch head d_head"], w_o: Tensor) -> Float[Tenso
 
 
 def read_positions(positions: Sequence[Sequence[int] | None], n_pos: int) -> list[int]:
-    """All positions that some metric reads, ascending; None reads all."""
+    """All positions that some metric reads, in ascending order; None reads all."""
     if any(p is None for p in positions):
         return list(range(n_pos))
     return sorted({p % n_pos for read in positions for p in read or ()})

@@ -1,4 +1,4 @@
-"""Patching through the model's own hooks: the reference, and the way for any other model."""
+"""Patching through the model's own hooks: the reference for the engine, and the method for all other models."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from models.errors import UserError
 
 
 class Variant(NamedTuple):
-    """One head, neuron or stream replaced at ``positions`` (a pattern's rows; its columns ``sources``)."""
+    """One head, neuron or stream to replace at ``positions`` (for a pattern: its rows, and ``sources`` its columns)."""
 
     part: int
     positions: Bool[Tensor, " pos"]
@@ -31,7 +31,7 @@ UNPATCHED = Variant(0, torch.zeros(0, dtype=torch.bool))
 class PlainPatcher:
     """Runs ``base`` through the model with one activation taken from ``source`` (hook name -> activation).
 
-    ``changes``: whether any patch so far changed an activation by more than rounding.
+    ``changes``: whether any patch so far has changed an activation by more than rounding.
     """
 
     def __init__(self, model: HookedModel, base: Int[Tensor, "batch pos"], source: Mapping[str, Tensor] | Any):
@@ -39,7 +39,7 @@ class PlainPatcher:
         self.changes = False
 
     def logits(self) -> Float[Tensor, "batch pos d_vocab"]:
-        """Of the unpatched run."""
+        """Logits of the unpatched run."""
         return self.model(self.base)
 
     def patched(
@@ -75,7 +75,7 @@ class PlainPatcher:
         try:
             logits = self.model.run_with_hooks(many, fwd_hooks=[(name, patch)])
         except Exception:
-            require_hook(self.model, name)  # not asked before: a stock model lists its hooks in a tenth of a run
+            require_hook(self.model, name)  # only now: a stock model takes a tenth of a run to list its hooks
             raise
         if not fired:
             require_hook(self.model, name)

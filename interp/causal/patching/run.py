@@ -1,7 +1,8 @@
-"""One run of a model, whose activations are computed when they are first asked for.
+"""One run of a model whose activations are computed when they are first needed.
 
-A sweep needs the unpatched run up to where patches set in, and of the last layer only the rows that a metric reads. The
-formulas are :mod:`models.partial_forward`'s; the hooked forward is the definition, and the tests hold this to it.
+A sweep needs the unpatched run up to the patched layer, and in the last layer only the rows that a metric reads. The
+formulas are those of :mod:`models.partial_forward`; the hooked forward pass is the definition, and tests compare the
+two.
 """
 
 from __future__ import annotations
@@ -21,16 +22,16 @@ from models.transformer import ArithmeticTransformer
 
 
 def as_slice(places: list[int]) -> slice | list[int]:
-    """Places that follow one another as a slice, which needs no index tensor and no copy; others as they are."""
+    """Consecutive places as a slice, which needs no index tensor and no copy; others as they are."""
     whole = slice(places[0], places[0] + len(places)) if places else slice(0)
     return whole if places == list(range(whole.start or 0, whole.stop)) else places
 
 
 class Frame:
-    """A model, how many positions are looked at and the rows of its last layer that are read.
+    """A model with the number of positions to compute and the rows of its last layer that are read.
 
-    Positions after the last one that is read change nothing, and are left out unless ``n_pos`` says otherwise: a
-    user's patterns may look ahead. ``first`` and ``last`` bound the rows, inclusive.
+    Positions after the last one that is read change nothing and are left out, unless ``n_pos`` says otherwise: a user's
+    patterns may attend to later positions. ``first`` and ``last`` bound the rows, inclusive.
     """
 
     def __init__(self, model: ArithmeticTransformer, read: list[int], n_pos: int | None = None):
@@ -57,7 +58,7 @@ class Frame:
             return None
         return self.model.fire(self.n_pos, self.weights)
 
-    # ---- a layer's formulas; rows say where the rows of what is given stand
+    # ---- a layer's formulas; ``rows`` are the positions of the given rows
 
     def normalized(self, layer: int, stream: Float[Tensor, "batch pos d_model"]) -> Float[Tensor, "batch pos d_model"]:
         """What attention reads of the stream."""
@@ -90,7 +91,7 @@ class Frame:
         if self.fire is not None:
             scores = scores + self.fire[:, rows]
         if rows.start + 1 >= self.n_pos:
-            return scores  # of the last position, which no key is after
+            return scores  # the last position sees every key
         bounds = rows.start, rows.stop
         if bounds not in self._future:
             keys = torch.arange(self.n_pos, device=q.device)
@@ -111,9 +112,9 @@ class Frame:
         rows: slice,
         hidden: Float[Tensor, "query key"],
     ) -> Float[Tensor, "batch query head d_head"]:
-        """z of (rotated) queries, one or more for each of ``rows``, by torch's attention, which makes no pattern.
+        """z of (rotated) queries, one or more for each of ``rows``, by torch's attention, which stores no pattern.
 
-        ``hidden`` is added to their scores, on all keys once or more.
+        ``hidden`` is added to the scores; it may cover all keys more than once.
         """
         cfg, hidden = self.config, hidden.to(q.dtype)[None, None]
         if self.fire is not None:
@@ -126,7 +127,7 @@ class Frame:
         return F.scaled_dot_product_attention(q, k, v, hidden, scale=1 / cfg.score_scale).transpose(1, 2)
 
     def pattern(self, layer: int, scores: Tensor) -> Tensor:
-        """The attention pattern of scores [..., query, key], of which every row has a finite one."""
+        """The attention pattern of scores [..., query, key]; every row must have a finite score."""
         if self.config.attn_top_k is None:
             return scores.softmax(-1)
         return self.block(layer).attn.pattern_of(scores)
@@ -149,8 +150,7 @@ class Frame:
 class Run:
     """Activations of one batch of tokens, by the site names of :mod:`interp.causal.patching.sites`.
 
-    What mixes no positions is there at :meth:`Frame.rows` of its layer only; streams before a layer, keys and values
-    at all positions.
+    Streams before a layer, keys and values hold all positions; all others hold only :meth:`Frame.rows` of their layer.
     """
 
     def __init__(self, frame: Frame, tokens: Int[Tensor, "batch pos"]):
@@ -164,11 +164,11 @@ class Run:
         return self._kept[key]
 
     def knows(self, name: str, layer: int) -> bool:
-        """Whether it has been computed."""
+        """Whether the activation has been computed."""
         return (name, layer) in self._kept
 
     def keep(self, name: str, layer: int, value: Tensor) -> None:
-        """Take what was computed elsewhere, along with other variants."""
+        """Store an activation that was computed elsewhere, together with other variants."""
         self._kept[name, layer] = value
 
     def _resid_pre(self, layer: int) -> Tensor:
@@ -226,7 +226,7 @@ class Run:
         return self.frame.after_mlp(layer, self.get("resid_mid", layer), out)
 
     def logits(self) -> Float[Tensor, "batch read d_vocab"]:
-        """At the positions that are read."""
+        """Logits at the positions that are read."""
         return self.get("logits", self.frame.config.n_layers - 1)
 
     def _logits(self, layer: int) -> Tensor:

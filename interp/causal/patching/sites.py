@@ -1,4 +1,4 @@
-"""What can be patched: kinds of activation, their hook and the axes that a sweep runs over."""
+"""What can be patched: kinds of activation, their hooks, and the axes that a sweep runs over."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ By = Literal["position", "role", "all"]
 class Site:
     """One kind of activation.
 
-    ``hook`` is its name within a block; ``part``: what one of its rows is split into besides positions ("head",
-    "neuron" or nothing). A pattern's rows are destinations; ``by_source`` says that its columns are swept over too.
+    ``hook`` is its name within a block; ``part``: what it is split into in addition to positions ("head", "neuron" or
+    None). A pattern's rows are destinations; with ``by_source`` its columns are swept over too.
     """
 
     name: str
@@ -59,7 +59,7 @@ _ALIASES = {"z": "head_out", "attn_head_out": "head_out", "mlp_post": "neuron", 
 
 
 def get_site(name: str, cfg: Any) -> Site:
-    """A site by name, TransformerLens' short names included.
+    """A site by name; TransformerLens' short names work too.
 
     Raises:
         UserError: no such site (with the closest), or an MLP's in a model without MLPs.
@@ -72,7 +72,7 @@ def get_site(name: str, cfg: Any) -> Site:
 
 
 def parts_of(site: Site, cfg: Any) -> int:
-    """How many heads or neurons a layer has at the site; 1 where it is not split. Queries may share keys and values."""
+    """How many heads or neurons a layer has at the site; 1 if it is not split. Heads may share keys and values."""
     if site.name in ("k", "v"):
         return getattr(cfg, "n_key_value_heads", None) or cfg.n_heads
     return {"head": cfg.n_heads, "neuron": cfg.d_mlp, None: 1}[site.part]
@@ -80,7 +80,7 @@ def parts_of(site: Site, cfg: Any) -> int:
 
 @dataclass(frozen=True, eq=False)
 class Groups:
-    """Positions that are patched together: ``mask[i]`` of those called ``labels[i]``."""
+    """Groups of positions that are patched together: ``mask[i]`` marks those called ``labels[i]``."""
 
     by: By
     labels: tuple[str, ...]
@@ -96,10 +96,10 @@ class Groups:
 
 
 def position_groups(n_pos: int, by: str, task: Any = None, target: int | None = None) -> Groups:
-    """Every position by itself, all positions of a role (to one target of a task), or all positions at once.
+    """Every position by itself, all positions of a role (relative to one target of a task), or all positions at once.
 
     Raises:
-        UserError: another word, or roles without a target that they are roles to.
+        UserError: an unknown grouping, or roles without a target.
     """
     if by == "position":
         roles = [] if task is None else list(task.roles)[:n_pos]
@@ -128,7 +128,7 @@ def _of_roles(roles: dict[str, list[int]], n_pos: int) -> Groups:
 
 
 def check_layers(layers: Sequence[int] | int | None, model: HookedModel) -> list[int]:
-    """Layers to sweep over, counted from 0, each once; all unless given. Raises UserError where there is none."""
+    """The layers to sweep over (default: all), counted from 0, each once. Raises UserError for a missing layer."""
     given: Any = range(model.cfg.n_layers) if layers is None else layers
     try:
         chosen = [index(layer) for layer in (given if isinstance(given, Iterable) else [given])]

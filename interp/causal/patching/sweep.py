@@ -9,10 +9,10 @@ The two differ where components are redundant or only together sufficient. ``rec
 
     (patched - unpatched) / (other run - unpatched)
 
-of means over the pairs, so that 1 means that the patch does all that exchanging the whole problem would do, in either
+of means over the pairs: 1 means that the patch does all that exchanging the whole problem would do, in either
 direction.
 
-Patches are computed by :mod:`interp.causal.patching.engine` where the model is this project's or can be copied into it,
+Patches are computed by :mod:`interp.causal.patching.engine` if the model is this project's or can be copied into it,
 else through the model's own hooks. ``check=True`` runs some cells of a fast sweep both ways.
 """
 
@@ -56,14 +56,14 @@ from models.unaltered import alterations
 DIRECTIONS = ("denoise", "noise")
 _DOES = {"denoise": "restores", "noise": "breaks"}
 _WORDS = {"pos": "position", "dest": "destination", "src": "source"}
-_NO_SPAN = 1e-6  # means of the two runs that differ by less, relative to 1 or to them, have nothing to recover
+_NO_SPAN = 1e-6  # if the two runs' means differ by less, relative to 1 or to them, there is nothing to recover
 
 
 @dataclass(frozen=True, eq=False)
 class PatchingSweep(Result):
     """``values`` (direction, metric, layer, head or neuron, position..., pair): the metric of every patched run.
 
-    ``unpatched`` and ``other`` (direction, metric, pair): of the run that is patched into and of the one that
+    ``unpatched`` and ``other`` (direction, metric, pair): the metric of the run that is patched, and of the run that
     activations are taken from.
     """
 
@@ -79,7 +79,7 @@ class PatchingSweep(Result):
     @cached_property
     def table(self) -> xr.Dataset:
         """``mean``, ``spread`` (standard deviation over pairs), ``low`` and ``high`` (95% bootstrap of the mean),
-        ``recovered`` (see the module; NaN where both runs have one mean to rounding)."""
+        ``recovered`` (see the module; NaN where both runs have the same mean up to rounding)."""
         values = self.values
         low, high = bootstrap_interval(values.values, self.provenance.seed or 0)
         mean, base, other = (x.mean("pair") for x in (values, self.unpatched, self.other))
@@ -96,10 +96,10 @@ class PatchingSweep(Result):
         )
 
     def strongest(self, direction: str | None = None, metric: str | None = None) -> tuple[str, float]:
-        """The cell that recovers most, in words, and how much; NaN where there is nothing to recover.
+        """The cell that recovers most, in words, and its share; NaN where there is nothing to recover.
 
         Raises:
-            UserError: a direction or metric that the sweep does not have.
+            UserError: the sweep does not have this direction or metric.
         """
         directions, metrics = self.values.direction.values.tolist(), self.values.metric.values.tolist()
         direction, metric = direction or directions[0], metric or metrics[0]
@@ -156,7 +156,7 @@ class RawSweep:
 
     @cached_property
     def labelled(self) -> xr.DataArray:
-        """(metric, layer, head or neuron, pos or role or dest and src, pair), without axes that tell nothing."""
+        """Values over (metric, layer, head or neuron, pos or role or dest and src, pair), without trivial axes."""
         site, groups = self.asked.site, self.asked.groups
         axis = {"position": "pos", "role": "role", "all": "all"}[groups.by]
         one = "dest" if site.pattern and groups.by != "all" else axis
@@ -189,31 +189,30 @@ def patch_sweep(
     seed: int = 0,
     allow_equal: bool = False,
 ) -> RawSweep:
-    """A sweep over tokens rather than problems: the metric of every variant and example.
+    """A patching sweep over tokens rather than problems: the metric of every variant and example.
 
     Args:
         model: any model with TransformerLens hooks.
-        base_tokens: what is run (TransformerLens: ``corrupted_tokens``).
-        source: where patches come from: tokens of the same shape, or a cache of hook names.
-        metrics: each reads the positions that it names, and no others are computed.
+        base_tokens: the tokens to run (TransformerLens: ``corrupted_tokens``).
+        source: where patches come from: tokens of the same shape, or a cache by hook name.
+        metrics: only the positions that some metric reads are computed.
         site: one of :data:`interp.causal.patching.sites.SITES`.
-        by: a patch covers one "position", all positions of a "role" to ``target``, or "all".
-        task: what the tokens mean, ``model.task`` unless given. A stock model needs it for the fast path, roles and
-            labels.
-        target: which target roles are roles to.
-        check: run some cells of a fast sweep through the model's own hooks too, which ``seed`` draws; PatchMismatch if
-            they differ.
-        allow_equal: return unchanged values where base and source have the same activations, in place of an error.
+        by: a patch covers one "position", all positions of a "role" relative to ``target``, or "all".
+        task: what the tokens mean, default ``model.task``. A stock model needs it for the fast path, roles and labels.
+        target: the target to which roles are relative.
+        check: also run some cells of a fast sweep, drawn with ``seed``, through the model's own hooks, and raise
+            PatchMismatch if they differ.
+        allow_equal: if base and source have the same activations, return unchanged values instead of an error.
 
     Returns:
-        Values of every variant and example, in the metrics' own units; ``.labelled`` names the axes. ``.found.base``,
-        the unpatched run's, is computed when it is asked for where the model has no fast path.
+        Values of every variant and example, in the metrics' own units; ``.labelled`` names the axes. ``.found.base``
+        has the unpatched run's values; without a fast path it is computed when it is first needed.
 
     Cost: about ``layers / 2`` runs per position for streams of all but the last layer, two runs in all for the last.
 
     Raises:
         UserError: no such site, layer or grouping; training mode; shapes that differ; nothing to patch; a metric that
-            reads positions that are not there, or that is not a number.
+            reads missing positions or is not a number.
     """
     if base_tokens.ndim != 2:
         raise UserError(f"A sweep runs tokens [n, pos], not of shape {list(base_tokens.shape)}.")
@@ -245,11 +244,11 @@ def activation_patching(
         site, by, layers, allow_equal: see :func:`patch_sweep`.
         metrics: names of :data:`interp.core.metrics.FACTORIES` or metrics; all come from one sweep.
         direction: "denoise", "noise" or "both".
-        target: whose answer the metrics read; the pairs' own unless given.
-        seed: of the cells that ``check`` draws. The bootstrap has the pairs' seed.
+        target: the target whose answer the metrics read, default the pairs' own.
+        seed: seed of the cells that ``check`` draws. The bootstrap has the pairs' seed.
 
     Raises:
-        UserError: as :func:`patch_sweep`; an unknown metric or direction.
+        UserError: as :func:`patch_sweep`, or an unknown metric or direction.
     """
     known_name("direction", direction, (*DIRECTIONS, "both"))
     require_evaluation_mode(model)
@@ -335,7 +334,7 @@ def _sweep(
 
 
 def _copy(model: HookedModel, task: Task | None) -> ArithmeticTransformer | None:
-    """The model for the fast path; None where it has hooks or the like, or parts that only it knows."""
+    """The model for the fast path; None if it is altered (by hooks, for example) or cannot be expressed there."""
     if isinstance(model, ArithmeticTransformer):
         return None if alterations(model) or model.config.later_switches else model
     if task is None or alterations(model):

@@ -1,4 +1,4 @@
-"""A sweep's numbers: the metric of every variant and example, by the fast engine or through hooks."""
+"""The values of a sweep: the metric of every variant and example, by the fast engine or through hooks."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ from models.errors import UserError
 from models.transformer import ArithmeticTransformer
 from models.unaltered import alterations
 
-#: Examples a batch, so that one variant's widest activation stays in the processor's cache.
+#: Numbers in one variant's widest activation over a batch: it must stay in the processor's cache.
 ROWS_AT_ONCE = 2**19
 #: Numbers in the widest activation of variants that are stacked in one run through hooks.
 PLAIN_AT_ONCE = 2**20
-CHECKED = 8  # cells of a sweep that ``check=True`` runs through the hooks as well
+CHECKED = 8  # how many cells of a sweep ``check=True`` also runs through the hooks
 TOLERANCE = {torch.float64: 1e-9, torch.float32: 2e-4}
 _HOOKS = {site.name: site.hook for site in SITES.values()}
 
@@ -38,7 +38,7 @@ class SweepValues:
     the patched runs, of the unpatched run and (None for a user's cache) of the run that activations are taken from.
 
     ``unpatched`` gives ``base``, which may cost a run; ``changes``: whether a patch changed an activation (None: not
-    looked at).
+    known).
     """
 
     patched: Float[np.ndarray, "metric layer part group *source n"]
@@ -48,7 +48,7 @@ class SweepValues:
 
     @cached_property
     def base(self) -> Float[np.ndarray, "metric n"]:
-        """Of the unpatched run.
+        """The metric of the unpatched run.
 
         Raises:
             UserError: it was not run with the sweep, and the model has changed since.
@@ -57,7 +57,7 @@ class SweepValues:
 
     @property
     def unchanged(self) -> bool:
-        """Whether no patch changed any activation or, where that is not known, any metric by more than rounding."""
+        """Whether no patch changed any activation or, if that is not known, any metric by more than rounding."""
         if self.changes is not None:
             return not self.changes
         base = self.base.reshape(len(self.base), *[1] * (self.patched.ndim - 2), -1)
@@ -66,10 +66,10 @@ class SweepValues:
 
 @dataclass(frozen=True, eq=False)
 class Question:
-    """What a sweep asks: ``base`` is run, with one layer's ``site`` at one group of positions taken from ``source``.
+    """What a sweep asks: ``base`` is run with one layer's ``site`` at one group of positions taken from ``source``.
 
-    ``source`` is tokens of base's shape or what a cache has at the hooks. ``unpatched``: whether the unpatched run will
-    be asked for, which costs models without a fast path less along with the sweep than later.
+    ``source`` is tokens of base's shape, or a cache's activations by hook. ``unpatched``: whether the unpatched run
+    will be needed; without a fast path it is cheaper with the sweep than later.
     """
 
     base: Int[Tensor, "n pos"]
@@ -85,12 +85,12 @@ class Question:
         return [self.site.hook_name(layer) for layer in self.layers]
 
     def shape(self, cfg: Any) -> tuple[int, ...]:
-        """[layer, part, group, (source group)] of the variants."""
+        """The shape of the variants: [layer, part, group, (source group)]."""
         n = len(self.groups)
         return (len(self.layers), parts_of(self.site, cfg), n, *([n] if self.site.by_source else []))
 
     def source_cache(self, model: HookedModel) -> Any:
-        """What is patched in, by hook name."""
+        """The activations to patch in, by hook name."""
         if not isinstance(self.source, Tensor):
             return self.source
         return model.run_with_cache(self.source, names_filter=self.hooks)[1]
@@ -101,12 +101,12 @@ class Question:
 
 
 class PatchMismatch(RuntimeError):
-    """The fast path and the model's own hooked run disagree: a bug, and no number of the sweep can be trusted."""
+    """The fast path and the model's own hooked run disagree. This is a bug: no number of the sweep can be trusted."""
 
 
 @torch.inference_mode()
 def fast_values(model: ArithmeticTransformer, asked: Question, numbers: int = NUMBERS_AT_ONCE) -> SweepValues:
-    """By :class:`interp.causal.patching.engine.Engine`."""
+    """The sweep's values by :class:`interp.causal.patching.engine.Engine`."""
     base, source, site, groups, metrics = asked.base, asked.source, asked.site, asked.groups, asked.metrics
     n, length = base.shape
     read = read_positions([metric.positions for metric in metrics], length)
@@ -144,12 +144,12 @@ def fast_values(model: ArithmeticTransformer, asked: Question, numbers: int = NU
                         out[:, i, head, which, origin, rows] = values[:, k]
 
             engine.sweep(site, layer, groups, emit)
-        unpatched = judge(run.logits())  # after the sweeps, which may have made them along with the variants
+        unpatched = judge(run.logits())  # after the sweeps, which may have computed them together with the variants
         of_run["base"].append(unpatched)
         if isinstance(other, Run):
             of_run["source"].append(judge(other.logits()))
         of_base = unpatched[:, None, *[None] * (len(shape) - 2)]
-        for i, missing in enumerate(~found):  # after all that is read
+        for i, missing in enumerate(~found):  # groups after every position that is read change nothing
             if missing.any():
                 out[:, i][:, :, missing, ..., rows] = of_base
     joined = {name: np.concatenate(parts, 1) for name, parts in of_run.items() if parts}
@@ -158,10 +158,10 @@ def fast_values(model: ArithmeticTransformer, asked: Question, numbers: int = NU
 
 @torch.no_grad()
 def plain_values(model: HookedModel, asked: Question) -> SweepValues:
-    """The same through the model's own hooks: for models that have no fast path.
+    """The same through the model's own hooks, for models without a fast path.
 
-    Small batches' variants are stacked in one run, the unpatched one among them where there is room, unless the model
-    has hooks of its own, which may know the batch.
+    Variants of small batches are stacked in one run, with the unpatched one if there is room. They are not stacked if
+    the model has hooks of its own, which may depend on the batch.
     """
     of_source, cache = None, asked.source
     if isinstance(asked.source, Tensor):
@@ -191,7 +191,7 @@ def plain_values(model: HookedModel, asked: Question) -> SweepValues:
 
 @torch.no_grad()
 def _unpatched_later(patcher: PlainPatcher, asked: Question, out: np.ndarray) -> Float[np.ndarray, "metric n"]:
-    """Every metric of the unpatched run, of the model as it was swept: a cell is run again and compared."""
+    """Every metric of the unpatched run. A cell is run again and compared, in case the model has changed."""
     cell = (0,) * (out.ndim - 3)
     logits = _plain_cells(patcher, asked, 0, [cell])[0]
     again, swept = asked.judged(logits), out[(slice(None), 0, *cell)]
@@ -210,10 +210,10 @@ def differs(model: HookedModel, asked: Question) -> bool:
 
 @torch.no_grad()
 def check_values(model: HookedModel, asked: Question, found: SweepValues, seed: int = 0) -> float:
-    """The largest relative difference of some cells, among them the one with the largest effect, from hooked runs.
+    """The largest relative difference from hooked runs over some cells, including the one with the largest effect.
 
     Raises:
-        PatchMismatch: it is more than rounding.
+        PatchMismatch: the difference is more than rounding.
     """
     patcher = PlainPatcher(model, asked.base, asked.source_cache(model))
     shape = found.patched.shape[1:-1]
@@ -240,14 +240,14 @@ def check_values(model: HookedModel, asked: Question, found: SweepValues, seed: 
 
 
 def _rounds_over(metric: Metric, true: np.ndarray, ours: np.ndarray) -> bool:
-    """An exact match may turn over where two logits tie to rounding; more than one example in a hundred is a bug."""
+    """Whether an exact match differs only by rounding: it may flip where two logits tie; above 1% it is a bug."""
     return metric.name == "exact_match" and float((true != ours).mean()) <= 0.01
 
 
 def _plain_cells(
     patcher: PlainPatcher, asked: Question, layer: int, cells: Any, more: Sequence[Variant] = ()
 ) -> Float[Tensor, "cell n pos d_vocab"]:
-    """Logits of cells (part, group, (source group)) of one of the layers that are asked for, and of ``more``."""
+    """Logits of cells (part, group, (source group)) in one of the sweep's layers, and of ``more`` variants."""
     mask = asked.groups.mask
     variants = [
         Variant(int(part), mask[int(group)], mask[int(origin[0])] if origin else None) for part, group, *origin in cells
@@ -256,21 +256,21 @@ def _plain_cells(
 
 
 def _width(cfg: Any, length: int) -> int:
-    """Numbers a token in the widest activation."""
+    """Numbers per token in the widest activation."""
     return max(cfg.d_model, cfg.d_mlp or 0, cfg.n_heads * length)
 
 
 def _batches(n: int, length: int, model: ArithmeticTransformer) -> list[slice]:
     size = max(1, ROWS_AT_ONCE // (length * _width(model.config, length)))
-    size = -(-n // -(-n // size))  # even
+    size = -(-n // -(-n // size))  # batches of about equal size
     return slices(n, size)
 
 
 def checked_cache(cache: Any, hooks: list[str], site: Site, base: Int[Tensor, "n pos"]) -> dict[str, Tensor]:
-    """What a user's cache holds at these hooks, on the device of the tokens that are run.
+    """The activations of a user's cache at these hooks, on the device of the tokens that are run.
 
     Raises:
-        UserError: a hook that is not there, or an activation of another number of examples or positions.
+        UserError: a hook is missing, or an activation has another number of examples or positions.
     """
     n, length = base.shape
     found = {}
@@ -278,7 +278,7 @@ def checked_cache(cache: Any, hooks: list[str], site: Site, base: Int[Tensor, "n
         if not hasattr(cache, "keys") or name not in cache:
             raise UserError(f"The cache has no {name}; it must hold what is to be patched in.")
         value = cache[name]
-        # Broadcast, one cached run would quietly be patched into every example.
+        # If it broadcast, one cached run would silently be patched into every example.
         shape, wanted = list(value.shape), [n, None, length, length] if site.pattern else [n, length]
         if value.ndim != (4 if site.part == "head" else 3) or any(
             size not in (None, got) for size, got in zip(wanted, shape, strict=False)

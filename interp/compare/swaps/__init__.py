@@ -1,1 +1,1 @@
-"""What survives when parts of one model replace another's."""
+"""Component swaps: what is kept when parts of one model replace another's."""

@@ -1,12 +1,12 @@
-"""How another model's activations become a model's own: the correspondence, fitted on problems that nothing else uses.
+"""Maps from another model's activations to a model's own, fitted on problems that are used for nothing else.
 
-Of a part with activations y_t of the model and x_t of its counterpart, at position t,
+For a part with activations y_t of the model and x_t of its counterpart, at position t, the map is
 
     y_t  ~  mean(y_t) + (x_t - mean(x_t)) W             least squares over problems and positions, one W for all of them
 
-with the means over the fit's problems, position by position. What is the same for all problems is thus the model's own,
-and all that depends on the problem has to come through W: with W = 0 the part is ablated to its mean. Attention
-patterns are taken as they are; they have no basis, and the positions are the same.
+with means over the fit's problems at each position. What is the same for all problems is thus the model's own, and all
+that depends on the problem has to pass through W: with W = 0 the part is ablated to its mean. Attention patterns are
+taken as they are; they have no basis, and the positions are the same.
 """
 
 from __future__ import annotations
@@ -25,13 +25,14 @@ from interp.core.runs import Activations, passes
 from models.errors import UserError
 from models.transformer import ArithmeticTransformer
 
-_ROUNDING = 1e-6  # directions in which x varies by less than this share of its size are the rounding of float32
+_ROUNDING = 1e-6  # directions in which x varies by less than this share of its size are float32 rounding
 
 
 @dataclass(frozen=True, eq=False)
 class PartMap:
-    """One part's map. ``weight`` is None for patterns, and where there is no counterpart. ``rank``: in how many
-    directions the other's activation varies. ``offset``: added to what is mapped (of maps fitted to the loss)."""
+    """One part's map. ``weight`` is None for patterns and for parts without a counterpart. ``rank``: in how many
+    directions the other's activation varies. ``offset``: added to the mapped activation (in maps fitted to the loss).
+    """
 
     places: tuple[int, ...]
     mean: Float[Tensor, "place d"] | None = None
@@ -42,7 +43,7 @@ class PartMap:
 
     @property
     def fitted(self) -> int:
-        """How many numbers were free in the map, means apart."""
+        """How many numbers of the map were fitted, not counting the means."""
         return 0 if self.weight is None else self.rank * self.weight.shape[1]
 
     def ablated(self, batch: int) -> Float[Tensor, "batch place d"]:
@@ -50,7 +51,7 @@ class PartMap:
         return self.mean.expand(batch, -1, -1)
 
     def __call__(self, other: Float[Tensor, "batch pos d_other"]) -> Float[Tensor, "batch place d"]:
-        """What takes the place of the part: its mean, where it has no counterpart."""
+        """The activation that replaces the part: its mean if it has no counterpart."""
         assert self.mean is not None
         if self.weight is None or self.mean_other is None:
             return self.ablated(len(other))
@@ -61,7 +62,7 @@ class PartMap:
 def activations(
     model: ArithmeticTransformer, tokens: Int[Tensor, "n pos"], hooks: Iterable[str]
 ) -> tuple[Tensor, Activations]:
-    """Logits and the activations at these hooks, of one batch. Raises UserError for a model that diverged."""
+    """Logits and the activations at these hooks, for one batch. Raises UserError if the model has diverged."""
     hooks = list(dict.fromkeys(hooks))
     _, logits, kept = zip(*passes(model, tokens, keep=hooks), strict=True)
     found = {name: torch.cat([part[name] for part in kept]).detach() for name in hooks}
@@ -71,7 +72,7 @@ def activations(
 
 
 def places_of(part: Part, queries: Sequence[int], length: int, layers: int) -> tuple[int, ...]:
-    """Where a part is replaced: at the queries, if nothing else of it is read or roles are known, else everywhere."""
+    """Where a part is replaced: at the queries if nothing else of it is read or it goes by role, else everywhere."""
     last = part.layer == layers - 1 and part.kind != "values"
     return tuple(queries) if last or part.kind == "pattern by role" else tuple(range(length))
 
@@ -84,9 +85,9 @@ def fit_maps(
     tokens: Int[Tensor, "n pos"],
     queries: Sequence[int],
 ) -> dict[str, PartMap]:
-    """The maps from b's parts to a's, by part. Cost: one run of each, and least squares of d_b numbers a part.
+    """The maps from b's parts to a's, by part. Cost: one run of each model, and least squares of d_b numbers per part.
 
-    Memory: the parts' activations on all of the problems.
+    Memory: the parts' activations on all problems.
     """
     wanted = [part for part in parts if part.kind not in PATTERNS]
     own, others = [], []
@@ -115,7 +116,7 @@ def fit_maps(
 def least_squares(
     x: Float[Tensor, "row d_other"], y: Float[Tensor, "row d"], size_of_x: float
 ) -> tuple[Float[Tensor, "d_other d"], int]:
-    """The smallest W of least |x W - y|, and its rank; directions in which x varies by rounding alone take no part."""
+    """The W of minimum norm that minimises |x W - y|, and its rank, ignoring directions in which x only rounds."""
     u, size, v = np.linalg.svd(x.cpu().numpy(), full_matrices=False)
     kept = size > _ROUNDING * max(size_of_x, 1e-300)
     weight = v[kept].T @ ((u[:, kept].T @ y.cpu().numpy()) / size[kept, None])

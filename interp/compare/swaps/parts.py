@@ -1,21 +1,21 @@
-"""What can be swapped: parts of a model's forward pass, each at one hook point, with their counterparts in another.
+"""Parts of a forward pass that can be swapped, each at one hook point, with their counterparts in another model.
 
     L0H0 pattern           attn.hook_pattern of one head: the other's weights as they are
     L0H0 pattern by role   the other's weight on every role (:meth:`models.tasks.base.Task.relative_roles`), divided
                            among the keys of the role as the model itself divides it; BOS keeps the model's own weight
     L0H0 values            attn.hook_v at all positions: with the model's own pattern, the OV circuit
     L0H0 output            attn.hook_z: pattern and OV together
-    L0 attention           hook_attn_out: all heads, whichever does what
-    L0U3                   one entry of mlp.hook_post: what the unit says
-    L0U3 input             one entry of mlp.hook_pre: what it is told; its threshold and sharpness stay
+    L0 attention           hook_attn_out: all heads together, unmatched
+    L0U3                   one entry of mlp.hook_post: the unit's output
+    L0U3 input             one entry of mlp.hook_pre: the unit's input; its threshold and sharpness stay
     L0 MLP                 hook_mlp_out
     L0 stream              hook_resid_mid: embeddings and attention, which the MLP reads
     final stream           hook_resid_post of the last layer, which only the unembedding reads
     all patterns, ...      every one of a kind at once; "all that layers write": attention and MLP of all layers
     A + B                  any of these at once
 
-Heads are matched by where they look and units by what they respond to, as :func:`interp.compare` does; attention, MLPs
-and streams layer by layer, which needs as many layers in both.
+Heads are matched by where they look and units by what they respond to, as in :func:`interp.compare`. Attention, MLPs
+and streams are matched layer by layer, which needs the same number of layers in both.
 """
 
 from __future__ import annotations
@@ -64,12 +64,12 @@ _GROUPS: Mapping[str, tuple[Kind, ...]] = {
     "all MLPs": ("MLP",),
     EVERYTHING: ("attention", "MLP"),
 }
-_SINGLE_UNITS = 4  # more are swapped together unless they are asked for
+_SINGLE_UNITS = 4  # with more units, they are swapped only together unless single ones are asked for
 
 
 @dataclass(frozen=True)
 class Part:
-    """A piece of an activation of ``a`` and its counterpart in ``b``: None where b has none."""
+    """A piece of an activation of ``a`` and its counterpart in ``b`` (None if b has none)."""
 
     name: str
     kind: Kind
@@ -82,11 +82,11 @@ class Part:
         return int(self.site.hook.split(".")[1])
 
     def of(self, activations: Activations) -> Float[Tensor, "batch pos feature"]:
-        """The part: [batch, query, key] of a pattern, else [batch, pos, feature]."""
+        """The part's activation: [batch, query, key] for a pattern, else [batch, pos, feature]."""
         return _plain(self.site, activations)
 
     def counterpart(self, activations: Activations) -> Float[Tensor, "batch pos feature"]:
-        """The same of its counterpart in the other model's activations."""
+        """The activation of its counterpart, from the other model's activations."""
         assert self.source is not None
         return _plain(self.source, activations)
 
@@ -143,11 +143,11 @@ def _site(kind: Kind, layer: int, index: int | None = None) -> Site:
 def components_of(parts: Mapping[str, Part], asked: Sequence[str] | None = None) -> dict[str, tuple[str, ...]]:
     """Components by name, each with the names of its parts.
 
-    Without ``asked``: every part that has a counterpart (units one by one only if they are few, patterns by role only
-    together) and the groups of more than one part.
+    Without ``asked``, these are all parts that have a counterpart (single units only if there are few, patterns by role
+    only together if there are several heads) and the groups of more than one part.
 
     Raises:
-        UserError: an unknown component (with the closest), none, or the same twice.
+        UserError: an unknown component (with the closest), none, or the same one twice.
     """
     groups: dict[str, tuple[str, ...]] = {}
     for name, kinds in _GROUPS.items():
@@ -179,8 +179,8 @@ def components_of(parts: Mapping[str, Part], asked: Sequence[str] | None = None)
 def by_role(
     own: Float[Tensor, "batch target key"], other: Float[Tensor, "batch target key"], at: Frame
 ) -> Float[Tensor, "batch target key"]:
-    """The other's weight on every role, divided within a role as the model's own rows are (equally where they have
-    none). BOS, where it is a role, keeps the model's own weight, unless the other has all of its weight there."""
+    """The other's weight on every role, divided within a role as the model's own rows are (equally if they have none
+    there). If BOS is a role it keeps the model's own weight, unless the other has all of its weight there."""
     member = torch.from_numpy(at.member.astype(np.float64)).to(own.device)
     member = member / member.sum(1, keepdim=True).clamp_min(1.0)  # a key with two roles counts half for each
     own, other = own.double(), other.double()

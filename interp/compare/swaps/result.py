@@ -24,7 +24,7 @@ from models.evaluation import margins
 CLEAN = "whole model"
 SOURCES = ("swapped", "stitched", "itself", "ablated", "shuffled", "untrained", "stitched untrained")
 _RESAMPLES = 1000
-_NO_HARM = 1e-3  # nats: less than this lost by ablating, and there is nothing to recover
+_NO_HARM = 1e-3  # nats; if ablation loses less than this, there is nothing to recover
 
 _COLUMNS = ("component", "source", "copy", "partner", "n", "right", "exact", "low", "high", "tokens", "loss", "margin")
 _MORE = ("recovered", "recovered_low", "recovered_high", "r2", "overlap", "fitted", "p_untrained")
@@ -32,7 +32,7 @@ _MORE = ("recovered", "recovered_low", "recovered_high", "r2", "overlap", "fitte
 
 @dataclass
 class Outcome:
-    """What one run answers, collected batch by batch."""
+    """The answers of one run, collected batch by batch."""
 
     right: list[np.ndarray] = field(default_factory=list)  # [n, target]
     loss: list[np.ndarray] = field(default_factory=list)  # [n]
@@ -52,7 +52,7 @@ class Outcome:
             self.sums[kind] = old[0] + first, old[1] + second
 
     def closeness(self) -> dict[str, float]:
-        """``r2`` and ``overlap``, NaN where there is none."""
+        """``r2`` and ``overlap``; NaN for the one that does not apply."""
         left, whole = self.sums.get("r2", (0.0, 0.0))
         overlap, rows = self.sums.get("overlap", (0.0, 0.0))
         nan = float("nan")
@@ -63,12 +63,12 @@ class Outcome:
 class Swaps(Result):
     """What ``names[0]`` answers with parts of ``names[1]``.
 
-    ``table``: a row per component, source, copy (of the untrained): ``partner``, ``n``, ``right``, ``exact``, ``low``,
-    ``high``, ``tokens`` (share of single targets), ``loss``, ``margin``, ``recovered``, ``recovered_low``,
-    ``recovered_high``, ``r2``, ``overlap``, ``fitted``, ``p_untrained`` (of source "swapped"); the first row is the
-    whole model. ``by_chain``: ``right`` of ``n`` with interval by component, source, copy and carry-chain length.
-    ``control``: which model was drawn again, and how often. Columns and sources are explained in
-    :mod:`interp.compare.swaps.swaps`.
+    ``table`` has one row per component, source and copy (of the untrained): ``partner``, ``n``, ``right``, ``exact``,
+    ``low``, ``high``, ``tokens`` (share of single targets), ``loss``, ``margin``, ``recovered``, ``recovered_low``,
+    ``recovered_high``, ``r2``, ``overlap``, ``fitted``, ``p_untrained`` (for source "swapped"); the first row is the
+    whole model. ``by_chain``: ``right`` of ``n`` with its interval by component, source, copy and carry-chain length.
+    ``control``: the model of which fresh copies were drawn, and how many. :mod:`interp.compare.swaps.swaps` explains
+    columns and sources.
     """
 
     table: pd.DataFrame
@@ -98,11 +98,11 @@ class Swaps(Result):
         return self._rows.get((component, source), self.table.iloc[:0])
 
     def swapped(self, component: str) -> pd.Series:
-        """The row of a component swapped."""
+        """The row of a component with source "swapped"."""
         return self.rows(component).iloc[0]
 
     def kept(self) -> list[str]:
-        """Components with which at least 95% of the whole model's exact answers are left."""
+        """Components whose swap keeps at least 95% of the whole model's exact answers."""
         return [name for name in self.components if self.swapped(name)["right"] >= KEPT * self.whole["right"]]
 
     def sentence(self) -> str:
@@ -121,7 +121,7 @@ class Swaps(Result):
         return f"{text}.{self._stitched()}"
 
     def _stitched(self) -> str:
-        """What fitting to the loss adds; nothing where there was none."""
+        """What fitting to the loss adds, in words; empty if nothing was stitched."""
         said = []
         for name in self.components:
             if len(rows := self.rows(name, "stitched")):
@@ -130,7 +130,7 @@ class Swaps(Result):
         return f" Through maps fitted to its own loss: {'; '.join(said)}." if said else ""
 
     def most(self) -> str | None:
-        """The component with the largest part of the model in it that layers write, where it was swapped."""
+        """The swapped component that holds most of what layers write; None if no such component was swapped."""
         return next((name for name in (EVERYTHING, "L0 attention", "all outputs") if name in self.components), None)
 
     def _controls(self, component: str) -> str:
@@ -141,8 +141,8 @@ class Swaps(Result):
         return f" ({', '.join(said)})"
 
     def summary(self) -> pd.DataFrame:
-        """A row per component: the swap with its closeness, and the exact match of every control next to it; of several
-        untrained models the best."""
+        """One row per component: the swap with its closeness, and the exact match of every control next to it (the best
+        of several untrained models)."""
         rows = []
         for name in self.components:
             row = self.swapped(name)
@@ -162,7 +162,7 @@ def compute_swaps(
     n_fit: int,
     provenance: Provenance,
 ) -> Swaps:
-    """The tables from what every run answers. ``partners`` and ``fitted`` by component."""
+    """The tables, from the answers of every run. ``partners`` and ``fitted`` are given by component."""
     n = len(chains)
     share = np.random.default_rng(provenance.seed).multinomial(n, np.full(n, 1 / n), size=_RESAMPLES).T / n
     losses = {key: np.concatenate(outcome.loss) for key, outcome in outcomes.items()}
@@ -197,7 +197,7 @@ def _proportion(right: np.ndarray) -> dict[str, Any]:
 
 
 def recovered_shares(ablated: np.ndarray, here: np.ndarray, clean: np.ndarray, share: np.ndarray) -> tuple[float, ...]:
-    """(share of the lost loss that is back, low, high); NaN where none was lost."""
+    """(share of the lost loss that is recovered, low, high); NaN if ablation lost nothing."""
     harm, back = ablated - clean, ablated - here
     drawn = harm @ share
     if not np.isfinite(harm).all() or np.quantile(drawn, 0.025) <= _NO_HARM:

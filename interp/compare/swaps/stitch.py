@@ -1,10 +1,10 @@
-"""Maps fitted further, to the model's own loss: whether any linear map would do, where least squares fails.
+"""Model stitching: maps fitted to the model's own loss, to see if any linear map works where least squares fails.
 
-Model stitching (Lenc and Vedaldi 2015, Understanding image representations by measuring their equivariance and
-equivalence; Bansal et al. 2021, Revisiting model stitching): the weights and an offset of all maps of a component are
-moved from their least squares so that the model with the component replaced has the smallest cross-entropy on the fit's
-problems (L-BFGS). It serves what the model reads, where least squares serves what varies most; and it can use what it
-likes, so that untrained models are stitched as well.
+In model stitching (Lenc and Vedaldi 2015, Understanding image representations by measuring their equivariance and
+equivalence; Bansal et al. 2021, Revisiting model stitching) the weights and an offset of all maps of a component start
+at least squares and are moved (L-BFGS) so that the model with the component replaced has the smallest cross-entropy on
+the fit's problems. This fits what the model reads, while least squares fits what varies most. It can use any
+information, so untrained models are stitched as well, as a control.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from torch import Tensor
 
 from interp.compare.swaps.maps import PartMap
 
-#: Logits of a batch of the fit's problems with these maps.
+#: Maps -> logits of a batch of the fit's problems with these maps.
 Forward = Callable[[Mapping[str, PartMap]], Float[Tensor, "batch target d_vocab"]]
 
 
@@ -28,10 +28,10 @@ def stitched(
     forwards: list[tuple[Forward, Int[Tensor, "batch target"]]],
     steps: int = 60,
 ) -> dict[str, PartMap]:
-    """The maps that minimise the mean loss over batches of (forward, right tokens); those without a weight stay.
+    """The maps that minimise the mean loss over batches of (forward, right tokens); maps without a weight stay.
 
-    Never worse on these problems than the maps it begins with. Cost: about ``1.3 steps`` runs forward and backward over
-    the batches.
+    They are never worse on these problems than the maps at the start. Cost: about ``1.3 steps`` forward and backward
+    runs over the batches.
     """
     free = {name: each for name, each in maps.items() if each.weight is not None and each.rank}
     if not free:

@@ -1,21 +1,22 @@
-"""Parts of one model replaced by another's: what survives is what the two have in common.
+"""Component swaps: parts of one model are replaced by another's, to see what the two have in common.
 
-Both models run on the same tokens; one part of ``a`` (:mod:`interp.compare.swaps.parts` lists them) is replaced by
-b's, mapped through a correspondence that was fitted on other problems (:mod:`interp.compare.swaps.maps`), and a goes
-on from there. Similar activations may be similar in what nobody reads; a swap asks a's own later layers.
+Both models run on the same tokens. One part of ``a`` (:mod:`interp.compare.swaps.parts` lists them) is replaced by b's,
+through a map that was fitted on other problems (:mod:`interp.compare.swaps.maps`), and the rest of a is recomputed.
+Activations may be similar only in what no later layer reads; a swap tests them on a's own later layers.
 
-What took the place of the part, in the column ``source``:
+The column ``source`` says what replaces the part:
 
-    swapped      b's, on the same problem
-    ablated      nothing of b: the part's mean over the fit's problems, place by place; equal weights on all visible
+    swapped      b's part, on the same problem
+    ablated      nothing of b: the part's mean over the fit's problems, at each position; equal weights on all visible
                  keys for a pattern
-    shuffled     b's on another of the held-out problems, through the same map
-    untrained    that of a freshly initialised model, heads and units matched and maps fitted again: what a linear map
-                 makes of features that no training or construction has chosen. Parts that find no partner are ablated
-    stitched     b's, through a map that was then fitted to a's own loss (:mod:`interp.compare.swaps.stitch`): about
-                 the best that a linear map can do; "stitched untrained": the same from untrained models. For it, logits
-                 whose mean margin is below 8 are scaled to 8
-    itself       a's own, through a map fitted in the same way: what matching and fitting alone cost
+    shuffled     b's part on another of the held-out problems, through the same map
+    untrained    the part of a freshly initialised model, with heads and units matched and maps fitted again: what a
+                 linear map makes of features that no training or construction chose. Parts without a partner are
+                 ablated
+    stitched     b's part, through a map that was then fitted to a's own loss (:mod:`interp.compare.swaps.stitch`):
+                 about the best that a linear map can do; "stitched untrained": the same from untrained models. For the
+                 fit, logits whose mean margin is below 8 are scaled to 8
+    itself       a's own part, through a map fitted in the same way: the cost of matching and fitting alone
 
 Measures, on problems that the fit has not seen:
 
@@ -24,18 +25,18 @@ Measures, on problems that the fit has not seen:
     loss         cross-entropy of the right tokens, mean over targets, nats; margin: their logit minus the best other's
     recovered    (loss ablated - loss here) / (loss ablated - loss of the whole model): 1 nothing lost, 0 no better than
                  ablated, below 0 worse; percentile bootstrap over problems. NaN where ablating does no harm
-    r2           1 - |a's part - what took its place|^2 / |a's part - its mean|^2 at the places where it is replaced,
+    r2           1 - |a's part - its replacement|^2 / |a's part - its mean|^2 at the places where it is replaced,
                  measured in what the part writes to the stream: values and outputs times W_O, units times W_out (their
                  inputs as they are)
-    overlap      of patterns: weight in common with a's at the queries, 1 - total variation distance
-    p_untrained  share of the untrained models whose loss is as low, the swap counted as one
+    overlap      for patterns: weight in common with a's at the queries, 1 - total variation distance
+    p_untrained  share of the untrained models whose loss is as low, with the swap counted as one
 
-Limits. Sampled. A linear map has as many numbers to choose as ``fitted`` says (d_b x d_a, or fewer where b's part does
-not vary in all directions), and a whole stream or MLP in which b has already solved the problem hands a the answer:
-read ``untrained`` and ``shuffled`` next to it, and parts before wholes. Where a pattern does not depend on the problem,
-another problem's does as well: there ``ablated`` and ``untrained`` are the controls. Matching is done on the fit's
-problems. A swap that fails through least squares can succeed stitched; then the part holds what is needed, but not as
-its largest variation. One that fails both ways may succeed through a map that is not linear.
+Limits. Sampled. ``fitted`` says how many numbers a linear map can choose (d_b x d_a, or fewer if b's part does not vary
+in all directions), and a whole stream or MLP in which b has already solved the problem hands a the answer: compare with
+``untrained`` and ``shuffled``, and look at parts before wholes. If a pattern does not depend on the problem, another
+problem's is as good: then ``ablated`` and ``untrained`` are the controls. Matching is done on the fit's problems. A
+swap that fails through least squares can succeed stitched; the part then holds what is needed, but not as its largest
+variation. One that fails both ways may succeed through a nonlinear map.
 """
 
 from __future__ import annotations
@@ -70,7 +71,7 @@ from models.tasks.domain import NoDomain, domain_of
 from models.transformer import ArithmeticTransformer
 
 _STITCHED_COPIES = 3
-_MARGIN = 8.0  # nats by which the right token leads on average, at least, where a map is fitted to the loss
+_MARGIN = 8.0  # nats by which the right token must lead, at least, on average, when a map is fitted to the loss
 
 
 @probe("What survives when one model's parts replace the other's?")
@@ -91,21 +92,21 @@ def swap_components(
     Args:
         a, b: models with TransformerLens hooks on the same tokens: trained and hand-built, or two seeds. Widths, heads
             and layers may differ.
-        task: what their tokens mean, in the shape to look at; ``a.task`` unless given.
-        components: names such as "L0H0 pattern" or "L0U0 + L0U1"; all kinds of them unless given.
-        n, n_fit: problems to measure on, and others to match and fit on; half of both rich in carry chains. A task that
-            has fewer is split in this proportion, and the result says into how many.
-        untrained: control models in place of b, or how many copies of b to draw (of a, where b's numbers are set by
-            hand; none where both are).
+        task: what their tokens mean, in the shape to look at; default ``a.task``.
+        components: names such as "L0H0 pattern" or "L0U0 + L0U1"; default all kinds of them.
+        n, n_fit: numbers of problems to measure on, and of others to match and fit on; half of both are rich in carry
+            chains. If a task has fewer problems, they are split in this proportion, and the result says how.
+        untrained: control models in place of b, or how many copies of b to draw (of a if b's numbers are set by hand;
+            none if both models' are).
         stitch: which of the components to fit to the loss as well, for b and for three of the untrained models.
 
     Cost: two runs of b and one of each control over the held-out problems, and for every component one run of a for
-    each of them; about 100 runs for one layer with one head. Stitching: about 80 runs forward and backward per
+    each of them; about 100 runs for one layer with one head. Stitching takes about 80 forward and backward runs per
     component and model.
 
     Raises:
         UserError: models of different formats, a model that diverged, an unknown component (with the closest), fewer
-            than 2 problems, or more than a task draws that does not say which it has.
+            than 2 problems, or more problems than a task without a domain draws.
     """
     task = resolve_task(a, task)
     names = pair_names(a, b)
@@ -159,9 +160,9 @@ def _untrained(models: tuple[Any, Any], given: int | Sequence[Any], seed: int) -
 
 
 def two_samples(task: Task, n_fit: int, n: int, seed: int) -> tuple[Tensor, Tensor, str]:
-    """Different problems, in a random order, to fit and to measure on, and what they are.
+    """Different problems, in random order, to fit on and to measure on, and what they are in words.
 
-    All there are, in the same proportion, where the task's domain has fewer.
+    If the task's domain has fewer, all its problems are split in the same proportion.
     """
     if min(n_fit, n) < 2:
         raise UserError(f"Swaps need at least 2 problems to fit on and 2 to measure on, not {n_fit} and {n}.")
@@ -173,7 +174,7 @@ def two_samples(task: Task, n_fit: int, n: int, seed: int) -> tuple[Tensor, Tens
         kept = min(max(round(len(every) * n_fit / total), 2), len(every) - 2)
         which = f"{len(every):,} problems of the task, maps fitted on the {kept:,} others"
         return every[:kept], every[kept:], f"held-out problems of all {which}"
-    for extra in range(8):  # a small domain gives the same problem more than once
+    for extra in range(8):  # a small domain gives the same problem several times
         drawn = draw(task, None, total, seed + 7_919 * extra, carry_heavy=0.5).problems
         order = torch.randperm(len(drawn), generator=torch.Generator().manual_seed(seed + extra))
         problems = drawn[order] if problems is None else torch.cat((problems, drawn[order]))
@@ -185,7 +186,7 @@ def two_samples(task: Task, n_fit: int, n: int, seed: int) -> tuple[Tensor, Tens
 
 
 def _every_problem(task: Task, at_most: int) -> Tensor | None:
-    """All problems of a task with fewer than ``at_most``; None where it has more, or does not say."""
+    """All problems of a task that has fewer than ``at_most``; None if it has more or states no domain."""
     try:
         domain = domain_of(task)
     except NoDomain:
@@ -197,7 +198,7 @@ def _every_problem(task: Task, at_most: int) -> Tensor | None:
 
 
 class _Other:
-    """Whatever a's parts come from: a model, its counterparts of a's parts, and the maps."""
+    """A source of parts for a: a model, its counterparts of a's parts, and the maps."""
 
     def __init__(self, left: Readings, other: HookedModel, at: Frame, chosen: Mapping[str, tuple[str, ...]]):
         self.model = from_transformer_lens(other, at.task)
@@ -212,9 +213,9 @@ class _Other:
 def _stitch(
     a: ArithmeticTransformer, other: _Other, members: Sequence[str], at: Frame, targets: Int[Tensor, "n target"]
 ) -> _Other:
-    """The same with these parts' maps fitted to the loss of a, on the fit's problems.
+    """The same source with these parts' maps fitted to the loss of a, on the fit's problems.
 
-    Logits of models whose margins are small (of numbers set by hand) are scaled up for it: their cross-entropy is not
+    Logits of models with small margins (with numbers set by hand) are scaled up for this: a low cross-entropy is not
     what makes their answers right.
     """
     frozen, start = copy.deepcopy(a).requires_grad_(False), 0
@@ -251,8 +252,8 @@ class _Source:
     name: str
     copy: int
     other: _Other
-    tokens: Int[Tensor, "n pos"]  # what the other model runs on
-    only: str | None = None  # the component it is for
+    tokens: Int[Tensor, "n pos"]  # the tokens on which the other model runs
+    only: str | None = None  # the one component it is for, or None for all
 
 
 @torch.no_grad()
@@ -264,7 +265,7 @@ def _outcomes(
     chosen: Mapping[str, tuple[str, ...]],
     sources: Sequence[_Source],
 ) -> dict[tuple[str, str, int], Outcome]:
-    """What a answers, by (component, source, copy); ("", CLEAN, 0) is the whole model."""
+    """The answers of a, by (component, source, copy); ("", CLEAN, 0) is the whole model."""
     found: dict[tuple[str, str, int], Outcome] = {}
     reference = sources[0].other
     hooks = [part.site.hook for part in reference.parts.values()]
@@ -309,7 +310,7 @@ def _ablated(part: Part, of: PartMap, own: Activations) -> Tensor:
 
 
 def _new(part: Part, of: PartMap, own: Activations, theirs: Activations, at: Frame) -> Tensor:
-    """What takes the place of the part, at the map's places."""
+    """The activation that replaces the part, at the map's places."""
     if part.source is None:
         return _ablated(part, of, own)
     other = part.counterpart(theirs).to(own[part.site.hook].device)
@@ -320,7 +321,7 @@ def _new(part: Part, of: PartMap, own: Activations, theirs: Activations, at: Fra
 
 
 def _run(a: ArithmeticTransformer, batch: Tensor, other: _Other, new: Mapping[str, Tensor]) -> Tensor:
-    """Logits of a with these parts."""
+    """Logits of a with these replacements."""
     edits = [other.parts[name].put(value, other.maps[name].places) for name, value in new.items()]
     ((_, logits, _),) = passes(a, batch, edits, gradients=True)
     return logits
@@ -329,8 +330,8 @@ def _run(a: ArithmeticTransformer, batch: Tensor, other: _Other, new: Mapping[st
 def _closeness(
     a: ArithmeticTransformer, part: Part, of: PartMap, own: Activations, new: Tensor, at: Frame
 ) -> tuple[str, float, float]:
-    """("overlap", sum, rows) of a pattern; ("r2", what the map leaves, what there is) of other parts: squared, in what
-    they write to the stream."""
+    """("overlap", sum, rows) for a pattern; ("r2", squared error of the map, total square) for other parts, measured in
+    what they write to the stream."""
     mine = part.of(own)[:, list(of.places)].double()
     if part.kind in PATTERNS:
         read_at = [of.places.index(query) for query in at.queries]

@@ -1,6 +1,6 @@
-"""What leaves a model's logits alone: the symmetry group of each weight map, to compare two models' parameters.
+"""The symmetry group of each weight map, which leaves a model's logits unchanged, to compare models' parameters.
 
-symmetries_of(model)     the group of its weight map; UserError where nobody has worked it out here
+symmetries_of(model)     the group of its weight map; UserError if it is not known here
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ def symmetries_of(model: HookedModel) -> Symmetries:
     """The symmetries of a model's parameters.
 
     Raises:
-        UserError: a model without free parameters, or of a weight map whose symmetries are not known here.
+        UserError: a model without free parameters, or with a weight map whose symmetries are not known here.
     """
     from interp.compare.symmetries.decoder import DecoderSymmetries
     from interp.compare.symmetries.low_rank import LowRankSymmetries

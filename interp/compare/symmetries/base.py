@@ -1,4 +1,4 @@
-"""What all families share: the interface, and the closest element of each kind of group."""
+"""The interface of symmetry groups, and the closest element of each kind of group."""
 
 from __future__ import annotations
 
@@ -12,45 +12,45 @@ Parameters = dict[str, Tensor]  # one model's, by name, float64 inside this pack
 
 
 class Symmetries(ABC):
-    """The moves of one weight map's parameters that leave its logits alone.
+    """The moves of one weight map's parameters that leave its logits unchanged.
 
-    Scales that can be traded between factors make the group non-compact, and directions that nothing reads can hold
-    any number: :meth:`canonical` fixes both by a rule that looks at one model alone. What is left (permutations, signs,
-    rotations) is compact; :meth:`random` draws from it and :meth:`align` searches it.
+    Scales that can be moved between factors make the group non-compact, and directions that nothing reads can hold any
+    number. :meth:`canonical` fixes both by a rule for a single model. The rest (permutations, signs, rotations) is
+    compact; :meth:`random` draws from it and :meth:`align` searches it.
     """
 
-    #: What is taken out, in words, for results and pages.
+    #: The symmetries that are taken out, in words, for results and pages.
     words: tuple[str, ...]
 
     @abstractmethod
     def canonical(self, parameters: Parameters) -> Parameters:
-        """The same function, with scales balanced and what nothing reads set to zero."""
+        """Parameters of the same function, with balanced scales and zeros where nothing reads."""
 
     @abstractmethod
     def random(self, canonical: Parameters, generator: torch.Generator) -> Parameters:
-        """The same function, moved by a random element."""
+        """Parameters of the same function, moved by a random element of the group."""
 
     @abstractmethod
     def align(self, canonical: Parameters, reference: Parameters) -> Parameters:
-        """The same function, moved close to a reference that is canonical as well.
+        """Parameters of the same function, moved close to a canonical reference.
 
-        Closeness is :func:`closeness`. The search is coordinate descent or an enumeration: what it ends at is an upper
-        bound of the distance between the two orbits.
+        Closeness is :func:`closeness`. The search is coordinate descent or an enumeration; its result is an upper bound
+        on the distance between the two orbits.
         """
 
 
 def tensor_weight(a: Tensor, b: Tensor) -> float:
-    """1 / (|a|^2 + |b|^2), 0 where both are zero: every tensor counts the same, whatever its unit."""
+    """1 / (|a|^2 + |b|^2), or 0 if both are zero: every tensor counts the same, whatever its scale."""
     total = float(a.square().sum() + b.square().sum())
     return 1 / total if total > 0 else 0.0
 
 
 def closeness(a: Parameters, b: Parameters) -> float:
-    """``sum over tensors of 2 <a, b> / (|a|^2 + |b|^2)``: 1 a tensor where they are equal, 0 where orthogonal."""
+    """``sum over tensors of 2 <a, b> / (|a|^2 + |b|^2)``: 1 per tensor if they are equal, 0 if orthogonal."""
     return float(sum(2 * tensor_weight(a[name], b[name]) * (a[name] * b[name]).sum() for name in a))
 
 
-# ---- the closest element of a group: argmax over M of <M, C>, with C[i, j] = <i of what moves, j of the reference>
+# ---- the closest element of a group: argmax over M of <M, C>, with C[i, j] = <i of the moving, j of the reference>
 
 
 def closest_rotation(c: Float[Tensor, "*batch n n"]) -> Float[Tensor, "*batch n n"]:
@@ -60,7 +60,7 @@ def closest_rotation(c: Float[Tensor, "*batch n n"]) -> Float[Tensor, "*batch n 
 
 
 def closest_rotation_about_ones(c: Float[Tensor, "n n"]) -> Float[Tensor, "n n"]:
-    """The same among rotations that leave (1, ..., 1) where it is, as LayerNorm's mean needs."""
+    """The closest rotation among those that keep (1, ..., 1) fixed, as LayerNorm's mean requires."""
     n = len(c)
     ones = torch.full((n, 1), n**-0.5, dtype=c.dtype)
     rest = perpendicular_to_ones(n, c.dtype)
@@ -68,13 +68,13 @@ def closest_rotation_about_ones(c: Float[Tensor, "n n"]) -> Float[Tensor, "n n"]
 
 
 def perpendicular_to_ones(n: int, dtype: torch.dtype) -> Float[Tensor, "n rest"]:
-    """An orthonormal basis of what sums to zero."""
+    """An orthonormal basis of the vectors that sum to zero."""
     full, _ = torch.linalg.qr(torch.cat((torch.ones(n, 1, dtype=dtype), torch.eye(n, dtype=dtype)[:, 1:]), 1))
     return full[:, 1:]
 
 
 def closest_phases(c: Float[Tensor, "n n"], adjacent: bool) -> Float[Tensor, "n n"]:
-    """Rotations of the pairs that rotary positions turn, each by an angle of its own."""
+    """The closest rotation of the pairs that rotary positions rotate, each pair by an angle of its own."""
     n, found = len(c), torch.zeros_like(c)
     for pair in range(n // 2):
         i, j = (2 * pair, 2 * pair + 1) if adjacent else (pair, pair + n // 2)
@@ -85,9 +85,9 @@ def closest_phases(c: Float[Tensor, "n n"], adjacent: bool) -> Float[Tensor, "n 
 
 
 def closest_unitary(c: Float[Tensor, "n n"]) -> Float[Tensor, "n n"]:
-    """Axes taken in pairs as complex numbers: the nearest unitary matrix, in real numbers; an odd last axis, a sign.
+    """The closest unitary matrix, in real numbers, with pairs of axes as complex numbers; an odd last axis has a sign.
 
-    These are the rotations that commute with turning every pair by one angle.
+    These are the rotations that commute with rotating every pair by the same angle.
     """
     n = len(c)
     even = n // 2 * 2
@@ -97,7 +97,7 @@ def closest_unitary(c: Float[Tensor, "n n"]) -> Float[Tensor, "n n"]:
 
 
 def unitary_in_reals(u: Tensor, n: int, last: float) -> Float[Tensor, "n n"]:
-    """``x' = x M`` for ``z' = z u`` with z = x_0 + i x_1, ...; ``last`` stands at an odd last place."""
+    """The real M with ``x' = x M`` for ``z' = z u``, z = x_0 + i x_1, ...; ``last``: the entry of an odd last axis."""
     even = n // 2 * 2
     x, y = slice(0, even, 2), slice(1, even, 2)
     found = torch.zeros(n, n, dtype=torch.float64)
@@ -108,7 +108,7 @@ def unitary_in_reals(u: Tensor, n: int, last: float) -> Float[Tensor, "n n"]:
 
 
 def closest_turn(c: Float[Tensor, "3 3"]) -> Float[Tensor, "3 3"]:
-    """The first two axes turned together, the third kept or reversed: what moves a spiral to a spiral."""
+    """The closest element that rotates the first two axes and keeps or reverses the third, as spirals allow."""
     found = torch.zeros_like(c)
     found[:2, :2] = closest_phases(c[:2, :2], adjacent=True)
     found[2, 2] = -1.0 if c[2, 2] < 0 else 1.0
@@ -116,7 +116,7 @@ def closest_turn(c: Float[Tensor, "3 3"]) -> Float[Tensor, "3 3"]:
 
 
 def closest_permutation(c: Float[Tensor, "n n"]) -> Float[Tensor, "n n"]:
-    """The Hungarian algorithm; cost cubic in n."""
+    """The closest permutation, by the Hungarian algorithm; cost cubic in n."""
     from scipy.optimize import linear_sum_assignment
 
     rows, columns = linear_sum_assignment(c.numpy(), maximize=True)
@@ -126,7 +126,7 @@ def closest_permutation(c: Float[Tensor, "n n"]) -> Float[Tensor, "n n"]:
 
 
 def closest_signed_permutation(signed: Float[Tensor, "n n"], unsigned: Float[Tensor, "n n"]) -> Float[Tensor, "n n"]:
-    """The same with a sign an axis, which ``signed`` feels and ``unsigned`` (a norm's gains, a gate) does not."""
+    """The closest permutation with a sign per axis, which acts on ``signed`` but not on ``unsigned`` (gains, gates)."""
     chosen = closest_permutation(signed.abs() + unsigned)
     return chosen * torch.where(signed < 0, -1.0, 1.0)
 
@@ -147,7 +147,7 @@ def balanced(
 ) -> tuple[Float[Tensor, "*batch m k"], Float[Tensor, "*batch k n"]]:
     """Factors of the same product whose Gram matrices are equal and diagonal: U sqrt(S), sqrt(S) V^T.
 
-    They are the ones with the smallest sum of squares; a rotation of the k dimensions is what is left to choose.
+    These have the smallest sum of squares; only a rotation of the k dimensions remains free.
     """
     k = left.shape[-1]
     u, s, vh = torch.linalg.svd(left @ right, full_matrices=False)

@@ -1,19 +1,19 @@
-"""Symmetries of a decoder whose matrices are parameters: ToyGPT, Position Coupling's trained models.
+"""Symmetries of a decoder whose matrices are its parameters: ToyGPT, Position Coupling's trained models.
 
-Exact, and used:
+These are exact, and used:
 
-* units of an MLP in any order; of a gated one, with a factor moved from what the gate multiplies to what is written;
-  ReLU units with a positive factor;
+* units of an MLP in any order; in a gated MLP also a factor moved from what the gate multiplies to what is written; for
+  ReLU units a positive factor;
 * heads in any order; in every head any invertible matrix between queries and keys and another between values and output
-  (with rotary positions an angle a pair of dimensions, no more);
-* biases of keys, which shift all scores of a query alike, are zero; biases of values go to the output's;
-* norms before a sublayer: gains and biases belong to the matrices that read; what LayerNorm's mean takes away, and what
-  reads only that, is zero;
-* the stream: any rotation (with LayerNorm: about (1, ..., 1)) where norms stand only before what reads and the head
-  is not tied to the embedding. Else the gains of a norm on the stream stay at their axes: permutations, with signs for
+  (with rotary positions only an angle per pair of dimensions);
+* biases of keys, which shift all scores of a query alike, are set to zero; biases of values move to the output's;
+* norms before a sublayer: gains and biases move into the matrices that read; what LayerNorm's mean removes, and what
+  reads only that, is set to zero;
+* the stream: any rotation (with LayerNorm: about (1, ..., 1)) if norms come only before sublayers and the head is not
+  tied to the embedding. Otherwise the gains of a norm on the stream keep its axes: permutations, with signs for
   RMSNorm.
 
-Not exact, and not used: scales that only a norm's epsilon sees.
+Scales that only a norm's epsilon sees are not exact, and not used.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ STREAM = Axis("stream")
 
 
 class DecoderSymmetries(Symmetries):
-    """Of :class:`DenseWeights` and :class:`TiedDecoderWeights`.
+    """Symmetries of :class:`DenseWeights` and :class:`TiedDecoderWeights`.
 
     Raises:
-        UserError: FIRE's biases, scores that are no dot product: their symmetries are not worked out here.
+        UserError: FIRE's biases, or scores that are not a dot product: their symmetries are not known here.
     """
 
     def __init__(self, weight_map: DenseWeights | TiedDecoderWeights):
@@ -94,7 +94,7 @@ class DecoderSymmetries(Symmetries):
             return (STREAM, None) if kind == "W_U" else (None,)
         if kind in ("w", "b") and place.rpartition("/")[2].startswith("ln"):
             if kind == "w" and self.free_stream:
-                return (None,)  # ones, in what is canonical
+                return (None,)  # ones, in canonical form
             return (Axis("stream", unsigned=kind == "w"),)
         layer = place.split("/")[1]
         heads, qk, ov, units = (Axis(f"{layer}.{inner}") for inner in ("heads", "qk", "ov", "units"))
@@ -152,7 +152,7 @@ class DecoderSymmetries(Symmetries):
             found[attn + "W_V"], found[attn + "W_O"] = balanced(found[attn + "W_V"], found[attn + "W_O"])
 
     def _drop_means(self, found: Parameters) -> None:
-        """Every read is centred first: what is written along (1, ..., 1), and what reads only that, counts nothing."""
+        """Remove what is written or read along (1, ..., 1), which has no effect since every read is centred first."""
         for name, axes in self.layout.axes.items():
             place, _, kind = name.rpartition("/")
             if STREAM not in axes or place.startswith("unembed") or "/ln" in f"/{place}":
@@ -170,7 +170,7 @@ class DecoderSymmetries(Symmetries):
 
 
 def _fold(found: Parameters, norm: str, readers: list[tuple[str, str]]) -> None:
-    """Gains (and biases, where every reader has one to take them) of a norm into the matrices that read it."""
+    """Move a norm's gains (and biases, if every reader has one to take them) into the matrices that read it."""
     gain, bias = found[norm + "w"], found.get(norm + "b")
     into = [(matrix, own) for matrix, own in readers if matrix in found]
     if bias is not None and all(own in found for _, own in into):
@@ -187,7 +187,7 @@ def _fold(found: Parameters, norm: str, readers: list[tuple[str, str]]) -> None:
 
 
 def _balance_units(found: Parameters, mlp: str, cfg: TransformerConfig) -> None:
-    """Incoming and outgoing weights of one size, where a factor can be moved between them."""
+    """Give incoming and outgoing weights the same size, if a factor can be moved between them."""
     if not cfg.gated_mlp and cfg.act_fn != "relu":
         return
     incoming, outgoing = found[mlp + "W_in"], found[mlp + "W_out"]

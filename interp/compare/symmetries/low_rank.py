@@ -1,15 +1,15 @@
 """Symmetries of the 456-parameter adder and its relatives (:mod:`models.low_rank_adder`).
 
-Exact, and used:
+These are exact, and used:
 
 * an invertible matrix between the two factors of the position table, of the output and of both MLP matrices;
-* queries, keys and values share their first factor A and, with it, an invertible matrix; all that the head's seven
-  dimensions are read for are the products S = B_q B_k^T and T = B_v U, so that they can be anything with these;
-* units in any order; gains and biases of the two norms before sublayers belong to the matrices that read;
-* the stream's axes in any order, with RMSNorm each with a sign of its own. No rotation: the last norm's gains stand
+* queries, keys and values share their first factor A and, with it, an invertible matrix; the head's seven dimensions
+  matter only through the products S = B_q B_k^T and T = B_v U, and can be anything with these products;
+* units in any order; gains and biases of the two norms before sublayers move into the matrices that read;
+* the stream's axes in any order, with RMSNorm each with a sign of its own, but no rotation: the last norm's gains are
   between the stream and a head that is tied to the embedding.
 
-Canonical: A has orthonormal columns and B_k = B_v are the first rows of the identity; other factors are balanced.
+In canonical form A has orthonormal columns, B_k = B_v are the first rows of the identity, other factors are balanced.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from interp.compare.symmetries.spaces import Axis, Layout, Space
 from models.errors import UserError
 from models.low_rank_adder import D_MLP, D_MODEL, LowRankAdderWeights
 
-STARTS = 24  # so few dimensions leave coordinate descent in many places; another start is cheap
+STARTS = 24  # in so few dimensions coordinate descent has many local optima; another start is cheap
 STREAM, UNITS, INNER = Axis("stream"), Axis("units"), Axis("inner")
 
 
 class LowRankSymmetries(Symmetries):
-    """Raises UserError for a model with full query, key and value or output matrices (adder-763)."""
+    """Symmetries of the 456 family. Raises UserError without low-rank attention and positions (adder-763)."""
 
     def __init__(self, weight_map: LowRankAdderWeights):
         options = weight_map.options
@@ -35,7 +35,7 @@ class LowRankSymmetries(Symmetries):
             raise UserError("No alignment is known here for the 456 family without low-rank attention (adder-763).")
         self.options, self.rank = options, options.qkv_rank
         self.rms = options.normalization_type == "RMS"
-        spaces = {  # in an order in which each is settled by tensors that lie in it and in spaces before it
+        spaces = {  # ordered so that tensors in a space and in earlier ones determine its element
             "stream": Space("signed permutation" if self.rms else "permutation", D_MODEL),
             "inner": Space("rotation", self.rank),
             "places": Space("rotation", options.position_rank),
@@ -88,7 +88,7 @@ class LowRankSymmetries(Symmetries):
         u, s, vh = torch.linalg.svd(found["A"], full_matrices=False)
         polar = vh.T @ torch.diag(s) @ vh
         found["A"], found["S"], found["T"] = u @ vh, polar @ found["S"] @ polar, polar @ found["T"]
-        if not self.rms:  # LayerNorm takes the mean of all that is written; the embedding is read by the head too
+        if not self.rms:  # LayerNorm removes the mean of all that is written; the head also reads the embedding
             for name in ("pos.B", "out.B", "mlp_out.W" if self.options.mlp_rank is None else "mlp_out.B"):
                 found[name] = found[name] - found[name].mean(1, keepdim=True)
         pairs = [("pos.A", "pos.B"), ("T", "out.B")]
@@ -98,7 +98,7 @@ class LowRankSymmetries(Symmetries):
         return self._numbers(found)
 
     def _numbers(self, parts: Parameters) -> Parameters:
-        """The parameters that the parts are made of."""
+        """The parameters that consist of these parts."""
         rest = D_MODEL - self.rank
         read = F.pad(torch.eye(self.rank, dtype=torch.float64), (0, rest))
         blocks = [F.pad(parts["S"], (0, rest)), read] + ([] if self.options.tie_kv else [read])

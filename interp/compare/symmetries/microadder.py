@@ -1,20 +1,20 @@
 """Symmetries of MicroAdder's weight maps with one head (133 to 57 numbers; :mod:`models.microadder`).
 
-Exact, and used, each where a rung has the numbers for it:
+These are exact, and used if a rung has the numbers for them:
 
-* ``W_qk``, rows taken in pairs as complex numbers, times a unitary matrix: the queries' rotation commutes with it. An
-  odd last row may change its sign. Rows of each pair exchanged reverse the angle, which therefore lies in [0, 180].
-* Values and output. Own values: an invertible matrix on each side of ``out_A``. Values through the head: ``out_A``
-  counts by ``W_head out_A`` alone, and a factor can be moved to ``out_B``.
-* MLP neurons in any order, where their output is not the head's matrix.
-* The token plane. A table after norms of its own: any rotation. An arc or ellipse: its axes exchanged (digit d's angle
-  is then measured from the other axis) and reversed. 57, whose head is also what the neurons write: exchanged only,
-  with the neurons.
-* The position space, where the spiral is learned: the circle turned (its phase), the slope reversed.
-* Norm gains of dimensions that are read by matrices of their own belong to these.
-* A correction of columns 1 + b + m i: the 1 + b belongs to the spiral. Radii are positive, angles within a turn.
+* ``W_qk`` times a unitary matrix, with pairs of rows as complex numbers: the queries' rotation commutes with it. An odd
+  last row may change its sign. Exchanging the rows of each pair reverses the angle, so it can be kept in [0, 180].
+* Values and output. Own values have an invertible matrix on each side of ``out_A``. With values through the head,
+  ``out_A`` matters only through ``W_head out_A``, and a factor can be moved to ``out_B``.
+* MLP neurons in any order, if their output is not the head's matrix.
+* The token plane. A table with norms of its own can have any rotation. An arc or ellipse can have its axes exchanged
+  (digit d's angle is then measured from the other axis) and reversed. In 57, whose neurons write with the head's
+  matrix, the axes can only be exchanged, together with the neurons.
+* The position space, if the spiral is learned: the circle can be rotated (its phase) and the slope reversed.
+* Norm gains of dimensions that are read by matrices of their own move into these.
+* A correction of columns 1 + b + m i: the 1 + b moves into the spiral. Radii are positive, angles within a turn.
 
-Nothing else is known to be exact, and of a frozen spiral, nothing is.
+Nothing else is known to be exact, and for a frozen position space nothing is.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ from models.tasks.addition import DIGITS
 from models.weight_maps.geometry import spiral
 
 STARTS = 24
-FEW_STARTS = 8  # where the token plane can only be exchanged, so that all else follows
+FEW_STARTS = 8  # enough if the token plane's axes can only be exchanged, from which all else follows
 TOKENS, UNITS, KEYS, INNER, OUT = (Axis(name) for name in ("tokens", "units", "keys", "inner", "out"))
 GAINS = Axis("tokens", unsigned=True)
 PLACES = ("pos_plus", "pos_equals", "pos_z_hi", "pos_eos")
 
 
 class MicroAdderSymmetries(Symmetries):
-    """Raises UserError for options outside of the ladder's rungs with one head (242 to 170 have two)."""
+    """Symmetries of MicroAdder. Raises UserError for options outside the rungs with one head (242 to 170 have two)."""
 
     def __init__(self, weight_map: MicroAdderWeights):
         o = self.options = weight_map.options
@@ -58,7 +58,7 @@ class MicroAdderSymmetries(Symmetries):
             "permutation" if o.tie_fc2 else "rotation" if own and o.tokens == "table" else "signed permutation"
         )
         rank = o.out_rank or 1
-        # In an order in which each is settled by tensors that lie in it and in spaces before it.
+        # Ordered so that tensors in a space and in earlier ones determine its element.
         spaces = {"tokens": Space(plane, 2)}
         if self.place is not None:
             spaces["places"] = Space("turn", 3)
@@ -99,7 +99,7 @@ class MicroAdderSymmetries(Symmetries):
             "angles by full turns",
         )
 
-    # ---- one model at a time
+    # ---- canonical form
 
     def canonical(self, parameters: Parameters) -> Parameters:
         found = {name: value.detach().double().clone() for name, value in parameters.items()}
@@ -125,13 +125,13 @@ class MicroAdderSymmetries(Symmetries):
             if rank_1:
                 found["out_A"], found["out_B"] = inside[:, 0], written[0]
         else:
-            if not o.tie_fc2:  # else the head also writes what it reads, without gains
+            if not o.tie_fc2:  # otherwise the head's matrix also writes, without gains
                 gain = torch.cat((torch.ones(t, dtype=torch.float64), found["norm_w"][t:]))
                 found["W_qk"], found["W_fc1"] = found["W_qk"] * gain[t:], found["W_fc1"] * gain
                 if bool((gain != 0).all()):
                     found["W_head"], found["out_A"] = found["W_head"] * gain, found["out_A"] / gain
                     found["norm_w"] = found["norm_w"] / gain
-            seen = torch.linalg.pinv(found["W_head"]) @ found["W_head"]  # onto what values have
+            seen = torch.linalg.pinv(found["W_head"]) @ found["W_head"]  # projector onto what values can hold
             read = seen @ found["out_A"]
             ratio = float((found["out_B"].norm() / read.norm()).sqrt())
             if math.isfinite(ratio) and ratio > 0:
@@ -170,7 +170,7 @@ class MicroAdderSymmetries(Symmetries):
     # ---- moves
 
     def _parts(self, canonical: Parameters) -> Parameters:
-        """The tensors of the layout: embeddings as tables, everything in the stream split into its two sides."""
+        """The tensors of the layout: embeddings as tables, everything in the stream split into tokens and places."""
         own, found = canonical, {}
         if "tok_table" in own:
             found["tokens"] = own["tok_table"]
@@ -199,7 +199,7 @@ class MicroAdderSymmetries(Symmetries):
         return found
 
     def _moved(self, canonical: Parameters, elements: Elements) -> Parameters:
-        """The numbers, moved: tensors as the layout says, arcs and spirals by what the element means for them."""
+        """The parameters moved: tensors by the layout, arcs and spirals by what the element means for their numbers."""
         parts = self.layout.apply(self._parts(canonical), elements)
         found = dict(canonical)
         for name in canonical:
@@ -242,7 +242,7 @@ class MicroAdderSymmetries(Symmetries):
         elements = self.layout.search(self._parts(canonical), self._parts(reference), starts)
         found = self._moved(canonical, elements)
         for name in ("arc_start", "arc_stride", "spiral_phase", "q_angle"):
-            if name in found:  # the turn that is nearest
+            if name in found:  # choose the nearest full turn
                 found[name] = reference[name] + _within_a_turn(found[name] - reference[name])
         return found
 

@@ -1,9 +1,9 @@
-"""A search over the spaces that a decoder's tensors have axes in: a permutation, signs or a rotation of each.
+"""A search over permutations, signs or rotations of the spaces in which the tensors' axes lie.
 
-Every axis of every tensor lies in a space ("stream", "units of layer 0", ...), and one element a space moves all
+Every axis of every tensor lies in a space ("stream", "units of layer 0", ...), and one element per space moves all
 tensors at once. With the other spaces fixed, the closest element of one is found exactly (Procrustes, Hungarian
-algorithm), so that no step makes anything worse; this is weight matching (Ainsworth et al. 2023, "Git Re-Basin",
-section 3.2) with rotations as well as permutations, as in Theus et al. (2025, "Generalized Linear Mode Connectivity for
+algorithm), so no step makes anything worse. This is weight matching (Ainsworth et al. 2023, "Git Re-Basin", section
+3.2) with rotations as well as permutations, as in Theus et al. (2025, "Generalized Linear Mode Connectivity for
 Transformers").
 """
 
@@ -42,15 +42,15 @@ Kind = Literal[
     "unitary",
     "turn",
 ]
-Elements = dict[str, Tensor]  # space -> [n, n], or [head, n, n] for a space that every head has of its own
+Elements = dict[str, Tensor]  # space -> [n, n], or [head, n, n] if every head has its own
 ROUNDS = 200
-#: With more numbers than this a search ends where a round brings less than a hundredth of one tensor's closeness.
+#: With more numbers than this, a search ends when a round gains less than a hundredth of one tensor's closeness.
 LARGE = 20_000
 
 
 @dataclass(frozen=True)
 class Axis:
-    """In which space an axis lies; ``unsigned``: it is permuted with it and does not change sign (gains, gates)."""
+    """The space in which an axis lies; ``unsigned``: the axis is permuted but does not change sign (gains, gates)."""
 
     space: str
     unsigned: bool = False
@@ -58,7 +58,7 @@ class Axis:
 
 @dataclass(frozen=True)
 class Space:
-    """``heads``: the space of heads that this one is repeated in, once a head ("" if it is not)."""
+    """A space and its kind of group. ``heads``: the space of heads if every head has a copy of this one, else ""."""
 
     kind: Kind
     size: int
@@ -67,7 +67,7 @@ class Space:
 
 @dataclass(frozen=True)
 class Layout:
-    """``axes[name]``: a tensor's axes, None where nothing moves it; an axis repeated per head comes after the heads."""
+    """``axes[name]``: a tensor's axes, None for one that is not moved; an axis with a copy per head follows heads."""
 
     spaces: Mapping[str, Space]
     axes: Mapping[str, Sequence[Axis | None]]
@@ -92,9 +92,9 @@ class Layout:
         return {name: self._move(name, tensor, elements) for name, tensor in tensors.items()}
 
     def _move(self, name: str, tensor: Tensor, elements: Elements, leave: Container[int] = ()) -> Tensor:
-        """One tensor, some of whose axes stay as they are."""
+        """One tensor moved, except along the axes in ``leave``."""
         moved = [(i, axis) for i, axis in enumerate(self.axes[name]) if axis is not None and i not in leave]
-        for i, axis in moved:  # what every head has of its own goes first: after that, heads get new numbers
+        for i, axis in moved:  # axes with a copy per head go first: afterwards heads are reordered
             if self.spaces[axis.space].heads:
                 tensor = torch.einsum("hi...,hij->hj...", tensor.movedim(i, 1), elements[axis.space]).movedim(1, i)
         for i, axis in moved:
@@ -104,10 +104,11 @@ class Layout:
         return tensor
 
     def search(self, moving: Parameters, reference: Parameters, starts: int = 1) -> Elements:
-        """Elements that bring ``moving`` close to ``reference``: coordinate descent from a start that settles one space
-        after the other and, with more ``starts``, from the identity and random elements (seed 0); the closest of them.
+        """Elements that bring ``moving`` close to ``reference``, by coordinate descent from a start that determines one
+        space after the other. With more ``starts``, the identity and random elements (seed 0) are tried too, and the
+        closest result is returned.
 
-        Cost: one decomposition or assignment a start, space and round; some ten rounds.
+        Cost: one decomposition or assignment per start, space and round; some ten rounds.
         """
         generator = torch.Generator().manual_seed(0)
         tried = [self._one_by_one(moving, reference)]
@@ -115,11 +116,11 @@ class Layout:
             large = sum(tensor.numel() for tensor in moving.values()) > LARGE
             return self._descend(moving, reference, tried[0], 1e-2 if large else 1e-6)[0]
         tried += [self.identity()] + [self.random(generator) for _ in range(starts - 2)]
-        ends = [self._descend(moving, reference, elements, 1e-4) for elements in tried]  # only the best to the end
+        ends = [self._descend(moving, reference, elements, 1e-4) for elements in tried]  # only the best goes further
         return self._descend(moving, reference, max(ends, key=lambda end: end[1])[0], 1e-12)[0]
 
     def _one_by_one(self, moving: Parameters, reference: Parameters) -> Elements:
-        """A start: every space by the tensors that have no axis in a space which is still open."""
+        """A start: each space is determined by the tensors that have no axis in a space that is still open."""
         elements = self.identity()
         open_ = set(self.spaces)
         for name, space in self.spaces.items():
@@ -153,7 +154,7 @@ class Layout:
     def _descend(
         self, moving: Parameters, reference: Parameters, elements: Elements, gain: float
     ) -> tuple[Elements, float]:
-        """Until a round brings less than ``gain``, in closeness; the elements and the closeness they reach."""
+        """Coordinate descent until a round gains less than ``gain``: the elements and the closeness they reach."""
         weights = {name: tensor_weight(moving[name], reference[name]) for name in moving}
         reached = closeness(self.apply(moving, elements), reference)
         twice = {axis.space for axes in self.axes.values() for axis in axes if axis and [*axes].count(axis) > 1}
@@ -164,7 +165,7 @@ class Layout:
                     continue  # found together with its heads
                 own = [other for other, inner in self.spaces.items() if inner.heads == name]
                 found = self._step(name, own, moving, reference, elements, weights)
-                if name in twice:  # the step took one of two axes as fixed, and may lose
+                if name in twice:  # the step held one of two axes fixed, and may make things worse
                     both = [closeness(self.apply(moving, each), reference) for each in (elements, elements | found)]
                     if both[1] <= both[0]:
                         continue
@@ -177,9 +178,9 @@ class Layout:
     def _products(
         self, name: str, moving: Parameters, reference: Parameters, elements: Elements, weights: Mapping[str, float]
     ) -> tuple[Float[Tensor, "n n"], Float[Tensor, "n n"]]:
-        """C of the signed and of the unsigned axes in a space, summed over tensors.
+        """The products C of the signed and of the unsigned axes in a space, summed over tensors.
 
-        Where a tensor has the space twice, the other axis is moved by the present element.
+        If a tensor has the space twice, the other axis is moved by the current element.
         """
         size = self.spaces[name].size
         signed, unsigned = (torch.zeros(size, size, dtype=torch.float64) for _ in range(2))
@@ -200,7 +201,7 @@ class Layout:
         elements: Elements,
         weights: Mapping[str, float],
     ) -> Elements:
-        """Which head becomes which, and each pair's spaces: the assignment over what every pair could reach."""
+        """Which head becomes which, and each pair's elements: the best assignment given what every pair can reach."""
         n = self.spaces[heads].size
         products = {name: torch.zeros(n, n, *[self.spaces[name].size] * 2, dtype=torch.float64) for name in own}
         for tensor, axes in self.axes.items():
@@ -227,7 +228,7 @@ class Layout:
 
 
 def closest(kind: Kind, signed: Float[Tensor, "n n"], unsigned: Float[Tensor, "*n"]) -> Float[Tensor, "n n"]:
-    """The element of a kind that is closest, by the products of :mod:`interp.compare.symmetries.base`."""
+    """The closest element of a kind, given the products of :mod:`interp.compare.symmetries.base`."""
     if kind == "permutation":
         return closest_permutation(signed + unsigned)
     if kind == "signed permutation":
@@ -249,5 +250,5 @@ def random_member(space: Space, generator: torch.Generator) -> Float[Tensor, "n 
     n = space.size
     if space.kind in ("permutation", "signed permutation"):
         return random_permutation(n, generator, signs=space.kind == "signed permutation")
-    # The closest element to a matrix of independent normal numbers has no direction of its own.
+    # The closest element to a matrix of independent normal numbers has no preferred direction.
     return closest(space.kind, torch.randn(n, n, generator=generator, dtype=torch.float64), torch.zeros(1))

@@ -1,4 +1,4 @@
-"""Any measure of a model over the snapshots of a run; stored learning curves are in :mod:`interp.probes.curves`.
+"""Measures of a model over the snapshots of a run; stored learning curves are in :mod:`interp.probes.curves`.
 
     training_dynamics("adder-456")          accuracy by chain length, attention, embedding, units, norms
     register_measure(Measure(...))          one more measure

@@ -1,19 +1,19 @@
-"""What is measured of every snapshot of a training: a registry, each entry one question asked of a model.
+"""A registry of measures of a training's snapshots; each measure is one question asked of a model.
 
     name             what it is                                                                         interval
-    loss             cross-entropy of the right token, nats a target, on uniform problems               t, by problem
+    loss             cross-entropy of the right token, nats per target, on uniform problems             t, by problem
     exact            share of uniform problems answered right as a whole                                Clopper-Pearson
     chain            the same by the length of the longest carry chain                                  Clopper-Pearson
     attention_gap    ln(weight of one own operand digit / of one key of the previous column), nats, of  t, by target
                      the head that looks most at both (:mod:`interp.probes.attention`)
-    arc_residual     distance of the ten digits' embeddings from the best circle, in radii              none: exact
-    arc_radius       of that circle                                                                     none: exact
+    arc_residual     distance of the digits' embeddings from the best circle, in radii                  none: exact
+    arc_radius       radius of that circle                                                              none: exact
     unit_separation  AUROC of the best MLP neuron for carry in and carry out, each rival signal held    none: a maximum
                      fixed (``auroc_apart``, :mod:`interp.probes.carry`)
     weight_norm      square root of the sum of the squared parameters                                   none: exact
 
-The control is the first snapshot, before any step: what chance, the choice of the best unit or head, and the form of
-the parameters give without training."""
+The control is the first snapshot, before any step. It shows what chance, the choice of the best unit or head, and the
+form of the parameters give without training."""
 
 from __future__ import annotations
 
@@ -43,18 +43,18 @@ from models.tasks.base import Task
 from models.tasks.carries import problems_of_chain_length
 from models.tasks.domain import base_of
 
-_LEAST_OF_A_LENGTH = 20  # problems, for tasks whose chains are not planted but found
+_LEAST_OF_A_LENGTH = 20  # problems that a chain length needs where lengths are found and not planted
 
 
 @dataclass(frozen=True)
 class Measure:
-    """``compute(model, questions)`` gives one reading ("") or several by name, such as one a chain length.
+    """``compute(model, questions)`` gives one reading ("") or several by name, such as one per chain length.
 
-    ``least``: a change from the first snapshot to the last that is smaller counts as none. A measure that does not
-    apply to a model raises :class:`UserError`."""
+    ``least``: a smaller change from the first snapshot to the last counts as no change. A measure that does not apply
+    to a model raises :class:`UserError`."""
 
     name: str
-    title: str  # of its panel, with the unit
+    title: str  # title of its panel, with the unit
     compute: Callable[[Any, Questions], Mapping[str, Answer]]
     least: float
     log: bool = False  # drawn on a logarithmic axis
@@ -63,7 +63,7 @@ class Measure:
 @dataclass(frozen=True, eq=False)
 class Questions:
     """The problems that every snapshot is asked, drawn once: ``n`` uniform ones, and ``n_per_length`` of every chain
-    length (ten-digit addition; other tasks sort the uniform ones by theirs)."""
+    length (for ten-digit addition; other tasks sort the uniform ones by their chain lengths)."""
 
     task: Task
     n: int = 512
@@ -80,7 +80,7 @@ class Questions:
 
     @property
     def plants_chains(self) -> bool:
-        """Whether problems of every chain length are made; otherwise the uniform ones are sorted by theirs."""
+        """Whether problems of every chain length are made; otherwise the uniform ones are sorted by chain length."""
         return isinstance(self.task, FixedWidthAddition)
 
     @cached_property
@@ -107,7 +107,7 @@ def register_measure(measure: Measure) -> Measure:
 
 
 def measure_names() -> list[str]:
-    """The registered measures, in order; those of probes that give a number come last."""
+    """Names of the registered measures, in order; probes that give a number come last."""
     return list(_measures())
 
 
@@ -131,7 +131,7 @@ def find_measure(name: str) -> Measure:
 def measure_snapshot(
     model: HookedModel, questions: Questions, measures: Iterable[str] | None = None
 ) -> dict[tuple[str, str], Answer]:
-    """(measure, which of its readings) -> reading, of one model.
+    """The readings of one model: (measure, which of its readings) -> reading.
 
     Raises:
         UserError: an unknown measure, or one that does not apply to this model.
@@ -149,8 +149,8 @@ def measure_snapshot(
 def _scored(
     model: HookedModel, task: Task, problems: Any
 ) -> tuple[Float[np.ndarray, "n target"], Bool[np.ndarray, " n"]]:
-    """(loss of every target, whether the whole answer is right), the right answer in place: an answer is right as a
-    whole then exactly if greedy decoding gives it."""
+    """(loss of every target, whether the whole answer is right), teacher forced. A whole answer is right then exactly
+    if greedy decoding gives it."""
     right = task.targets(problems)
     logits = torch.cat([part.cpu() for part, _ in read(model, task.encode(problems), (), task.query_positions)])
     loss = -logits.log_softmax(-1).gather(-1, right[..., None])[..., 0]

@@ -1,4 +1,4 @@
-"""The snapshots of one seed of a training: those that a zoo entry keeps, or a run folder's."""
+"""The snapshots of one seed of a training, from a zoo entry or a run folder."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ FILE = "snapshots.safetensors"
 
 @dataclass(frozen=True, eq=False)
 class Snapshots:
-    """(step, model) in order of steps, of one ``seed`` of ``model``."""
+    """The snapshots of one ``seed`` of ``model``: (step, model) in order of steps."""
 
     model: str
     seed: int
@@ -36,10 +36,10 @@ def snapshots(source: str | Path, seed: int | None = None) -> Snapshots:
     """The snapshots of a zoo entry ("adder-456") or of a run folder.
 
     Args:
-        seed: of a run folder, its first unless given; an entry keeps those of its own seed alone.
+        seed: a seed of a run folder, default its first; an entry keeps only the snapshots of its own seed.
 
     Raises:
-        UserError: no such entry or run, none with snapshots, or a seed that it does not hold.
+        UserError: no such entry or run, one without snapshots, or a seed that it does not hold.
     """
     folder = Path(source)
     if (folder / "snapshots").is_dir():

@@ -1,12 +1,13 @@
-"""Every measure over the snapshots of one seed, so that grokking can be watched in all of them at once.
+"""Every measure over the snapshots of one seed, to watch grokking in all of them at once.
 
 For a measure m with the values m_0 at the first snapshot and m_T at the last, the *half-way step* is the first snapshot
-from which on it always has made half of its change, ``(m_t - m_0) / (m_T - m_0) >= 1/2``. It lies between that snapshot
-and the one before: both are given. A crossing that is taken back, as by a loss that falls, rises and falls again, does
-not count. A measure whose ends differ by less than its ``least`` change, or whose intervals there overlap, has none.
+from which on it has always made half of its change, ``(m_t - m_0) / (m_T - m_0) >= 1/2``. The true step lies between
+that snapshot and the one before; both are given. A crossing that is undone, as by a loss that falls, rises and falls
+again, does not count. A measure whose ends differ by less than its ``least`` change, or whose intervals there overlap,
+has no half-way step.
 
-Limits. One seed: what comes first in one need not in another. Snapshots are log-spaced, so that late events are dated
-coarsely, and what happens between two of them is not seen.
+Limits. This is one seed: what comes first in one need not come first in another. Snapshots are log-spaced, so late
+events are dated coarsely, and what happens between two snapshots is not seen.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ from models.numerals import number
 @dataclass(frozen=True, eq=False)
 class TrainingDynamics(Result):
     """``table``: Dataset over (step, reading) of ``value``, ``low``, ``high`` (NaN: no interval), with the coordinates
-    ``measure`` and ``part`` ("" for a measure of one reading). ``left_out``: measures that do not apply, and why."""
+    ``measure`` and ``part`` ("" if the measure has one reading). ``left_out``: measures that do not apply, and why."""
 
     name: str
     seed: int
@@ -42,8 +43,8 @@ class TrainingDynamics(Result):
     provenance: Provenance
 
     def half_way(self) -> pd.DataFrame:
-        """A row per reading: ``first`` and ``last`` value, ``after`` and ``by``, the two snapshots between which it
-        made half of its change for good (NaN where it made none)."""
+        """One row per reading: its ``first`` and ``last`` value, and the two snapshots (``after``, ``by``) between
+        which it made half of its change for good (NaN without a change)."""
         rows = []
         steps = self.table.step.values
         for reading in self.table.reading.values:
@@ -100,12 +101,12 @@ class TrainingDynamics(Result):
         )
 
     def to_dataframe(self) -> pd.DataFrame:
-        """A row per step and reading."""
+        """One row per step and reading."""
         return self.table.to_dataframe().reset_index().dropna(subset=["value"])
 
 
 def _differ(first: xr.Dataset, last: xr.Dataset, least: float) -> bool:
-    """Whether a reading changed: by more than ``least``, and beyond its intervals where it has them."""
+    """Whether a reading changed by at least ``least`` and its intervals, if it has them, do not overlap."""
     low, high = sorted((first, last), key=lambda ends: float(ends.value))
     overlap = bool(high.low <= low.high)  # False where they are NaN
     return float(high.value - low.value) >= least and not overlap
@@ -118,7 +119,7 @@ def compute_training_dynamics(
     provenance: Provenance,
     left_out: Mapping[str, str] | None = None,
 ) -> TrainingDynamics:
-    """Trajectories from (step, readings by (measure, part)) in order of steps; a reading that is missing is NaN.
+    """Trajectories from (step, readings by (measure, part)) in order of steps; a missing reading is NaN.
 
     Raises:
         UserError: fewer than two snapshots, steps out of order, or no reading.
@@ -130,7 +131,7 @@ def compute_training_dynamics(
     if not keys:
         raise UserError("Nothing was measured.")
     order = list(dict.fromkeys(measure for measure, _ in keys))
-    keys.sort(key=lambda key: order.index(key[0]))  # the readings of a measure stand together
+    keys.sort(key=lambda key: order.index(key[0]))  # the readings of a measure are adjacent
     empty = Answer(np.nan)
     data = {
         what: (
@@ -162,15 +163,15 @@ def training_dynamics(
     """Measures over the snapshots of a zoo entry ("adder-456") or a run folder.
 
     Args:
-        measures: of :func:`interp.probes.dynamics.measure_names`; all that apply to the model unless given.
-        task: for models whose task has many shapes, the shape: ``models.load(name).task.at(4, 5)``.
+        measures: names from :func:`interp.probes.dynamics.measure_names`; default all that apply to the model.
+        task: for models whose task has many shapes, the task in one shape: ``models.load(name).task.at(4, 5)``.
         n, n_per_length: uniform problems, and problems of each chain length, drawn with ``seed``.
-        run_seed: which seed of a run folder; its first unless given.
+        run_seed: which seed of a run folder, default its first.
 
     Cost: about a third of a second per snapshot of a one-layer adder.
 
     Raises:
-        UserError: no snapshots, an unknown measure, or one asked for by name that does not apply.
+        UserError: no snapshots, an unknown measure, or a named one that does not apply.
     """
     found = snapshots(source, run_seed)
     last = found.models[-1][1]
@@ -194,7 +195,7 @@ def training_dynamics(
         for name in asked:
             try:
                 here |= measure_snapshot(model, questions, [name])
-            except UserError:  # such as a diverged snapshot, or embeddings that are all alike at the start
+            except UserError:  # for example a diverged snapshot, or embeddings that are all alike at the start
                 continue
         readings.append((step, here))
     planted = f"and {n_per_length} of each chain length" if questions.plants_chains else "sorted by chain length"
@@ -203,6 +204,6 @@ def training_dynamics(
 
 
 def _in_words(reading: str) -> str:
-    """ "attention gap", "carry chains of length 3"."""
+    """A reading's name in words: "attention gap", "carry chains of length 3"."""
     length = reading.removeprefix("chain ")
     return f"carry chains of length {length}" if length != reading else reading.replace("_", " ")

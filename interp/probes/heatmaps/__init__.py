@@ -1,1 +1,1 @@
-"""At which problem sizes, and with which position ids, is a model right? Grids of exact match, stored cell by cell."""
+"""Grids of exact match over problem sizes and position ids, stored cell by cell."""

@@ -1,9 +1,9 @@
-"""Scoring one cell of an exact-match grid: problems of one shape, position offsets, verdicts.
+"""Scoring of one cell of an exact-match grid: problems of one shape, position offsets, verdicts.
 
-Teacher forcing is exact for "the whole response is right": up to and including the first wrong token a model reads the
-same whether it is given the true tokens or its own, so the first wrong token is the same event. It is *not* exact for
-"the final number is right" after a scratchpad, which a model may get wrong by its own earlier slips or right in spite
-of them: there problems whose response is not exact are decoded greedily.
+Teacher forcing is exact for "the whole response is right". Until its first wrong token, a model reads the same whether
+it is given the true tokens or its own, so that token is the same in both. Teacher forcing is *not* exact for "the final
+number is right" after a scratchpad, which a model may get wrong by its own earlier slips, or right in spite of them:
+there, problems whose response is not exact are decoded greedily.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ from models.tasks.segments import TokenSequences
 from models.tasks.sequences import SequenceTask
 from models.transformer import ArithmeticTransformer
 
-BLOCK = 50  # problems are drawn in blocks, so that a larger n extends a smaller one's problems
+BLOCK = 50  # problems are drawn in blocks, so a larger n extends the problems of a smaller one
 TOKENS_A_BATCH = {"cpu": 2**13, "cuda": 2**17}  # on a CPU 4,096 to 16,384 cost the same
 CACHED_TOKENS = {"cpu": 2**16, "cuda": 2**20}  # tokens whose keys and values decoding keeps at a time
 
 
 @dataclass(frozen=True)
 class Offsets:
-    """Which ids a problem's tokens get at test time; results depend on it strongly.
+    """Which ids a problem's tokens get at test time; results depend strongly on this.
 
-    ``start``: the first id of every level (the paper tests with 1); None: uniform among those that the tables leave
+    ``start``: the first id of every level (the paper tests with 1); None: uniform among those that the tables have
     room for, drawn again for every problem and level, as in training.
     """
 
@@ -70,7 +70,7 @@ class Offsets:
 
 @dataclass(frozen=True)
 class Verdicts:
-    """Of each problem: whole response right; final answer right, given the true tokens before it."""
+    """For each problem, whether the whole response is right, and the final answer given the true tokens before it."""
 
     exact: Bool[Tensor, " n"]
     answer_forced: Bool[Tensor, " n"]
@@ -90,7 +90,7 @@ def generator(*key: int) -> torch.Generator:
 class CellScorer:
     """Scores cells of one model under one offset policy; weights and FIRE's bias are computed once.
 
-    A model with hooks or the like is run as it is, all positions of it, which takes several times as long.
+    An altered model (with hooks, for example) is run as it is, at all positions, which takes several times as long.
     """
 
     def __init__(
@@ -126,7 +126,7 @@ class CellScorer:
         return True
 
     def shifts(self, task: SequenceTask, n: int, seed: int) -> Int[Tensor, "n level"] | None:
-        """What is added to the ids of the first ``n`` problems; None where there are no ids."""
+        """The numbers that are added to the ids of the first ``n`` problems; None where there are no ids."""
         if not self.coupled:
             return None
         if self.offsets.start is not None:
@@ -144,9 +144,9 @@ class CellScorer:
     def verdicts(
         self, task: SequenceTask, problems: Int[Tensor, "n operand column"], shifts: Int[Tensor, "n level"] | None
     ) -> Verdicts:
-        """Teacher-forced, in batches of a few thousand tokens.
+        """Teacher-forced verdicts, in batches of a few thousand tokens.
 
-        Cost of a problem for one layer: keys and values of all tokens, everything else of the response only.
+        The cost of a problem, for one layer, is keys and values of all tokens, and everything else of the response.
         """
         exact, answer = [], []
         for part, sequences in self._batches(task, problems, TOKENS_A_BATCH):
@@ -164,7 +164,7 @@ class CellScorer:
     def exact(
         self, task: SequenceTask, problems: Int[Tensor, "n operand column"], shifts: Int[Tensor, "n level"] | None
     ) -> Bool[Tensor, " n"]:
-        """:meth:`verdicts` on whole responses alone, which stops at each problem's first wrong token."""
+        """:meth:`verdicts` on whole responses only; it stops at each problem's first wrong token."""
         if self.as_it_is:
             return self.verdicts(task, problems, shifts).exact
         found = []
@@ -180,13 +180,13 @@ class CellScorer:
     ) -> tuple[Bool[Tensor, " n"], Bool[Tensor, " n"]]:
         """(whole response right, final answer right) of each problem when the model reads its own tokens.
 
-        As many tokens are decoded as the true response has; the final answer is what stands in its place.
+        As many tokens are decoded as the true response has; the final answer is read at the positions of the true one.
         """
         exact = torch.zeros(len(problems), dtype=torch.bool)
         answer = exact.clone()
         for part, sequences in self._batches(task, problems, CACHED_TOKENS):
             start = sequences.mask.long().argmax(1)
-            for first in start.unique().tolist():  # without padding prompts differ in length
+            for first in start.unique().tolist():  # without padding, prompts differ in length
                 rows = start == first
                 chosen = part[rows.cpu()]
                 prompts = sequences.tokens[rows, : first + 1]
@@ -201,7 +201,7 @@ class CellScorer:
         return exact, answer
 
     def _logits(self, tokens: Tensor, first: int, ids: Tensor | None) -> Float[Tensor, "batch query d_vocab"]:
-        """At positions from ``first`` on."""
+        """Logits at positions from ``first`` on."""
         if not self.as_it_is:
             return logits_from(self.model, tokens, first, self.weights, ids, self.bias)
         ids_given = {} if ids is None else {"position_ids": ids.expand(len(tokens), -1, -1)}
@@ -212,7 +212,7 @@ class CellScorer:
     ) -> Iterator[tuple[Tensor, TokenSequences]]:
         length = task.sequences(problems[:1]).tokens.shape[1]
         rows = max(1, budget[self.device.type] // length)
-        if self.as_it_is:  # whose patterns are all kept
+        if self.as_it_is:  # then all patterns are kept in memory
             rows = min(rows, max(1, PATTERN_ENTRIES // (self.model.config.n_heads * length**2)))
         for part in torch.arange(len(problems)).split(rows):
             yield part, task.sequences(problems[part].to(self.device))
@@ -220,7 +220,7 @@ class CellScorer:
     def _ids(self, task: SequenceTask, tokens: Tensor, shifts: Tensor | None) -> Tensor | None:
         if shifts is None:
             return None
-        rows = tokens[:1] if task.has_fixed_layout else tokens  # one layout, one row of ids
+        rows = tokens[:1] if task.has_fixed_layout else tokens  # with a fixed layout, one row of ids serves all
         if self.offsets.start is not None:
             shifts = shifts[:1]
         ids = task.position_ids(rows)
@@ -235,7 +235,7 @@ class CellScorer:
 
 
 def answer_mask(task: SequenceTask, sequences: TokenSequences) -> Bool[Tensor, "n pos"]:
-    """Input positions that predict a digit of the final answer: b_m, the product, the last parity."""
+    """Mask of input positions that predict a digit of the final answer: b_m, the product, or the last parity."""
     if task.has_fixed_layout:
         kinds = torch.tensor([role.kind == "answer" for role in task.roles[1:]], device=sequences.tokens.device)
         return kinds.expand(len(sequences.tokens), -1)

@@ -1,13 +1,13 @@
-"""Exact match over a grid of problem sizes: the heat maps of the Position Coupling paper, as results.
+"""Exact match over a grid of problem sizes: the heat maps of the Position Coupling paper.
 
     grid = interp.exact_match_grid(model, largest=(11, 10), n=1000)
     grid.accuracy                  # xarray, [digits, operands]
     grid.figure()
     Scores.load("grid.json").figure()              # no model needed
 
-A cell is n problems of one shape, T_A(digits, operands), T_M or bits; its accuracy is the share whose *whole* response,
+A cell is n problems of one shape, T_A(digits, operands), T_M or bits. Its accuracy is the share whose *whole* response,
 scratchpad and EOS included, is right. Sizes whose position ids a model's tables do not have are marked out of reach
-and have no accuracy; shape by shape everything else is measured, nothing is inferred from a neighbour.
+and have no accuracy. Every other shape is measured; nothing is inferred from a neighbour.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ PAPER_GRID = {"multi-operand-addition": (30, 30), "multiplication": (30, 30), "p
 
 
 def sequence_task(model: HookedModel, task: SequenceTask | None = None) -> SequenceTask:
-    """The task given, else the model's. Raises UserError unless its problems come in many lengths."""
+    """The given task, else the model's. Raises UserError unless its problems come in many lengths."""
     task = getattr(model, "task", None) if task is None else task
     if not isinstance(task, SequenceTask):
         raise UserError("A grid needs a task with problems of many lengths; give task= if the model carries none.")
@@ -58,8 +58,8 @@ def axes_of(task: SequenceTask) -> tuple[str, ...]:
 
 
 def rectangle(task: SequenceTask, largest: Sequence[int] | None = None) -> list[tuple[int, ...]]:
-    """All shapes up to the largest, by default the paper's: sums of 2 to 30 numbers of 1 to 30 digits, products of
-    numbers of 1 to 30 digits, 1 to 100 bits."""
+    """All shapes up to the largest. The default is the paper's grid: sums of 2 to 30 numbers of 1 to 30 digits,
+    products of numbers of 1 to 30 digits, 1 to 100 bits."""
     largest = PAPER_GRID[task.name] if largest is None else tuple(largest)
     if len(largest) != len(task.shape):
         raise UserError(f"A shape of {task.name} has {len(task.shape)} sizes ({', '.join(axes_of(task))}).")
@@ -83,7 +83,7 @@ def training_range(model: HookedModel) -> dict[str, tuple[int, int]] | None:
 
 
 def format_text(task: SequenceTask) -> str:
-    """How problems are written, in words."""
+    """The format of problems, in words."""
     form = getattr(task, "format", None)
     scratchpad = getattr(form or task, "scratchpad", True)
     words = ["scratchpad" if scratchpad else "no scratchpad"]
@@ -111,29 +111,29 @@ def exact_match_grid(
     progress: bool = True,
     cluster: Cluster | None = None,
 ) -> Scores:
-    """Exact match of whole responses for every shape, teacher-forced (the same as by greedy decoding).
+    """Exact match of whole responses for every shape, teacher-forced (greedy decoding gives the same).
 
-    The sequential rule of ``early_exit``: a cell with 0 right among its first 50 problems is left there, as 0 of 50,
-    interval [0, 0.071]. A cell of true accuracy p is cut off with probability (1 - p)^50, 8% at p = 0.05 and 0.5% at
-    p = 0.1, and the mean of what is reported falls short of p by (1 - 50/n) p (1 - p)^50, at most 0.007. Intervals
-    keep 95% up to p = 0.071, which the interval of a cut-off cell covers; above, where at most 2.5% are cut off, they
-    keep at least 92.5%. Every cell is looked at: nothing is concluded from smaller sizes.
+    With ``early_exit``, a cell with 0 right among its first 50 problems stops there and counts as 0 of 50, interval
+    [0, 0.071]. A cell of true accuracy p is cut off with probability (1 - p)^50, 8% at p = 0.05 and 0.5% at p = 0.1,
+    and the mean of what is reported falls short of p by (1 - 50/n) p (1 - p)^50, at most 0.007. Intervals keep 95%
+    coverage up to p = 0.071, which the interval of a cut-off cell covers; above, where at most 2.5% are cut off, they
+    keep at least 92.5%. Every cell is measured: nothing is concluded from smaller sizes.
 
     Args:
         shapes: shapes as ``task.at`` takes them, (operands, digits) for sums; by default all up to ``largest``, which
             is by default the paper's grid.
-        n: problems per cell. They depend on (seed, shape) alone, and a larger n extends a smaller one's.
+        n: problems per cell. They depend on (seed, shape) only, and a larger n extends the problems of a smaller one.
         offsets: "start 1" (as the paper tests), another start, one per level, or "random".
         final_answer: also decode greedily, to count right *final answers*; by default for parity only.
-        store: a file that takes every finished cell; the same call goes on from there.
-        name: what the figures call the model.
-        cluster: where cells are scored, one a job, by the model as it is here and on the device of the cluster.
+        store: a file to which every finished cell is written; the same call resumes from there.
+        name: the model's name in figures.
+        cluster: where cells are scored, one per job, by the model as it is here, on the cluster's device.
 
     Cost: 11 microseconds per token for one layer of width 128; see ``benchmarks/decoding.py``.
 
     Raises:
-        UserError: no sequence task, a model with switches of AddLM, a bad size, n or offset, another grid's file, a
-            store for a model with hooks or the like.
+        UserError: no sequence task, a model with switches of AddLM, a bad size, n or offset, a file of another grid,
+            or a store for an altered model (with hooks, for example).
     """
     task = sequence_task(model, task)
     if n < 1:
@@ -191,7 +191,7 @@ _BAR = "{desc}: {percentage:3.0f}% of the work, {elapsed} gone, about {remaining
 
 
 def _at(task: SequenceTask, shape: tuple[int, ...]) -> SequenceTask | None:
-    """The task in this shape; None if the shape is beyond what the task says that its model can do."""
+    """The task in this shape; None if the task refuses the shape as beyond what its model can do."""
     if min(shape, default=0) < 1 or len(shape) != len(task.shape):
         raise UserError(f"{shape} is no shape of {task.name}: give {len(task.shape)} sizes from 1 on.")
     try:
@@ -201,7 +201,7 @@ def _at(task: SequenceTask, shape: tuple[int, ...]) -> SequenceTask | None:
 
 
 def _cost(task: SequenceTask) -> int:
-    """Relative cost of a problem: tokens of the response, and their scores (one layer of width 128)."""
+    """Relative cost of a problem: the tokens of its response and their attention scores (one layer of width 128)."""
     sequences = task.sequences(task.sample(1, generator(0)))
     length, response = sequences.inputs.shape[1], int(sequences.mask.sum())
     return response * (1_000 + length)
@@ -212,7 +212,7 @@ def _count_here(scorer: CellScorer, _: Any, *cell: Any) -> Counts:
 
 
 def _count_there(model: HookedModel, task: SequenceTask, offsets: Offsets, device: str, _: Any, *cell: Any) -> Counts:
-    """On a cluster, whose machines get the model once and not its scorer, and score on a device of their own."""
+    """Count a cell on a cluster: its machines get the model once, and make a scorer on a device of their own."""
     return _count(CellScorer(model.to(device), task, offsets), *cell)
 
 
@@ -234,7 +234,7 @@ def _count(
             counts["correct"] += int(verdicts.exact.sum())
             counts["answer_forced"] += int(verdicts.answer_forced.sum())
             counts["answer"] += int(verdicts.exact.sum())
-            # Where the whole response is right the answer is; elsewhere the model must read its own tokens.
+            # Where the whole response is right, so is the answer; elsewhere the model must read its own tokens.
             rest = (~verdicts.exact).nonzero().flatten()
             if len(rest):
                 _, answer = scorer.greedy_verdicts(task, part[rest], None if moved is None else moved[rest])
@@ -245,7 +245,7 @@ def _count(
 
 
 def _table(task: SequenceTask, cells: Mapping[tuple[int, ...], Counts]) -> xr.Dataset:
-    """Counts as arrays, y axis first; n = -1 for sizes between the shapes given."""
+    """Counts as arrays, y axis first; n = -1 for sizes of the grid that are not among the shapes."""
     axes = axes_of(task)
     sizes = [sorted({shape[i] for shape in cells}) for i in range(len(axes))]
     counts = {}

@@ -1,7 +1,7 @@
-"""Where position ids start at test time, swept; and teacher forcing checked against true greedy decoding.
+"""A sweep of where position ids start at test time, and a check of teacher forcing against greedy decoding.
 
-Training moves the ids of every problem by random amounts, so that all rows of the tables are trained; the paper tests
-with ids that start at 1 and nowhere else. A model can be right almost always under one policy and never under another.
+Training shifts the ids of every problem by random amounts, so that all rows of the tables are trained. The paper tests
+only with ids that start at 1. A model can be right almost always under one policy and never under another.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ def offset_sweep(
     seed: int = 0,
     starts: Iterable[int] | None = None,
 ) -> Scores:
-    """Exact match of one shape for every start that the tables leave room for, all levels together and each alone; and
-    with offsets drawn as in training, as start 0. The problems are the same throughout; other levels start at 1.
+    """Exact match of one shape for every start that the tables have room for, moving all levels together or only one
+    (the others start at 1). Start 0 stands for offsets drawn as in training. The problems are always the same.
 
     Args:
         shape: as ``task.at`` takes it, (operands, digits) for sums.
-        starts: only these.
+        starts: the starts to measure, default all.
 
     Raises:
         UserError: a model without coupled ids, a shape that its tables do not reach.
@@ -84,9 +84,9 @@ def greedy_agreement(
 ) -> Scores:
     """Decode greedily what :func:`interp.probes.heatmaps.grid.exact_match_grid` scores by teacher forcing, and compare.
 
-    ``table``: over the shapes, problems on whose whole response both give the same verdict (``correct``), responses
-    right by greedy decoding (``greedy``), final numbers right (``answer``), and right after the true scratchpad
-    (``answer_forced``); only the verdicts on whole responses must agree.
+    ``table`` counts for each shape the problems on whose whole response both give the same verdict (``correct``), the
+    responses right by greedy decoding (``greedy``), the final numbers right (``answer``), and those right after the
+    true scratchpad (``answer_forced``). Only the verdicts on whole responses must agree.
 
     Cost: ``n`` cached decodings of every shape, for one layer about as much as ten teacher-forced passes.
     """

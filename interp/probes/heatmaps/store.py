@@ -1,6 +1,6 @@
-"""A grid's cells on disk, one line each, so that a killed evaluation goes on where it stopped.
+"""A grid's cells on disk, one line each, so that a killed evaluation resumes where it stopped.
 
-The first line says what is being evaluated; every further line is one cell. A line that a crash cut short is dropped.
+The first line says what is being evaluated; every further line is one cell. A line cut short by a crash is dropped.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ class CellStore:
     """Cells of one grid, read on opening; :meth:`add` appends. ``path=None`` keeps nothing."""
 
     def __init__(self, path: Path | None, question: dict[str, Any]):
-        """Raises UserError if the file holds another grid; nothing is written then."""
+        """Raise UserError, and write nothing, if the file holds another grid."""
         self.path, self.cells = path, dict[Cell, Counts]()
         if path is None:
             return
@@ -51,7 +51,7 @@ def _complete_lines(path: Path) -> list[dict[str, Any]]:
     for line in path.read_text().splitlines():
         try:
             lines.append(json.loads(line))
-        except json.JSONDecodeError:  # cut short by a crash, and so the last
+        except json.JSONDecodeError:  # cut short by a crash, so it is the last line
             break
     if lines and "shape" in lines[0]:
         raise UserError(f"{path} does not start with what it holds; remove it.")

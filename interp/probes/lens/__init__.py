@@ -1,4 +1,4 @@
-"""Reading a model's streams: what they say through ``W_U``, what writes it there, and what a linear probe finds.
+"""Reading the residual stream: through ``W_U``, by what each part writes to it, and by linear probes.
 
     interp.probes.lens.logit_lens(model)          what the model would answer if it stopped at a layer
     interp.probes.lens.logit_attribution(model)   which heads (through which digits) and units write a digit's lead

@@ -1,7 +1,7 @@
-"""Direct logit attribution: what each part writes straight into a digit's lead over its rival.
+"""Direct logit attribution: what each part contributes directly to a digit's lead over its rival.
 
 With the scale s of the final norm frozen at its value, a logit difference is linear in the last residual stream, which
-is the sum of what was written to it:
+is the sum of everything written to it:
 
     lead = logit[right] - mean logit[rivals] = sum over parts of  part . u
     u    = centred(g * W_U (e_right - mean e_rivals)) / s
@@ -9,19 +9,19 @@ is the sum of what was written to it:
 (g: the norm's gain; centred for LayerNorm only, which subtracts the mean). The parts at a query:
 
     embed, pos              the query's own token and position
-    L0H1 own operands       head 1 of layer 0 through the keys of one role: sum_k pattern[q, k] v[k] W_O; roles are what
-                            positions are to the target (``task.relative_roles``)
+    L0H1 own operands       head 1 of layer 0 through the keys of one role: sum_k pattern[q, k] v[k] W_O; roles are
+                            relative to the target (``task.relative_roles``)
     L0 neuron 3             a neuron: its activation times its row of W_out
     L0 b_O, L0 b_out        biases;  constant: b_U and the bias of the final norm
 
 They add up to the lead exactly; the largest deviation found is stated. Rivals: "others" (mean of the other digits:
-nine, or for bits one), "carry" (the digit that the other carry in would give), "all" (mean of all tokens: the centred
-logit), or tokens.
+nine, or one for bits), "carry" (the digit that the other carry in would give), "all" (mean of all tokens: the centred
+logit), or given tokens.
 
-Limits. *Direct* effects only: what a head gives to a later MLP counts for the MLP. A part that adds the same to right
-and rival reads as nothing. Freezing the scale hides that a part also changes the norm of the stream. Source: Elhage et
-al. (2021), "A Mathematical Framework for Transformer Circuits"; TransformerLens' ``ActivationCache.logit_attrs``, to
-which this is equal on a model with folded norms."""
+Limits. Only *direct* effects count: what a head passes to a later MLP counts for the MLP. A part that adds the same to
+the right digit and its rival reads as zero. Freezing the scale hides that a part also changes the norm of the stream.
+Source: Elhage et al. (2021), "A Mathematical Framework for Transformer Circuits". On a model with folded norms, this
+equals TransformerLens' ``ActivationCache.logit_attrs``."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ from models.errors import UserError
 from models.importers.stock import from_transformer_lens
 from models.numerals import small
 
-#: The sum of the parts may miss the model's own difference by this, of the largest; float32 rounding is far below.
+#: How far the parts' sum may be from the model's own lead, as a share of the largest; float32 rounding is far below.
 TOLERANCE = 1e-3
 
 
@@ -57,8 +57,8 @@ class LogitAttribution(Result):
     are coordinates. An MLP is one part, the sum of its units. NaN where a role has no position for a target.
 
     ``units``: the same over (layer, unit, target), or None for a model without MLPs. ``values`` [part, target, example]
-    keeps every problem's value. ``lead`` [target]: mean of the whole difference. ``rival`` says what the lead is over,
-    ``worst`` is the largest deviation of the sum of a problem's parts from its lead.
+    keeps every problem's value. ``lead`` [target]: mean of the whole difference. ``rival``: over what the right digit
+    leads. ``worst``: the largest deviation of the sum of a problem's parts from its lead.
     """
 
     name: str
@@ -71,15 +71,15 @@ class LogitAttribution(Result):
     provenance: Provenance
 
     def by_kind(self) -> pd.Series:
-        """Mean over targets of what each kind of part adds."""
+        """What each kind of part contributes, averaged over targets."""
         total = self.parts["mean"].fillna(0.0).mean("target")
         return total.to_series().groupby(self.parts.kind.values).sum().sort_values(ascending=False)
 
     def units_needed(self, share: float = 0.9) -> int:
-        """The fewest neurons that have this share of all neurons' means over targets, signs left out.
+        """The fewest neurons whose absolute mean contributions over targets make up this share of all neurons'.
 
         Raises:
-            UserError: a model without MLPs.
+            UserError: the model has no MLPs.
         """
         if self.units is None:
             raise UserError(f"{self.name} has no MLPs, so that it has no neurons.")
@@ -99,7 +99,7 @@ class LogitAttribution(Result):
         return f"{self.headline()}{units} The parts of each problem add up to its lead within {off} logits."
 
     def headline(self) -> str:
-        """The lead and its three largest parts."""
+        """A sentence with the lead and its three largest parts."""
         mean = self.parts["mean"].fillna(0.0).mean("target")
         order = np.argsort(-np.abs(mean.values), kind="stable")[:3]
         told = ", ".join(f"{mean.part.values[i]} {mean.values[i]:+.2f}" for i in order)
@@ -109,7 +109,7 @@ class LogitAttribution(Result):
         )
 
     def to_dataframe(self) -> pd.DataFrame:
-        """A row per part and target; units stand below the parts."""
+        """One row per part and target, followed by one per unit and target."""
         frame = self.parts.to_dataframe().reset_index().dropna(subset=["mean"])
         if self.units is None:
             return frame
@@ -133,17 +133,17 @@ def compute_logit_attribution(
 
     Args:
         values: every part's logits; NaN where a part does not exist for a target.
-        parts: a row per part with :data:`interp.probes.lens.parts.PARTS_AXES`.
-        units: of the MLPs; their sums are among the parts already.
+        parts: one row per part with :data:`interp.probes.lens.parts.PARTS_AXES`.
+        units: logits of the MLPs' units; their sums are among the parts already.
         lead: the model's own difference, to which a problem's parts must add up.
 
     Raises:
-        UserError: parts that do not add up to the lead, or a lead that is not finite.
+        UserError: the parts do not add up to the lead, or a lead is not finite.
     """
     if not np.isfinite(lead).all():
         raise UserError("A logit is not a finite number: the model has diverged.")
     worst = float(np.abs(np.nansum(values, 0, dtype=np.float64) - lead).max())
-    if not worst <= TOLERANCE * max(1.0, float(np.abs(lead).max())):  # NaN is no match either
+    if not worst <= TOLERANCE * max(1.0, float(np.abs(lead).max())):  # "not <=" also refuses NaN
         raise UserError(
             f"The parts do not add up to the logit difference (by {small(worst)} logits): the model has a part that "
             "this attribution does not know."
@@ -188,15 +188,15 @@ def logit_attribution(
 
     Args:
         model: this project's, or a stock one that :func:`models.importers.stock.from_transformer_lens` can express.
-        task: what its tokens mean; ``model.task`` unless given.
-        problems: problems to look at; ``n`` uniform ones drawn with ``seed`` unless given.
+        task: what its tokens mean; default ``model.task``.
+        problems: problems to look at; by default ``n`` uniform ones, drawn with ``seed``.
         rival: "others", "carry" or "all", or one token per example and digit target [n, target].
 
     Cost: one pass and one product [n target, d_model] by [d_model, d_mlp] per layer; the intervals of many units take
     longest.
 
     Raises:
-        UserError: post-norm (the parts do not add up), training mode, an unknown rival, a rival that is the right
+        UserError: post-norm (the parts do not add up), training mode, an unknown rival, or a rival that is the right
         digit.
     """
     task = resolve_task(model, task)

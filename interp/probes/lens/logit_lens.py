@@ -1,19 +1,19 @@
-"""What a model would answer if it stopped at a layer: every residual stream read by the final norm and ``W_U``.
+"""The logit lens: what a model would answer if it stopped at a layer.
 
     logits_at(stream) = ln_final(stream) W_U + b_U         the norm's scale is the stream's own
 
-at the queries, the right answer in place (teacher forcing). For every stream and target:
+is computed at the queries, with the right answer in place (teacher forcing). For every stream and target:
 
     accuracy       share of problems whose right digit has the largest logit
-    probability    of the right digit
+    probability    probability of the right digit
     kl             KL(final || here) = sum p_final ln(p_final / p_here), nats: 0 at the last stream
 
-``control`` is the accuracy against the answers of other problems, dealt at random: what a reader gets that knows how
-common each digit is.
+``control`` is the accuracy on the answers of other problems, dealt at random: what one gets by knowing only how common
+each digit is.
 
-Limits. Only what already lies in the directions that ``W_U`` reads is seen: a stream may hold the answer in another
-basis (:mod:`interp.probes.lens.probes` asks for that). Norms that follow the sums (post-norm) rescale the stream on its
-way, which the reading leaves out. Source: nostalgebraist (2020), "interpreting GPT: the logit lens"."""
+Limits. The lens sees only what already lies in the directions that ``W_U`` reads: a stream may hold the answer in
+another basis (:mod:`interp.probes.lens.probes` looks for that). Norms that follow the sums (post-norm) rescale the
+stream on its way, which the lens leaves out. Source: nostalgebraist (2020), "interpreting GPT: the logit lens"."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class LogitLens(Result):
     """``table`` is a Dataset over (point, target): ``accuracy`` with ``accuracy_low``, ``accuracy_high``
     (Clopper-Pearson) and ``control``; ``probability`` and ``kl`` with their ``_spread`` over problems and bootstrap
     ``_low`` and ``_high``; and over (point): ``overall`` accuracy on all targets with ``overall_low``, ``overall_high``
-    (problems are clusters) and ``overall_control``. Points stand in order of depth."""
+    (problems are clusters) and ``overall_control``. Points are in order of depth."""
 
     name: str
     table: xr.Dataset
@@ -76,7 +76,7 @@ class LogitLens(Result):
         )
 
     def to_dataframe(self) -> pd.DataFrame:
-        """A row per point and target."""
+        """One row per point and target."""
         kept = [name for name in self.table.data_vars if "target" in self.table[name].dims]
         return self.table[kept].to_dataframe().reset_index()
 
@@ -93,7 +93,7 @@ def compute_logit_lens(
     """The measures of the module from logits read at each point; the last point is the end of the model.
 
     Args:
-        logits: chunks of problems, of which less is kept than they hold. One array in a list will do.
+        logits: chunks of problems, or a list of one array. Only the measures are kept, not the logits.
 
     Raises:
         UserError: labels that do not fit, or logits that are not finite.
@@ -146,14 +146,14 @@ def logit_lens(
 
     Args:
         model: any model with TransformerLens hooks, ``ln_final`` (if it has a final norm) and ``unembed``.
-        task: what its tokens mean; ``model.task`` unless given. For a task of many shapes, the shape:
+        task: what its tokens mean; default ``model.task``. For a task of many shapes, the task in one shape:
             ``task.at(6, 5)``.
-        problems: problems to read; ``n`` uniform ones drawn with ``seed`` unless given.
+        problems: problems to read; by default ``n`` uniform ones, drawn with ``seed``.
 
-    The last stream read this way must be the model's own logits; anything else is refused.
+    The last stream read this way must give the model's own logits; otherwise the model is refused.
 
     Raises:
-        UserError: a model without hooks, in training mode or for another task, fewer than 2 problems, a model whose
+        UserError: a model without hooks, in training mode or for another task, fewer than 2 problems, or a model whose
             logits are not ``unembed(ln_final(last stream))``.
     """
     task = resolve_task(model, task)
@@ -168,7 +168,7 @@ def logit_lens(
 def _logits_at(
     model: HookedModel, tokens: torch.Tensor, points: Mapping[str, str], queries: Sequence[int]
 ) -> Iterator[Float[np.ndarray, "point _ target d_vocab"]]:
-    """Chunk by chunk, the logits at the queries of what each point holds."""
+    """The logits that each point's stream gives at the queries, chunk by chunk."""
     for logits, streams in read(model, tokens, points.values(), queries):
         with torch.no_grad():
             found = torch.stack([_read_out(model, streams[hook]) for hook in points.values()])

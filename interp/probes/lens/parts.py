@@ -1,4 +1,4 @@
-"""The parts that write to a query's residual stream, each read in a direction of the unembedding."""
+"""The parts that write to a query's residual stream, each projected on a direction of the unembedding."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def choose_rivals(
     rival: Any,
     n_logits: int | None = None,
 ) -> tuple[Float[Tensor, "n target d_vocab"], str]:
-    """(what each logit counts in the lead, the rival in words): +1 for the right digit, -1 shared by its rivals.
+    """(each logit's coefficient in the lead, the rival in words): +1 for the right digit, -1 shared by its rivals.
 
     Raises:
         UserError: an unknown name (with the closest), tokens of another shape, or a rival that is the right digit.
@@ -157,7 +157,7 @@ def _heads(
     member: Float[Tensor, "target role key"],
     names: Sequence[str],
 ) -> Iterator[tuple[tuple[Any, ...], Float[Tensor, "n target"]]]:
-    """What each head of a layer adds through the keys of each role; NaN where a target has none."""
+    """What each head of a layer contributes through the keys of each role; NaN where a target has no such key."""
     attn = f"blocks.{layer}.attn"
     read = torch.einsum("ntm,hdm->nthd", u, weights[f"{attn}.W_O"])
     by_key = torch.einsum("nthd,nkhd->nthk", read, cache[f"{attn}.hook_v"])
@@ -185,5 +185,5 @@ def unit_writes(
     queries: list[int],
     u: Float[Tensor, "n target d_model"],
 ) -> Float[Tensor, "n target unit"]:
-    """What each neuron adds: its activation times its row of ``W_out``."""
+    """What each neuron contributes: its activation times its row of ``W_out``."""
     return cache[f"blocks.{layer}.mlp.hook_post"][:, queries] * (u @ weights[f"blocks.{layer}.mlp.W_out"].T)

@@ -1,4 +1,4 @@
-"""What a probe is asked, and what it must not have seen: labels of a column, the digit pairs that decide them, folds.
+"""Labels for linear probes: signals of a column, the digit pairs that decide them, and folds that hold pairs out.
 
     signal                  label of column c                   decided by (the *type*)
     carry_out               a carry leaves column c             {a_c, b_c}, and the carry in where they sum to 9
@@ -6,14 +6,13 @@
     nine                    a_c + b_c = 9                       {a_c, b_c}
     digit_sum               a_c + b_c, 0 to 18                  {a_c, b_c}
 
-Any other signal is a variable of the task: its value in column c, whose deciding "pair" are the operands' digits of
-that column (the whole problem, where they are too few), and whose types are pairs with one value. Two values are yes
-(the larger) and no, more are numbers.
+Any other signal is a variable of the task, with its value in column c. Its deciding "pair" are the operands' digits of
+that column (the whole problem, where there are too few of these), and its types are combinations of pair and value. Two
+values are yes (the larger) and no; more are numbers.
 
-Pairs are *unordered*: a head that adds both digits sees 3 + 8 and 8 + 3 alike, so that one of them in training would
-give the other away. Folds are of pairs, so that no pair of the deciding column is in training and test, in either
-order; the pairs are dealt in the order of their sums, so that every fold has small and large ones and one of the five
-nines."""
+Pairs are *unordered*: a head that adds both digits sees 3 + 8 and 8 + 3 alike, so one of them in training would give
+the other away. Folds consist of pairs, so no pair of the deciding column is in both training and test, in either order.
+The pairs are dealt in the order of their sums, so every fold has small and large sums and one of the five nines."""
 
 from __future__ import annotations
 
@@ -38,7 +37,7 @@ COUNTED = ("digit_sum",)  # signals that are numbers; the others are yes or no
 
 @dataclass(frozen=True, eq=False)
 class Labels:
-    """One signal in one column: ``value``, and the ``pair`` of digits and the ``type`` that decide it, numbered."""
+    """One signal in one column: its ``value``, and the numbers of the digit ``pair`` and ``type`` that decide it."""
 
     signal: str
     value: Int[np.ndarray, " n"]
@@ -52,7 +51,7 @@ class Labels:
         return self.signal in COUNTED if self.of_addition else len(np.unique(self.value)) > 2
 
     def folds(self, folds: int, rng: np.random.Generator) -> Int[np.ndarray, " n"]:
-        """The fold of each row: pairs in the order of their values, equal ones in random order, dealt out in turn."""
+        """The fold of each row: pairs are dealt out in the order of their values, equal values in random order."""
         if self.of_addition:
             return pair_folds(self.pair, folds, rng, self.base)
         _, first, member = np.unique(self.pair, return_index=True, return_inverse=True)
@@ -62,15 +61,15 @@ class Labels:
         return dealt[member]
 
     def targets(self, values: Int[np.ndarray, " n"]) -> Float[np.ndarray, " n"]:
-        """What a regression fits: the number, or +1 for yes and -1 for no."""
+        """The targets of the regression: the number, or +1 for yes and -1 for no."""
         return values.astype(float) if self.counted else np.where(values > 0, 1.0, -1.0)
 
     def right(self, predicted: Float[np.ndarray, " n"], values: Int[np.ndarray, " n"]) -> Bool[np.ndarray, " n"]:
-        """Rows told right: rounded to the number, or on the right side of zero."""
+        """Which rows are predicted right: rounded to the number, or on the right side of zero."""
         return np.rint(predicted) == values if self.counted else (predicted > 0) == (values > 0)
 
     def dealt(self, rng: np.random.Generator) -> Int[np.ndarray, " n"]:
-        """The control task (Hewitt and Liang 2019): the labels dealt to the types at random."""
+        """Labels of the control task (Hewitt and Liang 2019): the labels are dealt to the types at random."""
         _, first, member = np.unique(self.type, return_index=True, return_inverse=True)
         return rng.permutation(self.value[first])[member]
 
@@ -78,7 +77,8 @@ class Labels:
 def column_labels(
     variables: Mapping[str, Int[Tensor, "n *column"]], role: Role, signal: str, base: int = 10
 ) -> Labels | None:
-    """The labels of a signal in the column of one digit; None where the task's algorithm has none (no column below)."""
+    """The labels of a signal in the column of one digit; None where the task's algorithm has no value for it (for
+    example because there is no column below)."""
     shape = variables["digit_sum"].shape
     below = Role(role.kind, role.label, role.column - 1, role.index) if role.column else None
     deciding = below if signal == "carry_in" else role
@@ -97,7 +97,7 @@ def column_labels(
 def variable_labels(values: Int[Tensor, " n"], digits: Int[Tensor, "n operand"], signal: str, base: int) -> Labels:
     """The labels of one of the task's own variables in a column, with the operands' digits there.
 
-    Two values are 0 and 1, in their order.
+    A variable with two values gets 0 for the smaller and 1 for the larger.
     """
     value = values.numpy()
     known = np.unique(value)
@@ -110,7 +110,7 @@ def variable_labels(values: Int[Tensor, " n"], digits: Int[Tensor, "n operand"],
 def pair_folds(
     pair: Int[np.ndarray, " n"], folds: int, rng: np.random.Generator, base: int = 10
 ) -> Int[np.ndarray, " n"]:
-    """The fold of each row: pairs in the order of their sums, equal sums in random order, dealt out in turn."""
+    """The fold of each row: pairs are dealt out in the order of their sums, equal sums in random order."""
     unordered = [(a, b) for a in range(base) for b in range(a, base)]
     order = sorted(unordered, key=lambda digits: (sum(digits), rng.random()))
     fold = np.full(base**2, -1)
@@ -120,5 +120,5 @@ def pair_folds(
 
 
 def row_folds(n: int, folds: int, rng: np.random.Generator) -> Int[np.ndarray, " n"]:
-    """Folds of rows, whatever their pairs: then the types of the test rows were seen in training."""
+    """Folds of rows, whatever their pairs; the types of the test rows are then seen in training."""
     return rng.permutation(np.arange(n) % folds)

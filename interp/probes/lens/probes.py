@@ -1,25 +1,25 @@
-"""What a linear probe reads from a stream: carries, digit sums and nines, on pairs of digits it never saw.
+"""Linear probes of the residual stream for carries, digit sums and nines, tested on pairs of digits they never saw.
 
-Ridge regression (:mod:`interp.probes.lens.ridge`) from the activations at a position that has a fixed meaning to a
-column, for each column by itself, on labels +1 and -1 (cut at zero) or on the digit sum (rounded). Five folds over the
-unordered pairs of digits that decide the label (:mod:`interp.probes.lens.probe_labels`): a test row shares neither its
-problem nor its deciding pair with any training row. What is *not* kept apart are the other columns' digits, which are
-independent of the label, and for ``carry_in`` the pair of the probed column itself.
+A probe is a ridge regression (:mod:`interp.probes.lens.ridge`) from the activations at a position that has a fixed
+meaning for a column. Each column has its own, fitted to labels +1 and -1 (cut at zero) or to the digit sum (rounded).
+Five folds hold out the unordered pairs of digits that decide the label (:mod:`interp.probes.lens.probe_labels`), so a
+test row shares neither its problem nor its deciding pair with any training row. *Not* held out are the other columns'
+digits, which are independent of the label, and for ``carry_in`` the pair of the probed column itself.
 
     accuracy      on pairs never seen; intervals clustered by problem (``low``, ``high``), by pair (``pair_low``, ...)
-    control       the same with labels dealt to types at random (Hewitt and Liang 2019), the mean of eight. Nothing
-                  can be known of a pair never seen: what is above the commonest label's share has leaked
+    control       the same with labels dealt to types at random (Hewitt and Liang 2019), the mean of eight. Nothing can
+                  be known about an unseen pair: anything above the commonest label's share has leaked
     selectivity   accuracy - control
-    memorised     the control's accuracy where folds are of rows, so that every pair was seen: how many pairs a probe of
-                  this size learns by heart, and would use if the pairs were not kept apart
-    untrained     the same probe on the same architecture with freshly drawn weights (:func:`untrained_twin`): what a
-                  network of random features lets be read, which can be nearly all of it
-    score         AUROC for yes or no, R^2 for the digit sum: what an accuracy hides where one label is rare (nines)
+    memorised     the control's accuracy with folds of rows, where every pair was seen: how many pairs a probe of this
+                  size memorises, and would use if the pairs were not held out
+    untrained     the same probe on the same architecture with freshly drawn weights (:func:`untrained_twin`): what can
+                  be read from random features, which can be nearly everything
+    score         AUROC for yes or no, R^2 for the digit sum; accuracy says little where one label is rare (nines)
 
 A control score falls a little below 1/2 (AUROC) or 0 (R^2), since a fold with more of one label leaves less of it to
-the other folds. Limits. "Can be read" is not "is used", and a carry is a threshold on a sum: where both digits lie
-linearly a probe finds it, in a trained and in an untrained model. A nine is not a threshold, so that reading it
-linearly says more."""
+the other folds. Limits. "Can be read" is not "is used". A carry is a threshold on a sum: where both digits are encoded
+linearly, a probe finds it in a trained and in an untrained model. A nine is not a threshold, so reading it linearly
+says more."""
 
 from __future__ import annotations
 
@@ -49,9 +49,9 @@ from models.tasks.domain import base_of, domain_of
 
 ALL = "all"  # the rows of all columns together
 MEANS, SCORES = ("control", "memorised", "untrained"), ("score", "control_score", "untrained_score")
-DRAWN = "drawn"  # the control that is an untrained copy of the model
-NEEDED = ("a", "b", "digit_sum", "carry_in", "carry_out")  # by the signals of column addition
-DEALS = 8  # of the control's labels a column; they share the factorisation of the probe
+DRAWN = "drawn"  # stands for a control that is an untrained copy of the model
+NEEDED = ("a", "b", "digit_sum", "carry_in", "carry_out")  # variables that the signals of column addition need
+DEALS = 8  # how often the control's labels are dealt per column; the deals share the probe's factorisation
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,8 +59,8 @@ class LinearProbes(Result):
     """``table``: one row per ``site``, ``signal`` and ``column`` (a digit's label, or "all") with ``n``, ``accuracy``,
     ``low``, ``high``, ``pair_low``, ``pair_high``, ``control``, ``selectivity``, ``memorised``, ``untrained``,
     ``score``, ``control_score`` and ``untrained_score``; see the module. The untrained columns are NaN without such a
-    control. ``at``: the position that was read. ``left_out``: by signal, columns with too
-    few pairs of digits to keep some for the test."""
+    control. ``at``: the position that was read. ``left_out``: by signal, the columns with too few pairs of digits to
+    hold some out."""
 
     name: str
     table: pd.DataFrame
@@ -69,10 +69,10 @@ class LinearProbes(Result):
     left_out: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     def overall(self, signal: str) -> pd.DataFrame:
-        """A signal's rows over all columns, sites in order.
+        """A signal's rows over all columns, in the order of the sites.
 
         Raises:
-            UserError: a signal that was not probed for.
+            UserError: the signal was not probed for.
         """
         rows = self.table[(self.table.column == ALL) & (self.table.signal == signal)]
         if rows.empty:
@@ -117,8 +117,8 @@ def compute_linear_probes(
     """Probes of every site for every column's labels.
 
     Args:
-        activations: by site, at the position of each column.
-        labels: of each column, as many as there are signals; the same problems in all.
+        activations: activations by site, at the position of each column.
+        labels: for each column, one per signal; all are of the same problems.
         columns: the columns' names.
         provenance: what the problems are; its seed also deals folds and control labels.
         untrained: the same activations of an untrained copy.
@@ -161,8 +161,8 @@ def compute_linear_probes(
 
 
 def _answerable(labels: Labels, fold: Int[np.ndarray, " n"]) -> bool:
-    """Whether pairs never seen can be asked about: two pairs a fold, and both answers to yes or no in all training
-    sets. A column such as the last of a running sum, whose digits are {0, 0} or {0, 1}, has not enough."""
+    """Whether pairs can be held out: there are two pairs per fold, and both answers to yes or no in every training
+    set. A column such as the last of a running sum, whose digits are {0, 0} or {0, 1}, has too few."""
     held_out = np.unique(fold)
     if len(np.unique(labels.pair)) < 2 * len(held_out):
         return False
@@ -176,7 +176,8 @@ def _probe(
     rng: np.random.Generator,
     blank: Float[np.ndarray, "n feature"] | None,
 ) -> dict[str, Any]:
-    """Rows told right by the probe, and by its controls on pairs not seen and seen, means of all deals; all scores."""
+    """Rows predicted right by the probe and by its controls, on unseen and on seen pairs (means of all deals), and all
+    scores."""
     dealt = [labels.dealt(rng) for _ in range(DEALS)]
     seen = row_folds(len(x), len(np.unique(fold)), rng)
     targets = np.stack([labels.targets(values) for values in (labels.value, *dealt)], 1)
@@ -230,10 +231,10 @@ def _summary(each: list[dict[str, Any]], column: str) -> dict[str, Any]:
 
 
 def positions_at(task: Task, target: int, at: str) -> list[int]:
-    """The positions that ``at`` means to a target: "query", a relative role ("own operands"), or a position's label.
+    """The positions that ``at`` means for a target: "query", a relative role ("own operands"), or a position's label.
 
     Raises:
-        UserError: no such role or label, with the closest.
+        UserError: there is no such role or label; the message has the closest.
     """
     if at == "query":
         return [task.query_positions[target]]
@@ -265,25 +266,25 @@ def linear_probes(
 
     Args:
         model: any model with TransformerLens hooks.
-        task: what its tokens mean; ``model.task`` unless given. It says its domain.
+        task: what its tokens mean; default ``model.task``. It must state its domain.
         sites: hook points with positions after the batch (heads and other axes are flattened), or labels of
-            :func:`interp.probes.lens.reading.stream_points` such as "L0 mid"; every residual stream unless given.
+            :func:`interp.probes.lens.reading.stream_points` such as "L0 mid"; default every residual stream.
         at: "query" (the position that predicts the column's digit), a relative role such as "own operands" (several
             positions are read together), or a position's label such as "b0".
-        signals: of :data:`interp.probes.lens.probe_labels.SIGNALS`, for column addition, or variables of the task with
-            a value per column; the former unless given where the task computes what they need, else every variable.
-        columns: the digits whose values are labels, such as "s0"; every one that has these positions unless given.
-        problems: problems to probe on, each counted once; ``n`` uniform ones drawn with ``seed`` unless given.
-        folds: of pairs, 2 to 11.
-        untrained: the control model; unless given, a copy of the model with weights drawn by ``seed``, where one can be
-            made of it. None for no such control.
+        signals: names of :data:`interp.probes.lens.probe_labels.SIGNALS`, for column addition, or variables of the task
+            with a value per column. Default all of the former if the task computes what they need, else every variable.
+        columns: the digits whose values are labels, such as "s0"; default all that have these positions.
+        problems: problems to probe on, each counted once; by default ``n`` uniform ones, drawn with ``seed``.
+        folds: number of folds of pairs, 2 to 11.
+        untrained: the control model; by default a copy of the model with weights drawn by ``seed``, where one can be
+            made. None for no such control.
 
     Cost: a pass over the problems and 2 ``folds`` solves of size [feature, feature] per site, column and signal; half
     as much again for the untrained copy.
 
     Raises:
-        UserError: unknown sites, signals or positions (with the closest names), a task without digit sums, training
-            mode, too few problems.
+        UserError: unknown sites, signals or positions (with the closest names), a signal whose variables the task does
+            not compute, training mode, or too few problems.
     """
     task = resolve_task(model, task)
     require_evaluation_mode(model)
@@ -309,7 +310,7 @@ def linear_probes(
     roles, base = [task.target_roles[target] for target in targets], base_of(task)
     digits = _column_digits(task, chosen)
     _, number = torch.unique(chosen.flatten(1), dim=0, return_inverse=True)
-    whole: torch.Tensor = number[:, None]  # where a column's digits are too few to hold some out: problems are
+    whole: torch.Tensor = number[:, None]  # where a column has too few digits to hold some out, problems are held out
 
     def labelled(role: Role, signal: str) -> Labels | None:
         if added and signal in SIGNALS:
@@ -335,7 +336,7 @@ def linear_probes(
 
 
 def _untrained(model: HookedModel, task: Task, seed: int) -> Any | None:
-    """An untrained copy that runs on this project's transformer; None of a stock model that it cannot express."""
+    """An untrained copy that runs on this project's transformer; None for a stock model that it cannot express."""
     try:
         return untrained_twin(model, task, seed)
     except UserError:
@@ -346,7 +347,7 @@ def _signals(task: Task, signals: str | Sequence[str] | None) -> tuple[list[str]
     """The signals to probe for, and whether the task computes what those of column addition need.
 
     Raises:
-        UserError: a signal that the task has not, with the closest.
+        UserError: a signal that the task does not have; the message has the closest.
     """
     own = task.variables(task.sample(2, torch.Generator().manual_seed(0)))
     added = set(NEEDED) <= own.keys()
@@ -372,7 +373,7 @@ def _column_digits(task: Task, problems: torch.Tensor) -> dict[int, Int[torch.Te
 def _read_all(
     model: HookedModel, tokens: torch.Tensor, sites: Mapping[str, str], places: Sequence[Sequence[int]]
 ) -> dict[str, Float[np.ndarray, "n column feature"]]:
-    """Activations by site, the positions of one column and all further axes flattened."""
+    """Activations by site, with the positions of one column and all further axes flattened."""
     flat = [position for positions in places for position in positions]
     parts: dict[str, list[np.ndarray]] = {}
     for _, values in read(model, tokens, sites.values(), flat):

@@ -1,4 +1,4 @@
-"""What the lenses share: the streams of a model, the digits they ask about, and activations at chosen positions."""
+"""Shared by the lenses: the streams of a model, the digits they ask about, and activations at chosen positions."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from models.tasks.base import Role, Task
 
 
 def stream_points(model: HookedModel) -> dict[str, str]:
-    """The residual streams in order of depth: label -> hook. "L0 pre" is the embeddings, "L1 mid" comes after layer
-    1's attention, "L1 post" after its MLP; the pre of a later layer is the post of the one before."""
+    """The residual streams in order of depth: label -> hook. "L0 pre" holds the embeddings, "L1 mid" comes after layer
+    1's attention, "L1 post" after its MLP. Later layers have no "pre": it is the "post" of the layer before."""
     points = {"L0 pre": "blocks.0.hook_resid_pre"}
     for layer in range(model.cfg.n_layers):
         for part in ("mid", "post"):
@@ -39,8 +39,8 @@ def digit_targets(task: Task, columns: bool = False) -> list[int]:
 
 
 def variable_index(role: Role, shape: Sequence[int]) -> tuple[int, ...] | None:
-    """Where a digit's value stands in a variable of shape [n, column] or [n, step, column], after the problem's axis;
-    None if the algorithm does not compute it. Steps are counted from 1 in roles."""
+    """The index of a digit's value in a variable of shape [n, column] or [n, step, column], after the problem's axis;
+    None if the algorithm does not compute it. Roles count steps from 1."""
     if role.column is None or not 0 <= role.column < shape[-1]:
         return None
     if len(shape) == 2:
@@ -64,7 +64,7 @@ def variable_of(variables: Mapping[str, Int[Tensor, "n *column"]], name: str, ro
 
 
 def carry_flipped(variables: Mapping[str, Int[Tensor, "n *column"]], role: Role, base: int = 10) -> Int[Tensor, " n"]:
-    """The digit that would stand in a column if its carry in were the other one: one less with a carry, else one more.
+    """A column's digit if its carry in were flipped: one less where there is a carry, else one more.
 
     Raises:
         UserError: the task's algorithm has no carry there.
@@ -76,11 +76,11 @@ def carry_flipped(variables: Mapping[str, Int[Tensor, "n *column"]], role: Role,
 def read(
     model: HookedModel, tokens: Int[Tensor, "n pos"], hooks: Iterable[str], positions: Sequence[int]
 ) -> Iterator[tuple[Float[Tensor, "chunk place d_vocab"], dict[str, Float[Tensor, "chunk place *feature"]]]]:
-    """(logits, activations by hook) at chosen positions, a chunk of sequences at a time, without gradients.
+    """(logits, activations by hook) at chosen positions, chunk by chunk, without gradients.
 
     Raises:
-        UserError: a hook point that does not exist (with the closest name), one that this model's switches leave
-            silent, or one without a position axis after the batch.
+        UserError: a hook point that does not exist (with the closest name), that this model's switches turn off, or
+            that has no position axis after the batch.
     """
     names, places = [require_hook(model, name) for name in dict.fromkeys(hooks)], list(positions)
     for _, logits, kept in runs.passes(model, tokens, keep=names):

@@ -1,4 +1,4 @@
-"""Ridge regression on held-out folds: the linear probe of all probing.
+"""Ridge regression on held-out folds, the linear probe used by all probing.
 
 w = argmin |X w - y|^2 / n + lambda |w|^2,   X standardised on the training folds, with intercept, lambda = 1e-3
 """
@@ -18,9 +18,9 @@ def held_out_predictions(
     fold: Int[np.ndarray, " n"],
     ridge: float = RIDGE,
 ) -> Float[np.ndarray, "n signal"]:
-    """What each row is predicted, each by a probe that was fitted without its fold. Signals share the factorisation.
+    """The prediction for each row by a probe that was fitted without its fold. Signals share the factorisation.
 
-    Cost: one product [feature, n] by [n, feature] and one solve a fold.
+    Cost: one product [feature, n] by [n, feature] and one solve per fold.
     """
     predicted = np.zeros_like(labels)
     for held_out in np.unique(fold):

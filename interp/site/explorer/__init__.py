@@ -1,9 +1,9 @@
-"""Type two numbers and watch one model, or two next to each other, write the answer: the page runs the models itself.
+"""An interactive view: type two numbers and watch one or two models, which run in the browser, write the answer.
 
 interp.explore(adder)                     in Jupyter: type, step, remove, scale or patch any component
 interp.explore(adder, other)              two models that move together, digit by digit
 static_view([adder, other])               the same view as HTML to put into a page
-write_explorer("page.html", [adder])      or as a page of its own
+write_explorer("page.html", [adder])      the view as a page of its own
 """
 
 from __future__ import annotations
@@ -32,22 +32,22 @@ def explore(
     method: str = "zero",
     task: Any = None,
 ) -> Any:
-    """A view of one model or two in Jupyter: type a problem, step through the answer, edit components and digits.
+    """A view of one or two models in Jupyter: type a problem, step through the answer, edit components and digits.
 
-    The weights go to the browser, which runs the model itself (float64; a test holds its logits to within 1e-4 of
-    torch's): any problem, any combination of heads, units and sublayers removed, scaled or patched from a second
-    problem, a written digit changed. Attention, units, streams and logits of both models move together by answer digit,
-    whatever their formats. Weights are read when the view is made.
+    The browser gets the weights and runs the model itself (float64; a test holds its logits to within 1e-4 of torch's):
+    on any problem, with any combination of heads, neurons and sublayers removed, scaled or patched from a second
+    problem, and with written digits changed. Attention, neurons, streams and logits of both models move together by
+    answer digit, whatever their formats. Weights are read when the view is made.
 
     Args:
-        a, b: models with a task of numbers or bits, or their names; stock TransformerLens models too. Of a task that is
-            not this project's, the kernel says what a typed problem is in tokens.
+        a, b: models with a task of numbers or bits, or their names; stock TransformerLens models too. For a task that
+            is not this project's, the kernel turns typed problems into tokens.
         problem: the problem shown first, such as "57+48".
         method: what replaces removed components: "zero", or "mean" over uniform problems; the view can change it.
-        task: what the tokens of a model mean that does not say so itself.
+        task: the task of models that do not have one.
 
     Returns:
-        the widget; as the last line of a cell it is shown.
+        the widget, which is shown if it is the last line of a cell.
 
     Raises:
         UserError: anywidget is not installed; an unknown name; a model of text, in training mode, in half precision or

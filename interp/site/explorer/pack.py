@@ -1,8 +1,8 @@
-"""What a page needs to run a model by itself: weights, config and what the task's tokens mean, as JSON.
+"""What a page needs to run a model by itself: weights, config and the meaning of the task's tokens, as JSON.
 
-Weights are the effective weights in TransformerLens' names, one little-endian array a model (or snapshot) in base64.
-``forward.js`` computes with them what :class:`models.transformer.ArithmeticTransformer` does, and ``tasks.js`` knows
-the project's tasks; of any other task, some problems are encoded here.
+Weights are the effective weights with TransformerLens' names, in base64, one little-endian array per model (or
+snapshot). ``forward.js`` computes from them what :class:`models.transformer.ArithmeticTransformer` does. ``tasks.js``
+knows the project's tasks; for any other task, some problems are encoded here.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ from models.unaltered import alterations
 from models.zoo import load, zoo_names
 
 METHODS = ("zero", "mean")
-MOST_TOKENS = 512  # of one problem's sequence: a page of cells, and far beyond what a view is good for
+MOST_TOKENS = 512  # in one problem's sequence: a page of cells, far more than a view is useful for
 TABLE_SIZE = 200  # problems of a task that the page does not know
-FEW_WEIGHTS = 5_000  # models with so many bring some of their training along
+FEW_WEIGHTS = 5_000  # models with at most so many come with snapshots of their training
 N_SNAPSHOTS = 12
 
-#: Problems that a view of adders starts with and offers, and what each shows.
+#: The problems that a view of adders offers, first the one it starts with, and what each shows.
 ADDITIONS = (
     ("57+48", "two carries, the second into an empty column"),
     ("1234+5432", "no carry anywhere"),
@@ -70,15 +70,15 @@ OTHERS = {
 
 
 class Subject:
-    """A model with its task, checked: what a page can run. Its weights are read when it is packed.
+    """A model with its task, checked so that a page can run it. The weights are read when it is packed.
 
     Args:
         model: one of this project's models, or a TransformerLens model with a ``task``, which is copied.
-        task: what its tokens mean, if the model does not say.
+        task: the model's task, if it has none.
 
     Raises:
-        UserError: a model without hooks, in training mode, or whose task has no answers (text); one that computes
-            something else than its weights say, or in half precision: the page would show another model.
+        UserError: a model without hooks, in training mode, or whose task has no answers (text); a model that computes
+            something other than its weights say, or in half precision: the page would show another model.
     """
 
     def __init__(self, model: HookedModel, task: Task | None = None):
@@ -96,10 +96,10 @@ class Subject:
             raise UserError(f"The explorer does not know the position ids of the task {task.name!r}.")
 
     def parse(self, problem: str) -> Int[Tensor, "1 *operands"]:
-        """A problem, checked.
+        """Read a problem and check it.
 
         Raises:
-            UserError: no problem of the task, or one too large for the model.
+            UserError: the text is not a problem of the task, or the problem is too large for the model.
         """
         task = self.task.for_problems([problem])
         parsed = _problem_of(task, problem)
@@ -114,7 +114,7 @@ class Subject:
         return parsed
 
     def to_dict(self, problems: Sequence[str] = ()) -> dict[str, Any]:
-        """For JSON; ``problems`` are those that a page must be able to read, whatever the task."""
+        """The model as data for JSON. The page can read ``problems`` even if it does not know the task."""
         cfg = self.model.config
         if cfg.later_switches:
             raise UserError(f"The explorer does not compute {', '.join(cfg.later_switches)}, which {self.name} has.")
@@ -137,19 +137,19 @@ class Subject:
         }
 
     def _snapshots(self) -> list[tuple[int, Any]]:
-        """(step, model) of some moments of the training that led to this model, evenly spread over those stored."""
+        """(step, model) of snapshots of the training that led to this model, evenly spread over those stored."""
         size = sum(value.numel() for value in _weights(self.model).values())
         if self.name not in zoo_names() or size > FEW_WEIGHTS or not _same(self.model, load(self.name)):
             return []
         try:
             found = load_snapshots(self.name)
-        except UserError:  # an entry without
+        except UserError:  # an entry without snapshots
             return []
         every = (len(found) - 1) / max(1, min(len(found), N_SNAPSHOTS) - 1)
         return [found[round(i * every)] for i in range(min(len(found), N_SNAPSHOTS))]
 
     def row(self, text: str) -> tuple[str, dict[str, list[int]]]:
-        """(a problem as the page names it, its tokens), for tasks that the page does not know. Raises as parse."""
+        """(a problem as the page names it, its tokens), for tasks that the page does not know. Raises like parse."""
         problem = self.parse(text)
         tokens = {"prompt": self.task.encode_prompt(problem), "right": self.task.targets(problem)}
         return "".join(text.split()).removesuffix("="), {name: row[0].tolist() for name, row in tokens.items()}
@@ -164,7 +164,7 @@ class Subject:
 
 
 def task_data(task: Task) -> dict[str, Any]:
-    """What ``tasks.js`` must know of a task; kind "table" is one that it cannot write by itself."""
+    """What ``tasks.js`` must know about a task; it cannot encode problems of the kind "table" by itself."""
     common = {"operator": task.operator, "base": 10, "bos": None, "mostTokens": MOST_TOKENS, "example": "57+48"}
     if isinstance(task, FixedWidthAddition) and not isinstance(task, FramedAddition):
         ended = task.target_roles[-1].kind == "eos"
@@ -189,16 +189,16 @@ def task_data(task: Task) -> dict[str, Any]:
         return common | {"kind": "multiplication", "scratchpad": task.scratchpad, "maxDigits": task.max_digits}
     if isinstance(task, Parity):
         return common | {"kind": "parity", "scratchpad": task.scratchpad, "maxDigits": task.max_bits}
-    with suppress(UserError):  # a task that does not say
+    with suppress(UserError):  # a task that does not tell its base
         common["base"] = base_of(task)
     return common | {"kind": "table"}
 
 
 def examples(subjects: Sequence[Subject]) -> list[tuple[str, str]]:
-    """Problems that every one of the models takes, each with what it shows.
+    """Example problems that all of the models take, each with what it shows.
 
     Raises:
-        UserError: there is none among the known ones.
+        UserError: no known problem suits all models.
     """
     known = list(OTHERS.get(subjects[0].task.name, ()))
     if all(isinstance(subject.task, SequenceTask) for subject in subjects):
@@ -225,16 +225,16 @@ def view_data(
     method: str = "zero",
     problem: str | None = None,
 ) -> dict[str, Any]:
-    """Everything that a view of one or two models holds, for JSON.
+    """All data of a view of one or two models, for JSON.
 
     Args:
         models: models, or :class:`Subject` objects.
         problems: texts, or (text, what it shows), to offer; by default examples for the models' task.
-        method: how to ablate at first, "zero" or "mean".
-        problem: what to start with; the first of ``problems`` by default.
+        method: the ablation method at the start, "zero" or "mean".
+        problem: the problem at the start; the first of ``problems`` by default.
 
     Raises:
-        UserError: no or too many models, no or unknown problems, an unknown method.
+        UserError: no models or too many, no or unknown problems, an unknown method.
     """
     if not 1 <= len(models) <= 2:
         raise UserError(f"A view shows one model or two, not {len(models)}.")
@@ -258,14 +258,14 @@ def view_data(
 
 
 def _problem_of(task: Task, text: str) -> Int[Tensor, "1 *operands"]:
-    """The problem that a text means: as the task writes it where its problems are numbers, else as it reads it."""
+    """The problem that a text means: as the task writes it if its problems are numbers, otherwise as it reads it."""
     with suppress(UserError):
         return ProblemSpace.of(task).find(text)
     return task.as_problems([text])
 
 
 def _drawn(task: Task) -> list[str]:
-    """Some problems of a task of one's own, as text."""
+    """Random problems of a task that the page does not know, as text."""
     problems = task.sample(TABLE_SIZE, torch.Generator().manual_seed(0))
     return list(dict.fromkeys(problem_text(task, numbers) for numbers in task.numbers(problems)))
 

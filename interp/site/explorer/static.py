@@ -1,4 +1,4 @@
-"""The explorer as a piece of HTML: models, style and script in one, which needs no kernel and no network."""
+"""The explorer as a piece of HTML with models, style and script, which needs no kernel and no network."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SCRIPTS = ("forward", "tasks", "attribution", "parts", "drawings", "frames", "pa
 
 
 def bundle() -> str:
-    """All scripts as one module; its exports are :func:`mount` and what tests ask."""
+    """All scripts as one module, which exports :func:`mount` and what the tests use."""
     texts = [(HERE / f"{name}.js").read_text(encoding="utf-8") for name in SCRIPTS]
     return "\n".join(re.sub(r"^import [^;]*;\n", "", text, flags=re.MULTILINE) for text in texts)
 
@@ -30,20 +30,20 @@ def _css() -> str:
 
 
 def assets() -> Markup:
-    """The style and the script of all views of a page; the page needs them once, anywhere."""
+    """The style and the script for all views of a page; the page needs them once, anywhere."""
     return Markup("<style>\n{}</style>\n<script type='module'>\n{}\nmountAll(document);\n</script>\n").format(
         Markup(_css()), Markup(bundle())
     )
 
 
 def asset_files() -> dict[str, str]:
-    """The same as the files of a site whose pages share them: a script that is no module opens from disk."""
+    """The same as files for a site whose pages share them. The script is not a module, so it also works from disk."""
     script = re.sub(r"^export (?=function|const)", "", bundle(), flags=re.MULTILINE)
     return {"explorer.css": _css(), "explorer.js": f'"use strict";\n(() => {{\n{script}\nmountAll(document);\n}})();\n'}
 
 
 def weights_apart(data: dict[str, Any]) -> str:
-    """Takes the weights out of a view's data; they are returned as a script, for a file that the page loads before."""
+    """Remove the weights from a view's data and return them as a script, for a file that the page loads first."""
     held = {model["name"]: model.pop("data") for model in data["models"]}
     return f"globalThis.carrylensWeights = {json.dumps(held, separators=(',', ':'))};\n"
 
@@ -56,11 +56,11 @@ def static_view(
 ) -> Markup:
     """A view of one or two models that runs in the reader's browser, as HTML to put into a page.
 
-    Its size is that of the weights: 6 bytes a number, 20 kB for MicroAdder, 4 MB for ToyGPT.
+    Its size is that of the weights: 6 bytes per number, 20 kB for MicroAdder, 4 MB for ToyGPT.
 
     Args:
-        models, problems, method: as :func:`view_data` takes them.
-        with_assets: with the style and script, which a page needs once (:func:`assets`).
+        models, problems, method: as for :func:`view_data`.
+        with_assets: include the style and script, which a page needs once (:func:`assets`).
 
     Raises:
         UserError: as :func:`view_data`.
@@ -83,10 +83,10 @@ def write_explorer(
     models: Sequence[Any],
     problems: Sequence[str | tuple[str, str]] | None = None,
 ) -> None:
-    """A page with nothing but a view; opens from disk, without a network.
+    """Write a page with nothing but a view; it opens from disk, without a network.
 
     Raises:
-        UserError: as :func:`view_data`, or a path that is a folder.
+        UserError: as for :func:`view_data`, or a path that is a folder.
     """
     path = Path(path)
     if path.is_dir():

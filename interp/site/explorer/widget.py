@@ -1,4 +1,4 @@
-"""The explorer in Jupyter: an anywidget that hands the models to the view, which runs them by itself."""
+"""The explorer in Jupyter: an anywidget that passes the models to the view, which runs them in the browser."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ HERE = Path(__file__).parent
 
 
 class Explorer(anywidget.AnyWidget):
-    """The view of :func:`interp.site.explorer.pack.view_data`. It asks for one thing: the tokens of a typed problem,
-    where the task is one that it does not know."""
+    """The view of :func:`interp.site.explorer.pack.view_data`. It asks the kernel only for the tokens of typed problems
+    of tasks that it does not know."""
 
     _esm = bundle() + "\nexport default { render };\n"
     _css = HERE / "view.css"
@@ -30,7 +30,7 @@ class Explorer(anywidget.AnyWidget):
         self.on_msg(self.encode)
 
     def encode(self, widget: Any, content: Any, buffers: Any = None) -> None:
-        """Answer {"id", "problem"} with {"id", "rows": one a model or null} or {"id", "error"}."""
+        """Answer {"id", "problem"} with {"id", "rows": one per model, or null} or {"id", "error"}."""
         try:
             rows = [
                 subject.row(content["problem"]) if task_data(subject.task)["kind"] == "table" else None

@@ -1,4 +1,4 @@
-"""What there is to say of a model in a line: the index's row and the list at the head of its page."""
+"""The facts about a model: its row in the index and the list at the top of its page."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ POSITIONS = {"standard": "learned", "coupled": "coupled", "rotary": "rotary", "f
 
 @dataclass(frozen=True)
 class Row:
-    """A line of the index. ``share``: of right answers, to sort by; ``rung``: the evidence on all inputs."""
+    """A row of the index. ``share``: share of right answers, to sort by; ``rung``: the evidence on all inputs."""
 
     name: str
     path: str
@@ -36,7 +36,7 @@ class Row:
 
 
 def proved_words(certificate: Certificate) -> str:
-    """What a certificate that closes proves, as a sentence; nothing of one that does not."""
+    """What a certificate proves, as a sentence; "" if it does not prove the model right."""
     rung = {"certified with rounding": "float32 rounding included", "certified in intervals": "in real arithmetic"}
     if certificate.status != "certified" or certificate.provenance.rung not in rung:
         return ""
@@ -44,7 +44,7 @@ def proved_words(certificate: Certificate) -> str:
 
 
 def architecture(cfg: Any) -> str:
-    """Layers, heads and widths, and the switches that are not weights."""
+    """Layers, heads, widths and further settings of the architecture, as text."""
     parts = [f"{cfg.n_layers} layer{'s' * (cfg.n_layers > 1)}", f"{cfg.n_heads} head{'s' * (cfg.n_heads > 1)} a layer"]
     parts.append(f"d_model {cfg.d_model}")
     parts.append(f"{cfg.d_mlp} MLP neurons ({'gated ' * cfg.gated_mlp}{cfg.act_fn})" if cfg.d_mlp else "no MLP")
@@ -69,7 +69,7 @@ def score_fields(score: dict[str, Any]) -> dict[str, Any]:
 
 
 def score_words(score: dict[str, Any]) -> str:
-    """The same as a sentence, with what it rests on."""
+    """The score in words, with its evidence."""
     if "loss" in score:
         low, high = score["interval"]
         return (
@@ -90,7 +90,7 @@ def score_words(score: dict[str, Any]) -> str:
 
 
 def seed_fields(training: dict[str, Any]) -> dict[str, Any]:
-    """How many seeds were tried and were perfect; nothing for models of text, which are compared by their loss."""
+    """The fields of a row on how many seeds were tried and were perfect; none for models of text, which have a loss."""
     if "seeds_grokked" not in training:
         return {}
     rate = all_runs(training)
@@ -98,7 +98,7 @@ def seed_fields(training: dict[str, Any]) -> dict[str, Any]:
 
 
 def training_facts(training: dict[str, Any]) -> list[tuple[str, Any]]:
-    """Rows of the list at the head of the page."""
+    """What the list at the top of the page says about training."""
     facts: list[tuple[str, Any]] = []
     if "seeds_grokked" in training:
         words = f"{grokked_seeds(training)} of {_runs(all_runs(training).n)} answer the whole test set"
@@ -117,12 +117,12 @@ def _runs(n: int) -> str:
 
 
 def certificate_words(certificate: Certificate) -> str:
-    """The sentence, without the seconds."""
+    """What the certificate found, as a sentence without the seconds it took."""
     return certificate.finding()[:1].upper() + certificate.finding()[1:] + "."
 
 
 def files(entry: dict[str, Any], name: str) -> Markup:
-    """What the entry's folder holds."""
+    """The names of the files in the entry's folder."""
     names = Markup(", ").join(code(file) for file in sorted(entry["sha256"]))
     return Markup("{} in {}, each with its SHA-256 in {}").format(
         names, code(f"models/zoo/{name}"), code("config.json")

@@ -1,4 +1,4 @@
-"""Where a gallery may be written, known without torch."""
+"""A check of the folder for a gallery, in a module that does not import torch."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ FILE = "gallery.json"
 
 
 def check_folder(folder: Path) -> None:
-    """Raises UserError for a file, and for a folder that holds something else than a gallery."""
+    """Raise a UserError for a file, and for a folder that holds something other than a gallery."""
     if folder.exists() and not folder.is_dir():
         raise UserError(f"{folder} is a file; give --out the name of a folder.")
     if folder.is_dir() and not (folder / FILE).is_file() and any(folder.iterdir()):

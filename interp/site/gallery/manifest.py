@@ -1,4 +1,4 @@
-"""What a gallery's folder holds, and which of it is up to date."""
+"""The list of a gallery's pages, from which a build knows which of them are up to date."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _PACKAGES = Path(__file__).parents[3]
 
 @dataclass(frozen=True)
 class Record:
-    """A page as it was made: digests of what went in and of the file, and what the index says of it."""
+    """A page as it was made: digests of its inputs and of the file, and its row in the index."""
 
     inputs: str
     sha256: str
@@ -29,13 +29,13 @@ class Record:
 
 @dataclass
 class Manifest:
-    """``gallery.json`` of a folder; it is rewritten after every page, so that a build can be stopped anywhere."""
+    """``gallery.json`` in a folder. It is rewritten after every page, so a build can be stopped anywhere."""
 
     folder: Path
     pages: dict[str, Record] = field(default_factory=dict)
 
     def is_current(self, path: str, inputs: str) -> bool:
-        """Whether the page was made from these inputs, and nobody has touched it."""
+        """Whether the page was made from these inputs and has not been changed since."""
         record, file = self.pages.get(path), self.folder / path
         return (
             record is not None
@@ -45,7 +45,7 @@ class Manifest:
         )
 
     def put(self, path: str, data: bytes, inputs: str, row: dict[str, Any] | None = None) -> None:
-        """Write a page and note it."""
+        """Write a page and record it."""
         write_bytes_atomic(self.folder / path, data)
         self.pages[path] = Record(inputs, sha256(data), row)
         self.save()
@@ -66,10 +66,10 @@ class Manifest:
 
 
 def open_folder(folder: Path) -> Manifest:
-    """The gallery in a folder, or the beginning of one in an empty or new folder. Writes nothing.
+    """The manifest of the gallery in a folder, or an empty one for an empty or new folder. Writes nothing.
 
     Raises:
-        UserError: as :func:`check_folder`, or a list of pages that is not ours.
+        UserError: as for :func:`check_folder`, or ``gallery.json`` is not a gallery's.
     """
     check_folder(folder)
     if not (folder / FILE).is_file():
@@ -105,7 +105,7 @@ def digest_of(paths: Iterable[Path]) -> str:
 
 @cache
 def code_digest() -> str:
-    """Of this project's code, templates and the libraries that numbers and figures come from."""
+    """One digest of this project's code and templates, and of the versions of the libraries that pages depend on."""
     files = [
         path
         for package in ("interp", "models")

@@ -33,7 +33,7 @@ from models.transformer import ArithmeticTransformer
 
 @dataclass(frozen=True)
 class Made:
-    """A page, and what the index says of it."""
+    """A page, and its row in the index."""
 
     html: bytes
     row: dict[str, Any] | None = None
@@ -44,7 +44,7 @@ def path_of(name: str) -> str:
 
 
 def paper_of(name: str) -> str:
-    """The paper that a model belongs to. Models of somewhere else are this project's own, after MicroAdder."""
+    """The paper that a model belongs to; models without a paper are listed under the first one, MicroAdder."""
     return get_spec(name).paper or PAPERS[0]
 
 
@@ -52,7 +52,7 @@ def model_page(name: str, links: Sequence[Link], views: Sequence[Link] = ()) -> 
     """The page of a zoo entry or of a constructed model, and its row. ``views``: the site's views that show it.
 
     Raises:
-        UserError: no such model, or a file of its entry that was changed.
+        UserError: an unknown model, or a file of its entry that was changed.
     """
     spec, trained = get_spec(name), name in models.zoo_names()
     model = models.load(name) if trained else models.build(name)
@@ -90,7 +90,7 @@ def model_page(name: str, links: Sequence[Link], views: Sequence[Link] = ()) -> 
 
 
 def _linked(views: Sequence[Link]) -> Markup:
-    """Links from a model's page."""
+    """Links to views, relative to a model's page."""
     return Markup(", ").join(Markup("<a href='../{}'>{}</a>").format(link.path, link.label) for link in views)
 
 
@@ -145,7 +145,7 @@ def _accuracy(name: str, model: ArithmeticTransformer, entry: dict[str, Any]) ->
         found = shape_scores(name)
         items = [figure_data(found.figure()), table(found.to_dataframe())]
         return Part("accuracy", "How far does it generalise?", items)
-    return Part("accuracy", "Is it right?", [])  # of models of text the loss is all there is, and it is said already
+    return Part("accuracy", "Is it right?", [])  # a model of text has only its loss, which is stated already
 
 
 def certificate_part(name: str, certificate: Certificate) -> Part:
@@ -163,7 +163,7 @@ def has_curves(entry: dict[str, Any]) -> bool:
 
 
 def training_items(name: str, entry: dict[str, Any]) -> list[Markup]:
-    """The learning curves, where they are stored, and the commands that made the model."""
+    """The learning curves, if they are stored, and the commands that made the model."""
     made = entry["training"]
     items = [figure_data(learning_curves(name).figure())] if has_curves(entry) else []
     if made.get("repeats"):

@@ -1,4 +1,4 @@
-"""Pages of the stored notebooks, with what they print and figures that can be moved."""
+"""Pages of the stored notebooks, with their output and interactive figures."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from interp.site.notebooks import Notebook, Piece, read_notebook, stored_noteboo
 from interp.site.pages import with_long_cells
 
 NOTEBOOKS = "notebooks.html"
-LONG = 25  # lines of code or of output that are folded
+LONG = 25  # longer code or output is folded
 
 
 def notebook_path(name: str) -> str:

@@ -1,4 +1,4 @@
-"""Pages on several models at once: what compares them, and views to step through."""
+"""Pages about several models at once: the comparison, and views to step through."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ EXPLORED: Mapping[str, tuple[str, ...]] = {
 
 
 def comparisons() -> list[str]:
-    """Targets of stored results that are about several papers' models."""
+    """Targets of stored results about several papers' models."""
     return [target for target in stored_studies() if target.startswith("comparison:")]
 
 
 def comparison_page(links: Sequence[Link]) -> bytes:
-    """The comparison matrix, and what else was measured across models."""
+    """The page with the comparison matrix and other measurements across models."""
     words = (
         "Models of different formats asked the same questions, seeds of one architecture aligned to each other, parts "
         "of one model put into another."
@@ -53,7 +53,7 @@ def view_links(name: str, here: Sequence[str]) -> list[Link]:
 
 
 def view_page(path: str, here: Sequence[str], links: Sequence[Link]) -> bytes:
-    """A view that runs a model or two, whose weights are in the file next to it."""
+    """A page that runs one or two models, whose weights are in a file next to it."""
     names, data = EXPLORED[path], _data(path)
     weights_apart(data)
     title = " and ".join(names)
@@ -65,7 +65,7 @@ def view_page(path: str, here: Sequence[str], links: Sequence[Link]) -> bytes:
 
 
 def weights_path(path: str) -> str:
-    """Where the weights of a view are."""
+    """The path of a view's weights."""
     return f"{path.removesuffix('.html')}.weights.js"
 
 

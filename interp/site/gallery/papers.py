@@ -1,4 +1,4 @@
-"""One page a paper: what its experiments found, redrawn from the numbers that are kept."""
+"""One page per paper: what its experiments found, drawn from the stored numbers."""
 
 from __future__ import annotations
 
@@ -43,12 +43,12 @@ PAPERS = tuple(
 
 
 def inputs_of(paper: Paper) -> list[Path]:
-    """The files that its page is made of."""
+    """The files of stored results that the page is made from."""
     return [path for target, path in stored_studies().items() if target.startswith(f"{paper.key}:")]
 
 
 def paper_page(paper: Paper, models: Sequence[Link], links: Sequence[Link]) -> bytes:
-    """The page of a paper; ``models`` are those of the site that belong to it."""
+    """The page of a paper; ``models`` are the site's models that belong to it."""
     order = list(studies())
     targets = [target for target in stored_studies() if target.startswith(f"{paper.key}:")]
     targets.sort(key=lambda target: (target.endswith(":causal"), order.index(target) if target in order else -1))
@@ -62,7 +62,7 @@ def paper_page(paper: Paper, models: Sequence[Link], links: Sequence[Link]) -> b
 
 
 def part_of(target: str) -> Part:
-    """What a target found, after the command that makes it; of many sections the first are open."""
+    """What a target found, after the command that makes it. Sections after the first few are folded."""
     what = target.partition(":")[2]
     known = studies().get(target)
     heading = known.title if known else _TITLES.get(target, what.replace("-", " "))
@@ -85,7 +85,7 @@ _TITLES = {
 
 
 def _counted() -> list[Part]:
-    """Tables and the figure of the 456 that follow from the models and the zoo's curves alone."""
+    """The table and the figure of adder-456 that need only the models and the zoo's curves."""
     import models
     from interp.papers.adder_456.studies import FIGURE_1, comparison_table, on_uniform
 

@@ -16,11 +16,11 @@ from models.tasks.sequences import SequenceTask
 LEVELS = ((0.1, 0.3), (0.25, 0.5), (0.5, 0.75), (0.75, 1.0))  # attention from, opacity
 _GAP = 1  # cells between panels
 TEXT = "We shall add the numbers."
-SIZES = {1: (6,), 2: (2, 3)}  # of a problem of a task of many shapes
+SIZES = {1: (6,), 2: (2, 3)}  # of the problem, for tasks of many shapes, by the number of their sizes
 
 
 def attention_pattern(model: HookedModel) -> tuple[Float[np.ndarray, "layer head query key"], str]:
-    """The pattern on the rows that predict, for one problem (drawn with seed 0), and that problem in words."""
+    """The attention pattern of the positions that predict, for one problem (drawn with seed 0), and its text."""
     task = model.task
     if isinstance(task, CharacterLanguage):
         tokens, queries, words = task.encode(TEXT), range(len(TEXT)), f'"{TEXT}"'
@@ -41,7 +41,7 @@ def _sum(task: Any, problems: Any) -> str:
 
 
 def attention_svg(pattern: Float[np.ndarray, "layer head query key"]) -> Markup:
-    """Panels, layers down and heads across; darker cells are attended to more, weights below 0.1 stay as the ground."""
+    """Panels by layer (rows) and head (columns). Darker cells are attended to more; weights below 0.1 are not drawn."""
     layers, heads, queries, keys = pattern.shape
     width, height = heads * (keys + _GAP) - _GAP, layers * (queries + _GAP) - _GAP
     paths = []

@@ -1,4 +1,4 @@
-"""The probes of a model's page: those of the registry that say how they stand on one."""
+"""The probes on a model's page: all registered probes that have a ``page``."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ from models.tasks.multiplication import Multiplication
 from models.tasks.parity import Parity
 from models.tasks.two_digit import TwoDigitAddition, all_problems
 
-SMALL = 1_000  # parameters of a model all of whose numbers and units are shown
-N = 1024  # problems of a probe that does not say how many
+SMALL = 1_000  # most parameters of a model whose numbers and neurons are all shown
+N = 1024  # problems for a probe that does not say how many
 SHAPES: dict[type, tuple[int, ...]] = {MultiOperandAddition: (3, 3), Multiplication: (2, 2), Parity: (8,)}
-PER_CHAIN = {True: 1_000, False: 100}  # stratified problems of each carry-chain length, of small models and others
+PER_CHAIN = {True: 1_000, False: 100}  # stratified problems per carry-chain length, for small models (True) and others
 
 
 def chain_part(model: HookedModel, known: Score | None) -> Part:
-    """Accuracy by the length of the longest carry chain, of ten-digit and of two-digit adders."""
+    """Accuracy by the length of the longest carry chain, for ten-digit and two-digit adders."""
     if isinstance(model.task, TwoDigitAddition):
         found = score(model, problems=all_problems())
         rows = found.to_dataframe()[["chain_length", "n", "correct", "accuracy", "wrong_example"]]
@@ -44,17 +44,17 @@ def chain_part(model: HookedModel, known: Score | None) -> Part:
 
 
 def _shares(frame: pd.DataFrame) -> pd.DataFrame:
-    """The table of chain lengths as a reader wants it."""
+    """The table of chain lengths with plain column names."""
     ends = [f"{low:.4f} to {high:.4f}" for low, high in zip(frame.low, frame.high, strict=True)]
     shown = frame[["problems", "chain_length", "n", "correct"]].assign(interval=ends)
     return shown.rename(columns={"chain_length": "longest carry chain", "interval": "95% interval of the accuracy"})
 
 
 def probe_parts(model: HookedModel, learned: bool) -> list[Part]:
-    """Every registered probe that says how it stands on a page and that applies; the embeddings of small adders.
+    """Every registered probe with a ``page`` that applies to the model; for small adders the embeddings, too.
 
     Args:
-        learned: whether the model was trained, so that an untrained copy is a control.
+        learned: whether the model was trained; an untrained copy is then a control.
     """
     task, size = _task(model), sum(p.numel() for p in model.parameters())
     parts = []
@@ -62,7 +62,7 @@ def probe_parts(model: HookedModel, learned: bool) -> list[Part]:
         if each.page is not None and each.page.suits(size):
             try:
                 parts.append(_part(each, each.page, model, task, learned))
-            except UserError:  # what a probe finds out only when it is asked
+            except UserError:  # some probes find out only when called that they do not apply
                 continue
     if isinstance(task, FixedWidthAddition) and _is_small(model):
         parts.append(_embeddings(model))
@@ -80,7 +80,7 @@ def _part(each: Probe, page: OnPage, model: HookedModel, task: Any, learned: boo
 
 
 def _task(model: HookedModel) -> Any:
-    """The model's task, a small one of those that come in many shapes."""
+    """The model's task, at a small size if it comes in many."""
     for kind, shape in SHAPES.items():
         if isinstance(model.task, kind):
             return model.task.at(*shape)
@@ -98,7 +98,7 @@ def _embeddings(model: HookedModel) -> Part:
 
 
 def parameter_part(model: HookedModel) -> Part:
-    """Every free number."""
+    """Every free parameter with its value."""
     frame = parameter_table(model)
     groups = [
         Markup("<table><caption>{} ({})</caption><tbody>{}</tbody></table>").format(

@@ -1,4 +1,4 @@
-"""From findings to the text of a page."""
+"""Findings rendered as the HTML of a page."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from interp.site.pages import as_read, figure_data, style, table_html, theme_scr
 from interp.site.pages.figure import CONFIG, template_json
 
 _ASSETS = Path(__file__).parent / "assets"
-LONG = 14  # rows of a table that is folded
+LONG = 14  # tables with more rows are folded
 
 
 @dataclass(frozen=True)
 class Part:
-    """A section of a page that its contents link to."""
+    """A section of a page, with the anchor that the table of contents links to."""
 
     anchor: str
     heading: str
@@ -39,7 +39,7 @@ class Link:
 
 @cache
 def template(name: str, package: str = "interp.site.gallery") -> jinja2.Template:
-    """A template of a package, for text that is escaped; ``read`` is :func:`as_read` of what is no HTML yet."""
+    """A template of a package, which escapes text. Its filter ``read`` applies :func:`as_read` to what is not HTML."""
     environment = jinja2.Environment(
         loader=jinja2.PackageLoader(package, "templates"),
         autoescape=True,
@@ -57,7 +57,7 @@ def stylesheet() -> str:
 
 
 def script() -> str:
-    """What draws figures, sorts tables and changes the model that is shown."""
+    """The script that draws figures, sorts tables and changes the model that is shown."""
     text = (_ASSETS / "site.js").read_text()
     return text.replace('"TEMPLATE"', template_json()).replace('"CONFIG"', json.dumps(CONFIG))
 
@@ -78,7 +78,7 @@ def paragraph(text: str) -> Markup:
 
 
 def control(text: str) -> Markup:
-    """What an untrained model of the same shape does."""
+    """A paragraph on what an untrained model of the same shape does."""
     return Markup("<p class='control'>Control, the same architecture untrained: {}</p>").format(as_read(text))
 
 
@@ -95,13 +95,13 @@ def folded(summary: str, content: str) -> Markup:
 
 
 def table(frame: pd.DataFrame, name: str = "Table") -> Markup:
-    """A table, folded where it is long."""
+    """A table, folded if it is long."""
     html = table_html(frame)
     return Markup(html) if len(frame) <= LONG else folded(f"{name}: {len(frame)} rows", html)
 
 
 def sections(found: Sequence[Section], under: str = "") -> list[Markup]:
-    """Sections of level 3 with folded long tables and figures as data; one ``under`` its own heading has none."""
+    """Sections of level 3 with figures as data and long tables folded. The heading ``under`` is not repeated."""
     items: list[Markup] = []
     for section in found:
         items += [subheading(section.heading)] if section.heading and section.heading != under else []
@@ -116,17 +116,17 @@ def sections(found: Sequence[Section], under: str = "") -> list[Markup]:
 
 
 def figure(drawn: Any) -> Markup:
-    """A figure as data, as wide as its column where it may be."""
+    """A figure as data, as wide as its column unless its cells are to be square."""
     return figure_data(drawn, fixed=not _stretches(drawn))
 
 
 def _stretches(figure: Any) -> bool:
-    """Whether a figure may be as wide as its column: maps whose cells are to be squares may not."""
+    """Whether a figure may be as wide as its column, which maps with square cells may not."""
     return not any(axis.scaleanchor or axis.constrain for axis in figure.select_yaxes())
 
 
 def markdown(text: str, lower: int = 1) -> Markup:
-    """Markdown as HTML: its title is left out, as the page has it, and its headings stand ``lower`` levels lower."""
+    """Markdown as HTML, without its title, which the page has, and with headings ``lower`` levels lower."""
     parser = MarkdownIt("commonmark", {"html": False}).enable("table")
     tokens = parser.parse(text)
     if tokens and tokens[0].type == "heading_open" and tokens[0].tag == "h1":

@@ -1,4 +1,4 @@
-"""The reproduction page: every headline number of the papers in one table that filters and sorts."""
+"""The reproduction page: every headline number of the papers in one table that can be filtered and sorted."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ _LABELS = {paper.key: paper.label for paper in PAPERS}
 
 
 def reproduction_page(links: Sequence[Link]) -> bytes:
-    """Every headline number of the papers, ours, the verdict and the command.
+    """A page with every headline number of the papers, our number, the verdict and the command.
 
-    Numbers on behaviour, on training and mere counts are counted apart.
+    Numbers on behaviour, numbers on training and mere counts are counted separately.
     """
     found = headlines.table()
     figure = found.figure().for_each_yaxis(
@@ -48,7 +48,7 @@ def counted(found: Headlines) -> str:
 
 
 def _cells(row: Row, found: Headlines) -> dict[str, object]:
-    """What the table shows of a row, and the numbers that it is sorted by."""
+    """What the table shows in a row, and the numbers that it is sorted by."""
     line, ours = row.headline, row.ours
     return {
         "line": line,

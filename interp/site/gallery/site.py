@@ -1,4 +1,4 @@
-"""Which pages there are, and building those that are not up to date."""
+"""The list of the gallery's pages, and the build of those that are not up to date."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from models.registry import by_paper, constructed
 from models.zoo import ZOO
 
 INDEX = "index.html"
-#: Where a reader may begin: path, words of the link, what is there.
+#: Where a reader may begin: path, text of the link, what is there.
 _STARTS = (
     (
         "explore/microadder-57.html",
@@ -50,7 +50,7 @@ _STARTS = (
 
 @dataclass(frozen=True)
 class Page:
-    """A page to be: ``inputs`` digests all that it shows; ``make`` makes it."""
+    """A page of the site: ``inputs`` is a digest of all that it shows; ``make`` makes it."""
 
     path: str
     inputs: str
@@ -59,7 +59,7 @@ class Page:
 
 @dataclass(frozen=True)
 class Summary:
-    """What a build did. ``size`` in bytes, of the whole site."""
+    """What a build did. ``size`` is that of the whole site in bytes."""
 
     folder: Path
     made: tuple[str, ...]
@@ -78,7 +78,7 @@ class Summary:
 
 
 def model_names() -> list[str]:
-    """The models that have a page: the zoo's and the constructed ones, paper by paper."""
+    """The models that have a page: those of the zoo and the constructed ones, paper by paper."""
     here = {*models.zoo_names(), *constructed()}
     return by_paper(name for name in models.names(sweeps=True) if name in here)
 
@@ -88,14 +88,14 @@ def build(out: Path, names: Sequence[str] = (), fresh: bool = False, progress: b
 
     Args:
         out: a new or empty folder, or one that holds a gallery.
-        names: only these models and the papers that they belong to; other pages of the folder stay. All by default.
+        names: build only these models and their papers; other pages of the folder stay. All models by default.
         fresh: make every page again.
 
-    The build can be stopped anywhere: a page is written as a whole, and the same call goes on. Cost: two to three
+    The build can be stopped anywhere: pages are written whole, and the same call continues it. Cost: two to three
     minutes for everything on one core, less than a second if nothing has changed.
 
     Raises:
-        UserError: an unknown model, or a folder that holds something else.
+        UserError: an unknown model, or a folder that holds something other than a gallery.
     """
     start, known = time.monotonic(), model_names()
     for name in names:
@@ -117,7 +117,7 @@ def build(out: Path, names: Sequence[str] = (), fresh: bool = False, progress: b
 
     def in_order() -> Iterator[Page]:
         yield from pages
-        yield _index(site, here, links)  # its rows come from the pages of models, which are there by now
+        yield _index(site, here, links)  # its rows come from the models' pages, which exist by now
 
     for one in (bar := tqdm(in_order(), "building", len(pages) + 1, unit="page", disable=not progress)):
         bar.set_postfix_str(one.path)
@@ -135,7 +135,7 @@ def build(out: Path, names: Sequence[str] = (), fresh: bool = False, progress: b
 
 
 def _shared_pages(here: Sequence[str]) -> dict[str, str]:
-    """Paths and labels of the pages that every page links to: those of the papers of the models that are here."""
+    """Paths and labels of the pages that every page links to: the papers of the models here, and the overviews."""
     papers = {paper_of(name) for name in here}
     pages = {paper.path: paper.label for paper in PAPERS if paper.name in papers}
     if comparisons():
@@ -155,7 +155,7 @@ def _fixed_files() -> list[Page]:
 
 
 def _inputs(links: Sequence[Link], *parts: str) -> str:
-    """One digest of all that a page shows: the code, its links, and what it is about."""
+    """One digest of all that a page depends on: the code, its links, and ``parts``."""
     return digest([code_digest(), repr(links), *parts])
 
 
@@ -180,7 +180,7 @@ def _other_pages(shared: dict[str, str], here: Sequence[str], links: Sequence[Li
 
 
 def _notebooks(links: Sequence[Link]) -> list[Page]:
-    """The stored notebooks, and their list."""
+    """The pages of the stored notebooks, and their list."""
     stored = stored_notebooks()
     found = [
         Page(
@@ -197,7 +197,7 @@ def _notebooks(links: Sequence[Link]) -> list[Page]:
 
 
 def _stored_digests() -> Iterator[str]:
-    """Of every stored result and every entry of the zoo."""
+    """Digests of all stored results and of every entry of the zoo."""
     yield digest_of(DATA.rglob("*.json"))
     for name in models.zoo_names():
         yield f"{name}={digest_of([ZOO / name / 'config.json'])}"
@@ -212,7 +212,7 @@ def _paper(paper: Paper, here: Sequence[str], links: Sequence[Link]) -> Page:
 
 
 def _index(site: Manifest, here: Sequence[str], links: Sequence[Link]) -> Page:
-    """The list of models, of the rows that their pages left in the manifest."""
+    """The list of models, made from the rows that their pages left in the manifest."""
 
     def make() -> Made:
         rows = [row for name in here if (row := site.pages[path_of(name)].row) is not None]

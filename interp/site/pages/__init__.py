@@ -1,7 +1,7 @@
-"""What every HTML page is made of, whoever writes it: one style, figures, sections, a document around them.
+"""The parts of every HTML page: one style, figures, sections and the document around them.
 
-Pages open from disk without a network. A page of one file has plotly.js inside (:func:`document`); the pages of a site
-share one copy next to them (:mod:`interp.site.gallery`).
+Pages open from disk without a network. A page in one file contains plotly.js (:func:`document`); the pages of a site
+share one copy (:mod:`interp.site.gallery`).
 """
 
 from interp.site.pages.document import document

@@ -30,10 +30,10 @@ def document(title: str, body: str, data: Any, command: str, with_file: bool = F
     """The page as text.
 
     Args:
-        title: of the page and its heading.
+        title: title and heading of the page.
         body: HTML.
-        data: goes into the element ``#data``.
-        command: what made the page.
+        data: content of the element ``#data``.
+        command: the command that made the page.
         with_file: say that the data are also in a file next to the page.
     """
     return _PAGE.format(

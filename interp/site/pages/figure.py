@@ -1,4 +1,4 @@
-"""Plotly figures as parts of a page: the title becomes a caption that wraps, the width is the column's."""
+"""Plotly figures as parts of a page: the title becomes a caption that wraps, and the figure fills its column."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from interp.figures.room import text_width
 from interp.figures.theme import title_room
 from interp.site.pages.words import as_read
 
-#: Of the buttons over a figure, four are left: save, in, out, reset. One of the others would send data to a server, and
+#: These buttons are removed; save, zoom in, zoom out and reset are left. One of them would send data to a server, and
 #: each is one more stop for the keyboard.
 _BUTTONS = ("sendChartToCloud", "zoom2d", "pan2d", "select2d", "lasso2d", "autoScale2d")
 CONFIG: dict[str, Any] = {
@@ -27,18 +27,18 @@ CONFIG: dict[str, Any] = {
     "modeBarButtonsToRemove": list(_BUTTONS),
     "toImageButtonOptions": {"format": "svg", "filename": "figure"},
 }
-#: Of an escaped text, the tags of letters and lines that plotly knows, and entities.
+#: In an escaped text, entities and the tags for fonts and line breaks that plotly knows.
 _LETTERS = re.compile(r"&lt;/?(?:b|i|em|sub|sup|br)/?&gt;|&amp;(?=(?:lt|gt|amp|quot|nbsp|#\d+);)")
-_SIMPLE = 340  # pixels: the column of a telephone
-_LEAST = 620  # pixels that the style sheet leaves to a figure
+_SIMPLE = 340  # pixels: the column on a phone
+_LEAST = 620  # pixels: the least width of a figure in the style sheet
 _COLUMN = 990  # the column of a page of 1024 pixels
 _TEMPLATE = "plotly_white"  # what interp.figures.theme gives every figure
 
 
 def figure_html(figure: go.Figure) -> Markup:
-    """A figure that fills its column and keeps its height, for a page that has plotly.js before it.
+    """A figure that fills its column and keeps its height, for a page that has already loaded plotly.js.
 
-    A figure with ``layout.meta["least_width"]`` (pixels) is scrolled where its column is narrower than that.
+    A figure with ``layout.meta["least_width"]`` (pixels) scrolls if its column is narrower than that.
     """
     caption, drawn = captioned(figure)
     body = pio.to_html(drawn, include_plotlyjs=False, full_html=False, config=CONFIG)
@@ -48,10 +48,10 @@ def figure_html(figure: go.Figure) -> Markup:
 
 
 def figure_data(figure: go.Figure, fixed: bool = False) -> Markup:
-    """The same as data, for a page whose script draws what it finds: ``<script type="application/json">`` in a box.
+    """The same as data, in a ``<script type="application/json">``, for a page whose own script draws the figures.
 
-    The template, which all figures share and which would be most of a small one, is left to that script
-    (:func:`template_json`). ``fixed`` keeps the figure's own width, for those whose cells are to be squares.
+    That script adds the template (:func:`template_json`), which all figures share and which is larger than a small
+    figure. ``fixed`` keeps the figure's own width, for figures with square cells.
     """
     width = figure.layout.width
     caption, drawn = captioned(figure)
@@ -72,23 +72,23 @@ def figure_data(figure: go.Figure, fixed: bool = False) -> Markup:
 
 
 def fixed_figure_html(figure: go.Figure) -> Markup:
-    """A figure at its own size, for those whose cells would be no squares if they were stretched."""
+    """A figure at its own size, for figures with square cells, which must not be stretched."""
     body = pio.to_html(figure, include_plotlyjs=False, full_html=False, config=CONFIG | {"responsive": False})
     return Markup("<div class='plot'>{}</div>").format(Markup(body))
 
 
 def template_json() -> str:
-    """What :func:`figure_data` leaves out, for the script of the page."""
+    """The template that :func:`figure_data` leaves out, for the script of the page."""
     return json.dumps(_template().to_plotly_json(), cls=PlotlyJSONEncoder)
 
 
 def captioned(figure: go.Figure) -> tuple[Markup, go.Figure]:
-    """The title and its subtitle as a caption, and the figure without them, of no width of its own."""
+    """The title and its subtitle as a caption, and the figure without them and without a width of its own."""
     figure = go.Figure(figure)
     title, subtitle = figure.layout.title.text or "", figure.layout.title.subtitle.text or ""
     removed = figure.layout.margin.t or 0
     own = removed - title_room(*(text.count("<br>") + bool(text) for text in (title, subtitle)))
-    top = 64 + max(0, own)  # for the mode bar and the titles of subplots; more, where the figure made more room
+    top = 64 + max(0, own)  # for the mode bar and the titles of subplots; more if the figure made more room
     figure.update_layout(title=None, width=None, autosize=True, height=(figure.layout.height or 500) - removed + top)
     figure.update_layout(margin={"t": top})
     words = title.replace("<br>", " ").replace("<b>", "").replace("</b>", "")
@@ -99,22 +99,23 @@ def captioned(figure: go.Figure) -> tuple[Markup, go.Figure]:
 
 
 def as_markup(text: str) -> Markup:
-    """A figure's text as a page may have it: what plotly takes for letters and lines, and nothing else of HTML.
+    """A figure's text as safe HTML: only the tags for fonts and line breaks that plotly knows are kept.
 
-    Names of models and files stand in it, which may be anything.
+    The text contains names of models and files, which may be anything.
     """
     return Markup(_LETTERS.sub(lambda found: html.unescape(found[0]), str(escape(as_read(text)))))
 
 
 def as_data(json_text: str) -> Markup:
-    """JSON for a ``<script>`` element: no ``<``, so that nothing in it can end the element."""
+    """JSON for a ``<script>`` element, without ``<``, so nothing in it can end the element."""
     return Markup(json_text.replace("<", "\\u003c"))
 
 
 def least_width(figure: go.Figure) -> int | None:
-    """Pixels below which the figure's text would run into each other: as it says itself, or what its panels' text needs
-    where that is more than the style sheet gives to all, or where it is of the simplest kind: one panel of points and
-    lines over numbers. None leaves it to the style sheet."""
+    """Pixels below which the figure's texts would overlap; None leaves the width to the style sheet.
+
+    It is the width that the figure states, or what its text needs if that is more than the style sheet gives. The
+    simplest figures, one panel of points and lines over numbers, may be narrower than the style sheet says."""
     stated = (figure.layout.meta or {}).get("least_width")
     if stated is not None:
         return int(stated)

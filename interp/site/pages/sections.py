@@ -14,8 +14,8 @@ from interp.site.pages.figure import figure_html, fixed_figure_html
 from interp.site.pages.words import as_read, heading
 from models.numerals import number
 
-_NUMERAL = re.compile(r"[<>]? ?[+\-−]?\d[\d,]*(\.\d+)?%?|–")  # a number that has its own format, or none
-_SHORT = 24  # letters of a cell that stays on one line
+_NUMERAL = re.compile(r"[<>]? ?[+\-−]?\d[\d,]*(\.\d+)?%?|–")  # a formatted number, or the dash for a missing one
+_SHORT = 24  # most characters of a cell that stays on one line
 
 
 def section_html(section: Section, draw: Callable[[go.Figure], str] = figure_html) -> str:
@@ -31,7 +31,7 @@ def section_html(section: Section, draw: Callable[[go.Figure], str] = figure_htm
 
 
 def table_html(table: pd.DataFrame) -> str:
-    """A table in a frame that scrolls; columns of numbers alone stand right, and short texts on one line."""
+    """A table in a frame that scrolls. Columns of numbers are aligned right, and short texts stay on one line."""
     columns = [[*table.iloc[:, i]] for i in range(table.shape[1])]
     numbers = [bool(column) and all(map(_is_number, column)) for column in columns]
     names = zip(numbers, table.columns, strict=True)
@@ -57,12 +57,12 @@ def _kind(text: str, of_numbers: bool) -> str:
 
 
 def with_long_cells(html: str) -> str:
-    """Tables of elsewhere, whose cells of much text keep the room that a sentence needs."""
+    """HTML of a table from elsewhere, with its long cells marked so that sentences get enough room."""
     return re.sub(rf"<td ?>(?=[^<]{{{_SHORT + 1},}})", "<td class='long'>", html)
 
 
 def _text(cell: object) -> str:
-    """Numbers as a reader wants them; text for anything that needs its own format."""
+    """A cell's text, with numbers as a reader wants them."""
     if isinstance(cell, float):
         return "–" if cell != cell else as_read(number(cell))
     if isinstance(cell, bool):

@@ -1,4 +1,4 @@
-"""The one style sheet, and the one switch between light and dark."""
+"""The style sheet of all pages, and the switch between light and dark."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from importlib.resources import files
 
 @cache
 def style() -> str:
-    """CSS of all pages: type, tables, figures, what is seen of the keyboard's focus, print."""
+    """CSS of all pages: type, tables, figures, keyboard focus, print."""
     return (files("interp.site.pages") / "style.css").read_text()
 
 
 @cache
 def theme_script() -> str:
-    """A script for a page's head: the system's theme or the reader's choice, and the button that changes it."""
+    """A script for a page's head: it applies the system's theme or the reader's choice, and adds the button for it."""
     return (files("interp.site.pages") / "theme.js").read_text()

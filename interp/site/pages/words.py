@@ -1,6 +1,6 @@
-"""Text as a page shows it: no names of code, and powers of ten as they are printed.
+"""Text as a page shows it: words instead of names from the code, and powers of ten as in print.
 
-Stored sentences keep the names and numbers that they were written with.
+Stored sentences keep their original names and numbers.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _HEADING = re.compile(r"(?<=[a-z]{2})_(?=[a-z])")  # not in d_model
 
 
 def as_read(text: str) -> str:
-    """A sentence without names of code: "the logit difference" for ``logit_diff``, "2.4 × 10⁻⁷" for ``2.4e-07``."""
+    """A sentence without names from code: "the logit difference" for ``logit_diff``, "2.4 × 10⁻⁷" for ``2.4e-07``."""
     text = _STREAM.sub(r"L\1 \2", text)
     text = _HOOK.sub(lambda found: f"L{found[1]} {_HOOKS[found[2]]}", text)
     text = _NAME.sub(lambda found: _NAMES[found[1]], text)
@@ -40,7 +40,7 @@ def as_read(text: str) -> str:
 
 
 def heading(name: object) -> str:
-    """A column's name as a heading: ``smallest_margin`` is "smallest margin"."""
+    """A column's name as a heading: ``smallest_margin`` becomes "smallest margin"."""
     return as_read(_HEADING.sub(" ", str(name)))
 
 

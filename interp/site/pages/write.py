@@ -1,4 +1,4 @@
-"""A page of one file: its sections, its data and plotly.js inside, so that it opens without a network."""
+"""A page in one file with its sections, its data and plotly.js, so it opens without a network."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from models.checkpoint import write_bytes_atomic, write_json_atomic
 
 
 def page_html(page: Page, command: str, with_file: bool = False) -> str:
-    """The page as text; ``with_file``: say that its data are also in a file next to it."""
+    """The page as text; with ``with_file`` it says that its data are also in a file next to it."""
     return document(page.title, "\n".join(map(section_html, page.sections)), page.data, command, with_file)
 
 

@@ -1,8 +1,8 @@
-"""How a model adds, on one page that opens without a network: the parts of its gallery page, in the order of a story.
+"""A report on how a model adds, on one page that opens without a network: the parts of its gallery page as a story.
 
 write_report(["microadder-57", "adder-456"], Path("report.html"))
 
-:mod:`interp.site.report.chapters` has the chapters; one that does not apply to a model is left out.
+The chapters are in :mod:`interp.site.report.chapters`; those that do not apply to a model are left out.
 """
 
 from interp.site.report.write import write_report

@@ -1,7 +1,7 @@
-"""The chapters of a report, in the order in which a model is understood.
+"""The chapters of a report, in the order in which one comes to understand a model.
 
-A chapter is a question and a function from a model to what answers it; an empty answer leaves the chapter out. Every
-sentence and figure is a probe's, so that the page says of any model what is true of it.
+A chapter is a question and a function that answers it for a model; an empty answer leaves the chapter out. Sentences
+and figures come from probes, so the page says what is true of the model it is about.
 """
 
 from __future__ import annotations
@@ -43,14 +43,14 @@ from models.tasks.addition import FixedWidthAddition
 from models.tasks.two_digit import TwoDigitAddition
 
 HARDEST = "9999999999+1"  # the longest carry chain that there is
-ASKED = 5, 7  # the answer digit, and the token written before it, whose decision is drawn
+ASKED = 5, 7  # the decision drawn is that of this answer digit, after this token
 LEAD = "lead of the right digit (logits)"
-OTHER = "adder-456"  # next to which MicroAdders stand
+OTHER = "adder-456"  # the model that others are compared with
 
 
 @dataclass(frozen=True, eq=False)
 class Shown:
-    """A model of the page. A probe looks at ``n`` problems, drawn with ``seed``."""
+    """A model on the page. Probes use ``n`` problems, drawn with ``seed``."""
 
     name: str
     model: HookedModel
@@ -59,7 +59,7 @@ class Shown:
 
     @cached_property
     def entry(self) -> dict[str, Any] | None:
-        """What the zoo says of it."""
+        """The model's entry in the zoo; None if it has none."""
         return models.zoo.read_entry(self.name) if self.name in models.zoo_names() else None
 
     @cached_property
@@ -72,12 +72,12 @@ class Shown:
 
     @property
     def registered(self) -> str:
-        """The name of its architecture."""
+        """The name of the model's architecture in the registry."""
         return str(self.model.name_or_path)
 
     @cached_property
     def twin(self) -> HookedModel | None:
-        """The same model with numbers that were set by hand, where there is one."""
+        """The same model with numbers set by hand, if there is one."""
         name = f"{self.name}-by-hand"
         return models.build(name) if name in models.names() else None
 
@@ -94,7 +94,7 @@ class Chapter:
     about: str = ""
 
     def items(self, shown: Shown) -> list[Markup]:
-        """What answers the question: nothing where it does not apply, and why where a probe refuses to answer."""
+        """The answer: empty if the question does not apply, and the reason if a probe refuses to answer."""
         try:
             return self.answer(shown)
         except UserError as refused:
@@ -102,12 +102,12 @@ class Chapter:
 
 
 def gather(name: str, n: int, seed: int) -> Shown:
-    """Raises UserError for a model that cannot be loaded."""
+    """Load a model to show. Raises a UserError if it cannot be loaded."""
     return Shown(name, models.load(name), n, seed)
 
 
 def head(shown: Shown) -> str:
-    """What the model is, what it answers, and how much of it is known."""
+    """The first paragraph: what the model is, what it answers, and how far that is known to be right."""
     made = "learnt" if shown.learned else "set by hand"
     text = (
         f"{shown.name} is a transformer with {shown.parameters:,} free parameters, {made} for {shown.model.task.name}"
@@ -123,7 +123,7 @@ def head(shown: Shown) -> str:
 
 
 def _asked(name: str, picture: str = "") -> Callable[[Shown], list[Markup]]:
-    """A registered probe's figure, whose caption is the finding; the whole sentence and the control are folded."""
+    """A function that answers with a registered probe's figure; the whole sentence and the control are folded."""
 
     def answer(shown: Shown) -> list[Markup]:
         probe = find_probe(name)
@@ -152,11 +152,11 @@ def _steps(shown: Shown) -> list[Markup]:
 
 
 def _decision(shown: Shown) -> list[Markup]:
-    """The digits' arc, and which digit leads at every value of the number that attention writes."""
+    """The arc of the digits' embeddings, and which digit leads at every value of the number that attention writes."""
     items = []
     if shown.parameters <= SMALL:
         items.append(figure_data(circle_fit(shown.model.W_E[:DIGIT_TOKENS]).figure()))
-    with contextlib.suppress(UserError):  # where attention depends on digits there is no one number
+    with contextlib.suppress(UserError):  # if attention depends on digits, it does not write one number
         curves = decision_curves(shown.model, *ASKED)
         about = "Which digit leads depends on the number alone. Thick lines are what inputs reach."
         items += [paragraph(about), figure_data(curves.figure())]
@@ -165,7 +165,7 @@ def _decision(shown: Shown) -> list[Markup]:
 
 @torch.no_grad()
 def _hardest(shown: Shown) -> list[Markup]:
-    """Digit by digit, the answer to the problem with the longest carry chain."""
+    """The answer to the problem with the longest carry chain, digit by digit."""
     task = shown.model.task
     if not isinstance(task, FixedWidthAddition):
         return []
@@ -204,7 +204,7 @@ def _hardest(shown: Shown) -> list[Markup]:
 
 
 def _account(shown: Shown) -> list[Markup]:
-    """What the model's algorithm is, by cause, and where its paper says otherwise."""
+    """The algorithm that the model follows under intervention, and where its paper says otherwise."""
     items = _asked("which_algorithm")(shown)
     paper = next((paper.key for paper in PAPERS if paper.name == get_spec(shown.registered).paper), None)
     rows = [
@@ -229,7 +229,7 @@ def _training(shown: Shown) -> list[Markup]:
 
 
 def _beside(shown: Shown) -> list[Markup]:
-    """Next to its twin that was set by hand, and next to the other paper's adder, by the same questions."""
+    """The model compared with its twin that was set by hand and with another paper's adder."""
     items, others = [], []
     if shown.twin is not None:
         others.append(shown.twin)

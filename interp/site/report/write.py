@@ -1,4 +1,4 @@
-"""From chapters to the page."""
+"""The report's page, made from its chapters."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from models.checkpoint import write_bytes_atomic
 from models.errors import UserError
 from models.zoo import zoo_names
 
-#: What the page is about unless models are named: the smallest trained adder, and the one of another paper.
+#: The models of the page if none are named: the smallest trained adder, and one of another paper.
 DEFAULT = ("microadder-57", "adder-456")
 
 
@@ -25,8 +25,8 @@ def write_report(names: Sequence[str] = (), out: Path = Path("report.html"), n: 
     """Write a page that tells how models add, chapter by chapter; a selector changes the model.
 
     Args:
-        names: names or paths, the first of which is shown first; :data:`DEFAULT` unless given.
-        n, seed: how many problems a probe looks at, and what draws them.
+        names: names or paths of models; the first is shown first. :data:`DEFAULT` by default.
+        n, seed: how many problems a probe uses, and the seed that draws them.
 
     Cost: about half a minute per model.
 
@@ -38,7 +38,7 @@ def write_report(names: Sequence[str] = (), out: Path = Path("report.html"), n: 
         raise UserError("The zoo holds no model to report on; train one with `interp train` and `interp publish`.")
     if Path(out).is_dir():
         raise UserError(f"{out} is a folder; give --out the name of a file.")
-    shown = [gather(name, n, seed) for name in names]  # so that a wrong name is said before any work
+    shown = [gather(name, n, seed) for name in names]  # a wrong name fails before any work
     chapters = []
     with tqdm(total=len(CHAPTERS) * len(shown), desc="asking", unit="chapter") as bar:
         for chapter in CHAPTERS:
