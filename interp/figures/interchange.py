@@ -98,7 +98,8 @@ def which_algorithm(result: WhichAlgorithm) -> go.Figure:
         implied.append(bars(table["difference"], table[carry], name, colour, **style))
         base = base + table[carry].values
     share = {"range": [0, 1.08], "tickvals": QUARTERS}
-    difference = {"title": "difference x' + y' − z' (−1, 0, 9, 10 occur uncorrupted)", "dtick": 3}
+    occurring = f"−1, 0, {result.base - 1}, {result.base}"
+    difference = {"title": f"difference x' + y' − z' ({occurring} occur uncorrupted)", "dtick": 3}
     panels = [
         Panel(
             followed, "where the algorithms disagree", "algorithm",

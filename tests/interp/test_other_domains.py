@@ -174,6 +174,8 @@ def test_an_adder_that_ignores_its_output_follows_ripple(adders: Any, name: str)
     found = interp.which_algorithm(adders(name)[0], n=160)
     assert set(found.winner(found.deciding) or ()) == {"ripple", "look-ahead"}
     assert found.accuracy("ripple", "any").value == 1.0 and found.clean().value == 1.0
+    every = sum(share.n for share in found.by_carry("ripple", "any").values())
+    assert every == found.accuracy("ripple", "any").n  # the digit wraps around at the task's base
 
 
 @pytest.mark.parametrize("name", list(TASKS))

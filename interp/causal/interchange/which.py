@@ -126,7 +126,7 @@ class WhichAlgorithm(Result):
     def by_carry(self, algorithm: str, corruption: str = "plausible") -> dict[int, Proportion]:
         """:meth:`accuracy` by the carry (0 or 1) in the algorithm's digit; empty cases are left out."""
         kind, answer = self._kind(corruption), self._answer(algorithm, corruption)
-        carry = (answer - kind.digit_sum.values) % 10
+        carry = (answer - kind.digit_sum.values) % self.base
         cases = {bit: self.disagree(corruption) & (carry == bit) for bit in (0, 1)}
         return {bit: proportion((kind.after.values == answer)[case]) for bit, case in cases.items() if case.any()}
 
