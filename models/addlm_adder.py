@@ -26,8 +26,7 @@ from models.weight_maps.ternary import TernaryWeights
 
 @dataclass(frozen=True)
 class AdderSize(Shape):
-    """The shape of an adder and what it is trained on. ``top_k`` is below the number of keys, so that it has an effect.
-    """
+    """The shape of an adder and what it is trained on. ``top_k`` is below the number of keys, to have an effect."""
 
     task: Callable[[], Task]
     n_ctx: int

@@ -1,5 +1,4 @@
-"""Copies of a model with free weights, unchanged or with the gains of its norms folded into the weights that read them.
-"""
+"""Copies of a model with free weights, unchanged or with its norms' gains folded into the weights that read them."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""What exists because of one paper and nothing else, in a folder each. The rest works without any of them.
+"""One folder per paper, with everything that exists only because of that paper. The rest works without them.
 
 A paper's package says in ``PAPER`` what it is called and which of its modules register studies
-(:mod:`interp.papers.studies`); its headline numbers are in its file ``headlines.toml``, if it has one, with functions
-of its module ``headlines`` that find ours.
+(:mod:`interp.papers.studies`). Its headline numbers are in its file ``headlines.toml``, if it has one, and functions
+of its module ``headlines`` find ours.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from pkgutil import iter_modules
 
 @dataclass(frozen=True)
 class Paper:
-    """``key``: as in ``interp reproduce KEY:WHAT``; ``order``: among papers; ``studies``: modules of its package."""
+    """``key`` as in ``interp reproduce KEY:WHAT``; ``order`` among papers; ``studies``, the modules of its package."""
 
     key: str
     title: str

@@ -8,7 +8,7 @@ from models.errors import UserError, unknown_name
 
 
 def check_target(target: str, known: Collection[str]) -> None:
-    """Raises UserError for a target that is none of the ``known`` ones, with the closest match."""
+    """Raises UserError, with the closest match, for a target that is not one of the ``known`` ones."""
     paper, colon, what = target.partition(":")
     if not colon:
         raise UserError(f"Name a figure or table as PAPER:WHAT, for example position-coupling:fig1, not {target!r}.")

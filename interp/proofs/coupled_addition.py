@@ -2,7 +2,7 @@
 
 Attention in this construction does not see digits: a score is a function of the two tokens' position ids and of
 whether the key is BOS, and ids follow from where a token stands. So for one shape (m operands of n digits) every query
-has *one* pattern, whatever the problem is, and the proof goes in three steps, on the model's own weights:
+has *one* pattern for all 10^(n m) problems, and the proof goes in three steps, on the model's own weights:
 
 1. **Separation.** Queries and keys read position codes, FULL_ONES and IS_BOS only; values read tokens only; heads write
    where neither the embeddings nor another head do; the hidden units read the heads' outputs and NUM only. Each of

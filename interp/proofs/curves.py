@@ -1,5 +1,4 @@
-"""The decision function of one query: each token's lead as a function of what attention writes, and which values occur.
-"""
+"""The decision function of one query: each token's lead as a function of what attention writes, and what occurs."""
 
 from __future__ import annotations
 

@@ -270,8 +270,7 @@ class Rounding:
         return Enclosure.apart(mid, up(torch.minimum(rad, norm) + own, n))
 
     def keys(self, k: Enclosure) -> Keys:
-        """What :meth:`scores` needs to know of keys, computed before they are gathered. Over the reals lengths suffice.
-        """
+        """What :meth:`scores` needs to know of keys, before they are gathered. Over the reals lengths suffice."""
         rad, size = (k.rad, k.size) if self.unit32 else (k.norm[..., None], k.length[..., None])
         return Keys(k.mid, rad, size, k.norm, k.length)
 

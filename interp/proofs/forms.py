@@ -115,7 +115,7 @@ def linear(x: Forms, matrix: Matrix, size: Float[np.ndarray, "k n"] | None = Non
 
 
 def multiply(x: Forms, y: Forms) -> Forms:
-    """k forms times one, or times k others: the product's linear part exactly, and its quadratic part enclosed.
+    """k forms times one, or times k others: the coefficients of the linear part, with the quadratic part enclosed.
 
     ``e_s^2`` lies in [0, 1], so that half of it is a shift of the centre; ``e_s e_t`` lies in [-1, 1].
     """

@@ -1,5 +1,4 @@
-"""The common parts of constructions after the Position Coupling paper: named dimensions, position codes, registration.
-"""
+"""Common parts of constructions after the Position Coupling paper: named dimensions, position codes, registration."""
 
 from __future__ import annotations
 

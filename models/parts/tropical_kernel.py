@@ -114,15 +114,13 @@ def _shape(q: Tensor, k: Tensor, v: Tensor, z: Tensor, scale: float, top_k: int,
 
 
 def _rows_contiguous(x: Tensor) -> Tensor:
-    """``x`` with contiguous coordinates and no shared elements (as when expanded), so that its gradient has its layout.
-    """
+    """``x`` with contiguous coordinates and no shared elements (as when expanded), so its gradient has its layout."""
     x = x.detach()
     return x if x.stride(-1) == 1 and torch.empty_like(x).stride() == x.stride() else x.contiguous()
 
 
 def _run(function: Any, problems: int, shape: _Shape, arrays: list[ctypes.c_void_p]) -> int:
-    """The largest return value of a C function over all (batch, head) pairs, split over as many threads as torch uses.
-    """
+    """The largest return value of a C function over all (batch, head) pairs, split over torch's number of threads."""
     n = min(torch.get_num_threads(), problems)
     edges = [ctypes.c_int64(problems * i // n) for i in range(n + 1)]
     call = lambda first, last: function(first, last, ctypes.byref(shape), *arrays)  # noqa: E731

@@ -53,8 +53,7 @@ def _fingerprints() -> Int[Tensor, " n"]:
 
 @cache
 def held_out_fingerprints() -> Int[Tensor, " n"]:
-    """Sorted fingerprints of the pairs that training must not use: test sets, in either order, and validation problems.
-    """
+    """Sorted fingerprints of pairs that training must not use: test sets, in either order, and validation problems."""
     return torch.cat((_fingerprints(), fingerprint(validation_problems(VALIDATION_SIZE, seed=0)))).unique()
 
 

@@ -1,5 +1,4 @@
-"""The common parts of the compiled objectives of one-layer models: which models they take, and the autograd function.
-"""
+"""The common parts of the compiled objectives of one-layer models: which models they take, the autograd function."""
 
 from __future__ import annotations
 

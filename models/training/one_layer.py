@@ -94,8 +94,7 @@ class OneLayerObjective(GeneralObjective):
             return w[key] if key in w else like.new_zeros(like.shape[0], *shape)
 
         def after(norm: str, matrix: Tensor, own: Tensor) -> tuple[Tensor, Tensor]:
-            """Matrix and bias that read the normalised stream before gain; ``matrix`` is [seed, *head, d_model, columns].
-            """
+            """Matrix and bias for the normalised stream before gain; ``matrix`` is [seed, *head, d_model, columns]."""
             gain = w[f"{norm}.w"].view(-1, *[1] * (matrix.ndim - 3), cfg.d_model, 1)
             if f"{norm}.b" in w:
                 shift = w[f"{norm}.b"].view(-1, *[1] * (matrix.ndim - 3), 1, cfg.d_model)

@@ -51,8 +51,7 @@ class LossValidator:
 
     @torch.no_grad()
     def measure(self, objective: GeneralObjective, layout: ParameterLayout, theta: Theta) -> dict[str, PerSeed]:
-        """loss: nats per target. exact, token: the share of whole rows and of targets whose most likely token is right.
-        """
+        """loss: nats per target. exact, token: the share of rows and of targets whose most likely token is right."""
         parameters = layout.unflatten(theta.detach())
         losses, exact, token = [], [], []
         for tokens, targets in zip(self.tokens.split(self.rows, 1), self.targets.split(self.rows, 1), strict=True):

@@ -1,5 +1,4 @@
-"""The training distribution of the 456-parameter adder: one digit count per problem, and a curriculum of its maximum.
-"""
+"""The training distribution of the 456-parameter adder: one digit count per problem, a curriculum of its maximum."""
 
 from __future__ import annotations
 

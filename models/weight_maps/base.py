@@ -34,7 +34,7 @@ class WeightMap(nn.Module):
         self.config = cfg
 
     def add_parameters(self, shapes: Mapping[str, tuple[int, ...]]) -> None:
-        """Add free parameters under the names of weights, with slashes for dots, which a Parameter's name cannot have."""
+        """Add free parameters under the names of weights, with slashes for dots, as a Parameter's name has no dots."""
         for key, shape in shapes.items():
             self.register_parameter(key.replace(".", "/"), nn.Parameter(torch.zeros(shape)))
 

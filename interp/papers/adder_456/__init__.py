@@ -1,4 +1,4 @@
-"""A ten-digit adder's circuit: does attention follow the problem, what does it write, and how does the carry come?"""
+"""A ten-digit adder's circuit: whether attention follows the problem, what it writes, and how the carry arrives."""
 
 from interp.papers import Paper
 

@@ -1,4 +1,4 @@
-"""What does attention write at an answer query? One number, and of what?
+"""What attention writes at an answer query: one number, and what it is made of.
 
 The output of the attention sublayer at the query of digit i is projected on the direction in which it varies most, and
 that number is fitted by least squares, with an intercept, on
@@ -8,8 +8,8 @@ that number is fitted by least squares, with an intercept, on
     last     s_{i-1}              the digit that was written last
 
 ``own / below`` of B = 10 means that the two columns are written as one two-digit number, 10 (x_i + y_i) + x_{i-1} +
-y_{i-1}; taking s_{i-1} from it leaves 10 (x_i + y_i + carry), less at most 1. ``r2`` says how linear it is, ``first``
-how much of the output's variance that one direction holds (1 for an output matrix of rank 1). The control is the fit to
+y_{i-1}; subtracting s_{i-1} leaves 10 (x_i + y_i + carry), minus at most 1. ``r2`` says how linear it is, ``first`` how
+much of the output's variance that one direction holds (1 for an output matrix of rank 1). The control is the fit to
 the digit sums of another problem. Sampled; intervals (Student t) over the digits s1 to s9.
 
 Source: the 10:1 rule is measured on MicroAdder's published weights; its paper does not state it.
@@ -40,20 +40,20 @@ TERMS = ("own", "below", "last")
 
 @dataclass(frozen=True, eq=False)
 class AttentionSignal(Result):
-    """``table``: a Dataset over target (s1 to s9): ``first``, ``r2``, ``control``, and over term ``coefficient``,
-    scaled so that "below" is 1."""
+    """``table`` is a Dataset over target (s1 to s9) with ``first``, ``r2`` and ``control``, and over term with
+    ``coefficient``, scaled so that "below" is 1."""
 
     model: str
     table: xr.Dataset
     provenance: Provenance
 
     def mean(self, term: str) -> tuple[float, float, float]:
-        """Mean coefficient over targets with its interval, in units of the one of "below"."""
+        """The mean coefficient over targets with its interval, in units of that of "below"."""
         return mean_interval(self.table.coefficient.sel(term=term).values)
 
     def sentence(self) -> str:
         own, last = (f"{mean:.2f} [{low:.2f}, {high:.2f}]" for mean, low, high in map(self.mean, ("own", "last")))
-        first = math.floor(1e4 * float(self.table["first"].min())) / 1e4  # never rounded up to all of it
+        first = math.floor(1e4 * float(self.table["first"].min())) / 1e4  # never rounded up to 1
         return (
             f"What {self.model}'s attention writes is one number (at least {first:.2%} of its variance), linear in "
             f"digit sums (R^2 {float(self.table.r2.min()):.4f} or more; another problem's sums: "
@@ -74,10 +74,10 @@ def compute_attention_signal(
     provenance: Provenance,
     model: str = "the model",
 ) -> AttentionSignal:
-    """From attention outputs and the three terms' values.
+    """The signal, from attention outputs and the values of the three terms.
 
     Raises:
-        UserError: fewer problems than there is to fit, or an output that does not vary.
+        UserError: too few problems to fit, or an output that does not vary.
     """
     n = len(output)
     if n < 10:

@@ -1,4 +1,4 @@
-"""By which route does the carry into a column reach the digit that is predicted there?
+"""By which route the carry into a column reaches the digit that is predicted there.
 
 Pairs of problems agree in the two digits of column i and in all columns above, and differ in the carry into column i:
 
@@ -24,11 +24,11 @@ table counts how often the predicted digit becomes the other problem's, which is
       last output                    keys and values of s_{i-1}, the query's own position
       query vector                   the query alone, so the pattern
 
-A carry read off ``x_{i-1} + y_{i-1} - s_{i-1}``, the schoolbook rule without its memory, shows as: "made" by the
-previous operands, "passed" by the own token or the last output, nothing by the operands below. Clopper-Pearson
-intervals; sampled.
+If a carry is read off ``x_{i-1} + y_{i-1} - s_{i-1}``, the schoolbook rule without its memory, then "made" flips with
+the previous operands, "passed" with the own token or the last output, and nothing with the operands below.
+Clopper-Pearson intervals; sampled.
 
-Limits. One layer and its queries; routes are swapped one at a time, so a signal that needs two of them at once shows in
+Limits: one layer and its queries. Routes are swapped one at a time, so a signal that needs two of them at once shows in
 neither (compare with the routes that hold both).
 """
 
@@ -62,7 +62,7 @@ BLOCK = "blocks.0."
 @dataclass(frozen=True, eq=False)
 class CarryRoutes(Result):
     """``flipped``: (kind of pair, route) -> how often the prediction became the other problem's digit; for the control,
-    whose digits agree, how often it became any other digit. Only pairs that the model answers right on both sides
+    whose digits agree, how often it became any other digit. Only pairs that the model answers rightly on both sides
     count."""
 
     model: str
@@ -108,7 +108,7 @@ def route_pairs(task: FixedWidthAddition, kind: str, column: int, n: int, seed: 
 def carry_routes(model: HookedModel, task: Any = None, n_per_column: int = 300, seed: int = 0) -> CarryRoutes:
     """Interchange by route for the carry into columns 1 to 9 of a one-layer ten-digit adder.
 
-    Cost: two runs and one a route for each pair; pairs that the model answers wrong on either side are left out.
+    Cost: two runs per pair, and one per route; pairs that the model answers wrongly on either side are left out.
 
     Raises:
         UserError: another task, more than one layer, n below 1.
@@ -133,7 +133,7 @@ def carry_routes(model: HookedModel, task: Any = None, n_per_column: int = 300, 
 def _column(
     model: HookedModel, task: FixedWidthAddition, column: int, pairs: ProblemPairs, control: bool
 ) -> dict[str, tuple[int, int]]:
-    """Flips and pairs of one column by route."""
+    """(flips, pairs) of one column, by route."""
     query, routes = task.query_positions[column], _routes(task, column)
     sites = list(dict.fromkeys(site for route in routes.values() for site in route))
     both = (runs.read(model, tokens, sites, [query]) for tokens in (pairs.clean_tokens, pairs.corrupted_tokens))
@@ -153,7 +153,7 @@ def _column(
 
 
 def _routes(task: FixedWidthAddition, column: int) -> dict[str, list[Site]]:
-    """What is taken from the other problem by each route that is taken as it is."""
+    """The sites that each simple route takes from the other problem."""
     query = task.query_positions[column]
     operands = lambda columns: tuple(task.operand_position(i, c) for c in columns for i in (0, 1))  # noqa: E731
     at = lambda names, positions: [Site(BLOCK + name, positions) for name in names]  # noqa: E731

@@ -1,4 +1,4 @@
-"""The 456-parameter adder's circuit, and what its card says of it: ``interp reproduce adder-456:circuit | card``."""
+"""The 456-parameter adder's circuit, and its section on the card: ``interp reproduce adder-456:circuit | card``."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from models.zoo import change_entry
 
 HEADING = "Tests and circuit"
 
-#: The probes of a model's circuit by question; the first four are also asked of MicroAdder for the card.
+#: The probes of a model's circuit by question; for the card, MicroAdder gets the first four too.
 PROBES: dict[str, Callable[[Any], Result]] = {
     "How far attention depends on the problem": pattern_dependence,
     "Whether that part is needed": pattern_ablation,
@@ -38,7 +38,7 @@ PROBES: dict[str, Callable[[Any], Result]] = {
 COMPARED = 4
 DEPENDENCE, NEEDED, WRITES, WAY, UNITS, LOOK = PROBES
 OWN_TOKEN = ("own token in the stream", "own token by all its routes")
-#: How the pictures under each question are to be read.
+#: How to read the pictures under each question.
 READING = {
     DEPENDENCE: """s0 is the units digit. Left: how far the weights on all keys, taken together, move from problem to
 problem at the query that predicts a digit (the root of the summed variances). Right: the share of that movement that
@@ -87,7 +87,7 @@ def circuit(settings: Settings) -> Made:
 
 @shows("adder-456:circuit")
 def show_circuit(data: Any, results: tuple[Mapping[str, Mapping[str, Result]], Result] | None = None) -> list[Section]:
-    """The models next to each other; then, where the results are at hand, every question with a figure per model."""
+    """The models next to each other; then, if the results are available, every question with a figure per model."""
     head = "\n\n".join([SIDE_BY_SIDE, *data["read"]])
     sections = [Section("The models next to each other", head, (pd.DataFrame(data["models"]),))]
     if results is None:
@@ -132,7 +132,7 @@ def circuit_table(found: Mapping[str, Mapping[str, Result]]) -> pd.DataFrame:
 
 @study("adder-456:card", "The measured section of the zoo entry's card: tests, stress, circuit")
 def card(settings: Settings) -> Made:
-    """Write the section into the zoo entry's own card."""
+    """Write the section into the zoo entry's card."""
     model = zoo_model(MODEL)
     errors = errors_by_test_seed(model)
     digits = model.W_E[:DIGIT_TOKENS]
@@ -162,7 +162,7 @@ def show_card(data: Any) -> list[Section]:
 
 
 def _reading(found: Mapping[str, Result], other: Mapping[str, Result]) -> str:
-    """What the numbers add up to, in words; every number is a measured one."""
+    """What the numbers mean together, in words; every number is a measured one."""
     own, last = (_signal(found[WRITES]).mean(term)[0] for term in ("own", "last"))
     routes, others = _routes(found[WAY]), _routes(other[WAY])
     made, below = routes.rate("made", "previous operands"), routes.rate("passed", "operands below")

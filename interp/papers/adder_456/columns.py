@@ -1,4 +1,4 @@
-"""What the probes of ten-digit adders ask of a model before they start."""
+"""What the probes of ten-digit adders require of a model."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Pictures of the probes of a ten-digit adder's circuit: pattern dependence and ablation, attention signal, routes."""
+"""Figures of the probes of a ten-digit adder's circuit: pattern dependence and ablation, attention signal, routes."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def pattern_dependence(result: PatternDependence) -> go.Figure:
     ]
     nothing = [] if result.depends else [label(0.5, factors[len(factors) // 2], "nothing varies", colour=theme.GREY)]
     down = {"autorange": "reversed"}
-    # Rounding must not fill the panel of a model whose attention is the same on every problem.
+    # If attention is the same on every problem, rounding must not fill the panel.
     panels = [
         Panel([spread], "spread of a row of weights", {"range": [0, max(1.05 * result.max_spread, 0.01)]}, down),
         Panel(
@@ -55,7 +55,7 @@ def pattern_dependence(result: PatternDependence) -> go.Figure:
 
 @drawing(PatternAblation)
 def pattern_ablation(result: PatternAblation) -> go.Figure:
-    """Whole answers right by chain length, one line a pattern, with 95% intervals."""
+    """Whole answers right by chain length, one line per pattern, with 95% intervals."""
     lines = []
     for (pattern, rates), (colour, symbol, size) in zip(result.rates.items(), _PATTERNS, strict=True):
         values, ends, text = _rates(list(rates.values()))

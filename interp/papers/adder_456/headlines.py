@@ -1,4 +1,4 @@
-"""Where the headline numbers of the 456-parameter adder are found. Rows that name these are in ``headlines.toml``."""
+"""Functions that find the headline numbers of the 456-parameter adder; rows in ``headlines.toml`` name them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ COLUMNS = ("adder-763", "adder-512", "adder-491", "adder-456")  # of Table 4
 
 
 def _components(name: str) -> list[int]:
-    """Parameters of every component, in the order of Table 1; the last is the total."""
+    """The number of parameters of every component, in the order of Table 1; the last is the total."""
     from interp.papers.adder_456.studies import breakdown
 
     return breakdown(name).parameters.tolist()
@@ -32,12 +32,12 @@ def component(store: Store, row: int) -> Ours:
 
 
 def across(store: Store, row: int) -> Ours:
-    """One component of the four models of Table 4."""
+    """The parameters of one component in the four models of Table 4."""
     return several(tuple(float(_components(name)[row]) for name in COLUMNS), "models, counted")
 
 
 def saved(store: Store, a: str, b: str, rows: Sequence[int] = ()) -> Ours:
-    """What some components of ``b`` have less than those of ``a``; all of them by default."""
+    """How many parameters fewer ``b`` has than ``a`` in some components, by default in all."""
     less = parameter_count(a) - parameter_count(b)
     if rows:
         first, second = _components(a), _components(b)
@@ -84,7 +84,7 @@ def keys_like_values(store: Store, model: str) -> Ours:
 
 
 def untrained(store: Store, model: str) -> list[Ours]:
-    """The same of twenty freshly drawn models: none that passes is p < 0.05."""
+    """The same for twenty freshly drawn models; if none of them passes, p < 0.05."""
     source = Provenance(20, 0, f"untrained {model}")
     return [Ours(_alike(models.build(model, seed=seed)), source, model=model) for seed in range(20)]
 
@@ -93,7 +93,7 @@ def untrained(store: Store, model: str) -> list[Ours]:
 
 
 def best_validation(store: Store, model: str) -> Ours:
-    """The highest share of 5,000 uniform validation problems that any seed had right."""
+    """The highest share of 5,000 uniform validation problems that any seed answered rightly."""
     best = float(store.curves(model, "uniform").of(model).max())
     return share(
         round(5_000 * best), 5_000, "uniform validation problems, the best validation of all seeds", model=model
@@ -101,7 +101,7 @@ def best_validation(store: Store, model: str) -> Ours:
 
 
 def _first_steps(store: Store, model: str, reached: float = 1.0) -> list[int]:
-    """The step at which each seed that is perfect at some step first has this share right, earliest first."""
+    """For each seed that is ever perfect, the step at which it first has this share right; earliest first."""
     curves = store.curves(model, "uniform")
     perfect = curves.onset(model)
     if not perfect:
@@ -120,12 +120,12 @@ def first_perfect(store: Store, model: str) -> Ours:
 
 
 def onset(store: Store) -> Ours:
-    """The step, of seeds that grok, of the first uniform validation with 1% right."""
+    """The step of the first uniform validation with 1% right, for seeds that grok."""
     return _over(_first_steps(store, MODEL, 0.01), f"seeds of {MODEL} that grok: first validation with 1% right")
 
 
 def halfway(store: Store, model: str) -> Ours:
-    """Uniform validation problems right halfway to the first perfect validation, the most of its seeds that grok."""
+    """The share of uniform validation problems right halfway to the first perfect validation, in the best seed."""
     curves = store.curves(model, "uniform")
     shares = [
         float(curves.of(model).sel(seed=seed).sel(step=step // 2, method="pad"))
@@ -138,7 +138,7 @@ def halfway(store: Store, model: str) -> Ours:
 
 
 def in_thousands(store: Store, model: str) -> Ours:
-    """The first perfect step of a model of which one seed groks."""
+    """The first perfect step, in thousands, of a model with a seed that groks."""
     steps = _first_steps(store, model)
     return counted(len(steps), f"seeds of {model} that grok").with_value(steps[0] / 1000)
 
@@ -149,14 +149,14 @@ def lowest_rate(store: Store) -> Ours:
 
 
 def order(store: Store) -> Ours:
-    """How many steps later the first seed of the smaller model of two neighbours groks, at least."""
+    """How many steps later, at least, the first seed of the smaller of two neighbouring models groks."""
     first = [_first_steps(store, name)[0] for name in ("adder-582", "adder-512", "adder-456")]
     remark = f"first seeds at {', '.join(f'{step:,}' for step in first)}"
     return counted(3, "models").with_value(min(first[1] - first[0], first[2] - first[1]), remark)
 
 
 def low_rank_gain(store: Store) -> Ours:
-    """How much more often seeds grok with low-rank positions, queries, keys, values and output: 582 less 763."""
+    """How much more often seeds grok with low-rank positions, queries, keys, values and output: 582 minus 763."""
     rows = {row["model"]: row["first_perfect"] for row in store.experiment("adder-456-low-rank")["rows"]}
     (k, n), (k2, n2) = (
         (sum(step is not None for step in rows[name]), len(rows[name])) for name in ("adder-582", "adder-763")

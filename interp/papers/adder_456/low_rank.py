@@ -1,12 +1,12 @@
-"""Do low-rank factors help to grok? ``interp reproduce adder-456:low-rank`` compares the family's seeds.
+"""Whether low-rank factors help to grok: ``interp reproduce adder-456:low-rank`` compares the family's seeds.
 
 The paper compresses 763 parameters to 456 and supposes that "the low-rank constraint may also serve as a regularizer"
 that favours algorithms over memorisation (section 2.1). Every model is trained by its own recipe: 27,000 steps with
 LayerNorm (763, 582, 512), 54,000 with RMSNorm (491, 456). A model is compared with its neighbour of the same recipe,
-which differs in what is factored or shared and in nothing else.
+which differs only in what is factored or shared.
 
-``interp reproduce adder-456:rank-2`` trains what the paper says does not train: 456 parameters with queries, keys and
-values, or the MLP, of rank 2 (section 2.3).
+``interp reproduce adder-456:rank-2`` trains what does not train according to the paper: 456 parameters with queries,
+keys and values, or the MLP, of rank 2 (section 2.3).
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ from models.numerals import p_cell
 from models.training.loop import train
 from models.training.recipes import get_recipe
 
-#: (model, the neighbour with more factors, what the neighbour has in low rank besides).
+#: (model, the neighbour with more factors, what the neighbour has in low rank in addition).
 STEPS = (
     ("adder-763", "adder-582", "positions, queries, keys, values and output"),
     ("adder-582", "adder-512", "MLP"),
     ("adder-491", "adder-456", "shared query and key factor, keys as values, output of rank 2"),
 )
-SEEDS = 32  # of each model
+SEEDS = 32  # per model
 BASE, RANK_2_SEEDS = "adder-456", 8
 _NAMES = tuple(dict.fromkeys(name for pair in STEPS for name in pair[:2]))
 
@@ -64,7 +64,7 @@ def seed_row(name: str, sources: Sequence[str | Path]) -> dict[str, Any]:
 
 @study("adder-456:low-rank", "Do low-rank factors help to grok? Seeds of 763, 582, 512, 491 and 456 parameters")
 def low_rank(settings: Settings) -> Made:
-    """The zoo's seeds and those of runs in ``OUT/adder-456/low-rank/NAME``; ``--yes`` trains there what lacks of 32."""
+    """The zoo's seeds and those of runs in ``OUT/adder-456/low-rank/NAME``; ``--yes`` trains the rest of 32 there."""
     rows = []
     for name in _NAMES:
         stored = [name] if name in models.zoo_names() else []
@@ -98,12 +98,12 @@ def rank_2(settings: Settings) -> Made | None:
 
 
 def rate_of(row: Mapping[str, Any]) -> Rate:
-    """Seeds that were once perfect on the uniform validation problems, of all."""
+    """The rate of seeds that were ever perfect on the uniform validation problems."""
     return Rate(len(row["seeds"]), sum(step is not None for step in row["first_perfect"]))
 
 
 def compared(rows: Mapping[str, Mapping[str, Any]]) -> pd.DataFrame:
-    """A row per pair of neighbours: grok rates and Fisher's two-sided p."""
+    """One row per pair of neighbours: grok rates and Fisher's two-sided p."""
     from scipy.stats import fisher_exact
 
     found = []

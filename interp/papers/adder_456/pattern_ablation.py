@@ -1,15 +1,15 @@
-"""Is the part of attention that depends on the problem needed? Fix the pattern and count right answers.
+"""Whether the part of attention that depends on the problem is needed: fix the pattern and count right answers.
 
-At the queries of the answer the attention pattern of every head is replaced, for all problems alike, by
+At the queries of the answer the attention pattern of every head is replaced, in the same way for all problems, by
 
     mean pattern          its mean over uniform problems (others than those that are scored): no choice by value is left
-    without the previous  the model's own, with the weight on the operands of column i-1 handed to the operands of
+    without the previous  the model's own, with the weight on the operands of column i-1 moved to the operands of
       column              column i: what is read there is lost
     uniform               equal weights on all visible keys: the control, which an adder does not survive
 
-and whole answers are scored on as many problems of every carry-chain length, since that is where a lost carry shows.
-Rates with Clopper-Pearson intervals; sampled. A drop under the mean pattern would say that the choice by value is used;
-none says that a constant attention matrix is enough for these problems.
+and whole answers are scored on equally many problems of every carry-chain length, since that is where a lost carry
+shows. Rates have Clopper-Pearson intervals; sampled. A drop under the mean pattern would say that the choice by value
+is used; no drop says that a constant attention matrix is enough for these problems.
 """
 
 from __future__ import annotations
@@ -39,14 +39,14 @@ WHOLE, MEAN, NO_PREVIOUS, UNIFORM = "whole model", "mean pattern", "without the 
 
 @dataclass(frozen=True, eq=False)
 class PatternAblation(Result):
-    """``rates``: pattern -> chain length -> whole answers right."""
+    """``rates``: pattern -> chain length -> the rate of right whole answers."""
 
     model: str
     rates: Mapping[str, Mapping[int, Rate]]
     provenance: Provenance
 
     def total(self, pattern: str) -> Rate:
-        """Over all chain lengths, which are equally frequent."""
+        """The rate over all chain lengths, which are equally frequent."""
         parts = self.rates[pattern].values()
         return Rate(sum(rate.n for rate in parts), sum(rate.correct for rate in parts))
 
@@ -75,7 +75,7 @@ def compute_pattern_ablation(
     provenance: Provenance,
     model: str = "the model",
 ) -> PatternAblation:
-    """From which problems are right under each pattern. Raises UserError without problems."""
+    """The rates, from which problems are right under each pattern. Raises UserError without problems."""
     if not len(chain_length):
         raise UserError("There is no problem to score on.")
     lengths = chain_length.unique().tolist()
@@ -92,7 +92,8 @@ def compute_pattern_ablation(
 def pattern_ablation(model: HookedModel, task: Any = None, n_per_length: int = 500, seed: int = 0) -> PatternAblation:
     """Score a ten-digit adder with fixed attention patterns.
 
-    ``n_per_length`` problems of every carry-chain length 0 to 10; the mean pattern is taken over 2,048 uniform ones.
+    It is scored on ``n_per_length`` problems of every carry-chain length 0 to 10; the mean pattern is over 2,048
+    uniform ones.
 
     Raises:
         UserError: another task's model, n below 1.
@@ -122,7 +123,7 @@ def pattern_ablation(model: HookedModel, task: Any = None, n_per_length: int = 5
 def _without_previous(
     rows: Float[Tensor, "n head target key"], task: FixedWidthAddition
 ) -> Float[Tensor, "n head target key"]:
-    """The rows with the weight on the previous column's operands divided among those of the own."""
+    """The rows, with the weight on the previous column's operands divided among those of the own column."""
     rows = rows.clone()
     for target in range(1, DIGITS + 1):
         roles = task.relative_roles(target)

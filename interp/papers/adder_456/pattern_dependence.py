@@ -1,4 +1,4 @@
-"""On what in the input does attention depend, and how much?
+"""On what in the input attention depends, and how much.
 
 Averaged pattern pictures say where a head looks; this probe says how much of that changes from problem to problem, and
 what the changes follow. For the query of answer digit i, with p_k the weight on key k,
@@ -8,12 +8,13 @@ what the changes follow. For the query of answer digit i, with p_k the weight on
                  the carry into column i · whether column i-1 sums to 9 · the query's own token (the last output digit)
                  · the two digits of column i · the two digits of column i-1
 
-R^2 is adjusted for the number of groups, ``1 - (1 - R^2)(n - 1)/(n - groups)``, so that labels that mean nothing score
-0 on average; the control is the same with the labels shuffled over problems. Factors overlap (the own token is a
-function of column i-1 and of the carry into it), so their R^2 do not add up.
+R^2 is adjusted for the number of groups, ``1 - (1 - R^2)(n - 1)/(n - groups)``, so that meaningless labels score 0 on
+average; the control is the same with the labels shuffled over problems. Factors overlap (the own token is a function of
+column i-1 and of the carry into it), so their R^2 do not add up.
 
 A spread of zero (MicroAdder: all tokens have one norm, queries and keys read positions) means that attention is a
-constant matrix; a small one, that a constant will do, which :mod:`interp.papers.adder_456.pattern_ablation` tests.
+constant matrix. A small spread suggests that a constant will do, which
+:mod:`interp.papers.adder_456.pattern_ablation` tests.
 """
 
 from __future__ import annotations
@@ -43,9 +44,9 @@ FACTORS = ("carry in", "previous column sums to 9", "own token", "own digits", "
 
 @dataclass(frozen=True, eq=False)
 class PatternDependence(Result):
-    """``table``: a Dataset over (layer, head, target, factor) with ``spread`` [layer, head, target], adjusted ``r2``
-    and ``control`` (shuffled labels) [.., factor], NaN where the weights or the factor do not vary. ``overall``: the
-    same over (layer, head, factor), variances summed over targets."""
+    """``table`` is a Dataset over (layer, head, target, factor) with ``spread`` [layer, head, target], adjusted ``r2``
+    and ``control`` (shuffled labels) [.., factor], NaN where the weights or the factor do not vary. ``overall`` is the
+    same over (layer, head, factor), with variances summed over targets."""
 
     model: str
     table: xr.Dataset
@@ -58,7 +59,7 @@ class PatternDependence(Result):
 
     @property
     def depends(self) -> bool:
-        """Whether any weight moves by more than rounding does."""
+        """Whether any weight moves by more than rounding."""
         return self.max_spread >= POSITION_ONLY
 
     def sentence(self) -> str:
@@ -95,7 +96,7 @@ def compute_pattern_dependence(
     provenance: Provenance,
     model: str = "the model",
 ) -> PatternDependence:
-    """From query rows of patterns and the factors' values at each problem and target.
+    """The dependence, from query rows of patterns and the factors' values at each problem and target.
 
     Raises:
         UserError: fewer than two problems.
@@ -167,9 +168,10 @@ def pattern_dependence(
     """How far the attention of a ten-digit adder depends on the problem, and on what.
 
     Args:
-        problems: to look at; otherwise ``n``, the share ``carry_heavy`` of them rich in carry chains.
+        problems: the problems to use; by default ``n`` are drawn, a share ``carry_heavy`` of them rich in carry chains.
 
-    The patterns are read teacher-forced, at the queries of the eleven answer digits. Cost: one forward pass a problem.
+    The patterns are read teacher-forced, at the queries of the eleven answer digits. Cost: one forward pass per
+    problem.
 
     Raises:
         UserError: another task's model, too few problems.

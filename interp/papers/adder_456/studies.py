@@ -1,8 +1,8 @@
 """The 456-parameter adder's tables, figure and stress test: ``interp reproduce adder-456:table4`` and its neighbours.
 
-Tables 1 and 4 are counted on the models. Table 3 scores the zoo's models, and published checkpoints where there are
-any in ``OUT/adder-456/published`` (they are not part of this project). Figure 1 is made from the zoo's stored curves,
-or from runs in ``OUT/adder-456/runs``, which it trains if it must and may (``--yes``: hours).
+Tables 1 and 4 are counted on the models. Table 3 scores the zoo's models, and published checkpoints if there are any in
+``OUT/adder-456/published`` (they are not part of this project). Figure 1 is made from the zoo's stored curves, or from
+runs in ``OUT/adder-456/runs``, which are trained if needed and allowed (``--yes``: hours).
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from models.transformer import ArithmeticTransformer
 
 PAPER, MODEL, OTHER = "adder-456", "adder-456", "microadder-57"
 COLUMNS = ("adder-763", "adder-512", "adder-491", "adder-456")  # of Table 4
-FIGURE_1 = {"adder-582": 16, "adder-512": 16, "adder-456": 32}  # seeds to train where none are stored
+FIGURE_1 = {"adder-582": 16, "adder-512": 16, "adder-456": 32}  # seeds to train if none are stored
 
 
 def breakdown(name: str) -> pd.DataFrame:
@@ -50,7 +50,7 @@ def breakdown(name: str) -> pd.DataFrame:
 
 
 def comparison_table() -> pd.DataFrame:
-    """Table 4: the counts of every model, and which changed the component (LR: low rank, with the rank)."""
+    """Table 4: the counts of every model, and where a component changed (LR: low rank, with the rank)."""
     columns = {name: breakdown(name) for name in ("adder-763", "adder-582", "adder-512", "adder-491", "adder-456")}
     table = pd.DataFrame({"component": columns["adder-763"].component})
     for name, rows in columns.items():
@@ -226,7 +226,7 @@ def stress(settings: Settings) -> Made:
 
 @shows("adder-456:stress")
 def show_stress(data: Any, results: Mapping[str, Scores] | None = None) -> list[Section]:
-    """Errors by suite and by case; with a figure of every model that makes any where the results are at hand."""
+    """Errors by suite and by case and, if the results are available, a figure for every model that makes errors."""
     cases = {name: pd.DataFrame(rows) for name, rows in data.items()}
     drawn = [name for name, table in cases.items() if _wrong(table).any()] or list(cases)[:1]
     return [
@@ -245,7 +245,7 @@ than that with 95% confidence, on problems drawn like these. A case that was tri
 
 
 def suite_table(cases: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
-    """Wrong answers by suite, a column a model; the suites' cases are summed."""
+    """Wrong answers by suite, one column per model; the cases of a suite are summed."""
     first = next(iter(cases.values())).groupby("suite", sort=False)
     table = pd.DataFrame({"problems": first.n.sum(), "rung": first.rung.unique().map(" and ".join)})
     for name, own in cases.items():
@@ -255,7 +255,7 @@ def suite_table(cases: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
 
 
 def case_table(cases: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
-    """Wrong answers by case, a column a model, with one wrong answer of each model that has any."""
+    """Wrong answers by case, one column per model, with one wrong answer of each model that has any."""
     table = next(iter(cases.values()))[["case", "n", "rung"]].rename(columns={"n": "problems"})
     for name, own in cases.items():
         table[name] = _wrong(own)

@@ -1,4 +1,4 @@
-"""AddLM: what do ternary weights, L1 scores and a top-k cut compute, and what does doing without products save?"""
+"""AddLM: what ternary weights, L1 scores and a top-k cut compute, and what is saved by leaving out products."""
 
 from interp.papers import Paper
 

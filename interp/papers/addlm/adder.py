@@ -1,7 +1,7 @@
 """Adders in AddLM's algebra next to their float twins: ``interp reproduce addlm:adder``.
 
-Two digits are tried on all 10,000 pairs; ten digits on AdderBoard and on problems stratified by carry chain. Every seed
-is trained to its last step and none is chosen, so the rows are what the recipe gives.
+Two-digit adders are tried on all 10,000 pairs, ten-digit ones on AdderBoard and on problems stratified by carry chain.
+Every seed is trained to its last step and no seed is selected, so the rows show what the recipe gives.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def runs_of(settings: Settings) -> list[SeedRun]:
 
 
 def measure(model: ArithmeticTransformer) -> Iterator[dict[str, Any]]:
-    """Rows of exact match, each with its strength of evidence: what was tried, how many, how many right."""
+    """Yield rows of exact match, each with its strength of evidence: what was tried, how many, and how many right."""
     if isinstance(model.task, TwoDigitAddition):
         yield _row("all pairs", "exhaustive", score(model, all_problems()))
         yield _row("the 500 pairs never trained on", "exhaustive", score(model))
@@ -65,7 +65,7 @@ def _row(problems: str, rung: str, rate: Rate) -> dict[str, Any]:
 
 
 def accuracy_table(rows: Sequence[dict[str, Any]]) -> pd.DataFrame:
-    """One line a model, seed and set of problems, with the interval of what is a sample."""
+    """One line per model, seed and set of problems, with an interval if the set is a sample."""
     table = []
     for row in rows:
         rate = Rate(row["n"], row["correct"])
@@ -77,7 +77,7 @@ def accuracy_table(rows: Sequence[dict[str, Any]]) -> pd.DataFrame:
 
 
 def multiplication_table() -> pd.DataFrame:
-    """Multiplications of one forward pass of each pair of twins, part by part."""
+    """How many multiplications one forward pass of each pair of twins takes, part by part."""
     tables = []
     for what in ADDERS:
         table = beside_twin(f"addlm-adder-{what}").rename(columns={"float": "float twin"})
@@ -89,7 +89,7 @@ def multiplication_table() -> pd.DataFrame:
 
 @study("addlm:adder", "Adders in AddLM's algebra")
 def adder(settings: Settings) -> Made | None:
-    """Train what is missing, try every model."""
+    """Train the missing models and try all of them."""
     runs = runs_of(settings)
     train_in_time([(run, [run.recipe.steps]) for run in runs], settings)
     rows = []

@@ -1,9 +1,9 @@
 """What keeps the ten-digit adder of two layers from a proof about all pairs: ``interp reproduce addlm:choices``.
 
-Each head attends to its eight best keys. A proof about many pairs at once has to know which keys those are. Counted is
-how many different sets of keys are chosen among random pairs, at each target: of one head (the mean over heads), and
-of all heads of a layer together. A proof of one pair meets one of them, and goes through; how many of a sample of pairs
-do is the second table.
+Each head attends to its eight best keys. A proof about many pairs at once has to know which keys those are. The first
+table counts how many different sets of keys are chosen among random pairs, at each target: by one head (the mean over
+heads), and by all heads of a layer together. A proof about one pair meets only one of them, and succeeds; the second
+table counts for how many pairs of a sample it does.
 """
 
 from __future__ import annotations
@@ -38,13 +38,13 @@ were not drawn: the interval is Clopper and Pearson's, 95%."""
 
 
 def choice_counts(masks: Bool[Tensor, "pair head target key"]) -> tuple[list[float], list[int]]:
-    """By target: the number of different sets of keys of one head (the mean over heads), and of all together."""
+    """By target, the number of different sets of keys of one head (the mean over heads), and of all heads together."""
     alone = [[len(head.unique(dim=0)) for head in target.unbind(1)] for target in masks.unbind(2)]
     return [sum(heads) / len(heads) for heads in alone], [len(x.flatten(1).unique(dim=0)) for x in masks.unbind(2)]
 
 
 def choice_rows(model: HookedModel, problems: Int[Tensor, "pair operand"]) -> list[dict[str, Any]]:
-    """A row for each layer and target. Cost: one forward pass."""
+    """One row per layer and target. Cost: one forward pass."""
     task, layers = model.task, range(model.cfg.n_layers)
     names = [f"blocks.{layer}.attn.hook_top_k_mask" for layer in layers]
     queries, found = list(task.query_positions), [[] for _ in layers]
@@ -59,7 +59,7 @@ def choice_rows(model: HookedModel, problems: Int[Tensor, "pair operand"]) -> li
 
 
 def proof_rows(model: HookedModel, problems: Int[Tensor, "pair operand"]) -> list[dict[str, Any]]:
-    """A row for each arithmetic: how many pairs, and how many tokens of them, are proved right."""
+    """One row per arithmetic: how many pairs, and how many of their tokens, are proved right."""
     rows = []
     for arithmetic in ("interval", "float32"):
         start = time.process_time()

@@ -1,6 +1,6 @@
-"""AddLM's claims next to what was measured: ``interp reproduce addlm:claims``. Nothing is trained for it.
+"""AddLM's claims next to what was measured: ``interp reproduce addlm:claims``. It trains nothing.
 
-They are the headline numbers of the paper; what is counted for claims without one is next to them.
+The claims are the paper's headline numbers; claims without a number come with counts of our own.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ LONG = 4096  # tokens, in the paper's open questions
 
 
 def claims_table(found: Headlines | None = None) -> pd.DataFrame:
-    """Claim, printed number, ours, verdict and remarks, one row each. Nothing is trained or drawn from the text."""
+    """One row per claim: the printed number, ours, verdict and remarks. Nothing is trained, and no text is read."""
     return (found or table("addlm")).to_dataframe()[["claim", "printed", "ours", "verdict", "remarks"]]
 
 
 def counts() -> pd.DataFrame:
-    """What is counted for claims that have no number."""
+    """The counts for claims that have no number."""
     q, k = torch.randn(2, 64, 32, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
     least = torch.minimum(q[:, None], k).sum(-1)
     error = (pair_scores(q, k, "neg_l1") - (2 * least - q.sum(-1)[:, None] - k.sum(-1))).abs().max()

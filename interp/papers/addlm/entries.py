@@ -1,14 +1,15 @@
-"""What ternary matrices hold: the latent weights that training moves, and the -1, 0 and 1 that the model computes with.
+"""What ternary matrices hold: the latent weights that training changes, and the -1, 0 and 1 that the model uses.
 
 A latent entry w of a matrix with mean magnitude m acts as
 
     -1 if w/m < -1/2,     0 if |w/m| <= 1/2,     +1 if w/m > 1/2,     times m
 
-so that w/m and the two thresholds say all of it. ``zeros`` would be 0.250 if the latent entries were uniform, as they
+so that w/m and the two thresholds determine it. ``zeros`` would be 0.250 if the latent entries were uniform, as they
 are drawn, and 0.310 if they were normal (the share of |w| below half of its mean, ``2 Phi(0.5 sqrt(2/pi)) - 1``).
 
 ``pile`` is how much denser latent entries lie within 0.05 of a threshold than 0.1 to 0.3 away from one: 1 without any
-effect of the cut. Straight-through training is known to push weights to and fro across thresholds (Nagel et al., 2022).
+effect of the cut. Straight-through training is known to push weights back and forth across thresholds (Nagel et al.,
+2022).
 The control is a model whose weights are free floats of the same shape, cut as if they were latent (``as_if``).
 
 Exhaustive: all entries of all constrained matrices. Source: AddLM, architecture; BitNet b1.58, equations 1 to 3.
@@ -29,10 +30,10 @@ from models.packing import ternary_matrices
 from models.transformer import ArithmeticTransformer
 from models.weight_maps.ternary import TERNARY, TernaryWeights, ternarise
 
-REACH = 4.0  # of the histogram, in mean magnitudes
+REACH = 4.0  # range of the histogram, in mean magnitudes
 BINS = 160
 THRESHOLD = 0.5
-NEAR, BESIDE = 0.05, (0.1, 0.3)  # of a threshold
+NEAR, BESIDE = 0.05, (0.1, 0.3)  # distances from a threshold
 UNIFORM, NORMAL = 0.25, 0.3101  # shares of zeros without structure
 
 
@@ -40,7 +41,7 @@ UNIFORM, NORMAL = 0.25, 0.3101  # shares of zeros without structure
 class TernaryEntries(Result):
     """``table`` over (layer, kind): shares ``minus``, ``zeros``, ``plus``, ``scale`` (the mean magnitude m) and ``n``
     entries. ``histogram`` [kind, bin]: how many latent entries lie around each multiple of the scale, up to 4 times.
-    ``as_if``: whether the model's own weights are floats, and these what they would be."""
+    ``as_if``: whether the model's own weights are floats, and these are what they would be if cut."""
 
     model: str
     table: xr.Dataset
@@ -70,7 +71,7 @@ class TernaryEntries(Result):
 
 
 def ternary_entries(model: ArithmeticTransformer, as_if: bool = False) -> TernaryEntries:
-    """All ternary matrices of a model.
+    """The entries of all ternary matrices of a model.
 
     Args:
         as_if: cut the matrices of a float model as if they were latent weights, for comparison.

@@ -1,6 +1,6 @@
-"""Where AddLM's headline numbers are found. Of its three sizes only the smallest was trained here.
+"""Functions that find AddLM's headline numbers. Of its three sizes only the smallest was trained here.
 
-Rows that name these functions are in ``headlines.toml``.
+Rows in ``headlines.toml`` name these functions.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ FLOAT, OURS, TERNARY = (model_name("0.8m", suffix) for suffix in ("-float", "", 
 
 
 def _rows(store: Store, model: str, steps: int | None = None) -> list[dict[str, Any]]:
-    """Stored finished runs of a model, or its runs that were measured at ``steps``."""
+    """A model's stored finished runs, or those of its runs that were measured at ``steps``."""
     found = [
         row
         for row in store.experiment("addlm-runs")["rows"]
@@ -31,7 +31,7 @@ def _rows(store: Store, model: str, steps: int | None = None) -> list[dict[str, 
 
 
 def loss(store: Store, model: str) -> Ours:
-    """Mean over seeds of the best validation loss, nats a character."""
+    """The best validation loss, mean over seeds, in nats per character."""
     best = [min(row["losses"]) for row in _rows(store, model)]
     shown = ", ".join(f"{value:.3f}" for value in best)
     source = f"seeds of {model}, the best loss of each on the validation part"
@@ -39,7 +39,7 @@ def loss(store: Store, model: str) -> Ours:
 
 
 def loss_at(store: Store, model: str, steps: int) -> Ours:
-    """Mean over seeds of the best validation loss up to ``steps``, nats a character."""
+    """The best validation loss up to ``steps``, mean over seeds, in nats per character."""
     found = [zip(row["steps"], row["losses"], strict=True) for row in _rows(store, model, steps)]
     best = [min(loss for step, loss in row if step <= steps) for row in found]
     shown = ", ".join(f"{value:.3f}" for value in best)
@@ -48,40 +48,40 @@ def loss_at(store: Store, model: str, steps: int) -> Ours:
 
 
 def cost(store: Store, model: str, reference: str = FLOAT) -> Ours:
-    """Its loss less that of the float baseline, nats."""
+    """A model's loss minus that of the float baseline, in nats."""
     ours, other = loss(store, model), loss(store, reference)
     n = min(ours.provenance.n, other.provenance.n)
     return counted(n, f"seeds of {model} and of {reference}", model=model).with_value(ours.value - other.value)
 
 
 def gap(store: Store, model: str = OURS) -> Ours:
-    """AddLM's loss over that of the float baseline of its size, less one."""
+    """AddLM's loss divided by that of the float baseline of its size, minus one."""
     baseline = f"{model}-float"
     return cost(store, model, baseline).with_value(loss(store, model).value / loss(store, baseline).value - 1)
 
 
 def own_gap(store: Store, size: str) -> Ours:
-    """The same of the two losses that the paper prints."""
+    """The same for the two losses that the paper prints."""
     names = ("the float baseline", "AddLM")
     (baseline,), (addlm,) = (stated("addlm", f"Loss of {name} at {size}.") for name in names)
     return counted(2, "the paper's own losses").with_value(addlm / baseline - 1)
 
 
 def after_best(store: Store, model: str) -> Ours:
-    """How far the last validation loss is above the best one, the largest of its seeds: what overfitting would do."""
+    """How far the last validation loss is above the best one, as overfitting would cause; the largest of its seeds."""
     rises = [row["losses"][-1] - min(row["losses"]) for row in _rows(store, model)]
     return counted(len(rises), f"seeds of {model}", model=model).with_value(max(rises))
 
 
 def _generalisation(store: Store, model: str) -> dict[int, float]:
-    """Validation loss less training loss at the last step, by seed."""
+    """Validation loss minus training loss at the last step, by seed."""
     curves = store.curves(model)
     validation, training = (curves.of(model, what).isel(step=-1) for what in ("validation_loss", "loss"))
     return dict(zip(validation.seed.values.tolist(), (validation - training).values.tolist(), strict=True))
 
 
 def closer(store: Store) -> Ours:
-    """How much smaller AddLM's gap of validation to training loss is than the float model's, the least of its seeds."""
+    """How much smaller AddLM's gap of validation to training loss is than the float model's; the least of its seeds."""
     ours, twin = _generalisation(store, OURS), _generalisation(store, FLOAT)
     seeds = sorted(ours.keys() & twin.keys())
     shown = ", ".join(f"{ours[seed]:.3f} against {twin[seed]:.3f}" for seed in seeds)
@@ -90,7 +90,7 @@ def closer(store: Store) -> Ours:
 
 
 def speed_up(store: Store) -> Ours:
-    """Time to train the float baseline over time to train AddLM, on one CPU thread of a shared machine."""
+    """The time to train the float baseline divided by that for AddLM, on one CPU thread of a shared machine."""
     ours, twin = (store.entry(name)["training"] for name in (OURS, FLOAT))
     if ours["seeds_tried"] != twin["seeds_tried"]:
         raise NotStored(f"{OURS} and {FLOAT} were not trained with as many seeds.")
@@ -100,7 +100,7 @@ def speed_up(store: Store) -> Ours:
 
 
 def ternary(store: Store, names: list[str]) -> Ours:
-    """Of the effective weights with such names, the share that have at most three values each."""
+    """The share of the effective weights with these names that have at most three different values."""
     weights = {
         name: value for name, value in store.model(OURS).all_weights().items() if name.rpartition(".")[2] in names
     }
@@ -109,14 +109,14 @@ def ternary(store: Store, names: list[str]) -> Ours:
 
 
 def ternary_share(store: Store) -> Ours:
-    """What ternary weights alone cost, of what everything costs."""
+    """The cost of ternary weights alone, as a share of the cost of all changes."""
     alone, everything = cost(store, TERNARY), cost(store, OURS).value
     gain = "with ternary weights, L1 attention is a gain" if alone.value > everything else ""
     return alone.with_value(alone.value / everything, gain)
 
 
 def _multiplications_of_both() -> tuple[Any, Any, Provenance]:
-    """Those of AddLM and of its float twin."""
+    """The multiplications of AddLM and of its float twin."""
     from interp.papers.addlm.multiplications import count_multiplications
 
     ours, twin = (count_multiplications(models.build(name)) for name in (OURS, FLOAT))
@@ -124,14 +124,14 @@ def _multiplications_of_both() -> tuple[Any, Any, Provenance]:
 
 
 def products_left(store: Store) -> Ours:
-    """Multiplications that AddLM still takes, as a share of its float twin's."""
+    """The multiplications that AddLM still needs, as a share of its float twin's."""
     ours, twin, source = _multiplications_of_both()
     largest = max(ours.products, key=lambda part: ours.products[part])
     return Ours(ours.total / twin.total, source, model=OURS, remark=f"{ours.total:,} are left, most of the {largest}")
 
 
 def in_products(store: Store) -> Ours:
-    """Share of the float model's multiplications in scores, projections and MLP."""
+    """The share of the float model's multiplications that are in scores, projections and MLP."""
     _, twin, source = _multiplications_of_both()
     parts = [twin.products[part] for part in ("projections (Q, K, V, O)", "scores", "MLP")]
     return Ours(sum(parts) / twin.total, source, model=FLOAT)
@@ -150,9 +150,10 @@ def smaller(store: Store, packing: str, whole: bool = False) -> Ours:
 
 
 def long_attention(store: Store, tokens: int, keys: int) -> Ours:
-    """Additions and multiplications of scores and mixed values, of dense attention's.
+    """Additions and multiplications for scores and mixed values, as a share of dense attention's.
 
-    Both take 2 d_head a pair, by dot products as by L1 distances; top-k attention scores every pair and mixes few.
+    Both take 2 d_head per pair, with dot products and with L1 distances; top-k attention scores every pair and mixes
+    few.
     """
     pairs, kept = tokens * (tokens + 1) // 2, sum(min(n + 1, keys) for n in range(tokens))
     source = Provenance(pairs, None, f"pairs of {tokens:,} tokens", "exhaustive")
@@ -161,7 +162,7 @@ def long_attention(store: Store, tokens: int, keys: int) -> Ours:
 
 
 def max_plus(store: Store) -> Ours:
-    """The last loss of the true tropical score less that of a table of letter pairs."""
+    """The last loss with the true tropical score, minus that of a table of letter pairs."""
     found = _rows(store, model_name("0.8m", "-max-plus"), 500)[0]
     pairs = store.experiment("addlm-runs")["letter_pairs"]
     remark = f"{found['losses'][-1]:.3f} after {found['steps'][-1]:,} steps, letter pairs {pairs:.3f}"

@@ -1,4 +1,4 @@
-"""What AddLM's heads attend to and are needed for: effective keys, what the top-k cut drops, ablation.
+"""What AddLM's heads attend to and what they are needed for: effective keys, what the top-k cut drops, ablation.
 
 For one head and query, with scores before the cut (``hook_attn_scores``), the mask (``hook_top_k_mask``) and the
 pattern (``hook_pattern``):
@@ -7,7 +7,7 @@ pattern (``hook_pattern``):
 * dropped mass, ``1 - sum_{j in mask} softmax(scores)_j``: what a softmax over all earlier keys would have given to the
   keys that the cut leaves out.
 
-Both are averaged over the queries that have more earlier keys than top_k, for which there is something to choose.
+Both are averaged over the queries with more than top_k earlier keys, as the others have nothing to choose.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ ABLATIONS = ("zero", "mean")
 
 @dataclass(frozen=True, eq=False)
 class HeadTable(Result):
-    """One row a head. Means over windows (each window's own mean first) with Student-t intervals over windows:
+    """One row per head. Means over windows (each window's own mean first) with Student-t intervals over windows:
     ``effective_keys``, ``dropped_mass``, ``previous`` (weight on the query's own character and the one before it), and
-    the rise of the loss (nats a character) when the head's z is set to ``zero`` or to its ``mean``."""
+    the rise of the loss (nats per character) when the head's z is set to ``zero`` or to its ``mean``."""
 
     model: str
     loss: float
@@ -63,7 +63,7 @@ def window_losses(
     targets: Int[Tensor, "window pos"],
     edits: Sequence[Edit] = (),
 ) -> Float[Tensor, " window"]:
-    """Mean cross-entropy of each window, in nats a character, under edits (:mod:`interp.core.runs`)."""
+    """The mean cross-entropy of each window, in nats per character, under edits (:mod:`interp.core.runs`)."""
     found = runs.passes(model, tokens, edits)
     return torch.cat([mean_losses(logits, targets[rows]) for rows, logits, _ in found])
 
@@ -83,7 +83,7 @@ def key_measures(
     """Effective keys, dropped mass and weight on the last two characters, means over queries with more than top_k keys.
 
     Args:
-        scores: before the cut, -inf where masked.
+        scores: the scores before the cut, -inf where masked.
         top_k: None for a model that keeps all keys (its dropped mass is 0); the same queries as for 16 are used.
 
     Raises:
@@ -93,7 +93,7 @@ def key_measures(
     if scores.shape[-2] <= first:
         raise UserError(f"No query of {scores.shape[-2]} has more than {first} earlier keys.")
     entropy = -torch.special.xlogy(pattern, pattern).sum(-1)
-    dropped = (scores.softmax(-1) * (pattern == 0)).sum(-1)  # the sum of the small part: 1 - kept would be rounding
+    dropped = (scores.softmax(-1) * (pattern == 0)).sum(-1)  # sum the small part, as 1 - kept would be mostly rounding
     near = pattern.diagonal(dim1=-2, dim2=-1).clone()
     near[..., 1:] += pattern.diagonal(-1, -2, -1)
     measures = {"effective_keys": entropy.exp(), "dropped_mass": dropped, "previous": near}
@@ -103,11 +103,11 @@ def key_measures(
 def head_table(
     model: ArithmeticTransformer, tokens: Int[Tensor, "window pos"], targets: Int[Tensor, "window pos"], source: str
 ) -> HeadTable:
-    """Measures of every head on windows of text. Cost: two ablations a head, so 2 L H + 1 forward passes.
+    """Measure every head on windows of text. Cost: two ablations per head, so 2 L H + 1 forward passes.
 
     Args:
-        tokens, targets: the windows and, for each position, the character that follows.
-        source: what the windows are, for the record ("windows of the validation part").
+        tokens, targets: the windows and, for each position, the next character.
+        source: a description of the windows for the provenance ("windows of the validation part").
     """
     cfg = model.config
     clean = window_losses(model, tokens, targets)

@@ -1,7 +1,7 @@
 """What is inside AddLM: ``interp reproduce addlm:inside``.
 
-On the stored models where there are any, else on seed 0 of the recipe, trained here if need be. Sparsity and flips of
-ternary weights need a run's snapshots and are of that seed.
+It measures the stored models if there are any, else seed 0 of the recipe, which it trains if needed. Sparsity and flips
+of ternary weights need a run's snapshots, and so are from that seed.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from models.training.run_folder import RunFolder
 from models.transformer import ArithmeticTransformer
 
 ADDLM, FLOAT = "addlm-0.8m", "addlm-0.8m-float"
-WINDOWS = 16  # of the validation part, evenly spread; half of them for patching and scores, which cost the most
+WINDOWS = 16  # from the validation part, evenly spread; half of them for patching and scores, which cost the most
 SHUFFLES = 100
 TITLE = "Inside a language model of ternary weights and L1 scores"
 
@@ -53,7 +53,7 @@ model, with smooth scores and no cut, is the control: what fails there as well i
 
 
 def trained(settings: Settings, name: str) -> tuple[ArithmeticTransformer, str]:
-    """The stored model, or seed 0 after the recipe's last step; and which of them."""
+    """The stored model, or seed 0 after the recipe's last step; and a word for which of them it is."""
     if name in models.zoo.zoo_names():
         return models.load(name), "zoo entry"
     run = seed_run(settings, name, 0)
@@ -62,7 +62,7 @@ def trained(settings: Settings, name: str) -> tuple[ArithmeticTransformer, str]:
 
 
 def packing_table(model: ArithmeticTransformer) -> pd.DataFrame:
-    """What storing the model takes, by packing."""
+    """The size of the stored model, by packing."""
     rows = []
     for name, packing in PACKINGS.items():
         size = packed_size(model, name)
@@ -76,7 +76,7 @@ def packing_table(model: ArithmeticTransformer) -> pd.DataFrame:
 
 @study("addlm:inside", TITLE)
 def inside(settings: Settings) -> Made | None:
-    """Load or train, and measure."""
+    """Load or train the models, and measure them."""
     try:
         (model, which), (twin, which_twin) = (trained(settings, name) for name in (ADDLM, FLOAT))
         run = seed_run(settings, ADDLM, 0)
@@ -127,7 +127,7 @@ def windows(model: ArithmeticTransformer, n: int) -> tuple[Any, Any]:
 
 
 def _records(table: pd.DataFrame | Result) -> dict[str, Any]:
-    """Columns as lists; NaN, which JSON has not, as null."""
+    """A table as JSON: its columns and rows, with NaN as null."""
     frame = table.to_dataframe() if isinstance(table, Result) else table
     rows = frame.astype(object).where(frame.notna(), None)
     return {"columns": list(frame.columns), "rows": rows.values.tolist()}
@@ -135,8 +135,8 @@ def _records(table: pd.DataFrame | Result) -> dict[str, Any]:
 
 @shows("addlm:inside")
 def show_inside(data: Any, results: Sequence[Result] = ()) -> list[Section]:
-    """All parts; with figures where ``results``, one per sentence, are at hand, and then without ends of intervals in
-    the tables, which the figures show."""
+    """All parts. With ``results``, one per sentence, there are figures, which show the ends of intervals; the tables
+    then leave them out."""
     said, heads = data["sentences"], list(data["heads"].values())
     figures = [result.figure() for result in results]
 

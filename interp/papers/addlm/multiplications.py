@@ -1,15 +1,15 @@
 """How many multiplications a forward pass needs, part by part: what AddLM's algebra removes and what it leaves.
 
-Counted are products of two numbers that the input or training decides, for one sequence of ``n_pos`` tokens with all
-logits computed, as a machine with signed adders would do it:
+What counts is a product of two numbers that the input or training decides, for one sequence of ``n_pos`` tokens with
+all logits computed, as a machine with signed adders would do it:
 
-* a matrix product of [n, a] by [a, b] takes ``n a b``; with ternary weights none, but ``n b`` for the matrix's scale;
-* dot-product scores take d_head a visible pair and head, L1 distances and max-plus scores none; a scale that is not 1
-  takes one a pair;
-* softmax takes one a kept pair (by the inverse of the sum), its exponentials are counted apart; mixing values takes
-  d_head a kept pair;
-* a norm takes 3 a coordinate: the square, the inverse deviation, the gain (2 without gains, as folded);
-* GELU takes its function evaluations (counted apart) and one product; ReLU none. A gated MLP takes one a unit more.
+* a matrix product of [n, a] by [a, b] takes ``n a b``; with ternary weights only ``n b`` for the matrix's scale;
+* dot-product scores take d_head per visible pair and head, L1 distances and max-plus scores none; a scale that is not 1
+  takes one per pair;
+* softmax takes one per kept pair (by the inverse of the sum); its exponentials are counted separately; mixing values
+  takes d_head per kept pair;
+* a norm takes 3 per coordinate: the square, the inverse deviation, the gain (2 without gains, as folded);
+* GELU takes its function evaluations (counted separately) and one product, ReLU none; a gated MLP one more per unit.
 
 Additions, comparisons and memory traffic are not counted: on processors with multiply-add units, removing
 multiplications saves nothing by itself.
@@ -30,7 +30,7 @@ from models.weight_maps.ternary import TernaryWeights
 
 @dataclass(frozen=True)
 class MultiplicationCount:
-    """Products and transcendental functions of one forward pass, by part of the model."""
+    """How many products and transcendental functions one forward pass takes, by part of the model."""
 
     model: str
     n_pos: int
@@ -42,12 +42,12 @@ class MultiplicationCount:
         return sum(self.products.values())
 
     def to_dataframe(self) -> pd.DataFrame:
-        """One row a part: products, their share of the total, function evaluations."""
+        """One row per part: products, their share of the total, function evaluations."""
         rows = [(part, n, n / self.total, self.functions.get(part, 0)) for part, n in self.products.items()]
         return pd.DataFrame(rows, columns=["part", "multiplications", "share", "function evaluations"])
 
     def share_removed(self, float_twin: MultiplicationCount) -> float:
-        """The share of the other model's multiplications that this one does without."""
+        """The share of the other model's multiplications that this one does not need."""
         return 1 - self.total / float_twin.total
 
 
@@ -66,7 +66,7 @@ def count_multiplications(model: ArithmeticTransformer, n_pos: int | None = None
 
 
 def compute_multiplications(cfg: TransformerConfig, ternary: bool, n_pos: int, name: str) -> MultiplicationCount:
-    """The same from the config alone."""
+    """The count, from the config alone."""
     layers, heads, d = cfg.n_layers, cfg.n_heads, cfg.d_head
     visible = [i + 1 for i in range(n_pos)]
     pairs = sum(visible)
@@ -101,7 +101,7 @@ def compute_multiplications(cfg: TransformerConfig, ternary: bool, n_pos: int, n
 
 
 def beside_twin(name: str) -> pd.DataFrame:
-    """Multiplications of a model of AddLM's algebra and of its float twin ("NAME-float"), part by part and in all."""
+    """Multiplications of a model in AddLM's algebra and of its float twin ("NAME-float"), by part and in total."""
     ours, twin = (count_multiplications(build(f"{name}{kind}")) for kind in ("", "-float"))
     table = pd.DataFrame({"float": twin.products, "AddLM": ours.products})
     table.loc["all"] = table.sum()

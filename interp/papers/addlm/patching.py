@@ -1,12 +1,12 @@
 """Attribution patching against real patching, where gradients can mislead: signs of |.| and the step of top-k.
 
-Attribution patching (Nanda, 2023; Syed et al., 2023) estimates what replacing an activation would do to the loss by its
-first-order term, ``(x_corrupted - x_clean) . d loss / d x``, all components from one backward pass. In AddLM the
+Attribution patching (Nanda, 2023; Syed et al., 2023) estimates the effect of replacing an activation on the loss by its
+first-order term, ``(x_corrupted - x_clean) . d loss / d x``, for all components from one backward pass. In AddLM the
 gradient of a score is a sign, constant until a coordinate of q crosses one of k, and a key that is not among the best
-has no gradient at all, however close it is to being chosen. So the estimate is compared with what patching really does,
-for q, k, v and z of every head, on AddLM and on a float model of the same shape, at full replacement and at a small
-part of the way (``x + step (x_corrupted - x)``), where a first-order term should be right if anything is smooth. Two
-kinds of corrupted input are used: another window of text, and the same with one character changed.
+has no gradient at all, however close it is to being chosen. So the estimate is compared with the effect of real
+patching, for q, k, v and z of every head, on AddLM and on a float model of the same shape, at full replacement and at a
+small part of the way (``x + step (x_corrupted - x)``), where a first-order term should be right if anything is smooth.
+Two kinds of corrupted input are used: another window of text, and the same window with one character changed.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ KINDS = ("q", "k", "v", "z")
 
 @dataclass(frozen=True, eq=False)
 class PatchingCheck(Result):
-    """``effects`` over (step, kind, layer, head, window): ``real``, the rise of the window's loss (nats a character)
+    """``effects`` over (step, kind, layer, head, window): ``real``, the rise of the window's loss (nats per character)
     when the activation is moved ``step`` of the way to the corrupted one, and ``estimate``, its first-order term."""
 
     model: str
@@ -52,11 +52,11 @@ class PatchingCheck(Result):
         )
 
     def to_dataframe(self) -> pd.DataFrame:
-        """One row a step and kind.
+        """One row per step and kind.
 
-        ``spearman``: rank correlation over all (head, window) pairs, ``spearman_heads``: of the heads' means over
-        windows, with its permutation ``p``; ``ratio``, the least-squares factor from estimate to real effect through
-        the origin; ``same_sign``, share of pairs; ``mean_real`` and ``mean_estimate``, nats.
+        ``spearman``: the rank correlation over all (head, window) pairs; ``spearman_heads``: that of the heads' means
+        over windows, with its permutation ``p``; ``ratio``: the least-squares factor from estimate to real effect
+        through the origin; ``same_sign``: a share of pairs; ``mean_real`` and ``mean_estimate``, in nats.
         """
         rows = []
         for step in self.effects.step.values.tolist():
@@ -83,12 +83,12 @@ class PatchingCheck(Result):
 
 
 def other_window(tokens: Int[Tensor, "window pos"]) -> Int[Tensor, "window pos"]:
-    """Each window's corrupted input is the next window."""
+    """The corrupted input of each window: the next window."""
     return tokens.roll(-1, 0)
 
 
 def one_character(tokens: Int[Tensor, "window pos"]) -> Int[Tensor, "window pos"]:
-    """The character in the middle becomes that of the next window in which it differs; all others stay."""
+    """Windows in which only the middle character is changed, to that of the next window in which it differs."""
     middle, corrupted = tokens.shape[1] // 2, tokens.clone()
     for row in range(len(tokens)):
         later = tokens.roll(-row, 0)[:, middle]
@@ -110,9 +110,9 @@ def check_patching(
     corruption: str = "another window",
     steps: Sequence[float] = (0.05, 1.0),
 ) -> PatchingCheck:
-    """Every head's q, k, v and z, window by window, moved towards what they are on the corrupted input.
+    """Move every head's q, k, v and z, window by window, towards their values on the corrupted input.
 
-    All positions of a head are replaced at once. Cost: 4 L H forward passes a step, one backward pass and two more.
+    All positions of a head are replaced at once. Cost: 4 L H forward passes per step, one backward pass and two more.
 
     Raises:
         UserError: fewer than two windows, an unknown corruption, or a step outside (0, 1].

@@ -1,7 +1,7 @@
 """AddLM's training runs as rows: a model, a seed and its validation losses over the steps.
 
-Rows of finished runs that this project trained are stored (``interp/data/experiments/addlm-runs.json``) and used where
-an experiment asks for the same model and seed; ``--seeds N`` trains seeds 0 to N - 1 here instead.
+Rows of this project's finished runs are stored (``interp/data/experiments/addlm-runs.json``) and used if an experiment
+asks for the same model and seed; ``--seeds N`` trains seeds 0 to N - 1 here instead.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ from models.training.run_folder import RunFolder
 STORED = DATA / "experiments" / "addlm-runs.json"
 
 
-#: ``model``, ``seed``, ``steps`` and validation ``losses`` (nats a character) there; the recipe's steps (``budget``)
-#: before which a run may have been stopped; and whether the run is ``stored`` or was trained here.
+#: ``model``, ``seed``, ``steps`` and the validation ``losses`` there (nats per character); the recipe's steps
+#: (``budget``), before which a run may have been stopped; and whether the run is ``stored`` or was trained here.
 LossRow = Mapping[str, Any]
 
 
@@ -56,7 +56,7 @@ def provenance() -> Provenance:
 
 @cache
 def stored_rows() -> tuple[LossRow, ...]:
-    """Rows of runs that are finished and came with the package; none, if the file is not there."""
+    """Rows of finished runs that came with the package; none if the file is missing."""
     return tuple(read_json(STORED)["rows"]) if STORED.exists() else ()
 
 
@@ -66,7 +66,7 @@ def seed_run(settings: Settings, model: str, seed: int) -> SeedRun:
 
 
 def row_of(run: SeedRun) -> LossRow | None:
-    """What a run has measured so far; None before its first evaluation."""
+    """The row of what a run has measured so far; None before its first evaluation."""
     folder = RunFolder(run.folder)
     lines = folder.metrics() if folder.metrics_path.exists() else []
     if not lines:
@@ -78,10 +78,10 @@ def row_of(run: SeedRun) -> LossRow | None:
 
 
 def rows_for(settings: Settings, wanted: Iterable[tuple[str, int | None]], seeds: int = 2) -> list[LossRow]:
-    """Rows of models, each trained to its own number of steps (None: its recipe's), by stored runs or new ones.
+    """Rows of models, each trained to its own number of steps (None: its recipe's), from stored runs or new ones.
 
-    Without ``--seeds`` every model's stored seeds are taken, and a model without any is trained with ``seeds`` of them.
-    Out of time, what there is comes back.
+    Without ``--seeds``, every model's stored seeds are used, and a model without any is trained with ``seeds`` seeds.
+    If the time runs out, the rows so far are returned.
     """
     rows, runs = [], []
     for model, steps in wanted:
@@ -100,19 +100,19 @@ def rows_for(settings: Settings, wanted: Iterable[tuple[str, int | None]], seeds
 
 
 def cut(row: LossRow, steps: int) -> LossRow:
-    """The row up to ``steps``: with a constant learning rate that is the run that stops there."""
+    """The row up to ``steps``; with a constant learning rate it equals a run that stops there."""
     n = sum(step <= steps for step in row["steps"])
     return {**row, "steps": row["steps"][:n], "losses": row["losses"][:n]}
 
 
 def runs_of(curves: Curves, model: str) -> dict[int, pd.Series]:
-    """Seed -> its losses by step."""
+    """The losses by step of each seed."""
     found = curves.of(model)
     return {seed: found.sel(seed=seed).dropna("step").to_series() for seed in found.seed.values.tolist()}
 
 
 def run_table(curves: Curves) -> pd.DataFrame:
-    """One line a run: best and last validation loss."""
+    """One line per run: best and last validation loss."""
     lines = []
     for model in curves.models:
         for seed, loss in runs_of(curves, model).items():
@@ -127,7 +127,7 @@ def run_table(curves: Curves) -> pd.DataFrame:
 
 
 def summary(curves: Curves, reference: str) -> pd.DataFrame:
-    """One line per model: means over seeds of best and last, and what the best costs against ``reference``'s."""
+    """One line per model: means over seeds of best and last loss, and how far the best is above ``reference``'s."""
     runs = {model: runs_of(curves, model).values() for model in curves.models}
     best = {model: [loss.min() for loss in own] for model, own in runs.items()}
     baseline = np.mean(best.get(reference, [np.nan]))

@@ -1,7 +1,7 @@
 """Reading L1 scores: per-coordinate terms, and similarity plus key bias in place of W_QK.
 
 A score is a sum over coordinates, so its attribution to them is exact: ``score = sum_c -|q_c - k_c| / s``. It is not
-bilinear and there is no W_QK whose singular vectors could be read. What there is follows from |a - b| = a + b - 2 min:
+bilinear, and there is no W_QK whose singular vectors could be read. Instead, |a - b| = a + b - 2 min gives:
 
     score(q, k) = 2 sum_c min(q_c, k_c) / s  -  sum_c k_c / s  -  sum_c q_c / s
                   similarity                   key bias          the same for all keys of a query
@@ -31,13 +31,13 @@ _AT_ONCE = 4  # windows: the terms are [window, head, query, key, d_head]
 def score_terms(
     q: Float[Tensor, "*batch query d_head"], k: Float[Tensor, "*batch key d_head"], scale: float
 ) -> Float[Tensor, "*batch query key d_head"]:
-    """``-|q_c - k_c| / scale`` of every coordinate; the sum over the last axis is the score."""
+    """``-|q_c - k_c| / scale`` for every coordinate; the sum over the last axis is the score."""
     return -(q.unsqueeze(-2) - k.unsqueeze(-3)).abs() / scale
 
 
 @dataclass(frozen=True)
 class MinSimilarity:
-    """The three parts of L1 scores; they add up to them."""
+    """The three parts that add up to L1 scores."""
 
     similarity: Float[Tensor, "*batch query key"]
     key_bias: Float[Tensor, "*batch key"]
@@ -58,10 +58,10 @@ def min_similarity(
 
 @dataclass(frozen=True, eq=False)
 class ScoreReading(Result):
-    """One row a head, means over windows with intervals over them.
+    """One row per head, with means over windows and intervals over them.
 
-    The advantage of a query's best key is its score less the mean score of all earlier keys; it is a sum over
-    coordinates, and it is a sum of similarity and key bias.
+    The advantage of a query's best key is its score minus the mean score of all earlier keys. It is a sum over
+    coordinates, and also the sum of similarity and key bias.
 
     ``coordinates``: how many carry it, ``(sum_c |a_c|)^2 / sum_c a_c^2`` of the mean advantage ``a_c`` of each, between
     1 and d_head. ``top_share``: the largest coordinate's share. ``bias_share``: the key bias's share of the advantage
@@ -86,7 +86,7 @@ class ScoreReading(Result):
 
 
 def read_scores(model: ArithmeticTransformer, tokens: Int[Tensor, "window pos"], source: str) -> ScoreReading:
-    """Coordinates and key bias after each query's best key, for the queries with more than ``top_k`` earlier keys.
+    """How coordinates and key bias give each query's best key its advantage, for queries with more than ``top_k`` keys.
 
     Raises:
         UserError: a model whose scores are not L1 distances.

@@ -1,8 +1,8 @@
 """AddLM's tables: ``interp reproduce addlm:table | addlm:ablation | addlm:top-k``; see also :mod:`.claims`.
 
 Losses are on the whole validation part of the text (871 windows of 128 characters). ``--size small`` is the paper's
-smallest model at its own budget of 2,000 steps, hours on a CPU core for all variants; ``--size paper`` is the ablation
-at 4.8 million parameters, and the table with 4.8 and 25 million as well, which want a GPU (any run goes on where it was
+smallest model at its own budget of 2,000 steps, hours on a CPU core for all variants. ``--size paper`` is the ablation
+at 4.8 million parameters, and the table also with 4.8 and 25 million, which need a GPU (any run continues where it was
 stopped: ``--minutes``).
 """
 
@@ -26,7 +26,7 @@ from models.text_scores import TextLoss, letter_pair_loss, text_loss
 from models.transformer import ArithmeticTransformer
 from models.weight_maps.ternary import TernaryWeights
 
-#: Steps of variants outside the ablation: a quarter of the budget, as the slowest of them takes seconds a step.
+#: Steps of variants outside the ablation: a quarter of the budget, as the slowest of them takes seconds per step.
 SHORT = 500
 TRAINED_KEYS = ("-top-1", "-top-4", "", "-top-all")
 INFERENCE_KEYS: tuple[int | None, ...] = (1, 2, 4, 8, 16, 32, None)
@@ -73,7 +73,7 @@ def show_table(data: Any) -> list[Section]:
 
 @study("addlm:ablation", "Which of AddLM's changes costs what")
 def ablation(settings: Settings) -> Made | None:
-    """The paper's second table; at 0.82 million parameters (2,000 steps), also what else can be switched."""
+    """The paper's second table; at 0.82 million parameters (2,000 steps), also further variants."""
     (size,) = _sizes(settings, [OF_PAPER])
     steps = PAPER_STEPS if size == OF_PAPER else None
     rows = rows_for(settings, [(model_name(size, suffix), steps) for suffix in ABLATION])
@@ -114,7 +114,7 @@ that is no better has learnt nothing from the characters before."""
 
 @study("addlm:top-k", "How many keys attention needs")
 def top_k(settings: Settings) -> Made:
-    """Losses over the number of keys: chosen after training, and trained with."""
+    """Losses over the number of keys, set after training or used in training."""
     inference = top_k_losses(models.load(model_name("0.8m")))
     rows = rows_for(settings, [(model_name("0.8m", suffix), None) for suffix in TRAINED_KEYS], seeds=1)
     data = {"inference": {k: x.to_dict() for k, x in inference.items()}, "rows": rows}
@@ -126,7 +126,7 @@ def show_top_k(data: Any) -> list[Section]:
     inference = data["inference"]
     lines = {f"trained with {TOP_K} keys, then changed": {k: found["loss"] for k, found in inference.items()}}
     runs = loss_curves(data["rows"]) if data["rows"] else None
-    if runs:  # of every model its lowest seed
+    if runs:  # the lowest seed of every model
         first = {model: next(iter(runs_of(runs, model).values())) for model in runs.models}
         lines["trained with so many"] = {_keys_of(model): float(loss.iloc[-1]) for model, loss in first.items()}
     at_k = pd.DataFrame(

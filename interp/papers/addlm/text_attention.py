@@ -1,8 +1,8 @@
-"""Where heads look in a line of text, with its characters as labels: AddLM's sixteen keys, a float model's all.
+"""Where heads look in a line of text, with its characters as labels: at sixteen keys in AddLM, at all in a float model.
 
-Of each query's row, ``kept`` counts the keys that take part (weights above zero: the best top_k and ties with the last
-of them) and ``effective`` is ``exp(entropy)``. One text, teacher-forced; :mod:`interp.papers.addlm.heads` has the same
-numbers over many windows, with intervals and ablations.
+For each query's row, ``kept`` counts the keys that take part (weights above zero: the best top_k and ties with the last
+of them) and ``effective`` is ``exp(entropy)``. This is for one text, teacher-forced; :mod:`interp.papers.addlm.heads`
+has the same numbers over many windows, with intervals and ablations.
 """
 
 from __future__ import annotations

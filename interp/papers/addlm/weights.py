@@ -5,9 +5,9 @@ A ternary weight is one scale times -1, 0 and 1, so a head's OV circuit is ``s_V
     M = T_V T_O   [d_model, d_model],   |entries| <= d_head,   rank <= d_head
 
 and V-composition of an earlier head's output into a later head's values is an integer matrix as well, ``M_1 M_2``.
-They are computed in int64 and stored and compared without a tolerance. The gain of the norm between two heads is a
-diagonal of floats; folded in, nothing would be an integer any more, so it is kept apart (and left out of compositions:
-they are of the weights, and say nothing about what the norm does to a given input).
+They are computed in int64, and stored and compared without a tolerance. The gain of the norm between two heads is a
+diagonal of floats. If it were folded in, the matrices would no longer be integers, so it is kept separate, and
+compositions leave it out: they are about the weights, and say nothing about the norm's effect on a given input.
 """
 
 from __future__ import annotations
@@ -62,12 +62,12 @@ class IntegerCircuits(Result):
         return pd.DataFrame(rows, columns=["head", "smallest", "largest", "rank", "share of zeros"])
 
     def save(self, path: str | Path) -> str:
-        """As int16 in a safetensors file; :func:`load_circuits` gives equal integers back. Returns the SHA-256."""
+        """Save as int16 in a safetensors file, for :func:`load_circuits`, without loss. Returns its SHA-256."""
         scales = torch.tensor(self.scale, dtype=torch.float64)
         return save_weights(path, {"values": self.values.to(torch.int16), "scale": scales}, {"model": self.model})
 
     def equals(self, other: IntegerCircuits) -> bool:
-        """Every integer and every scale, without a tolerance."""
+        """Whether every integer and every scale is equal, without a tolerance."""
         return self.scale == other.scale and torch.equal(self.values, other.values)
 
 
@@ -95,7 +95,7 @@ def _with_ranks(name: str, values: Tensor, scale: tuple[float, ...]) -> IntegerC
 
 
 def integer_rank(matrix: Int[Tensor, "row column"]) -> int:
-    """A lower bound of the rank, which is the rank unless the prime 2^31 - 1 divides a minor: elimination modulo it.
+    """A lower bound of the rank, by elimination modulo the prime 2^31 - 1; the rank itself unless that divides a minor.
 
     Where it reaches an upper bound (an OV circuit's d_head), the rank is proven.
     """
@@ -122,7 +122,7 @@ class ValueComposition(Result):
 
     ``score = |M_1 M_2|_F / (|M_1|_F |M_2|_F)`` (Elhage et al., 2021); numerator and denominator are square roots of
     integers. ``table`` holds ``score``, and ``chance`` and ``spread``: mean and standard deviation over ``draws``
-    shuffles of the rows of T_V of the later head, which keep its every row but not what it reads.
+    shuffles of the rows of the later head's T_V, which keep every row but not what it reads.
     """
 
     model: str
@@ -144,12 +144,12 @@ class ValueComposition(Result):
         )
 
     def to_dataframe(self) -> pd.DataFrame:
-        """One row a pair."""
+        """One row per pair."""
         return self.table.to_dataframe().dropna().reset_index()
 
 
 def value_composition(model: ArithmeticTransformer, draws: int = 20, seed: int = 0) -> ValueComposition:
-    """Scores of all pairs of heads in different layers. Cost: ``1 + draws`` products of d_model^3 a pair.
+    """Scores of all pairs of heads in different layers. Cost: ``1 + draws`` products of d_model^3 per pair.
 
     Raises:
         UserError: a model without ternary weights or with one layer.
@@ -204,8 +204,8 @@ class TernaryTraining(Result):
 def ternary_training(snapshots: Mapping[int, Mapping[str, Tensor]], model: ArithmeticTransformer) -> TernaryTraining:
     """Sparsity and flips from a run's snapshots (``RunFolder(path).snapshots()``, its first seed).
 
-    The means over matrices of one kind are of entries, not of matrices. Entries are compared as the model uses them,
-    -1, 0 or 1; a latent weight that moves without crossing a threshold has not flipped.
+    Means over matrices of one kind are means over entries, not over matrices. Entries are compared as the model uses
+    them, -1, 0 or 1; a latent weight that moves without crossing a threshold has not flipped.
 
     Raises:
         UserError: fewer than two snapshots, or a model without ternary weights.

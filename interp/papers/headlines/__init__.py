@@ -1,20 +1,20 @@
-"""The reproduction table: every headline number of the five papers, ours, and the command that makes it.
+"""The reproduction table: every headline number of the five papers, ours, and the command that computes it.
 
     interp.papers.headlines.table()                  all of them, judged
     interp.papers.headlines.table("microadder")      one paper's
     interp headlines --markdown               the same from the command line
 
-The numbers of the papers are quotes, in a file ``headlines.toml`` a paper (:mod:`interp.papers.headlines.read`). Each
-row names the function that finds ours in the zoo and in stored results, or counts at once; where nothing is stored, a
-row says "not measured". Verdicts follow from both numbers by the rule that a row names
+The numbers of the papers are quotes, in one file ``headlines.toml`` per paper (:mod:`interp.papers.headlines.read`).
+Each row names the function that finds ours in the zoo and in stored results, or counts it directly; if nothing is
+stored, a row says "not measured". Verdicts follow from both numbers by the rule that a row names
 (:mod:`interp.papers.headlines.rules`):
 
     reproduced     as printed or as claimed, beyond the stated uncertainty
     compatible     not told apart, but too uncertain to confirm it
     differs        told apart
 
-each "at a smaller scale" where ours is a smaller model, shorter training or another size than the paper's; "not
-testable" and "not run" say why, the first where no run of this project could settle the claim; "not measured" says what
+A verdict is "at a smaller scale" if ours is a smaller model, a shorter training or another size than the paper's. "Not
+testable" means that no run of this project could settle the claim; this and "not run" say why. "Not measured" says what
 is missing.
 """
 

@@ -34,7 +34,7 @@ _BIN, _STEP = 0.09, 0.075  # decades that one symbol covers, and how far symbols
 
 @drawing(Headlines)
 def figure_headlines(result: Headlines) -> go.Figure:
-    """Left: rows by verdict, a bar per paper. Right: our number over the printed one, a point per row that has both.
+    """Left: rows by verdict, one bar per paper. Right: our number over the printed one, one point per row with both.
 
     Counts that hold by construction are left out, unless there is nothing else.
     """
@@ -88,7 +88,7 @@ def figure_headlines(result: Headlines) -> go.Figure:
 
 
 def _apart(ratios: dict[Row, float], papers: list[str]) -> dict[Row, float]:
-    """Heights at which points of one paper and about one ratio stand apart: on its line, above, below, and so on."""
+    """Heights that separate points of one paper with nearly equal ratios: on its line, above, below, and so on."""
     taken: Counter[tuple[str, int]] = Counter()
     heights = {}
     for row, ratio in ratios.items():

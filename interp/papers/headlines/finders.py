@@ -1,4 +1,4 @@
-"""Where our numbers are found, of every paper: in the zoo, or counted on models that are built for it.
+"""Finders of our numbers for every paper: in the zoo, or counted on models that are built for it.
 
 A finder is a function of a store and of the arguments that a row gives (:mod:`interp.papers.headlines.read`). It
 returns our number, or raises :class:`~interp.papers.headlines.store.NotStored`.
@@ -19,7 +19,7 @@ score, certified, grokked = Store.score, Store.certified, Store.grokked
 
 
 def ranked(store: Store, experiment: str, label: str, base: str) -> Ours:
-    """The chance that a seed of a sweep's variant comes further than one of the model that it changes, by rank.
+    """The chance that a seed of a sweep's variant gets further than a seed of the model that it changes, by rank.
 
     The p-value is corrected for all variants that were compared with the same seeds of that model.
     """
@@ -40,7 +40,7 @@ def parameters(store: Store, model: str) -> Ours:
 
 
 def numbers_named(store: Store, model: str, *beginnings: str) -> Ours:
-    """Free numbers of a model whose names begin so."""
+    """How many free parameters of a model have names that begin like this."""
     named = models.build(model).weight_map.named_parameters()
     n = sum(p.numel() for name, p in named if name.startswith(beginnings))
     return counted(n, f"free numbers of {model}, counted on the model")
@@ -52,12 +52,12 @@ def config(store: Store, model: str, field: str, what: str = "") -> Ours:
 
 
 def recipe(store: Store, model: str, field: str) -> Ours:
-    """A number of the recipe that an entry was trained with, "steps" or "problems.carry_mix.share"."""
+    """A number of the recipe that an entry was trained with, such as "steps" or "problems.carry_mix.share"."""
     return _named(store.entry(model)["training"]["recipe"], model, field)
 
 
 def planned(store: Store, model: str, field: str) -> Ours:
-    """The same of the recipe that a registered model would be trained with."""
+    """A number of the recipe that a registered model would be trained with."""
     return _named(asdict(get_recipe(get_spec(model).recipe or "")), model, field)
 
 
@@ -68,7 +68,7 @@ def _named(value: Any, model: str, field: str) -> Ours:
 
 
 def minutes(store: Store, model: str) -> Ours:
-    """Wall time of the run that trained all of an entry's seeds together, on one CPU thread."""
+    """The wall time of the run that trained all of an entry's seeds together, on one CPU thread, in minutes."""
     made = store.entry(model)["training"]
     remark = f"for {made['seeds_tried']} seeds together; one alone was not timed"
     run = counted(1, f"run of {model} on one CPU thread of a shared machine")

@@ -1,4 +1,4 @@
-"""One number of a paper: where it stands, what it says, and how ours is found and judged."""
+"""One headline number of a paper: where it stands, what it says, and how ours is found and judged."""
 
 from __future__ import annotations
 
@@ -27,23 +27,23 @@ class Headline:
     """A number or claim of a paper.
 
     Attributes:
-        where: section, table or figure; of what is not in the paper, where it is.
+        where: section, table or figure; for a number outside the paper, where it stands.
         claim: one sentence.
-        printed: as printed: the number, or the words of a claim.
-        kind: "behaviour" is what a model answers and how it is made inside; "training" how it came about (seeds, steps,
-            minutes, losses); "count" a number that holds by construction (parameters, sizes, constants of the recipe).
-        rule: how ours is held against it; None for what is not run.
-        command: makes our number again; empty only for what is not run.
+        printed: the number or the words of a claim, as printed.
+        kind: "behaviour": what a model answers and how it works inside; "training": how it came about (seeds, steps,
+            minutes, losses); "count": a number that holds by construction (parameters, sizes, constants of the recipe).
+        rule: how ours is compared with it; None if it is not run.
+        command: computes our number again; empty only if it is not run.
         ours: finds our number in a store, or raises :class:`NotStored`.
-        unit: "%" for shares; "errors" for shares that are shown as counts; else a word after the number, or none.
-        quote: where ``printed`` stands, verbatim; the printed words themselves unless given.
+        unit: "%" for shares; "errors" for shares that are shown as counts; else a word after the number, or empty.
+        quote: the verbatim text in which ``printed`` stands; by default the printed words themselves.
         scale: how ours is smaller than the paper's; such a verdict is "at a smaller scale".
-        why: why it is not run, where nothing is stored of it.
+        why: why it is not run, if nothing is stored of it.
         testable: whether any run of this project could settle it. Hours on one kind of machine, weights that were not
-            published and speeds of programs that nobody has written are out of reach, and ``why`` says which it is.
+            published and speeds of programs that nobody has written are out of reach; ``why`` says which it is.
         note: what a reader must know to read the verdict.
-        control: what untrained models give; one that passes the rule, too, shows that the rule shows nothing.
-        fixed_before: the bound of the rule was written before our number was there. Where it was not, the row says so.
+        control: finds the numbers of untrained models; if one of them passes the rule too, the rule shows nothing.
+        fixed_before: whether the rule's bound was written before our number existed. If it was not, the row says so.
     """
 
     paper: PaperKey
@@ -74,14 +74,14 @@ class Headline:
 
     @property
     def stated(self) -> tuple[Printed, ...]:
-        """The printed numbers; none for a claim in words. A share without its sign is in percent, too."""
+        """The printed numbers; empty for a claim in words. A share without a percent sign is in percent too."""
         if not any(letter.isdigit() for letter in self.printed):
             return ()
         missing = self.unit == "%" and "%" not in self.printed and not isinstance(self.rule, SameRate)
         return read_numbers(f"{self.printed}%" if missing else self.printed)
 
     def evaluate(self, store: Store) -> Row:
-        """Find ours and judge it; what the store lacks is "not measured", or "not run" for the reason given."""
+        """Find our number and judge it. If the store lacks it, the row is "not measured", or "not run" for a reason."""
         if self.ours is None or self.rule is None:
             return Row(self, "not run" if self.testable else "not testable", why=self.why)
         try:
@@ -98,9 +98,9 @@ class Headline:
 
     @property
     def bound_after(self) -> bool:
-        """Whether the rule has a bound of its own that was written when our number was already there.
+        """Whether the rule has its own bound that was written when our number was already known.
 
-        A bound of 0 asks for a sign and one of 1 for all: those were not chosen.
+        A bound of 0 asks for a sign and a bound of 1 for all; those were not chosen.
         """
         own = isinstance(self.rule, AtLeast | AtMost) and self.rule.bound not in (None, 0, 1)
         return (own or isinstance(self.rule, Between)) and self.kind != "count" and not self.fixed_before
@@ -123,7 +123,7 @@ class Row:
 
     @property
     def shown(self) -> str:
-        """Our number as it is printed here, with its interval; a dash without one."""
+        """Our number as it is printed here, with its interval; a dash if there is none."""
         if self.ours is None:
             return "–"
         ours, unit = self.ours, self.headline.unit
@@ -140,7 +140,7 @@ class Row:
 
     @property
     def ratio(self) -> float | None:
-        """Ours over the printed number, where the rule holds one against the other and both are positive."""
+        """Our number divided by the printed one, if the rule compares them and both are positive."""
         stated, rule = self.headline.stated, self.headline.rule
         if self.ours is None or self.ours.values or not stated or isinstance(rule, LessFar | Between):
             return None
@@ -153,7 +153,7 @@ class Row:
 
     @property
     def remarks(self) -> str:
-        """Everything that is to be said with the numbers."""
+        """Everything that has to be said with the numbers."""
         line, ours, parts = self.headline, self.ours, [self.why]
         if ours is not None:
             parts += [line.scale and f"ours: {line.scale}", ours.remark, "" if ours.p is None else p_value(ours.p)]
@@ -161,7 +161,7 @@ class Row:
         return "; ".join(part for part in (*parts, line.note) if part)
 
     def to_dict(self) -> dict[str, Any]:
-        """Everything as JSON can hold it."""
+        """The whole row as JSON."""
         line, ours = self.headline, self.ours
         number: dict[str, Any] | None = None
         if ours is not None:
@@ -188,7 +188,7 @@ class Row:
 
 
 def show(value: float, unit: str = "") -> str:
-    """A number as a reader wants it: shares in percent, whole numbers with commas."""
+    """A number for readers: shares in percent, integers with commas."""
     if unit == "%":
         return f"{round(100 * value, 3):g}%"
     whole = abs(value - round(value)) < 1e-9 and abs(value) < 1e15

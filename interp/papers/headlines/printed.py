@@ -1,4 +1,4 @@
-"""Numbers as papers print them: what they say, and how exactly.
+"""Read numbers as papers print them: their value, and how exact it is.
 
 "69.3°"       69.3, to 0.05
 "0.82 M"      820,000, to 5,000
@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from models.errors import UserError
 
-#: A sign counts where no digit, letter or point stands before it: "36-40" are two numbers, "-0.30" is one.
+#: A sign counts if there is no digit, letter or point before it: "36-40" is two numbers, "-0.30" is one.
 _NUMBER = re.compile(r"(?:(?<![\w.)])[-+−])?(\d[\d,]*(?:\.\d+)?)(?:\s?(%|[Mm]illion|M\b|K\b))?")
 _SCALE = {"%": 0.01, "M": 1e6, "million": 1e6, "Million": 1e6, "K": 1e3}
 
@@ -31,7 +31,7 @@ class Printed:
 
 
 def read_numbers(text: str) -> tuple[Printed, ...]:
-    """All numbers of a text in their order. Raises UserError if there is none."""
+    """All numbers in a text, in order. Raises UserError if there is none."""
     found = []
     for match in _NUMBER.finditer(text):
         digits = match[1].rstrip(",")

@@ -1,16 +1,16 @@
-"""Headlines from the file ``headlines.toml`` of a paper's folder.
+"""Read headlines from the file ``headlines.toml`` in a paper's folder.
 
-A ``[[row]]`` has the fields of :class:`~interp.papers.headlines.headline.Headline` as keys. Of them
+A ``[[row]]`` has the fields of :class:`~interp.papers.headlines.headline.Headline` as keys. Some are special:
 
     rule      a key of :data:`RULES`, or a table: ``{ is = "at least", bound = 0.5, of = "the share of seeds" }``;
-              "digits" for a count unless it is given
+              by default "digits" for a count
     ours      "FINDER/ARGUMENT/...", for example "score/microadder-57", or a table with named arguments:
               ``{ find = "cell", grids = "...", operands = 30 }``. A finder is a function in the paper's module
               ``headlines`` or in :mod:`interp.papers.headlines.finders`
     control   a finder that takes the arguments of ``ours`` and returns a list
-    command   ``interp headlines --paper PAPER`` unless it is given, where there is a number
-    each      a list of rows that have the other keys of this one in common; tables are merged
-    "@name"   in place of a text: that of the table ``[texts]``
+    command   by default ``interp headlines --paper PAPER``, if there is a number
+    each      a list of rows that share the other keys of this one; tables are merged
+    "@name"   in place of a text: the text of that name in the table ``[texts]``
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ RULES: dict[str, type[Rule]] = {
 
 @cache
 def read_headlines(paper: str) -> tuple[Headline, ...]:
-    """The headlines of a paper by its key, in the order of its file; none of a paper without one.
+    """The headlines of the paper with this key, in the order of its file; empty for a paper without one.
 
     Raises:
         UserError: a column, rule, finder or argument that does not exist, with the row's claim.
@@ -57,7 +57,7 @@ def read_headlines(paper: str) -> tuple[Headline, ...]:
 
 
 def stated(paper: str, claim: str) -> tuple[float, ...]:
-    """The numbers that a paper prints for a claim. Raises UserError unless one row makes it."""
+    """The numbers that a paper prints for a claim. Raises UserError unless exactly one row makes it."""
     found = [row for row in read_headlines(paper) if row.claim == claim]
     if len(found) != 1:
         raise UserError(f"{len(found)} headlines of {paper} say {claim!r}.")
@@ -65,7 +65,7 @@ def stated(paper: str, claim: str) -> tuple[float, ...]:
 
 
 def headline(paper: str, row: dict[str, Any], module: Any = None) -> Headline:
-    """One row as it is evaluated; finders are looked up in ``module`` first."""
+    """The headline of one row; finders are looked up in ``module`` first."""
     claim = row.get("claim", "a row without claim")
     counted = row.get("kind") == "count" and "ours" in row
     more: dict[str, Any] = {"rule": "digits"} if counted else {}
@@ -85,7 +85,7 @@ def headline(paper: str, row: dict[str, Any], module: Any = None) -> Headline:
 
 
 def rows_of(data: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    """The rows of a file one by one, with what they have in common and their texts."""
+    """Yield the rows of a file, with shared keys merged in and texts filled in."""
     texts = data.get("texts", {})
     for group in data["row"]:
         common = {key: value for key, value in group.items() if key != "each"}
@@ -114,7 +114,7 @@ def _rule(given: str | dict[str, Any]) -> Rule:
 
 
 def _finder(given: str | dict[str, Any], module: Any, name: str = "") -> Callable[..., Any]:
-    """What is given as a function of the store; with ``name`` another finder that takes the same arguments."""
+    """The given finder as a function of the store; with ``name``, another finder that takes the same arguments."""
     named = {} if isinstance(given, str) else dict(given)
     first, *arguments = given.split("/") if isinstance(given, str) else (named.pop("find", ""),)
     name = name or first

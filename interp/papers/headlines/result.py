@@ -1,4 +1,4 @@
-"""The table of headline numbers as a result."""
+"""The result that holds the table of headline numbers."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ _DOES: dict[str, tuple[str, str]] = {
 
 @dataclass(frozen=True, eq=False)
 class Headlines(Result):
-    """``rows`` in the order of the papers and of their pages."""
+    """The table; ``rows`` are in the order of the papers and of their pages."""
 
     rows: tuple[Row, ...]
     provenance: Provenance
 
     def labels(self) -> list[str]:
-        """Verdicts that occur, best first, those at a smaller scale after their kind."""
+        """The verdicts that occur, best first; each is followed by the same at a smaller scale."""
         found = {row.label for row in self.rows}
         return [label for verdict in VERDICTS for label in (verdict, f"{verdict} at a smaller scale") if label in found]
 
@@ -46,7 +46,7 @@ class Headlines(Result):
         return {label: found[label] for label in self.labels()}
 
     def of_kind(self, kind: Kind) -> Headlines:
-        """The rows of one kind: behaviour, training or mere counts."""
+        """The rows of one kind: behaviour, training or counts."""
         rows = tuple(row for row in self.rows if row.headline.kind == kind)
         return replace(self, rows=rows, provenance=replace(self.provenance, n=max(1, len(rows))))
 
@@ -101,7 +101,7 @@ class Headlines(Result):
         )
 
     def to_dict(self) -> dict[str, Any]:
-        """Everything as JSON can hold it."""
+        """The whole table as JSON."""
         kinds = {kind: self.of_kind(kind).counts() for kind in KINDS}
         return {
             "sentence": self.sentence(),
@@ -111,7 +111,7 @@ class Headlines(Result):
         }
 
     def to_markdown(self) -> str:
-        """A table a paper, as the documentation shows it."""
+        """One table per paper, as the documentation shows it."""
         parts = [self.sentence()]
         for paper in self.papers():
             parts.append(f"### {paper}\n\n" + _markdown([row for row in self.rows if row.headline.paper == paper]))

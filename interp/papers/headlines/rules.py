@@ -1,10 +1,10 @@
-"""What was measured here, and the rules that hold it against a printed number.
+"""Our measured numbers, and the rules that compare them with printed ones.
 
     reproduced     as printed, or as claimed, beyond the stated uncertainty
     compatible     not told apart from it, but too uncertain to confirm it
     differs        told apart from it
 
-A rule sees the printed numbers and ours, nothing else, and says in ``words`` what it asks.
+A rule sees only the printed numbers and ours, and says in ``words`` what it requires.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ Judgement = Literal["reproduced", "compatible", "differs"]
 class Ours:
     """A number of this project with what it rests on.
 
-    ``low`` and ``high`` are the ends of a 95% interval where there is one. ``values`` are several numbers that are
-    printed in one place; ``counts`` successes and trials of a share; ``p`` of a test whose effect is ``value``.
+    ``low`` and ``high`` are the ends of a 95% interval, if there is one. ``values`` are several numbers that are
+    printed in one place, ``counts`` the successes and trials of a share, ``p`` that of a test with effect ``value``.
     """
 
     value: float
@@ -42,11 +42,11 @@ class Ours:
     values: tuple[float, ...] = ()
     counts: tuple[int, int] | None = None
     p: float | None = None
-    model: str = ""  # whose number it is, where a row of the paper does not say
-    remark: str = ""  # what the number alone would not say
+    model: str = ""  # the model whose number it is, if the paper's row does not say
+    remark: str = ""  # what the number alone does not say
 
     def with_value(self, value: float | int, remark: str = "") -> Ours:
-        """Another number on the same ground, without an interval."""
+        """Another number with the same provenance, without an interval."""
         return replace(self, value=float(value), low=None, high=None, counts=None, remark=remark or self.remark)
 
     @property
@@ -63,7 +63,7 @@ class Ours:
 
 
 def counted(n: float | int, what: str, **more: object) -> Ours:
-    """A count that needs no sample: parameters of a built model, steps of a ladder."""
+    """A count that is not sampled: parameters of a built model, steps of a ladder."""
     return Ours(float(n), Provenance(max(1, int(n)), None, what, "exhaustive"), **more)  # type: ignore[arg-type]
 
 
@@ -80,7 +80,7 @@ def share(
     seed: int | None = None,
     model: str = "",
 ) -> Ours:
-    """A proportion with its Clopper-Pearson interval; none where every input was tried."""
+    """A proportion with its Clopper-Pearson interval, or without one if every input was tried."""
     low, high = (None, None) if rung != "sampled" else clopper_pearson(successes, n)
     provenance = Provenance(n, seed, what, rung)
     return Ours(successes / n, provenance, low, high, counts=(successes, n), model=model)
@@ -89,8 +89,8 @@ def share(
 def over_seeds(values: list[float], what: str, lowest: float = -math.inf, highest: float = math.inf) -> Ours:
     """The mean over seeds, with the 95% interval in which one further seed is expected (Student's t).
 
-    ``mean ± t sqrt(1 + 1/n) s``: a paper's single run is one further seed. Of fewer than three there is no interval
-    worth having, and it is unbounded.
+    It is ``mean ± t sqrt(1 + 1/n) s``, as a paper's single run is one further seed. With fewer than three seeds it is
+    unbounded, as no interval would be useful.
     """
     mean, n = float(np.mean(values)), len(values)
     half = math.inf if n < 3 else float(stdtrit(n - 1, 0.975) * np.std(values, ddof=1) * math.sqrt(1 + 1 / n))
@@ -100,9 +100,10 @@ def over_seeds(values: list[float], what: str, lowest: float = -math.inf, highes
 
 
 def fisher_p(k: int, n: int, k2: int, n2: int) -> float:
-    """Fisher's exact test of ``k`` of ``n`` against ``k2`` of ``n2``, two-sided: all tables at most as likely.
+    """The p-value of Fisher's exact test of ``k`` of ``n`` against ``k2`` of ``n2``, two-sided: all tables at most as
+    likely.
 
-    As :func:`scipy.stats.fisher_exact`, whose import takes longer than all of this table.
+    It equals :func:`scipy.stats.fisher_exact`, whose import takes longer than the whole table of headlines.
     """
     total, successes = n + n2, k + k2
     x = np.arange(max(0, successes - n2), min(n, successes) + 1)
@@ -116,7 +117,7 @@ def fisher_p(k: int, n: int, k2: int, n2: int) -> float:
 
 
 def holm(p: Sequence[float]) -> list[float]:
-    """Holm's correction of several p-values, in their order: the chance of any false one stays below the level."""
+    """Holm's correction of several p-values, in their order; it bounds the chance of any false positive."""
     order = np.argsort(p)
     corrected = np.minimum(1.0, np.maximum.accumulate(np.sort(p) * np.arange(len(p), 0, -1)))
     found = np.empty(len(p))
@@ -128,21 +129,21 @@ def holm(p: Sequence[float]) -> list[float]:
 
 
 class Rule(ABC):
-    """How ours is held against the printed numbers."""
+    """How our number is compared with the printed ones."""
 
     @property
     @abstractmethod
     def words(self) -> str:
-        """What it asks."""
+        """What the rule requires, in words."""
 
     @abstractmethod
     def judge(self, ours: Ours, stated: tuple[Printed, ...]) -> Judgement:
-        """Its verdict. Raises UserError for numbers of a kind that it does not compare."""
+        """The rule's verdict. Raises UserError for numbers of a kind that it does not compare."""
 
 
 @dataclass(frozen=True)
 class Digits(Rule):
-    """Ours, rounded as the paper rounds, is what it prints; for several numbers, all of them are."""
+    """Our number, rounded as the paper rounds, is the printed one; with several numbers, all of them are."""
 
     @property
     def words(self) -> str:
@@ -158,7 +159,7 @@ class Digits(Rule):
 
 @dataclass(frozen=True)
 class Near(Rule):
-    """Within a share of the printed number: for measurements without an interval."""
+    """Our number is within a share of the printed one, for measurements without an interval."""
 
     factor: float = 0.1
 
@@ -173,7 +174,7 @@ class Near(Rule):
 
 @dataclass(frozen=True)
 class Inside(Rule):
-    """The printed number lies in our interval; one that is wide for the printed number confirms nothing."""
+    """The printed number lies in our interval; an interval that is wide for that number confirms nothing."""
 
     @property
     def words(self) -> str:
@@ -188,7 +189,7 @@ class Inside(Rule):
 
 @dataclass(frozen=True)
 class AtLeast(Rule):
-    """Ours is at least a bound, the printed number unless given; an interval that holds the bound leaves it open."""
+    """Our number is at least a bound (by default the printed one); an interval that holds the bound leaves it open."""
 
     bound: float | int | None = None
     of: str = ""
@@ -208,7 +209,7 @@ class AtLeast(Rule):
 
 @dataclass(frozen=True)
 class AtMost(AtLeast):
-    """Ours is at most a bound; as :class:`AtLeast`."""
+    """Our number is at most a bound, otherwise as :class:`AtLeast`."""
 
     side: ClassVar[str] = "at most"
     sign: ClassVar[int] = -1
@@ -216,7 +217,7 @@ class AtMost(AtLeast):
 
 @dataclass(frozen=True)
 class Between(Rule):
-    """Ours lies between two bounds; an interval that holds one of them leaves it open."""
+    """Our number lies between two bounds; an interval that holds one of them leaves it open."""
 
     low: float
     high: float
@@ -235,9 +236,9 @@ class Between(Rule):
 
 @dataclass(frozen=True)
 class SameRate(Rule):
-    """Two counted shares, by Fisher's exact test; both intervals must be narrow for one to confirm the other.
+    """Two counted shares agree by Fisher's exact test; both intervals must be narrow for one to confirm the other.
 
-    Printed are successes and trials, or successes alone, ``of`` so many.
+    The paper prints successes and trials, or only successes, ``of`` this many.
     """
 
     of: int | None = None
@@ -259,7 +260,7 @@ class SameRate(Rule):
 
 @dataclass(frozen=True)
 class LessFar(Rule):
-    """Seeds of a variant come less far than those of the model: below one half, and by a test.
+    """Seeds of a variant get less far than those of the model: the chance is below one half, and significantly so.
 
     ``p`` is corrected for all comparisons with the same seeds that were made with it (:func:`holm`).
     """

@@ -21,12 +21,12 @@ from models.errors import UserError
 
 
 class NotStored(UserError):
-    """A number that was not measured yet, or whose result is not kept here."""
+    """Raised for a number that was not measured yet, or whose result is not stored."""
 
 
 @dataclass(frozen=True)
 class Store:
-    """The zoo and the stored results of a checkout; other folders for tests."""
+    """The zoo and the stored results of a checkout; tests use other folders."""
 
     zoo: Path = zoo.ZOO
     data: Path = DATA
@@ -54,26 +54,26 @@ class Store:
         return learning_curves(self.folder(name), what=what)
 
     def experiment(self, what: str) -> dict[str, Any]:
-        """A stored result, "microadder-ladder"."""
+        """A stored result of an experiment, such as "microadder-ladder"."""
         return _read_json(self.data / "experiments" / f"{what}.json")
 
     def read(self, file: str) -> dict[str, Any]:
-        """Another stored result, "hand_built_grid"."""
+        """Another stored result, such as "hand_built_grid"."""
         return _read_json(self.data / f"{file}.json")
 
     def grids(self, what: str) -> GridPanels:
-        """Stored panels of a figure, "position-coupling-fig1-small"."""
+        """Stored panels of a figure, such as "position-coupling-fig1-small"."""
         return GridPanels.from_dict(_read_json(self.data / "reproduced" / f"{what}.json"))
 
     # ---- kinds of numbers that every paper has
 
     def score(self, name: str) -> Ours:
-        """The share of an entry's test set that it answers."""
+        """The share of its test set that an entry answers rightly."""
         score = self.entry(name)["score"]
         return share(score["correct"], score["n"], f"problems of {score['problems']}", score["rung"], model=name)
 
     def certified(self, name: str) -> Ours:
-        """The share of all 10^20 pairs that a stored proof covers: 1, where there is one."""
+        """The share of all 10^20 pairs that a stored proof covers, which is 1 if there is one."""
         from interp.proofs.stored import stored_certificate
 
         certificate = stored_certificate(self.folder(name))
@@ -90,7 +90,7 @@ class Store:
 
 
 def pick(rows: Iterable[dict[str, Any]], missing: str, **values: Any) -> dict[str, Any]:
-    """The first row of a stored table with these values. Raises NotStored, which says ``missing``, without one."""
+    """The first row of a stored table with these values. Raises NotStored with the message ``missing`` without one."""
     for row in rows:
         if all(row[key] == value for key, value in values.items()):
             return row

@@ -12,7 +12,7 @@ from models.errors import unknown_name
 
 #: Titles of the papers by key, in the order in which models are listed.
 PAPERS: dict[str, str] = {paper.key: paper.title for paper in papers().values()}
-#: Experiments and figures that no row names, and why.
+#: Experiments and figures that no row names, with the reason.
 BESIDE: dict[str, str] = {
     "microadder:ladder": "trains rungs to a fifth of their steps; counts and scores are here without it",
     "adder-456:stress": "the paper has uniform test problems alone",
@@ -46,10 +46,10 @@ def registered(paper: str | None = None) -> tuple[Headline, ...]:
 
 
 def table(paper: str | None = None, store: Store | None = None) -> Headlines:
-    """Every headline number of the papers, ours, and the command that makes it.
+    """Every headline number of the papers, ours, and the command that computes it.
 
     Nothing is trained: ours are read from the zoo and from stored results, or counted on models that are built for it
-    (some seconds in all, one thread). What is not stored is "not measured".
+    (some seconds in all, one thread). Numbers that are not stored are "not measured".
 
     Args:
         paper: one of :data:`PAPERS`; all of them by default.

@@ -1,8 +1,8 @@
 """Below 57 parameters from the trained 57 itself: ``interp reproduce microadder:continued``.
 
-Every step of :data:`models.microadder_continued.CONTINUED` begins at the model before it, carried over to its own
-numbers (:mod:`models.microadder_fit`). A step that answers all of AdderBoard as it is needs no training. The others
-train a few seeds around that start, and the one that was first perfect on validation is where the next step begins.
+Every step of :data:`models.microadder_continued.CONTINUED` starts from the previous model, carried over to its own
+parameters (:mod:`models.microadder_fit`). A step that already answers all of AdderBoard needs no training. The others
+train a few seeds around that start, and the next step starts from the seed that was first perfect on validation.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from models.training.start import Start
 
 SEEDS = 8
 RANDOM_START = "the smallest, random start"
-RANDOM_SEEDS = 128  # of the smallest model, from random starts: what continuation is compared with
+RANDOM_SEEDS = 128  # of the smallest model, from random starts, for comparison
 
 
 def carry_over(parent: MicroAdderWeights, step: Step) -> tuple[models.ArithmeticTransformer, int]:
@@ -42,7 +42,7 @@ def carry_over(parent: MicroAdderWeights, step: Step) -> tuple[models.Arithmetic
 
 
 def first_perfect(folder: Path, model: models.ArithmeticTransformer) -> MicroAdderWeights | None:
-    """The weights of the seed that was perfect on validation first, chosen without a look at AdderBoard."""
+    """The weights of the seed that was first perfect on validation, chosen without AdderBoard."""
     loaded = RunFolder(folder).load_checkpoint()
     assert loaded is not None
     rows = [(seed["first_perfect_step"], i) for i, seed in enumerate(loaded[2]["seeds"]) if seed["best_exact"] == 1.0]
@@ -69,10 +69,10 @@ def _arm(settings: Settings, step: Step, model: models.ArithmeticTransformer) ->
 
 @study("microadder:continued", "Below 57 parameters from the trained 57 itself, one step after the other")
 def continued(settings: Settings) -> Made | None:
-    """Eight seeds a step, a few minutes each."""
+    """Eight seeds per step, a few minutes each."""
     seeds = settings.seeds or SEEDS
     here = {CONTINUED[0].before: weights_of(models.load(CONTINUED[0].before))}
-    solved = {CONTINUED[0].before}  # those that answer all of AdderBoard themselves
+    solved = {CONTINUED[0].before}  # models that answer all of AdderBoard
     rows: list[dict[str, Any]] = []
     sweeps: list[dict[str, Any]] = []
     for step in (*CONTINUED, *TRIED):

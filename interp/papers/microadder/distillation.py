@@ -1,10 +1,10 @@
-"""Does a teacher help a small student? ``interp reproduce microadder:distillation`` trains seeds with and without one.
+"""Whether a teacher helps a small student: ``interp reproduce microadder:distillation`` trains with and without one.
 
-The paper (section 7.3) supposes that a teacher of 57 parameters could guide a smaller student. Students are 57 and 53
-parameters from the placed start (:mod:`interp.papers.microadder.starts`), where about one seed in seven groks without
-help. Teachers are the certified microadder-57 and the adder of three numbers that was set by hand. Every student begins
-at the same numbers and sees the same problems with and without a teacher. Half of the seeds, 0 to 31, are those that
-the start was found on, so that shares without a teacher may flatter the start.
+The paper (section 7.3) supposes that a teacher of 57 parameters could guide a smaller student. Students have 57 and 53
+parameters and the placed start (:mod:`interp.papers.microadder.starts`), with which about one seed in seven groks
+without help. Teachers are the certified microadder-57 and the adder of three numbers that was set by hand. Every
+student starts from the same numbers and sees the same problems with and without a teacher. Half of the seeds, 0 to 31,
+are those on which the start was found, so that shares without a teacher may flatter the start.
 
 Weight and temperature are Hinton's customary ones and were fixed before any student was trained, as were the teachers'
 sharpnesses: powers of two at which a softened teacher gives the right digit a probability between 0.8 and 0.9 on
@@ -30,7 +30,7 @@ TEACHERS = {
 
 
 def arms() -> list[Arm]:
-    """Both students under each teacher and none, all from the same seeds."""
+    """Both students with each teacher and without one, all from the same seeds."""
     recipe = get_recipe(SHORT_PLACED_START)
     return [
         Arm(f"{student}, {how}", name, recipe.replace(teacher=teacher), f"distillation/{name}-{number}")

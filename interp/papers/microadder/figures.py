@@ -1,4 +1,4 @@
-"""Pictures of trained next to hand-set numbers: counts, digits kept, and the numbers themselves."""
+"""Figures of trained next to hand-set parameters: counts, digits kept, and the numbers themselves."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _STATUS = {"certified": theme.BLUE, "undecided": theme.GREY, "refuted": theme.VE
 
 @drawing(DiscoverabilityGap)
 def figure_gap(result: DiscoverabilityGap) -> go.Figure:
-    """Free numbers of each model; filled symbols are certified, crosses are not."""
+    """The number of free parameters of each model; filled symbols are certified, crosses are not."""
     layers = []
     for kind, colour in _COLOURS.items():
         rows = result.table[result.table.made == kind]

@@ -1,6 +1,7 @@
-"""Trained numbers next to numbers set by hand: ``interp reproduce microadder:gap`` (section 6, discoverability gap).
+"""Trained parameters next to parameters set by hand: ``interp reproduce microadder:gap`` (section 6, discoverability
+gap).
 
-Nothing is trained. Certificates of hand-set models and of models without a stored one are made here.
+Nothing is trained. Hand-set models and models without a stored certificate are certified here.
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ def gap(settings: Settings) -> Made:
 
 @shows(TARGET)
 def show_gap(data: Any) -> list[Section]:
-    """The gap, and of the other two questions what there is: the package stores the gap alone."""
+    """The gap, and the other two questions if they are available; the package stores only the gap."""
     found = DiscoverabilityGap.of(pd.DataFrame(data["gap"]))
     sections = [_section("The gap", found, 2)]
     pairs = [(trained, by_hand) for trained, by_hand in PAIRS if by_hand in data]

@@ -1,4 +1,4 @@
-"""Trained numbers next to numbers set by hand: how many are enough, how many digits of them, and which is which.
+"""Trained parameters next to parameters set by hand: how many are enough, with how many digits, and which is which.
 
 discoverability_gap()                the smallest counts of both kinds, with the strength of evidence
 compare_numbers(trained, by_hand)    MicroAdder's numbers one by one
@@ -63,8 +63,8 @@ ROLES = {
 class DiscoverabilityGap(Result):
     """Adders of two ten-digit numbers by hand and by training, fewest numbers first.
 
-    ``table``: model, made (one of ``KINDS``), numbers (free ones), values (different ones but 0, 1 and -1), rung,
-    smallest_margin (NaN without a certificate).
+    ``table``: model, made (one of ``KINDS``), numbers (how many are free), values (how many differ, without 0, 1 and
+    -1), rung, smallest_margin (NaN without a certificate).
     """
 
     table: pd.DataFrame
@@ -72,7 +72,7 @@ class DiscoverabilityGap(Result):
 
     @classmethod
     def of(cls, table: pd.DataFrame) -> DiscoverabilityGap:
-        """As strong as the weakest of its models."""
+        """The result for a table; its evidence is as strong as that of its weakest model."""
         weakest = min(table.rung, key=lambda rung: get_args(Rung).index(rung) if rung in get_args(Rung) else -1)
         return cls(table, Provenance(len(table), None, "models; evidence as of the weakest", weakest))
 
@@ -85,7 +85,7 @@ class DiscoverabilityGap(Result):
 
     @property
     def factor(self) -> float:
-        """Numbers that training from random starts needs for one that is set by hand."""
+        """How many parameters training from random starts needs per parameter set by hand."""
         return float(self.smallest("trained").numbers / self.smallest("by hand").numbers)
 
     def sentence(self) -> str:
@@ -105,11 +105,11 @@ class DiscoverabilityGap(Result):
 
 
 def discoverability_gap(judge: Judge = certified_at_best, names: Iterable[str] | None = None) -> DiscoverabilityGap:
-    """Every registered adder of two ten-digit numbers that is set by hand or in the zoo, and how strongly it is known.
+    """Every registered adder of two ten-digit numbers that is set by hand or in the zoo, with its strength of evidence.
 
     A zoo entry's certificate is taken as it is stored with the weights; other models are judged here, some 20 s each,
-    and those that no method can judge count as sampled. Counted are the numbers that the weight map takes: what a
-    scheme fixes (spirals and their period, zeros and ones of a pattern, widths) is not, for any of the models.
+    and those that no method can judge count as sampled. The counts are of the numbers that the weight map takes. What a
+    scheme fixes (spirals and their period, zeros and ones of a pattern, widths) does not count for any of the models.
     """
     rows = []
     for name in models.names(sweeps=True) if names is None else names:
@@ -155,7 +155,7 @@ def _rung(certificate: Certificate) -> str:
 
 @dataclass(frozen=True, eq=False)
 class DigitsKept(Result):
-    """Verdicts on a model whose free numbers were rounded to significant digits.
+    """Verdicts on a model whose free parameters were rounded to significant digits.
 
     ``table``: digits, status, rung, smallest_margin, counterexample.
     """
@@ -166,13 +166,13 @@ class DigitsKept(Result):
 
     @classmethod
     def of(cls, model: str, table: pd.DataFrame) -> DigitsKept:
-        """As strong as the weakest of its verdicts."""
+        """The result for a table; its evidence is as strong as that of its weakest verdict."""
         weakest = min(table.rung, key=get_args(Rung).index)
         return cls(model, table, Provenance(len(table), None, "roundings; evidence as of the weakest", weakest))
 
     @property
     def enough(self) -> int | None:
-        """The fewest digits from which on every verdict is "certified"; None if the last one is not."""
+        """The fewest digits such that this and every larger number is "certified"; None if the largest is not."""
         found = None
         for row in self.table.sort_values("digits", ascending=False).itertuples():
             if row.status != "certified":
@@ -190,13 +190,13 @@ class DigitsKept(Result):
 
 
 def over_the_reals(model: HookedModel) -> Certificate:
-    return certify(model, arithmetic="interval", width=None)  # right or not, whatever the accuracy
+    return certify(model, arithmetic="interval", width=None)  # only the verdict; the accuracy is not bounded
 
 
 def digits_kept(
     model: HookedModel, digits: Iterable[int] = (1, 2, 3, 4, 5), judge: Judge = over_the_reals
 ) -> DigitsKept:
-    """Round every free number, angles in the unit that the model holds them in, and judge what is left."""
+    """Round every free parameter (angles in the unit that the model uses) and judge the result."""
     rows = []
     for kept in digits:
         rounded = copy.deepcopy(model)
@@ -225,11 +225,11 @@ UNITS_ON = "uniform problems, for the units' ranges"
 
 @dataclass(frozen=True, eq=False)
 class NumberComparison(Result):
-    """MicroAdder's numbers in two models.
+    """MicroAdder's parameters in two models.
 
     ``table``: name, index, trained (as stored), aligned (the same function, moved along its exact symmetries towards
     the other model), as_read (that times the norm gain of the dimension it reads: W_qk, W_fc1, W_head), by_hand (as
-    read too), difference (as_read - by_hand), role. ``amounts``: quantity, trained, by_hand: what the numbers amount
+    read too), difference (as_read - by_hand), role. ``amounts``: quantity, trained, by_hand: what the parameters amount
     to, in units that no symmetry changes.
     """
 
@@ -241,7 +241,7 @@ class NumberComparison(Result):
 
     @property
     def correlation(self) -> float:
-        """Cosine between both models' key matrices as read; the arrays before and after have scales of their own."""
+        """The cosine between both models' key matrices as read; other arrays have scales of their own."""
         a, b = self.table[self.table.name == "W_qk"][["as_read", "by_hand"]].to_numpy().T
         return float(a @ b / np.linalg.norm(a) / np.linalg.norm(b))
 
@@ -259,10 +259,10 @@ class NumberComparison(Result):
 
 
 def compare_numbers(trained: HookedModel, by_hand: HookedModel, n: int = 2_000, seed: int = 0) -> NumberComparison:
-    """Two MicroAdders of one parametrisation, number by number; ``n`` uniform pairs for what the units do.
+    """Compare two MicroAdders of one parametrisation, number by number; ``n`` uniform pairs show what the neurons do.
 
     Raises:
-        UserError: models that do not have the same free numbers.
+        UserError: models that do not have the same free parameters.
     """
     maps = [getattr(model, "weight_map", None) for model in (trained, by_hand)]
     a, b = ({k: v.detach() for k, v in m.named_parameters()} if isinstance(m, MicroAdderWeights) else {} for m in maps)
@@ -285,18 +285,17 @@ def compare_numbers(trained: HookedModel, by_hand: HookedModel, n: int = 2_000, 
 
 
 def aligned(trained: dict[str, Tensor], target: dict[str, Tensor]) -> dict[str, Tensor]:
-    """The trained numbers moved as near to others as symmetries allow that do not change what the model computes.
+    """The trained parameters, moved as near to ``target`` as the symmetries of what the model computes allow.
 
     * ``W_qk``, rows taken in pairs as complex numbers, may be multiplied by any unitary matrix: the rotation of the
       queries commutes with it. The nearest one is the polar factor (Procrustes). With the rows of each pair
       exchanged, the angle changes its sign.
-    * ``out_A`` counts through ``W_head out_A`` alone, and its scale can be traded against ``out_B``'s (the best
-      of 3,202 factors from 1/100 to 100).
+    * ``out_A`` matters only through ``W_head out_A``, and its scale can be traded against ``out_B``'s (the best of
+      3,202 factors from 1/100 to 100).
 
-    The 57 has no symmetry of unit permutations, because W_head ties units to axes, and none of norm gains, because
-    W_head also writes what it reads. The 67 has both. All sizes have more symmetries
-    that exchange or reverse axes, which would hide which number is which; they are in
-    :mod:`interp.compare.symmetries.microadder`.
+    The 57 has no permutation symmetry of its neurons, because W_head ties them to axes, and no symmetry of norm gains,
+    because W_head also writes what it reads. The 67 has both. All sizes have more symmetries that exchange or reverse
+    axes, which would hide which number is which; they are in :mod:`interp.compare.symmetries.microadder`.
     """
     found = {name: value.double().clone() for name, value in trained.items()}
     goal = {name: value.double() for name, value in target.items()}
@@ -326,9 +325,9 @@ def aligned(trained: dict[str, Tensor], target: dict[str, Tensor]) -> dict[str, 
 
 
 def as_read(numbers: dict[str, Tensor]) -> dict[str, Tensor]:
-    """Matrices that read the normed stream, times its gains: what they do with a stream of norm gains 1.
+    """Matrices that read the normed stream, multiplied by its gains: what they would be with norm gains of 1.
 
-    ``W_head`` also writes, without gains: of it, this is what the head makes of the stream.
+    ``W_head`` also writes, without gains; this is its part as the unembedding.
     """
     gain = numbers["norm_w"]
     readers = {"W_qk": gain[2:], "W_fc1": gain, "W_head": gain}
@@ -337,9 +336,9 @@ def as_read(numbers: dict[str, Tensor]) -> dict[str, Tensor]:
 
 @torch.no_grad()
 def amounts(model: HookedModel, n: int, seed: int) -> dict[str, float]:
-    """What a MicroAdder's numbers amount to: arc, attention, value gain, and the units' ranges by carry-out.
+    """What a MicroAdder's parameters amount to: arc, attention, value gain, and the neurons' ranges by carry out.
 
-    The pattern is read on one problem: it is the same on all. Unit ranges are over n uniform problems and columns 0-9.
+    The pattern is read on one problem, as it is the same on all. Ranges are over n uniform problems and columns 0-9.
     """
     task, arc = model.task, model.weight_map
     pairs = task.as_problems(torch.randint(10**10, (n, 2), generator=torch.Generator().manual_seed(seed)))

@@ -1,6 +1,6 @@
-"""Where MicroAdder's headline numbers are found: counts, seeds of sweeps, trained weights, what the model does.
+"""Functions that find MicroAdder's headline numbers: counts, seeds of sweeps, trained weights, behaviour.
 
-Rows that name these functions are in ``headlines.toml``.
+Rows in ``headlines.toml`` name these functions.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ SAMPLE = 256
 
 
 def option(store: Store, name: str, what: str) -> Ours:
-    """An option of 57 parameters."""
+    """An option of the 57-parameter model."""
     return counted(getattr(rung(57).options, name), what)
 
 
 def added(store: Store, changes: dict[str, Any], what: str) -> Ours:
-    """What a change of options adds to 57 parameters."""
+    """How many parameters a change of options adds to 57."""
     return counted(replace(rung(57).options, **changes).n_parameters - rung(57).n_parameters, what)
 
 
@@ -55,7 +55,7 @@ def largest_step(store: Store) -> Ours:
 
 
 def saving(store: Store, step: str) -> Ours:
-    """Parameters that one step of the ladder saves, the first being 1."""
+    """How many parameters one step of the ladder saves; the first step is 1."""
     before, after = LADDER[int(step) - 1], LADDER[int(step)]
     return counted(before.n_parameters - after.n_parameters, f"parameters of {before.name} less those of {after.name}")
 
@@ -74,7 +74,7 @@ def compression(store: Store) -> Ours:
 
 
 def _sweep(store: Store, experiment: str, label: str) -> tuple[dict[str, Any], Rate]:
-    """A variant's row, and its seeds that answer all of AdderBoard."""
+    """A variant's row, and the rate of its seeds that answer all of AdderBoard."""
     sweeps = store.experiment(f"microadder-{experiment}")["sweeps"]
     row = pick(sweeps, f"No sweep {label!r} of microadder:{experiment} is stored.", label=label)
     return row, sweep_curves([row]).grokked(label)
@@ -87,7 +87,7 @@ def rate(store: Store, experiment: str, label: str) -> Ours:
 
 
 def teacher_adds(store: Store, student: str, teacher: str) -> Ours:
-    """The share of a student's seeds that grok with a teacher less that without, with its interval (Newcombe's)."""
+    """The share of a student's seeds that grok with a teacher minus that without, with Newcombe's interval."""
     row, taught = _sweep(store, "distillation", f"{student}, {teacher}")
     _, alone = _sweep(store, "distillation", f"{student}, no teacher")
     value, low, high = rate_difference(taught.correct, taught.n, alone.correct, alone.n)
@@ -107,14 +107,14 @@ def least_error(store: Store, label: str) -> Ours:
 
 
 def best_token(store: Store, label: str) -> Ours:
-    """The highest token accuracy that any seed of a dead end ended with."""
+    """The highest final token accuracy of any seed of a dead end."""
     row, found = _sweep(store, "dead-ends", label)
     remark = f"{found.correct} of {found.n} seeds grok"
     return counted(found.n, f"seeds, the best of them; {row['steps']:,} steps").with_value(max(row["token"]), remark)
 
 
 def fewest(store: Store, names: str = "") -> Ours:
-    """The fewest parameters whose names begin so, all of them by default, that a variant of 57 has of which a seed
+    """The fewest parameters with names that begin like this (by default all), over the variants of 57 with a seed that
     answers all of AdderBoard from a random start."""
     rows = store.experiment("microadder-below-57")["sweeps"]
     sweep, of = sweep_curves(rows), {row["label"]: numbers_named(store, row["model"], names).value for row in rows}
@@ -130,7 +130,7 @@ def fewest(store: Store, names: str = "") -> Ours:
 
 
 def train(store: Store, experiment: str, labels: list[str]) -> Ours:
-    """Seeds of some variants, of all together, that answer all of AdderBoard."""
+    """How many seeds of some variants together answer all of AdderBoard."""
     found = {label: _sweep(store, experiment, label)[1] for label in labels}
     remark = ", ".join(f"{rate.correct} of {rate.n} with {label}" for label, rate in found.items())
     n = sum(rate.n for rate in found.values())
@@ -138,13 +138,13 @@ def train(store: Store, experiment: str, labels: list[str]) -> Ours:
 
 
 def structured(store: Store, label: str) -> Ours:
-    """Numbers of a structured key matrix, and how its seeds did."""
+    """How many parameters a structured key matrix has, and how its seeds did."""
     row, found = _sweep(store, "below-57", label)
     return replace(numbers_named(store, row["model"], "W_qk"), remark=f"{found.correct} of {found.n} seeds train")
 
 
 def works(store: Store, constraint: str) -> Ours:
-    """Of all pairs, the share that the certified rungs of 74, 67 and 57 that have a constraint add, the least."""
+    """The least share of all pairs that a certified rung (of 74, 67 and 57) with this constraint is proved to add."""
     having = [n for n in (74, 67, 57) if changed(n, CONSTRAINTS[constraint]) is None]
     proved = [store.certified(f"microadder-{n}") for n in having]
     remark = f"proved of {', '.join(map(str, having))} parameters"
@@ -164,30 +164,30 @@ def cosine(a: np.ndarray, b: np.ndarray) -> float:
 
 
 def arc_degrees(w: Numbers) -> float:
-    """From digit 0 to digit 9."""
+    """The angle of the arc from digit 0 to digit 9, in degrees."""
     return abs(math.degrees(9 * float(w["arc_stride"])))
 
 
 def weakest_key_row(w: Numbers) -> float:
-    """Length of the shortest row of the key matrix over that of the longest."""
+    """The length of the shortest row of the key matrix divided by that of the longest."""
     rows = np.linalg.norm(w["W_qk"], axis=1)
     return rows.min() / rows.max()
 
 
 def share_in_tokens(w: Numbers) -> float:
-    """Share of the squared length of what attention writes that lies in the two token dimensions."""
+    """The share of the squared length of what attention writes that lies in the two token dimensions."""
     squares = w["out_B"] ** 2
     return squares[:2].sum() / squares.sum()
 
 
 def least_alike_norms(w: Numbers) -> float:
-    """Smallest cosine similarity among three norms' gains."""
+    """The smallest cosine similarity among the gains of the three norms."""
     gains = [w[name] for name in ("norm1_w", "norm2_w", "norm_f_w")]
     return min(cosine(gains[i], gains[j]) for i, j in ((0, 1), (0, 2), (1, 2)))
 
 
 def energy_of_two(w: Numbers) -> float:
-    """Share of the squared singular values of the table of tokens that its two largest hold."""
+    """The share of the two largest singular values in the sum of squares, for the table of tokens."""
     squares = np.linalg.svd(w["tok_table"], compute_uv=False) ** 2
     return squares[:2].sum() / squares.sum()
 
@@ -198,25 +198,25 @@ def gain_ratio(w: Numbers) -> float:
 
 
 def arc_margin(w: Numbers) -> float:
-    """The gap between the logits of a digit and of its neighbour, for a state in the digit's own direction, over that
-    of ten digits on the full circle: both are radius^2 (1 - cos stride)."""
+    """The gap between the logits of a digit and of its neighbour, for a state in the digit's own direction, divided by
+    that for ten digits on the full circle; both are radius^2 (1 - cos stride)."""
     return (1 - math.cos(float(w["arc_stride"]))) / (1 - math.cos(math.tau / 10))
 
 
 def angles_alike(w: Numbers) -> float:
-    """The smallest angle between two digits over the largest."""
+    """The smallest angle between two digits divided by the largest."""
     turned = [abs(float(w["arc_stride"])) * k % math.tau for k in range(1, 10)]
     apart = [min(angle, math.tau - angle) for angle in turned]
     return min(apart) / max(apart)
 
 
 def in_output_space(w: Numbers) -> float:
-    """Share of the squared length of what the MLP writes that lies in the space that the head reads."""
+    """The share of the squared length of what the MLP writes that lies in the space that the unembedding reads."""
     basis = np.linalg.qr(w["W_head"].T)[0]
     return float(np.sum((w["W_fc2"] @ basis) ** 2) / np.sum(w["W_fc2"] ** 2))
 
 
-#: Numbers that are made of several parameters; others are called as their parameter.
+#: Numbers that are made of several parameters; others have the name of their parameter.
 MEASURES: dict[str, Callable[[Numbers], SupportsFloat]] = {
     "radius": lambda w: abs(float(w["arc_A"])),
     "arc_degrees": arc_degrees,
@@ -241,14 +241,14 @@ def _measure(w: Numbers, of: str, degrees: bool) -> float:
 
 
 def weights(store: Store, model: str, of: str, degrees: bool = False) -> Ours:
-    """One of :data:`MEASURES`, or a free parameter by its name, of a stored model."""
+    """One of :data:`MEASURES`, or a free parameter by its name, for a stored model."""
     numbers = store.numbers(model)
     source = Provenance(sum(x.size for x in numbers.values()), None, "free numbers of the stored weights", "exhaustive")
     return Ours(_measure(numbers, of, degrees), source, model=model)
 
 
 def untrained(store: Store, model: str, of: str, degrees: bool = False, copies: int = 20) -> list[Ours]:
-    """The same number from freshly drawn models, seeds 0, 1, ...: with 20, none that passes is p < 0.05."""
+    """The same number from freshly drawn models, seeds 0, 1, ...; if none of 20 passes, p < 0.05."""
     source = Provenance(copies, 0, f"untrained {model}")
     found = []
     for seed in range(copies):
@@ -264,12 +264,12 @@ def untrained(store: Store, model: str, of: str, degrees: bool = False, copies: 
 
 @cache
 def _attention(folder: str) -> AttentionByRole:
-    """Of the model stored there, on :data:`SAMPLE` uniform problems."""
+    """The attention of the model stored there, on :data:`SAMPLE` uniform problems."""
     return attention_by_role(models.load(folder), n=SAMPLE)
 
 
 def attention(store: Store, what: str) -> Ours:
-    """ "gap" in nats, "own" the weight of an operand digit of the own column, "spread" over problems."""
+    """ "gap" in nats; "own", the weight of an operand digit of the own column; or "spread" over problems."""
     found = _attention(store.folder(MODEL))
     source = Provenance(SAMPLE, 0, "uniform problems")
     gaps, own = found.gap.values.ravel(), found.table.per_key.sel(role=OWN).values.ravel()
@@ -284,7 +284,7 @@ def attention(store: Store, what: str) -> Ours:
 
 
 def carry_out_switches(store: Store) -> Ours:
-    """The share of columns whose carry out a threshold on a unit tells, for the worse unit."""
+    """The share of columns whose carry out a threshold on one neuron tells, for the worse of the two neurons."""
     from interp.probes.carry import carry_units
 
     result = carry_units(store.model(MODEL), n=SAMPLE)
@@ -309,7 +309,7 @@ def without_z_hi(store: Store) -> Ours:
 
 
 def follows_chained(store: Store) -> Ours:
-    """The share of answers that follow a plausible wrong digit before them, as an adder chained through its outputs."""
+    """The share of answers that follow a plausible wrong digit before them, as in an adder chained through outputs."""
     quantity = f"{MODEL}: answers of the chained algorithm after a plausible wrong digit"
     missing = f"microadder-causal.json does not say how often {MODEL} follows its own outputs."
     fact = pick(store.experiment("microadder-causal")["facts"], missing, quantity=quantity)
@@ -334,7 +334,7 @@ def _chosen_curve(store: Store, model: str = MODEL, what: str = "exact") -> tupl
 
 
 def least_between(store: Store, model: str, first: int, last: int) -> Ours:
-    """The lowest exact match between two steps, of seeds that had 90% right before."""
+    """The lowest exact match between two steps, for seeds that had 90% right before."""
     curves = store.curves(model)
     seeds = [seed for seed, step in curves.onset(model, 0.9).items() if step < first]
     if not seeds:
@@ -376,7 +376,7 @@ def _certified_rows(store: Store) -> list[dict[str, Any]]:
 
 
 def fewest_by_hand(store: Store) -> Ours:
-    """The fewest numbers of a certified adder that was set by hand."""
+    """The fewest parameters of a certified adder that was set by hand."""
     rows = [row for row in _certified_rows(store) if row["made"] == "by hand"]
     if not rows:
         raise NotStored("No certified adder by hand is stored.")
@@ -386,7 +386,7 @@ def fewest_by_hand(store: Store) -> Ours:
 
 
 def overhead(store: Store, trained: str) -> Ours:
-    """Numbers of a trained model over those of the smallest certified one by hand."""
+    """The parameters of a trained model divided by those of the smallest certified model by hand."""
     by_hand = fewest_by_hand(store)
     own = pick(_certified_rows(store), f"No certificate of {trained} is stored.", model=trained)
     return by_hand.with_value(own["numbers"] / by_hand.value, f"by hand: {by_hand.value:g} ({by_hand.model})")

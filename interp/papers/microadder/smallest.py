@@ -1,9 +1,9 @@
-"""How few numbers an adder can be trained with: ``interp reproduce microadder:smallest``.
+"""The fewest parameters that an adder can be trained with: ``interp reproduce microadder:smallest``.
 
-Under Adam alone, models of fewer than 53 numbers come to 99% of the problems at best (``microadder:below-57``). Where
-the circuit is there, BFGS on one large batch, started where Adam ends, answers all problems within some hundred
-iterations. The arms here were chosen on other seeds than theirs. The recipes say what is random in
-them and what is not (:mod:`models.microadder_ladder`).
+With Adam alone, models of fewer than 53 parameters get at most 99% of the problems right (``microadder:below-57``). If
+the circuit is there, BFGS on one large batch, started where Adam ends, brings them to all problems within some hundred
+iterations. The arms here were chosen on other seeds than those trained here. The recipes say what is random in them and
+what is not (:mod:`models.microadder_ladder`).
 """
 
 from __future__ import annotations
@@ -31,8 +31,7 @@ _COLOURS = {ZOO: theme.GREY, PLACED: theme.BLUE, OPPOSED: theme.ORANGE}
 
 
 def arms() -> list[Arm]:
-    """57 and 53 parameters with neurons that begin opposed, the smaller ones with the arc placed and neurons at
-    random."""
+    """57 and 53 parameters with neurons that start opposed; smaller ones with the arc placed and random neurons."""
     found = [(n, OPPOSED, OPPOSED_POLISHED) for n in (57, 53)] + [(n, PLACED, POLISHED) for n in SMALLEST]
     return [
         Arm(f"{n} with {how}", f"microadder-{n}", get_recipe(recipe), f"smallest/{n}", first_seed=FIRST_SEED)
@@ -42,7 +41,7 @@ def arms() -> list[Arm]:
 
 @study(TARGET, "How few numbers an adder can be trained with")
 def smallest(settings: Settings) -> Made | None:
-    """64 seeds of each size, and a minute at most for each proof that a seed is right on all 10^20 pairs."""
+    """64 seeds of each size, and at most a minute for each proof that a seed is right on all 10^20 pairs."""
     rows = train_arms(settings, arms(), settings.seeds or SEEDS)
     verdicts = [verdict for row in rows for verdict in judged(row, minutes=1.0)]
     names = [rung.name for rung in LADDER] + ["microadder-53"]

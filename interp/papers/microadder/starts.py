@@ -1,12 +1,12 @@
-"""Where seeds begin, and what the ones that fail lack: ``interp reproduce microadder:starts``.
+"""Where seeds start, and why some fail: ``interp reproduce microadder:starts``.
 
 By the paper's recipe about one seed of 57 parameters in a hundred groks. In most of the others the digits' arc shrinks
 to a point within some hundred steps, so that the model cannot tell digits apart; in others the equals sign, whose query
-asks for the first column, finds no place. The recipe "microadder-placed-start" lets the arc begin as trained models
-have it and holds it there for a third of the steps, and lets the equals sign begin a column before the first. It was
-found on seeds 0 to 31 with a fifth of the steps. What fails from there attends as it should, but its two neurons are no
-switches on the carry; in "microadder-opposed-start" each neuron begins by reading one axis of the token plane against
-the other. That was found on other seeds than this study's, as the best of ten changes.
+predicts the first column, finds no place. The recipe "microadder-placed-start" starts the arc as in trained models and
+holds it there for a third of the steps, and starts the equals sign one column before the first. It was found on seeds 0
+to 31 with a fifth of the steps. Seeds that fail from there attend as they should, but their two neurons do not switch
+on the carry. In "microadder-opposed-start" each neuron starts by reading one axis of the token plane against the other.
+That was found on other seeds than this study's, as the best of ten changes.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ SEEDS = 64
 
 
 def arms() -> list[Arm]:
-    """The recipe, the same with the arc held for two thirds of the steps, a short run of the paper's own, for the arcs
-    of its seeds (of its whole run the zoo keeps one seed's parameters), and neurons that begin opposed as well."""
+    """The recipe; the same with the arc held for two thirds of the steps; a short run of the paper's own recipe, for
+    its seeds' arcs (the zoo keeps only one seed's parameters of the whole run); and neurons that start opposed too."""
     placed, papers = get_recipe(PLACED_START), get_recipe("microadder")
     longer = placed.replace(hold_until=tuple((name, 2 * step) for name, step in placed.hold_until or ()))
     return [
@@ -50,8 +50,8 @@ def arms() -> list[Arm]:
 
 @study("microadder:starts", "What seeds that fail lack, and a start that gives it to them")
 def starts(settings: Settings) -> Made | None:
-    """Always 60,000 steps but for the short run and the opposed neurons (18,000). Seeds that answer the whole test set
-    are judged on all 10^20 pairs."""
+    """Always 60,000 steps, except for the short run and the opposed neurons (18,000). Seeds that answer the whole test
+    set are judged on all 10^20 pairs."""
     trained = train_arms(settings, arms(), settings.seeds or SEEDS)
     rows = [read_entry_row(NAME, PAPERS), *trained]
     sweep = sweep_curves(rows)
@@ -73,7 +73,7 @@ def radii(settings: Settings, arm: Arm) -> list[float]:
 
 
 def arc_row(row: Mapping[str, Any], radius: list[float]) -> dict[str, Any]:
-    """How many seeds' arcs have shrunk to a point, and how far the seeds come that have one and that have none."""
+    """How many seeds' arcs have shrunk to a point, and how far these seeds and the others get."""
     point, token = np.array(radius) < SHRUNK, np.array(row["token"])
     low, high = clopper_pearson(int(point.sum()), len(point))
     median = [float(np.median(token[here])) if here.any() else float("nan") for here in (point, ~point)]
@@ -89,8 +89,8 @@ def arc_row(row: Mapping[str, Any], radius: list[float]) -> dict[str, Any]:
 
 
 def judged(row: Mapping[str, Any], minutes: float | None = None) -> list[dict[str, Any]]:
-    """A row per seed whose weights are kept, that is, which answers the whole test set: the verdict on all pairs, after
-    so many minutes at most for each."""
+    """One row per seed with stored weights, which are those that answer the whole test set: its verdict on all pairs,
+    after at most this many minutes each."""
     found = []
     for seed in map(int, row["weights"]):
         verdict = certify(seed_model(row, seed), minutes=minutes)

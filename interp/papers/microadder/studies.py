@@ -1,6 +1,6 @@
 """MicroAdder's ladder and sweeps: ``interp reproduce microadder:ladder`` and its neighbours.
 
-How variants are trained and shown: :mod:`interp.papers.studies.sweeps`.
+:mod:`interp.papers.studies.sweeps` trains and shows the variants.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ TRAINED_RUNGS = (242, 170, 133, 100)
 
 
 def ladder_table() -> pd.DataFrame:
-    """The table of section 4.1, from the configurations: totals, savings and what changes are counted here."""
+    """The table of section 4.1 from the configurations; totals, savings and changes are counted here."""
     rows, previous = [], None
     for step, one in enumerate(LADDER):
         total = sum(p.numel() for p in build(one.name).parameters())
@@ -122,7 +122,7 @@ def dead_ends(settings: Settings) -> Made | None:
     return sweep_made(settings, "dead-ends", "Dead ends", rows, text, [("67", label) for label, _ in what[1:]])
 
 
-#: Section 5.2 at 67 parameters: what is changed of the recipe. The strengths were fixed before any of them was trained.
+#: Section 5.2 at 67 parameters: changes of the recipe. The strengths were fixed before any of them was trained.
 DEAD_RECIPES: dict[str, dict[str, Any]] = {
     "first norm 1e-4": {"l1_penalty": 1e-4},
     "first norm 1e-3": {"l1_penalty": 1e-3},
@@ -189,7 +189,7 @@ def paper_claim(ours: Rate) -> str:
 
 @study("microadder:carry-mix", "Carry-rich problems and how they fade (section 3.2)")
 def carry_mix(settings: Settings) -> Made | None:
-    """The 67-parameter model, always for the paper's 60,000 steps; the step fade is the zoo entry's own run."""
+    """The 67-parameter model, always with the paper's 60,000 steps; the fade by step is the zoo entry's own run."""
     name, recipe = "microadder-67", get_recipe("microadder")
     chosen = MIXES if settings.size == "paper" else {label: MIXES[label] for label in list(MIXES)[:2]}
     arms = [
@@ -220,7 +220,7 @@ def carry_mix(settings: Settings) -> Made | None:
 
 @study("microadder:below-57", "A search over smaller parametrisations")
 def below(settings: Settings) -> Made | None:
-    """Always the whole recipe, but for seeds that are given up at step 10,000."""
+    """Always the whole recipe, except for seeds that are given up at step 10,000."""
     arms = [
         Arm(what, variant_name(57, what), get_recipe("microadder-search"), f"below-57/{variant_name(57, what)}")
         for what in reversed(BELOW)

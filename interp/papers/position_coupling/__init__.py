@@ -1,6 +1,6 @@
-"""Position Coupling: which constructed head of Theorem 4.1 does a trained head play, and does the role make the answer?
+"""Position Coupling: which constructed head of Theorem 4.1 a trained head plays, and whether it makes the answer.
 
-The constructed transformer itself, run over its whole grid and far beyond it, is the ground truth.
+The ground truth is the constructed transformer itself, run over its whole grid and far beyond it.
 """
 
 from interp.papers import Paper

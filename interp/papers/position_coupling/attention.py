@@ -1,22 +1,22 @@
-"""Where a head looks while it adds many numbers: the paper's Figure 7, and the numbers that the picture stands for.
+"""Where a head looks while it adds many numbers: the paper's Figure 7, and the numbers behind the picture.
 
-Over problems of T_A(digits, operands), with the right response in place, for every layer and head:
+These are measured on problems of T_A(digits, operands), with the right response in place, for every layer and head:
 
     share       attention on the two tokens whose digits are added ("sum": a_i[k], b_{i-1}[k]), and on the two that
                 decide the carry ("carry": digit k-1 of both), averaged over problems and the targets that have them
-    agreement   how often the two heaviest keys, BOS apart, are exactly those two
-    keys        tokens attended to in one prediction, BOS apart: weights above 0.01, and exp(entropy)
+    agreement   how often the two heaviest keys, without BOS, are exactly those two
+    keys        tokens attended to in one prediction, without BOS: weights above 0.01, and exp(entropy)
 
-Averages mislead: a head that chooses between the two digits by their value has the same mean picture as one that
-weighs both one half. So the spread over problems stands next to every mean: quantiles of ``share``, and ``choice``, the
-standard deviation over problems of the weight on the operand's token (0 for the construction, 0.5 for a head that
-picks one of the two at even odds).
+Averages mislead: a head that chooses between the two digits by their value has the same mean picture as one that gives
+each a weight of one half. So every mean has its spread over problems next to it: quantiles of ``share``, and
+``choice``, the standard deviation over problems of the weight on the operand's token (0 for the construction, 0.5 for a
+head that picks one of the two at even odds).
 
 Controls: ``shuffled``, the share of random key sets with as many tokens of the query and of the response (its 97.5%
 quantile and a p-value over draws, of the mean pattern), and ``untrained``, the share in freshly initialised copies.
 
-Limits. Sampled; teacher-forced; position ids start at 1. The interval is Student's over problems, with targets averaged
-within each first. Attention is not information flow: see :mod:`interp.papers.position_coupling.causal` for what a
+Limits: sampled; teacher-forced; position ids start at 1. The interval is Student's over problems, after averaging over
+the targets of each. Attention is not information flow; :mod:`interp.papers.position_coupling.causal` shows what a
 pattern is good for.
 
 Source: Position Coupling (ICLR 2025), section 4.4, Figure 7, and appendix D.5.
@@ -54,7 +54,7 @@ class NeededAttention(Result):
 
     * ``share``, ``low``, ``high``: mean over problems and targets, 95% interval over problems; ``quantiles``
       [..., quantile] of single rows (a problem and target each)
-    * ``off_bos``: the share of what is not on BOS
+    * ``off_bos``: the share of the attention that is not on BOS
     * ``agreement``, ``agreement_low``, ``agreement_high``; ``first``: how often the heaviest key is one of the set
     * ``choice``: standard deviation over problems of the weight on the operand's token, mean over targets (without the
       scratchpad: of the share)
@@ -87,14 +87,14 @@ class NeededAttention(Result):
         )
 
     def row(self, layer: int, head: int) -> tuple[xr.Dataset, xr.Dataset]:
-        """(``table``, ``heads``) of one head. Raises UserError if there is none such."""
+        """(``table``, ``heads``) of one head. Raises UserError if it does not exist."""
         for name, value in (("layer", layer), ("head", head)):
             if value not in self.table[name].values:
                 raise UserError(f"There is no {name} {value}; there are {self.table.sizes[name]}, counted from 0.")
         return self.table.sel(layer=layer, head=head), self.heads.sel(layer=layer, head=head)
 
     def strongest(self, count: int) -> list[tuple[int, int]]:
-        """(layer, head) of those with the largest share on either pair of tokens."""
+        """(layer, head) of the heads with the largest share on either pair of tokens."""
         share = self.table.share.max("role")
         order = np.argsort(-share.values.ravel(), kind="stable")[:count]
         return [divmod(int(i), share.sizes["head"]) for i in order]
@@ -125,12 +125,12 @@ def compute_needed_attention(
     """The measures from whole patterns.
 
     Args:
-        patterns: chunks of problems, rows sum to 1; queries and keys are the task's input positions.
+        patterns: chunks of problems, whose rows sum to 1; queries and keys are the task's input positions.
         keys: the key sets of the task's shape.
-        shape: (operands, digits), for titles; () of other tasks.
+        shape: (operands, digits), for titles; () for other tasks.
         provenance: what the problems are.
         untrained: mean shares in control models.
-        draws: of the shuffled key sets.
+        draws: how many shuffled key sets to draw.
 
     Raises:
         UserError: no problem, or patterns of another shape.
@@ -201,7 +201,7 @@ def _nanstd(values: np.ndarray) -> np.ndarray:
 
 
 def _of_role(found: dict[str, np.ndarray], keys: KeySets, role: int) -> dict[str, np.ndarray]:
-    """What is said of one role's keys [layer, head], and the quantiles of their share [layer, head, quantile]."""
+    """The measures of one role's keys [layer, head], and the quantiles of their share [layer, head, quantile]."""
     where = keys.defined[role]
     share, top, first, single = (found[name][..., where, role] for name in ("share", "top", "first", "operand"))
     both_sides = (keys.member[role] & ~keys.in_query).any()
@@ -224,7 +224,7 @@ def _of_role(found: dict[str, np.ndarray], keys: KeySets, role: int) -> dict[str
 def _of_shuffled(
     mean: Float[np.ndarray, "layer head target key"], keys: KeySets, role: int, shuffled: np.ndarray
 ) -> dict[str, np.ndarray]:
-    """Mean and 97.5% quantile of the share of shuffled key sets, and how often one does as well as the role's."""
+    """Mean and 97.5% quantile of the share of shuffled key sets, and how often one matches the role's."""
     where = keys.defined[role]
     rows, drawn = mean[:, :, where], shuffled[:, role, where].astype(float)
     null = np.einsum("lhtk,dtk->dlh", rows, drawn, optimize=True) / where.sum()
@@ -234,7 +234,7 @@ def _of_shuffled(
 
 
 def mean_shares(model: HookedModel, tokens: Any, keys: KeySets) -> Float[np.ndarray, "layer head role"]:
-    """Mean share on the keys of each role, for control models."""
+    """The mean share on the keys of each role, for control models."""
     share = np.concatenate([measure_rows(rows, keys)["share"] for rows in read_patterns(model, tokens, keys.queries)])
     return np.stack([share[..., where, role].mean((0, -1)) for role, where in enumerate(keys.defined)], -1)
 
@@ -258,9 +258,9 @@ def needed_attention(
 
     Args:
         model: any model with TransformerLens hooks; only ``cfg`` and ``attn.hook_pattern`` are used.
-        task: in the shape to look at, for example ``model.task.at(11, 11)`` (operands, digits).
-        problems: problems to look at; otherwise ``n`` are drawn from T_A with ``seed``.
-        untrained: control models; four freshly initialised copies unless given, none if the model has no parameters.
+        task: the task in the shape to use, for example ``model.task.at(11, 11)`` (operands, digits).
+        problems: the problems to use; by default ``n`` are drawn from T_A with ``seed``.
+        untrained: control models; by default four freshly initialised copies, none if the model has no parameters.
         keys: the key sets of a task, for other tasks and roles (:func:`interp.probes.key_sets.keys_by_role`).
 
     Raises:

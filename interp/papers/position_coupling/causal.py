@@ -1,6 +1,6 @@
-"""Is a head's pattern enough? Replace it by the ideal one of a role, or silence the head, and count right answers.
+"""Whether a head's pattern is enough: replace it by a role's ideal one, or silence the head, and count right answers.
 
-A hook on ``attn.hook_pattern`` replaces, for one head (or all that have a role) and every problem alike,
+A hook on ``attn.hook_pattern`` replaces, for one head (or all that have a role) and in the same way for every problem,
 
     ideal sum, ideal carry, ...   rows by equal weights on the role's keys: 1/2 on each of the two tokens that are
                                   needed (with ``bos=True`` 1/3 on each and on BOS, as constructed), at the targets
@@ -14,10 +14,10 @@ of the other roles are the control: if they do as well, the head is not needed f
 
 The outcome is exact match of the whole response, teacher-forced (equal to greedy decoding for whole responses), on the
 same problems before and after, with Clopper-Pearson intervals; ``p_changed`` is McNemar's exact test on the problems
-that only one of the two answers. Sampled.
+that are right in only one of the two cases. Sampled.
 
-Limits. Those of :mod:`interp.causal.ablation.patterns`. The constructed arrow and EOS heads are read where digits end,
-on BOS, so that at digits they bear other patterns as well.
+Limits: those of :mod:`interp.causal.ablation.patterns`. The constructed arrow and EOS heads are read where digits end,
+on BOS, so that at digits other patterns do them no harm.
 
 Source: the patterns are those of Position Coupling (ICLR 2025), section 4.4 and appendix D.5; the test is this
 project's.
@@ -52,9 +52,9 @@ OWN_MEAN, ZERO = "own mean", "zero"
 @dataclass(frozen=True, eq=False)
 class PatternSubstitution(Result):
     """Exact match with substituted patterns. ``table`` is a Dataset over (unit, pattern): ``right`` (problems),
-    ``exact``, ``low``, ``high``, ``lost`` and ``won`` (problems only right before, only right after), ``p_changed``;
+    ``exact``, ``low``, ``high``, ``lost`` and ``won`` (problems right only before, right only after), ``p_changed``;
     and ``tokens``, the share of all response tokens that are right. Units are "L0H0", ... and "all heads with a role".
-    ``before``: problems that the whole model has right. ``roles``: the role of each unit, None without one.
+    ``before``: how many problems the whole model has right. ``roles``: the role of each unit, None without one.
     """
 
     table: xr.Dataset
@@ -72,7 +72,7 @@ class PatternSubstitution(Result):
         return clopper_pearson(self.before, self.n)
 
     def own(self, unit: str) -> xr.Dataset:
-        """The cell of a unit with the ideal of its own role. Raises UserError if it has none."""
+        """The cell of a unit with the ideal pattern of its own role. Raises UserError if it has no role."""
         role = self.roles.get(unit)
         if role is None:
             raise UserError(f"{unit} has no role; units with one: {', '.join(u for u, r in self.roles.items() if r)}.")
@@ -115,7 +115,7 @@ def compute_pattern_substitution(
     provenance: Provenance,
     bos: bool = False,
 ) -> PatternSubstitution:
-    """The table from which targets are right before, and after each (unit, pattern).
+    """The result, from which targets are right before and after each (unit, pattern).
 
     Raises:
         UserError: no problem.
@@ -162,16 +162,16 @@ def pattern_substitution(
 
     Args:
         model: any model with TransformerLens hooks; ``attn.hook_pattern`` is set.
-        task: multi-operand addition in the shape to look at; ``model.task`` unless given.
-        problems: problems to answer; otherwise ``n`` are drawn from T_A with ``seed``.
-        roles: which role each head plays; asked of :func:`head_roles` on other problems unless given.
-        heads: (layer, head) to try; all unless given.
+        task: multi-operand addition in the shape to use; by default ``model.task``.
+        problems: problems to answer; by default ``n`` are drawn from T_A with ``seed``.
+        roles: which role each head plays; by default from :func:`head_roles` on other problems.
+        heads: (layer, head) to try; by default all.
         bos: give BOS a share in the ideal patterns, as in the construction.
 
     Cost: one forward pass over the problems for each head and pattern.
 
     Raises:
-        UserError: as :func:`head_roles`; an unknown head.
+        UserError: as for :func:`head_roles`; an unknown head.
     """
     task = resolve_coupled_task(model, task)
     sample, keys = draw_coupled(task, problems, n, seed), key_sets(task)
@@ -205,6 +205,6 @@ def pattern_substitution(
 
 
 def _ideal_rows(keys: KeySets, role: str, bos: bool) -> Float[Tensor, "target key"]:
-    """Ideal weights; NaN at the targets where the role is not defined and a head keeps its own."""
+    """Ideal weights; NaN at the targets where the role is not defined, so that a head keeps its own weights."""
     defined = keys.defined[keys.index(role)][:, None]
     return torch.from_numpy(np.where(defined, keys.ideal(role, bos), np.nan)).float()

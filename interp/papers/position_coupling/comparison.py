@@ -1,6 +1,6 @@
-"""A trained head next to each of the four constructed ones: which does what, and how far apart they are.
+"""Trained heads next to the four constructed ones: which head does what, and how far apart they are.
 
-Both models read the same problems. A head's row is brought into *role coordinates*: its attention, BOS apart and
+Both models read the same problems. A head's row is converted to *role coordinates*: its attention, without BOS and
 renormalised, on the keys of
 
     sum, carry, eos      the constructed keys of these roles (:mod:`interp.papers.position_coupling.keys`)
@@ -11,20 +11,20 @@ at the targets where all four roles are defined (digits k >= 1 of b_1 ... b_m). 
 
     distance = mean over problems and targets of the total variation distance of their rows     0 same, 1 disjoint
 
-apart, and pairs are matched so that the sum of distances is smallest (Hungarian algorithm). Within a role it does not
-count how the attention is split, so a head that chooses one of two digits by value is at distance 0 from one that
-weighs both.
+apart, and pairs are matched so that the sum of distances is smallest (Hungarian algorithm). How attention is split
+within a role does not count, so a head that chooses one of two digits by value is at distance 0 from one that weighs
+both.
 
-Nulls: freshly initialised copies, matched the same way (p: share of copies as close, the observation counted as one);
-role groups shuffled, independently for each target, in the trained model; and random pairings of the same heads, a
-reference only: the matched sum is the smallest of them by construction, so they give no p-value.
+Nulls: freshly initialised copies, matched the same way (p: share of copies as close, where the observation counts as
+one); role groups shuffled, independently for each target, in the trained model; and random pairings of the same heads,
+only for reference: the matched sum is the smallest of them by construction, so they give no p-value.
 
-What is not compared. Boundaries: the constructed arrow and EOS heads are read where a number ends, the pairs are
-compared where digits are predicted (:func:`interp.papers.position_coupling.errors.first_errors` asks how boundaries go
+What is not compared. Boundaries: the constructed arrow and EOS heads are read where a number ends, but pairs are
+compared where digits are predicted (:func:`interp.papers.position_coupling.errors.first_errors` shows how boundaries go
 wrong). Every constructed head gets a partner, so read the distance before calling it a counterpart. BOS: the
 construction keeps 1/3 or more there, trained heads need not (``bos`` is kept next to it). What a head writes lies in
-another basis, and norms after the attention rescale it by all heads' sum: only the shape of what it writes over the
-ten digits can be compared (:mod:`interp.probes.head_writes`). Sampled, ids from 1.
+another basis, and norms after the attention rescale it by all heads' sum, so that only the shape of what it writes over
+the ten digits can be compared (:mod:`interp.probes.head_writes`). Sampled, ids from 1.
 """
 
 from __future__ import annotations
@@ -62,13 +62,13 @@ from models.tasks.multi_addition import MultiOperandAddition
 
 GROUPS = ("sum", "carry", "same digit", "eos", "rest")
 _PAIRINGS = 720
-_FEW, _DRAWS = 64, 199  # problems and draws of the null of shuffled groups
+_FEW, _DRAWS = 64, 199  # problems and draws for the null of shuffled groups
 Masses = Float[np.ndarray, "n head target group"]
 
 
 @dataclass(frozen=True, eq=False)
 class CoupledComparison(Result):
-    """Heads of a model matched with those of a reference, the hand-built model unless another was given.
+    """Heads of a model matched with those of a reference, by default the hand-built model.
 
     ``distance`` is a Dataset over (head, reference): ``distance``, ``low``, ``high`` (over problems), ``std`` (over
     problems). ``pairs`` over (reference): the matched ``head``, its ``distance``, ``low``, ``high``, ``bos`` and
@@ -109,7 +109,7 @@ class CoupledComparison(Result):
         return self.pairs.to_dataframe().reset_index().assign(n=self.provenance.n)
 
     def difference(self) -> xr.DataArray:
-        """Mean mass by group [reference, group]: the matched head's minus the reference's."""
+        """The mean mass by group [reference, group], of the matched head minus the reference."""
         heads = [str(head) for head in self.pairs["head"].values]
         others = self.pairs.reference.values.tolist()
         values = self.profile.sel(head=heads).values - self.reference_profile.sel(head=others).values
@@ -118,7 +118,7 @@ class CoupledComparison(Result):
 
 
 def role_groups(keys: KeySets) -> tuple[Bool[np.ndarray, "group target key"], Bool[np.ndarray, " target"]]:
-    """Membership of every visible key in one group, and the targets where all roles are defined.
+    """The one group that every visible key belongs to, and the targets where all roles are defined.
 
     Raises:
         UserError: a format without the scratchpad, which has no arrow and EOS roles.
@@ -135,7 +135,7 @@ def role_groups(keys: KeySets) -> tuple[Bool[np.ndarray, "group target key"], Bo
 
 
 def role_masses(model: HookedModel, tokens: Any, keys: KeySets) -> tuple[Masses, Float[np.ndarray, " head"]]:
-    """(masses off BOS by group, mean weight on BOS) of every head; rows with all weight on BOS are NaN."""
+    """(masses by group without BOS, mean weight on BOS) of every head; rows with all weight on BOS are NaN."""
     groups, where = role_groups(keys)
     parts, bos = [], []
     for rows in read_patterns(model, tokens, tuple(np.array(keys.queries)[where].tolist())):
@@ -148,7 +148,7 @@ def role_masses(model: HookedModel, tokens: Any, keys: KeySets) -> tuple[Masses,
 
 
 def distances(masses: Masses, reference: Masses) -> Float[np.ndarray, "n head reference"]:
-    """Total variation distance of every pair of heads, mean over targets; 1 for a head with everything on BOS."""
+    """The total variation distance of every pair of heads, mean over targets; 1 for a head with all weight on BOS."""
     return head_distances(masses, reference, total_variation)
 
 
@@ -159,13 +159,13 @@ def _profile(masses: Masses, heads: list[str]) -> xr.DataArray:
 
 
 def _matched(masses: Masses, reference: Masses) -> Float[np.ndarray, " pair"]:
-    """Distances of the pairs that are matched."""
+    """The distances of the matched pairs."""
     distance = distances(masses, reference).mean(0)
     return np.array([distance[head, other] for other, head in match(distance)])
 
 
 def _shuffle_groups(masses: Masses, rng: np.random.Generator) -> Masses:
-    """The groups' labels permuted, for every target on its own (the same for all problems and heads)."""
+    """Masses with the groups' labels permuted, separately for every target (but alike for all problems and heads)."""
     order = np.argsort(rng.random(masses.shape[2:]), axis=-1)
     return np.take_along_axis(masses, order[None, None], axis=-1)
 
@@ -197,14 +197,14 @@ def coupled_comparison(
     seed: int = 0,
     untrained: Sequence[HookedModel] | None = None,
 ) -> CoupledComparison:
-    """A trained model next to the hand-built one, head by head; see the module.
+    """Compare a trained model with the hand-built one, head by head; see the module.
 
     Args:
         model: any model with TransformerLens hooks on the scratchpad format.
-        task: multi-operand addition in the shape to look at; ``model.task`` unless given.
-        reference: the model to compare with; the hand-built one of the shape's size unless given.
-        problems: problems to look at; otherwise ``n`` are drawn from T_A with ``seed``.
-        untrained: control models; 39 freshly initialised copies unless given, none if there are no parameters.
+        task: multi-operand addition in the shape to use; by default ``model.task``.
+        reference: the model to compare with; by default the hand-built one of the shape's size.
+        problems: the problems to use; by default ``n`` are drawn from T_A with ``seed``.
+        untrained: control models; by default 39 freshly initialised copies, none if there are no parameters.
 
     Raises:
         UserError: another task or format, ids beyond the model's tables, operands of one digit.

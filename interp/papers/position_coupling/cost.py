@@ -1,4 +1,4 @@
-"""Rough costs of training, so that nobody starts days of work unknowingly."""
+"""Rough costs of training, so that nobody starts days of work by accident."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from models.position_coupling import Variant
 from models.training.recipes import Recipe
 from models.training.sequence_problems import make_buckets
 
-#: Share of a large matrix product's speed that a training step reaches, from one-layer models of width 128.
+#: The share of a large matrix product's speed that a training step reaches, from one-layer models of width 128.
 CPU_SHARE = 0.35
-GPU_FLOPS = 1.5e14  # of a training step in bfloat16 on a data-centre GPU
+GPU_FLOPS = 1.5e14  # for a training step in bfloat16 on a data-centre GPU
 
 
 def training_seconds(variant: Variant, recipe: Recipe, device: str) -> float:
-    """Floating-point operations of all steps over what the device does in a second; right to a factor of two or so.
+    """The floating-point operations of all steps divided by the device's speed, right to a factor of about two.
 
-    Forward and backward take 6 operations a weight and token in each block, the last one computing all but keys and
-    values for the response only, and attention 12 d a token and key.
+    Forward and backward take 6 operations per weight and token in each block, where the last one computes everything
+    but keys and values for the response only, and attention takes 12 d per token and key.
     """
     source = variant.training_set
     problems = source.numbered(torch.arange(64))
@@ -41,7 +41,7 @@ def training_seconds(variant: Variant, recipe: Recipe, device: str) -> float:
 
 @functools.cache
 def _cpu_flops() -> float:
-    """Of a large float32 matrix product, with the threads that are set."""
+    """The speed of a large float32 matrix product, with the current number of threads."""
     a, best = torch.rand(768, 768), float("inf")
     for _ in range(5):
         start = time.perf_counter()
@@ -51,7 +51,7 @@ def _cpu_flops() -> float:
 
 
 def duration(seconds: float) -> str:
-    """In words: "40 s", "25 minutes", "3.5 hours", "12 days"."""
+    """A duration in words: "40 s", "25 minutes", "3.5 hours", "12 days"."""
     for unit, size in (("days", 86_400), ("hours", 3_600), ("minutes", 60)):
         if seconds >= 1.5 * size:
             value = seconds / size

@@ -1,17 +1,18 @@
 """Which token of the response goes wrong first: by running sum, digit, and at the boundaries between numbers.
 
-Teacher-forced over problems of one shape. For every target (running sum i, digit k, or the boundary after it: ">" or
-EOS)
+Teacher-forced over problems of one shape, for every target (running sum i, digit k, or the boundary after it: ">" or
+EOS):
 
     first     problems whose first wrong token it is, of all problems (greedy decoding fails at the same token)
     wrong     problems in which it is wrong, given the right tokens before
-    n         problems right up to it; the hazard first / n is what its accuracy lacks
+    n         problems right up to it; the hazard first / n is one minus its accuracy there
 
-with Clopper-Pearson intervals. Boundaries are counted apart, against the share of targets that are boundaries: the
-control for "errors sit at the boundaries", with an exact binomial p-value over problems with an error (one first error
-a problem, so these are independent). ``confusions`` counts what was predicted in place of what at first errors.
+with Clopper-Pearson intervals. Boundaries are counted separately and compared with the share of targets that are
+boundaries, as a control for "errors sit at the boundaries", with an exact binomial p-value over problems with an error
+(one first error per problem, so these are independent). ``confusions`` counts what was predicted in place of what at
+first errors.
 
-Limits. Sampled, with position ids from 1; other offsets can differ much. A teacher-forced token after the first error
+Limits: sampled, with position ids from 1; other offsets can differ much. A teacher-forced token after the first error
 is one that decoding would never see in this context.
 """
 
@@ -50,17 +51,18 @@ def compute_first_errors(
     provenance: Provenance,
     name: str = "",
 ) -> Scores:
-    """Errors by place from predicted and right tokens.
+    """Errors by place, from predicted and right tokens.
 
-    Over (step, place), places "0" ... and "boundary": ``n`` problems right up to there, ``correct`` ones there as well,
-    ``first`` errors, and ``wrong`` tokens in all. ``about``: ``wrong_problems``, those with an error;
-    ``boundary_errors`` of them, ``boundary_targets``, the share of targets that are boundaries, and ``p_boundary``;
-    ``confusions`` over (expected, predicted): tokens "digit", ">", "$", other, at first errors.
+    The table is over (step, place), with places "0" ... and "boundary": ``n`` problems right up to there, ``correct``
+    ones right there too, ``first`` errors, and ``wrong`` tokens in all. ``about`` has ``wrong_problems``, those with an
+    error; ``boundary_errors``, how many of them are at a boundary; ``boundary_targets``, the share of targets that are
+    boundaries; ``p_boundary``; and ``confusions`` over (expected, predicted): tokens "digit", ">", "$", other, at first
+    errors.
 
     Args:
         predicted, expected: tokens of every target; -1 where nothing was predicted.
-        keys: says which running sum and digit a target is.
-        vocabulary: one character a token.
+        keys: which running sum and digit each target is.
+        vocabulary: one character per token.
         shape: (operands, digits).
         provenance: what the problems are.
 
@@ -133,8 +135,8 @@ def first_errors(
 
     Args:
         model: any model with TransformerLens hooks.
-        task: in the shape to look at; ``model.task`` unless given.
-        problems: problems to answer; otherwise ``n`` are drawn from T_A with ``seed``.
+        task: the task in the shape to use; by default ``model.task``.
+        problems: problems to answer; by default ``n`` are drawn from T_A with ``seed``.
 
     Raises:
         UserError: another task, ids beyond the model's tables, fewer than 2 problems.

@@ -1,25 +1,25 @@
-"""How many tokens one prediction attends to, as the number of operands grows: constant with the scratchpad, linear
+"""How many tokens one prediction attends to as the number of operands grows: constant with the scratchpad, linear
 without (section 4.4 of the Position Coupling paper).
 
-For every number of operands m the mean over problems and over the targets that add digits ("sum" targets) of
+For every number of operands m, this is the mean over problems and over the targets that add digits ("sum" targets) of
 
-    keys        keys apart from BOS that weigh more than 0.01
-    effective   exp(entropy) of the weights apart from BOS
+    keys        keys other than BOS that weigh more than 0.01
+    effective   exp(entropy) of the weights without BOS
     union       keys that weigh more than 0.01 in at least one head: what the whole model looks at
     needed      the tokens that hold the digits to be added: 2 with the scratchpad, m without
 
-and the least-squares slope over m, in tokens an operand, with its 95% interval from the residuals (Student, m values
-minus 2 degrees of freedom). The interval is about the straight line, not about sampling, which is finer; where the
-points lie on the line exactly it has no width.
+and the least-squares slope over m, in tokens per operand, with its 95% interval from the residuals (Student, m values
+minus 2 degrees of freedom). The interval is about the straight line, not about sampling, which is finer; if the points
+lie exactly on the line, it has no width.
 
-Controls. An untrained head spreads over the whole sequence, which grows as m with the scratchpad too: its slope stands
-next to each. ``needed`` is the slope that the algorithm asks for. The construction itself is constant only in its
-digit-sum, carry and EOS heads: its arrow head attends to every digit of one significance, 3/2 more an operand on
-average.
+Controls: an untrained head spreads over the whole sequence, which grows with m with the scratchpad too, so its slope is
+given next to each. ``needed`` is the slope that the algorithm requires. The construction itself is constant only in its
+digit-sum, carry and EOS heads; its arrow head attends to every digit of one significance, on average 3/2 more per
+operand.
 
-Limits. A mean over targets; the running sums of large m are later in longer sequences; models may be wrong on shapes
-beyond their training, so the exact match of every shape is kept with it. Weights below 0.01 can hold much together in
-long sequences: compare ``keys`` with ``effective``.
+Limits: it is a mean over targets; the running sums of large m are later in longer sequences; models may be wrong on
+shapes beyond their training, so the exact match of every shape is kept with it. Weights below 0.01 can add up to much
+in long sequences: compare ``keys`` with ``effective``.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class AttendedGrowth(Result):
     """Tokens attended to over numbers of operands. ``table`` is a Dataset over (operands, unit): ``keys``,
     ``effective`` with ``_low``, ``_high`` (over problems); units "L0H0", ... and "any head" (``keys`` is the union).
     ``needed`` and ``exact`` [operands]. ``slopes`` over (unit, measure): ``slope``, ``low``, ``high``, ``intercept``,
-    ``untrained`` (mean slope of the control models' heads, NaN without).
+    ``untrained`` (mean slope of the control models' heads, NaN without control models).
     """
 
     table: xr.Dataset
@@ -103,7 +103,7 @@ def fit_slope(x: Sequence[int], y: Float[np.ndarray, "point *cell"]) -> tuple[np
 
 
 def count_attended(model: HookedModel, tokens: Any, keys: KeySets) -> Float[np.ndarray, "n unit measure"]:
-    """Tokens attended to in each problem, mean over the targets of the first role: every head, then any head."""
+    """Tokens attended to in each problem, mean over the targets of the first role, for every head and then any head."""
     where = keys.defined[0]
     counts = []
     for rows in read_patterns(model, tokens, keys.queries):
@@ -130,11 +130,11 @@ def attended_growth(
 
     Args:
         model: any model with TransformerLens hooks, with or without scratchpad.
-        task: multi-operand addition in any shape; ``model.task`` unless given.
-        operands: numbers of operands, at least three of them.
-        digits: digits of the operands; the task's unless given.
+        task: multi-operand addition in any shape; by default ``model.task``.
+        operands: at least three numbers of operands.
+        digits: digits of the operands; by default the task's.
         n: problems of T_A for each, drawn with ``seed``.
-        untrained: control models; one freshly initialised copy unless given, none if the model has no parameters.
+        untrained: control models; by default one freshly initialised copy, none if the model has no parameters.
 
     Raises:
         UserError: another task, shapes beyond the model's tables, fewer than three numbers of operands.

@@ -3,14 +3,14 @@
     interp reproduce position-coupling:hand-built                 # 100 problems of each shape up to 6 x 6
     interp reproduce position-coupling:hand-built --size paper    # up to 30 x 30, then thousands of digits and operands
 
-The paper's grid is 1 to 30 digits by 2 to 30 operands; single operands, which take one step, are run as well.
-Teacher-forced, which for whole answers is the same event as greedy decoding (:mod:`models.evaluation`). What a shape's
-problems are says :mod:`interp.core.operand_problems`. The claim is *sampled*; :mod:`interp.proofs.coupled_addition`
-proves the same shapes right.
+The paper's grid is 1 to 30 digits by 2 to 30 operands; single operands, which take one step, are run as well. Runs are
+teacher-forced, which for whole answers is the same event as greedy decoding (:mod:`models.evaluation`).
+:mod:`interp.core.operand_problems` says what a shape's problems are. The claim is *sampled*;
+:mod:`interp.proofs.coupled_addition` proves the same shapes right.
 
-Beyond the grid one all-nines, one carry-heavy and one uniform problem of each size are read in blocks of queries
-(:mod:`models.partial_forward`): every token of the response, or at the sizes whose full pattern has 10^10 entries and
-more a sample of positions, half of them at the numbers' ends. Stored with the seconds that one (busy) core took.
+Beyond the grid, one all-nines, one carry-heavy and one uniform problem of each size are read in blocks of queries
+(:mod:`models.partial_forward`): every token of the response or, at sizes whose full pattern has 10^10 entries or more,
+a sample of positions, half of them at the numbers' ends. The seconds that one (busy) core took are stored too.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ SIZES = (  # operands, digits, precision, and how many positions are read, if no
 
 @dataclass(frozen=True)
 class GridCell:
-    """One shape: ``correct`` of ``problems`` answered entirely right, and the smallest lead of a right token.
+    """One shape: ``correct`` of ``problems`` are answered entirely right, with the smallest lead of a right token.
 
     ``min_margin`` is the right token's logit minus the best other's, over every predicted token of every problem.
     """
@@ -80,7 +80,7 @@ class GridCell:
 
 @dataclass(frozen=True)
 class HandBuiltGrid:
-    """The study's data: ``settings`` (largest shape, problems of each, seed), and one row per shape in order."""
+    """The study's data: ``settings`` (largest shape, problems per shape, seed), and one row per shape in order."""
 
     settings: Mapping[str, Any]
     cells: pd.DataFrame
@@ -109,7 +109,7 @@ def run_cell(
     problems: Int[Tensor, "n operand column"],
     choose: Callable[[Tensor], Tensor] = lambda rows: rows,
 ) -> GridCell:
-    """Teacher-forced answers to problems of one shape, at the positions that ``choose`` takes of a batch's response."""
+    """Teacher-forced answers to problems of one shape, at positions that ``choose`` selects from a batch's response."""
     n, operands, digits = problems.shape
     task = model.task.at(operands, digits)  # type: ignore[attr-defined]
     length = task.encode(problems[:1]).shape[1]
@@ -125,7 +125,7 @@ def run_cell(
 
 
 def run_size(operands: int, digits: int, dtype: str = "float32", sampled: int | None = None) -> dict[str, Any]:
-    """One large size; see the module. Cost: 4 x positions x tokens scores a problem."""
+    """Run one large size; see the module. Cost: 4 x positions x tokens scores per problem."""
     model = models.build(NAME, max_operands=operands, max_digits=digits, dtype=dtype)
     task = model.task.at(operands, digits)  # type: ignore[attr-defined]
     generator = torch.Generator().manual_seed(0)
@@ -161,7 +161,7 @@ def run_size(operands: int, digits: int, dtype: str = "float32", sampled: int | 
 
 
 def run_hand_built(settings: Settings) -> Made | None:
-    """The grid shape by shape and then the large sizes, each stored as it comes; the same call goes on from there.
+    """Run the grid shape by shape and then the large sizes; each is stored at once, and the same call continues.
 
     Raises:
         UserError: another size, or a folder with another grid.
@@ -174,7 +174,7 @@ def run_hand_built(settings: Settings) -> Made | None:
     model = models.build(NAME, max_operands=largest, max_digits=largest)
 
     def stored(name: str, header: dict[str, Any], work: Mapping[Any, Callable[[], Any]]) -> Iterator[dict[str, Any]]:
-        """Every cell of the work as far as there is time, from the file where it was done before."""
+        """Yield every cell of the work as far as there is time, from the file if it was done before."""
         folder.mkdir(parents=True, exist_ok=True)
         store: Any = CellStore(folder / f"{name}.jsonl", header)
         for key, run in tqdm(work.items(), disable=not settings.progress, unit=name):

@@ -1,6 +1,6 @@
-"""Where Position Coupling's headline numbers are found: small trained models, and Theorem 4.1's construction.
+"""Functions that find Position Coupling's headline numbers: small trained models, and Theorem 4.1's construction.
 
-Rows that name these functions are in ``headlines.toml``.
+Rows in ``headlines.toml`` name these functions.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ TWO_LAYERS = "position-coupling-2l2h-small"
 
 
 def size(store: Store, model: str, shape: list[int]) -> Ours:
-    """Whole responses right at one size of an entry's score, the chosen seed's."""
+    """The share of whole responses right at one size, from the score of an entry's chosen seed."""
     score = store.entry(model)["score"]
     cell = pick(score["shapes"], f"{model} was not scored at {tuple(shape)}.", shape=shape)
     what = f"problems of size {' x '.join(map(str, shape))}"
@@ -50,7 +50,7 @@ def _panel(store: Store, grids: str, label: str) -> GridPanel:
 
 
 def cell(store: Store, grids: str, panel: str, **size: int) -> Ours:
-    """Whole responses right at one size of a stored grid."""
+    """The share of whole responses right at one size of a stored grid."""
     (grid,) = _panel(store, grids, panel).grids
     rate = grid.rate(**size)
     of = ", ".join(f"{value} {axis.replace('_', ' ')}" for axis, value in size.items())
@@ -71,19 +71,19 @@ def _right(model: Any, operands: int, digits: int, n: int) -> int:
 
 
 def now(store: Store, model: str, operands: int, digits: int, n: int = 400) -> Ours:
-    """Whole responses of a stored model that are right at one size, teacher-forced, counted at once."""
+    """The share of a stored model's whole responses that are right at one size, teacher-forced, counted now."""
     right = _right_now(store.folder(model), operands, digits, n)
     return share(right, n, f"problems of {operands} operands of {digits} digits", "sampled", 0, model)
 
 
 def untrained_now(store: Store, model: str, operands: int, digits: int, copies: int = 3, n: int = 400) -> list[Ours]:
-    """The same of freshly drawn copies: whether such a share takes any learning."""
+    """The same for freshly drawn copies, to see whether such a share needs any learning."""
     right = [_right(models.build(model, seed=seed), operands, digits, n) for seed in range(copies)]
     return [share(k, n, f"problems, untrained {model}", "sampled", 0, model) for k in right]
 
 
 def farthest(store: Store, grids: str, panel: str, trained: int) -> Ours:
-    """The largest equal size of both kinds up to which at least 90% are right, over the longest trained."""
+    """The largest square size up to which at least 90% are right, divided by the longest size in training."""
     (grid,) = _panel(store, grids, panel).grids
     one, other = (grid.table[axis].values.tolist() for axis in grid.accuracy.dims)
     square = {size: float(grid.accuracy.sel(dict.fromkeys(grid.accuracy.dims, size))) for size in one if size in other}
@@ -93,7 +93,7 @@ def farthest(store: Store, grids: str, panel: str, trained: int) -> Ours:
 
 
 def without_scratchpad(store: Store, grids: str, sizes: str) -> Ours:
-    """The best mean exact match "inside" or "outside" the training range of three methods without scratchpad."""
+    """The best mean exact match of three methods without scratchpad, "inside" or "outside" the training range."""
     panels = store.grids(grids)
     means = {
         one.label: inside if sizes == "inside" else outside
@@ -107,7 +107,8 @@ def without_scratchpad(store: Store, grids: str, sizes: str) -> Ours:
 
 
 def parity(store: Store, panel: str, bits: int) -> Ours:
-    """The answer bit by greedy decoding; in the remark given the true scratchpad, as the paper's script measures it."""
+    """The accuracy of the answer bit by greedy decoding; the remark has it given the true scratchpad, as in the paper's
+    script."""
     (grid,) = _panel(store, "position-coupling-fig3-small", panel).grids
     cell = grid.table.sel(bits=bits)
     forced, greedy, n = int(cell["answer_forced"]), int(cell["answer"]), int(cell.n)
@@ -124,12 +125,12 @@ def longest_parity(store: Store, panel: str) -> Ours:
 
 
 def _means(one: GridPanel) -> np.ndarray:
-    """Mean exact match over all sizes, of each seed of a panel."""
+    """The mean exact match over all sizes, for each seed of a panel."""
     return np.array([float(grid.accuracy.mean()) for grid in one.grids])
 
 
-#: What the panels' means are asked, as pairs (higher, lower) of n panels in the order of the figure: the least of these
-#: differences counts, and of the spread the largest.
+#: Which panels' means are compared, as pairs (higher, lower) of n panels in the order of the figure. The least of these
+#: differences counts; for the spread, the largest.
 MEASURES: dict[str, Callable[[int], Iterable[tuple[int, int]]]] = {
     "least_rise": lambda n: ((i + 1, i) for i in range(n - 1)),
     "spread": lambda n: permutations(range(n), 2),
@@ -140,10 +141,10 @@ MEASURES: dict[str, Callable[[int], Iterable[tuple[int, int]]]] = {
 
 
 def compared(store: Store, figure: str, measure: str) -> Ours:
-    """One of :data:`MEASURES` with the interval over seeds, each difference with its own (95%, Welch's).
+    """One of :data:`MEASURES` with an interval over seeds; each difference has its own interval (95%, Welch's).
 
-    That all differences are positive is confirmed where all intervals lie above zero, and refuted where one lies below:
-    the ends are the least of all lower and of all upper ends (of the spread, the largest).
+    That all differences are positive is confirmed if all intervals lie above zero, and refuted if one lies below. So
+    the ends are the least of all lower and the least of all upper ends (for the spread, the largest).
     """
     panels = store.grids(f"position-coupling-{figure}-small")
     if panels.planned and len(panels.panels) < panels.planned:
@@ -157,7 +158,7 @@ def compared(store: Store, figure: str, measure: str) -> Ours:
 
 
 def padding_gain(store: Store) -> Ours:
-    """Mean exact match with zero padding less that without, of as many seeds that nobody chose, with its interval."""
+    """The mean exact match with zero padding minus that without, with its interval; no seed is selected."""
     (without,) = store.grids("position-coupling-fig6-small").panels
     padded = _panel(store, "position-coupling-fig5-small", "S_A(4, 4)")
     GridPanel("of the same sizes", (*padded.grids, *without.grids))
@@ -168,14 +169,14 @@ def padding_gain(store: Store) -> Ours:
 
 
 def of_the_papers_size(store: Store, figure: str, panel: str, **size: int) -> Ours:
-    """The median over seeds at one size, of models of the paper's size; without one the lowest of all sizes."""
+    """The median over seeds at one size, for models of the paper's size; without ``size``, the lowest of all sizes."""
     one = _panel(store, f"position-coupling-{figure}-paper", panel)
     value = float(one.median().sel({axis.replace("_", " "): at for axis, at in size.items()}).min())
     return Ours(value, Provenance(len(one.grids), None, f"seeds of {one.grids[0].model}"))
 
 
 def response(store: Store, operands: int, digits: int) -> Ours:
-    """Tokens that must be predicted one after the other."""
+    """How many tokens must be predicted one after the other."""
     task = MultiOperandAddition(operands, digits, max_operands=operands, max_digits=digits)
     mask = task.sequences(torch.zeros(1, operands, digits, dtype=torch.int64)).mask
     return counted(int(mask.sum()), "predicted tokens of one problem")
@@ -185,9 +186,9 @@ def response(store: Store, operands: int, digits: int) -> Ours:
 
 
 def growth(store: Store) -> Ours:
-    """Tokens that all heads together attend to (above 0.01, BOS apart), a slope over two to six operands.
+    """The slope, over two to six operands, of the tokens that all heads together attend to (above 0.01, without BOS).
 
-    Of the models that add in their training range, the one in which it is steepest.
+    It is the steepest slope among the models that add in their training range.
     """
     from interp.papers.position_coupling.growth import attended_growth
 
@@ -200,9 +201,9 @@ def growth(store: Store) -> Ours:
 
 
 def on_needed(store: Store) -> Ours:
-    """The share of its attention that the least faithful head gives to tokens that its constructed counterpart does.
+    """The share of its attention that the least faithful head gives to the tokens of its constructed counterpart.
 
-    Of the models with the construction's one layer and four heads that add in their training range, the least.
+    It is the least among the models with one layer and four heads, as constructed, that add in their training range.
     """
     from interp.papers.position_coupling.attention import needed_attention
 
@@ -223,13 +224,13 @@ def lines(store: Store, model: str, operands: int, digits: int) -> Ours:
 
 
 def untrained_lines(store: Store, model: str, operands: int, digits: int, copies: int = 20) -> list[Ours]:
-    """The same of freshly drawn copies."""
+    """The same for freshly drawn copies."""
     return [_lines(models.build(model, seed=seed), operands, digits) for seed in range(copies)]
 
 
 def _lines(model: Any, operands: int, digits: int, n: int = 64, of_columns: float = 0.75) -> Ours:
-    """An operand has a line in a head if, for that share of the columns, no other digit of the operand has more weight
-    than the column's own, in the mean over problems."""
+    """The share of operands with a line. An operand has a line in a head if, for the share ``of_columns`` of columns,
+    no other digit of the operand has more weight than the column's own, in the mean over problems."""
     task = model.task.at(operands, digits)
     pattern = attention_by_role(model, task=task, n=n).pattern.values
     pattern = pattern.reshape(-1, *pattern.shape[2:])  # [head, target, key]
@@ -260,7 +261,7 @@ def stated_width(operands: int, digits: int) -> int:
 
 
 def wider(store: Store, operands: int, digits: int) -> Ours:
-    """Dimensions that the construction needs beyond the stated ones."""
+    """How many dimensions the construction needs beyond the stated ones."""
     width = _built(max_operands=operands, max_digits=digits).config.d_model
     stated = stated_width(operands, digits)
     source = f"the construction for {operands} operands of {digits} digits"
@@ -268,7 +269,7 @@ def wider(store: Store, operands: int, digits: int) -> Ours:
 
 
 def token_dims(store: Store) -> Ours:
-    """Dimensions that are not positions."""
+    """How many dimensions are not for positions."""
     bits = sum(HandBuiltOptions().position_bits)
     return counted(_built().config.d_model - 2 * bits, "dimensions of the residual stream without positions")
 
@@ -279,7 +280,7 @@ def layers_and_heads(store: Store) -> Ours:
 
 
 def as_printed(store: Store, number: int) -> Ours:
-    """The share of a table's printed entries that the construction computes; the others in the remark."""
+    """The share of a table's printed entries that the construction computes; the remark lists the others."""
     from interp.papers.position_coupling.worked_example import check_table
 
     found = check_table(number)
@@ -302,7 +303,7 @@ def ids_as_printed(store: Store) -> Ours:
 
 
 def shape(store: Store, model: str) -> Ours:
-    """Layers, heads, width, width of a head and width of the MLP."""
+    """A model's layers, heads, width, width of a head and width of the MLP."""
     with torch.device("meta"):
         config = models.build(model).config
     sizes = (config.n_layers, config.n_heads, config.d_model, config.d_head, config.d_mlp)
@@ -310,12 +311,12 @@ def shape(store: Store, model: str) -> Ours:
 
 
 def padded_width(store: Store, operands: int, digits: int) -> Ours:
-    """Digits that every number of a problem is padded to."""
+    """The number of digits that every number of a problem is padded to."""
     return counted(MultiOperandAddition(operands, digits).length, "digits of every number")
 
 
 def right_on_grid(store: Store) -> Ours:
-    """Problems of the whole grid that it answers, teacher-forced."""
+    """The share of the whole grid's problems that the construction answers rightly, teacher-forced."""
     value = store.read("hand_built_grid")
     cells = [dict(zip(value["cell"], cell, strict=True)) for cell in value["cells"]]
     right, n = (sum(cell[key] for cell in cells) for key in ("correct", "problems"))
@@ -323,7 +324,7 @@ def right_on_grid(store: Store) -> Ours:
 
 
 def certified_sizes(store: Store) -> Ours:
-    """Sizes on all of whose problems it is proved right, float32 rounding included."""
+    """The share of sizes on which the construction is proved right on all problems, float32 rounding included."""
     rows = store.read("hand_built_certificates")["margins"]["float32"]
     margins = [margin for row in rows for margin in row]
     proved = sum(margin > 0 for margin in margins)
@@ -333,7 +334,7 @@ def certified_sizes(store: Store) -> Ours:
 
 
 def right_on_large(store: Store) -> Ours:
-    """Large problems that it answers (of the largest sizes, a sample of positions)."""
+    """The share of large problems that it answers rightly (at the largest sizes, a sample of positions)."""
     sizes = store.read("hand_built_grid")["sizes"]
     if not sizes:
         raise NotStored("No large size is stored.")
@@ -349,7 +350,7 @@ def right_on_large(store: Store) -> Ours:
 
 
 def right_when(store: Store, max_operands: int, max_digits: int, **options: Any) -> Ours:
-    """Problems that a variant of the construction answers: 100 of its largest size."""
+    """The share of 100 problems of its largest size that a variant of the construction answers rightly."""
     from interp.core.operand_problems import grid_problems
     from interp.papers.position_coupling.hand_built import run_cell
 

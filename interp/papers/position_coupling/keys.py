@@ -1,16 +1,16 @@
 """Which keys the algorithm of multi-operand addition needs: the ground truth that attention is measured against.
 
-With the scratchpad ``a_1+...+a_m=b_0>b_1>...>b_m$``, predicting digit k of b_i, the four heads of Theorem 4.1 attend,
-besides BOS, to exactly these tokens (D.5 of the Position Coupling paper):
+With the scratchpad ``a_1+...+a_m=b_0>b_1>...>b_m$``, the four heads of Theorem 4.1 attend, when they predict digit k of
+b_i, to BOS and to exactly these tokens (D.5 of the Position Coupling paper):
 
     sum      a_i[k], b_{i-1}[k]                      the digits to be added
     carry    a_i[k-1], b_{i-1}[k-1]                  the digits that decide, with b_i[k-1], whether a carry comes in
     arrow    digit k of a_1 ... a_m, b_0 ... b_{i-1}  none are left after the last digit: then ">" or EOS follows
     eos      b_i[k-1] (the query's own token) and a_{i+1}[k-1]    there is no a_{m+1}: the sum is the last one
 
-"sum" and "carry" are ``task.needed_positions``: no constructed reading for delimiters, b_0 and (carry) units digits.
-"arrow" is a superset of "sum", for digits only; "eos" exists for every target. Without the scratchpad, "sum" is the own
-digit of *every* operand, "carry" the one before it, and the other two have no counterpart; nor have they where the
+"sum" and "carry" are ``task.needed_positions``, which are empty for delimiters, b_0 and (carry) units digits. "arrow"
+is a superset of "sum", for digits only; "eos" exists for every target. Without the scratchpad, "sum" is the own digit
+of *every* operand and "carry" the one before it. The other two then have no counterpart, and neither do they if the
 response is written from its most significant digit.
 """
 
@@ -37,7 +37,7 @@ KeysOf = Callable[[Any], KeySets]  # the key sets of a task
 
 
 def key_sets(task: MultiOperandAddition) -> KeySets:
-    """The key sets of a task's shape. Cost: [target, key] of comparisons a role.
+    """The key sets of a task's shape. Cost: [target, key] comparisons per role.
 
     Raises:
         UserError: a format without fixed places.
@@ -76,7 +76,7 @@ def draw_coupled(task: MultiOperandAddition, problems: Any, n: int, seed: int) -
 
 
 def resolve_coupled_task(model: HookedModel, task: Any) -> MultiOperandAddition:
-    """The multi-operand addition to ask about; the model's own, in its own shape, unless given.
+    """The given multi-operand addition, by default the model's own, in its own shape.
 
     Raises:
         UserError: another task, or one whose tokens have no fixed places.
@@ -95,7 +95,7 @@ def resolve_coupled_task(model: HookedModel, task: Any) -> MultiOperandAddition:
 def sample_of(
     model: HookedModel, task: Any, keys: KeysOf | None, problems: Any, n: int, seed: int
 ) -> tuple[Any, Sample, KeySets]:
-    """The task, its problems and its key sets: those of multi-operand addition, or any task's that ``keys`` gives."""
+    """The task, its problems and its key sets, for multi-operand addition or for any task with ``keys``."""
     if keys is not None:
         task = resolve_task(model, task)
         return task, draw(task, problems, n, seed), keys(task)

@@ -1,14 +1,14 @@
-"""A hand-built model on one sequence, in its own words: what each part writes into which named dimension.
+"""A hand-built model on one sequence, in its own terms: what each part writes into which named dimension.
 
 The residual stream of a construction has named dimensions (``model.weight_map.dims``: NUM, PRE_SUM, ...), and
 
     stream after the last layer[pos, name] = sum over stages of written[stage, name, pos]
 
-with the stages token embedding, position embedding, then of every layer its heads and its MLP. That is the appendix of
-Position Coupling (ICLR 2025), Tables 4 to 23, for any sequence; ``offsets`` are where its position ids start, 4 and 2
-in the paper's example.
+where the stages are token embedding, position embedding, and then the heads and the MLP of every layer. This gives
+Tables 4 to 23 in the appendix of Position Coupling (ICLR 2025) for any sequence; ``offsets`` are where its position ids
+start, 4 and 2 in the paper's example.
 
-Limits. One sequence, in the model's own arithmetic. Only for constructions without norms, in which the stream adds up.
+Limits: one sequence, in the model's own arithmetic, and only constructions without norms, in which the stream adds up.
 """
 
 from __future__ import annotations
@@ -34,17 +34,17 @@ from models.tasks.multi_addition import MultiOperandAddition
 from models.transformer import ArithmeticTransformer
 from models.unaltered import require_unaltered
 
-NOTHING = 1e-4  # what float32 rounding and softmax leave of an exact zero, at temperature 16
+NOTHING = 1e-4  # smaller values count as zero, as float32 rounding and softmax at temperature 16 leave such residues
 
 
 @dataclass(frozen=True, eq=False)
 class NamedStream(Result):
     """What each stage writes on one sequence.
 
-    ``written`` [stage, dim, pos], with coordinate ``named`` along dim (a name has several dims if it is a code or one
-    dim a digit); ``pattern`` [layer, head, query, key]; ``tokens`` and ``predicted`` (the token of the largest logit,
-    after each position); ``ids``: the position ids of each token, empty for a model without them; ``first``: the
-    position of "=", from which on the model is asked.
+    ``written`` [stage, dim, pos], with coordinate ``named`` along dim (a name has several dims if it is a code or has
+    one dim per digit); ``pattern`` [layer, head, query, key]; ``tokens`` and ``predicted`` (the token with the largest
+    logit after each position); ``ids``: the position ids of each token, empty for a model without them; ``first``: the
+    position of "=", from which on predictions count.
     """
 
     model: str
@@ -58,12 +58,12 @@ class NamedStream(Result):
 
     @property
     def stream(self) -> xr.DataArray:
-        """The stream after the last layer, [dim, pos]."""
+        """The residual stream after the last layer, [dim, pos]."""
         return self.written.sum("stage")
 
     @property
     def right(self) -> tuple[bool, ...]:
-        """Whether each token from "=" on predicts the one that follows; the last is not asked."""
+        """Whether each token from "=" on predicts the next one; the last token does not count."""
         return tuple(
             p == t for p, t in zip(self.predicted[self.first : -1], self.tokens[self.first + 1 :], strict=True)
         )
@@ -90,7 +90,7 @@ class NamedStream(Result):
         )
 
     def to_dataframe(self) -> pd.DataFrame:
-        """One row per named dimension (single dims) and token: position, token, stage, dim, value; zeros left out."""
+        """One row per single dimension and token: position, token, stage, dim, value; zeros are left out."""
         frame = self.written.to_dataframe("value").reset_index()
         frame = frame[frame.value.abs() > NOTHING]
         frame.insert(1, "token", [self.tokens[pos] for pos in frame.pos])
@@ -102,7 +102,7 @@ def model_word(name: str) -> str:
 
 
 def as_fraction(value: float) -> str:
-    """A small fraction, as the paper prints weights: 0.25 is "1/4", 11.0 is "11", nothing is "". Else two decimals."""
+    """A number as the paper prints weights: 0.25 as "1/4", 11.0 as "11", zero as ""; others with two decimals."""
     if abs(value) <= NOTHING:
         return ""
     near = Fraction(value).limit_denominator(99)
@@ -118,11 +118,11 @@ def named_stream(
     Args:
         model: a model whose weight map names its dimensions (the hand-built ones of Position Coupling).
         tokens: the whole sequence up to the last token that is read, as text ("$057+048=000>750>501") or as tokens.
-        offsets: first position id of each level; 1 unless given.
+        offsets: the first position id of each level; by default 1.
 
     Raises:
-        UserError: a model without named dimensions, with norms, or with hooks or the like; a text that its task cannot
-            read, no "=" in it, or offsets beyond the position tables.
+        UserError: a model without named dimensions, with norms, or with hooks or other changes; a text that its task
+            cannot read, no "=" in it, or offsets beyond the position tables.
     """
     dims, labels = (getattr(model.weight_map, name, None) for name in ("dims", "dim_labels"))
     if not dims or not labels:
@@ -172,7 +172,7 @@ def named_stream(
 
 
 def _position_ids(model: HookedModel, tokens: Tensor, offsets: Sequence[int] | None) -> Tensor | None:
-    """The task's ids, moved to begin at ``offsets``; None for a model without ids."""
+    """The task's ids, shifted to start at ``offsets``; None for a model without ids."""
     if model.config.positional_embedding_type != "coupled":
         if offsets is not None:
             raise UserError("This model has no position ids that could be moved.")

@@ -1,4 +1,4 @@
-"""Heads that see near position ids alone: how far sums generalise. ``position-coupling:near-ids``."""
+"""How far sums generalise if heads see only near position ids: ``position-coupling:near-ids``."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _COLOURS = (theme.GREY, theme.BLUE, theme.VERMILION)
 
 @study(TARGET, "Sums far beyond the training range, by heads that see near ids alone")
 def near_ids(settings: Settings) -> Made | None:
-    """Trains four seeds of each arm, in the folders of ``position-coupling:window``.
+    """Train four seeds of each arm, in the folders of ``position-coupling:window``.
 
     Cost: 5 minutes per seed on an idle core.
     """

@@ -28,7 +28,7 @@ class PrintedTable:
 
 
 def _stream(**filled: str) -> dict[str, str]:
-    """A table over the residual stream whose rows are zeros but for those given."""
+    """A table over the residual stream whose rows are zero except for those given."""
     names = ("NUM", "IS_BOS", "FULL_ONES", "PRE_SUM", "PRE_CARRY", "PRE_ARROW", "PRE_EOS", "SUM", "ARROW", "EOS")
     positions = ("POS_1", "POS_1_NEXT", "POS_2", "POS_2_NEXT")
     return {name: filled.get(name, "0*") for name in (*names, *positions)}

@@ -1,4 +1,4 @@
-"""Which head loses larger problems, and is it the pairs of ids that it never met? ``position-coupling:repairs``."""
+"""Which head fails on larger problems, and whether unseen pairs of ids are the cause: ``position-coupling:repairs``."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ while the rest of the model stays as it is, and the model answers problems large
 Every subset of the heads is tried on {n} problems, and the one that does best (of equals, the smallest) answers {n}
 others. The control keeps the same heads from all but as many keys per target, drawn at random from those that are
 visible, three times. Problems are of T_A, with ids from 1 on; teacher-forced."""
-#: Model, (operands, digits) of its largest training problems, and larger shapes.
+#: The model, (operands, digits) of its largest training problems, and larger shapes.
 MODELS = (
     ("position-coupling-1l4h-s10x10-ids40-small", (10, 10), ((11, 11), (12, 12), (15, 15), (20, 20), (24, 24))),
     ("position-coupling-1l4h-small", (4, 4), ((5, 5), (6, 6), (7, 7), (4, 7), (8, 4))),
@@ -50,7 +50,7 @@ _MARKS = {
 
 @study(TARGET, "What keeps a trained summer from larger problems")
 def repairs(settings: Settings) -> Made:
-    """Nothing is trained: two models of the zoo, five larger shapes each."""
+    """Measure two models of the zoo on five larger shapes each; nothing is trained."""
     n, rows = settings.problems or N, []
     for name, trained, shapes in MODELS:
         model = models.load(name)
@@ -61,9 +61,9 @@ def repairs(settings: Settings) -> Made:
 
 
 def repair(model: HookedModel, task: MultiOperandAddition, trained: tuple[int, int], n: int) -> dict[str, Any]:
-    """The best subset of heads, chosen on ``n`` problems, and what it does on ``n`` others, as counts of whole answers.
+    """The best subset of heads, chosen on ``n`` problems, and its effect on ``n`` others, in counts of whole answers.
 
-    Cost: a forward pass over ``n`` problems for every subset of the heads.
+    Cost: one forward pass over ``n`` problems for every subset of the heads.
     """
     first, second = (draw_coupled(task, None, n, seed) for seed in (0, 1))
     allowed = met_in_training(task, trained)
@@ -88,9 +88,9 @@ def repair(model: HookedModel, task: MultiOperandAddition, trained: tuple[int, i
 
 
 def met_in_training(task: MultiOperandAddition, trained: tuple[int, int]) -> Bool[Tensor, "target key"]:
-    """Keys whose ids differ from the query's, in each level, by at most what ids of the shape ``trained`` differ by.
+    """Keys whose ids differ from the query's, in each level, by at most as much as ids in the shape ``trained`` do.
 
-    BOS, which has no id, is always among them.
+    BOS, which has no id, is always one of them.
     """
     ids = _ids(task)
     apart = (ids[list(task.query_positions)][:, None] - ids).abs()
@@ -102,7 +102,7 @@ def _ids(task: MultiOperandAddition) -> Int[Tensor, "pos level"]:
 
 
 def _on_keys(keys: Bool[Tensor, "target key"]) -> Pattern:
-    """A head's own weights on those keys, in sum 1 again."""
+    """A pattern that keeps a head's own weights on those keys, normalised to sum to 1."""
 
     def kept(own: Float[Tensor, "n 1 target key"]) -> Float[Tensor, "n 1 target key"]:
         weights = own * keys.to(own)
@@ -112,7 +112,7 @@ def _on_keys(keys: Bool[Tensor, "target key"]) -> Pattern:
 
 
 def as_many(allowed: Bool[Tensor, "target key"], task: MultiOperandAddition, seed: int) -> Bool[Tensor, "target key"]:
-    """For every target as many visible keys as are allowed there, at random; the first token is always one."""
+    """For every target, as many random visible keys as are allowed there; the first token is always one of them."""
     visible = torch.arange(allowed.shape[1]) <= torch.tensor(task.query_positions)[:, None]
     order = torch.rand(allowed.shape, generator=torch.Generator().manual_seed(seed)).masked_fill(~visible, 2.0)
     order[:, 0] = -1.0

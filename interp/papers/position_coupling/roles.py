@@ -1,25 +1,25 @@
 """Which of the four heads of Theorem 4.1 a head is: digit sum, carry, arrow or EOS.
 
-Each constructed head attends, besides BOS, equally to the keys S of its role
+Each constructed head attends to BOS and, equally, to the keys S of its role
 (:mod:`interp.papers.position_coupling.keys`). For a head with weights p in one row and w = 1 - p[BOS],
 
     overlap  = sum over S of min(p, w / |S|) / w       1 minus the total variation distance to the constructed row
     share    = sum over S of p / w                     attention on S, however it is split
     bos      = p[BOS]                                  constructed: 1/3; arrow: 1/(1 + |S|)
 
-w-weighted means over the targets where the role is defined. ``overlap`` is taken of the mean pattern over problems,
-so that a head which picks one of two digits by value is not told apart from one that weighs both equally;
-``overlap_each`` is the mean over problems of single rows, where it is. Only ``overlap`` distinguishes "arrow" from
-"sum", whose keys are among its own.
+are w-weighted means over the targets where the role is defined. ``overlap`` is that of the mean pattern over problems,
+which does not distinguish a head that picks one of two digits by value from one that weighs both equally;
+``overlap_each``, the mean over problems of single rows, does. Only ``overlap`` distinguishes "arrow" from "sum", whose
+keys are among its own.
 
-A head plays the role with the largest overlap if (1) more than half of its attention apart from BOS is on the role's
-keys, (2) shuffled key sets overlap as much in at most 5% of draws, (3) no head of an untrained copy does, and (4) it
-does not rest: less than 90% of its attention is on BOS there.
+A head plays the role with the largest overlap if (1) more than half of its attention without BOS is on the role's keys,
+(2) shuffled key sets overlap as much in at most 5% of draws, (3) no head of an untrained copy does, and (4) it does not
+rest: less than 90% of its attention is on BOS there.
 
-Limits. A pattern says where a head looks, not what it does with it: :mod:`interp.papers.position_coupling.causal` asks
-that. At targets where a role is not defined anything is allowed. Sampled, teacher-forced, ids from 1.
+Limits: a pattern says where a head looks, not what it does with it; :mod:`interp.papers.position_coupling.causal` tests
+that. At targets where a role is not defined, any pattern is allowed. Sampled, teacher-forced, ids from 1.
 
-Any other task's heads can be asked with ``keys``: the same measures, by the roles that the task gives its positions.
+With ``keys``, the same measures apply to any other task's heads, by the roles that the task gives its positions.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ from models.tasks.multi_addition import MultiOperandAddition
 
 @dataclass(frozen=True, eq=False)
 class HeadRoles(Result):
-    """Heads against constructed roles. ``table`` is a Dataset over (layer, head, role):
+    """Heads compared with constructed roles. ``table`` is a Dataset over (layer, head, role):
 
     * ``overlap``, ``overlap_each`` with ``overlap_each_std`` (over problems), ``share`` with ``share_low``,
       ``share_high``, ``bos``
@@ -114,14 +114,14 @@ def compute_head_roles(
     untrained: Float[np.ndarray, "copy layer head role"] | None = None,
     draws: int = 999,
 ) -> HeadRoles:
-    """Roles from the rows of patterns at the targets.
+    """The roles, from the rows of patterns at the targets.
 
     Args:
         rows: chunks of problems.
         keys: the key sets of the task's shape.
         provenance: what the problems are; its seed also draws the shuffled key sets.
         untrained: overlaps of control models.
-        draws: of shuffled key sets.
+        draws: how many shuffled key sets to draw.
 
     Raises:
         UserError: no problem, or rows of another shape.
@@ -175,7 +175,7 @@ def _mean(values: Float[np.ndarray, "layer head target"]) -> Float[np.ndarray, "
 def _overlaps(
     rows: Float[np.ndarray, "n layer head target key"], keys: KeySets
 ) -> tuple[Float[np.ndarray, "n layer head role"], Float[np.ndarray, "n layer head role"]]:
-    """(overlap, share), weighted by the attention off BOS."""
+    """(overlap, share), weighted by the attention that is not on BOS."""
     rest = 1 - rows[..., keys.resting].sum(-1, dtype=np.float64)
     overlaps, shares = [], []
     for member in keys.member:
@@ -192,7 +192,7 @@ def _overlaps(
 def _shuffled_overlaps(
     mean: Float[np.ndarray, "layer head target key"], keys: KeySets, draws: int, seed: int
 ) -> Float[np.ndarray, "draw layer head role"]:
-    """Overlap of the mean pattern with shuffled key sets, target by target."""
+    """The overlap of the mean pattern with shuffled key sets, target by target."""
     rest = 1 - mean[..., keys.resting].sum(-1)
     result = np.zeros((draws, *mean.shape[:2], len(keys.roles)))
     shuffled = keys.shuffled(draws, seed)
@@ -222,9 +222,9 @@ def head_roles(
 
     Args:
         model: any model with TransformerLens hooks.
-        task: multi-operand addition in the shape to look at; ``model.task`` unless given.
-        problems: problems to look at; otherwise ``n`` are drawn from T_A with ``seed``.
-        untrained: control models; four freshly initialised copies unless given, none if the model has no parameters.
+        task: multi-operand addition in the shape to use; by default ``model.task``.
+        problems: the problems to use; by default ``n`` are drawn from T_A with ``seed``.
+        untrained: control models; by default four freshly initialised copies, none if the model has no parameters.
         keys: the key sets of a task, for other tasks and roles (:func:`interp.probes.key_sets.keys_by_role`).
 
     Raises:

@@ -27,7 +27,7 @@ N = 100  # problems of each size
 
 
 def right_at(model: ArithmeticTransformer, trained: MultiOperandAddition, size: int, n: int) -> dict[str, int]:
-    """Of ``n`` problems of a square, how many are ``right``, and how many of those with ``new`` first digits."""
+    """How many of ``n`` problems of a square size are right, and how many of those with ``new`` first digits."""
     task = trained.at(size, size)
     problems = draw_coupled(task, None, n, 0).problems
     most = first_digits(trained, torch.full((1, *trained.shape), 9))
@@ -38,7 +38,7 @@ def right_at(model: ArithmeticTransformer, trained: MultiOperandAddition, size: 
 def first_digits(
     task: MultiOperandAddition, problems: Int[Tensor, "n operand column"]
 ) -> Int[Tensor, "n before_last_and_last"]:
-    """What stands in the first place of the last running sum but one, which no earlier one exceeds, and of the sum."""
+    """The first digits of the last running sum but one (which no earlier one exceeds) and of the sum."""
     ends = [at for at, role in enumerate(task.target_roles) if role.label in (">", "EOS")]
     return task.targets(problems)[:, [ends[-2] - 1, ends[-1] - 1]]  # units come first
 

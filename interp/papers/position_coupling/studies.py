@@ -1,13 +1,13 @@
-"""Position Coupling's figures from nothing: train what is missing, evaluate, draw; and go on where it stopped.
+"""Position Coupling's figures from scratch: train what is missing, evaluate, draw, and continue where it stopped.
 
     interp reproduce position-coupling:fig1 --size small
 
-Every model of the figure's table (:data:`models.position_coupling_figures.FIGURES`) is trained with its recipe, one run
-folder a seed, so that figures share models and more seeds can be added later. Grids are stored cell by cell next to the
-runs.
+Every model of the figure's table (:data:`models.position_coupling_figures.FIGURES`) is trained with its recipe, in one
+run folder per seed, so that figures share models and more seeds can be added later. Grids are stored cell by cell next
+to the runs.
 
-The small models of the zoo are used as they are where one seed is asked for. A stored model is the best of several
-seeds, so medians over seeds never contain it.
+If one seed is asked for, the small models of the zoo are used as they are. A stored model is the best of several seeds,
+so medians over seeds never contain it.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ from models.training.devices import resolve_device
 from models.training.recipes import get_recipe
 
 PAPER = "position-coupling"
-LONG = 6 * 3600.0  # seconds of training that are not started on a CPU without being told twice
-PROBLEMS = {"small": 200, "paper": 1000}  # a size, where the settings do not say
+LONG = 6 * 3600.0  # a longer training, in seconds, is not started on a CPU without ``yes``
+PROBLEMS = {"small": 200, "paper": 1000}  # default number of problems by size
 HEAD = ("panel", "model", "seeds", "problems", "in the training range", "outside")
 NOTE = "Exact match of whole responses, mean over sizes. The data have the counts of every size."
 
@@ -79,11 +79,11 @@ class Source:
 
     @property
     def chosen_among(self) -> int:
-        """Of how many seeds this one was chosen for how it scores."""
+        """The number of seeds among which this one was chosen by its score."""
         return 1 if self.seed is not None else models.zoo.read_entry(self.variant.name)["training"]["seeds_tried"]
 
     def seconds_left(self) -> float:
-        """Of training, roughly."""
+        """Roughly how many seconds of training are left."""
         run = self.run
         if self.seed is None or run.has(run.recipe.steps):
             return 0.0
@@ -93,7 +93,7 @@ class Source:
         return training_seconds(self.variant, run.recipe, resolve_device(self.settings.device).type)
 
     def model(self) -> Any:
-        """The weights after the last step, trained as far as need be. Raises OutOfTime if they are not finished."""
+        """The model after the last step, trained as far as needed. Raises OutOfTime if it is not finished."""
         run, steps = self.run, self.run.recipe.steps
         if self.seed is None:
             return models.load(self.variant.name)
@@ -104,10 +104,10 @@ class Source:
         return run.model_at(steps)
 
     def grid(self, largest: tuple[int, ...]) -> Scores:
-        """The evaluated grid. Raises OutOfTime; cells are stored as they come, so that nothing is lost."""
+        """The evaluated grid. Raises OutOfTime; each cell is stored at once, so that nothing is lost."""
         settings = self.settings
         model = self.model()
-        if settings.cluster is None:  # whose own machines have the devices
+        if settings.cluster is None:  # otherwise its machines have the devices
             model = model.to(resolve_device(settings.device))
         assert isinstance(model.task, SequenceTask)
         shapes = rectangle(model.task, largest)
@@ -123,7 +123,7 @@ class Source:
 
 
 def sources_of(name: str, settings: Settings) -> dict[str, list[Source]]:
-    """What each panel of a figure is made of; one seed a model unless asked for more."""
+    """The sources of each panel of a figure; by default one seed per model."""
     figure, seeds, found = FIGURES[name], settings.seeds or 1, {}
     for label, variant in dict(figure.small if settings.size == "small" else figure.paper).items():
         stored = seeds == 1 and settings.size == "small" and variant.name in models.zoo_names()
@@ -132,7 +132,7 @@ def sources_of(name: str, settings: Settings) -> dict[str, list[Source]]:
 
 
 def largest_of(sources: dict[str, list[Source]]) -> tuple[int, ...]:
-    """The sizes of every panel: as far as the tables of the largest model reach, and at most the paper's."""
+    """The sizes of every panel: as far as the tables of the largest model reach, but at most the paper's."""
     variants = [several[0].variant for several in sources.values()]
     cap = PAPER_GRID[variants[0].make_task().name]
     sizes = zip(*(variant.largest_shape for variant in variants), strict=True)
@@ -140,7 +140,7 @@ def largest_of(sources: dict[str, list[Source]]) -> tuple[int, ...]:
 
 
 def _left(sources: dict[str, list[Source]]) -> tuple[float, str]:
-    """Seconds of training, and runs, that are left; a model of two panels counts once."""
+    """(seconds of training left, the runs left in words); a model in two panels counts once."""
     seconds = {each.grid_file: each.seconds_left() for several in sources.values() for each in several}
     runs, total = sum(value > 0 for value in seconds.values()), sum(seconds.values())
     said = f"{runs} of {len(seconds)} runs left to train, roughly {duration(total)}."
@@ -148,7 +148,7 @@ def _left(sources: dict[str, list[Source]]) -> tuple[float, str]:
 
 
 def reproduce(name: str, settings: Settings) -> Made | None:
-    """One figure, from nothing; the panels that are complete, if any is.
+    """Make one figure from scratch; returns the panels that are complete, or None if there are none.
 
     Raises:
         UserError: another size, days of work on a CPU without ``yes``, a folder with other runs.

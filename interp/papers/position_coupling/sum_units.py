@@ -1,14 +1,14 @@
-"""How the construction's MLP makes a digit of one number: the reading that its SUM units have of the stream.
+"""How the construction's MLP turns one number into a digit: what its SUM units read from the residual stream.
 
 All units that write SUM read the same combination of the stream (weights of the first such unit, PRE_SUM's taken as 1)
 
     x = PRE_SUM + (PRE_CARRY - NUM) / 10
 
-and differ in their thresholds only, so that what they write is a function of x: ``curve`` [digit, x]. With d the sum of
+and differ only in their thresholds, so that what they write is a function of x: ``curve`` [digit, x]. With d the sum of
 the column's two digits, c the carry into it and c' the carry into the column before, x = d + c - c'/10: PRE_CARRY - NUM
-is what the column before lost by writing one digit, less the carry it got itself. ``reading`` are the x of all
-predicted digits of sampled problems, ``right`` the digit that is right there; ``slack`` is how far the nearest of them
-is from where its digit's SUM falls below one, or another's rises above zero.
+is what the column before lost by writing one digit, minus the carry that it got itself. ``reading`` has the x of all
+predicted digits of sampled problems, ``right`` the right digit there. ``slack`` is how far the nearest of them is from
+where its digit's SUM falls below one, or another's rises above zero.
 
 Sampled, teacher-forced; the curve is exact at its grid. Source: Position Coupling (ICLR 2025), appendix D.6.1.
 """
@@ -39,7 +39,7 @@ _EXACT = 1e-3
 
 @dataclass(frozen=True, eq=False)
 class SumUnits(Result):
-    """See the module. ``weights``: what x weighs each named dimension with; ``carry``, ``carry_before`` [reading]."""
+    """See the module. ``weights``: the weight of each named dimension in x; ``carry``, ``carry_before`` [reading]."""
 
     curve: xr.DataArray
     weights: dict[str, float]
@@ -57,7 +57,7 @@ class SumUnits(Result):
 
     @property
     def slack(self) -> float:
-        """By how much every reading can move with SUM still one-hot there (to the grid's step); 0 if one is not."""
+        """How far every reading can move with SUM still one-hot (up to the grid's step); 0 if one is not one-hot."""
         if not self.one_hot.all():
             return 0.0
         x = self.curve.x.values
@@ -74,7 +74,7 @@ class SumUnits(Result):
         )
 
     def to_dataframe(self) -> pd.DataFrame:
-        """One row per distinct reading: x (rounded), right digit, carries, how many digits have it, whether one-hot."""
+        """One row per distinct reading: x (rounded), right digit, carries, how often it occurs, whether one-hot."""
         frame = pd.DataFrame(
             {
                 "x": self.reading.round(3),
@@ -94,11 +94,11 @@ def sum_units(model: ArithmeticTransformer, *, task: Any = None, n: int = 200, s
 
     Args:
         model: the hand-built transformer of multi-operand addition.
-        task: in the shape to draw problems of; the model's own unless given.
+        task: the task in the shape of the problems to draw; by default the model's own.
 
     Raises:
-        UserError: a model without the named dimensions, with hooks or the like, in which no unit writes SUM, or whose
-            units do not share one reading of PRE_SUM.
+        UserError: a model without the named dimensions, with hooks or other changes, in which no unit writes SUM, or
+            whose units do not share one reading of PRE_SUM.
     """
     dims = getattr(model.weight_map, "dims", None) or {}
     if not {"SUM", "PRE_SUM", "PRE_CARRY", "NUM"} <= set(dims):
@@ -137,7 +137,7 @@ def sum_units(model: ArithmeticTransformer, *, task: Any = None, n: int = 200, s
 
 
 def _curve(model: ArithmeticTransformer, dims: dict[str, slice], direction: torch.Tensor) -> xr.DataArray:
-    """SUM as the MLP writes it, over readings: PRE_SUM moved along the grid with all other dimensions at zero."""
+    """SUM as the MLP writes it, over readings: PRE_SUM moves along the grid, with all other dimensions at zero."""
     x = np.arange(_RANGE[0], _RANGE[1] + _STEP / 2, _STEP).round(4)
     stream = torch.zeros(len(x), model.config.d_model, dtype=torch.float64)
     stream[:, dims["PRE_SUM"]] = torch.from_numpy(x)[:, None] / direction[dims["PRE_SUM"].start]

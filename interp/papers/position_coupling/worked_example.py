@@ -1,9 +1,9 @@
-"""The paper's worked example, Tables 4 to 26 of appendix D, computed by the construction and held against its print.
+"""The paper's worked example, Tables 4 to 26 of appendix D, computed by the construction and compared with the print.
 
-    check_table(22)        entries that differ, {("EOS", 0): "0", ("EOS", 8): "-1"}, of how many
+    check_table(22)        entries that differ, {("EOS", 0): "0", ("EOS", 8): "-1"}, and how many were compared
     computed(22)           the table's rows as the model computes them
 
-All in float64; an entry is a number or a code vector, and agrees to :data:`TOLERANCE`.
+Everything is in float64; an entry is a number or a code vector, and must agree to :data:`TOLERANCE`.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ TOLERANCE = 1e-9
 
 @dataclass(frozen=True)
 class TableCheck:
-    """``entries`` were compared; ``differing``: (row, column of the print) -> what is printed there."""
+    """``entries``: how many were compared; ``differing``: (row, column of the print) -> what is printed there."""
 
     entries: int
     differing: dict[tuple[str, int], str]
@@ -37,19 +37,19 @@ class TableCheck:
 
 @cache
 def example_model() -> Any:
-    """Three bits a level: room for the example's offsets."""
+    """The construction with three bits per level, which leaves room for the example's offsets."""
     return models.build(NAME, max_operands=7, max_digits=2, eta=ETA, dtype="float64")
 
 
 def example_ids() -> Int[Tensor, "1 pos level"]:
-    """Equations 1 and 2 with the example's offsets."""
+    """The position ids of equations 1 and 2 with the example's offsets."""
     ids = example_model().task.position_ids(example_model().task.tokenise(TOKENS))
     return torch.where(ids > 0, ids + torch.tensor(OFFSETS) - 1, 0)
 
 
 @cache
 def activations() -> dict[str, Tensor]:
-    """Of the example, by hook name, with "logits"."""
+    """The activations of the example by hook name, and "logits"."""
     model = example_model()
     model.set_use_attn_result(True)
     logits, stored = model.run_with_cache(model.task.tokenise(TOKENS), position_ids=example_ids())
@@ -58,12 +58,12 @@ def activations() -> dict[str, Tensor]:
 
 
 def _stream_rows(stream: Float[Tensor, "pos d_model"]) -> dict[str, Tensor]:
-    """One [pos, width] a named dimension."""
+    """One tensor [pos, width] per named dimension."""
     return {name: stream[:, where] for name, where in example_model().weight_map.dims.items()}
 
 
 def _code_rows(columns: Float[Tensor, "pos d_head"], head: int) -> dict[str, Tensor]:
-    """A head's queries or keys as the printed rows; what is padding must be zero."""
+    """A head's queries or keys as the printed rows, after a check that padding is zero."""
     P1, P2 = example_model().weight_map.options.position_bits
     first, second = {"1-P1": columns[:, :P1]}, columns[:, P1 : P1 + P2]
     if head == 3:
@@ -113,7 +113,7 @@ def entry(text: str, row: str, width: int) -> Float[Tensor, " width"]:
 
 
 def check_table(number: int) -> TableCheck:
-    """Every printed entry of a table against the computed one; of Table 26 the predicted tokens.
+    """Compare every printed entry of a table with the computed one; for Table 26, compare the predicted tokens.
 
     Raises:
         UserError: no such table, or a print whose rows or columns are not those of the model.

@@ -1,9 +1,9 @@
 """Numbers and figures of the papers, each made by one command: ``interp reproduce PAPER:WHAT``.
 
-A study trains what is missing in run folders under ``--out`` (the same command goes on after any kind of stop),
-measures, and returns its data. Adding one is a function with :func:`study` above it in a module that its paper's
+A study trains what is missing in run folders under ``--out`` (the same command continues after any kind of stop),
+measures, and returns its data. To add one, write a function with :func:`study` above it, in a module that its paper's
 package names in ``PAPER``, and one with :func:`shows` that makes the sections of a page from the data, new or stored.
-Results, which hold more than is stored, are given to it for their figures alone.
+It also gets the results, which hold more than is stored, but only for their figures.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from interp.papers.targets import check_target
 from models.cluster import Cluster
 from models.errors import UserError
 
-#: Imported when a study is looked up, so that ``import interp`` stays quick.
+#: Imported when a study is looked up, so that ``import interp`` stays fast.
 _OWN = (
     "causal",
     "comparison",
@@ -31,7 +31,7 @@ _OWN = (
     "comparison_price",
     "comparison_seeds",
     "comparison_swaps",
-)  # on models of several papers
+)  # these are about models of several papers
 
 
 @dataclass(frozen=True)
@@ -43,11 +43,11 @@ class Settings:
     seeds: int | None = None
     problems: int | None = None
     device: str = "auto"
-    minutes: float | None = None  # stop and save after so many
-    yes: bool = False  # start even what takes days here
+    minutes: float | None = None  # stop and save after this time
+    yes: bool = False  # start even what takes days
     progress: bool = True
-    offsets: str = "start 1"  # of position ids at test time, for Position Coupling
-    cluster: Cluster | None = None  # sweeps are trained, and grids evaluated, there
+    offsets: str = "start 1"  # offsets of position ids at test time, for Position Coupling
+    cluster: Cluster | None = None  # where sweeps are trained and grids evaluated
     say: Callable[[str], None] = print
     started: float = field(default_factory=time.monotonic, repr=False, compare=False)
 
@@ -64,12 +64,12 @@ class Settings:
 
 @dataclass(frozen=True)
 class Made:
-    """What a run has made: ``data`` as JSON can hold them; ``results`` are at hand for figures, and not stored."""
+    """What a run has made: ``data`` is JSON and is stored; ``results`` are for figures and are not stored."""
 
     data: dict[str, Any]
-    title: str = ""  # of the page, if it is not the study's
+    title: str = ""  # title of the page, if it is not the study's
     results: Any = None
-    options: str = ""  # of the command that makes it
+    options: str = ""  # options of the command that makes it
 
 
 Run = Callable[["Settings"], Made | None]
@@ -77,7 +77,7 @@ Run = Callable[["Settings"], Made | None]
 
 @dataclass(frozen=True)
 class Study:
-    """``run`` returns what there is, or None if time ran out before there was anything."""
+    """A study; ``run`` returns what it has made, or None if time ran out before there was anything."""
 
     target: str  # "toygpt:tables"
     title: str
@@ -86,7 +86,7 @@ class Study:
     command: str = ""  # what makes the numbers, if it is not ``interp reproduce TARGET``
 
 
-Show = Callable[..., list[Section]]  # (data), or (data, results) of a study that hands results on
+Show = Callable[..., list[Section]]  # (data), or (data, results) if the study has results
 _Shown = TypeVar("_Shown", bound=Show)
 _STUDIES: dict[str, Study] = {}
 _SHOWS: dict[str, Show] = {}
@@ -102,7 +102,7 @@ def study(target: str, title: str) -> Callable[[Run], Study]:
 
 
 def register_study(new: Study) -> Study:
-    """Raises UserError where one of its name is registered."""
+    """Register a study. Raises UserError if its name is taken."""
     if new.target in _STUDIES:
         raise UserError(f"A study named {new.target!r} is registered already.")
     _STUDIES[new.target] = new
@@ -110,7 +110,7 @@ def register_study(new: Study) -> Study:
 
 
 def shows(*targets: str) -> Callable[[_Shown], _Shown]:
-    """Register a function that makes sections of the stored data of these studies."""
+    """Register a function that makes sections from the stored data of these studies."""
 
     def add(show: _Shown) -> _Shown:
         _SHOWS.update(dict.fromkeys(targets, show))
@@ -120,7 +120,7 @@ def shows(*targets: str) -> Callable[[_Shown], _Shown]:
 
 
 def show_of(target: str) -> Show:
-    """What makes sections of a study's data; of one that has no function for it, tables of them."""
+    """The function that makes sections from a study's data; by default it shows tables."""
     studies()
     return _SHOWS.get(target) or _SHOWS.get(target.removesuffix("-small"), show_tables)
 
@@ -129,7 +129,7 @@ def reproduce(target: str, settings: Settings) -> Page | None:
     """Run a study and show what it made; None if time ran out before there was anything.
 
     Raises:
-        UserError: no study of this name, and what the study refuses.
+        UserError: no study of this name, or what the study refuses.
     """
     found = find_study(target)
     assert found.run is not None  # find_study names none without

@@ -1,12 +1,12 @@
 """What causes the answer: ``interp reproduce microadder:causal``, and the same for ``adder-456`` and ``toygpt``.
 
-One page a paper, on one stored model of it: where the information on a carry is, which algorithm the answers follow,
-what breaks without which part, which circuit is enough, what each stream knows, and in which order training brought it
-about. The questions are in :mod:`interp.papers.studies.causal_questions`, :mod:`interp.papers.studies.causal_algorithm`
-and :mod:`interp.papers.studies.causal_circuits`.
+There is one page per paper, on one stored model of it: where the information about a carry is, which algorithm the
+answers follow, what breaks without which part, which circuit is enough, what each stream knows, and in which order
+training brought it about. The questions are in :mod:`interp.papers.studies.causal_questions`,
+:mod:`interp.papers.studies.causal_algorithm` and :mod:`interp.papers.studies.causal_circuits`.
 
-``--problems N`` sets the size of every sample, ``--seeds S`` asks everything for the seeds 0 to S - 1: the first is
-shown, and the numbers at the head of the page for all.
+``--problems N`` sets the size of every sample. ``--seeds S`` asks everything for the seeds 0 to S - 1; the page shows
+the first, and at its head the numbers for all.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ from interp.papers.studies.runs import zoo_model
 
 MICROADDER = Subject("microadder-57", column=4, others=("microadder-67", "microadder-74", "microadder-11"))
 ADDER_456 = Subject("adder-456", column=4)
-#: Two digits: the carry into the tens. Slower (796,672 parameters, 16 heads), so that some samples are smaller.
+#: For two digits, the carry into the tens. It is slower (796,672 parameters, 16 heads), so some samples are smaller.
 TOYGPT = Subject("toygpt-learned-pre", column=1, large=True)
 
-#: What asks a question, and what shows its part of the page.
+#: The functions that ask a question, with those that show its part of the page.
 QUESTIONS: tuple[tuple[Callable[[Subject, int | None, int], Answer], Callable[[Found], list[Section]]], ...] = (
     (information, show_information),
     (algorithm, show_algorithm),
@@ -53,7 +53,7 @@ DECIMALS = 5
 
 def ask_all(subject: Subject, settings: Settings) -> Made:
     """Ask every question of the subject, for every seed."""
-    zoo_model(subject.model)  # which says how to get it where it is missing
+    zoo_model(subject.model)  # raises with instructions if it is missing
     facts: list[dict[str, Any]] = []
     sentences: dict[str, str] = {}
     tables: dict[str, Any] = {}
@@ -82,7 +82,7 @@ def ask_all(subject: Subject, settings: Settings) -> Made:
 
 @shows("microadder:causal", "adder-456:causal", "toygpt:causal")
 def show_causal(data: Any, results: Mapping[str, Result] | None = None) -> list[Section]:
-    """The numbers of all questions, then question by question; with figures where the results are at hand."""
+    """The numbers of all questions, then question by question; with figures if the results are available."""
     head = (
         f"What the sections below find in {data['model']}. All are sampled; intervals are at 95%, over problems. Each "
         "section has the number of problems, the controls and how the numbers are taken."
@@ -93,7 +93,7 @@ def show_causal(data: Any, results: Mapping[str, Result] | None = None) -> list[
 
 
 def _short(facts: pd.DataFrame) -> pd.DataFrame:
-    """The facts as a reader wants them: value and interval in one cell, a column per seed, questions once."""
+    """The facts for readers: value and interval in one cell, one column per seed, each question only once."""
     shown = facts.assign(value=[_value(row) for _, row in facts.iterrows()], quantity=unbroken(facts.quantity))
     if facts.seed.nunique() == 1:
         shown = shown[["question", "quantity", "n", "value", "control"]]

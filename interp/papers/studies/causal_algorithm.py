@@ -27,7 +27,7 @@ from interp.core.results import Result
 from interp.core.sections import Section
 from interp.papers.studies.causal_answers import PAIRS, Answer, Found, Subject, fact, interval, share, told, unbroken
 
-EXAMPLES, FEW = 1000, 400  # of each corruption; two-digit sums whose tens add up to 9 are too few for more
+EXAMPLES, FEW = 1000, 400  # per corruption; two-digit sums whose tens add up to 9 are too few for more
 
 QUESTION = "Which algorithm?"
 ALGORITHM = """Addition algorithms agree on every sum. They part where the digit written before the query is replaced:
@@ -123,7 +123,7 @@ def algorithm(subject: Subject, problems: int | None, seed: int) -> Answer:
 
 
 def show_algorithm(found: Found) -> list[Section]:
-    """Rankings, where they differ by column, hypotheses of where the variables live, and the loss they explain."""
+    """Rankings, where they differ by column, hypotheses about where variables live, and the loss that they explain."""
     sections = [Section(QUESTION, ALGORITHM, (which_table(found.table("algorithms")),))]
     sections += [found.section(name.partition(": ")[2], name) for name in found.named("algorithm: ")]
     sections.append(Section("By column", BY_COLUMN, (_by_column(found.table("algorithms by column")),), level=3))
@@ -141,8 +141,8 @@ def show_algorithm(found: Found) -> list[Section]:
 
 
 def _hypotheses(subject: Subject, model: HookedModel, n: int, seed: int) -> Sequence[InterchangeAccuracy]:
-    """Whole sites for what the input holds, one direction for what is computed: where the stream enters the last MLP
-    of a one-layer model, and before the last layer of a deeper one."""
+    """Whole sites for what the input holds, and one direction for what is computed, where the residual stream enters
+    the last MLP of a one-layer model or the last layer of a deeper one."""
     n_layers = model.cfg.n_layers
     computed = "blocks.0.hook_resid_mid" if n_layers == 1 else f"blocks.{n_layers - 1}.hook_resid_pre"
     asked: list[tuple[str, Site, int | None]] = [
@@ -176,7 +176,7 @@ def _labelled(one: InterchangeAccuracy) -> pd.DataFrame:
 
 
 def hypothesis_table(tested: pd.DataFrame) -> pd.DataFrame:
-    """One row per hypothesis, its controls next to it; ``tested`` has a row per hypothesis and run."""
+    """One row per hypothesis with its controls; ``tested`` has one row per hypothesis and run."""
     rows: list[dict[str, Any]] = []
     for one in tested.to_dict("records"):
         if one["run"] == HYPOTHESIS:
@@ -189,7 +189,7 @@ def hypothesis_table(tested: pd.DataFrame) -> pd.DataFrame:
 
 
 def column_table(found: WhichAlgorithm) -> pd.DataFrame:
-    """One row per wrong digit and column: answers of the chained algorithm, and of the others, where they differ."""
+    """Per wrong digit and column, how often answers are the chained or the ripple algorithm's where those differ."""
     rows = []
     for corruption in CORRUPTIONS:
         kind = found.examples.sel(corruption=corruption)

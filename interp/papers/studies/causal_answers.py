@@ -1,4 +1,4 @@
-"""What the causal page's questions share: the model asked about, and what an answer consists of."""
+"""What the questions of the causal page share: the model that they are about, and the form of an answer."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from interp.core.stats import Proportion
 from models.tasks.pair_kinds import problem_pairs
 from models.tasks.pairs import ProblemPairs
 
-PAIRS = 256  # of a sample, unless the settings say otherwise
+PAIRS = 256  # default size of a sample
 
 
 @dataclass(frozen=True)
 class Subject:
-    """A stored model, the column whose incoming carry is followed, and others whose algorithm is asked for.
+    """A stored model, the column whose incoming carry is followed, and other models whose algorithm is asked for.
 
     ``large`` models get smaller samples where every edge or head is tried.
     """
@@ -31,7 +31,7 @@ class Subject:
     large: bool = False
 
     def pairs(self, n: int, seed: int) -> dict[str, ProblemPairs]:
-        """Pairs that differ in the carry into the column, by how it arises there."""
+        """Pairs that differ in the carry into the column, by how that carry arises."""
         task = models.load(self.model).task
         kinds = {"made": "made carry"} | ({"passed": "passed carry"} if self.column > 1 else {})
         return {name: problem_pairs(task, kind, column=self.column, n=n, seed=seed) for name, kind in kinds.items()}
@@ -39,7 +39,7 @@ class Subject:
 
 @dataclass(frozen=True)
 class Answer:
-    """What a question found: sentences, each with the ``results`` of its name for pictures, tables and facts."""
+    """What a question found: sentences, with results of the same names for figures; tables; and facts."""
 
     sentences: Mapping[str, str] = field(default_factory=dict)
     tables: Mapping[str, pd.DataFrame] = field(default_factory=dict)
@@ -49,23 +49,23 @@ class Answer:
 
 @dataclass(frozen=True)
 class Found:
-    """What a page shows: what is stored of the answers, and the results behind it while they are at hand."""
+    """What a page shows: the stored data of the answers, and the results behind them while they are available."""
 
     data: Mapping[str, Any]
     results: Mapping[str, Result] = field(default_factory=dict)
 
     def named(self, start: str) -> list[str]:
-        """The names of sentences that begin so."""
+        """The names of sentences that begin with ``start``."""
         return [name for name in self.data["sentences"] if name.startswith(start)]
 
     def table(self, name: str) -> pd.DataFrame:
-        """A stored table; empty where there is none."""
+        """A stored table; empty if there is none."""
         return pd.DataFrame(self.data["tables"].get(name, []))
 
     def section(
         self, heading: str, name: str, table: pd.DataFrame | None = None, text: str = "", **figure: Any
     ) -> Section:
-        """A section of level 3: the sentence of this name, a table, and the picture of its result."""
+        """A section of level 3: the sentence of this name, a table, and the figure of its result."""
         return Section(
             heading,
             "\n\n".join(part for part in (text, self.data["sentences"][name]) if part),
@@ -87,9 +87,9 @@ def fact(
     n: int,
     control: str = "",
 ) -> dict[str, Any]:
-    """One number of the page's head; ``value`` with its interval, or alone (an int is a count or a step).
+    """One number at the head of the page; ``value`` has its interval, or is alone (an int is a count or a step).
 
-    ``control``: what it is to be held to.
+    ``control``: what to compare it with.
     """
     if isinstance(value, Proportion):
         found: tuple[float, ...] = (value.value, value.low, value.high)
@@ -101,7 +101,7 @@ def fact(
 
 
 def interval(value: float, low: float, high: float, decimals: int = 3) -> str:
-    """A number and its interval in a cell that is not broken over lines."""
+    """A number and its interval, for a cell without line breaks."""
     value_, low_, high_ = (f"{number:.{decimals}f}" for number in (value, low, high))
     return f"{value_} [{low_}, {high_}]".replace(" ", "\u00a0")
 
@@ -112,5 +112,5 @@ def share(found: Proportion, decimals: int = 3) -> str:
 
 
 def unbroken(names: Iterable[Any]) -> list[str]:
-    """Names with hyphens at which no line breaks."""
+    """Names with hyphens that do not break lines."""
     return [str(name).replace("-", "\u2011") for name in names]

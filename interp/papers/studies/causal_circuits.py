@@ -16,7 +16,7 @@ from interp.probes.dynamics import training_dynamics
 from interp.probes.lens import linear_probes, logit_attribution, logit_lens
 from models.errors import UserError
 
-STREAMS = 2048  # problems of the linear probes, unless the settings say otherwise
+STREAMS = 2048  # default number of problems for the linear probes
 
 # ---- which circuit?
 
@@ -31,11 +31,11 @@ ROLES = """The same with every edge split by what its positions are to the predi
 EDGES = """Every edge cut by itself, exactly, against two estimates from gradients: EAP, the first-order term, and
 EAP-IG, its mean over runs between the two problems' embeddings. The rank correlation is with the exact effects, the
 error in logits."""
-HELD_OUT_LARGE = 128  # pairs of a large model, of which half are searched on; every circuit costs a run of them
+HELD_OUT_LARGE = 128  # pairs for a large model, half of them for the search; every circuit costs a run of them
 
 
 def circuits(subject: Subject, problems: int | None, seed: int) -> Answer:
-    """The smallest faithful circuit, by role too in one layer, and every edge's effect next to its estimates."""
+    """The smallest faithful circuit (in one layer also by role), and every edge's effect next to its estimates."""
     model = models.load(subject.model)
     n = problems or (HELD_OUT_LARGE if subject.large else PAIRS)
     method, draws = ("acdc", 20) if subject.large else ("auto", 100)
@@ -66,7 +66,7 @@ def circuits(subject: Subject, problems: int | None, seed: int) -> Answer:
 
 
 def show_circuits(found: Found) -> list[Section]:
-    """Circuits with their sizes, every edge's estimate, and how well the estimates do."""
+    """Circuits with their sizes, every edge's estimate, and how good the estimates are."""
     sections = [Section(ENOUGH, CIRCUIT)]
     for name in found.named("circuit: "):
         heading = name.partition(": ")[2].capitalize()
@@ -190,7 +190,7 @@ def streams(subject: Subject, problems: int | None, seed: int) -> Answer:
 
 
 def show_streams(found: Found) -> list[Section]:
-    """The three readings; the probes also of an untrained model."""
+    """The three readings; the probes also for an untrained model."""
     return [
         Section(KNOWN, STREAM),
         found.section("Logit lens", "logit lens"),
@@ -209,7 +209,7 @@ order need not be that of another."""
 
 
 def dynamics(subject: Subject, problems: int | None, seed: int) -> Answer:
-    """Training dynamics of the entry, where it keeps snapshots; ``seed`` is that of the problems."""
+    """Training dynamics of the entry, if it keeps snapshots; ``seed`` draws the problems."""
     try:
         found = training_dynamics(subject.model, n=problems or 512, seed=seed)
     except UserError as error:
@@ -230,7 +230,7 @@ def dynamics(subject: Subject, problems: int | None, seed: int) -> Answer:
 
 
 def show_dynamics(found: Found) -> list[Section]:
-    """When each measure changed; why there is none, where the entry keeps no snapshots."""
+    """When each measure changed, or why this is not known if the entry keeps no snapshots."""
     moved = found.table("dynamics")
     if moved.empty:
         return [Section(BROUGHT, found.data["sentences"]["dynamics"])]

@@ -14,7 +14,7 @@ from interp.core.sections import Section
 from interp.core.thresholds import RECOVERED
 from interp.papers.studies.causal_answers import PAIRS, Answer, Found, Subject, fact, told
 
-COLUMNS = 1024  # problems of a lesion, unless the settings say otherwise
+COLUMNS = 1024  # default number of problems for an ablation
 MOST_PARAMETERS = 100  # a model with more is not ablated parameter by parameter
 
 
@@ -42,7 +42,7 @@ PATCHED = (
 
 
 def information(subject: Subject, problems: int | None, seed: int) -> Answer:
-    """Activation patching of the residual stream by position and of values and heads by role, both directions."""
+    """Activation patching of the residual stream by position, and of values and heads by role, in both directions."""
     model = models.load(subject.model)
     tables, facts = {}, []
     results: dict[str, Result] = {}
@@ -83,7 +83,7 @@ def _plain(where: str) -> str:
 
 
 def recovered(sweep: PatchingSweep) -> pd.DataFrame:
-    """One row per cell that recovers at least 5% in either direction, by the first metric; the most first."""
+    """One row per cell that recovers at least 5% in either direction by the first metric; the largest first."""
     frame = sweep.to_dataframe()
     frame = frame[(frame.metric == frame.metric.iloc[0]) & (frame.recovered.abs() >= RECOVERED)]
     order = frame.recovered.abs().sort_values(ascending=False, kind="stable").index
@@ -100,7 +100,7 @@ more."""
 
 
 def lesions(subject: Subject, problems: int | None, seed: int) -> Answer:
-    """Double dissociation of the units, attention by role, and every parameter of a model that has few."""
+    """Double dissociation of the neurons, attention by role, and every parameter of a model that has few."""
     model = models.load(subject.model)
     n = problems or COLUMNS
     apart = double_dissociation(model, n=n, seed=seed)
@@ -162,7 +162,7 @@ def lesions(subject: Subject, problems: int | None, seed: int) -> Answer:
 
 
 def show_lesions(found: Found) -> list[Section]:
-    """Units, attention, and parameters where there are few."""
+    """Neurons, attention, and parameters if there are few."""
     named = {
         "double dissociation": ("Which part is needed for which signal", "double dissociations"),
         "attention by role": ("What is read from where: attention by role, set to zero", "attention by role"),

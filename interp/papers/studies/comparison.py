@@ -1,7 +1,7 @@
-"""Every adder of the zoo and every one built by hand, asked the same questions: ``interp reproduce comparison:models``.
+"""The same questions for every adder that is in the zoo or built by hand: ``interp reproduce comparison:models``.
 
-A finished model's row is kept under ``--out``, so that the same command goes on after any kind of stop. The matrix that
-comes with this package (:func:`stored_table`) is what the command wrote.
+A finished model's row is kept under ``--out``, so that the same command continues after any kind of stop. The command
+also wrote the matrix that comes with this package (:func:`stored_table`).
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ LEFT_OUT = "Multiplication and parity are left out: they have no columns of two 
 
 
 def adders() -> list[str]:
-    """All models built by hand or in the zoo that add, paper by paper, those with fewer parameters first."""
+    """All adders that are built by hand or in the zoo, paper by paper, those with fewer parameters first."""
     names = [*constructed(), *models.zoo_names()]
     sizes = {name: models.build(name) for name in names}
     found = [name for name in names if isinstance(sizes[name].task, ADDITIONS)]
@@ -43,14 +43,14 @@ def adders() -> list[str]:
 
 
 def stored_table() -> ModelTable:
-    """The matrix that comes with this package. Raises UserError where it is missing."""
+    """The matrix that comes with this package. Raises UserError if it is missing."""
     if not STORED.is_file():
         raise UserError(f"The stored comparison is missing; `interp reproduce {TARGET}` makes one.")
     return ModelTable.from_dict(json.loads(STORED.read_text()))
 
 
 def _known(kept: Path, problems: int) -> ModelTable | None:
-    """The rows of an earlier run with the same questions; None where there are none."""
+    """The rows of an earlier run with the same questions, or None."""
     if not kept.is_file():
         return None
     table = ModelTable.from_dict(json.loads(kept.read_text()))

@@ -1,7 +1,7 @@
 """Which seeds will grok: ``interp reproduce comparison:forecast``, from the stored curves of all ten-digit adders.
 
-The rule that ends hopeless seeds is chosen among :data:`RULES` on the seeds of even number, by grokked seeds per step,
-and judged on those of odd number. ``interp train NAME --keep-best STEP SHARE ...`` applies such a rule.
+The rule that ends hopeless seeds is chosen among :data:`RULES` on the even-numbered seeds, by grokked seeds per step,
+and judged on the odd-numbered ones. ``interp train NAME --keep-best STEP SHARE ...`` applies such a rule.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from models.zoo import read_entry
 
 _FIRST = tuple(product((0.05, 0.1, 0.15, 0.2, 0.25), (1 / 2, 1 / 3, 1 / 4, 1 / 8)))
 _SECOND = tuple(product((0.15, 0.2, 0.25, 0.35, 0.5), (1 / 4, 1 / 8, 1 / 16)))
-#: One or two rungs (share of the steps, share of the seeds that goes on): all that are compared.
+#: All rules that are compared: one or two rungs (share of the steps, share of the seeds that continue).
 RULES = tuple((one,) for one in _FIRST) + tuple(
     (one, two) for one in _FIRST for two in _SECOND if two[0] > one[0] and two[1] < one[1]
 )
@@ -32,7 +32,7 @@ RULES = tuple((one,) for one in _FIRST) + tuple(
 def adders() -> list[str]:
     """The zoo's ten-digit adders that Adam alone trained from random starts, with the curves of more than one seed.
 
-    Where BFGS has the last word, Adam's curves are not all that decides.
+    If BFGS finishes a run, Adam's curves do not decide alone.
     """
     found = []
     for name in models.zoo_names():
@@ -52,7 +52,7 @@ def of_seeds(found: Forecast, odd: int) -> Forecast:
 
 
 def choose(found: Forecast) -> tuple[tuple[float, float], ...]:
-    """The rule with the most grokked seeds per step; the first of equals."""
+    """The rule with the most grokked seeds per step, and the first of equal ones."""
     return max(RULES, key=lambda rule: _gain(found.halved(rule)))
 
 
@@ -82,7 +82,7 @@ def forecast(settings: Settings) -> Made:
 
 
 def _thin(curves: Curves) -> Curves:
-    """Without the curves themselves, which the zoo stores: the last evaluation of each seed is kept."""
+    """Curves reduced to the last evaluation of each seed, as the zoo stores the curves themselves."""
     return replace(curves, table=curves.table[["exact"]].max("step", keep_attrs=True).expand_dims(step=[0], axis=2))
 
 

@@ -1,9 +1,9 @@
-"""Certified adders by the dozen, and what they have in common: ``interp reproduce comparison:population``.
+"""Dozens of certified adders, and what they have in common: ``interp reproduce comparison:population``.
 
 Members are the zoo's trained ten-digit adders, those that this package keeps from earlier runs, and every seed of a run
 folder ``OUT/comparison/population/runs/NAME`` that was perfect on validation. Each is certified with float32 rounding;
-only those that are right on all 10^20 pairs count, and how many were tried is said next to them. The numbers of all
-are kept in the study's data, so that the command judges the same seeds again without the runs.
+only those that are right on all 10^20 pairs count, and the page says how many were tried. The study's data keep the
+parameters of all, so that the command can judge the same seeds again without the runs.
 """
 
 from __future__ import annotations
@@ -44,13 +44,13 @@ residual stream that brings 90% of the right answers and of the logit difference
 that differ in that carry. All subsets were tried, or where there are too many, edges were taken away one by one. Heads
 have no order, so that circuits which differ in it count as one."""
 PROBLEMS = 1000
-MINUTES = 1.0  # for one proof; what is not proved by then does not count
+MINUTES = 1.0  # time limit for one proof; a seed that is not proved by then does not count
 ZOO = "zoo"
 
 
 @dataclass(frozen=True)
 class Candidate:
-    """One seed's numbers, before anything is proved of it."""
+    """One seed's parameters, before anything is proved about it."""
 
     model: str
     seed: int
@@ -78,7 +78,7 @@ def built(name: str, theta: Any) -> models.ArithmeticTransformer:
 
 
 def candidates(runs: Path) -> Iterator[Candidate]:
-    """Of the zoo, of the numbers kept before, and of run folders, in this order."""
+    """Yield candidates from the zoo, from parameters kept before, and from run folders, in this order."""
     for name in models.zoo_names():
         model = models.load(name)
         if isinstance(model.task, FixedWidthAddition) and model.config.n_layers == 1:
@@ -96,7 +96,7 @@ def candidates(runs: Path) -> Iterator[Candidate]:
 
 
 def judged(candidate: Candidate) -> dict[str, Any]:
-    """A candidate's verdict."""
+    """The row of a candidate's verdict."""
     row: dict[str, Any] = {"key": candidate.key, "name": candidate.name}
     row |= {"model": candidate.model, "seed": candidate.seed, "origin": candidate.origin}
     try:
@@ -110,7 +110,7 @@ def judged(candidate: Candidate) -> dict[str, Any]:
 
 
 def stored_members() -> list[tuple[str, models.ArithmeticTransformer]]:
-    """(name, model) of every certified member that is kept."""
+    """(name, model) of every certified member that is stored."""
     return [(row["name"], built(row["model"], row["theta"])) for row in read_json(STORED)["members"]]
 
 
@@ -148,7 +148,7 @@ def common(settings: Settings) -> Made | None:
 
 
 def families(members: list[dict[str, Any]], settings: Settings) -> Iterator[tuple[str, SolutionClasses]]:
-    """The classes of each architecture that has two or more members and whose symmetries are known."""
+    """Yield the classes of each architecture with two or more members and known symmetries."""
     for name in dict.fromkeys(row["model"] for row in members):
         own = [row for row in members if row["model"] == name]
         if len(own) > 1:

@@ -2,14 +2,14 @@
 
 Three proofs that a one-layer adder is right, float32 rounding enclosed, with the floating-point operations of each:
 
-* *brute force*: every problem is run. On pairs of two-digit numbers this is done, and all 10^20 pairs take 10^16 times
-  as many operations;
+* *brute force*: every problem is run. This is done on pairs of two-digit numbers; all 10^20 pairs take 10^16 times as
+  many operations;
 * *carry programme*: branch and bound over columns (:mod:`interp.proofs.branching`);
-* *with the program*: attention as before, but behind it the states of the decompiled program
+* *with the program*: attention as before, but after it the states of the decompiled program
   (:mod:`interp.proofs.decompile`) in place of digits: one box for each target, own token and sum plus carry.
 
-A forward pass is counted by torch's counter, which counts products of matrices. Proofs are counted entry by entry, by
-arrays that descend from the weights. What both proofs need before, the terms of attention in Arb balls, is left out.
+A forward pass is counted by torch's counter, which counts products of matrices. Proofs are counted entry by entry, on
+arrays that derive from the weights. What both proofs need first, the terms of attention in Arb balls, is left out.
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ from models.numerals import shown
 
 TARGET, TITLE = "comparison:price", "The price of understanding: three proofs of one theorem"
 MODELS = ("microadder-57", "adder-456")
-SIDE = 100  # operands that are run by brute force lie below
+SIDE = 100  # brute force runs all operands below this
 BRUTE, CARRY, PROGRAM = "brute force", "carry programme", "with the program"
 
 
 class Counted(np.ndarray):
-    """An array that adds up the float64 operations on it, and on all that comes of it, in ``operations``."""
+    """An array that counts the float64 operations on it, and on everything derived from it, in ``operations``."""
 
     operations = 0
 
@@ -67,7 +67,7 @@ class Counted(np.ndarray):
 
 
 def counted(value: Any) -> Any:
-    """An array, or the arrays of a dataclass or a mapping, as those that count."""
+    """An array, or the arrays of a dataclass or a mapping, as :class:`Counted` arrays."""
     if isinstance(value, np.ndarray):
         return value.view(Counted)
     if isinstance(value, dict):
@@ -86,10 +86,10 @@ class Price(Result):
     """What proofs of one theorem cost, and what they prove.
 
     Attributes:
-        table: a row for each ``model`` and ``proof``: ``operations`` for the 10^20 pairs, ``boxes`` that were bounded
-            behind attention (problems that were run, of brute force), and the ``bound`` of all margins in logits: of
-            brute force the smallest margin of those that were run. ``known`` is the smallest margin that was met among
-            the 10^20 pairs, which no bound can exceed.
+        table: one row per ``model`` and ``proof``: ``operations`` for the 10^20 pairs, ``boxes`` that were bounded
+            after attention (for brute force, problems that were run), and the ``bound`` of all margins in logits (for
+            brute force, the smallest margin of those that were run). ``known`` is the smallest margin found among the
+            10^20 pairs, which no bound can exceed.
     """
 
     table: pd.DataFrame
@@ -112,10 +112,10 @@ class Price(Result):
 
 
 def by_force(model: models.ArithmeticTransformer) -> dict[str, Any]:
-    """Run all pairs of operands below ``SIDE``; their operations stand for those of all 10^20 pairs."""
+    """Run all pairs of operands below ``SIDE``, and scale their operations to all 10^20 pairs."""
     pairs = torch.cartesian_prod(torch.arange(SIDE), torch.arange(SIDE))
     weights, tokens = model.effective_weights(), model.task.encode(pairs)
-    weights = {key: value.detach() for key, value in weights.items()}  # torch's counter follows gradients
+    weights = {key: value.detach() for key, value in weights.items()}  # torch's counter would follow gradients
     with FlopCounterMode(display=False) as counter:
         logits = model(tokens, weights=weights)
     found = margins(logits[:, list(model.task.query_positions)], model.task.targets(pairs))
@@ -124,7 +124,7 @@ def by_force(model: models.ArithmeticTransformer) -> dict[str, Any]:
 
 
 def proved(name: str, case: BranchAndBound, bound: Callable[[Search, tuple[int, int], float], float]) -> dict[str, Any]:
-    """A proof of every query by ``bound(search, query, aim)``, which gives the least margin that it proves."""
+    """Prove every query by ``bound(search, query, aim)``, which returns the least margin that it proves."""
     search, aim = case.search, AIM * float(case.hunted.min())
     attention = counted(replace(search.attention, queries=counted(search.attention.queries)))
     Counted.operations, counting = 0, Search(counted(search.adder), FLOAT32, attention)

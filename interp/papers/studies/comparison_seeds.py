@@ -1,9 +1,9 @@
 """Seeds of one architecture: ``interp reproduce comparison:seeds``.
 
-How far apart their parameters are once exact symmetries are taken out, and whether the straight line between them stays
-good (:mod:`interp.compare.seeds`, :mod:`interp.compare.connectivity`). Compared with each stored model are seeds
-trained here, the same numbers set by hand, and published weights of the same architecture, where the environment
-variable CARRYLENS_PUBLISHED names a folder of them; without it those are left out.
+It measures how far apart their parameters are once exact symmetries are taken out, and whether the straight line
+between them stays good (:mod:`interp.compare.seeds`, :mod:`interp.compare.connectivity`). Each stored model is compared
+with seeds trained here, with the same parameters set by hand, and with published weights of the same architecture if
+the environment variable CARRYLENS_PUBLISHED names a folder of them.
 """
 
 from __future__ import annotations
@@ -45,13 +45,13 @@ NULLS = (
     "the same way (mean, nearest to farthest pair). Circuits: mean distance of QK and OV tables, from 0 to 1, next to "
     "it with labels shuffled. Answers: Jensen-Shannon divergence with its interval over problems."
 )
-STACKED = 16  # seeds of the stacked run, of which few answer everything
+STACKED = 16  # seeds of the stacked run, few of which answer everything
 
 
 @dataclass(frozen=True)
 class Family:
-    """A stored model and what is compared with it: ``seeds`` trained one by one, ``stacked`` (those of so many stacked
-    seeds that answer every validation problem), a model ``by_hand``, and ``published`` files."""
+    """A stored model and what it is compared with: ``seeds`` trained one by one; those of ``stacked`` seeds that answer
+    every validation problem; a model ``by_hand``; and ``published`` files."""
 
     name: str
     seeds: tuple[int, ...] = ()
@@ -82,7 +82,7 @@ def _single_runs(settings: Settings, family: Family) -> list[SeedRun]:
 
 
 def _stacked(settings: Settings, family: Family) -> list[tuple[str, Any]]:
-    """Seeds of one stacked run (a fifth of the recipe's steps, as the zoo's) that answer all of validation."""
+    """Seeds of one stacked run (a fifth of the recipe's steps, as in the zoo) that answer all of validation."""
     folder = settings.out / "comparison" / "runs" / family.name
     recipe = get_recipe(str(get_spec(family.name).recipe)).shrunk(SMALL)
     train_arm(settings, Arm("stacked seeds", family.name, recipe, str(folder.absolute())), family.stacked)
@@ -101,7 +101,7 @@ def _stacked(settings: Settings, family: Family) -> list[tuple[str, Any]]:
 
 
 def members(settings: Settings, family: Family) -> list[tuple[str, Any]]:
-    """(what to call it, model), the stored one first; training what is missing as far as there is time."""
+    """(label, model) of every member, the stored one first; missing ones are trained as far as there is time."""
     found: list[tuple[str, Any]] = [("stored", zoo_model(family.name))]
     runs = _single_runs(settings, family)
     if runs:
@@ -134,7 +134,7 @@ class Measured:
 
 
 def measure(name: str, found: Sequence[tuple[str, Any]], n: int = PROBLEMS) -> Measured:
-    """The stored model next to each other member, and all members by distance."""
+    """Compare the stored model with each other member, and measure the distances of all members."""
     labels = [label for label, _ in found]
     distances = seed_distances([model for _, model in found], names=labels, n=n)
     lines, circuits = [], []
@@ -148,7 +148,7 @@ def measure(name: str, found: Sequence[tuple[str, Any]], n: int = PROBLEMS) -> M
 
 
 def _kept(settings: Settings, family: Family, found: Sequence[tuple[str, Any]], n: int) -> Measured:
-    """From the run folder if these weights were measured there before: a family costs up to some minutes."""
+    """The measurement from the run folder if these weights were measured before, as a family costs some minutes."""
     digest = hashlib.sha256(f"{n}".encode())
     for label, model in found:
         digest.update(label.encode() + flat_parameters(model).numpy().tobytes())
@@ -165,7 +165,7 @@ def _kept(settings: Settings, family: Family, found: Sequence[tuple[str, Any]], 
 
 
 def barriers(results: Sequence[Measured]) -> pd.DataFrame:
-    """One row per pair: barriers in nats a token with their intervals, controls, and accuracy."""
+    """One row per pair: barriers in nats per token with their intervals, controls, and accuracy."""
     rows = []
     for result in results:
         for line in result.lines:
@@ -177,7 +177,7 @@ def barriers(results: Sequence[Measured]) -> pd.DataFrame:
 
 
 def distances(results: Sequence[Measured]) -> pd.DataFrame:
-    """One row per pair: distances of parameters with their null, of circuits with theirs, and of answers."""
+    """One row per pair: the distances of parameters and of circuits, each with its null, and of answers."""
     rows = []
     for result in results:
         for line, (near, shuffled) in zip(result.lines, result.circuits, strict=True):
@@ -201,7 +201,7 @@ def distances(results: Sequence[Measured]) -> pd.DataFrame:
 
 
 def _everything(result: Measured, line: ModeConnectivity) -> Any:
-    """The row of all parameters of the stored model and another."""
+    """The row for all parameters of the stored model and another."""
     table = result.distances.table
     return table[(table["a"] == "stored") & (table["b"] == line.names[1]) & (table["component"] == "all")].iloc[0]
 
@@ -211,7 +211,7 @@ def _interval(row: Any) -> str:
 
 
 def finding(results: Sequence[Measured]) -> str:
-    """What all pairs say together."""
+    """What all pairs show together, in words."""
     pairs = [(result, line) for result in results for line in result.lines]
     rows = {path: [line.barriers.set_index("path").loc[path] for _, line in pairs] for path in (STORED, ALIGNED, BACK)}
     both = list(zip(rows[STORED], rows[ALIGNED], strict=True))
@@ -258,7 +258,7 @@ def show_seeds(data: Any) -> list[Section]:
 
 @study(TARGET, TITLE)
 def seeds(settings: Settings) -> Made | None:
-    """Some 30 minutes of training on one thread, as far as it is missing, and five to ten of measuring."""
+    """Some 30 minutes of training on one thread (if it is missing), and five to ten of measuring."""
     n = settings.problems or PROBLEMS
     results, left_out = [], []
     for family in FAMILIES:

@@ -1,7 +1,7 @@
 """Parts of trained models replaced by hand-built ones: ``interp reproduce comparison:swaps``.
 
-Every pair is asked in both directions (:mod:`interp.compare.swaps.swaps` says what is done). A pair's result is stored
-as soon as there is one, under OUT/comparison/swaps/, and the same command goes on with the others.
+Every pair is tried in both directions, as :mod:`interp.compare.swaps.swaps` describes. A pair's result is stored at
+once, under OUT/comparison/swaps/, and the same command continues with the others.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ DECIMALS = 4
 
 @dataclass(frozen=True)
 class Pair:
-    """Two models by name, or (operands, digits) of a task that both are built or asked for; problems and controls."""
+    """Two models by name, perhaps the shape (operands, digits) for building or running both; problems and controls."""
 
     a: str
     b: str
@@ -59,7 +59,7 @@ PAIRS = (
         shape=(4, 4),
         problems=128,
         untrained=3,
-        stitch=(),  # a thousand runs of the larger models
+        stitch=(),  # it would take a thousand runs of the larger models
         why="Four trained heads and the four of Theorem 4.1. The construction holds digits as numbers on one axis; "
         "the trained model does not, so that no linear map takes the one's values to the other's. Each MLP writes the "
         "answer itself: in the other's place it hands the answer over, whatever came before.",
@@ -68,7 +68,7 @@ PAIRS = (
 
 
 def load_pair(pair: Pair) -> tuple[ArithmeticTransformer, ArithmeticTransformer]:
-    """Both models on one task: the shape that is asked for, and without EOS where one of them has none."""
+    """Both models on one task: in the pair's shape, and without EOS if one of them has none."""
     found = []
     for name in (pair.a, pair.b):
         if models.get_spec(name).recipe is not None:
@@ -86,7 +86,7 @@ def load_pair(pair: Pair) -> tuple[ArithmeticTransformer, ArithmeticTransformer]
 
 @study(TARGET, TITLE)
 def swaps(settings: Settings) -> Made | None:
-    """About twenty minutes on one thread; ``--problems`` sets how many each pair is measured on."""
+    """About twenty minutes on one thread; ``--problems`` sets the number of problems per pair."""
     found: list[Swaps] = []
     for pair in PAIRS:
         zoo = [name for name in (pair.a, pair.b) if models.get_spec(name).recipe is not None]
@@ -130,7 +130,7 @@ def _stored(settings: Settings, pair: Pair, direction: int) -> Swaps | None:
 
 
 def overview(found: Sequence[Swaps]) -> pd.DataFrame:
-    """One row per pair and direction: exact match whole, and with the largest parts from the other model."""
+    """One row per pair and direction: exact match of the whole model, and with the largest parts from the other one."""
     rows = []
     for result in found:
         row: dict[str, Any] = {"model": result.names[0], "parts of": result.names[1], "n": result.provenance.n}
@@ -144,7 +144,7 @@ def overview(found: Sequence[Swaps]) -> pd.DataFrame:
 
 
 def swaps_data(found: Sequence[Swaps]) -> dict[str, Any]:
-    """What is stored of the results: the overview, and every pair's summary."""
+    """The data that are stored: the overview, and every pair's summary."""
     return {
         "overview": records(overview(found), DECIMALS),
         "pairs": [
@@ -172,7 +172,7 @@ controls (nothing of the other model; its part on another problem; untrained mod
 
 @shows(TARGET)
 def show_swaps(data: Any, results: Sequence[Swaps] = ()) -> list[Section]:
-    """All pairs, then each pair in both directions; with figures where ``results``, in the order of the pairs, are."""
+    """All pairs, then each pair in both directions; with figures if there are ``results``, in the pairs' order."""
     reasons = {frozenset((pair.a, pair.b)): pair.why for pair in PAIRS}
     sections = [Section("All pairs", ABOUT, (pd.DataFrame(data["overview"]).round(3),))]
     for i, pair in enumerate(data["pairs"]):
@@ -186,7 +186,7 @@ def show_swaps(data: Any, results: Sequence[Swaps] = ()) -> list[Section]:
 
 
 def _shown(table: pd.DataFrame) -> pd.DataFrame:
-    """The summary in as many columns as a page is wide."""
+    """The summary, with few enough columns for a page."""
     exact = [interval(row.exact, row.low, row.high) for row in table.itertuples()]
     left_out = ["exact", "low", "high", "tokens", "recovered", "p_untrained"]
     table.insert(2, "swapped", exact)

@@ -1,4 +1,4 @@
-"""Pictures of what studies found."""
+"""Figures of what studies found."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from models.numerals import shown
 
 @drawing(Price)
 def price(result: Price) -> go.Figure:
-    """Proved bounds, as shares of the smallest margin that was met, over operations; a colour for each model."""
+    """Proved bounds, as shares of the smallest margin that was found, over operations; one colour per model."""
     layers = []
     for colour, (model, rows) in zip(theme.SEVEN, result.table.groupby("model", sort=False), strict=False):
         for symbol, row in zip(theme.SYMBOLS, rows.itertuples(), strict=False):

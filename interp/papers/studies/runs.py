@@ -22,7 +22,7 @@ from models.zoo import load, zoo_names
 
 
 class OutOfTime(Exception):
-    """The minutes that were given are spent; everything trained so far is saved."""
+    """Raised when the time limit is over; everything trained so far is saved."""
 
 
 @dataclass(frozen=True)
@@ -43,17 +43,17 @@ class SeedRun:
         return self.folder / "snapshots" / f"{step:07d}.safetensors"
 
     def train_to(self, step: int, device: str = "cpu", minutes: float | None = None) -> None:
-        """Train up to ``step`` and keep a snapshot there; a run that is further on already is left alone.
+        """Train up to ``step`` and keep a snapshot there; a run that is already further on is left alone.
 
-        A seed that its recipe stops before is kept as it is then.
+        If the recipe ends the seed earlier, its last state is kept.
 
         Raises:
-            OutOfTime: ``minutes`` were spent before; what is done is saved, and the same call goes on.
+            OutOfTime: ``minutes`` were over before; what is done is saved, and the same call continues.
             UserError: the folder holds another run.
         """
         if self.has(step):
             question = {"model": self.name, "recipe": self.recipe.to_dict(), "seeds": 1, "first_seed": self.seed}
-            with RunFolder(self.folder).open(question):  # of this very run?
+            with RunFolder(self.folder).open(question):  # check that it is this run
                 return
         result = train(
             self.name,
@@ -86,18 +86,18 @@ class SeedRun:
         return model
 
     def seconds_trained(self) -> tuple[int, float]:
-        """(steps, seconds) so far."""
+        """(steps, seconds) trained so far."""
         path = self.folder / "checkpoint.json"
         kept = read_json(path) if path.exists() else {"step": 0, "state": {"seconds": 0.0}}
         return kept["step"], kept["state"]["seconds"]
 
     def losses(self) -> Iterator[tuple[int, float]]:
-        """(step, loss of that step's training batch) of every evaluation."""
+        """Yield (step, loss of that step's training batch) for every evaluation."""
         for line in RunFolder(self.folder).metrics():
             yield line["step"], line["loss"][0]
 
 
-#: Runs with the steps at which each keeps a snapshot, in the order in which they are trained.
+#: Runs with the steps at which each keeps a snapshot, in the order of training.
 Plan = Sequence[tuple[SeedRun, Sequence[int]]]
 
 
@@ -105,7 +105,7 @@ def train_all(plan: Plan, device: str, minutes: float | None) -> None:
     """Train every run of the plan through its stops, one run after the other.
 
     Raises:
-        OutOfTime: ``minutes`` were spent before all were done.
+        OutOfTime: ``minutes`` were over before all were done.
     """
     started = time.monotonic()
     for run, stops in plan:
@@ -117,7 +117,7 @@ def train_all(plan: Plan, device: str, minutes: float | None) -> None:
 
 
 def train_in_time(plan: Plan, settings: Settings, device: str | None = None) -> bool:
-    """:func:`train_all` within the settings' minutes; False, and said so, if they ended before all was done."""
+    """:func:`train_all` within the settings' minutes; returns False, and says so, if they ended before all was done."""
     try:
         train_all(plan, device or settings.device, settings.minutes_left())
     except OutOfTime:
@@ -127,7 +127,7 @@ def train_in_time(plan: Plan, settings: Settings, device: str | None = None) -> 
 
 
 def zoo_model(name: str) -> ArithmeticTransformer:
-    """A stored model. Raises UserError that says how to get one, if there is none."""
+    """A stored model. If there is none, raises a UserError that says how to get one."""
     if name not in zoo_names():
         raise UserError(f"The zoo holds no {name}; train it with `interp train {name}` and publish the run.")
     return load(name)

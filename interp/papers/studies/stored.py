@@ -1,4 +1,4 @@
-"""What the studies found, shown again from the numbers that are kept: no model and no training.
+"""Show what the studies found from stored numbers, without any model or training.
 
 stored_studies()                         {"microadder:ladder": path of its JSON, ...}
 stored_sections("microadder:ladder")     its tables and figures
@@ -18,7 +18,7 @@ from models.errors import unknown_name
 
 
 def stored_studies() -> dict[str, Path]:
-    """The files of kept numbers by target ("paper:what"), paper by paper."""
+    """The files of stored numbers by target ("paper:what"), paper by paper."""
     names = [*(paper.key for paper in papers().values()), "comparison"]
     found = {study.target: DATA / study.stored for study in studies().values() if study.stored}
     for folder in ("experiments", "reproduced"):
@@ -30,7 +30,7 @@ def stored_studies() -> dict[str, Path]:
 
 
 def command_of(target: str) -> str:
-    """What makes the numbers of a target again."""
+    """The command that makes the numbers of a target again."""
     study = studies().get(target)
     if study is not None and study.command:
         return study.command
@@ -43,7 +43,7 @@ def stored_sections(target: str) -> list[Section]:
     """The sections of a target, all of level 3.
 
     Raises:
-        UserError: nothing is kept under this name, with the closest match.
+        UserError: nothing is stored under this name, with the closest match.
     """
     known = stored_studies()
     if target not in known:

@@ -1,8 +1,8 @@
-"""Sweeps of MicroAdder and the 456-parameter adder: variants with all their seeds stacked, one run folder a variant.
+"""Sweeps of MicroAdder and the 456-parameter adder: variants with all their seeds stacked, one run folder per variant.
 
-Where time runs out, a page is made of what is there and says how far each run came; the same command goes on. Sizes:
-"small" trains every sweep for a fifth of the paper's steps (its schedule shrunk as a whole), which shows who starts to
-learn; "paper" trains the paper's steps.
+If time runs out, a page shows what there is and says how far each run got; the same command continues. The size "small"
+trains every sweep for a fifth of the paper's steps (with its whole schedule shrunk), which shows which variants start
+to learn; "paper" trains the paper's steps.
 """
 
 from __future__ import annotations
@@ -36,15 +36,15 @@ from models.transformer import ArithmeticTransformer
 from models.zoo import entry_file
 
 SEEDS = 16
-CURVE_POINTS = 48  # of a seed's curve that a row keeps
+CURVE_POINTS = 48  # points of a seed's curve that a row keeps
 OUT_OF_TIME = "Out of time; the page shows what is there, and the same command goes on."
 SMALL = 5  # sweeps of size "small" take a fifth of the steps
 
 
 @dataclass(frozen=True)
 class Arm:
-    """One variant: a model, a recipe, where it is trained, where its seeds begin (None: at random), the first of them,
-    and whose sweep it is."""
+    """One variant: its model and recipe, the folder where it is trained, where its seeds start (None: at random), the
+    first seed, and the paper whose sweep it is in."""
 
     label: str
     model: str
@@ -56,7 +56,7 @@ class Arm:
 
 
 def arms_of(settings: Settings, what: Sequence[tuple[str, str]], group: str) -> list[Arm]:
-    """(label, model) with each model's own recipe, in the chosen size."""
+    """The arms of (label, model), with each model's own recipe in the chosen size."""
     if settings.size not in ("small", "paper"):
         raise UserError(f"MicroAdder's sweeps come in sizes small and paper, not {settings.size!r}.")
     arms = []
@@ -68,8 +68,8 @@ def arms_of(settings: Settings, what: Sequence[tuple[str, str]], group: str) -> 
 
 
 def train_arms(settings: Settings, arms: Sequence[Arm], seeds: int) -> list[dict[str, Any]]:
-    """Train what is missing, and read the rows of what there is; arms that have not started are left out, as are those
-    that a cluster has not finished."""
+    """Train missing arms, and read the rows of those that exist. Arms that have not started are left out, and so are
+    those that a cluster has not finished."""
     if settings.cluster is not None:
         _train_on_cluster(settings, arms, seeds)
     else:
@@ -81,7 +81,7 @@ def train_arms(settings: Settings, arms: Sequence[Arm], seeds: int) -> list[dict
 
 
 def _train_on_cluster(settings: Settings, arms: Sequence[Arm], seeds: int) -> bool:
-    """All arms that are missing, at once; False if time ran out before."""
+    """Train all missing arms at once; False if time ran out before they were done."""
     runs = [
         Run(arm.model, folder_of(settings, arm), seeds, arm.first_seed, arm.recipe, arm.start)
         for arm in arms
@@ -102,7 +102,7 @@ def folder_of(settings: Settings, arm: Arm) -> Path:
 
 
 def train_arm(settings: Settings, arm: Arm, seeds: int) -> bool:
-    """Train one variant to its end, unless it was; False if time ran out before."""
+    """Train one variant to its end if needed; False if time ran out before."""
     folder, left = folder_of(settings, arm), settings.minutes_left()
     if _complete(folder):
         return True
@@ -127,7 +127,7 @@ def _complete(folder: Path) -> bool:
 
 
 def read_arm(folder: Path, arm: Arm) -> dict[str, Any]:
-    """A run's row of a sweep; seeds that were perfect on validation are scored on the test set."""
+    """A run's row in a sweep; seeds that were perfect on validation are scored on the test set."""
     loaded = RunFolder(folder).load_checkpoint()
     if loaded is None:
         raise UserError(f"{folder} holds no run yet.")
@@ -156,7 +156,7 @@ def read_arm(folder: Path, arm: Arm) -> dict[str, Any]:
 
 
 def read_entry_row(name: str, label: str) -> dict[str, Any]:
-    """The same row of a zoo entry's runs, from the curves stored in it."""
+    """The row of a zoo entry's runs in a sweep, from the curves stored in the entry."""
     seeds = json.loads(entry_file(name, "seeds.json"))
     lines = read_curves(name).table.sel(model=name)
     step = int(lines.step[-1])
@@ -172,7 +172,7 @@ def _row(
     lines: xr.Dataset,
     on_test: Sequence[int | None],
 ) -> dict[str, Any]:
-    """``lines``: ``exact`` and ``token`` over (seed, step)."""
+    """A row of a sweep; ``lines`` has ``exact`` and ``token`` over (seed, step)."""
     return {
         "label": label,
         "model": str(model.name_or_path),
@@ -202,7 +202,7 @@ def sweep_made(
     paper: str = "microadder",
     **more: Any,
 ) -> Made | None:
-    """All variants and the comparisons of pairs of labels that were both trained to the end; ``more`` is data, too."""
+    """All variants, and comparisons of pairs of labels both trained to the end; ``more`` is added to the data."""
     if not rows and not more:
         return None
     sweep = sweep_curves(rows) if rows else None
@@ -225,7 +225,7 @@ def sweep_made(
     "adder-456:rank-2",
 )
 def show_sweeps(data: Any) -> list[Section]:
-    """What was found, every variant, comparisons and other tables. Older stored data hold no text."""
+    """What was found, every variant, comparisons and other tables. Older stored data have no text."""
     sections = [Section("What was found", data["text"])] if data.get("text") else []
     if data["sweeps"]:
         sweep = sweep_curves(data["sweeps"])

@@ -11,7 +11,7 @@ from interp.core.sections import Section
 
 
 def show_tables(data: Mapping[str, Any]) -> list[Section]:
-    """A section for every part of ``data`` that is a table: rows as mappings, or columns and rows."""
+    """One section for every part of ``data`` that is a table: rows as mappings, or columns and rows."""
     sections = []
     for name, value in data.items():
         table = _as_table(value)

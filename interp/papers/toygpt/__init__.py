@@ -1,6 +1,6 @@
-"""ToyGPT's two-digit sums: where does a model that adds nearly right get the carry from, and where does it lose it?
+"""ToyGPT's two-digit sums: where a model that is nearly always right gets the carry from, and where it loses it.
 
-All 10,000 problems are tried, so that within the domain nothing is sampled.
+All 10,000 problems are tried, so that nothing is sampled within the domain.
 """
 
 from interp.papers import Paper

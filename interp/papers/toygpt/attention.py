@@ -1,7 +1,7 @@
 """Attention maps of a two-digit adder: every head of every layer, over all 10,000 pairs (ToyGPT, Figure 3).
 
-``pattern[view, layer, head, query, key]``, teacher-forced. A view is the mean over a set of problems (all; those
-without and with a carry out of the units) or a single problem. Two measures go with the paper's reading of its maps:
+``pattern[view, layer, head, query, key]`` is teacher-forced. A view is the mean over a set of problems (all; those
+without and with a carry out of the units) or a single problem. Two measures test how the paper reads its maps:
 
     keys attended   exp(entropy) of a row, its "number of keys" (1 to the number that are visible), averaged over the
                     queries that predict a digit and over all problems; the paper says maps get less sparse with depth,
@@ -9,7 +9,7 @@ without and with a carry out of the units) or a single problem. Two measures go 
     overlap         1 - total variation distance of two heads' rows, averaged likewise: 1 for equal maps; the paper
                     finds heads of one layer alike. The control is the overlap with heads of other layers.
 
-The maps of one problem, which the paper shows, are one draw; means hide what depends on the digits. Both are here.
+The maps of one problem, which the paper shows, are a single draw; means hide what depends on the digits. Both are here.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ MEANS = ("mean of all", "mean without carry", "mean with carry")
 class AttentionMaps(Result):
     """``pattern`` over (view, layer, head, query, key); ``keys`` [layer, head] attended, of ``visible`` on average;
     ``overlap`` between heads "L0H0", ..., [one, other]; ``spread`` [layer, head, query, key]: standard deviation over
-    problems. ``examples``: the problems of the views that are no means."""
+    problems. ``examples``: the problems of the views that are not means."""
 
     name: str
     pattern: xr.DataArray
@@ -53,7 +53,7 @@ class AttentionMaps(Result):
     provenance: Provenance
 
     def overlaps(self) -> dict[str, float]:
-        """Mean overlap of two heads of one layer, by layer, and of two heads of different layers ("other layers")."""
+        """The mean overlap of two heads in one layer, by layer, and of heads in different layers ("other layers")."""
         values, heads = self.overlap.values, self.overlap["one"].values.tolist()
         layer = np.array([int(head[1 : head.index("H")]) for head in heads])
         pairs = np.triu(np.ones_like(values, dtype=bool), 1)
@@ -122,7 +122,7 @@ def attention_maps(
     """Maps of every head of a two-digit adder; see the module. Cost: 10,000 forward passes of six tokens.
 
     Raises:
-        UserError: a model without hooks, another task, or examples that are no problems of it.
+        UserError: a model without hooks, another task, or examples that are not problems of it.
     """
     task = resolve_two_digit_task(model, task)
     shown = task.as_problems(list(examples))

@@ -1,31 +1,31 @@
-"""The carry's path through a two-digit adder: interchange interventions between sums that differ in nothing else.
+"""The carry's path through a two-digit adder: interchange interventions between sums that differ only in the carry.
 
 A *base* and a *source* have the same tens digits and the same units digit of the sum, but opposite carries: 12 + 34 and
 17 + 39 both end in 6. One activation of the base's run at one position is replaced by the source's, and the tens digit
 that comes out is the source's (it *follows* the carry), the base's (it *stays*), or another.
 
-    streams     the residual stream before layer 0 ("embed") and after every layer ("L0", "L1", ...): everything a
-                position knows at that depth
+    streams     the residual stream before layer 0 ("embed") and after every layer ("L0", "L1", ...): everything that
+                a position knows at that depth
     sublayers   ``attn_out`` and ``mlp_out``: what one sublayer adds there
     heads       ``attn.hook_z`` of one head
 
-Read along the stream, b0 shows which layer *gathers* there what decides the carry, and s0, the position that predicts
-the tens, which layer *moves* it on: the largest rise of the share that follows. It is the layer's attention each time:
-an MLP works on each position by itself, so that replacing a stream before or after it comes to the same. That the MLP
-makes a carry of two digits is for :func:`interp.linear_probes` to see.
+Along the stream, the largest rise of the share that follows shows at b0 which layer *gathers* what decides the carry,
+and at s0, the position that predicts the tens, which layer *moves* it on. Each time it is the layer's attention: an MLP
+works on each position separately, so that replacing a stream before or after it has the same effect.
+:func:`interp.linear_probes` shows whether the MLP makes a carry from two digits.
 
 Bases are all pairs whose units do not sum to 9 (9,000; a sum of 9 has no partner), each with one source drawn uniformly
-from its partners, kept where the model has units and tens of both right. The control for breakage replaces the same
+from its partners, kept if the model has units and tens of both right. The control for breakage replaces the same
 activation by that of another pair with the same tens digits and the *same* carry: the tens digit should not change
-(streams and sublayers only; a head is a part of one). At "embed" it may: b0's digit alone does not have a carry.
+(streams and sublayers only; a head is a part of one). At "embed" it may, as b0's digit alone does not have a carry.
 Intervals are Clopper-Pearson over bases.
 
-``emitted`` asks whether the carry is recomputed from the units digit that the model has just written (s0 < a0 exactly
-if there is one, and s0 < b0 likewise): that token is replaced by another digit that says the *opposite* carry by either
-comparison, and as a control by a wrong digit that says the *same*. If it is recomputed, the first flips the tens digit
-to that of the other carry and the second does not.
+``emitted`` tests whether the carry is recomputed from the units digit that the model has just written (there is one
+exactly if s0 < a0, and exactly if s0 < b0). That token is replaced by another digit that says the *opposite* carry by
+both comparisons, and as a control by a wrong digit that says the *same*. If the carry is recomputed, the first flips
+the tens digit to that of the other carry and the second does not.
 
-Limits. A stream at s0 also holds the tens digits, but these are the same in base and source. Interchange of one place
+Limits: a stream at s0 also holds the tens digits, but these are the same in base and source. Interchange at one place
 misses what two places hold redundantly. Source: interchange interventions, Geiger et al. (2021).
 """
 
@@ -63,7 +63,7 @@ CONTROL_COLUMNS = ("control_changed", "control_share", "control_low", "control_h
 
 @dataclass(frozen=True)
 class CarryPairs:
-    """Bases [n, 2] and as many sources with the opposite carry, and as many controls with the same."""
+    """Bases [n, 2], and as many sources with the opposite carry and controls with the same carry."""
 
     base: Int[Tensor, "n 2"]
     source: Int[Tensor, "n 2"]
@@ -76,7 +76,7 @@ class CarryPath(Result):
     ``stays`` and ``other``, the ``share`` that follows with ``low`` and ``high``; ``control_changed`` with
     ``control_share``, ``control_low``, ``control_high``. ``points``: the streams in order. ``emitted``: for a written
     units digit that says the "opposite" and the "same" carry, tens digits that are ``kept`` and ``flipped``, of ``n``.
-    ``bases``: before dropping wrong ones.
+    ``bases``: how many there were before wrong ones were dropped.
     """
 
     name: str
@@ -101,7 +101,7 @@ class CarryPath(Result):
         return i, share[i], share[i + 1]
 
     def gathering(self) -> str:
-        """Which layer's attention brings the units digits together at b0, in words; none if the share never rises."""
+        """Which layer's attention gathers the units digits at b0, in words; no layer if the share never rises."""
         layer, before, after = self.largest_rise("b0")
         if after - before < LEAST_RISE:
             return "no layer gathers the units digits there"
@@ -161,7 +161,7 @@ def carry_pairs(seed: int = 0) -> CarryPairs:
 
 
 def sites(layers: int, heads: int) -> Iterator[tuple[str, str, int, str, int | None]]:
-    """(kind, label, layer, site of :mod:`interp.causal.patching.sites`, head) of all that is replaced."""
+    """Yield (kind, label, layer, site of :mod:`interp.causal.patching.sites`, head) for everything that is replaced."""
     yield "stream", "embed", 0, "resid_pre", None
     for layer in range(layers):
         yield "stream", f"L{layer}", layer, "resid_post", None
@@ -174,7 +174,7 @@ def sites(layers: int, heads: int) -> Iterator[tuple[str, str, int, str, int | N
 def carry_path(model: HookedModel, task: Any = None, seed: int = 0, bases: int | None = None) -> CarryPath:
     """Trace the carry through a two-digit adder; see the module.
 
-    ``bases``: look at so many bases, and written digits of so many sums, drawn with ``seed``, in place of all.
+    ``bases``: use only this many bases, and written digits of this many sums, drawn with ``seed``.
 
     Cost: nine sweeps of :func:`interp.activation_patching` over 9,000 pairs, about three minutes of one CPU core.
 
@@ -216,7 +216,7 @@ def carry_path(model: HookedModel, task: Any = None, seed: int = 0, bases: int |
 
 
 class _Patched:
-    """Tens digits after every site of the base's run was replaced, at every position, by the other problem's."""
+    """Tens digits after each site of the base's run was replaced, at each position, by the other problem's."""
 
     def __init__(
         self,
@@ -240,7 +240,7 @@ class _Patched:
             self.tables[site] = found.values.isel(direction=0).sum("pair")
 
     def count(self, metric: str, site: str, layer: int, head: int | None, position: int) -> int:
-        """Pairs whose tens digit "stays" the base's or "follows" the other problem's."""
+        """How many pairs have a tens digit that "stays" the base's or "follows" the other problem's."""
         if not self.tables:
             return 0
         table = self.tables[site].sel(metric=metric, layer=layer).isel(pos=position)
@@ -248,7 +248,7 @@ class _Patched:
 
 
 def _outcomes(follows: int, stays: int, changed: int | None, n: int) -> dict[str, Any]:
-    """Counts and shares of one site; ``changed`` by the control, None where it was not run."""
+    """Counts and shares for one site; ``changed``: how many the control changed, None if it was not run."""
 
     def shown(count: int) -> tuple[float, float, float]:
         return (count / n if n else float("nan"), *clopper_pearson(count, n))
@@ -271,10 +271,10 @@ def _right(model: HookedModel, task: TwoDigitAddition, problems: Int[Tensor, "n 
 
 
 def written_digits(problems: Int[Tensor, "n 2"], opposite: bool, generator: torch.Generator) -> Int[Tensor, " n"]:
-    """A wrong units digit that says the opposite carry, or the same, by comparison with either operand's units.
+    """A wrong units digit that says the opposite carry, or the same, by comparison with both operands' units.
 
-    Digits from max(a0, b0) on say that there is no carry, digits below min(a0, b0) that there is one; uniform among
-    them, -1 where there is none.
+    Digits from max(a0, b0) on say that there is no carry, digits below min(a0, b0) that there is one. The digit is
+    uniform among those, or -1 if there are none.
     """
     units = problems % 10
     digit, total = torch.arange(10), units.sum(1)
@@ -289,7 +289,7 @@ def written_digits(problems: Int[Tensor, "n 2"], opposite: bool, generator: torc
 def _emitted(
     model: HookedModel, task: TwoDigitAddition, problems: Int[Tensor, "n 2"], opposite: bool, seed: int
 ) -> dict[str, int]:
-    """Tens digits that keep the operands' carry, and that flip to the other, with another units digit written."""
+    """How many tens digits keep the operands' carry, and how many flip, if another units digit is written."""
     digit = written_digits(problems, opposite, torch.Generator().manual_seed(seed + 1))
     problems, digit = problems[digit >= 0], digit[digit >= 0]
     tokens = torch.cat((task.encode(problems)[:, :S0], digit[:, None]), 1)

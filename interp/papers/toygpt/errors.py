@@ -1,4 +1,4 @@
-"""Where a two-digit adder goes wrong: which digit, which kind of slip, and how close it was. All 10,000 pairs.
+"""Where a two-digit adder goes wrong: which digit, which kind of error, and how close it was, on all 10,000 pairs.
 
 Every digit is judged given the right digits before it. The first wrong digit is then the one that greedy decoding gets
 wrong first, and a problem is right under greedy decoding exactly if all its digits are right.
@@ -11,10 +11,11 @@ wrong first, and a problem is right under greedy decoding exactly if all its dig
                                  the other carry would give; in nats, negative where the twin is preferred
 
 The margin is tabulated by the sum of the units digits, 0 to 18: a carry that is computed by a threshold on that sum is
-least sure next to it, at 9 and 10.
+least sure next to the threshold, at 9 and 10.
 
-Exhaustive, so a share needs no interval. The interval of the 500 held-out pairs (Clopper-Pearson) is about pairs drawn
-like them. Source: ToyGPT, section 1 (c), which shows three wrong sums and calls the tens digit the one that goes wrong.
+The test is exhaustive, so a share needs no interval. The interval of the 500 held-out pairs (Clopper-Pearson) is about
+pairs drawn like them. Source: ToyGPT, section 1 (c), which shows three wrong sums and says that the tens digit goes
+wrong.
 """
 
 from __future__ import annotations
@@ -50,12 +51,13 @@ def compute_carry_errors(
     name: str,
     provenance: Provenance,
 ) -> Scores:
-    """Errors from the teacher-forced logits of the sum's digits, units first.
+    """Errors, from the teacher-forced logits of the sum's digits, units first.
 
-    Right tens digits by ``units_sum``, with the wrong ones by kind and the margin's ``mean``, ``lowest`` and ``low``
-    (5% quantile); ``about``: problems entirely right of the 500 held out (``test``), the 9,500 others (``train``) and
-    ``all``; right ``digits``; wrong problems by their ``first_wrong`` digit; wrong tens digits by ``kinds``; tens
-    digits ``with_carry`` into them; ``failures``, the first few wrong problems as (a, b, claimed sum).
+    The table has right tens digits by ``units_sum``, with the wrong ones by kind and the margin's ``mean``, ``lowest``
+    and ``low`` (5% quantile). ``about`` has the problems entirely right among the 500 held out (``test``), the 9,500
+    others (``train``) and ``all``; right ``digits``; wrong problems by their ``first_wrong`` digit; wrong tens digits
+    by ``kinds``; tens digits ``with_carry`` into them; and ``failures``, the first few wrong problems as (a, b, claimed
+    sum).
 
     Raises:
         UserError: no problem, or logits of other problems.

@@ -1,6 +1,6 @@
-"""Where ToyGPT's headline numbers are found. The paper has one run of each variant; ours are five seeds of its budget.
+"""Functions that find ToyGPT's headline numbers. The paper has one run per variant; ours are five seeds of its budget.
 
-Rows that name these functions are in ``headlines.toml``.
+Rows in ``headlines.toml`` name these functions.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ def _rows(store: Store, question: str, model: str) -> list[dict[str, Any]]:
 
 
 def accuracy(store: Store, question: str, model: str, split: str) -> Ours:
-    """Whole sums right after the paper's 1,000 iterations, over seeds."""
+    """The share of whole sums right after the paper's 1,000 iterations, over seeds."""
     values = [row[split] / SIZES[split] for row in _rows(store, question, model)]
     ours = over_seeds(values, f"seeds of {model}, {SIZES[split]:,} {split} pairs each", 0.0, 1.0)
     return replace(ours, remark=f"seeds from {min(values):.1%} to {max(values):.1%}")
 
 
 def above(store: Store, question: str, better: str, worse: str) -> Ours:
-    """How much more one variant answers than another, over seeds; the same seed draws the same problems for both."""
+    """How much better one variant is than another, over seeds; the same seed draws the same problems for both."""
     first, second = (
         {row["seed"]: row["test"] / N_TEST for row in _rows(store, question, name)} for name in (better, worse)
     )
@@ -48,14 +48,14 @@ def above(store: Store, question: str, better: str, worse: str) -> Ours:
 
 
 def _within_seeds(first: dict[Any, float], second: dict[Any, float], what: str) -> tuple[Ours, list[float]]:
-    """The mean difference of the seeds that both have, with its interval, and all differences."""
+    """The mean difference over the seeds that both have, with its interval, and all differences."""
     values = [first[seed] - second[seed] for seed in sorted(first.keys() & second.keys())]
     mean, low, high = mean_interval(np.array(values))
     return Ours(mean, Provenance(len(values), None, f"seeds that both have, {what}"), low, high), values
 
 
 def _final_losses(store: Store, question: str, model: str) -> dict[str, float]:
-    """Loss of the training batch at the last step, by seed."""
+    """The loss of the training batch at the last step, by seed."""
     curves = store.experiment(f"toygpt-table-{question}")["losses"].get(model)
     if not curves:
         raise NotStored(f"No losses of {model} are stored.")
@@ -63,7 +63,7 @@ def _final_losses(store: Store, question: str, model: str) -> dict[str, float]:
 
 
 def final_loss(store: Store) -> Ours:
-    """Loss of the training batch at the last step, over seeds."""
+    """The loss of the training batch at the last step, over seeds."""
     values = list(_final_losses(store, "positions", BEST).values())
     return over_seeds(values, f"seeds of {BEST}, the batch of step {BUDGET:,}", 0.0)
 
@@ -76,14 +76,14 @@ def loss_above(store: Store, worse: str, better: str) -> Ours:
 
 
 def seconds(store: Store) -> Ours:
-    """Wall time of 1,000 iterations, over seeds."""
+    """The wall time of 1,000 iterations, mean over seeds, in seconds."""
     made = store.entry(BEST)["training"]
     source = f"runs of {BEST}, one CPU thread of a shared machine"
     return counted(made["seeds_tried"], source).with_value(made["seconds"] / made["seeds_tried"])
 
 
 def errors_in_tens(store: Store) -> Ours:
-    """Of all wrong sums of all seeds, the share whose first wrong digit is the tens."""
+    """The share of all seeds' wrong sums whose first wrong digit is the tens digit."""
     by_seed = [row["errors"]["first_wrong"] for row in _rows(store, "positions", BEST)]
     wrong, total = sum(row["tens"] for row in by_seed), sum(sum(row.values()) for row in by_seed)
     ours = share(wrong, total, f"wrong sums of all 10,000 pairs, {len(by_seed)} seeds", "exhaustive")
@@ -92,7 +92,7 @@ def errors_in_tens(store: Store) -> Ours:
 
 
 def rest_right(store: Store) -> Ours:
-    """Of all wrong sums of all seeds, the share that must have one wrong digit: each further wrong digit is in one."""
+    """The share of all seeds' wrong sums that must have exactly one wrong digit: each further one is in some sum."""
     rows = [row["errors"] for row in _rows(store, "positions", BEST)]
     wrong = sum(sum(row["first_wrong"].values()) for row in rows)
     digits = sum(10_000 - right for row in rows for right in row["digits"].values())
@@ -100,7 +100,7 @@ def rest_right(store: Store) -> Ours:
 
 
 def _answers(store: Store, sums: list[str]) -> tuple[Any, Any]:
-    """What the stored model answers, and what is right."""
+    """The stored model's answers, and the right ones."""
     from models.evaluation import predict
 
     model = store.model(BEST)
@@ -110,13 +110,13 @@ def _answers(store: Store, sums: list[str]) -> tuple[Any, Any]:
 
 
 def examples(store: Store) -> Ours:
-    """How many of the paper's three wrong sums the stored model gets wrong as well."""
+    """How many of the paper's three wrong sums the stored model gets wrong too."""
     wrong = sum(a != b for a, b in zip(*_answers(store, ["42+47", "77+99", "17+3"]), strict=True))
     return counted(3, "the paper's three sums", model=BEST).with_value(wrong)
 
 
 def answer(store: Store, problem: str) -> Ours:
-    """What the stored model answers."""
+    """The stored model's answer."""
     (predicted,), _ = _answers(store, [problem])
     return counted(1, "sum", model=BEST).with_value(int(predicted))
 
@@ -129,7 +129,7 @@ def less_sparse(store: Store, first: int, last: int) -> Ours:
 
 
 def alike(store: Store) -> Ours:
-    """Mean overlap of two heads of the paper's layer 2 less that of heads of different layers."""
+    """The mean overlap of two heads in the paper's layer 2 minus that of heads in different layers."""
     overlaps = store.experiment("toygpt-fig3")["overlaps"]
     inside, across = overlaps["layer 1"], overlaps["other layers"]
     remark = f"overlap {inside:.2f} in the layer, {across:.2f} across layers"
@@ -137,7 +137,7 @@ def alike(store: Store) -> Ours:
 
 
 def two_heads(store: Store, one: int, other: int) -> Ours:
-    """Overlap of two of the 16 heads, counted through the layers, less that of heads of different layers."""
+    """The overlap of two of the 16 heads, numbered through the layers, minus that of heads in different layers."""
     stored = store.experiment("toygpt-fig3")
     own, across = stored["overlap"][one][other], stored["overlaps"]["other layers"]
     return Ours(own - across, ALL_SUMS, model=BEST, remark=f"overlap {own:.2f}, {across:.2f} across layers")
@@ -149,11 +149,11 @@ def above_diagonal(store: Store) -> Ours:
 
 
 def more(store: Store, a: str, b: str) -> Ours:
-    """What one model has more parameters than another."""
+    """How many parameters more one model has than another."""
     return counted(parameter_count(a) - parameter_count(b), f"parameters of {a} less those of {b}")
 
 
 def without_head(store: Store, model: str) -> Ours:
-    """Parameters as minGPT counts them, which leaves out the head."""
+    """The parameters as minGPT counts them, without the unembedding."""
     cfg = models.build(model).config
     return counted(parameter_count(model) - cfg.d_model * cfg.d_vocab, f"parameters of {model} without its head")

@@ -1,7 +1,7 @@
-"""All 10,000 two-digit sums at once: what the probes of ToyGPT's task share.
+"""All 10,000 two-digit sums at once, for the probes of ToyGPT's task.
 
-With so few problems nothing needs to be sampled: every number is exhaustive over the domain, and an interval is only
-given where something beyond these problems is meant (other seeds, other units pairs).
+With so few problems nothing needs to be sampled. Every number is exhaustive over the domain, and there is an interval
+only where something beyond these problems is meant (other seeds, other units pairs).
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def resolve_two_digit_task(model: HookedModel, task: Any = None) -> TwoDigitAddi
 def teacher_forced_logits(
     model: HookedModel, task: TwoDigitAddition, problems: Int[Tensor, "n 2"] | None = None
 ) -> Float[Tensor, "n target d_vocab"]:
-    """Logits of the three digits of the sum, each given the right digits before it; of all problems unless given."""
+    """Logits of the three digits of the sum, each given the right digits before it; by default for all problems."""
     tokens = task.encode(all_problems() if problems is None else problems)
     device = getattr(model.cfg, "device", None)
     with torch.no_grad():

@@ -4,12 +4,12 @@ Curves of ``test`` and ``train`` (the shares of the 500 held-out and the 9,500 t
 ``loss`` (of a training batch), over steps:
 
     mean [low, high]   over seeds, with Student's t interval cut to [0, 1]; the interval is about further seeds, and
-                       means little where seeds fall into two groups, so every seed is shown as well
+                       means little if seeds fall into two groups, so every seed is shown as well
     ordering           "A above B" in how many of the seeds that both have, and the mean difference over them with its t
                        interval; the same seed draws the same problems for both
     largest gap        of the sorted accuracies of one variant: two groups of seeds show as a gap of tens of points
 
-An ordering that holds at the paper's 1,000 iterations and shrinks or turns over with more is an effect of the budget.
+An ordering that holds at the paper's 1,000 iterations and shrinks or reverses with more is an effect of the budget.
 Accuracies are whole sums under greedy decoding.
 """
 
@@ -34,7 +34,7 @@ N_TEST, N_TRAIN = 500, 9_500
 def seed_curves(
     variants: Mapping[str, str], scores: Sequence[Mapping[str, Any]], losses: Sequence[Mapping[str, Any]]
 ) -> Curves:
-    """From rows of right pairs (``test``, ``train``) and of losses, by ``model``, ``seed`` and ``step``.
+    """Curves from rows of right pairs (``test``, ``train``) and of losses, by ``model``, ``seed`` and ``step``.
 
     Args:
         variants: model names with their labels, best first by the paper.
@@ -57,12 +57,12 @@ def seed_curves(
 
 
 def last_step(curves: Curves) -> int:
-    """The largest budget that at least one seed of every variant has had."""
+    """The largest budget that at least one seed of every variant has reached."""
     return min(int(curves.of(model).step.max()) for model in curves.models)
 
 
 def accuracies(curves: Curves, model: str, step: int, split: str = "test") -> pd.Series:
-    """Accuracy of every seed of a variant after ``step`` iterations, indexed by seed."""
+    """The accuracy of every seed of a variant after ``step`` iterations, indexed by seed."""
     return curves.of(model, split).reindex(step=[step]).isel(step=0).to_series().dropna()
 
 
@@ -87,7 +87,7 @@ def budget_table(curves: Curves, claims: Mapping[str, tuple[float, float]], step
 
 
 def orderings(curves: Curves) -> pd.DataFrame:
-    """One row per budget and pair of variants, in the paper's order: in how many seeds it holds, by how much."""
+    """One row per budget and pair of variants, in the paper's order: in how many seeds it holds, and by how much."""
     rows = []
     for step in curves.table.test.dropna("step", how="all").step.values.tolist():
         for better, worse in pairwise(curves.models):
@@ -116,8 +116,8 @@ def orderings_text(curves: Curves, what: str) -> str:
 
 
 def over_seeds(values: np.ndarray) -> tuple[float, float, float]:
-    """Mean and Student-t interval, which is infinite below three seeds: of two it is 13 standard errors either way, or
-    nothing where they happen to agree."""
+    """Mean and Student-t interval, which is infinite below three seeds: with two it would be 13 standard errors either
+    way, or zero if they happen to agree."""
     return mean_interval(values) if len(values) > 2 else (float(np.mean(values)), -float("inf"), float("inf"))
 
 

@@ -1,8 +1,8 @@
 """ToyGPT's tables and figures: ``interp reproduce toygpt:table-positions`` and its neighbours.
 
-The tables and Figures 1 and 2 share runs: one folder a seed, trained on a constant learning rate, so that the run to
-5,000 iterations passes through the paper's 1,000. All seeds go to 1,000, the first :data:`LONG_SEEDS` on to 5,000.
-Where time runs out, a page is made of what there is, and says of how many seeds.
+The tables and Figures 1 and 2 share runs: one folder per seed, trained with a constant learning rate, so that the run
+to 5,000 iterations passes through the paper's 1,000. All seeds go to 1,000, the first :data:`LONG_SEEDS` on to 5,000.
+If time runs out, a page shows what there is, and says for how many seeds.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ from models.training.recipes import get_recipe
 SEEDS, LONG_SEEDS = 5, 2
 EARLY, LATE = (250, 500, 750, BUDGET), (1_500, 2_000, 3_000, 4_000, 5_000)
 BEST = "toygpt-learned-pre"
-#: Best first by the paper.
+#: Sorted as in the paper, the best first.
 POSITIONS = {"toygpt-learned-pre": "learned", "toygpt-rotary-pre": "rotary", "toygpt-none-pre": "no positions"}
 PLACEMENTS = {"toygpt-learned-pre": "pre-LN", "toygpt-learned-post": "post-LN", "toygpt-learned-none": "no LN"}
-#: What the headlines call them.
+#: Their names in the headlines.
 IN_THE_PAPER = {
     "toygpt-learned-pre": "Learned positions",
     "toygpt-rotary-pre": "Rotary positions",
@@ -69,7 +69,7 @@ def claims() -> dict[str, tuple[float, float]]:
 
 
 def runs_of(settings: Settings, names: Sequence[str]) -> list[SeedRun]:
-    """The runs of these models, seed by seed, in the order in which they are trained."""
+    """The runs of these models, seed by seed, in the order of training."""
     recipe = get_recipe("toygpt").replace(steps=LATE[-1], snapshots=2)
     seeds = range(SEEDS if settings.seeds is None else settings.seeds)
     root = settings.out / "toygpt" / "runs"
@@ -77,14 +77,14 @@ def runs_of(settings: Settings, names: Sequence[str]) -> list[SeedRun]:
 
 
 def train_what_is_missing(settings: Settings, runs: Sequence[SeedRun]) -> bool:
-    """Train; False if time ran out before all was done."""
+    """Train what is missing; False if time ran out before all was done."""
     device = "cpu" if settings.device == "auto" else settings.device  # launches would cost a GPU more than it saves
     plan = [(run, EARLY) for run in runs] + [(run, LATE) for run in runs if run.seed < LONG_SEEDS]
     return train_in_time(plan, settings, device)
 
 
 def measured(run: SeedRun) -> list[dict[str, Any]]:
-    """A row for every stop that the run has passed; kept in its folder, as each costs some forward passes."""
+    """One row for every stop that the run has passed; kept in its folder, as each costs some forward passes."""
     path = run.folder / "measured.json"
     rows: dict[str, dict[str, Any]] = read_json(path) if path.exists() else {}
     for step in (*EARLY, *LATE):
@@ -111,8 +111,8 @@ def _right(errors: Scores) -> dict[str, int]:
 
 
 def comparison(question: str, settings: Settings) -> dict[str, Any]:
-    """Train what is missing for "positions" or "layernorm"; what a page of the comparison stores, which is enough to
-    make it again without training.
+    """Train what is missing for "positions" or "layernorm". Returns the data of the comparison's page, from which it
+    can be made again without training.
 
     Raises:
         UserError: time ran out before one seed of every variant was trained.
@@ -155,7 +155,7 @@ def _orderings(result: Curves) -> pd.DataFrame:
 
 
 def _kinds(rows: Sequence[dict[str, Any]], variants: dict[str, str]) -> pd.DataFrame:
-    """What is wrong in every seed after the paper's budget: digits and kinds of tens errors, of all 10,000 sums."""
+    """What is wrong in every seed after the paper's budget: digits and kinds of tens errors, among all 10,000 sums."""
     found = []
     for row in rows:
         if row["step"] == BUDGET and row["model"] in variants:
@@ -243,7 +243,7 @@ def figure_3(settings: Settings) -> Made:
 
 @shows("toygpt:fig3")
 def show_attention_maps(data: Any, results: Sequence[AttentionMaps] = ()) -> list[Section]:
-    """Keys and overlaps; the maps themselves where the result is at hand."""
+    """Keys and overlaps, and the maps themselves if the result is available."""
     keys = pd.DataFrame({"layer": range(len(data["keys"])), "keys attended to": data["keys"]})
     overlaps = pd.DataFrame({"heads of": list(data["overlaps"]), "mean overlap": list(data["overlaps"].values())})
     text = (
@@ -258,7 +258,7 @@ def show_attention_maps(data: Any, results: Sequence[AttentionMaps] = ()) -> lis
 
 
 def carry_probes(model: HookedModel) -> dict[str, LinearProbes]:
-    """Where the carry out of the units can be read, by position, on pairs of units digits that no probe saw."""
+    """Where the carry out of the units can be read, by position, on pairs of units digits that the probes never saw."""
     blocks = range(model.cfg.n_layers)
     sites = [*stream_points(model), *(f"blocks.{i}.hook_{part}_out" for i in blocks for part in ("attn", "mlp"))]
     asked: dict[str, Any] = {"problems": all_problems(), "signals": "carry_out", "columns": "s0"}
@@ -287,8 +287,7 @@ def carry(settings: Settings) -> Made:
 
 @shows("toygpt:carry")
 def show_carry(data: Any, results: Sequence[Result] = ()) -> list[Section]:
-    """Errors, where the carry can be read and where it is used; with figures where ``results``, one per sentence, are
-    at hand."""
+    """Errors, where the carry can be read and where it is used; with a figure per sentence if there are ``results``."""
     said, figures = data["sentences"], [result.figure() for result in results]
     failures = [{"sum": f"{a} + {b}", "claimed": claimed, "right": a + b} for a, b, claimed in data["failures"]]
     errors = (pd.DataFrame(failures), pd.DataFrame(data["by_units_sum"]))

@@ -1,8 +1,8 @@
 """Run problems through a model and count the runs: margins, and each token's first-order effect on a margin.
 
 The margin of a problem at one target is the logit of the right token minus the largest other one, with the right
-answer before it as input (teacher forcing). A problem is answered wrong if one of its margins is negative: up to the
-first wrong token, greedy decoding reads the same input.
+answer before it as input (teacher forcing). A problem counts as wrong if one of its margins is negative or zero (a
+tie): up to the first wrong token, greedy decoding reads the same input.
 
 One run is one sequence through the model. A gradient counts as :data:`GRADIENT_RUNS` runs, as its backward pass costs
 about two forward passes.

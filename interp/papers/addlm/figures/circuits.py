@@ -1,4 +1,4 @@
-"""Pictures of what is inside AddLM: circuits, heads, scores, training, and attribution against patching."""
+"""Figures of what is inside AddLM: circuits, heads, scores, training, and attribution against patching."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def integer_circuit(result: IntegerCircuits, layer: int = 0, head: int = 0) -> g
 
 @drawing(ValueComposition)
 def value_composition(result: ValueComposition) -> go.Figure:
-    """Deviations of every pair's score from shuffled weights."""
+    """How far every pair's score deviates from shuffled weights."""
     table = result.table
     names = table.early.values.tolist()
     heads = sum(name.startswith("L0") for name in names)
@@ -54,7 +54,7 @@ def value_composition(result: ValueComposition) -> go.Figure:
 
 @drawing(HeadTable)
 def head_table(result: HeadTable) -> go.Figure:
-    """Effective keys, dropped mass, and what ablating each head costs."""
+    """Effective keys, dropped mass, and the cost of ablating each head."""
     rows = result.rows
     panels = [
         Panel([_bars(rows, name, f"{said} {{y:.3f}}", colour)], y={"title": said, "rangemode": "tozero"})
@@ -79,7 +79,7 @@ def _bars(rows: pd.DataFrame, column: str, said: str, colour: str, name: str | N
 
 @drawing(ScoreReading)
 def score_reading(result: ScoreReading) -> go.Figure:
-    """How many coordinates carry the best key's advantage, and what the key bias gives of it."""
+    """How many coordinates carry the best key's advantage, and the key bias's share of it."""
     rows = result.rows
     said = hover("{x}: {y:.1f} coordinates, the largest gives {largest:.0%}", largest=rows["top_share"])
     panels = [
@@ -120,7 +120,7 @@ def ternary_training(result: TernaryTraining) -> go.Figure:
 
 @drawing(PatchingCheck)
 def patching_check(result: PatchingCheck) -> go.Figure:
-    """Real over estimated effect of every head on every window, one panel a kind and step."""
+    """Real over estimated effect of every head on every window, one panel per kind and step."""
     steps, kinds = result.effects.step.values.tolist(), result.effects.kind.values.tolist()
     numbers = result.to_dataframe().set_index(["step", "kind"])
     panels = []

@@ -1,4 +1,4 @@
-"""Picture of :class:`interp.papers.addlm.entries.TernaryEntries`."""
+"""The figure of :class:`interp.papers.addlm.entries.TernaryEntries`."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ COLOURS = (theme.BLACK, theme.BLUE, theme.GREEN, theme.VERMILION, theme.ORANGE, 
 
 
 def draw_losses(curves: Curves, title: str) -> go.Figure:
-    """One line a run, one colour a model."""
+    """One line per run, one colour per model."""
     lines = []
     for i, model in enumerate(curves.models):
         repeated, at = divmod(i, len(COLOURS))
@@ -35,7 +35,7 @@ def draw_losses(curves: Curves, title: str) -> go.Figure:
 def loss_by_keys(
     lines: Mapping[str, Mapping[str, float]], title: str, provenance: Provenance, loss: str = "validation loss"
 ) -> go.Figure:
-    """``{line: {number of keys (or "all"): loss}}`` on one categorical axis."""
+    """Draw ``{line: {number of keys (or "all"): loss}}`` on one categorical axis."""
     order = sorted({k for line in lines.values() for k in line}, key=lambda k: float("inf") if k == "all" else int(k))
     layers = []
     for i, (name, line) in enumerate(lines.items(), 1):

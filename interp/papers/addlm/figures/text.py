@@ -1,4 +1,4 @@
-"""Picture of :class:`interp.papers.addlm.text_attention.TextAttention`."""
+"""The figure of :class:`interp.papers.addlm.text_attention.TextAttention`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _SHOWN = {" ": "␣", "\n": "⏎"}
 
 @drawing(TextAttention)
 def text_attention(result: TextAttention, layer: int = 0, head: int = 0, last: int = 40) -> go.Figure:
-    """One head: rows are characters that look back, columns the characters looked at.
+    """One head's pattern: rows are characters that look back, columns are the characters that they look at.
 
     Raises:
         UserError: a head that does not exist.

@@ -1,1 +1,1 @@
-"""Pictures of :mod:`interp.papers.position_coupling`'s results."""
+"""Figures of :mod:`interp.papers.position_coupling`'s results."""

@@ -1,4 +1,4 @@
-"""Pictures of needed attention: the paper's Figure 7, and its numbers."""
+"""Figures of needed attention: the paper's Figure 7, and its numbers."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def segments(labels: Sequence[str]) -> tuple[list[float], list[str], list[float]
 
 @drawing(NeededAttention)
 def needed_attention_pattern(result: NeededAttention, layer: int | None = None, head: int | None = None) -> go.Figure:
-    """Mean patterns: rows are queries, columns keys, both from BOS to the end; weights under 0.01 are left white."""
+    """Mean patterns: rows are queries and columns keys, from BOS to the end; weights under 0.01 are left white."""
     if layer is None and head is None:
         heads = sorted(result.strongest(_PANELS))
     else:
@@ -108,7 +108,7 @@ def _panel(result: NeededAttention, layer: int, head: int) -> str:
 
 @drawing(NeededAttention, "shares")
 def needed_attention_shares(result: NeededAttention) -> go.Figure:
-    """Share of each head on the tokens of the digit sum and of the carry: mean, quantiles over rows, and controls."""
+    """Each head's share on the tokens of the digit sum and of the carry: mean, quantiles over rows, and controls."""
     units = [(i, h) for i in result.table.layer.values.tolist() for h in result.table["head"].values.tolist()]
     if len(units) > 12:
         units = sorted(result.strongest(12))

@@ -1,4 +1,4 @@
-"""Pictures of a construction's residual stream by named dimension, and of its patterns."""
+"""Figures of a construction's residual stream by named dimension, and of its patterns."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from interp.figures.panels import Mark, Panel, compose, label
 from interp.papers.position_coupling.named_stream import NOTHING, NamedStream, as_fraction
 from models.errors import UserError, unknown_name
 
-_ROW = 21  # pixels
+_ROW = 21  # height in pixels
 _BESIDE = {"xref": "x domain", "xanchor": "left", "size": 13}
 _PREDICTED = "token read → token predicted"
 
@@ -102,7 +102,7 @@ def _title(result: NamedStream, stages: Sequence[str], whole: bool) -> str:
 
 @drawing(NamedStream, "patterns")
 def named_patterns(result: NamedStream) -> go.Figure:
-    """One panel a head: rows predict the next token from "=" on, columns are the tokens that can be attended to."""
+    """One panel per head: rows predict the next token from "=" on, columns are the tokens that can be attended to."""
     heads = [(i, h) for i in result.pattern.layer.values.tolist() for h in result.pattern["head"].values.tolist()]
     queries = list(range(result.first, len(result.tokens)))
     writers = result.writers()

@@ -1,4 +1,4 @@
-"""Pictures of head roles, of what heads write and cost, of their growth, and of trained next to hand-built heads."""
+"""Figures of head roles, of what heads write and cost, of their growth, and of trained next to hand-built heads."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ _GROUPS = {  # name, colour
     "eos": ("EOS", theme.PURPLE),
     "rest": ("rest", theme.LIGHT),
 }
-_MOST_HEADS = 12  # of a large model, next to the constructed ones
-_MOST_UNITS = 9  # in one picture
+_MOST_HEADS = 12  # heads of a large model that are shown next to the constructed ones
+_MOST_UNITS = 9  # units in one figure
 _EIGHT = (theme.BLUE, theme.VERMILION, theme.GREEN, theme.PURPLE, theme.SKY, theme.ORANGE, theme.YELLOW, theme.GREY)
 _EIGHT_SYMBOLS = ("circle", "diamond", "square", "triangle-up", "cross", "x", "star", "hexagon")
 _PATTERN_COLOURS = (
@@ -36,7 +36,7 @@ _ATTENDED = {"keys": "tokens above 0.01, BOS apart", "effective": "exp(entropy) 
 
 @drawing(HeadRoles)
 def head_roles(result: HeadRoles) -> go.Figure:
-    """Overlap of every head's mean pattern with every constructed role; the role it plays is outlined."""
+    """The overlap of every head's mean pattern with every constructed role; the role that it plays is outlined."""
     heads, roles, plays = result.heads, result.table.role.values.tolist(), result.roles()
     overlap, share, shuffled, p_value = (
         np.array([result.table[name].sel(layer=i, head=h).values for i, h in heads])
@@ -69,7 +69,7 @@ def head_roles(result: HeadRoles) -> go.Figure:
 
 @drawing(CoupledComparison)
 def coupled_comparison(result: CoupledComparison) -> go.Figure:
-    """Distances of all pairs, the matched ones outlined, and where each head of both models looks."""
+    """The distances of all pairs, with the matched ones outlined, and where each head of both models looks."""
     others = result.distance.reference.values.tolist()
     pairs = {str(head) for head in result.pairs["head"].values}
     nearest = result.distance.distance.min("reference").to_series().sort_values()
@@ -118,7 +118,7 @@ def coupled_comparison(result: CoupledComparison) -> go.Figure:
 
 
 def _profiles(result: CoupledComparison, matched: dict[str, str], rest: list[str]) -> list[go.Bar]:
-    """Where heads look: every constructed one, its counterpart below it, and other heads."""
+    """Where heads look: every constructed head with its counterpart below it, and then other heads."""
     rows = []
     for reference in result.distance.reference.values.tolist():
         rows.append((f"<i>{reference}</i>", result.reference_profile.sel(head=reference).values))
@@ -138,7 +138,7 @@ def _profiles(result: CoupledComparison, matched: dict[str, str], rest: list[str
 
 @drawing(CoupledComparison, "difference")
 def coupled_difference(result: CoupledComparison) -> go.Figure:
-    """Signed: mean attention by role of every matched head minus that of its constructed counterpart."""
+    """The mean attention by role of every matched head minus that of its constructed counterpart, with signs."""
     difference = result.difference()
     pairs = list(zip(difference["head"].values.tolist(), difference.reference.values.tolist(), strict=True))
     layer = cells(
@@ -158,7 +158,7 @@ def coupled_difference(result: CoupledComparison) -> go.Figure:
 
 @drawing(AttendedGrowth)
 def attended_growth(result: AttendedGrowth, measure: str = "keys") -> go.Figure:
-    """Tokens attended to in one prediction over the number of operands, with slopes and the tokens needed."""
+    """Tokens attended to in one prediction over the number of operands, with slopes and the number needed."""
     table, fits = result.table, result.slopes.sel(measure=measure)
     operands, needed = table.operands.values, table.needed.values
     units = [u for u in table.unit.values.tolist() if not table[measure].sel(unit=u).isnull().any()]
@@ -200,7 +200,7 @@ def attended_growth(result: AttendedGrowth, measure: str = "keys") -> go.Figure:
 
 @drawing(PatternSubstitution)
 def pattern_substitution(result: PatternSubstitution) -> go.Figure:
-    """Exact match of every head under every pattern, the whole model as a line; the own role's ideal is filled."""
+    """Exact match for every head and pattern, with the whole model as a line; the own role's ideal is filled."""
     units = [unit for unit in result.roles if unit in result.table.unit.values]
     if len(units) > _MOST_UNITS:
         playing = [unit for unit in units if result.roles[unit] is not None]

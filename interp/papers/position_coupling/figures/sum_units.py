@@ -1,4 +1,4 @@
-"""Picture of :class:`interp.papers.position_coupling.sum_units.SumUnits`."""
+"""The figure of :class:`interp.papers.position_coupling.sum_units.SumUnits`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from interp.papers.position_coupling.sum_units import SumUnits
 
 @drawing(SumUnits)
 def sum_units(result: SumUnits) -> go.Figure:
-    """Rows: the ten dimensions of SUM; along x what the units read; marks: readings that occur, at the right digit."""
+    """Rows are the ten dimensions of SUM, x is what the units read, and marks are sampled readings, at their digit."""
     curve = result.curve
     said = hover("x = {x:.2f}: SUM[{y}] = {z:.2f}")
     layers: list[Any] = [
@@ -39,7 +39,7 @@ def sum_units(result: SumUnits) -> go.Figure:
 
 
 def _order(weights: dict[str, float]) -> str:
-    """The combination with its largest weight first: "PRE_SUM + 0.1 PRE_CARRY - 0.1 NUM"."""
+    """The combination in words, largest weight first: "PRE_SUM + 0.1 PRE_CARRY - 0.1 NUM"."""
     ranked = sorted(weights.items(), key=lambda item: (-abs(round(item[1], 6)), -item[1]))
     terms = [f"{'-' if weight < 0 else '+'} {_times(abs(weight))}{name}" for name, weight in ranked]
     return " ".join(terms).removeprefix("+ ")

@@ -1,1 +1,1 @@
-"""Pictures of :mod:`interp.papers.toygpt`'s results."""
+"""Figures of :mod:`interp.papers.toygpt`'s results."""

@@ -1,4 +1,4 @@
-"""Picture of :class:`interp.papers.toygpt.attention.AttentionMaps`: ToyGPT's Figure 3, to look around in."""
+"""The figure of :class:`interp.papers.toygpt.attention.AttentionMaps`: ToyGPT's Figure 3, interactive."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from interp.papers.toygpt.attention import AttentionMaps
 
 @drawing(AttentionMaps)
 def attention_maps(result: AttentionMaps) -> go.Figure:
-    """A grid of maps, layers down and heads across; a menu chooses the mean or the problem that is shown."""
+    """A grid of maps, layers down and heads across; a menu chooses which mean or problem is shown."""
     pattern, views = result.pattern, result.pattern.view.values.tolist()
     heads = [(i, h) for i in range(pattern.sizes["layer"]) for h in range(pattern.sizes["head"])]
     columns, last = pattern.sizes["head"], pattern.sizes["layer"] - 1

@@ -1,4 +1,4 @@
-"""The picture of :class:`interp.papers.toygpt.carry.CarryPath`."""
+"""The figure of :class:`interp.papers.toygpt.carry.CarryPath`."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _LAYERS = {"type": "category", "showgrid": False}
 
 @drawing(CarryPath)
 def carry_path(result: CarryPath) -> go.Figure:
-    """Share of tens digits that follow the source's carry: along the stream, and for sublayers and heads."""
+    """The share of tens digits that follow the source's carry: along the stream, and for sublayers and heads."""
     said = "{follows:,} of {n:,} follow ({y:.1%}); same-carry control changes {control:.1%}"
     lines = []
     for position in LINES:
