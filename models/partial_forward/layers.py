@@ -38,7 +38,7 @@ def stands_for(model: object) -> TypeGuard[ArithmeticTransformer]:
     return isinstance(model, LensContract) and supports(model) and not alterations(model)
 
 
-def supports(model: ArithmeticTransformer) -> bool:
+def supports(model: LensContract) -> bool:
     """Whether :func:`logits_from` computes this config: AddLM's scores and top-k not with FIRE, a window or dropout,
     and nothing of what only public AdderBoard models have."""
     cfg = model.config
