@@ -1,22 +1,16 @@
-"""Copies of a model with free weights, unchanged or with its norms' gains folded into the weights that read them."""
+"""Weights with which a model computes the same: norms' gains folded into what reads them, or centred matrices."""
 
 from __future__ import annotations
-
-from typing import TYPE_CHECKING
 
 import torch
 
 from models.config import TransformerConfig
 from models.errors import UserError
 from models.parts.weights import Weights
-from models.weight_maps.dense import DenseWeights
-
-if TYPE_CHECKING:
-    from models.transformer import ArithmeticTransformer
 
 
-def fold_layer_norm(model: ArithmeticTransformer) -> ArithmeticTransformer:
-    """A model of free weights with equal logits whose norms have gain one (and LayerNorms bias zero).
+def folded_norms(cfg: TransformerConfig, weights: Weights) -> Weights:
+    """All weights of a model with equal logits whose norms have gain one (and LayerNorms bias zero).
 
     ``x / scale * w`` read by ``W`` is ``x / scale`` read by ``w[:, None] * W``. After folding, the columns of ``W_U``
     are the directions that ``ActivationCache.logit_attrs`` and ``direct_logit_attribution`` take them for, and their
@@ -27,11 +21,6 @@ def fold_layer_norm(model: ArithmeticTransformer) -> ArithmeticTransformer:
     Raises:
         UserError: post-norms, whose gain scales the residual stream itself and cannot be folded into a reader.
     """
-    return dense_copy(model, folded_norms(model.config, dict(model.all_weights())))
-
-
-def folded_norms(cfg: TransformerConfig, weights: Weights) -> Weights:
-    """The weights with their norms' gains and biases in what reads them; see :func:`fold_layer_norm`, errors too."""
     if cfg.has_post_norm:
         raise UserError("Norms that follow the residual sum cannot be folded: their gain scales the stream itself.")
     weights = dict(weights)
@@ -91,15 +80,6 @@ def folded_value_biases(cfg: TransformerConfig, weights: Weights) -> Weights:
             weights[f"{attn}.b_O"] = weights.get(f"{attn}.b_O", torch.zeros_like(written)) + written
             weights[f"{attn}.b_V"] = torch.zeros_like(b_v)
     return weights
-
-
-def dense_copy(model: ArithmeticTransformer, weights: Weights | None = None) -> ArithmeticTransformer:
-    """A model of free weights with the same config, task and effective weights, or with those given."""
-    from models.transformer import ArithmeticTransformer
-
-    dense = DenseWeights.holding(model.config, model.effective_weights() if weights is None else weights)
-    dense.position_limits = model.weight_map.position_limits
-    return ArithmeticTransformer(dense, model.task, name=model.name_or_path)
 
 
 def _fold(weights: Weights, norm: str, matrix: str, bias: str | None) -> None:

@@ -160,4 +160,4 @@ class WeightMethods(HeadCircuits):
     def _processed(self, state_dict: Weights | None, process: Any) -> Any:
         if state_dict is not None:
             return process(dict(state_dict))
-        return folding.dense_copy(self, process(self.tl_state_dict()))  # type: ignore[arg-type]
+        return self.dense_copy(process(self.tl_state_dict()))  # type: ignore[attr-defined]

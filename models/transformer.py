@@ -24,7 +24,8 @@ from transformer_lens.hook_points import HookPoint
 from models.config import RuntimeConfig, TransformerConfig
 from models.errors import UserError
 from models.export import to_hooked_transformer, to_transformer_bridge
-from models.folding import dense_copy, fold_layer_norm
+from models.folding import folded_norms
+from models.generation import generate
 from models.lens_contract import LensContract, check_differentiable, padding_mask
 from models.lens_tokens import refuse_bos
 from models.parts.attention import Attention
@@ -37,6 +38,7 @@ from models.post_norm_cache import PostNormCache
 from models.tasks.base import Task
 from models.unaltered import require_unaltered
 from models.weight_maps.base import WeightMap
+from models.weight_maps.dense import DenseWeights
 
 
 class Output(NamedTuple):
@@ -364,17 +366,20 @@ class ArithmeticTransformer(LensContract):
 
     def generate(self, input: Any, *args: Any, **options: Any) -> Any:
         """The input, followed by tokens that the model samples; see :func:`models.generation.generate`."""
-        from models.generation import generate  # which needs this module
-
         return generate(self, input, *args, **options)
 
     def fold_layer_norm(self) -> ArithmeticTransformer:
-        """An equal model whose norms have no gain; see :func:`models.folding.fold_layer_norm`."""
-        return fold_layer_norm(self)
+        """An equal dense copy whose norms have no gain; see :func:`models.folding.folded_norms`."""
+        return self.dense_copy(folded_norms(self.config, dict(self.all_weights())))
 
-    def dense_copy(self) -> ArithmeticTransformer:
-        """An equal model whose effective weights are its parameters, each free to be written: ``copy.W_E[3] = 0``."""
-        return dense_copy(self)
+    def dense_copy(self, weights: Weights | None = None) -> ArithmeticTransformer:
+        """An equal model whose effective weights are its parameters, each free to be written: ``copy.W_E[3] = 0``.
+
+        With ``weights``, one that has these in place of its own.
+        """
+        dense = DenseWeights.holding(self.config, self.effective_weights() if weights is None else weights)
+        dense.position_limits = self.weight_map.position_limits
+        return ArithmeticTransformer(dense, self.task, name=self.name_or_path)
 
     def to_hooked_transformer(self) -> Any:
         """A stock ``HookedTransformer`` with equal logits; see :func:`models.export.to_hooked_transformer`."""

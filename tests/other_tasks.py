@@ -16,10 +16,10 @@ import torch
 from torch import Tensor
 
 from models.config import TransformerConfig
-from models.tasks.addition import as_problems, to_digits
 from models.tasks.base import Role, Task
 from models.tasks.domain import Domain
 from models.tasks.schoolbook import schoolbook
+from models.tasks.ten_digits import as_problems, to_digits
 from models.transformer import ArithmeticTransformer
 from models.weight_maps.dense import DenseWeights
 from tests.docs_blocks import blocks

@@ -10,7 +10,6 @@ from typing import Annotated, Any, get_type_hints
 
 import tyro
 
-from interp.cli.known_names import check_paper, check_probe, check_study
 from models.errors import UserError
 from models.known_names import check_loadable, check_problem, is_path
 
@@ -47,10 +46,7 @@ FOLDER = Named(_check_folder, place=True)
 PROBLEMS = object()
 ModelName = Annotated[str, MODEL, MODEL_FILE, tyro.conf.Positional, tyro.conf.arg(metavar="MODEL")]
 ModelNames = Annotated[tuple[str, ...], MODEL, MODEL_FILE, tyro.conf.Positional, tyro.conf.arg(metavar="[MODEL ...]")]
-ProbeName = Annotated[str | None, Named(check_probe), tyro.conf.Positional, tyro.conf.arg(metavar="[PROBE]")]
-StudyName = Annotated[str, Named(check_study), tyro.conf.Positional, tyro.conf.arg(metavar="PAPER:WHAT")]
 Shape = Annotated[tuple[int, ...], tyro.conf.arg(metavar="INT [INT ...]", help_behavior_hint="")]
-PaperName = Annotated[str | None, Named(check_paper)]
 Page = Annotated[Path, Named(_check_file)]
 ClusterAddress = Annotated[str | None, tyro.conf.arg(metavar="ADDRESS")]
 OptionalFile = Annotated[Path | None, Named(_check_file), tyro.conf.arg(metavar="PATH")]

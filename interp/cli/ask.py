@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-from interp.cli.arguments import ModelName, OptionalFile, ProbeName, Shape, one_thread
+import tyro
+
+from interp.cli.arguments import ModelName, Named, OptionalFile, Shape, one_thread
 from interp.cli.help import filled
+from interp.cli.known_names import check_probe
 from models.errors import UserError
 
 if TYPE_CHECKING:
@@ -22,7 +25,7 @@ class Ask:
 
     model: ModelName
     """A zoo name, a constructed model, an entry's folder, a snapshot or a published .pt checkpoint."""
-    probe: ProbeName = None
+    probe: Annotated[str | None, Named(check_probe), tyro.conf.Positional, tyro.conf.arg(metavar="[PROBE]")] = None
     """A probe's name, from that list."""
     shape: Shape = ()
     """The task's shape, for tasks of many (operands and digits of an addition, say)."""

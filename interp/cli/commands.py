@@ -18,6 +18,7 @@ import tyro
 
 from interp.cli.arguments import check_names
 from interp.cli.help import filled, help_text
+from interp.cli.known_names import check_options
 from models.errors import UserError, unknown_name
 
 #: Command -> its module and class.
@@ -90,6 +91,7 @@ def parse(arguments: list[str], places: bool = True) -> Any:
         from interp.cli.train import train_class, with_certify_default
 
         rest = with_certify_default(rest)
+        check_options(rest)
         return _parsed(train_class(rest), name, rest)
     command = _parsed(find_command(name), name, rest)
     check_names(command, places)

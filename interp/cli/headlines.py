@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Annotated
 
-from interp.cli.arguments import OptionalFile, PaperName, one_thread
+from interp.cli.arguments import Named, OptionalFile, one_thread
 from interp.cli.help import filled
+from interp.cli.known_names import check_paper
 
 
 @dataclass(frozen=True)
 class ShowHeadlines:
     """Print every headline number of the five papers, ours, and the command that makes it. Nothing is trained."""
 
-    paper: PaperName = None
+    paper: Annotated[str | None, Named(check_paper)] = None
     """microadder, adder-456, position-coupling, toygpt or addlm; all of them by default."""
     markdown: bool = False
     """Print Markdown, one table per paper."""

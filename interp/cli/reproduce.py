@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
-from interp.cli.arguments import ClusterAddress, StudyName, ended, use_data, use_threads
+import tyro
+
+from interp.cli.arguments import ClusterAddress, Named, ended, use_data, use_threads
+from interp.cli.known_names import check_study
 
 
 @dataclass(frozen=True)
@@ -16,7 +19,7 @@ class Reproduce:
     The same command resumes after a stop.
     """
 
-    figure: StudyName
+    figure: Annotated[str, Named(check_study), tyro.conf.Positional, tyro.conf.arg(metavar="PAPER:WHAT")]
     """For example position-coupling:fig1; a wrong name lists the others."""
     size: Literal["small", "paper"] = "small"
     """Models that two CPU cores train in minutes, or the paper's own."""

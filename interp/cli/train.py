@@ -131,7 +131,6 @@ def with_certify_default(arguments: list[str]) -> list[str]:
 
 def train_class(arguments: list[str]) -> type:
     """``Train`` with the named model's recipe as further flags, whose defaults are the recipe's values."""
-    from interp.cli.known_names import check_options
     from models.known_names import check_registered, known
 
     # The name may come after flags and their values; a first word that is not a name is taken for a misspelt one.
@@ -140,7 +139,6 @@ def train_class(arguments: list[str]) -> type:
         name = arguments[0]
     if name is not None:
         check_registered(name)
-    check_options(arguments)
 
     from models.registry import get_spec
     from models.training.recipes import Recipe, get_recipe

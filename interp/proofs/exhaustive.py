@@ -25,7 +25,7 @@ from torch import Tensor
 from interp.core.model import HookedModel
 from interp.core.problems import resolve_task
 from interp.core.results import Provenance
-from interp.proofs.small_domain import SmallDomainVerdict, smallest_margins, stored_domain, task_of
+from interp.proofs.small_domain import SmallDomainVerdict, smallest_margins, status_of, stored_domain, task_of
 from interp.proofs.verdict import WrongAnswer, about, identify, is_count, is_number, shape_of, wrong_answer
 from interp.proofs.watch import watched
 from models.errors import UserError
@@ -134,16 +134,13 @@ def certify_exhaustively(model: HookedModel, task: Any = None, batch_size: int =
     identity = identify(model, task)
     found = _Run(model, task, space, batch_size)
     found.run()
-    wrong, status = found.replayed(), "certified"
-    if wrong is not None:
-        status = "refuted"
-    elif found.open or found.noise > found.near or found.tally.correct < space.size:
-        status = "undecided"
+    wrong = found.replayed()
+    sure = not found.open and found.noise <= found.near and found.tally.correct >= space.size
     return ExhaustiveCertificate(
         **about(model, task, identity, start),
         shape=shape_of(task),
         what=space.what,
-        status=status,  # pyright: ignore[reportArgumentType]
+        status=status_of(sure, wrong),
         score=found.tally.score(model, space.what, "teacher_forced", "exhaustive"),
         smallest=found.table(),
         noise=found.noise,

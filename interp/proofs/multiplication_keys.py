@@ -21,7 +21,6 @@ from models.tasks.multiplication import DOLLAR, Multiplication
 #: The digits that a head may find, which a case gives values. Any other digits are a mixture of unknown ones.
 VARIABLES = ("A[k]", "A[k-1]", "B[j]", "p_j[k]", "p_j[k-1]", "c_{j-1}[k]", "c_{j-1}[k-1]")
 NOTHING, DELIMITER, MIXTURE, FIRST_VARIABLE = 0, 1, 2, 3
-CODES = FIRST_VARIABLE + len(VARIABLES)
 A, B, PRODUCT, SUM = range(4)  # kinds of numbers
 BLOCK = 256  # queries whose scores are computed at once
 

@@ -17,7 +17,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import pandas as pd
 import torch
 import xarray as xr
 from jaxtyping import Int
@@ -30,21 +29,18 @@ from interp.core.sites import model_name
 from interp.proofs.directional import Block, is_gated_block
 from interp.proofs.enclosed import Enclosure, Keys, Normed, Values
 from interp.proofs.near_classes import Seen, Step
-from interp.proofs.prefix_leads import ROUNDINGS
+from interp.proofs.prefix_leads import ROUNDINGS, require_provable
 from interp.proofs.prefix_tree import EnclosedForward, Tree
-from interp.proofs.small_domain import SmallDomainVerdict, require_same, smallest_margins, stored_domain, task_of
-from interp.proofs.verdict import (
-    IN_WORDS,
-    RUNGS,
-    ArithmeticName,
-    Status,
-    WrongAnswer,
-    about,
-    identify,
-    is_count,
-    shape_of,
-    wrong_answer,
+from interp.proofs.small_domain import (
+    ProvedVerdict,
+    require_same,
+    require_wrong,
+    smallest_margins,
+    status_of,
+    stored_proof,
+    task_of,
 )
+from interp.proofs.verdict import IN_WORDS, ArithmeticName, WrongAnswer, about, identify, shape_of, wrong_answer
 from interp.proofs.watch import ENDED, watched, why_ended
 from models.errors import UserError
 from models.evaluation import margins
@@ -63,27 +59,21 @@ REPLAYED = 8  # classes of each target that are run through the model: those wit
 
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
-class NearKeysCertificate(SmallDomainVerdict):
+class NearKeysCertificate(ProvedVerdict):
     """What is proved of a decoder in every class of what its queries can see.
 
     ``smallest`` counts classes, and has a problem of the class with the least proved margin.
 
     Attributes:
         classes: how many there are; in ``right`` of them the right token is proved to lead, in ``wrong`` not to.
-        obstacle: why it ended before the last class, if it did.
     """
 
-    arithmetic: ArithmeticName
     classes: int
-    right: int
-    wrong: int
-    obstacle: str | None = None
     method: str = METHOD
 
     @property
     def provenance(self) -> Provenance:  # pyright: ignore[reportIncompatibleVariableOverride]
-        rung = RUNGS[self.arithmetic] if self.status == "certified" else "sampled"
-        return Provenance(self.classes, None, f"classes of {self.domain}", rung)
+        return Provenance(self.classes, None, f"classes of {self.domain}", self.rung)
 
     @property
     def domain(self) -> str:
@@ -106,22 +96,10 @@ class NearKeysCertificate(SmallDomainVerdict):
         rest = f"; {self.obstacle}" if self.obstacle else ""
         return f"undecided {words}: {share} are proved right and {self.wrong:,} wrong{rest}"
 
-    def to_dataframe(self) -> pd.DataFrame:
-        """A row for each target and right token: how many classes, the least proved margin, a problem."""
-        rows = self.smallest.to_dataframe().reset_index()
-        return rows[rows.n > 0].reset_index(drop=True)
-
 
 def of_fields(value: dict[str, Any]) -> NearKeysCertificate:
     """The inverse of ``to_dict``. Raises KeyError, TypeError or ValueError for anything else."""
-    names = ("arithmetic", "classes", "right", "wrong", "obstacle")
-    if not all(is_count(value[name]) for name in names[1:4]) or value["arithmetic"] not in ROUNDINGS:
-        raise ValueError("counts that are none, or an unknown arithmetic")
-    if not (value["obstacle"] is None or isinstance(value["obstacle"], str)):
-        raise ValueError("an obstacle that is none")
-    if value["status"] == "certified" and not value["right"] == value["classes"] > 0:
-        raise ValueError("certified without all classes")
-    return NearKeysCertificate(**stored_domain(value, list(value["smallest"]["targets"]), *names))
+    return NearKeysCertificate(**stored_proof(value, "classes"))
 
 
 # ---- what can be judged
@@ -227,26 +205,18 @@ def certify_near_keys(
     """
     start = time.perf_counter()
     task = resolve_task(model, task)
-    if arithmetic not in ROUNDINGS:
-        raise UserError(f"Classes are proved in 'interval' or 'float32' arithmetic, not {arithmetic!r}.")
-    if (reason := obstacle(model, task)) is not None:
-        raise UserError(f"{model_name(model)} cannot be judged: {reason}.")
+    require_provable(model, arithmetic, obstacle(model, task))
     identity = identify(model, task)
     with torch.inference_mode():
         proof = _Proof(model, task, arithmetic)
         ended = proof.run()
         wrong = proof.refutation()
-    status: Status = "undecided"
-    if wrong is not None:
-        status = "refuted"
-    elif proof.right == proof.classes:
-        status = "certified"
     return NearKeysCertificate(
         **about(model, task, identity, start),
         shape=shape_of(task),
         what=f"sums of {task.n_operands} numbers of {task.n_digits} digits",
         arithmetic=arithmetic,
-        status=status,
+        status=status_of(proof.right == proof.classes, wrong),
         classes=proof.classes,
         right=proof.right,
         wrong=proof.wrong,
@@ -348,8 +318,5 @@ def check_near_keys(certificate: NearKeysCertificate, model: HookedModel, task: 
     task = task_of(certificate, model, task)
     again = certify_near_keys(model, certificate.arithmetic, task)
     require_same(certificate, again, ("status", "classes", "what"))
-    if certificate.counterexample is not None:
-        found = wrong_answer(model, task, task.as_problems([certificate.counterexample.problem]))
-        if found != certificate.counterexample:
-            raise UserError("This certificate does not hold: the model answers its counterexample otherwise.")
+    require_wrong(certificate, model, task)
     return again

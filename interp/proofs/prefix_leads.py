@@ -44,6 +44,14 @@ def not_enclosed(model: HookedModel) -> str | None:
     return None
 
 
+def require_provable(model: HookedModel, arithmetic: str, reason: str | None) -> None:
+    """Raises UserError for an arithmetic without roundings of its own, and for a ``reason`` not to judge a model."""
+    if arithmetic not in ROUNDINGS:
+        raise UserError(f"This is proved in 'interval' or 'float32' arithmetic, not {arithmetic!r}.")
+    if reason is not None:
+        raise UserError(f"{model_name(model)} cannot be judged: {reason}.")
+
+
 def leads_of(forward: EnclosedForward, part: Rows) -> tuple[Leads, Leads]:
     """Bounds of the right tokens' leads.
 
@@ -96,10 +104,7 @@ def lead_bounds(
         UserError: another arithmetic than "interval" and "float32", or a model that the enclosures do not cover.
     """
     task = resolve_task(model, task)
-    if arithmetic not in ROUNDINGS:
-        raise UserError(f"A prefix tree is proved in 'interval' or 'float32' arithmetic, not {arithmetic!r}.")
-    if (reason := not_enclosed(model)) is not None:
-        raise UserError(f"{model_name(model)} cannot be judged: {reason}.")
+    require_provable(model, arithmetic, not_enclosed(model))
     identify(model, task)
     rows = Rows.given(task, problems)
     low, high = (torch.full(rows.targets.shape, math.nan, dtype=torch.float64) for _ in range(2))

@@ -25,7 +25,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import pandas as pd
 import torch
 import xarray as xr
 
@@ -34,22 +33,18 @@ from interp.core.problems import resolve_task
 from interp.core.results import Provenance
 from interp.core.sites import model_name
 from interp.proofs.enclosures import Rounding
-from interp.proofs.prefix_leads import ROUNDINGS, leads_of, not_enclosed
+from interp.proofs.prefix_leads import ROUNDINGS, leads_of, not_enclosed, require_provable
 from interp.proofs.prefix_tree import EnclosedForward, Rows
-from interp.proofs.small_domain import SmallDomainVerdict, require_same, smallest_margins, stored_domain, task_of
-from interp.proofs.verdict import (
-    IN_WORDS,
-    RUNGS,
-    ArithmeticName,
-    Status,
-    WrongAnswer,
-    about,
-    identify,
-    is_count,
-    is_number,
-    shape_of,
-    wrong_answer,
+from interp.proofs.small_domain import (
+    ProvedVerdict,
+    require_same,
+    require_wrong,
+    smallest_margins,
+    status_of,
+    stored_proof,
+    task_of,
 )
+from interp.proofs.verdict import IN_WORDS, ArithmeticName, WrongAnswer, about, identify, shape_of, wrong_answer
 from interp.proofs.watch import ENDED, watched, why_ended
 from models.errors import UserError
 from models.evaluation import margins
@@ -65,7 +60,7 @@ _NOISE = 1e-9  # rounding error of a margin in float64, relative to the largest 
 
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
-class PrefixCertificate(SmallDomainVerdict):
+class PrefixCertificate(ProvedVerdict):
     """What is proved of a model on all problems of a small domain.
 
     A margin is a proved lower bound of the right token's lead, of problems that were decided before the end.
@@ -73,21 +68,15 @@ class PrefixCertificate(SmallDomainVerdict):
     Attributes:
         n: how many problems there are; ``right`` of them are proved right, ``wrong`` proved wrong.
         prefixes: how many (position, prefix) there are: the steps of the proof.
-        obstacle: why it ended before the last problem, if it did.
     """
 
-    arithmetic: ArithmeticName
     n: int
     prefixes: int
-    right: int
-    wrong: int
-    obstacle: str | None = None
     method: str = METHOD
 
     @property
     def provenance(self) -> Provenance:  # pyright: ignore[reportIncompatibleVariableOverride]
-        rung = RUNGS[self.arithmetic] if self.status == "certified" else "sampled"
-        return Provenance(self.n, None, self.what, rung)
+        return Provenance(self.n, None, self.what, self.rung)
 
     @property
     def smallest_margin(self) -> float:
@@ -115,24 +104,10 @@ class PrefixCertificate(SmallDomainVerdict):
         rest = f"; {self.obstacle}" if self.obstacle else ""
         return f"undecided {words}: {proved} ({percent:.4f}% decided){rest}"
 
-    def to_dataframe(self) -> pd.DataFrame:
-        """A row for each target and right token: how many problems, the least proved margin, where."""
-        rows = self.smallest.to_dataframe().reset_index()
-        return rows[rows.n > 0].reset_index(drop=True)
-
 
 def of_fields(value: dict[str, Any]) -> PrefixCertificate:
     """The inverse of ``to_dict``. Raises KeyError, TypeError or ValueError for anything else."""
-    counts = [value[name] for name in ("n", "prefixes", "right", "wrong")]
-    obstacle = value["obstacle"]
-    if not all(is_count(count) for count in counts) or not is_number(value["seconds"]):
-        raise ValueError("numbers that are none")
-    if value["arithmetic"] not in ROUNDINGS or not (obstacle is None or isinstance(obstacle, str)):
-        raise ValueError("an unknown arithmetic, or an obstacle that is none")
-    if value["status"] == "certified" and not value["right"] == value["n"] > 0:
-        raise ValueError("certified without all problems")
-    names = ("arithmetic", "n", "prefixes", "right", "wrong", "obstacle")
-    return PrefixCertificate(**stored_domain(value, list(value["smallest"]["targets"]), *names))
+    return PrefixCertificate(**stored_proof(value, "n", "prefixes"))
 
 
 # ---- what can be judged
@@ -175,10 +150,7 @@ def certify_prefixes(
     """
     start = time.perf_counter()
     task = resolve_task(model, task)
-    if arithmetic not in ROUNDINGS:
-        raise UserError(f"A prefix tree is proved in 'interval' or 'float32' arithmetic, not {arithmetic!r}.")
-    if (reason := obstacle(model, task)) is not None:
-        raise UserError(f"{model_name(model)} cannot be judged: {reason}.")
+    require_provable(model, arithmetic, obstacle(model, task))
     identity = identify(model, task)
     with torch.inference_mode():
         proof = _Proof(model, task, ROUNDINGS[arithmetic])
@@ -186,17 +158,12 @@ def certify_prefixes(
         wrong = proof.replayed(arithmetic)
     if identify(model, task) != identity:
         raise UserError(f"The weights of {model_name(model)} change from one call to the next.")
-    status: Status = "undecided"
-    if wrong is not None:
-        status = "refuted"
-    elif proof.right == len(proof.rows):
-        status = "certified"
     return PrefixCertificate(
         **about(model, task, identity, start),
         shape=shape_of(task),
         what=proof.space.what,
         arithmetic=arithmetic,
-        status=status,
+        status=status_of(proof.right == len(proof.rows), wrong),
         n=len(proof.rows),
         prefixes=proof.prefixes,
         right=proof.right,
@@ -302,8 +269,5 @@ def check_prefixes(certificate: PrefixCertificate, model: HookedModel, task: Any
     task = task_of(certificate, model, task)
     again = certify_prefixes(model, certificate.arithmetic, task)
     require_same(certificate, again, ("status", "n", "prefixes", "what"))
-    if certificate.counterexample is not None:
-        problem = ProblemSpace.of(task).find(certificate.counterexample.problem)
-        if wrong_answer(model, task, problem) != certificate.counterexample:
-            raise UserError("This certificate does not hold: the model answers its counterexample otherwise.")
+    require_wrong(certificate, model, task)
     return again

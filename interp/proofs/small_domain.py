@@ -1,20 +1,36 @@
-"""The base of verdicts on every problem of a small domain: its shape, and the smallest margins by target and token."""
+"""The base of verdicts on every problem of a domain: its shape, and the smallest margins by target and token."""
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import xarray as xr
 from jaxtyping import Float, Int
 
 from interp.core.model import HookedModel
 from interp.core.problems import resolve_task
+from interp.core.results import Rung
 from interp.core.sites import model_name
-from interp.proofs.verdict import Verdict, WrongAnswer, identify, require_claim, stored, stored_shape
+from interp.proofs.verdict import (
+    RUNGS,
+    ArithmeticName,
+    Status,
+    Verdict,
+    WrongAnswer,
+    identify,
+    is_count,
+    require_claim,
+    stored,
+    stored_shape,
+    wrong_answer,
+)
 from models.errors import UserError
 from models.tasks.base import Task
+from models.tasks.problem_space import ProblemSpace
 from models.tasks.sequences import SequenceTask
 
 SLACK = 1e-6  # how far a bound may differ with another machine's library
@@ -56,6 +72,40 @@ class SmallDomainVerdict(Verdict):
         return super().to_dict() | {"smallest": table | {"rows": rows.where(rows.notna(), None).to_dict("records")}}
 
 
+@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
+class ProvedVerdict(SmallDomainVerdict):
+    """A verdict by proofs, each of a problem or of a class of them.
+
+    Attributes:
+        right: of how many the right token is proved to lead; of ``wrong`` it is proved not to.
+        obstacle: why it ended before the last one, if it did.
+    """
+
+    arithmetic: ArithmeticName
+    right: int
+    wrong: int
+    obstacle: str | None = None
+
+    @property
+    @abstractmethod
+    def domain(self) -> str:
+        """What it is about, in words."""
+
+    @property
+    def rung(self) -> Rung:
+        return RUNGS[self.arithmetic] if self.status == "certified" else "sampled"
+
+    def to_dataframe(self) -> pd.DataFrame:
+        """A row for each target and right token: how many there are, the least proved margin, a problem that has it."""
+        rows = self.smallest.to_dataframe().reset_index()
+        return rows[rows.n > 0].reset_index(drop=True)
+
+
+def status_of(proved: bool, wrong: WrongAnswer | None) -> Status:
+    """The status of a search that proved all, or did not, and found this ``wrong`` answer, or none."""
+    return "refuted" if wrong is not None else "certified" if proved else "undecided"
+
+
 def smallest_margins(
     n: Int[np.ndarray, "target token"],
     margin: Float[np.ndarray, "target token"],
@@ -87,6 +137,22 @@ def stored_domain(value: dict[str, Any], targets: list[str], *names: str) -> dic
     return stored(value, "what", *names) | {"shape": stored_shape(value), "smallest": table}
 
 
+def stored_proof(value: dict[str, Any], whole: str, *counts: str) -> dict[str, Any]:
+    """The fields of a :class:`ProvedVerdict` on all of ``whole``, and those counts, from a file's fields.
+
+    Raises KeyError, TypeError or ValueError for anything else.
+    """
+    counts = (whole, *counts, "right", "wrong")
+    if not all(is_count(value[name]) for name in counts):
+        raise ValueError("numbers that are none")
+    obstacle = value["obstacle"]
+    if value["arithmetic"] not in ("interval", "float32") or not (obstacle is None or isinstance(obstacle, str)):
+        raise ValueError("an unknown arithmetic, or an obstacle that is none")
+    if value["status"] == "certified" and not value["right"] == value[whole] > 0:
+        raise ValueError(f"certified without all {whole}")
+    return stored_domain(value, list(value["smallest"]["targets"]), "arithmetic", "obstacle", *counts)
+
+
 def require_same(certificate: Any, again: Any, same: tuple[str, ...]) -> None:
     """Check that what was proved ``again`` is as strong as a certificate says, and equal in the fields of ``same``.
 
@@ -109,6 +175,14 @@ def require_same(certificate: Any, again: Any, same: tuple[str, ...]) -> None:
         and not (claimed <= proved + SLACK * (1 + np.abs(proved)))[stored.n.values > 0].all()
     ):
         raise UserError("This certificate does not hold: it claims larger margins than are proved.")
+
+
+def require_wrong(certificate: SmallDomainVerdict, model: HookedModel, task: Task) -> None:
+    """A certificate's counterexample, if it has one, must be what the model answers. Raises UserError if it is not."""
+    if certificate.counterexample is not None:
+        problem = ProblemSpace.of(task).find(certificate.counterexample.problem)
+        if wrong_answer(model, task, problem) != certificate.counterexample:
+            raise UserError("This certificate does not hold: the model answers its counterexample otherwise.")
 
 
 def task_of(certificate: SmallDomainVerdict, model: HookedModel, task: Any) -> Task:

@@ -16,9 +16,7 @@ from interp.core.stored_data import DATA
 from interp.proofs.certificate import Certificate
 from interp.proofs.certify import certify_one_layer, check_one_layer
 from interp.proofs.methods import certified_at_best, certify, parse_certificate
-from interp.proofs.near_keys import NearKeysCertificate
-from interp.proofs.prefix_proof import PrefixCertificate
-from interp.proofs.small_domain import task_of
+from interp.proofs.small_domain import ProvedVerdict, task_of
 from interp.proofs.verdict import IN_WORDS, ArithmeticName, Verdict
 from models import zoo
 from models.errors import UserError
@@ -29,7 +27,7 @@ from models.training import judging
 from models.transformer import ArithmeticTransformer
 
 FILE = "certificate.json.gz"
-Provable = Certificate | PrefixCertificate | NearKeysCertificate
+Provable = Certificate | ProvedVerdict
 SLACK = 0.1  # the share of its bounds that a stored certificate gives up, see :func:`durable`
 ALL_PAIRS = "all pairs of ten-digit numbers"
 CONSTRUCTED = DATA / "constructed_verdicts.json"
@@ -120,7 +118,7 @@ def on_all_inputs(name: str) -> str:
     if whole is not None:
         return f"exhaustive: {whole['correct']:,} of {whole['n']:,}"
     found = stored_verdict(name)
-    if isinstance(found, PrefixCertificate | NearKeysCertificate):
+    if isinstance(found, ProvedVerdict):
         return f"{found.provenance.rung}, {found.domain}"
     return all_pairs(name)
 

@@ -11,18 +11,28 @@ There are no hooks. ``use_cache=False`` runs the hooked forward on every prefix,
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from jaxtyping import Int
 from torch import Tensor
 
 from models.errors import UserError
-from models.partial_forward.layers import FireBiasTable, embed, finish_block, keys_and_values, supports, unembed
+from models.partial_forward.layers import (
+    FireBiasTable,
+    blocks_of,
+    embed,
+    finish_block,
+    keys_and_values,
+    supports,
+    unembed,
+)
 from models.parts.shapes import Tokens
 from models.parts.weights import Weights
-from models.transformer import ArithmeticTransformer, Block
 from models.unaltered import require_unaltered
+
+if TYPE_CHECKING:
+    from models.transformer import ArithmeticTransformer
 
 NOTHING = -1  # stands where a row cannot go on: its ids have left the tables, or a logit is NaN
 
@@ -135,8 +145,7 @@ class _Cached:
         new_ids = None if ids is None else ids[:, start:]
         bias = model.window_bias(prefix, ids) if self.bias is None else self.bias
         residual = embed(model, prefix[:, start:], weights, new_ids, start)
-        for layer, block in enumerate(model.blocks):
-            assert isinstance(block, Block)
+        for layer, block in enumerate(blocks_of(model)):
             normalized = block.ln1(residual, weights) if model.config.has_pre_norm else residual
             keys, values = self.keys[layer], self.values[layer]
             keys[:, start:stop], values[:, start:stop] = keys_and_values(block, normalized, weights, start)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TypeGuard
+from typing import TYPE_CHECKING, TypeGuard, cast
 
 import torch
 from jaxtyping import Float, Int
@@ -11,14 +11,17 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from models.config import TransformerConfig
+from models.lens_contract import LensContract
 from models.parts.attention import Attention
 from models.parts.norms import Norm
 from models.parts.positions import rotate
 from models.parts.shapes import PerKey, PerQuery, QueryStream, ScoreBias, Stream, Tokens
 from models.parts.tropical import attend
 from models.parts.weights import Weights
-from models.transformer import ArithmeticTransformer, Block
 from models.unaltered import alterations
+
+if TYPE_CHECKING:
+    from models.transformer import ArithmeticTransformer, Block
 
 #: Queries of one problem at a time, on a CPU without gradients; 64 to 256 were equally fast.
 QUERIES_AT_ONCE = 128
@@ -32,10 +35,10 @@ def stands_for(model: object) -> TypeGuard[ArithmeticTransformer]:
 
     This is for questions about a model as it is; training uses :func:`supports`, and has dropout here as well.
     """
-    return isinstance(model, ArithmeticTransformer) and supports(model) and not alterations(model)
+    return isinstance(model, LensContract) and supports(model) and not alterations(model)
 
 
-def supports(model: ArithmeticTransformer) -> bool:
+def supports(model: LensContract) -> bool:
     """Whether :func:`logits_from` computes this config. It does not combine AddLM's scores or top-k with FIRE, a window
     or dropout, and lacks all parts that only public AdderBoard models have."""
     cfg = model.config
@@ -48,6 +51,11 @@ def supports(model: ArithmeticTransformer) -> bool:
 
 def _tropical(cfg: TransformerConfig) -> bool:
     return cfg.attn_scores != "dot" or cfg.attn_top_k is not None
+
+
+def blocks_of(model: ArithmeticTransformer) -> list[Block]:
+    """The model's blocks, of which torch says only that they are modules."""
+    return cast("list[Block]", [*model.blocks])
 
 
 # ---- for positions from ``start`` on

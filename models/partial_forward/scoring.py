@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -14,6 +14,7 @@ from models.partial_forward.layers import (
     Bias,
     attention_input,
     block_output,
+    blocks_of,
     dropout,
     embed,
     finish_block,
@@ -25,8 +26,10 @@ from models.parts.positions import WindowBias
 from models.parts.shapes import PositionIds, Stream, Tokens
 from models.parts.weights import Weights
 from models.tasks.sequences import SequenceTask
-from models.transformer import ArithmeticTransformer, Block
 from models.unaltered import require_unaltered
+
+if TYPE_CHECKING:
+    from models.transformer import ArithmeticTransformer, Block
 
 SCORES_AT_ONCE = 2**21  # batch x head x query x key that stay in the processor's cache
 FEWEST_QUERIES = 16  # a product for fewer rows costs just as much
@@ -61,7 +64,7 @@ def _before_last(
         bias = fire_bias(model, weights, tokens.shape[1])
     if bias is None:
         bias = model.window_bias(tokens, position_ids)
-    *earlier, last = (block for block in model.blocks if isinstance(block, Block))
+    *earlier, last = blocks_of(model)
     for block in earlier:
         residual = block_output(block, residual, weights, bias, 0)
     return last, residual, bias

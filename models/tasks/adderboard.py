@@ -15,8 +15,8 @@ import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
-from models.tasks.addition import LIMIT, as_problems
 from models.tasks.carries import half_carry_heavy
+from models.tasks.ten_digits import LIMIT, as_problems
 
 SEED, DRAWN = 2025, 10_000
 FIXED_PAIRS = (

@@ -7,80 +7,23 @@ digits and in the tokens of plus, equals and EOS.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from functools import cached_property
 from typing import Any
 
-import numpy as np
 import torch
-from jaxtyping import Float, Int, Integer, Num
+from jaxtyping import Int, Integer
 from torch import Tensor
 
-from models.errors import UserError
-from models.notation import check_below, pairs_below
-from models.tasks.base import Role, Task, are_integers, problem_list
+from models.notation import pairs_below
+from models.tasks import ten_digits
+from models.tasks.adderboard import adderboard, validation_problems
+from models.tasks.base import Role, Task
 from models.tasks.domain import Domain
-from models.tasks.schoolbook import schoolbook
+from models.tasks.ten_digits import DIGITS, LIMIT, as_problems, digit_rows
 
-DIGITS = 10
-LIMIT = 10**DIGITS
 PLUS, EQUALS, ANSWER, EOS = 10, 21, 22, 33  # positions
 _POWERS = 10 ** torch.arange(DIGITS + 1)
-
-
-def parse_problem(problem: Any, limit: int = LIMIT) -> tuple[int, int]:
-    """(57, 48) or "57+48" as two integers in [0, limit).
-
-    Raises:
-        UserError: not two integers, or a number outside 0..limit - 1.
-    """
-    if isinstance(problem, str):
-        problem = tuple(int(operand) for operand in pairs_below(limit).read(problem))
-    if isinstance(problem, (str, bytes)) or not isinstance(problem, Iterable):
-        raise UserError(f"{problem!r} is not a problem; give two integers such as (57, 48).")
-    pair = tuple(problem)
-    if len(pair) != 2:
-        raise UserError(f"A problem has two operands, not {len(pair)}: {pair!r}.")
-    for number in pair:
-        if isinstance(number, bool) or not isinstance(number, (int, np.integer)):
-            raise UserError(f"Operands must be integers, and {number!r} is not one.")
-        check_below(int(number), limit)
-    return int(pair[0]), int(pair[1])
-
-
-def as_problems(problems: Any, limit: int = LIMIT) -> Int[Tensor, "n 2"]:
-    """Problems as an int64 tensor [n, 2], checked; a single (57, 48) or "57+48" counts as one problem."""
-    if isinstance(problems, np.ndarray) and problems.dtype.kind not in "iufb":  # objects, text, complex
-        problems = problems.tolist()
-    if isinstance(problems, (Tensor, np.ndarray)):
-        tensor = torch.as_tensor(problems)
-        if not are_integers(tensor):
-            raise UserError(f"Operands must be integers, not {tensor.dtype}.")
-        if tensor.ndim != 2 or tensor.shape[1] != 2:
-            raise UserError(f"A tensor of problems has shape [n, 2], not {list(tensor.shape)}.")
-        tensor = tensor.long()
-        outside = (tensor < 0) | (tensor >= limit)
-        if outside.any():
-            raise UserError(f"Operands must lie in 0..{limit - 1}, and {tensor[outside][0].item()} does not.")
-        return tensor
-    listed = problem_list(problems, "pairs such as [(57, 48)]")
-    return torch.tensor([parse_problem(problem, limit) for problem in listed], dtype=torch.int64)
-
-
-def digit_rows(numbers: Num[Tensor, " n"], width: int, base: int = 10) -> Float[Tensor, "width n"]:
-    """Digits of (the integer part of) numbers in [0, 2^53) as float64, least significant first, one row per digit.
-
-    Quotients are taken in float64, which is exact after flooring (a correctly rounded quotient of integers below
-    2^53 never crosses an integer) and several times faster than int64 division, the bulk of the sampling cost.
-    """
-    powers = float(base) ** torch.arange(width + 1, device=numbers.device, dtype=torch.float64)
-    quotient = (numbers.double() / powers[:, None]).floor_()
-    return quotient[:-1] - base * quotient[1:]
-
-
-def to_digits(numbers: Int[Tensor, " n"], width: int = DIGITS, base: int = 10) -> Int[Tensor, "n width"]:
-    """Digits of numbers in [0, 2^53), least significant first."""
-    return digit_rows(numbers, width, base).long().T
 
 
 class FixedWidthAddition(Task):
@@ -184,12 +127,11 @@ class FixedWidthAddition(Task):
         a, b: digits. digit_sum: a + b. carry_in, carry_out: 0 or 1. s: answer digit. generate: a + b >= 10;
         propagate: a + b = 9. chain: number of columns that the carry into a column has travelled (0 without one).
         """
-        pairs = as_problems(problems)
-        return schoolbook(to_digits(pairs[:, 0], DIGITS + 1), to_digits(pairs[:, 1], DIGITS + 1))
+        return ten_digits.columns(as_problems(problems))
 
     def chain_length(self, problems: Any) -> Int[Tensor, " n"]:
         """Columns that the longest-travelling carry passes: 0 none, 1 generated and consumed, 1 + k past k nines."""
-        return self.variables(problems)["chain"].max(1).values
+        return ten_digits.chain_length(as_problems(problems))
 
     def relative_roles(self, target: int) -> dict[str, list[int]]:
         """Positions (up to the query's own) by their meaning to answer digit ``target``; every one in one group."""
@@ -209,14 +151,10 @@ class FixedWidthAddition(Task):
 
     def test_set(self) -> tuple[str, Int[Tensor, "n 2"]]:
         """AdderBoard's 10,010 problems."""
-        from models.tasks.adderboard import adderboard  # which needs this module
-
         return "AdderBoard", adderboard()
 
     def validation_problems(self, n: int, seed: int) -> Int[Tensor, "n 2"]:
         """Half uniform, half with a carry of any length, none in AdderBoard in either order."""
-        from models.tasks.adderboard import validation_problems
-
         return validation_problems(n, seed)
 
 

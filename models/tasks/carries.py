@@ -12,7 +12,7 @@ from jaxtyping import Int
 from torch import Tensor
 
 from models.errors import UserError
-from models.tasks.addition import DIGITS, LIMIT, TenDigitAddition
+from models.tasks.ten_digits import DIGITS, LIMIT, chain_length
 
 
 def uniform_below(high: Int[Tensor, " n"], generator: torch.Generator) -> Int[Tensor, " n"]:
@@ -54,11 +54,11 @@ def problems_of_chain_length(length: int, n: int, generator: torch.Generator) ->
         pairs = torch.tensor([(a, b) for a in range(10) for b in range(10 - a)])
         digits = pairs[torch.randint(len(pairs), (n, DIGITS), generator=generator)]
         return (digits * 10 ** torch.arange(DIGITS)[:, None]).sum(1)
-    task, kept = TenDigitAddition(), torch.empty(0, 2, dtype=torch.int64)
+    kept = torch.empty(0, 2, dtype=torch.int64)
     while len(kept) < n:
         start = uniform_below(torch.full((n,), DIGITS + 1 - length), generator)
         drawn = plant_carry(start, torch.full((n,), length - 1), generator)
-        kept = torch.cat((kept, drawn[task.chain_length(drawn) == length]))
+        kept = torch.cat((kept, drawn[chain_length(drawn) == length]))
     return kept[:n]
 
 

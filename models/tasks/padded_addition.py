@@ -11,6 +11,7 @@ from jaxtyping import Int
 from torch import Tensor
 
 from models.tasks.addition import FixedWidthAddition
+from models.tasks.ten_test_sets import ten_test_sets, validation_problems
 
 TOKENS = (*"0123456789", "+", "=", "<PAD>", "<EOS>")
 
@@ -26,12 +27,8 @@ class PaddedAddition(FixedWidthAddition):
 
     def test_set(self) -> tuple[str, Int[Tensor, "n 2"]]:
         """The paper's ten test sets, 100,000 problems."""
-        from models.tasks.ten_test_sets import ten_test_sets  # which needs this package
-
         return "the ten test sets", torch.cat(list(ten_test_sets().values()))
 
     def validation_problems(self, n: int, seed: int) -> Int[Tensor, "n 2"]:
         """Half uniform, half with a carry of any length, none in a test set in either order."""
-        from models.tasks.ten_test_sets import validation_problems
-
         return validation_problems(n, seed)

@@ -14,8 +14,8 @@ import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
-from models.tasks.addition import LIMIT
 from models.tasks.carries import half_carry_heavy
+from models.tasks.ten_digits import LIMIT
 
 SEEDS = (41, 100, 200, 300, 400, 500, 999, 1234, 7777, 31415)
 SKIPPED, SIZE = 5_000, 10_000

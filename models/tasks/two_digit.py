@@ -17,10 +17,10 @@ from torch import Tensor
 
 from models.errors import UserError
 from models.notation import pairs_below
-from models.tasks.addition import as_problems, digit_rows, to_digits
 from models.tasks.base import Role, Task
 from models.tasks.domain import Domain
 from models.tasks.schoolbook import schoolbook
+from models.tasks.ten_digits import as_problems, digit_rows, to_digits
 
 LIMIT = 100
 ANSWER_DIGITS = 3

@@ -11,8 +11,9 @@ from jaxtyping import Int
 from torch import Tensor
 
 from models.errors import UserError
-from models.tasks.addition import FixedWidthAddition, TenDigitAddition, digit_rows
+from models.tasks.addition import FixedWidthAddition, TenDigitAddition
 from models.tasks.base import Task
+from models.tasks.ten_digits import digit_rows
 from models.training.counter import row_keys, uniform
 from models.training.data import Batch, SeedNumbers
 from models.training.native import library, pointers

@@ -40,14 +40,13 @@ from models.errors import UserError, unknown_name
 from models.known_names import CONFIG, ZOO, is_path, not_stored, stored
 from models.locks import locked
 from models.questions import question
+from models.zoo.files import CARD, STORED_AS, WEIGHTS
 
 if TYPE_CHECKING:
     from models.evaluation import Rate
     from models.transformer import ArithmeticTransformer
 
 FORMAT = 1
-WEIGHTS, CARD = "model.safetensors", "card.md"
-STORED_AS = "stored_as"  # in a weight file's metadata: how the parameters were rounded
 
 
 def zoo_names() -> list[str]:

@@ -18,7 +18,7 @@ from models.tasks.multi_addition import MultiOperandAddition
 from models.training.objective import ParameterLayout
 from models.training.recipes import get_recipe
 from models.training.run_folder import differences
-from models.zoo import CARD, STORED_AS
+from models.zoo.files import CARD, STORED_AS
 
 _MADE = ("seed", "step", "seeds_tried", "seconds", "commands", "recipe", "torch")  # what publishing records
 _OTHER = "Another machine or version rounds differently and gets other seeds."

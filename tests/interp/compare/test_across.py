@@ -6,6 +6,7 @@ import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import plotly.graph_objects as go
@@ -15,7 +16,8 @@ from scipy.stats import norm, t
 
 import interp
 import models
-from interp.compare.answers import find_questions, question, registered
+from interp.compare.answers import question
+from interp.compare.questions import find_questions
 from interp.compare.subject import subject
 from interp.compare.table import ModelRow, ModelTable, cell_text
 from interp.core import stats
@@ -190,9 +192,8 @@ def test_rows_of_two_models_of_one_name_are_kept_apart() -> None:
     assert more.select(["microadder-57 (3)"]).names == ["microadder-57 (3)"]
 
 
-def test_a_new_question_is_one_function(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("interp.compare.answers._REGISTRY", dict(registered()))
-
+@patch.dict("interp.compare.answers.REGISTRY")
+def test_a_new_question_is_one_function() -> None:
     @question("layers", "layers", "How many layers.", "count")
     def layers(asked: Any) -> Answer:
         return Answer(float(asked.model.cfg.n_layers))
