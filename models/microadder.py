@@ -174,7 +174,7 @@ class MicroAdderWeights(WeightMap):
             left = left.reshape(h, -1, o.out_rank)
             left = F.pad(left, (0, 0, 0, d_head - left.shape[1]))
             right = F.pad(own["out_B"], (0, d - own["out_B"].shape[-1])).reshape(1, o.out_rank, d).expand(h, -1, -1)
-            weights["blocks.0.attn.W_O"] = left * right if o.out_rank == 1 else left @ right
+            weights["blocks.0.attn.W_O"] = _product(left, right)
             weights["blocks.0.attn.W_O_left"] = left  # the factors, for the training fast path
             weights["blocks.0.attn.W_O_right"] = right
         weights["blocks.0.ln2.w"] = norms[1]
@@ -183,7 +183,7 @@ class MicroAdderWeights(WeightMap):
         if o.mlp_bias:
             weights["blocks.0.mlp.b_in"], weights["blocks.0.mlp.b_out"] = self.b_fc1, self.b_fc2
         weights["ln_final.w"] = norms[2]
-        weights["unembed.W_U"] = head.T @ tokens.T
+        weights["unembed.W_U"] = _product(head.T, tokens.T)
         return weights
 
     # ---- the parts
@@ -281,6 +281,12 @@ class MicroAdderWeights(WeightMap):
         if o.norm == "split":
             return torch.cat((self.norm_w[:1].expand(o.token_dim), self.norm_w[1:].expand(o.position_dim)))
         return self.norm_w.expand(o.d_model)
+
+
+def _product(a: Tensor, b: Tensor) -> Tensor:
+    """``a b``, term by term. Processors sum ``a @ b`` in different orders, and a certificate is about every bit."""
+    terms = [a[..., k, None] * b[..., k, None, :] for k in range(a.shape[-1])]
+    return sum(terms[1:], terms[0])
 
 
 def _of_the_stream(matrix: Tensor, reads: str, d_model: int) -> Tensor:
