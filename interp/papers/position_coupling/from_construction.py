@@ -12,6 +12,7 @@ from torch import Tensor
 
 from interp.core.sections import Section
 from interp.figures import theme
+from interp.papers.position_coupling.keys import draw_coupled, resolve_coupled_task
 from interp.papers.position_coupling.squares import SQUARES, N, right_at, squares_sections
 from interp.papers.studies import Made, Settings, shows, study
 from interp.papers.studies.sweeps import Arm, folder_of, train_arm
@@ -70,15 +71,16 @@ def from_construction(settings: Settings) -> Made | None:
     n, seeds = settings.problems or N, settings.seeds or SEEDS
     arms = [arm_of(width, False) for width in WIDTHS] + [arm_of(width, True) for width in RANDOM_WIDTHS]
     built = constructed(WIDTHS[0])
-    rows = [{"arm": UNTRAINED, "seed": 0} | right_at(built, built.task, size, n) for size in SQUARES]
+    task = resolve_coupled_task(built, None)
+    rows = [{"arm": UNTRAINED, "seed": 0} | right_at(built, task, size, n) for size in SQUARES]
     moved: list[dict[str, Any]] = []
     for arm in arms:
         if not train_arm(settings, arm, seeds):
             return None
         for seed, model in seeds_of(arm, settings):
-            rows += [{"arm": arm.label, "seed": seed} | right_at(model, model.task, size, n) for size in SQUARES]
+            rows += [{"arm": arm.label, "seed": seed} | right_at(model, task, size, n) for size in SQUARES]
             moved.append({"arm": arm.label, "seed": seed} | _moved(arm, seed, model))
-    return Made({"rows": rows, "moved": moved, "n": n, "trained": built.task.shape[0]})
+    return Made({"rows": rows, "moved": moved, "n": n, "trained": task.n_operands})
 
 
 def constructed(width: int) -> ArithmeticTransformer:
@@ -97,7 +99,8 @@ def _moved(arm: Arm, seed: int, model: ArithmeticTransformer) -> dict[str, Any]:
 
 def pattern_changes(first: ArithmeticTransformer, second: ArithmeticTransformer) -> Float[Tensor, " head"]:
     """Half the summed difference of two models' patterns, head by head: 0 for equal patterns, 1 for disjoint ones."""
-    tokens = first.task.encode(first.task.sample(32, torch.Generator().manual_seed(0)))
+    task = resolve_coupled_task(first, None)
+    tokens = task.encode(draw_coupled(task, None, 32, 0).problems)
     one, other = (model.run_with_cache(tokens)[1]["pattern", 0] for model in (first, second))
     return ((one - other).abs().sum(-1) / 2).mean((0, 2))
 

@@ -21,7 +21,7 @@ from interp.core.stats import clopper_pearson
 from interp.figures import theme
 from interp.figures.layers import hover, points
 from interp.figures.panels import SHARE, Panel, compose
-from interp.papers.position_coupling.keys import draw_coupled
+from interp.papers.position_coupling.keys import draw_coupled, resolve_coupled_task
 from interp.papers.studies import Made, Settings, shows, study
 from models.evaluation import Rate
 from models.tasks.multi_addition import MultiOperandAddition
@@ -54,9 +54,10 @@ def repairs(settings: Settings) -> Made:
     n, rows = settings.problems or N, []
     for name, trained, shapes in MODELS:
         model = models.load(name)
+        task = resolve_coupled_task(model, None)
         for shape in shapes:
             settings.say(f"{name} at {shape[0]} operands of {shape[1]} digits")
-            rows.append({"model": name, "trained": list(trained)} | repair(model, model.task.at(*shape), trained, n))
+            rows.append({"model": name, "trained": list(trained)} | repair(model, task.at(*shape), trained, n))
     return Made({"rows": rows, "n": n})
 
 
