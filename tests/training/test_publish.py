@@ -9,7 +9,7 @@ import torch
 import models
 from models.errors import UserError
 from models.importers import load_published
-from models.tasks import adderboard as adderboard_module
+from models.tasks import addition
 from models.tasks.adderboard import adderboard
 from models.training import train
 from models.training.loop import Trainer
@@ -39,7 +39,7 @@ def run(tmp_path: Path, monkeypatch, perfect):
     """Make a run of four seeds (first seed given) in which the listed rows hold perfect weights; it is published by
     400 of the 10,010 test problems, and 200 others that choose between seeds."""
     make, whole = Trainer._make_groups, adderboard()
-    monkeypatch.setattr(adderboard_module, "adderboard", lambda: whole[:400])
+    monkeypatch.setattr(addition, "adderboard", lambda: whole[:400])
     monkeypatch.setattr(ten_digit, "SECOND_VALIDATION", 200)
 
     def make_run(name: str, first_seed: int, rows: list[int], **settings) -> Path:
@@ -58,7 +58,7 @@ def run(tmp_path: Path, monkeypatch, perfect):
 
 def test_an_entry_counts_seeds_over_all_runs_and_loads_as_the_chosen_one(tmp_path: Path, run, perfect, monkeypatch):
     folders = [run("a", 0, [2]), run("b", 4, [])]
-    monkeypatch.setattr(adderboard_module, "adderboard", adderboard)
+    monkeypatch.setattr(addition, "adderboard", adderboard)
     older = json.loads((folders[0] / "config.json").read_text())
     del older["recipe"]["give_up"]  # as of a run made before recipes had that field
     (folders[0] / "config.json").write_text(json.dumps(older))

@@ -28,6 +28,7 @@ BESIDE: dict[str, str] = {
     "position-coupling:near-ids": "the paper's heads see all ids",
     "position-coupling:window": "the paper's heads see all ids",
     "position-coupling:grid-window": "the paper's heads see all ids",
+    "position-coupling:from-construction": "the paper's seeds begin at random weights",
     "addlm:top-k": "the paper chose 16 keys and compares no other number",
     "addlm:adder": "the paper has a language model alone",
     "addlm:choices": "the paper has a language model alone",

@@ -32,7 +32,7 @@ def test_every_row_of_every_paper_is_judged_shown_and_tabulated():
     frame = result.to_dataframe()
     assert len(frame) == len(result.rows) == result.provenance.n == sum(result.counts().values())
     assert Counter(frame.verdict) == Counter(result.counts())
-    assert {row.verdict for row in result.rows} == set(VERDICTS)
+    assert {row.verdict for row in result.rows} == {*VERDICTS} - {"not measured"}  # every row has a number, or says why
     judged = frame[~frame.verdict.isin(["not testable", "not run", "not measured"])]
     assert (judged.ours != "–").all() and (judged.rung != "").all() and (judged.command != "").all()
     assert (judged.n > 0).all() and (judged.rule != "").all()
