@@ -1,4 +1,4 @@
-"""Functions that find AddLM's headline numbers. Of its three sizes only the smallest was trained here.
+"""Where AddLM's headline numbers are found. The largest of its three sizes was not trained here.
 
 Rows in ``headlines.toml`` name these functions.
 """
