@@ -1,4 +1,4 @@
-"""Where AddLM's headline numbers are found. The largest of its three sizes was not trained here.
+"""Functions that find AddLM's headline numbers. The largest of its three sizes was not trained here.
 
 Rows in ``headlines.toml`` name these functions.
 """
