@@ -14,14 +14,17 @@ import torch
 
 from models.hand_built.coupled_addition import HandBuiltOptions, HandBuiltWeights, hand_built_config, hand_built_task
 from models.position_coupling import SMALL
-from models.registry import ModelSpec, register
+from models.registry import ModelSpec, build, register
 from models.tasks.multi_addition import MultiOperandAddition
 from models.training.recipes import add_recipe
+from models.transformer import ArithmeticTransformer
 from models.weight_maps.base import normal_
 from models.weight_maps.dense import DenseWeights
 
 WIDTHS = (41, 64, 128)
-OPTIONS = HandBuiltOptions(bos_tie="split")  # two exact factors: roots would be rounded anew at every step
+OPTIONS = HandBuiltOptions(bos_tie="split")  # two exact factors, since the text's roots are rounded
+#: The highest ids of both levels.
+LIMITS = tuple(2**n_bits for n_bits in OPTIONS.position_bits)
 #: Weights that write to the residual stream, in their last dimension.
 _WRITING = ("W_E", "W_pos", "W_O", "W_out", "b_O", "b_out")
 _TRAINED = SMALL["addition"]
@@ -32,7 +35,7 @@ class FreeConstruction(DenseWeights):
 
     def __init__(self, width: int):
         super().__init__(hand_built_config(OPTIONS).replace(d_model=width))
-        self.position_limits = tuple(2**n_bits for n_bits in OPTIONS.position_bits)
+        self.position_limits = LIMITS
 
 
 def at_construction(width: int, seed: int = 0) -> FreeConstruction:
@@ -51,7 +54,15 @@ def at_construction(width: int, seed: int = 0) -> FreeConstruction:
 
 
 def name_of(width: int) -> str:
+    """The registered name of the decoder of this width."""
     return f"position-coupling-hand-built-free-d{width}-small"
+
+
+def constructed(width: int) -> ArithmeticTransformer:
+    """The registered decoder of this width, at the construction's weights."""
+    model = build(name_of(width))
+    model.weight_map.load_state_dict(at_construction(width).state_dict())
+    return model
 
 
 def _task(width: int) -> MultiOperandAddition:
@@ -59,9 +70,8 @@ def _task(width: int) -> MultiOperandAddition:
 
 
 def _register(width: int) -> None:
-    limits = FreeConstruction(width).position_limits
     # In float32: bfloat16 would round the codes' scores, which are larger here than in models trained from random.
-    recipe = _TRAINED.recipe().replace(problems=replace(_TRAINED.training_set, position_limits=limits))
+    recipe = _TRAINED.recipe().replace(problems=replace(_TRAINED.training_set, position_limits=LIMITS))
     name = name_of(width)
     register(
         ModelSpec(

@@ -6,20 +6,14 @@ import pytest
 import torch
 
 import models
-from models.hand_built.free_addition import OPTIONS, WIDTHS, at_construction, name_of
+from models.hand_built.free_addition import OPTIONS, WIDTHS, constructed, name_of
 from models.partial_forward import exact_match
-
-
-def at_the_construction(width: int) -> models.ArithmeticTransformer:
-    model = models.build(name_of(width))
-    model.weight_map.load_state_dict(at_construction(width).state_dict())
-    return model
 
 
 @pytest.mark.parametrize("width", WIDTHS)
 def test_the_start_computes_the_construction_whatever_stands_in_further_dimensions(width):
     built = models.build("position-coupling-hand-built", bos_tie=OPTIONS.bos_tie)
-    free = at_the_construction(width)
+    free = constructed(width)
     task = free.task.at(5, 7)
     tokens = task.encode(task.sample(20, torch.Generator().manual_seed(1)))
     torch.testing.assert_close(free(tokens), built(tokens))
@@ -27,7 +21,7 @@ def test_the_start_computes_the_construction_whatever_stands_in_further_dimensio
 
 
 def test_gradients_reach_weights_that_read_the_further_dimensions():
-    free = at_the_construction(64)
+    free = constructed(64)
     tokens = free.task.encode(free.task.sample(8, torch.Generator().manual_seed(0)))
     loss = free(tokens).log_softmax(-1)[..., 0].sum()
     loss.backward()

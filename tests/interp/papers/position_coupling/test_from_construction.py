@@ -9,12 +9,13 @@ import torch
 import models
 from interp.papers.position_coupling.from_construction import (
     arm_of,
-    constructed,
     pattern_changes,
     show_from_construction,
 )
 from interp.papers.position_coupling.from_construction import from_construction as study
+from interp.papers.position_coupling.squares import SQUARES
 from interp.papers.studies import Settings
+from models.hand_built.free_addition import constructed
 from models.training.recipes import get_recipe
 
 
@@ -47,3 +48,15 @@ def test_a_few_steps_train_every_arm_and_the_page_shows_them(tmp_path, monkeypat
     assert 0 < built["distance"] < 0.1 and len(built["pattern"]) == 4 and random["pattern"] is None
     *_, moved = show_from_construction(data)
     assert moved.tables[0]["arm"].tolist() == [built["arm"], random["arm"]]
+
+
+def test_an_arm_stays_by_the_median_of_its_seeds_at_the_largest_size():
+    right = {"the construction, untrained": [100], "stayed": [100, 92, 0], "left": [100, 80, 85]}
+    rows = [
+        {"arm": arm, "seed": seed, "size": size, "right": k if size == SQUARES[-1] else 100, "new": 0, "new_right": 0}
+        for arm, counts in right.items()
+        for seed, k in enumerate(counts)
+        for size in SQUARES
+    ]
+    said, *_ = show_from_construction({"rows": rows, "moved": [], "n": 100, "trained": 4})
+    assert "stayed stays; left does not stay" in said.text and "untrained stays" not in said.text
