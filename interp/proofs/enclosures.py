@@ -13,7 +13,7 @@ assumed of float64, in addition to IEEE 754: ``exp``, ``tanh``, ``erf``, ``cos``
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -59,8 +59,8 @@ class Rounding:
         size = mid.abs() + rad
         own = up(self.growth(roundings) * size + self.tiny)
         own = torch.where(size < LARGEST, own, torch.inf)
-        d = mid.shape[-1]
-        return Enclosure.of(mid, up(rad + own), up(norm + up(own.norm(dim=-1), d)))
+        length = up(own.norm(dim=-1), mid.shape[-1])
+        return Enclosure.of(mid, up(rad + own), up(norm + length), length)
 
     # ---- arithmetic
 
@@ -111,9 +111,15 @@ class Rounding:
             )
             bias = None if bias is None else bias.unflatten(0, (len(w.stretch), -1))
         stretched = x.norm[..., None] * w.stretch if len(w.stretch) > 1 else x.norm * w.stretch
-        norm = stretched + up(own.norm(dim=-1), own.shape[-1])
-        found = Enclosure.of(values, up(inherited + own), up(norm)).with_errors(errors)
-        return found if bias is None else self.add(found, Enclosure.exact(bias.expand_as(found.mid)))
+        length = up(own.norm(dim=-1), own.shape[-1])
+        found = Enclosure.of(values, up(inherited + own), up(stretched + length), length).with_errors(errors)
+        return found if bias is None else self.shifted(found, bias)
+
+    def shifted(self, x: Enclosure, bias: Tensor) -> Enclosure:
+        """``x + bias``, as a part of the operation that gave x."""
+        found = self.add(x, Enclosure.exact(bias.expand_as(x.mid)))
+        assert x.own is not None and found.own is not None
+        return replace(found, own=up(x.own + found.own))
 
     # ---- norms
 
@@ -162,10 +168,14 @@ class Rounding:
         wide = (unit.rad * gain.abs()) * (1 + shared)
         found = self.rounded(mid, wide, unit.norm * longest * (1 + shared[..., 0]))
         if bias is not None:
-            found = self.add(found, Enclosure.exact(bias.expand_as(found.mid)))
+            found = self.shifted(found, bias)
         # These two may have enlarged the numbers whose roundings are bounded above.
         more = (mid.abs() * shared + gain.abs() * shift) * self.growth(6)
-        return Normed(found.with_errors([more]), ((mid, shared), (gain.expand_as(mid), up(shift))))
+        own = math.sqrt(n) * (shared + shift + self.growth(4))[..., 0]  # y is at most sqrt n long before the gain
+        if centred:
+            own = own + x.own / least[..., 0]
+        own = up(own * longest * (1 + 4 * shared[..., 0]) + found.own + more.norm(dim=-1), n)
+        return Normed(found.with_errors([more]), ((mid, shared), (gain.expand_as(mid), up(shift))), own)
 
     def norm(
         self, x: Enclosure, gain: Tensor, bias: Tensor | None, eps: float, eps_outside: bool, centred: bool
@@ -180,7 +190,7 @@ class Rounding:
         if name == "relu":
             mid, low, high = (end.clamp_min(0.0) for end in (x.mid, x.low, x.high))
             rad = torch.where(high > 0, up(torch.maximum(high - mid, mid - low)), high)  # a zero is exact; NaN stays
-            return Enclosure.of(mid, rad, x.norm)
+            return Enclosure.of(mid, rad, x.norm, torch.zeros_like(x.norm))
         ends = x.low, x.high
         values = [_activation(name, end) for end in (x.mid, *ends)]
         slack = [16 * LIBRARY_ULPS * DOUBLE * end.abs() + LEAST for end in (x.mid, *ends)]
@@ -191,8 +201,8 @@ class Rounding:
         own = self.unit32 * ACTIVATION_ROUNDINGS[name] * (1 + 1e-5) * x.size + (TINY if self.unit32 else 0.0)
         own = torch.where(x.size < LARGEST, up(own + slack[0]), torch.inf)
         rad = torch.maximum(high - values[0], values[0] - low)
-        norm = steepest * x.norm + up(own.norm(dim=-1), own.shape[-1])
-        return Enclosure.of(values[0], up(rad + own), up(norm))
+        length = up(own.norm(dim=-1), own.shape[-1])
+        return Enclosure.of(values[0], up(rad + own), up(steepest * x.norm + length), length)
 
     def softmax(self, scores: Enclosure, chosen: Chosen | None = None) -> Enclosure:
         """The softmax over the last axis, or over ``chosen`` keys only.
@@ -202,13 +212,10 @@ class Rounding:
         torch subtracts the largest score (one rounding of a difference up to the spread of the scores), exponentiates,
         adds n terms in any order, and divides. A key that may or may not take part has l_j = 0.
         """
-        low, high, n = scores.low, scores.high, scores.mid.shape[-1]
+        n = scores.mid.shape[-1]
         chosen = Chosen.of(scores, None) if chosen is None else chosen
         sure, out = chosen.sure, chosen.out
-        below = scores.mid - scores.mid.amax(-1, keepdim=True)
-        relative = self.unit * (high.amax(-1, keepdim=True) - low) + 2 * EXP_ULPS * self.unit32
-        relative = up(relative + 4 * LIBRARY_ULPS * DOUBLE + 4 * DOUBLE * below.abs())
-        wide = up(scores.rad + relative + relative**2)
+        below, wide = self.exponents(scores)
         e_low = torch.where(sure, (below - wide).exp() * (1 - 16 * DOUBLE), 0.0)
         e_high = torch.where(out, 0.0, (below + wide).exp() * (1 + 16 * DOUBLE))
         sums = [e.sum(-1, keepdim=True) for e in (e_low, e_high)]
@@ -220,6 +227,13 @@ class Rounding:
         mid = (p_low + p_high) / 2
         rad = up(torch.maximum(p_high - mid, mid - p_low) + n * self.tiny + 2 * DOUBLE * mid)
         return Enclosure.apart(mid, torch.where(out, 0.0, rad))
+
+    def exponents(self, scores: Enclosure) -> tuple[Tensor, Tensor]:
+        """What the softmax exponentiates, and how far that may be off, an exponential's own rounding included."""
+        below = scores.mid - scores.mid.amax(-1, keepdim=True)
+        relative = self.unit * (scores.high.amax(-1, keepdim=True) - scores.low) + 2 * EXP_ULPS * self.unit32
+        relative = up(relative + 4 * LIBRARY_ULPS * DOUBLE + 4 * DOUBLE * below.abs())
+        return below, up(scores.rad + relative + relative**2)
 
     def mixed(self, pattern: Enclosure, values: Values) -> Enclosure:
         """``sum_j p_j v_j``: pattern [..., key], values [..., key, d].

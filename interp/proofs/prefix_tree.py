@@ -23,6 +23,8 @@ from torch import Tensor
 from interp.proofs.balls import LARGEST
 from interp.proofs.enclosed import Enclosure, Keys, Matrix, Normed
 from interp.proofs.enclosures import Rounding, norm_roundings, scales_of
+from interp.proofs.head_errors import Heads
+from interp.proofs.steepness import MLP, HalfBlock, Steepness, applies
 from interp.proofs.top_keys import Chosen, cases
 from models.config import TransformerConfig
 from models.tasks.base import Task
@@ -143,18 +145,13 @@ class Tree:
 
 @dataclass(frozen=True, eq=False)
 class Stream:
-    """The last residual stream. After an MLP of ReLUs, ``parts`` has what the MLP added to, what it read, and its
-    pre-activations."""
+    """The last residual stream, and the last MLP where leads are followed through it."""
 
     whole: Enclosure
-    parts: tuple[Enclosure, Normed, Enclosure] | None = None
+    mlp: MLP | None = None
 
     def __getitem__(self, rows: Tensor) -> Stream:
-        if self.parts is None:
-            return Stream(self.whole[rows])
-        before, read, pre = self.parts
-        along = tuple((vector[rows], reach[rows]) for vector, reach in read.along)
-        return Stream(self.whole[rows], (before[rows], Normed(read.ball[rows], along), pre[rows]))
+        return Stream(self.whole[rows], None if self.mlp is None else self.mlp[rows])
 
 
 class EnclosedForward:
@@ -172,6 +169,7 @@ class EnclosedForward:
             for name in weights
             if self._is_matrix(name)
         }
+        self.steepness = Steepness(self) if rounding.unit32 and applies(config) else None
 
     @staticmethod
     def _is_matrix(name: str) -> bool:
@@ -223,35 +221,45 @@ class EnclosedForward:
         """The residual stream after a block, at the nodes of the queries' positions or at all nodes; and the tree."""
         cfg, add = self.config, self.rounding.add
         normed = self._normed(x, f"{name}.ln1") if cfg.has_pre_norm else Normed(x, ())
-        z, tree, nodes = self._attention(f"{name}.attn", normed, tree, queries)
-        x = x[nodes]
-        x = add(x, self._linear(z, f"{name}.attn.W_O", f"{name}.attn.b_O"))
+        z, tree, nodes, heads = self._attention(f"{name}.attn", normed, tree, queries)
+        before, out = x[nodes], self._linear(z, f"{name}.attn.W_O", f"{name}.attn.b_O")
+        x = add(before, out)
+        half = None if heads is None else HalfBlock.of(heads, before, out, x)
+        if half is not None:
+            x = x.within(half.norm)
         if cfg.has_post_norm:
             x = self._norm(x, f"{name}.ln1_post")
         if not cfg.d_mlp:
             return Stream(x), tree
         normed = self._normed(x, f"{name}.ln2") if cfg.has_pre_norm else Normed(x, ())
         pre = self._linear(normed, f"{name}.mlp.W_gate" if cfg.gated_mlp else f"{name}.mlp.W_in", self._b_in(name))
-        after = add(x, self._mlp(f"{name}.mlp", pre, normed))
+        hidden, mlp = self._hidden(f"{name}.mlp", pre, normed), MLP(x, normed, pre, half)
+        out = self._linear(hidden, f"{name}.mlp.W_out", f"{name}.mlp.b_out")
+        x = add(x, out)
         if cfg.has_post_norm:
-            return Stream(self._norm(after, f"{name}.ln2_post")), tree
-        return Stream(after, (x, normed, pre) if cfg.act_fn == "relu" and not cfg.gated_mlp else None), tree
+            return Stream(self._norm(x, f"{name}.ln2_post")), tree
+        if self.steepness is not None and queries is None:
+            assert x.own is not None
+            x = x.within(self.steepness.after_mlp(name, mlp, hidden, out) + x.own)
+        followed = half is not None or (cfg.act_fn == "relu" and not cfg.gated_mlp)
+        return Stream(x, mlp if followed else None), tree
 
     def _b_in(self, name: str) -> str | None:
         return None if self.config.gated_mlp else f"{name}.mlp.b_in"
 
-    def _mlp(self, name: str, pre: Enclosure, x: Normed) -> Enclosure:
+    def _hidden(self, name: str, pre: Enclosure, x: Normed) -> Enclosure:
         hidden = self.rounding.activation(self.config.act_fn, pre)
         if self.config.gated_mlp:
             hidden = self.rounding.times(hidden, self._linear(x, f"{name}.W_in"))
             if (bias := self.weights.get(f"{name}.b_in")) is not None:
                 hidden = self.rounding.add(hidden, Enclosure.exact(bias))
-        return self._linear(hidden, f"{name}.W_out", f"{name}.b_out")
+        return hidden
 
     def _attention(
         self, name: str, x: Normed, tree: Tree, queries: tuple[int, ...] | None
-    ) -> tuple[Enclosure, Tree, Int[Tensor, " node"]]:
-        """z [node, head x d_head] at the queries or at all nodes, the tree as it is now, and the nodes' old numbers."""
+    ) -> tuple[Enclosure, Tree, Int[Tensor, " node"], Heads | None]:
+        """z [node, head x d_head] at the queries or at all nodes, the tree as it is now, the nodes' old numbers, and in
+        deep models the heads."""
         cfg, rounding = self.config, self.rounding
         q, k, v = self._queries_keys_values(name, x)
         if cfg.positional_embedding_type == "rotary":
@@ -259,6 +267,7 @@ class EnclosedForward:
             cos, sin = (angle[tree.position] for angle in angles)
             q, k = (rounding.rotated(y, cos, sin, cfg.rotary_adjacent_pairs) for y in (q, k))
         q, k, v = (y.heads_first() for y in (q, k, v))
+        heads = None if self.steepness is None else self.steepness.heads(name, q, k, v, x)
         keys, values, written = rounding.keys(k), rounding.values(v, len(tree.above)), []
         above = {p: prefixes for p, prefixes in enumerate(tree.above) if queries is None or p in queries}
         scores = {p: self._scores(q, keys, prefixes) for p, prefixes in above.items()}
@@ -269,16 +278,21 @@ class EnclosedForward:
             scores = {p: here.heads_first()[rows].heads_first() for p, here in scores.items()}
             tree = tree.split(rows)
         for p, prefixes in above.items():
-            written.append(rounding.mixed(rounding.softmax(scores[p], chosen[p]), values.at(prefixes)))
+            if heads is None:
+                pattern = rounding.softmax(scores[p], chosen[p])
+            else:
+                pattern = heads.attend(scores[p], prefixes)
+            written.append(rounding.mixed(pattern, values.at(prefixes)))
         mid, rad, norm = (torch.cat([getattr(z, name) for z in written], 1) for name in ("mid", "rad", "norm"))
         z = self._side_by_side(Enclosure(mid, rad, norm))
-        return z, tree, torch.cat([prefixes[:, -1] for prefixes in above.values()])
+        nodes = torch.cat([prefixes[:, -1] for prefixes in above.values()])
+        return z, tree, nodes, heads
 
     def _queries_keys_values(self, name: str, x: Normed) -> list[Enclosure]:
         """Queries, keys and values, each [node, head, d_head]."""
         found = [self._linear(x, f"{name}.W_{c}", f"{name}.b_{c}") for c in "QKV"]
         if self.config.n_heads == 1:
-            return [Enclosure(y.mid[:, None], y.rad[:, None], y.norm[:, None]) for y in found]
+            return [Enclosure(y.mid[:, None], y.rad[:, None], y.norm[:, None], _column(y.own)) for y in found]
         return found
 
     @staticmethod
@@ -302,10 +316,14 @@ class EnclosedForward:
         positive, 0 where it is surely negative, and otherwise in [0, 1], within 1/2 of 1/2. So the error of what the
         MLP reads goes through one vector for each product, and not through the worst one of each matrix.
         """
-        if stream.parts is None:
+        block, mlp = f"blocks.{self.config.n_layers - 1}", stream.mlp
+        if mlp is None:
             return math.inf
-        name, grown = f"blocks.{self.config.n_layers - 1}.mlp", self.rounding.growth
-        (before, read, pre), w_in, w_out = stream.parts, self.matrices[f"{name}.W_in"], self.matrices[f"{name}.W_out"]
+        if self.steepness is not None:
+            return self.steepness.lead_errors(block, mlp, vectors)
+        name, grown = f"{block}.mlp", self.rounding.growth
+        before, read, pre = mlp.x, mlp.read, mlp.pre
+        w_in, w_out = self.matrices[f"{name}.W_in"], self.matrices[f"{name}.W_out"]
         whole, units, d = read.whole, pre.mid.shape[-1], len(vectors)
         slope = torch.where(pre.low > 0, 1.0, torch.where(pre.high < 0, 0.0, 0.5)).double()
         unsure = torch.where(slope == 0.5, 0.5 * pre.rad, 0.0)
@@ -383,3 +401,7 @@ class EnclosedForward:
             )
             low[rows], high[rows] = (below + fixed - off).amin(1), (above + fixed + off).amin(1)
         return low.nan_to_num(nan=-torch.inf), high.nan_to_num(nan=torch.inf)
+
+
+def _column(x: Tensor | None) -> Tensor | None:
+    return None if x is None else x[:, None]

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import torch
 from jaxtyping import Float
@@ -20,7 +21,9 @@ from torch import Tensor
 from interp.proofs.balls import ACTIVATION_ROUNDINGS, CURVED, LARGEST, SHAPES
 from interp.proofs.enclosed import DOUBLE
 from interp.proofs.enclosures import LIBRARY_ULPS, norm_roundings, scales_of
-from interp.proofs.prefix_tree import EnclosedForward
+
+if TYPE_CHECKING:
+    from interp.proofs.prefix_tree import EnclosedForward
 
 STEEP = 1.21  # above |x|^2 times the second derivative of x / scale, over sqrt n: see :meth:`Stages.norm`
 #: Relative error of float64 in products of known numbers, on top of what is bounded as the model's own roundings.
