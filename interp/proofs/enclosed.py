@@ -94,8 +94,8 @@ class Enclosure:
 
     def heads_first(self) -> Enclosure:
         """[node, head, d] as [head, node, d]."""
-        parts = self.mid, self.rad, self.norm, self.own
-        return Enclosure(*(part if part is None else part.transpose(0, 1).contiguous() for part in parts))
+        mid, rad, norm = (part.transpose(0, 1).contiguous() for part in (self.mid, self.rad, self.norm))
+        return Enclosure(mid, rad, norm, None if self.own is None else self.own.transpose(0, 1).contiguous())
 
 
 @dataclass(frozen=True, eq=False)

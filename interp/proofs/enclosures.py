@@ -172,7 +172,9 @@ class Rounding:
         # These two may have enlarged the numbers whose roundings are bounded above.
         more = (mid.abs() * shared + gain.abs() * shift) * self.growth(6)
         own = math.sqrt(n) * (shared + shift + self.growth(4))[..., 0]  # y is at most sqrt n long before the gain
+        assert found.own is not None
         if centred:
+            assert x.own is not None
             own = own + x.own / least[..., 0]
         own = up(own * longest * (1 + 4 * shared[..., 0]) + found.own + more.norm(dim=-1), n)
         return Normed(found.with_errors([more]), ((mid, shared), (gain.expand_as(mid), up(shift))), own)

@@ -114,7 +114,8 @@ class Heads:
     @classmethod
     def of(cls, stages: Stages, maps: HeadMaps, q: Enclosure, k: Enclosure, v: Enclosure, reach: Tensor) -> Heads:
         pairs = (k, maps.queries), (q, maps.keys), (v, maps.out)
-        return cls(stages, maps, q, k, v, reach, *(torch.einsum("hne,hde->nhd", x.mid, w) for x, w in pairs))
+        to_queries, to_keys, to_stream = (torch.einsum("hne,hde->nhd", x.mid, w) for x, w in pairs)
+        return cls(stages, maps, q, k, v, reach, to_queries, to_keys, to_stream)
 
     def attend(self, scores: Enclosure, above: Int[Tensor, "query key"]) -> Enclosure:
         """The pattern [head, query, key] of the nodes at one position, from their scaled scores."""
@@ -131,13 +132,16 @@ class Heads:
 
     def _attended(self, scores: Enclosure, above: Tensor) -> tuple[Enclosure, Attended]:
         weight = scores.mid.softmax(-1).permute(1, 2, 0)
-        keys, values = self._around_mean(self.to_queries, above, weight), self._around_mean(self.to_stream, above, weight)
+        keys, values = (
+            self._around_mean(self.to_queries, above, weight),
+            self._around_mean(self.to_stream, above, weight),
+        )
         whole, rest = self._scores_off(scores.mid, above, keys, self.to_keys[above[:, -1]])
         better = whole.amax(-1, keepdim=True) < scores.rad.amax(-1, keepdim=True)
         narrow = Enclosure.apart(scores.mid, torch.where(better, whole, scores.rad))
         rounding = self.stages.forward.rounding
-        pattern, wide = rounding.softmax(narrow), rounding.exponents(narrow)[1]
-        rest, wide = (part.permute(1, 2, 0) for part in (rest + (wide - narrow.rad), wide))
+        pattern, own = rounding.softmax(narrow), rounding.exponents(narrow)[1] - narrow.rad
+        rest, wide = ((part + own).permute(1, 2, 0) for part in (rest, whole))
         mid, rad = (part.permute(1, 2, 0) for part in (pattern.mid, pattern.rad))
         stray = (rad + (mid - weight).abs()) * (1 + KNOWN)
         beyond = self._beyond(mid, weight, stray, values, rest, wide) + self._roundings(pattern.size, above)
@@ -151,8 +155,8 @@ class Heads:
         return vectors - (weight[..., None] * vectors).sum(1, keepdim=True)
 
     def _scores_off(self, scores: Tensor, above: Tensor, keys: Tensor, query: Tensor) -> tuple[Tensor, Tensor]:
-        """How far scores are off, [head, query, key], each up to a number that all keys share; and what of this does not
-        come from the errors of what the heads read, to first order.
+        """How far scores [head, query, key] are off, each up to a number that all keys share, and how much of this is
+        not first order in the errors of what the heads read.
 
         A softmax does not see a number that all keys share. Lemma: with c the query's error times any vector k0,
         ``q' k_j' - q k_j - c = (q' - q)(k_j - k0) + q (k_j' - k_j) + (q' - q)(k_j' - k_j)``. Here k0 is the mean of the
@@ -196,8 +200,9 @@ class Heads:
         n = above.shape[1]
         assert self.v.own is not None
         lengths = self.v.length[:, above]
-        own = self.stages.grown(3 * n + 12) * 1.001 * lengths + n * self.stages.tiny * (1 + lengths)
-        return (most * (self.v.own[:, above] + own) * self.maps.stretch[:, None, None]).sum((0, 2))
+        own = most * (self.v.own[:, above] + self.stages.grown(3 * n + 12) * 1.001 * lengths)
+        own = own + n * self.stages.tiny * (1 + lengths)
+        return (own * self.maps.stretch[:, None, None]).sum((0, 2))
 
     # ---- the first order
 
@@ -214,11 +219,13 @@ class Heads:
         keys, values = (self._around_mean(x, done.above, done.weight) for x in (self.to_queries, self.to_stream))
         d, length = matrix.shape[1], lengths_of(matrix)
         after = (values.flatten(1, 2).float() @ matrix).double().view(values.shape)
-        slack = CANCELLED + 2.1 * d * SINGLE * length
+        slack = (CANCELLED + 2.1 * d * SINGLE) * length.clamp_min(1.0)
         together = self._together(self.maps.written.flatten(0, 1).float() @ matrix, length)
         return self._summed(done, keys, after, values.norm(dim=-1), together, slack)
 
-    def _together(self, written: Float[Tensor, "query head_and_d d"], length: Tensor) -> Float[Tensor, "query head head"]:
+    def _together(
+        self, written: Float[Tensor, "query head_and_d d"], length: Tensor
+    ) -> Float[Tensor, "query head head"]:
         """``together`` of :class:`HeadMaps` after that matrix. ``|S|^2`` is at most the length of ``S S'``."""
         n_heads, d_head, d = self.maps.written.shape
         blocks = (written @ written.mT).unflatten(2, (n_heads, d_head)).unflatten(1, (n_heads, d_head)).transpose(2, 3)

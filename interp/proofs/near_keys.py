@@ -30,7 +30,8 @@ from interp.proofs.directional import Block, is_gated_block
 from interp.proofs.enclosed import Enclosure, Keys, Normed, Values
 from interp.proofs.near_classes import Seen, Step
 from interp.proofs.prefix_leads import ROUNDINGS, require_provable
-from interp.proofs.prefix_tree import EnclosedForward, Tree
+from interp.proofs.prefix_nodes import Tree
+from interp.proofs.prefix_tree import EnclosedForward
 from interp.proofs.small_domain import (
     ProvedVerdict,
     require_same,

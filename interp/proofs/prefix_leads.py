@@ -18,7 +18,8 @@ from interp.core.model import HookedModel
 from interp.core.problems import resolve_task
 from interp.core.sites import model_name
 from interp.proofs import enclosures
-from interp.proofs.prefix_tree import EnclosedForward, Rows, Tree
+from interp.proofs.prefix_nodes import Rows, Tree
+from interp.proofs.prefix_tree import EnclosedForward
 from interp.proofs.verdict import ArithmeticName, identify
 from interp.proofs.watch import check_time, watched
 from models.errors import UserError

@@ -34,7 +34,8 @@ from interp.core.results import Provenance
 from interp.core.sites import model_name
 from interp.proofs.enclosures import Rounding
 from interp.proofs.prefix_leads import ROUNDINGS, leads_of, not_enclosed, require_provable
-from interp.proofs.prefix_tree import EnclosedForward, Rows
+from interp.proofs.prefix_nodes import Rows
+from interp.proofs.prefix_tree import EnclosedForward
 from interp.proofs.small_domain import (
     ProvedVerdict,
     require_same,

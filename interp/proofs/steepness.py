@@ -40,7 +40,7 @@ def applies(cfg: TransformerConfig) -> bool:
         and not cfg.norm_eps_outside
         and cfg.attn_scores == "dot"
         and cfg.attn_top_k is None
-        and cfg.positional_embedding_type == "standard"
+        and cfg.positional_embedding_type != "rotary"
         and cfg.d_mlp > 0
         and not cfg.gated_mlp
         and cfg.act_fn in CURVED
@@ -126,28 +126,30 @@ class Steepness(Stages):
     def _followed(self, name: str, mlp: MLP) -> Float[Tensor, " node"]:
         """The error of what enters a block, through the derivatives of its halves at each node.
 
-        That of ``x + MLP(norm(x))`` is computed in float32. Its error is bounded in Frobenius norm, as that of its
-        three products with W_in, W_out and the norm's projections, by (m + 2 d + 32) u times the matrices' norms.
+        That of ``x + MLP(norm(x))`` is computed in float32, as a sum over units, each a row of W_in times one of W_out.
+        Its error is bounded in Frobenius norm, as that of this sum and of the norm's projection, by (m + d + 32) u
+        times the matrices' norms. What enters the first block is all but exact, and is not followed through its heads.
         """
         weights, cfg, half = self.forward.weights, self.forward.config, mlp.half
         assert half is not None
         gain, w_in, w_out = (weights[f"{name}.{part}"] for part in ("ln2.w", "mlp.W_in", "mlp.W_out"))
         (d, units), scaled, c = w_in.shape, gain[:, None] * w_in, self._centred(mlp.x).mid
+        if cfg.normalization_type == "LN":
+            scaled = scaled - scaled.mean(0)
         square, slope = (c**2).mean(-1) + cfg.eps, self.activation(mlp.pre.mid)[1].float()
         wide = self.steep * float(scaled.norm()) * float(w_out.norm())
-        unsure = 1.01 * SINGLE * ((units + 2 * d + 32) * wide / square.sqrt() + 4 * d)
-        first, second, c, eye = scaled.float(), w_out.float(), c.float(), torch.eye(d)
-        found = []
+        unsure = 1.01 * SINGLE * ((units + d + 32) * wide / square.sqrt() + 4 * d)
+        by_unit = (scaled.T[:, :, None] * w_out[:, None]).float().flatten(1)
+        c, found = c.float(), []
         for rows in torch.arange(len(c)).split(AT_ONCE):
             here, scale = c[rows], square[rows].float()[:, None, None]
-            b = (first * slope[rows][:, None]) @ second
-            b = b - here[..., None] * ((here[:, None] @ b) / (d * scale))
-            if cfg.normalization_type == "LN":
-                b = b - b.mean(1, keepdim=True)
-            b, part = b / scale.sqrt() + eye, half[rows]
-            stretch, norm = _stretches(b), mlp.x.norm[rows]
-            off = part.straight * stretch + part.heads.through(part.done, b)
-            found.append(torch.minimum(off, norm * stretch) + norm * unsure[rows])
+            b = (slope[rows] @ by_unit).view(-1, d, d)
+            b = (b - here[..., None] * ((here[:, None] @ b) / (d * scale))) / scale.sqrt() + torch.eye(d)
+            part, stretch, norm = half[rows], _stretches(b), mlp.x.norm[rows]
+            off = norm * stretch
+            if name != "blocks.0":
+                off = torch.minimum(off, part.straight * stretch + part.heads.through(part.done, b))
+            found.append(off + norm * unsure[rows])
         return torch.cat(found)
 
     def lead_errors(self, name: str, mlp: MLP, away: Float[Tensor, "d other"]) -> Float[Tensor, "n other"]:
@@ -156,10 +158,17 @@ class Steepness(Stages):
         Each is followed back through the MLP, its norm and attention, so that an error there meets ``J' away``.
         Precondition: the vectors' entries add up to 0 if norms subtract the mean.
         """
-        return torch.cat([self._lead_errors(name, mlp[rows], away) for rows in torch.arange(len(mlp.x.mid)).split(AT_ONCE)])
+        return torch.cat(
+            [self._lead_errors(name, mlp[rows], away) for rows in torch.arange(len(mlp.x.mid)).split(AT_ONCE)]
+        )
 
     def _lead_errors(self, name: str, mlp: MLP, away: Tensor) -> Tensor:
-        weights, cfg, half, (x, read, pre) = self.forward.weights, self.forward.config, mlp.half, (mlp.x, mlp.read, mlp.pre)
+        weights, cfg, half, (x, read, pre) = (
+            self.forward.weights,
+            self.forward.config,
+            mlp.half,
+            (mlp.x, mlp.read, mlp.pre),
+        )
         assert half is not None
         w_in, w_out, gain = (weights[f"{name}.{part}"] for part in ("mlp.W_in", "mlp.W_out", "ln2.w"))
         (d, units), back = w_in.shape, w_out @ away
@@ -184,7 +193,7 @@ class Steepness(Stages):
 
 
 def _stretches(b: Float[Tensor, "n d d"]) -> Float[Tensor, " n"]:
-    """The largest singular values of float32 matrices, up to 1% more.
+    """The largest singular values of float32 matrices, at most d^(1/16) times as much (where all are equal).
 
     ``|B|^2 = |G|`` with ``G = B' B``, and ``|G|^4 = |G^4|``, which is at most its length. Each product is off by at
     most d u times its factors' lengths.

@@ -14,12 +14,13 @@ import torch
 import interp
 import models
 from interp.cli import main
-from interp.proofs import check_certificate, load_certificate, prefix_proof, prefix_tree, top_keys, watch
+from interp.proofs import check_certificate, load_certificate, prefix_nodes, prefix_proof, top_keys, watch
 from interp.proofs.enclosures import FLOAT32, REAL, Rounding
 from interp.proofs.exhaustive import certify_exhaustively
 from interp.proofs.prefix_leads import bounds_of, lead_bounds
+from interp.proofs.prefix_nodes import Rows, Tree
 from interp.proofs.prefix_proof import certify_prefixes, obstacle
-from interp.proofs.prefix_tree import EnclosedForward, Rows, Tree
+from interp.proofs.prefix_tree import EnclosedForward
 from models.config import TransformerConfig
 from models.errors import UserError
 from models.evaluation import margins, predict
@@ -49,6 +50,7 @@ CONFIGS = {
     "no MLP": replace(PLAIN, d_mlp=0),
     "L1, two best keys": replace(PLAIN, attn_scores="neg_l1", attn_top_k=2, attn_scale=1.0),
     "max plus": replace(PLAIN, attn_scores="max_plus"),
+    "three layers": replace(PLAIN, n_layers=3, normalization_type="LN", act_fn="gelu_new"),
 }
 
 
@@ -122,8 +124,8 @@ def test_errors_through_the_last_mlp_hold_what_every_order_of_it_computes(name: 
         forward = EnclosedForward(model.config, model.effective_weights(), FLOAT32)
         rows = Rows.of(task, ProblemSpace.of(task))
         stream, _ = forward.final(Tree.of(rows), rows.queries)
-        assert stream.parts is not None
-        before, read = stream.parts[:2]
+        assert stream.mlp is not None
+        before, read = stream.mlp.x, stream.mlp.read
         w = {key: value.double() for key, value in model.effective_weights().items()}
         w_in, w_out, b_in = (w[f"blocks.1.mlp.{part}"] for part in ("W_in", "W_out", "b_in"))
         vectors = torch.randn(8, 5, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
@@ -341,7 +343,7 @@ def test_what_was_decided_before_the_end_is_said(monkeypatch: pytest.MonkeyPatch
         raise error
 
     monkeypatch.setattr(prefix_proof, "watched", stops)
-    monkeypatch.setattr(prefix_tree, "ROWS", 4)
+    monkeypatch.setattr(prefix_nodes, "ROWS", 4)
     found = interp.certify(adder())
     assert (found.status, found.right, found.wrong, found.n) == ("undecided", 4, 0, 9)
     assert found.obstacle and int(found.smallest.n.sel(target="s0").sum()) == 4
