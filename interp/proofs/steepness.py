@@ -20,12 +20,15 @@ from torch import Tensor
 
 from interp.proofs.balls import CURVED, SHAPES
 from interp.proofs.enclosed import Enclosure, Normed
-from interp.proofs.head_errors import AT_ONCE, SINGLE, Attended, HeadMaps, Heads, lengths_of
+from interp.proofs.head_errors import AT_ONCE, CANCELLED, SINGLE, Attended, HeadMaps, Heads, lengths_of
 from interp.proofs.stages import KNOWN, Ball, Stages
 from models.config import TransformerConfig
 
 if TYPE_CHECKING:
     from interp.proofs.prefix_tree import EnclosedForward
+
+#: Of how many matrices the derivatives of an MLP at the nodes of a part are put together.
+MOST_SLOPES = 64
 
 
 def applies(cfg: TransformerConfig) -> bool:
@@ -93,6 +96,41 @@ class MLP:
         return MLP(self.x[rows], self.read[rows], self.pre[rows], None if self.half is None else self.half[rows])
 
 
+@dataclass(frozen=True, eq=False)
+class Slopes:
+    """The derivatives ``W_in D W_out`` of an MLP at many nodes, which differ in its units' slopes D.
+
+    The slopes at the nodes are close to a space of few dimensions. So each derivative is ``mean + sum_k c_k basis_k``,
+    and ``off`` bounds the rest and all rounding in Frobenius norm. ``size`` bounds the Frobenius norms of its terms.
+    """
+
+    mean: Float[Tensor, "d d"]
+    basis: Float[Tensor, "k d_d"]
+    coordinates: Float[Tensor, "node k"]
+    off: Float[Tensor, " node"]
+    size: Float[Tensor, " node"]
+
+    @classmethod
+    def of(cls, slope: Float[Tensor, "node unit"], w_in: Tensor, w_out: Tensor) -> Slopes:
+        """The space is that of the first principal components, where a unit counts as much as its weights are long."""
+        length = (w_in.norm(dim=0) * w_out.norm(dim=1)).clamp_min(1e-30)
+        middle = slope.mean(0)
+        weighted = (slope - middle) * length
+        vectors = torch.linalg.eigh(weighted.T @ weighted).eigenvectors[:, -MOST_SLOPES:]
+        coordinates, kept = (weighted @ vectors).float(), (vectors / length[:, None]).T
+        rest = slope - middle - coordinates.double() @ kept
+        products = (w_in.T @ w_in) * (w_out @ w_out.T)  # of the units' matrices, entry by entry
+        rest = ((rest @ products) * rest).sum(-1).clamp_min(0.0).sqrt() + CANCELLED * (rest.abs() @ length)
+        mean, basis = (w_in * middle) @ w_out, torch.stack([(w_in * one) @ w_out for one in kept])
+        size = mean.norm() + coordinates.double().norm(dim=-1) * basis.norm()
+        off = rest + 1.01 * SINGLE * (len(basis) + 8) * size
+        return cls(mean.float(), basis.float().flatten(1), coordinates, off, size)
+
+    def derivatives(self, rows: Tensor) -> Float[Tensor, "n d d"]:
+        """In float32."""
+        return self.mean + (self.coordinates[rows] @ self.basis).view(-1, *self.mean.shape)
+
+
 class Steepness(Stages):
     """Bounds for the blocks of one model in the arithmetic of ``forward``. Precondition: :func:`applies`."""
 
@@ -126,24 +164,22 @@ class Steepness(Stages):
     def _followed(self, name: str, mlp: MLP) -> Float[Tensor, " node"]:
         """The error of what enters a block, through the derivatives of its halves at each node.
 
-        That of ``x + MLP(norm(x))`` is computed in float32, as a sum over units, each a row of W_in times one of W_out.
-        Its error is bounded in Frobenius norm, as that of this sum and of the norm's projection, by (m + d + 32) u
-        times the matrices' norms. What enters the first block is all but exact, and is not followed through its heads.
+        That of ``x + MLP(norm(x))`` is computed in float32. Its error is bounded in Frobenius norm: :class:`Slopes` has
+        that of the MLP's own, and the norm's projection adds (d + 32) u times the matrices' norms. What enters the
+        first block is all but exact, and is not followed through its heads.
         """
         weights, cfg, half = self.forward.weights, self.forward.config, mlp.half
         assert half is not None
         gain, w_in, w_out = (weights[f"{name}.{part}"] for part in ("ln2.w", "mlp.W_in", "mlp.W_out"))
-        (d, units), scaled, c = w_in.shape, gain[:, None] * w_in, self._centred(mlp.x).mid
+        d, scaled, c = len(w_in), gain[:, None] * w_in, self._centred(mlp.x).mid
         if cfg.normalization_type == "LN":
             scaled = scaled - scaled.mean(0)
-        square, slope = (c**2).mean(-1) + cfg.eps, self.activation(mlp.pre.mid)[1].float()
-        wide = self.steep * float(scaled.norm()) * float(w_out.norm())
-        unsure = 1.01 * SINGLE * ((units + d + 32) * wide / square.sqrt() + 4 * d)
-        by_unit = (scaled.T[:, :, None] * w_out[:, None]).float().flatten(1)
+        slopes = Slopes.of(self.activation(mlp.pre.mid)[1], scaled, w_out)
+        square = (c**2).mean(-1) + cfg.eps
+        unsure = (slopes.off + 1.01 * SINGLE * (d + 32) * slopes.size) / square.sqrt() + 4.1 * d * SINGLE
         c, found = c.float(), []
         for rows in torch.arange(len(c)).split(AT_ONCE):
-            here, scale = c[rows], square[rows].float()[:, None, None]
-            b = (slope[rows] @ by_unit).view(-1, d, d)
+            here, scale, b = c[rows], square[rows].float()[:, None, None], slopes.derivatives(rows)
             b = (b - here[..., None] * ((here[:, None] @ b) / (d * scale))) / scale.sqrt() + torch.eye(d)
             part, stretch, norm = half[rows], _stretches(b), mlp.x.norm[rows]
             off = norm * stretch
@@ -193,16 +229,16 @@ class Steepness(Stages):
 
 
 def _stretches(b: Float[Tensor, "n d d"]) -> Float[Tensor, " n"]:
-    """The largest singular values of float32 matrices, at most d^(1/16) times as much (where all are equal).
+    """Upper bounds of the largest singular values of float32 matrices.
 
-    ``|B|^2 = |G|`` with ``G = B' B``, and ``|G|^4 = |G^4|``, which is at most its length. Each product is off by at
-    most d u times its factors' lengths.
+    ``|B|^2`` is the largest eigenvalue of ``G = B' B``. That is at most ``m + |G - m|`` for any m, here the mean one,
+    and ``|G - m|^2`` at most the length of ``(G - m)'(G - m)``. Most eigenvalues of a derivative such as B's are close
+    to m, so that they count for little. Each product is off by at most d u times its factors' lengths.
     """
-    grown = 1.01 * b.shape[-1] * SINGLE
-    powers = [b]
-    for _ in range(3):
-        powers.append(powers[-1].mT @ powers[-1])
-    found = lengths_of(powers[-1])
-    for power in reversed(powers[:-1]):
-        found = (found + grown * lengths_of(power) ** 2).sqrt()
-    return found
+    d = b.shape[-1]
+    grown, g = 1.01 * d * SINGLE, b.mT @ b
+    mean = g.diagonal(dim1=1, dim2=2).mean(1)
+    apart = g - mean[:, None, None] * torch.eye(d)
+    square, length = apart.mT @ apart, lengths_of(b)
+    found = (lengths_of(square) + grown * lengths_of(apart) ** 2).sqrt() + mean.double()
+    return (found + (grown + 3 * SINGLE) * length**2).sqrt()
