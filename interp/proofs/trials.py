@@ -27,8 +27,9 @@ from torch import Tensor
 
 from interp.core.model import HookedModel
 from interp.core.problems import carry_rich
+from interp.proofs.certificate import Certificate
 from interp.proofs.certify import certify_one_layer
-from interp.proofs.prefix_proof import certify_prefixes
+from interp.proofs.prefix_proof import PrefixCertificate, certify_prefixes
 from interp.proofs.verdict import ArithmeticName
 from models.cluster import connected, each
 from models.errors import UserError
@@ -42,6 +43,8 @@ MODELS = ("microadder-57", "microadder-67", "microadder-74")
 ROUNDINGS = ("none", "bfloat16", "float16", "3 digits", "4 digits")
 NOISE = (1e-4, 1e-2)
 PAIRS = 100_000
+Answers = tuple[int, int, bool]  # how many problems were tried, how many were wrong, whether the verdict agrees
+
 _AT_ONCE = 512
 _CLOSE = 100.0  # leads above this times the difference of the two forward passes are the same in both
 
@@ -126,7 +129,7 @@ def wrong_answers(model: ArithmeticTransformer, pairs: Int[Tensor, "n ..."]) -> 
 def trial(
     index: int, arithmetic: ArithmeticName = "float32", pairs: int = PAIRS, names: Sequence[str] = MODELS
 ) -> Trial:
-    """Judge model number ``index``, and check the verdict against the model."""
+    """Judge model number ``index``, and check the verdict against the model. A model may also be refused."""
     import models
 
     rng = np.random.default_rng(index)
@@ -134,30 +137,43 @@ def trial(
     noise = float(np.exp(rng.uniform(*np.log(NOISE))))
     model = models.load(name)
     perturb(model, noise, rounding, seed=index)
-    if not isinstance(model.task, FixedWidthAddition):
-        verdict, space = certify_prefixes(model, arithmetic), ProblemSpace.of(model.task)
-        tried = space.problems(torch.arange(space.size))
-        wrong = int(wrong_answers(model, tried).sum())
-        agrees = max(verdict.wrong, int(verdict.status == "refuted")) <= wrong <= space.size - verdict.right
-    else:
-        verdict = certify_one_layer(model, arithmetic, width=None)
-        if verdict.status == "refuted":
-            assert verdict.counterexample is not None
-            tried = torch.tensor([verdict.counterexample[:2]])
+    try:
+        if isinstance(model.task, FixedWidthAddition):
+            verdict, answers = _on_classes(model, arithmetic, pairs, index)
         else:
-            extreme = np.stack((verdict.classes.a.values, verdict.classes.b.values), -1).reshape(-1, 2)
-            tried = torch.cat((torch.from_numpy(extreme), random_pairs(pairs, index)))
-        wrong = int(wrong_answers(model, tried).sum())
-        agrees = {"certified": wrong == 0, "refuted": wrong == 1}.get(verdict.status, True)
+            verdict, answers = _on_all(model, arithmetic)
+    except UserError:
+        return Trial(index, name, noise, rounding, "refused", None, 0.0, 0, 0, True)
     smallest = verdict.smallest_margin if np.isfinite(verdict.smallest_margin) else None
-    return Trial(
-        index, name, noise, rounding, verdict.status, smallest, verdict.seconds, len(tried), wrong, agrees
-    )  # fmt: skip
+    return Trial(index, name, noise, rounding, verdict.status, smallest, verdict.seconds, *answers)
+
+
+def _on_all(model: ArithmeticTransformer, arithmetic: ArithmeticName) -> tuple[PrefixCertificate, Answers]:
+    verdict, space = certify_prefixes(model, arithmetic), ProblemSpace.of(model.task)
+    tried = space.problems(torch.arange(space.size))
+    wrong = int(wrong_answers(model, tried).sum())
+    agrees = max(verdict.wrong, int(verdict.status == "refuted")) <= wrong <= space.size - verdict.right
+    return verdict, (len(tried), wrong, agrees)
+
+
+def _on_classes(
+    model: ArithmeticTransformer, arithmetic: ArithmeticName, pairs: int, seed: int
+) -> tuple[Certificate, Answers]:
+    verdict = certify_one_layer(model, arithmetic, width=None)
+    if verdict.status == "refuted":
+        assert verdict.counterexample is not None
+        tried = torch.tensor([verdict.counterexample[:2]])
+    else:
+        extreme = np.stack((verdict.classes.a.values, verdict.classes.b.values), -1).reshape(-1, 2)
+        tried = torch.cat((torch.from_numpy(extreme), random_pairs(pairs, seed)))
+    wrong = int(wrong_answers(model, tried).sum())
+    agrees = {"certified": wrong == 0, "refuted": wrong == 1}.get(verdict.status, True)
+    return verdict, (len(tried), wrong, agrees)
 
 
 def summary(trials: Sequence[Trial]) -> str:
     counts = Counter(t.status for t in trials)
-    shown = ", ".join(f"{counts[status]:,} {status}" for status in ("certified", "refuted", "undecided"))
+    shown = ", ".join(f"{counts[status]:,} {status}" for status in ("certified", "refuted", "undecided", "refused"))
     pairs = sum(t.pairs for t in trials if t.status == "certified")
     contradicted = sum(not t.agrees for t in trials)
     return (

@@ -13,6 +13,7 @@ import models
 from interp.proofs import trials
 from interp.proofs.prefix_proof import certify_prefixes
 from interp.proofs.trials import perturb, random_pairs, wrong_answers
+from models.errors import UserError
 from models.evaluation import predict
 from tests.interp.proofs.test_prefix_proof import file_of
 
@@ -49,3 +50,12 @@ def test_on_a_small_domain_as_many_are_right_and_wrong_as_were_proved_so(
 
     monkeypatch.setattr(trials, "certify_prefixes", claims_more)
     assert not trials.trial(0, names=(str(path),)).agrees
+
+
+def test_a_model_that_the_proof_refuses_is_counted_apart(monkeypatch: pytest.MonkeyPatch):
+    def refuses(*given: Any, **how: Any) -> Any:
+        raise UserError("refused")
+
+    monkeypatch.setattr(trials, "certify_one_layer", refuses)
+    found = trials.trial(0, pairs=10)
+    assert (found.status, found.pairs, found.agrees) == ("refused", 0, True)
