@@ -75,7 +75,7 @@ _STEPS: tuple[tuple[str, str, dict[str, Any]], ...] = (
         "The ten factors become 1 + intercept + slope i, and EOS stands at zero.",
         {"correction": "linear", "eos": "zero"},
     ),
-    ("Tied Q/K with phase rotation", "One angle a head; it turns rows 0 and 1 of 3.", {"tie_qk": True}),
+    ("Tied Q/K with phase rotation", "One angle per head turns rows 0 and 1 of 3.", {"tie_qk": True}),
     (
         "tok_dim 3→2 (covers 96% SVD energy)",
         "d_model stays 6, so positions get a fourth dimension, which is empty on the spiral and learned elsewhere.",

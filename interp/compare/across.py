@@ -15,7 +15,7 @@ from typing import Any
 
 import models
 from interp.compare.answers import Question
-from interp.compare.questions import find_questions
+from interp.compare.known_questions import find_questions
 from interp.compare.subject import CARRY_HEAVY, Subject, subject
 from interp.compare.table import ModelRow, ModelTable
 from interp.core.answers import Answer, DoesNotApply

@@ -13,8 +13,6 @@ heads rest; the answer's parts list every head.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -24,10 +22,9 @@ from torch import Tensor
 import models
 from interp.causal.ablation.runs import run_ablations
 from interp.causal.interchange import InterchangeAccuracy, Site, interchange, which_algorithm
-from interp.compare.answers import REGISTRY, Ask, Question, question
+from interp.compare.answers import question
 from interp.compare.subject import PLACES, Subject
 from interp.compare.unit_signals import unit_signals
-from interp.core import probe
 from interp.core.answers import Answer, Part
 from interp.core.components import Head
 from interp.core.model import HookedModel
@@ -38,7 +35,7 @@ from interp.core.stats import mean_interval
 from interp.core.thresholds import NEEDED
 from interp.probes.embeddings import circle_fit
 from interp.proofs.methods import certified_at_best
-from models.errors import UserError, known_name
+from models.errors import UserError
 from models.evaluation import Score, score
 from models.tasks.addition import DIGITS, FixedWidthAddition
 from models.tasks.base import Task
@@ -374,31 +371,3 @@ def circle(subject: Subject) -> Answer:
     distance = [math.hypot(each.residual, each.off_plane) / each.radius for each in (fit, blank)]
     note = f"order of the digits: {fit.order_text}; {fit.planarity:.0%} of their variance in the plane"
     return Answer(distance[0], n=base, rung="exhaustive", control=distance[1], control_note=UNTRAINED, note=note)
-
-
-# ---- all of them
-
-
-def registered() -> MappingProxyType[str, tuple[Question, Ask]]:
-    """All questions with their functions, in the order of the columns; those of probes that give a number come last."""
-    scalars = {
-        each.name: (Question(each.name, each.scalar.heading, each.question, each.scalar.unit), _ask(each))
-        for each in probe.registered().values()
-        if each.scalar
-    }
-    return MappingProxyType(REGISTRY | scalars)
-
-
-def _ask(each: probe.Probe) -> Ask:
-    return lambda subject: each.number(subject.model, task=subject.task, n=subject.n, seed=subject.seed)
-
-
-def find_questions(names: Sequence[str] | None) -> list[tuple[Question, Ask]]:
-    """The questions of these names, all unless given. Raises UserError for an unknown or repeated one, or for none."""
-    known = registered()
-    chosen = list(known) if names is None else list(names)
-    for name in chosen:
-        known_name("question", name, known)
-    if not chosen or len(set(chosen)) < len(chosen):
-        raise UserError("Give at least one question, and none twice.")
-    return [known[name] for name in chosen]

@@ -56,12 +56,12 @@ class Result(ABC):
         return as_frame(self.table)
 
     def figure(self, kind: str = "", **options: Any) -> Any:
-        """The default picture, or the one named ``kind``, as a ``plotly.graph_objects.Figure``.
+        """The default figure, or the one named ``kind``, as a ``plotly.graph_objects.Figure``.
 
-        :func:`interp.figures.drawings` lists the pictures of a result's type and the ``options`` of each.
+        :func:`interp.figures.drawings` lists the figures of a result's type and the ``options`` of each.
 
         Raises:
-            UserError: there is no such picture.
+            UserError: there is no such figure.
         """
         from interp.figures import draw  # results are data: drawing is imported only when a picture is asked for
 

@@ -77,6 +77,6 @@ def draw(result: Result, kind: str = "", **options: Any) -> go.Figure:
     found = drawings(type(result))
     if kind not in found:
         if not kind:
-            raise UserError(f"{type(result).__name__} has no picture.")
-        raise unknown_name("picture", kind, [each for each in found if each])
+            raise UserError(f"{type(result).__name__} has no figure.")
+        raise unknown_name("figure", kind, [each for each in found if each])
     return found[kind](result, **options)

@@ -155,7 +155,8 @@ class Scores(Result):
             if len(alike) == 1 or alike.n.nunique() > 1 or set(_rungs(alike)) != {"sampled"}:
                 return f"all of every stratum are {self.counted}"
             n = int(alike.n.iloc[0])
-            return f"with {n:,} a stratum the error rate of each is below {shown(error_bound(n), up=True)} (95%)"
+            bound = shown(error_bound(n), up=True)
+            return f"with {n:,} problems in each stratum, the error rate of each is below {bound} (95%)"
         row = next(frame.loc[[frame.accuracy.idxmin()]].itertuples())
         named = ", ".join(
             f"{axis.replace('_', ' ')} {frame.at[row.Index, axis]}" for axis in map(str, self.table.n.dims)

@@ -12,7 +12,7 @@ from typing import Any
 
 import models
 from interp.compare.across import PROBLEMS, compare_models
-from interp.compare.questions import registered
+from interp.compare.known_questions import registered
 from interp.compare.sections import ABOUT, table_sections
 from interp.compare.table import ModelTable
 from interp.core.sections import Section

@@ -171,7 +171,7 @@ def show_price(data: Any) -> list[Section]:
     found: Price = decode(Price, data["price"])
     text = f"""{found.sentence()}. {BRUTE.capitalize()} was run on {SIDE**2:,} pairs; its bound is theirs alone. An open
 mark stands for the smallest margin that was met among all 10^20 pairs ("known"): a bound can be no higher. Most
-operations of both proofs bound what attention writes. The program saves most boxes behind it, because digits that have
-one sum share a box, and pays where such a box is wide."""
+operations of both proofs bound what attention writes. After it the program needs fewer boxes, because digits that have
+one sum share a box; where such a box is wide, it costs more."""
     table = found.table.assign(operations=found.table.operations.map("{:.2e}".format))
     return [Section("Operations and bounds", text, (table,), (found.figure(),))]

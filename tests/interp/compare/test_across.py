@@ -17,7 +17,7 @@ from scipy.stats import norm, t
 import interp
 import models
 from interp.compare.answers import question
-from interp.compare.questions import find_questions
+from interp.compare.known_questions import find_questions
 from interp.compare.subject import subject
 from interp.compare.table import ModelRow, ModelTable, cell_text
 from interp.core import stats

@@ -13,6 +13,7 @@ from torch import Tensor
 from torch.autograd.functional import jacobian
 from torch.nn.functional import normalize
 
+import models
 from interp.proofs import prefix_tree
 from interp.proofs.enclosed import Enclosure
 from interp.proofs.enclosures import FLOAT32, Rounding
@@ -21,6 +22,7 @@ from interp.proofs.prefix_leads import bounds_of
 from interp.proofs.prefix_nodes import Rows, Tree
 from interp.proofs.prefix_tree import EnclosedForward, Stream
 from interp.proofs.steepness import _stretches, applies
+from interp.proofs.trials import perturb
 from models.config import TransformerConfig
 from models.tasks.problem_space import ProblemSpace
 from models.transformer import ArithmeticTransformer
@@ -294,6 +296,19 @@ def test_without_it_four_layers_have_no_proof(monkeypatch: pytest.MonkeyPatch):
         monkeypatch.setattr(prefix_tree, "applies", lambda config: False)
         without, _ = bounds_of(EnclosedForward(model.config, model.effective_weights(), FLOAT32), rows)
     assert (without < 0).all()
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_leads_of_models_near_a_trained_one_lie_within_their_bounds(seed: int):
+    """Rounded to bfloat16 or not; some of these models make errors."""
+    model = models.load("toygpt-long")
+    perturb(model, noise=(1e-3, 1e-2, 3e-2, 0.1)[seed], rounding=("none", "bfloat16")[seed % 2], seed=seed)
+    rows = some_rows(model, 12)
+    with torch.no_grad():
+        low, high = bounds_of(EnclosedForward(model.config, model.effective_weights(), FLOAT32), rows)
+        found = leads(model, rows, dict(model.effective_weights()), torch.zeros(()))
+    found = found.scatter(-1, rows.targets[..., None], torch.inf).amin(-1)
+    assert (low <= found).all() and (found <= high).all() and low.isfinite().all()
 
 
 @pytest.mark.parametrize("spread", [0.0, 1.0, 6.0])

@@ -73,7 +73,7 @@ def needed_attention_pattern(result: NeededAttention, layer: int | None = None, 
     ]  # fmt: skip
     counts = [float(result.row(*place)[1]["keys"]) for place in heads]
     tokens = f"{min(counts):.1f}" + (f" to {max(counts):.1f}" if len(counts) > 1 else "")
-    title, note = f"A head attends to {tokens} tokens a step, BOS apart", f"white: below {CLIP}, grey: future"
+    title, note = f"A head attends to {tokens} tokens per step, not counting BOS", f"white: below {CLIP}, grey: future"
     if result.shape:
         operands, digits = result.shape
         title = f"Adding {operands} numbers of {digits} digits, a{title[1:]}"

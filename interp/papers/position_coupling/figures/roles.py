@@ -31,7 +31,7 @@ _EIGHT_SYMBOLS = ("circle", "diamond", "square", "triangle-up", "cross", "x", "s
 _PATTERN_COLOURS = (
     theme.BLUE, theme.VERMILION, theme.SKY, theme.PURPLE, theme.GREEN, theme.BLACK, theme.ORANGE,
 )  # fmt: skip
-_ATTENDED = {"keys": "tokens above 0.01, BOS apart", "effective": "exp(entropy) of the weights off BOS, tokens"}
+_ATTENDED = {"keys": "tokens above 0.01, not counting BOS", "effective": "exp(entropy) of the weights off BOS, tokens"}
 
 
 @drawing(HeadRoles)
@@ -97,7 +97,7 @@ def coupled_comparison(result: CoupledComparison) -> go.Figure:
         ),
         Panel(
             _profiles(result, matched, [head for head in heads if head not in matched.values()][:6]),
-            "where a head looks, BOS apart", {"title": "share of attention off BOS", "range": [0, 1]},
+            "where a head looks, not counting BOS", {"title": "share of attention off BOS", "range": [0, 1]},
             {"autorange": "reversed"},
         ),
     ]  # fmt: skip
