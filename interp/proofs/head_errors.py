@@ -8,6 +8,7 @@ error is added up as matrices before a length is taken, and may be followed thro
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field, fields, replace
 
 import torch
@@ -15,13 +16,11 @@ from jaxtyping import Float, Int
 from torch import Tensor
 from torch.nn import functional as F
 
-from interp.proofs.enclosed import Enclosure, stretch_of
+from interp.proofs.enclosed import DOUBLE, Enclosure, stretch_of
 from interp.proofs.stages import KNOWN, Stages
 
 AT_ONCE = 64  # nodes whose matrices are multiplied together, so that they stay in the processor's cache
 SINGLE = 2.0**-24  # the unit roundoff of products in float32
-#: A sum of squares may cancel in float64 by 10^-12 of its terms. This is the root of that.
-CANCELLED = 1e-6
 
 
 @dataclass(frozen=True, eq=False)
@@ -126,10 +125,6 @@ class Heads:
             self.done.append(done)
         return Enclosure.apart(*(torch.cat([getattr(one, part) for one in patterns], 1) for part in ("mid", "rad")))
 
-    def moved(self) -> Float[Tensor, " query"]:
-        """How far what the heads write together is off, but for the rounding of the product with W_O."""
-        return torch.cat([done.first + done.beyond for done in self.done])
-
     def _attended(self, scores: Enclosure, above: Tensor) -> tuple[Enclosure, Attended]:
         weight = scores.mid.softmax(-1).permute(1, 2, 0)
         keys, values = (
@@ -207,8 +202,7 @@ class Heads:
     # ---- the first order
 
     def _first_order(self, done: Attended, keys: Tensor, values: Tensor) -> Float[Tensor, " query"]:
-        slack = torch.full((len(keys),), CANCELLED, dtype=torch.float64)
-        return self._summed(done, keys, values, values.norm(dim=-1), self.maps.together, slack)
+        return self._summed(done, keys, values, values.norm(dim=-1), self.maps.together, 0.0)
 
     def through(self, done: Attended, matrix: Float[Tensor, "query d d"]) -> Float[Tensor, " query"]:
         """How far the product of what the heads write and a float32 matrix is off, to first order.
@@ -219,34 +213,40 @@ class Heads:
         keys, values = (self._around_mean(x, done.above, done.weight) for x in (self.to_queries, self.to_stream))
         d, length = matrix.shape[1], lengths_of(matrix)
         after = (values.flatten(1, 2).float() @ matrix).double().view(values.shape)
-        slack = (CANCELLED + 2.1 * d * SINGLE) * length.clamp_min(1.0)
-        together = self._together(self.maps.written.flatten(0, 1).float() @ matrix, length)
-        return self._summed(done, keys, after, values.norm(dim=-1), together, slack)
+        one = self.maps.written.flatten(1).norm(dim=1).clamp_min(1e-300)  # so that nothing underflows in float32
+        written = (self.maps.written / one[:, None, None]).flatten(0, 1).float() @ matrix
+        together = self._together(written, length) * one[:, None] * one
+        lengths = values.norm(dim=-1) * length.clamp_min(1.0)[:, None, None]
+        return self._summed(done, keys, after, lengths, together, 2.1 * d * SINGLE)
 
     def _together(
         self, written: Float[Tensor, "query head_and_d d"], length: Tensor
     ) -> Float[Tensor, "query head head"]:
-        """``together`` of :class:`HeadMaps` after that matrix. ``|S|^2`` is at most the length of ``S S'``."""
+        """``together`` of :class:`HeadMaps` after a matrix of this length, if each head's ``written`` is 1 long.
+
+        ``|S|^2`` is at most the length of ``S S'``.
+        """
         n_heads, d_head, d = self.maps.written.shape
         blocks = (written @ written.mT).unflatten(2, (n_heads, d_head)).unflatten(1, (n_heads, d_head)).transpose(2, 3)
         squares = lengths_of(blocks @ blocks.mT)
-        size = self.maps.written.flatten(1).norm(dim=1) * length[:, None]
-        own = 6.1 * d * SINGLE * size[:, :, None] * size[:, None]
-        return (squares + 3.1 * d_head * SINGLE * lengths_of(blocks) ** 2).sqrt() + own
+        own = 6.1 * d * SINGLE * length**2
+        return (squares + 3.1 * d_head * SINGLE * lengths_of(blocks) ** 2).sqrt() + own[:, None, None]
 
     def _summed(
-        self, done: Attended, keys: Tensor, values: Tensor, lengths: Tensor, together: Tensor, slack: Tensor
+        self, done: Attended, keys: Tensor, values: Tensor, lengths: Tensor, together: Tensor, slack: float
     ) -> Float[Tensor, " query"]:
         """The error that each node's error makes, over all heads and keys, added up over the nodes.
+
+        ``lengths`` bound the values' lengths, and ``slack`` their errors relative to that.
 
         Lemma: ``|sum_i a_i (x) b_i|`` is at most the root of ``sum_ij (a_i a_j)(b_i b_j)``.
         """
         weighted, size = done.weight[..., None] * values, done.weight * lengths
-        query = self.to_keys[done.above[:, -1]][:, None]
+        query, slack = self.to_keys[done.above[:, -1]][:, None], slack + cancelled(size[0].numel(), keys.shape[-1])
         of_query = _length_of_sum(keys.flatten(1, 2), weighted.flatten(1, 2))
         of_query = of_query + slack * (keys.norm(dim=-1) * size).sum((1, 2))
         of_keys = _length_of_sum(query.expand_as(weighted).flatten(0, 1), weighted.flatten(0, 1)).view(done.above.shape)
-        of_keys = of_keys + slack[:, None] * (query.norm(dim=-1) * size).sum(-1)
+        of_keys = of_keys + slack * (query.norm(dim=-1) * size).sum(-1)
         most = (done.weight + done.stray)[:, :, None]
         of_values = (most @ together.view(-1, 1, *together.shape[-2:]) @ most.mT)[..., 0, 0].sqrt()
         reach, scale = self.reach[done.above], abs(self.stages.forward.config.score_scale)
@@ -263,13 +263,22 @@ class Heads:
         of_values = of_values + done.stray @ read.norm(dim=-1).mT
         scale, reach = abs(self.stages.forward.config.score_scale), self.reach[done.above][..., None]
         found = reach[:, -1] * of_query / scale + (reach * (of_keys / scale + of_values)).sum(1)
-        terms = self.reach.amax() * (1 + keys.norm(dim=-1).amax() + self.to_keys.norm(dim=-1).amax())
-        return found * (1 + KNOWN) + KNOWN * terms * self.to_stream.norm(dim=-1).amax() * vectors.norm(dim=1)
+        terms = self.reach.amax() * (1 + 1 / scale) * (1 + keys.norm(dim=-1).amax() + self.to_keys.norm(dim=-1).amax())
+        sizes = self.to_stream.norm(dim=-1).amax() + self.maps.ov.norm()
+        return found * (1 + KNOWN) + KNOWN * terms * sizes * vectors.norm(dim=1)
 
 
 def lengths_of(x: Tensor) -> Tensor:
-    """Upper bounds of the Frobenius norms of float32 matrices along the last two axes, in float64."""
-    return x.flatten(-2).norm(dim=-1).double() * (1 + x.shape[-1] * x.shape[-2] * SINGLE)
+    """Upper bounds of the Frobenius norms of float32 matrices along the last two axes.
+
+    The squares are added up in float64; those of numbers below 10^-19 would be zero in float32.
+    """
+    return torch.linalg.vector_norm(x.flatten(-2), dim=-1, dtype=torch.float64) * (1 + KNOWN)
+
+
+def cancelled(terms: int, d: int) -> float:
+    """How far a root of ``sum_ij (a_i a_j)(b_i b_j)`` may be off because the sum cancels, relative to its terms."""
+    return 2.0 * math.sqrt((terms**2 + 2 * d) * DOUBLE)
 
 
 def _length_of_sum(a: Float[Tensor, "n term d"], b: Float[Tensor, "n term d"]) -> Float[Tensor, " n"]:

@@ -7,6 +7,9 @@ makes balls 50 times wider that way, although its derivative is 2 to 5.
 Here a half of a block (attention or MLP, with its norm) is one stage as in :mod:`interp.proofs.stages`:
 ``e' = J e + r``, with J the derivative at the midpoints, and r how far the half curves within the balls plus the
 roundings of its operations, passed on to its end. Balls are needed for r only, which is of second order in them.
+
+Derivatives are multiplied in float32, so that the proof relies on the products of torch on this machine being of full
+precision, as the model's own are assumed to be (:mod:`interp.proofs.balls`).
 """
 
 from __future__ import annotations
@@ -20,7 +23,7 @@ from torch import Tensor
 
 from interp.proofs.balls import CURVED, SHAPES
 from interp.proofs.enclosed import Enclosure, Normed
-from interp.proofs.head_errors import AT_ONCE, CANCELLED, SINGLE, Attended, HeadMaps, Heads, lengths_of
+from interp.proofs.head_errors import AT_ONCE, SINGLE, Attended, HeadMaps, Heads, cancelled, lengths_of
 from interp.proofs.stages import KNOWN, Ball, Stages
 from models.config import TransformerConfig
 
@@ -43,10 +46,11 @@ def applies(cfg: TransformerConfig) -> bool:
         and not cfg.norm_eps_outside
         and cfg.attn_scores == "dot"
         and cfg.attn_top_k is None
-        and cfg.positional_embedding_type != "rotary"
+        and cfg.positional_embedding_type not in ("rotary", "fire")
         and cfg.d_mlp > 0
         and not cfg.gated_mlp
         and cfg.act_fn in CURVED
+        and not cfg.later_switches
     )
 
 
@@ -112,19 +116,25 @@ class Slopes:
 
     @classmethod
     def of(cls, slope: Float[Tensor, "node unit"], w_in: Tensor, w_out: Tensor) -> Slopes:
-        """The space is that of the first principal components, where a unit counts as much as its weights are long."""
+        """The space is that of the first principal components, where a unit counts as much as its weights are long.
+
+        Where slopes are not known, ``off`` is infinite.
+        """
         length = (w_in.norm(dim=0) * w_out.norm(dim=1)).clamp_min(1e-30)
+        known = slope.isfinite().all(-1)
+        slope = torch.where(known[:, None], slope, 0.0)
         middle = slope.mean(0)
         weighted = (slope - middle) * length
         vectors = torch.linalg.eigh(weighted.T @ weighted).eigenvectors[:, -MOST_SLOPES:]
         coordinates, kept = (weighted @ vectors).float(), (vectors / length[:, None]).T
         rest = slope - middle - coordinates.double() @ kept
         products = (w_in.T @ w_in) * (w_out @ w_out.T)  # of the units' matrices, entry by entry
-        rest = ((rest @ products) * rest).sum(-1).clamp_min(0.0).sqrt() + CANCELLED * (rest.abs() @ length)
+        lost = cancelled(len(length), len(w_in)) * (rest.abs() @ length)
+        rest = ((rest @ products) * rest).sum(-1).clamp_min(0.0).sqrt() + lost
         mean, basis = (w_in * middle) @ w_out, torch.stack([(w_in * one) @ w_out for one in kept])
         size = mean.norm() + coordinates.double().norm(dim=-1) * basis.norm()
         off = rest + 1.01 * SINGLE * (len(basis) + 8) * size
-        return cls(mean.float(), basis.float().flatten(1), coordinates, off, size)
+        return cls(mean.float(), basis.float().flatten(1), coordinates, torch.where(known, off, torch.inf), size)
 
     def derivatives(self, rows: Tensor) -> Float[Tensor, "n d d"]:
         """In float32."""
@@ -192,7 +202,6 @@ class Steepness(Stages):
         """How far products of the stream after the last MLP with some vectors may be off.
 
         Each is followed back through the MLP, its norm and attention, so that an error there meets ``J' away``.
-        Precondition: the vectors' entries add up to 0 if norms subtract the mean.
         """
         return torch.cat(
             [self._lead_errors(name, mlp[rows], away) for rows in torch.arange(len(mlp.x.mid)).split(AT_ONCE)]
@@ -233,7 +242,8 @@ def _stretches(b: Float[Tensor, "n d d"]) -> Float[Tensor, " n"]:
 
     ``|B|^2`` is the largest eigenvalue of ``G = B' B``. That is at most ``m + |G - m|`` for any m, here the mean one,
     and ``|G - m|^2`` at most the length of ``(G - m)'(G - m)``. Most eigenvalues of a derivative such as B's are close
-    to m, so that they count for little. Each product is off by at most d u times its factors' lengths.
+    to m, so that they count for little. Each product is off by at most d u times its factors' lengths. Precondition:
+    nothing underflows, as with derivatives of ``x + f(x)``, whose largest singular values are about 1 or more.
     """
     d = b.shape[-1]
     grown, g = 1.01 * d * SINGLE, b.mT @ b

@@ -17,11 +17,11 @@ import models
 from interp.proofs import prefix_tree
 from interp.proofs.enclosed import Enclosure
 from interp.proofs.enclosures import FLOAT32, Rounding
-from interp.proofs.head_errors import Heads
+from interp.proofs.head_errors import HeadMaps, Heads, lengths_of
 from interp.proofs.prefix_leads import bounds_of
 from interp.proofs.prefix_nodes import Rows, Tree
 from interp.proofs.prefix_tree import EnclosedForward, Stream
-from interp.proofs.steepness import _stretches, applies
+from interp.proofs.steepness import Slopes, _stretches, applies
 from interp.proofs.trials import perturb
 from models.config import TransformerConfig
 from models.tasks.problem_space import ProblemSpace
@@ -250,7 +250,7 @@ def test_a_block_keeps_the_roundings_of_its_heads_within_its_ball(name: str):
             steepest = [normalize(torch.einsum("d,dphe->phe", along, slope), dim=-1) for slope in slopes]
             more = [own * direction for (own, _), direction in zip(parts, steepest, strict=True)]
             along = torch.stack([torch.einsum("dphe,phe->d", *both) for both in zip(slopes, more, strict=True)]).sum(0)
-        off, most = (run(*more) - run(*still)).norm(), heads.done[-1].beyond
+        off, most = (run(*more) - run(*still)).detach().norm(), heads.done[-1].beyond
         assert off <= most
         reach.append(float(off / most))
     assert max(reach) > 0.25
@@ -309,6 +309,39 @@ def test_leads_of_models_near_a_trained_one_lie_within_their_bounds(seed: int):
         found = leads(model, rows, dict(model.effective_weights()), torch.zeros(()))
     found = found.scatter(-1, rows.targets[..., None], torch.inf).amin(-1)
     assert (low <= found).all() and (found <= high).all() and low.isfinite().all()
+
+
+@pytest.mark.parametrize("scale", [1.0, 1e-4, 1e-6])
+def test_heads_after_a_matrix_write_no_more_than_their_bound_however_small_their_weights_are(scale: float):
+    generator = torch.Generator().manual_seed(0)
+    shapes = {"q": (4, 16, 4), "k": (4, 16, 4), "v": (4, 16, 4), "o": (4, 4, 16)}
+    weights = {name: torch.randn(shape, generator=generator).double() for name, shape in shapes.items()}
+    weights |= {name: weights[name] * scale for name in "vo"}
+    one = OneError("LN, gelu_new", "nothing", 0, 1, 5)
+    heads = replace(one.heads()[0], maps=HeadMaps.of(*weights.values()))
+    matrix = torch.eye(16) + 0.3 * torch.randn(3, 16, 16, generator=generator)
+    length = lengths_of(matrix)
+    unit = heads.maps.written.flatten(1).norm(dim=1)
+    assert (length >= matrix.double().flatten(1).norm(dim=1)).all()
+    written = (heads.maps.written / unit[:, None, None]).flatten(0, 1).float() @ matrix
+    together = heads._together(written, length) * unit[:, None] * unit
+    for share in torch.rand(20, 4, generator=generator).double():
+        summed = torch.einsum("h,hde->de", share, weights["v"] @ weights["o"]) @ matrix.double()
+        found = (share @ together @ share).sqrt()
+        true = torch.linalg.matrix_norm(summed, 2)
+        assert (found >= true).all() and (found <= 3 * true).all()
+
+
+def test_where_a_bound_is_lost_the_others_stay():
+    """A node whose slopes are not known has no bound, and does not spoil its neighbours'."""
+    slope = torch.rand(5, 24, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    w_in, w_out = torch.randn(16, 24).double(), torch.randn(24, 16).double()
+    slope[2] = torch.nan
+    found = Slopes.of(slope, w_in, w_out)
+    assert found.off.isinf().tolist() == [False, False, True, False, False]
+    rows = torch.tensor([0, 1, 3, 4])
+    off = (found.derivatives(rows).double() - (w_in * slope[rows][:, None]) @ w_out).flatten(1).norm(dim=1)
+    assert (off <= found.off[rows]).all() and (found.off[rows] < 1e-3).all()
 
 
 @pytest.mark.parametrize("spread", [0.0, 1.0, 6.0])

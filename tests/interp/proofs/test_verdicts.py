@@ -248,6 +248,19 @@ def test_altered_models_are_refused(alter, ask):
         ask(model)
 
 
+def test_lower_precision_of_the_cpus_products_alone_is_refused():
+    kernels = getattr(torch.backends.mkldnn, "matmul", None)
+    if not hasattr(kernels, "fp32_precision"):
+        pytest.skip("this version of torch has no such setting")
+    before, kernels.fp32_precision = kernels.fp32_precision, "bf16"
+    try:
+        with pytest.raises(UserError):
+            interp.certify(zoo(FAST), arithmetic="interval")
+    finally:
+        kernels.fp32_precision = before
+    assert interp.certify(zoo(FAST), arithmetic="interval").status == "certified"
+
+
 def test_lower_precision_is_refused_and_autocast_does_not_reach_a_proof():
     torch.set_float32_matmul_precision("medium")
     try:
