@@ -165,16 +165,23 @@ def require_plain(model: HookedModel) -> None:
         found += ["autocast is on"] * torch.is_autocast_enabled("cpu")
     if model.training:
         found.append("the model is in training mode")
-    precision = torch.get_float32_matmul_precision()
-    if precision == "highest":  # newer versions of torch have a second setting, for the CPU's kernels alone
-        precision = getattr(getattr(torch.backends.mkldnn, "matmul", None), "fp32_precision", "none")
-    if precision not in ("highest", "none", "ieee"):
+    if (precision := _product_precision()) not in ("highest", "none", "ieee"):
         found.append(f"torch's float32 matmul precision is {precision!r}, and the certifier needs 'highest'")
     if found:
         raise UserError(
             f"{model_name(model)} may compute something else than its weights say, which is what a certificate is "
             f"about: {'; '.join(found[:3])}{'; ...' if len(found) > 3 else ''}."
         )
+
+
+def _product_precision() -> str:
+    """torch's setting for all kernels or, where that is the highest, the CPU's own, which newer versions have."""
+    try:
+        precision = torch.get_float32_matmul_precision()
+    except RuntimeError:  # torch refuses to name one for all if another was set for some
+        precision = "highest"
+    kernels = getattr(torch.backends.mkldnn, "matmul", None)
+    return getattr(kernels, "fp32_precision", precision) if precision == "highest" else precision
 
 
 def require_unchanged(adder: OneLayerAdder) -> None:
