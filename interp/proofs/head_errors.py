@@ -127,10 +127,7 @@ class Heads:
 
     def _attended(self, scores: Enclosure, above: Tensor) -> tuple[Enclosure, Attended]:
         weight = scores.mid.softmax(-1).permute(1, 2, 0)
-        keys, values = (
-            self._around_mean(self.to_queries, above, weight),
-            self._around_mean(self.to_stream, above, weight),
-        )
+        keys, values = (self._around_mean(x, above, weight) for x in (self.to_queries, self.to_stream))
         whole, rest = self._scores_off(scores.mid, above, keys, self.to_keys[above[:, -1]])
         better = whole.amax(-1, keepdim=True) < scores.rad.amax(-1, keepdim=True)
         narrow = Enclosure.apart(scores.mid, torch.where(better, whole, scores.rad))

@@ -203,22 +203,16 @@ class Steepness(Stages):
 
         Each is followed back through the MLP, its norm and attention, so that an error there meets ``J' away``.
         """
-        return torch.cat(
-            [self._lead_errors(name, mlp[rows], away) for rows in torch.arange(len(mlp.x.mid)).split(AT_ONCE)]
-        )
+        parts = torch.arange(len(mlp.x.mid)).split(AT_ONCE)
+        return torch.cat([self._lead_errors(name, mlp[rows], away) for rows in parts])
 
     def _lead_errors(self, name: str, mlp: MLP, away: Tensor) -> Tensor:
-        weights, cfg, half, (x, read, pre) = (
-            self.forward.weights,
-            self.forward.config,
-            mlp.half,
-            (mlp.x, mlp.read, mlp.pre),
-        )
+        weights, cfg, half, pre = self.forward.weights, self.forward.config, mlp.half, mlp.pre
         assert half is not None
         w_in, w_out, gain = (weights[f"{name}.{part}"] for part in ("mlp.W_in", "mlp.W_out", "ln2.w"))
         (d, units), back = w_in.shape, w_out @ away
         through = (self.activation(pre.mid)[1][:, None] * back.T) @ w_in.T  # [n, other, d]
-        c = self._centred(x).mid[:, None]
+        c = self._centred(mlp.x).mid[:, None]
         square = (c**2).mean(-1, keepdim=True) + cfg.eps
         direct = through * gain
         direct = (direct - (direct * c).sum(-1, keepdim=True) / (d * square) * c) / square.sqrt()
@@ -228,12 +222,12 @@ class Steepness(Stages):
         off = direct.norm(dim=-1) * half.straight[:, None] + half.heads.along(half.done, direct.mT)
         off = off + through.norm(dim=-1) * self._strayed(name, mlp)[:, None]
         b_in, b_out = (weights.get(f"{name}.mlp.{bias}", torch.zeros(())).abs() for bias in ("b_in", "b_out"))
-        own = self.grown(d + 3) * (read.whole.size @ w_in.abs() + b_in) + (d + 3) * self.tiny
+        own = self.grown(d + 3) * (mlp.read.whole.size @ w_in.abs() + b_in) + (d + 3) * self.tiny
         own = self.steep * own + self.curved / 2 * pre.rad**2 + self.rounding_of_activation * pre.size
         off = off + (own + self.tiny) @ back.abs()
         sums = pre.size @ w_out.abs()  # an activation is not larger than its argument
-        own = self.grown(units + 4) * sums + self.grown(4) * (sums + x.size + b_out) + (units + 4) * self.tiny
-        known = KNOWN * (read.whole.length * float(w_in.norm()) + pre.length + 1) * float(w_out.norm())
+        own = self.grown(units + 4) * sums + self.grown(4) * (sums + mlp.x.size + b_out) + (units + 4) * self.tiny
+        known = KNOWN * (mlp.read.whole.length * float(w_in.norm()) + pre.length + 1) * float(w_out.norm())
         return (off + own @ away.abs()) * (1 + KNOWN) + known[:, None] * away.norm(dim=0)
 
 
