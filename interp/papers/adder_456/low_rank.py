@@ -38,7 +38,7 @@ STEPS = (
     ("adder-491", "adder-456", "shared query and key factor, keys as values, output of rank 2"),
 )
 SEEDS = 32  # per model
-BASE, RANK_2_SEEDS = "adder-456", 8
+BASE = "adder-456"
 _NAMES = tuple(dict.fromkeys(name for pair in STEPS for name in pair[:2]))
 
 
@@ -87,7 +87,7 @@ def rank_2(settings: Settings) -> Made | None:
     """Always the whole recipe, 54,000 steps."""
     recipe = get_recipe("adder-456")
     arms = [Arm(name, name, recipe, f"rank-2/{name}", paper="adder-456") for name in RANK_2]
-    rows = train_arms(settings, arms, settings.seeds or RANK_2_SEEDS)
+    rows = train_arms(settings, arms, settings.seeds or SEEDS)
     rows = [read_entry_row(BASE, BASE), *rows]
     text = (
         "The paper: output of rank 2 costs nothing, and queries, keys and values or the MLP of rank 2 lead to training "
