@@ -140,7 +140,7 @@ def certify_prefixes(
     smallest margins and some others are run through the model itself and must lie within their bounds.
 
     Cost: two float64 products of matrices for each float32 one of the model, once for each prefix: 4 s for two layers
-    of width 64 and 31,110 prefixes. Four layers of width 128 take 20 s over the reals and 55 s with rounding. A time
+    of width 64 and 31,110 prefixes. Four layers of width 128 take 20 s over the reals and 57 s with rounding. A time
     limit (see :mod:`interp.proofs.watch`) or Ctrl-C end it as undecided, with the share that is decided.
 
     ``patient``: go on after a part in which nothing is decided, or something is proved wrong.
