@@ -63,7 +63,7 @@ class Result(ABC):
         Raises:
             UserError: there is no such figure.
         """
-        from interp.figures import draw  # results are data: drawing is imported only when a picture is asked for
+        from interp.figures import draw  # results are data: drawing is imported only when a figure is asked for
 
         return draw(self, kind, **options)
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field, fields, replace
+from functools import cached_property
 
 import torch
 from jaxtyping import Float, Int
@@ -29,7 +30,8 @@ class HeadMaps:
 
     Attributes:
         queries, keys, out: W_Q, W_K and the transpose of W_O, [head, d_model, d_head]. ov: W_V W_O.
-        written: [head, d_head, d_model], for which ``|W_V W_O A| = |written A|`` whatever A is.
+        written: [head, d_head, d_model] in float32, each of Frobenius norm 1, so that no product with it underflows;
+            ``|W_V W_O A| = size |written A|`` whatever A is, up to float32's rounding.
         stretch: of each head's W_O.
         together: [head, head]; ``|sum_h p_h W_V W_O|^2`` is at most ``p together p`` for any p >= 0.
     """
@@ -39,6 +41,7 @@ class HeadMaps:
     out: Tensor
     ov: Float[Tensor, "head d_model d_model"]
     written: Tensor
+    size: Float[Tensor, " head"]
     stretch: Float[Tensor, " head"]
     together: Float[Tensor, "head head"]
 
@@ -52,8 +55,10 @@ class HeadMaps:
         together = torch.tensor([[stretch_of(a @ b.T) for b in ov] for a in ov], dtype=torch.float64)
         together = together + KNOWN * float(ov.norm()) ** 2
         written = torch.linalg.qr(w_v, mode="r").R @ w_o
+        size = written.flatten(1).norm(dim=1).clamp_min(1e-300)
+        written = (written / size[:, None, None]).float()
         stretch = torch.tensor([stretch_of(w) for w in w_o], dtype=torch.float64)
-        return cls(w_q, w_k, w_o.transpose(1, 2).contiguous(), ov, written, stretch, together)
+        return cls(w_q, w_k, w_o.transpose(1, 2).contiguous(), ov, written, size, stretch, together)
 
 
 @dataclass(frozen=True, eq=False)
@@ -116,6 +121,12 @@ class Heads:
         to_queries, to_keys, to_stream = (torch.einsum("hne,hde->nhd", x.mid, w) for x, w in pairs)
         return cls(stages, maps, q, k, v, reach, to_queries, to_keys, to_stream)
 
+    @cached_property
+    def longest(self) -> tuple[Tensor, Tensor]:
+        """Bounds of the lengths that scores are made of, keys minus their mean and queries together; and of values."""
+        score = 2 * self.to_queries.norm(dim=-1).amax() + self.to_keys.norm(dim=-1).amax()
+        return score, self.to_stream.norm(dim=-1).amax()
+
     def attend(self, scores: Enclosure, above: Int[Tensor, "query key"]) -> Enclosure:
         """The pattern [head, query, key] of the nodes at one position, from their scaled scores."""
         patterns = []
@@ -128,7 +139,7 @@ class Heads:
     def _attended(self, scores: Enclosure, above: Tensor) -> tuple[Enclosure, Attended]:
         weight = scores.mid.softmax(-1).permute(1, 2, 0)
         keys, values = (self._around_mean(x, above, weight) for x in (self.to_queries, self.to_stream))
-        whole, rest = self._scores_off(scores.mid, above, keys, self.to_keys[above[:, -1]])
+        whole, rest = self._scores_off(weight, above, keys, self.to_keys[above[:, -1]])
         better = whole.amax(-1, keepdim=True) < scores.rad.amax(-1, keepdim=True)
         narrow = Enclosure.apart(scores.mid, torch.where(better, whole, scores.rad))
         rounding = self.stages.forward.rounding
@@ -138,7 +149,8 @@ class Heads:
         stray = (rad + (mid - weight).abs()) * (1 + KNOWN)
         beyond = self._beyond(mid, weight, stray, values, rest, wide) + self._roundings(pattern.size, above)
         done = Attended(above, weight, stray, beyond * (1 + KNOWN), torch.zeros_like(beyond))
-        return pattern, replace(done, first=self._first_order(done, keys, values))
+        first = self._summed(done, keys, values, values.norm(dim=-1), self.maps.together, 0.0)
+        return pattern, replace(done, first=first)
 
     @staticmethod
     def _around_mean(vectors: Tensor, above: Tensor, weight: Tensor) -> Float[Tensor, "query key head d"]:
@@ -146,7 +158,7 @@ class Heads:
         vectors = vectors[above]
         return vectors - (weight[..., None] * vectors).sum(1, keepdim=True)
 
-    def _scores_off(self, scores: Tensor, above: Tensor, keys: Tensor, query: Tensor) -> tuple[Tensor, Tensor]:
+    def _scores_off(self, weight: Tensor, above: Tensor, keys: Tensor, query: Tensor) -> tuple[Tensor, Tensor]:
         """How far scores [head, query, key] are off, each up to a number that all keys share, and how much of this is
         not first order in the errors of what the heads read.
 
@@ -162,7 +174,7 @@ class Heads:
         first = self.reach[at, None] * keys.norm(dim=-1).permute(2, 0, 1)
         first = (first + self.reach[above] * query.norm(dim=-1).T[..., None]) / scale
         apart = self.k.mid[:, above]
-        apart = (apart - scores.softmax(-1)[..., None, :] @ apart).norm(dim=-1) + KNOWN * longest
+        apart = (apart - weight.permute(2, 0, 1)[..., None, :] @ apart).norm(dim=-1) + KNOWN * longest
         rest = self.q.own[:, at, None] * apart + self.k.own[:, above] * query_length
         rest = rest + self.q.norm[:, at, None] * self.k.norm[:, above]
         rest = (rest + (stages.grown(cfg.d_head + 4) * 1.001 + KNOWN) * query_length * longest) / scale
@@ -184,7 +196,7 @@ class Heads:
         moved = (stray * apart).sum(1, keepdim=True)
         off = weight * rest * apart + wide * (stray * apart + (weight + stray) * moved)
         gap = ((weight - mid)[..., None] * values).sum(1).norm(dim=-1)
-        lost = (mid.sum(1) - 1).abs() * self.to_stream.norm(dim=-1).amax()
+        lost = (mid.sum(1) - 1).abs() * self.longest[1]
         return (off.sum(1) + gap + lost).sum(1) + KNOWN * apart.sum((1, 2))
 
     def _roundings(self, most: Tensor, above: Tensor) -> Float[Tensor, " query"]:
@@ -198,36 +210,29 @@ class Heads:
 
     # ---- the first order
 
-    def _first_order(self, done: Attended, keys: Tensor, values: Tensor) -> Float[Tensor, " query"]:
-        return self._summed(done, keys, values, values.norm(dim=-1), self.maps.together, 0.0)
-
     def through(self, done: Attended, matrix: Float[Tensor, "query d d"]) -> Float[Tensor, " query"]:
         """How far the product of what the heads write and a float32 matrix is off, to first order.
 
         Products with the matrix are computed in float32. Each is off by less than d u times its factors' lengths, and
         the factor that is rounded to float32 by as much again.
         """
+        # Made again, since to keep them for all queries takes more memory than a processor's cache has.
         keys, values = (self._around_mean(x, done.above, done.weight) for x in (self.to_queries, self.to_stream))
         d, length = matrix.shape[1], lengths_of(matrix)
         after = (values.flatten(1, 2).float() @ matrix).double().view(values.shape)
-        one = self.maps.written.flatten(1).norm(dim=1).clamp_min(1e-300)  # so that nothing underflows in float32
-        written = (self.maps.written / one[:, None, None]).flatten(0, 1).float() @ matrix
-        together = self._together(written, length) * one[:, None] * one
+        together = self._together(matrix, length)
         lengths = values.norm(dim=-1) * length.clamp_min(1.0)[:, None, None]
         return self._summed(done, keys, after, lengths, together, 2.1 * d * SINGLE)
 
-    def _together(
-        self, written: Float[Tensor, "query head_and_d d"], length: Tensor
-    ) -> Float[Tensor, "query head head"]:
-        """``together`` of :class:`HeadMaps` after a matrix of this length, if each head's ``written`` is 1 long.
-
-        ``|S|^2`` is at most the length of ``S S'``.
-        """
-        n_heads, d_head, d = self.maps.written.shape
+    def _together(self, matrix: Float[Tensor, "query d d"], length: Tensor) -> Float[Tensor, "query head head"]:
+        """``together`` of :class:`HeadMaps` after a matrix of this length. ``|S|^2`` is at most that of ``S S'``."""
+        (n_heads, d_head, d), size = self.maps.written.shape, self.maps.size
+        written = self.maps.written.flatten(0, 1) @ matrix
         blocks = (written @ written.mT).unflatten(2, (n_heads, d_head)).unflatten(1, (n_heads, d_head)).transpose(2, 3)
         squares = lengths_of(blocks @ blocks.mT)
         own = 6.1 * d * SINGLE * length**2
-        return (squares + 3.1 * d_head * SINGLE * lengths_of(blocks) ** 2).sqrt() + own[:, None, None]
+        found = (squares + 3.1 * d_head * SINGLE * lengths_of(blocks) ** 2).sqrt() + own[:, None, None]
+        return found * size[:, None] * size
 
     def _summed(
         self, done: Attended, keys: Tensor, values: Tensor, lengths: Tensor, together: Tensor, slack: float
@@ -260,9 +265,9 @@ class Heads:
         of_values = of_values + done.stray @ read.norm(dim=-1).mT
         scale, reach = abs(self.stages.forward.config.score_scale), self.reach[done.above][..., None]
         found = reach[:, -1] * of_query / scale + (reach * (of_keys / scale + of_values)).sum(1)
-        terms = self.reach.amax() * (1 + 1 / scale) * (1 + keys.norm(dim=-1).amax() + self.to_keys.norm(dim=-1).amax())
-        sizes = self.to_stream.norm(dim=-1).amax() + self.maps.ov.norm()
-        return found * (1 + KNOWN) + KNOWN * terms * sizes * vectors.norm(dim=1)
+        score, stream = self.longest
+        known = KNOWN * self.reach.amax() * (1 + 1 / scale) * (1 + score) * (stream + self.maps.ov.norm())
+        return found * (1 + KNOWN) + known * vectors.norm(dim=1)
 
 
 def lengths_of(x: Tensor) -> Tensor:

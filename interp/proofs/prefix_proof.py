@@ -14,7 +14,7 @@ Where queries attend to their best keys and rounding may change which these are,
 How far it reaches with rounding: the lengths of errors are multiplied by spectral norms from one operation to the next,
 and the product grows with depth. Two layers are proved so, without norms and with; only the last norm and a last MLP of
 ReLUs are followed along each lead's own direction. Deeper models are proved by the derivatives of their half blocks
-(:mod:`interp.proofs.steepness`), which takes twice as long.
+(:mod:`interp.proofs.steepness`).
 """
 
 from __future__ import annotations
@@ -140,7 +140,7 @@ def certify_prefixes(
     smallest margins and some others are run through the model itself and must lie within their bounds.
 
     Cost: two float64 products of matrices for each float32 one of the model, once for each prefix: 4 s for two layers
-    of width 64 and 31,110 prefixes. Four layers of width 128 take 20 s over the reals and 57 s with rounding. A time
+    of width 64 and 31,110 prefixes. Four layers of width 128 take 13 s over the reals and 51 s with rounding. A time
     limit (see :mod:`interp.proofs.watch`) or Ctrl-C end it as undecided, with the share that is decided.
 
     ``patient``: go on after a part in which nothing is decided, or something is proved wrong.

@@ -112,11 +112,9 @@ class EnclosedForward:
         if not cfg.d_mlp:
             return Stream(x), tree
         normed = self._normed(x, f"{name}.ln2") if cfg.has_pre_norm else Normed(x, ())
-        pre = self._linear(
-            normed.whole if self.steepness else normed,
-            f"{name}.mlp.W_gate" if cfg.gated_mlp else f"{name}.mlp.W_in",
-            self._b_in(name),
-        )
+        # With derivatives, the radii here are of second order, and one ball is as good as one with directions.
+        read = normed if self.steepness is None else normed.whole
+        pre = self._linear(read, f"{name}.mlp.W_gate" if cfg.gated_mlp else f"{name}.mlp.W_in", self._b_in(name))
         hidden, mlp = self._hidden(f"{name}.mlp", pre, normed), MLP(x, normed, pre, half)
         out = self._linear(hidden, f"{name}.mlp.W_out", f"{name}.mlp.b_out")
         x = add(x, out)

@@ -1,8 +1,8 @@
 """Shorter errors in deep models, by how steep each half of a block is at each node.
 
 :class:`interp.proofs.enclosures.Rounding` passes an error on from one operation to the next, and lets every matrix
-stretch it by its largest singular value. No single error is stretched by all of them: a block of the four-layer ToyGPT
-makes balls 50 times wider that way, although its derivative is 2 to 5.
+stretch it by its largest singular value. No single error is stretched by all of them, so that balls grow many times
+faster from block to block than a block's derivative lets an error grow.
 
 Here a half of a block (attention or MLP, with its norm) is one stage as in :mod:`interp.proofs.stages`:
 ``e' = J e + r``, with J the derivative at the midpoints, and r how far the half curves within the balls plus the
@@ -35,10 +35,7 @@ MOST_SLOPES = 64
 
 
 def applies(cfg: TransformerConfig) -> bool:
-    """Whether a model's blocks are of the kind that is handled here, and deep enough to need it.
-
-    Two layers are proved without it, in half the time.
-    """
+    """Whether a model's blocks are of the kind that is handled here, and deep enough to need it."""
     return (
         cfg.n_layers > 2
         and cfg.has_pre_norm

@@ -43,8 +43,6 @@ MODELS = ("microadder-57", "microadder-67", "microadder-74")
 ROUNDINGS = ("none", "bfloat16", "float16", "3 digits", "4 digits")
 NOISE = (1e-4, 1e-2)
 PAIRS = 100_000
-Answers = tuple[int, int, bool]  # how many problems were tried, how many were wrong, whether the verdict agrees
-
 _AT_ONCE = 512
 _CLOSE = 100.0  # leads above this times the difference of the two forward passes are the same in both
 
@@ -139,36 +137,34 @@ def trial(
     perturb(model, noise, rounding, seed=index)
     try:
         if isinstance(model.task, FixedWidthAddition):
-            verdict, answers = _on_classes(model, arithmetic, pairs, index)
+            verdict = certify_one_layer(model, arithmetic, width=None)
         else:
-            verdict, answers = _on_all(model, arithmetic)
+            verdict = certify_prefixes(model, arithmetic)
     except UserError:
         return Trial(index, name, noise, rounding, "refused", None, 0.0, 0, 0, True)
-    smallest = verdict.smallest_margin if np.isfinite(verdict.smallest_margin) else None
-    return Trial(index, name, noise, rounding, verdict.status, smallest, verdict.seconds, *answers)
-
-
-def _on_all(model: ArithmeticTransformer, arithmetic: ArithmeticName) -> tuple[PrefixCertificate, Answers]:
-    verdict, space = certify_prefixes(model, arithmetic), ProblemSpace.of(model.task)
-    tried = space.problems(torch.arange(space.size))
+    tried = _tried(verdict, model, pairs, index)
     wrong = int(wrong_answers(model, tried).sum())
-    agrees = max(verdict.wrong, int(verdict.status == "refuted")) <= wrong <= space.size - verdict.right
-    return verdict, (len(tried), wrong, agrees)
+    if isinstance(verdict, PrefixCertificate):
+        agrees = max(verdict.wrong, int(verdict.status == "refuted")) <= wrong <= verdict.n - verdict.right
+    else:
+        agrees = {"certified": wrong == 0, "refuted": wrong == 1}.get(verdict.status, True)
+    smallest = verdict.smallest_margin if np.isfinite(verdict.smallest_margin) else None
+    return Trial(
+        index, name, noise, rounding, verdict.status, smallest, verdict.seconds, len(tried), wrong, agrees
+    )  # fmt: skip
 
 
-def _on_classes(
-    model: ArithmeticTransformer, arithmetic: ArithmeticName, pairs: int, seed: int
-) -> tuple[Certificate, Answers]:
-    verdict = certify_one_layer(model, arithmetic, width=None)
+def _tried(
+    verdict: Certificate | PrefixCertificate, model: ArithmeticTransformer, pairs: int, seed: int
+) -> Int[Tensor, "n ..."]:
+    """The problems that a verdict is held against the model on."""
+    if isinstance(verdict, PrefixCertificate):
+        return ProblemSpace.of(model.task).problems(torch.arange(verdict.n))
     if verdict.status == "refuted":
         assert verdict.counterexample is not None
-        tried = torch.tensor([verdict.counterexample[:2]])
-    else:
-        extreme = np.stack((verdict.classes.a.values, verdict.classes.b.values), -1).reshape(-1, 2)
-        tried = torch.cat((torch.from_numpy(extreme), random_pairs(pairs, seed)))
-    wrong = int(wrong_answers(model, tried).sum())
-    agrees = {"certified": wrong == 0, "refuted": wrong == 1}.get(verdict.status, True)
-    return verdict, (len(tried), wrong, agrees)
+        return torch.tensor([verdict.counterexample[:2]])
+    extreme = np.stack((verdict.classes.a.values, verdict.classes.b.values), -1).reshape(-1, 2)
+    return torch.cat((torch.from_numpy(extreme), random_pairs(pairs, seed)))
 
 
 def summary(trials: Sequence[Trial]) -> str:

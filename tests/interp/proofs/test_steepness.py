@@ -321,10 +321,8 @@ def test_heads_after_a_matrix_write_no_more_than_their_bound_however_small_their
     heads = replace(one.heads()[0], maps=HeadMaps.of(*weights.values()))
     matrix = torch.eye(16) + 0.3 * torch.randn(3, 16, 16, generator=generator)
     length = lengths_of(matrix)
-    unit = heads.maps.written.flatten(1).norm(dim=1)
     assert (length >= matrix.double().flatten(1).norm(dim=1)).all()
-    written = (heads.maps.written / unit[:, None, None]).flatten(0, 1).float() @ matrix
-    together = heads._together(written, length) * unit[:, None] * unit
+    together = heads._together(matrix, length)
     for share in torch.rand(20, 4, generator=generator).double():
         summed = torch.einsum("h,hde->de", share, weights["v"] @ weights["o"]) @ matrix.double()
         found = (share @ together @ share).sqrt()
@@ -334,8 +332,9 @@ def test_heads_after_a_matrix_write_no_more_than_their_bound_however_small_their
 
 def test_where_a_bound_is_lost_the_others_stay():
     """A node whose slopes are not known has no bound, and does not spoil its neighbours'."""
-    slope = torch.rand(5, 24, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
-    w_in, w_out = torch.randn(16, 24).double(), torch.randn(24, 16).double()
+    generator = torch.Generator().manual_seed(0)
+    slope = torch.rand(5, 24, generator=generator, dtype=torch.float64)
+    w_in, w_out = (torch.randn(shape, generator=generator).double() for shape in ((16, 24), (24, 16)))
     slope[2] = torch.nan
     found = Slopes.of(slope, w_in, w_out)
     assert found.off.isinf().tolist() == [False, False, True, False, False]
