@@ -102,7 +102,7 @@ def _panel(result: NeededAttention, layer: int, head: int) -> str:
     role = str(row.role.values[int(np.nanargmax(row.share.values))])
     return (
         f"L{layer}H{head}: {float(row.share.sel(role=role)):.2f} on the {ROLE_NAMES.get(role, role)}'s tokens, "
-        f"{float(counts['keys']):.1f} tokens a step"
+        f"{float(counts['keys']):.1f} tokens per step"
     )
 
 
