@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import pytest
 import torch
 
@@ -61,6 +64,29 @@ def test_values_and_gradients_are_the_hooked_forwards_by_either_attention(name, 
     fast = logits_from(model, tokens, first, model.effective_weights())
     assert_same(fast, hooked, 1e-11)
     assert_same(gradient(model, fast), gradient(model, hooked), 1e-9)
+
+
+COMPILE = """
+import torch
+from torch._dynamo.testing import CompileCounterWithBackend
+from models.partial_forward import logits_from
+from tests.models.coders import coder
+model, counter, furthest = coder("", 2).double(), CompileCounterWithBackend("eager"), 0.0
+compiled = torch.compile(logits_from, dynamic=True, backend=counter)
+for length, first in [(5, 2), (9, 4), (14, 5), (17, 9), (20, 8), (23, 9), (31, 12)]:
+    tokens = torch.randint(10, (3, length), generator=torch.Generator().manual_seed(length))
+    difference = compiled(model, tokens, first, model.effective_weights()) - model(tokens)[:, first:]
+    furthest = max(furthest, difference.abs().max().item())
+print(counter.frame_count, furthest)
+"""
+
+
+def test_a_compiled_forward_in_training_serves_all_lengths():
+    """Where lengths are no symbols, torch compiles anew for each of them, and stops compiling after eight."""
+    out = subprocess.run([sys.executable, "-c", COMPILE], capture_output=True, text=True, check=True)  # no shape checks
+    times_compiled, difference = out.stdout.split()
+    assert int(times_compiled) <= 2
+    assert float(difference) < 1e-10
 
 
 @pytest.mark.parametrize("kind", CODERS)
