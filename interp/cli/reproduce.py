@@ -41,6 +41,8 @@ class Reproduce:
     """Start even if it takes days on this CPU."""
     data: Path | None = None
     """A local copy of the text, for AddLM."""
+    extend: Path | None = None
+    """For Position Coupling's figures: keep the grids of this stored result (JSON), and make those that it lacks."""
     cluster: ClusterAddress = None
     """Train MicroAdder's sweeps and evaluate Position Coupling's grids as tasks of Ray: auto, local or HOST:PORT."""
 
@@ -59,7 +61,7 @@ class Reproduce:
         with connected(self.cluster, "cpu" if self.device == "auto" else self.device) as cluster:
             settings = Settings(
                 self.out, self.size, self.seeds, self.problems, self.device, self.minutes, self.yes,
-                offsets=self.offsets, cluster=cluster,
+                offsets=self.offsets, cluster=cluster, extend=self.extend,
             )  # fmt: skip
             page = reproduce(self.figure, settings)
         if page is None:

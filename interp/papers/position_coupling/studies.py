@@ -6,6 +6,8 @@ Every model of the figure's table (:data:`models.position_coupling_figures.FIGUR
 run folder per seed, so that figures share models and more seeds can be added later. Grids are stored cell by cell next
 to the runs.
 
+A stored result can be extended by seeds or models (``--extend``); its grids are kept, and their weights are not needed.
+
 If one seed is asked for, the small models of the zoo are used as they are. A stored model is the best of several seeds,
 so medians over seeds never contain it.
 """
@@ -125,8 +127,9 @@ class Source:
 def sources_of(name: str, settings: Settings) -> dict[str, list[Source]]:
     """The sources of each panel of a figure; by default one seed per model."""
     figure, seeds, found = FIGURES[name], settings.seeds or 1, {}
+    choose = seeds == 1 and settings.size == "small" and settings.extend is None
     for label, variant in dict(figure.small if settings.size == "small" else figure.paper).items():
-        stored = seeds == 1 and settings.size == "small" and variant.name in models.zoo_names()
+        stored = choose and variant.name in models.zoo_names()
         found[label] = [Source(settings, variant, seed) for seed in ([None] if stored else range(seeds))]
     return found
 
@@ -137,6 +140,36 @@ def largest_of(sources: dict[str, list[Source]]) -> tuple[int, ...]:
     cap = PAPER_GRID[variants[0].make_task().name]
     sizes = zip(*(variant.largest_shape for variant in variants), strict=True)
     return tuple(min(max(each), most) for each, most in zip(sizes, cap, strict=True))
+
+
+def kept_grids(sources: dict[str, list[Source]], settings: Settings) -> dict[str, list[Scores]]:
+    """The grids of seeds 0, 1, ... that the result ``settings.extend`` has of each panel; no weights are needed.
+
+    Raises:
+        UserError: no such result, panels of another figure, of a chosen seed, or of other problems.
+    """
+    panels = () if settings.extend is None else GridPanels.load(settings.extend).panels
+    found: dict[str, list[Scores]] = {label: [] for label in sources}
+    for panel in panels:
+        if panel.label not in sources:
+            raise unknown_name("panel", panel.label, sources)
+        if panel.chosen_among > 1:
+            raise UserError(f"{settings.extend}: {panel.label!r} is of {panel.seeds_text}; a median cannot contain it.")
+        source = sources[panel.label][0]
+        levels = len(source.variant.position_limits)
+        offsets = str(Offsets.parse(settings.offsets, levels) if levels else Offsets(()))
+        asked = (source.variant.name, source.problems, offsets)
+        for grid in panel.grids:
+            if (had := (grid.model, grid.about["requested"], grid.about["offsets"])) != asked:
+                raise UserError(
+                    f"{settings.extend}: {panel.label!r} has {_counted(had)}, and {_counted(asked)} is asked for."
+                )
+        found[panel.label] = list(panel.grids[: len(sources[panel.label])])
+    return found
+
+
+def _counted(what: tuple[str, int, str]) -> str:
+    return "{} with {:,} problems a size ({})".format(*what)
 
 
 def _left(sources: dict[str, list[Source]]) -> tuple[float, str]:
@@ -158,7 +191,9 @@ def reproduce(name: str, settings: Settings) -> Made | None:
     figure, sources, say = FIGURES[name], sources_of(name, settings), settings.say
     variant = next(iter(sources.values()))[0].variant
     Offsets.parse(settings.offsets, max(1, len(variant.position_limits)))
-    seconds, left = _left(sources)
+    kept = kept_grids(sources, settings)
+    missing = {label: several[len(kept[label]) :] for label, several in sources.items()}
+    seconds, left = _left(missing)
     say(f"{PAPER} {name}, {settings.size}: {figure.title}; {len(sources)} models, {left}")
     if seconds > LONG and resolve_device(settings.device).type == "cpu" and not settings.yes:
         raise UserError(
@@ -166,10 +201,12 @@ def reproduce(name: str, settings: Settings) -> Made | None:
             "use --size small, a GPU (--device cuda), or --yes to start anyway."
         )
     panels: list[GridPanel] = []
+    if n := sum(map(len, kept.values())):
+        say(f"Grids kept from {settings.extend}: {n}.")
     for label, several in sources.items():
-        grids = []
+        grids = kept[label]
         try:
-            for source in several:
+            for source in missing[label]:
                 say(f"{label}: {source}")
                 grids.append(source.grid(largest_of(sources)))
         except OutOfTime:
@@ -179,7 +216,7 @@ def reproduce(name: str, settings: Settings) -> Made | None:
         panels.append(GridPanel(label, tuple(grids), max(source.chosen_among for source in several)))
     say(f"{len(panels)} of {len(sources)} panels")
     if len(panels) < len(sources):
-        say(f"Not finished: {_left(sources)[1]} The same command goes on.")
+        say(f"Not finished: {_left(missing)[1]} The same command goes on.")
     if not panels:
         return None
     found = GridPanels(f"{figure.title} ({PAPER} {name}, {settings.size})", tuple(panels), len(sources))
@@ -198,5 +235,5 @@ def show_panels(data: Any) -> list[Section]:
 
 
 for _name, _figure in FIGURES.items():
-    study(f"{PAPER}:{_name}", _figure.title)(partial(reproduce, _name))
+    study(f"{PAPER}:{_name}", _figure.title, extends=True)(partial(reproduce, _name))
     shows(f"{PAPER}:{_name}")(show_panels)

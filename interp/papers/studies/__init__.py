@@ -48,6 +48,7 @@ class Settings:
     progress: bool = True
     offsets: str = "start 1"  # offsets of position ids at test time, for Position Coupling
     cluster: Cluster | None = None  # where sweeps are trained and grids evaluated
+    extend: Path | None = None  # stored data that the study keeps and completes, if it can be extended
     say: Callable[[str], None] = print
     started: float = field(default_factory=time.monotonic, repr=False, compare=False)
 
@@ -84,6 +85,7 @@ class Study:
     run: Run | None  # None: another command makes the numbers
     stored: str = ""  # the file of kept numbers, if it is not named after the target
     command: str = ""  # what makes the numbers, if it is not ``interp reproduce TARGET``
+    extends: bool = False  # whether it can keep stored data and add what they lack
 
 
 Show = Callable[..., list[Section]]  # (data), or (data, results) if the study has results
@@ -92,11 +94,11 @@ _STUDIES: dict[str, Study] = {}
 _SHOWS: dict[str, Show] = {}
 
 
-def study(target: str, title: str) -> Callable[[Run], Study]:
+def study(target: str, title: str, extends: bool = False) -> Callable[[Run], Study]:
     """Register a function as the study ``target`` ("paper:what")."""
 
     def add(run: Run) -> Study:
-        return register_study(Study(target, title, run))
+        return register_study(Study(target, title, run, extends=extends))
 
     return add
 
@@ -133,6 +135,8 @@ def reproduce(target: str, settings: Settings) -> Page | None:
     """
     found = find_study(target)
     assert found.run is not None  # find_study names none without
+    if settings.extend is not None and not found.extends:
+        raise UserError(f"{target} makes all of its numbers anew; --extend is for Position Coupling's figures.")
     made = found.run(settings)
     if made is None:
         return None

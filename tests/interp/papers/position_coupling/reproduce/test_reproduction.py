@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from functools import partial
 from itertools import cycle
 from pathlib import Path
@@ -16,7 +17,7 @@ from interp.papers.position_coupling.cost import duration, training_seconds
 from interp.papers.position_coupling.studies import largest_of, reproduce, show_panels, sources_of
 from interp.papers.studies import Made, Settings
 from interp.probes.heatmaps.grid import PAPER_GRID
-from interp.probes.scored import GridPanels
+from interp.probes.scored import GridPanel, GridPanels
 from models.errors import UserError
 from models.position_coupling import SMALL, DecoderSize, Variant
 from models.position_coupling_figures import FIGURES, PaperFigure, register_variant
@@ -116,6 +117,43 @@ def test_more_seeds_keep_the_first_and_show_the_median(tiny, tmp_path: Path):
     panels = panels_of(job(tmp_path, seeds=2))
     assert [run.stat().st_mtime_ns for run in runs] == stamps and len(list(tmp_path.rglob("config.json"))) == 4
     assert [panel.seeds_text for panel in panels.panels] == ["median of 2 seeds"] * 2
+
+
+def test_a_stored_result_is_extended_by_seeds_and_models_without_its_weights(tiny, tmp_path: Path):
+    whole = panels_of(job(tmp_path / "whole", seeds=2)).to_dict()
+    one = GridPanels.from_dict(whole).panels[0]
+    stored = write(tmp_path / "stored.json", GridPanel(one.label, one.grids[:1]))
+    said: list[str] = []
+    assert panels_of(job(tmp_path / "here", said, seeds=2, extend=stored)).to_dict() == whole
+    assert "3 of 3 runs left to train" in said[0] and f"Grids kept from {stored}: 1." in said
+    trained = sorted(path.parent.name for path in (tmp_path / "here").rglob("config.json"))
+    assert trained == ["seed-0", "seed-1", "seed-1"]
+
+
+def write(path: Path, *panels: GridPanel) -> Path:
+    path.write_text(json.dumps(GridPanels("Stored", panels).to_dict()))
+    return path
+
+
+def test_a_result_that_does_not_fit_is_not_extended(tiny, tmp_path: Path):
+    panel = panels_of(job(tmp_path)).panels[0]
+    other = replace(panel.grids[0], model=TINY["without"].name)
+    cases = {
+        "panel 'neither'": GridPanel("neither", panel.grids),
+        "chosen among 5": GridPanel(panel.label, panel.grids, chosen_among=5),
+        f"has {other.model} with": GridPanel(panel.label, (other,)),
+    }
+    for sentence, unfit in cases.items():
+        with pytest.raises(UserError, match=sentence):
+            job(tmp_path / "none", extend=write(tmp_path / "stored.json", unfit))
+    stored = write(tmp_path / "stored.json", panel)
+    with pytest.raises(UserError, match=r"with 3 problems .* with 4 problems"):
+        reproduce("tiny", Settings(tmp_path / "none", problems=4, say=lambda _: None, device="cpu", extend=stored))
+    with pytest.raises(UserError, match="start at 1.* start at 2"):
+        job(tmp_path / "none", extend=stored, offsets="start 2")
+    with pytest.raises(UserError, match="--extend is for"):
+        studies.reproduce("toygpt:fig1", Settings(tmp_path / "none", extend=stored))
+    assert not (tmp_path / "none").exists()
 
 
 def test_a_stored_small_model_is_used_for_one_seed_and_never_for_a_median(tiny, tmp_path: Path, monkeypatch):
