@@ -14,9 +14,9 @@ import torch
 from interp.cli.commands import parse
 from interp.cli.gpu import read_queue
 from models.training.devices import resolve_device
-from models.training.loop import Trainer
 from models.training.recipes import Recipe, get_recipe
 from models.training.run_folder import RunFolder
+from models.training.trainer import Trainer
 
 STACKS, ON_CPU = (64, 256, 1024, 4096), (16, 64)
 WARM, STEPS = 10, 30

@@ -19,9 +19,9 @@ from torch.nn import functional as F
 import models
 from benchmarks.plain_low_rank_adder import PlainLowRankAdder
 from benchmarks.plain_microadder import PlainMicroAdder
-from models.training.loop import Trainer
 from models.training.recipes import Recipe, get_recipe
 from models.training.run_folder import RunFolder
+from models.training.trainer import Trainer
 
 STEP = 20_000  # where the curriculum and the carry mix are in full use
 ROUNDS, SECONDS = 5, 2.0  # each contender runs for SECONDS in each of ROUNDS interleaved rounds

@@ -1,43 +1,29 @@
 """The training loop, for any model and any number of stacked seeds (one seed is a stack of one).
 
-Seeds are trained in lockstep in groups of equal size, so one compiled step serves them all. Every seed has its own
-initialisation, data stream, gradient clip, weight decay and status (:mod:`models.training.seed_state`).
+It steps a :class:`models.training.trainer.Trainer` until the last step, until all seeds end or until time is up.
 """
 
 from __future__ import annotations
 
-import math
-import shutil
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from models.errors import UserError
 from models.questions import question
-from models.registry import build
-from models.training.data import TrainingStream
-from models.training.devices import multiplies_bfloat16, resolve_device
+from models.training.devices import resolve_device
 from models.training.interrupt import InterruptFlag
-from models.training.judging import Hearings, Judge
-from models.training.objective import ParameterLayout
-from models.training.objectives import even_group_size, make_objective
+from models.training.judging import Judge
 from models.training.parallel import AccelerateShare, Share
-from models.training.polish import polished_seed
 from models.training.progress import Progress
 from models.training.recipes import Recipe, checked_recipe
-from models.training.run_folder import RunFolder, log_spaced_steps
-from models.training.seed_group import SeedGroup
+from models.training.run_folder import RunFolder
 from models.training.seed_state import SeedState
-from models.training.sequence_objective import SequenceStream, SequenceValidator
 from models.training.sequence_problems import SequenceSource
 from models.training.start import Start
-from models.training.surroundings import continued, surroundings
-from models.training.unstacked import OneByOne
-from models.training.validation import LossValidator, Validator
+from models.training.trainer import Trainer
 
 #: Called after every evaluation with the seeds' states, the step, and whether a checkpoint was just written.
 Watch = Callable[[Sequence[SeedState], int, bool], None]
@@ -65,302 +51,60 @@ class TrainResult:
         return [s for s in self.seeds if s.accepted is not None]
 
 
-class Trainer:
-    """One run: state, stepping, evaluation, saving. :func:`train` drives it."""
+def run_until(
+    trainer: Trainer,
+    last: int,
+    checkpoint_seconds: float,
+    minutes: float | None,
+    progress: bool,
+    watch: Watch | None,
+) -> TrainResult:
+    """Step until ``last``, until all seeds end or until the time is up, and save."""
+    recipe, folder, saved = trainer.recipe, trainer.folder, time.monotonic()
 
-    def __init__(
-        self,
-        name: str,
-        recipe: Recipe,
-        seeds: list[int],
-        folder: RunFolder,
-        device: torch.device,
-        compile: bool | None,
-        share: Share | None = None,
-        start: Start | None = None,
-        judge: Judge | None = None,
-    ):
-        self.name, self.recipe, self.folder, self.device = name, recipe, folder, device
-        self.share = share or Share()
-        self.model = build(name).to(device)
-        self.model.train()
-        self.layout = ParameterLayout(self.model)
-        self.objective = make_objective(self.model, recipe)
-        self.autocast = recipe.autocast and multiplies_bfloat16(device)
-        self.hearings = None if judge is None else Hearings(judge, name, self.layout, folder)
-        # With a judge, a perfect seed ends only when the judge accepts it.
-        self.fate = recipe if judge is None else recipe.replace(stop_after_perfect=None)
-        self.decays = self.layout.decays.to(device)
-        self.states = [SeedState(seed) for seed in seeds]
-        if start is None:
-            first = [self.layout.flatten(build(name, seed)) for seed in seeds]
-        else:
-            first = [start.row(self.layout, seed) for seed in seeds]
-        self.theta = torch.stack(first).to(device)
-        self.held_until = self._begin()
-        self.moments = (torch.zeros_like(self.theta), torch.zeros_like(self.theta))
-        self.best_theta = self.theta.clone()
-        self.losses = [float("nan")] * len(seeds)  # the loss of each seed's last training batch
-        self.step_number = 0
-        self.started, self.seconds_before = time.monotonic(), 0.0
-        self.group_size = even_group_size(self.objective, len(seeds), device)
-        self.snapshot_steps = set(log_spaced_steps(recipe.steps, recipe.snapshots))
-        self.validator = self._make_validator()
-        self.compiled = self._worth_compiling() if compile is None else compile
-        if self.compiled:
-            self.objective.compile()
-        here = surroundings(self.model, self.objective, self.compiled, self.share.size)
-        self.surroundings = [{"from_step": 0, **here}]
-        self._make_groups()
+    def out_of_time() -> bool:
+        if trainer.share.any(interrupt.seen):
+            trainer.save()
+            raise KeyboardInterrupt
+        return minutes is not None and trainer.share.any(time.monotonic() - trainer.started > 60 * minutes)
 
-    def _begin(self) -> torch.Tensor | None:
-        """Set the parameters' starts that the recipe gives. Returns the step until which each is held, or None."""
-        for name, value in self.recipe.begin_at or ():
-            self.theta[:, self.layout.places(name)] = value
-        until = torch.zeros(self.layout.n, dtype=torch.long)
-        for name, step in self.recipe.hold_until or ():
-            until[self.layout.places(name)] = step
-        return until.to(self.device) if self.recipe.hold_until else None
-
-    # ---- what fixed-length and many-length problems do differently
-
-    def _make_validator(self) -> Any:
-        task, source, n = self.model.task, self.recipe.problems, self.recipe.validation_size
-        if isinstance(source, SequenceSource):
-            return SequenceValidator(task, source, n, self.device)
-        if task.compared_by == "loss":
-            return LossValidator(task, n, self.device)
-        return Validator(task, n, self.device)
-
-    def make_stream(self, seeds: list[int], rows: int | None = None) -> Any:
-        """Batches for these seeds, of ``rows`` problems (by default the recipe's number)."""
-        task, source, rows = self.model.task, self.recipe.problems, rows or self.recipe.batch_size
-        if isinstance(source, SequenceSource):
-            return SequenceStream(task, source, rows, seeds, self.device, self.share)
-        return TrainingStream(task, source, rows, seeds, self.device)
-
-    def _worth_compiling(self) -> bool:
-        """Whether a minute of compilation pays: in a long run, unless a native kernel serves a stack of seeds."""
-        if isinstance(self.objective, OneByOne):  # large products: a GPU may gain
-            return self.device.type == "cuda" and self.recipe.steps >= 5_000
-        if self.device.type == "cpu" and not any(shutil.which(c) for c in ("g++", "c++", "clang++")):
-            return False
-        return self.recipe.steps >= 5_000 and not (self.objective.has_kernel and self.group_size >= 8)
-
-    # ---- one step
-
-    def _make_groups(self) -> None:
-        """Pack the active seeds into groups of equal size; spare places repeat a seed and are never written back."""
-        active = [i for i, state in enumerate(self.states) if state.active]
-        self.groups: list[SeedGroup] = []
-        for start in range(0, len(active), self.group_size):
-            rows = active[start : start + self.group_size]
-            self.groups.append(SeedGroup(self, rows))
-
-    def step(self) -> None:
-        for group in self.groups:
-            group.step(self.step_number)
-        self.step_number += 1
-
-    def collect(self) -> None:
-        """Copy the groups' rows back into the run's tables."""
-        for group in self.groups:
-            group.write_back()
-
-    # ---- evaluation
-
-    def evaluate(self) -> dict[str, Any]:
-        """Validate the active seeds (without dropout), decide which end, and repack when a whole group is empty."""
-        self.collect()
-        self.model.eval()
-        self.verdicts: list[dict[str, Any]] = []
-        for group in self.groups:
-            losses, report = group.losses, self.validator.measure(self.objective, self.layout, group.optimiser.theta)
-            for place, row in enumerate(group.rows):
-                self._judge(row, {key: value[place].item() for key, value in report.items()}, float(losses[place]))
-        self.model.train()
-        self._keep_best()
-        for group in self.groups:
-            group.refresh()
-        n_active = sum(state.active for state in self.states)
-        if n_active and 2 * n_active <= len(self.groups) * self.group_size and not self.compiled:
-            self.group_size = -(-n_active // -(-n_active // self.group_size))  # half of the places are spare
-            self._make_groups()
-        elif -(-n_active // self.group_size) < len(self.groups):
-            self._make_groups()
-        line = {
-            "step": self.step_number,
-            "lr": self.recipe.lr_at(max(0, self.step_number - 1)),
-            "exact": [round(s.exact, 6) for s in self.states],
-            "token": [round(s.token, 6) for s in self.states],
-            "uniform": [round(s.uniform, 6) for s in self.states],
-            "loss": [round(x, 6) if x == x else None for x in self.losses],
-            "status": [s.status for s in self.states],
-        }
-        if self.model.task.compared_by == "loss":
-            line["validation_loss"] = [s.validation_loss for s in self.states]
-        return line | ({"verdicts": self.verdicts} if self.verdicts else {})
-
-    def _judge(self, row: int, report: dict[str, float], loss: float) -> None:
-        state = self.states[row]
-        self.losses[row] = loss
-        if not state.active:
-            return
-        if not torch.isfinite(self.theta[row]).all():
-            state.end("failed", self.step_number)
-        elif state.judge(report, self.step_number, self.fate):
-            self.best_theta[row] = self.theta[row]
-        if self.hearings is not None and state.active and state.exact == 1.0:
-            self.verdicts.append(self.hearings.hear(state, self.theta[row], self.step_number))
-            if state.accepted is not None:
-                self.best_theta[row] = self.theta[row]
-
-    def _keep_best(self) -> None:
-        """Successive halving: where the recipe says so, end the seeds that are not among the best of the run."""
-        last, step = self.step_number - self.recipe.eval_every, self.step_number
-        shares = [share for at, share in self.recipe.keep_best or () if last < at <= step]
-        if shares:
-            best = sorted(self.states, key=lambda state: state.standing, reverse=True)
-            for state in best[math.ceil(min(shares) * len(best)) :]:
-                if state.active:
-                    state.end("hopeless", step)
-
-    def _to_polish(self) -> list[int]:
-        """The seeds that BFGS polishes after the last step."""
-        if self.recipe.polish is None or self.step_number != self.recipe.steps:
-            return []
-        return [row for row, state in enumerate(self.states) if state.active and not state.polished]
-
-    def _polish(self, row: int) -> None:
-        self.collect()
-        self.theta[row] = polished_seed(self, row)
-        self.states[row].polished = True
-        self._make_groups()
-
-    # ---- saving
-
-    @property
-    def seconds(self) -> float:
-        """Wall time spent on this run, over all its sessions."""
-        return self.seconds_before + time.monotonic() - self.started
-
-    def save(self) -> None:
-        self.collect()
-        tensors = {"theta": self.theta, "m": self.moments[0], "v": self.moments[1], "best_theta": self.best_theta}
-        state = {
-            "seeds": [vars(s) for s in self.states],
-            "groups": [group.rows for group in self.groups],
-            "group_size": self.group_size,
-            "losses": [None if x != x else x for x in self.losses],
-            "seconds": self.seconds,
-            "surroundings": self.surroundings,
-        }
-        self.folder.save_checkpoint(self.step_number, {k: t.cpu().contiguous() for k, t in tensors.items()}, state)
-
-    def restore(self) -> bool:
-        """Continue from the folder's checkpoint, if there is one; what came after it will be computed again."""
-        loaded = self.folder.load_checkpoint()
-        if loaded is None:
-            self.folder.rewind()
-            self.folder.forget_accepted(())
-            return False
-        step, tensors, state = loaded
-        tables = {"theta": self.theta, "m": self.moments[0], "v": self.moments[1], "best_theta": self.best_theta}
-        if any(name not in tensors or tensors[name].shape != table.shape for name, table in tables.items()):
-            raise UserError(f"The checkpoint in {self.folder.path} has the wrong shape for {self.name}.")
-        for name, table in tables.items():
-            table.copy_(tensors[name])
-        try:
-            self._take_up(state, step)
-        except (KeyError, TypeError, ValueError, AttributeError) as error:  # without a digest it may hold anything
-            raise UserError(f"The checkpoint in {self.folder.path} was damaged ({error!r}); restore it.") from error
-        self.step_number = step
-        self.groups = [SeedGroup(self, rows) for rows in state["groups"]]
-        self.folder.rewind()
-        self.folder.forget_accepted({state.seed for state in self.states if state.accepted is not None})
-        return True
-
-    def _take_up(self, state: dict[str, Any], step: int) -> None:
-        """Restore what :meth:`save` wrote next to the tables."""
-        self.states = [SeedState(**entry) for entry in state["seeds"]]
-        self.losses = [float("nan") if x is None else float(x) for x in state["losses"]]
-        self.group_size = int(state.get("group_size", self.group_size))
-        self.seconds_before = float(state["seconds"])
-        places = [row for rows in state["groups"] for row in rows]
-        n = len(self.theta)
-        if not len(self.states) == len(self.losses) == n or set(places) - set(range(n)):
-            raise ValueError("seeds that are not the run's")
-        if any(state.active for state in self.states):
-            here = self.surroundings[0] | {"from_step": step}
-            self.surroundings = continued(state.get("surroundings", []), here, self.folder.path)
-        else:
-            self.surroundings = state.get("surroundings", [])
-
-    def snapshot(self) -> None:
-        self.collect()
-        parameters = self.layout.unflatten(self.theta.cpu())
-        self.folder.save_snapshot(self.step_number, {k: v.contiguous() for k, v in parameters.items()})
-
-    def finish(self) -> None:
-        self.collect()
-        for state in self.states:
-            if state.active:
-                state.end("finished", self.step_number)
-
-    def run(
-        self,
-        last: int,
-        checkpoint_seconds: float,
-        minutes: float | None,
-        progress: bool,
-        watch: Watch | None = None,
-    ) -> TrainResult:
-        """Step until ``last``, until all seeds end or until the time is up, and save."""
-        recipe, folder, saved = self.recipe, self.folder, time.monotonic()
-
-        def out_of_time() -> bool:
-            if self.share.any(interrupt.seen):
-                self.save()
-                raise KeyboardInterrupt
-            return minutes is not None and self.share.any(time.monotonic() - self.started > 60 * minutes)
-
-        with InterruptFlag() as interrupt, Progress(self.step_number, recipe.steps, enabled=progress) as bar:
-            while self.step_number < last and any(s.active for s in self.states):
-                if self.step_number in self.snapshot_steps:
-                    self.snapshot()
-                self.step()
-                bar.advance()
-                if self.step_number % recipe.eval_every == 0 or self.step_number == recipe.steps:
-                    folder.append_metrics(self.evaluate())
-                    for verdict in self.verdicts:
-                        bar.say(f"seed {verdict['seed']}, step {self.step_number:,}: {verdict['statement']}")
-                    bar.show(self.states)
-                    due = time.monotonic() - saved > checkpoint_seconds
-                    if due:
-                        self.save()
-                        saved = time.monotonic()
-                    if watch is not None:
-                        watch(self.states, self.step_number, due)
-                if out_of_time():
-                    break
-            for row in bar.over(self._to_polish(), "BFGS"):
-                self._polish(row)
-                if time.monotonic() - saved > checkpoint_seconds:
-                    self.save()
+    with InterruptFlag() as interrupt, Progress(trainer.step_number, recipe.steps, enabled=progress) as bar:
+        while trainer.step_number < last and any(s.active for s in trainer.states):
+            if trainer.step_number in trainer.snapshot_steps:
+                trainer.snapshot()
+            trainer.step()
+            bar.advance()
+            if trainer.step_number % recipe.eval_every == 0 or trainer.step_number == recipe.steps:
+                folder.append_metrics(trainer.evaluate())
+                for verdict in trainer.verdicts:
+                    bar.say(f"seed {verdict['seed']}, step {trainer.step_number:,}: {verdict['statement']}")
+                bar.show(trainer.states)
+                due = time.monotonic() - saved > checkpoint_seconds
+                if due:
+                    trainer.save()
                     saved = time.monotonic()
-                if not self._to_polish():  # polishing counts as one step
-                    self.step_number += 1
-                    folder.append_metrics(self.evaluate())
-                    bar.show(self.states)
-                elif out_of_time():
-                    break
-        ended = self.step_number >= recipe.steps and not self._to_polish()
-        complete = ended or not any(s.active for s in self.states)
-        if complete:
-            self.snapshot()
-            self.finish()
-        self.save()
-        return TrainResult(folder.path, self.name, self.step_number, complete, tuple(self.states), self.seconds)
+                if watch is not None:
+                    watch(trainer.states, trainer.step_number, due)
+            if out_of_time():
+                break
+        for row in bar.over(trainer.to_polish(), "BFGS"):
+            trainer.polish(row)
+            if time.monotonic() - saved > checkpoint_seconds:
+                trainer.save()
+                saved = time.monotonic()
+            if not trainer.to_polish():  # polishing counts as one step
+                trainer.step_number += 1
+                folder.append_metrics(trainer.evaluate())
+                bar.show(trainer.states)
+            elif out_of_time():
+                break
+    ended = trainer.step_number >= recipe.steps and not trainer.to_polish()
+    complete = ended or not any(s.active for s in trainer.states)
+    if complete:
+        trainer.snapshot()
+        trainer.finish()
+    trainer.save()
+    return TrainResult(folder.path, trainer.name, trainer.step_number, complete, tuple(trainer.states), trainer.seconds)
 
 
 def config_of(
@@ -429,4 +173,4 @@ def train(
         trainer = Trainer(name, recipe, numbers, folder, resolved, compile, share, start, judge)
         trainer.restore()
         last = recipe.steps if stop_at_step is None else min(stop_at_step, recipe.steps)
-        return trainer.run(last, checkpoint_seconds, minutes, progress and share.rank == 0, watch)
+        return run_until(trainer, last, checkpoint_seconds, minutes, progress and share.rank == 0, watch)

@@ -23,7 +23,7 @@ from torch import Tensor
 from models.errors import UserError
 
 if TYPE_CHECKING:
-    from models.training.loop import Trainer
+    from models.training.trainer import Trainer
 
 #: The estimate of the inverse Hessian has at most this many rows: 32 MB, and a tenth of a second per iteration.
 MOST_PARAMETERS = 2_000

@@ -12,7 +12,7 @@ from models.training.data import TrainingStream
 from models.training.objective import PerSeed, Theta
 
 if TYPE_CHECKING:
-    from models.training.loop import Trainer
+    from models.training.trainer import Trainer
 
 
 class SeedGroup:

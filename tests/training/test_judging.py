@@ -15,12 +15,12 @@ import models
 from models.errors import UserError
 from models.training import train
 from models.training.judging import Verdict
-from models.training.loop import Trainer
 from models.training.objective import ParameterLayout
 from models.training.publish import publish
 from models.training.recipes import Recipe
 from models.training.run_folder import RunFolder
 from models.training.start import Start
+from models.training.trainer import Trainer
 from tests.training.edited import contents
 
 NAME = "microadder-57"

@@ -15,12 +15,12 @@ from models.errors import UserError
 from models.training import train
 from models.training.addition_problems import AdditionProblems, MetricCarryMix
 from models.training.devices import resolve_device
-from models.training.loop import Trainer
 from models.training.objective import ParameterLayout
 from models.training.recipes import Recipe, get_recipe
 from models.training.run_folder import RunFolder, log_spaced_steps
 from models.training.seed_state import SeedState
 from models.training.start import Start
+from models.training.trainer import Trainer
 from tests.training.edited import contents
 
 TINY = Recipe(steps=60, batch_size=32, warmup_steps=5, eval_every=10, validation_size=64, snapshots=6)

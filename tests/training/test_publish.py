@@ -12,7 +12,6 @@ from models.importers import load_published
 from models.tasks import addition
 from models.tasks.adderboard import adderboard
 from models.training import train
-from models.training.loop import Trainer
 from models.training.objective import ParameterLayout
 from models.training.publish import load_snapshots, publish, ten_digit
 from models.training.publish.curves import curve_files
@@ -20,6 +19,7 @@ from models.training.publish.report import Runs, Seed
 from models.training.recipes import Recipe
 from models.training.run_folder import RunFolder, log_spaced_steps
 from models.training.start import Start
+from models.training.trainer import Trainer
 from tests.training.edited import edit_checkpoint
 
 # A learning rate so small that planted weights stay what they are.

@@ -14,9 +14,9 @@ from interp.papers.microadder.continued import first_perfect
 from interp.papers.studies import Settings, reproduce
 from models.microadder_continued import CONTINUED, SMALLEST, TRIED
 from models.training import train
-from models.training.loop import Trainer
 from models.training.recipes import Recipe
 from models.training.run_folder import RunFolder
+from models.training.trainer import Trainer
 from tests.training.edited import edit_checkpoint
 
 STORED = Path(interp.__file__).parent / "data" / "experiments" / "microadder-continued.json"
