@@ -1,22 +1,30 @@
-"""A training step of the 1-layer 4-head decoder on S_A(4, 4), hooked against hook-free, and what sampling costs."""
+"""A training step of decoders of one and four layers on S_A(4, 4): hooked, hook-free and compiled."""
 
 from __future__ import annotations
+
+from dataclasses import replace
 
 import torch
 from torch.nn import functional as F
 
 import models
 from benchmarks.scoring import cpu_seconds
-from models.position_coupling import SMALL
+from models.position_coupling import SMALL, Variant
 from models.training.sequence_objective import SequenceObjective, SequenceStream
 
 ROWS, STEPS = 128, 5
 
 
 def main() -> None:
-    variant = SMALL["addition"]
+    for layers in (1, 4):
+        compare(SMALL["addition"].replace(size=replace(SMALL["addition"].size, n_layers=layers)))
+
+
+def compare(variant: Variant) -> None:
+    """Print the milliseconds of one step by each way."""
     model = models.build(variant.name)
-    objective = SequenceObjective(model)
+    objective, compiled = SequenceObjective(model), SequenceObjective(model)
+    compiled.compile()
     stream = SequenceStream(model.task, variant.training_set, ROWS, [0], torch.device("cpu"))
     parameters = {name: p.detach()[None].requires_grad_() for name, p in model.weight_map.named_parameters()}
 
@@ -33,7 +41,7 @@ def main() -> None:
         loss = F.cross_entropy(logits.flatten(0, 1).float(), targets.flatten(), ignore_index=-100)
         torch.autograd.grad(loss, list(parameters.values()), allow_unused=True)
 
-    def fast(bfloat16: bool) -> None:
+    def fast(bfloat16: bool, objective: SequenceObjective = objective) -> None:
         with torch.autocast("cpu", torch.bfloat16, enabled=bfloat16):
             loss = objective.loss(parameters, *stream.batch(0))
         torch.autograd.grad(loss.sum(), list(parameters.values()))
@@ -43,6 +51,7 @@ def main() -> None:
         "the same in bfloat16": lambda: hooked(True),
         "hook-free, buckets": lambda: fast(False),
         "hook-free, buckets, bfloat16": lambda: fast(True),
+        "the same compiled": lambda: fast(True, compiled),
         "sampling alone": lambda: stream.batch(0),
     }
     seconds = {}
