@@ -1,4 +1,4 @@
-"""A training step of decoders of one and four layers on S_A(4, 4): hooked, hook-free and compiled."""
+"""A training step of decoders of one and four layers on S_A(4, 4): hooked, hook-free, compiled, and its sampling."""
 
 from __future__ import annotations
 

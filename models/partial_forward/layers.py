@@ -228,9 +228,9 @@ def block_output(block: Block, resid_pre: Tensor, weights: Weights, bias: Bias |
     k, v = keys_and_values(block, normalized, weights)
     stop = resid_pre.shape[1]
     if torch.is_grad_enabled() or resid_pre.device.type != "cpu":  # no loop: torch.compile would fix its lengths
-        queries = resid_pre[:, start:], normalized[:, start:]
-        return finish_block(block, *queries, k, v, weights, bias)
-    step = -(-(stop - start) // -(-(stop - start) // QUERIES_AT_ONCE))  # equal parts of at most this many
+        return finish_block(block, resid_pre[:, start:], normalized[:, start:], k, v, weights, bias)
+    step = stop - start
+    step = -(-step // -(-step // QUERIES_AT_ONCE))  # equal parts of at most this many
     parts = [
         finish_block(block, resid_pre[:, a:b], normalized[:, a:b], k[:, :b], v[:, :b], weights, bias)
         for a, b in ((a, min(a + step, stop)) for a in range(start, stop, step))

@@ -82,7 +82,7 @@ print(counter.frame_count, furthest)
 
 
 def test_a_compiled_forward_in_training_serves_all_lengths():
-    """Where lengths are no symbols, torch compiles anew for each of them, and stops compiling after eight."""
+    """If the code fixed a length, torch would compile it again for every length, and would give up after eight."""
     out = subprocess.run([sys.executable, "-c", COMPILE], capture_output=True, text=True, check=True)  # no shape checks
     times_compiled, difference = out.stdout.split()
     assert int(times_compiled) <= 2

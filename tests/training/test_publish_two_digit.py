@@ -42,7 +42,7 @@ def test_an_entry_holds_the_best_seed_on_training_pairs_and_says_what_all_of_the
     assert best["digits"] == [whole.per_target[f"s{i}"].correct for i in range(3)]
     assert (rate.n, rate.correct) == (500, score(model).correct)
     card = (folder / "card.md").read_text()
-    assert f"{whole.correct:,} of all 10,000" in card
+    assert f"{whole.correct:,} of all 10,000" in card and "not a typical one" in card
     assert all(torch.equal(p, p.half().float()) for p in model.parameters())
     assert [row["seed"] for row in seeds] == learning_curves(folder).table.seed.values.tolist() == [0, 1]
     assert (folder / "model.safetensors").stat().st_size < 2_000_000

@@ -146,7 +146,7 @@ def kept_grids(sources: dict[str, list[Source]], settings: Settings) -> dict[str
     """The grids of seeds 0, 1, ... that the result ``settings.extend`` has of each panel; no weights are needed.
 
     Raises:
-        UserError: no such result, panels of another figure, of a chosen seed, or of other problems.
+        UserError: no such result, panels of another figure, of a chosen seed, of more seeds, or of other problems.
     """
     panels = () if settings.extend is None else GridPanels.load(settings.extend).panels
     found: dict[str, list[Scores]] = {label: [] for label in sources}
@@ -155,6 +155,8 @@ def kept_grids(sources: dict[str, list[Source]], settings: Settings) -> dict[str
             raise unknown_name("panel", panel.label, sources)
         if panel.chosen_among > 1:
             raise UserError(f"{settings.extend}: {panel.label!r} is of {panel.seeds_text}; a median cannot contain it.")
+        if (n := len(panel.grids)) > len(sources[panel.label]):
+            raise UserError(f"{settings.extend}: {panel.label!r} has {n} seeds; ask for --seeds {n} or more.")
         source = sources[panel.label][0]
         levels = len(source.variant.position_limits)
         offsets = str(Offsets.parse(settings.offsets, levels) if levels else Offsets(()))
@@ -164,7 +166,7 @@ def kept_grids(sources: dict[str, list[Source]], settings: Settings) -> dict[str
                 raise UserError(
                     f"{settings.extend}: {panel.label!r} has {_counted(had)}, and {_counted(asked)} is asked for."
                 )
-        found[panel.label] = list(panel.grids[: len(sources[panel.label])])
+        found[panel.label] = list(panel.grids)
     return found
 
 
@@ -210,9 +212,7 @@ def reproduce(name: str, settings: Settings) -> Made | None:
                 say(f"{label}: {source}")
                 grids.append(source.grid(largest_of(sources)))
         except OutOfTime:
-            if settings.minutes_left() == 0:
-                break
-            continue
+            continue  # later panels may be complete
         panels.append(GridPanel(label, tuple(grids), max(source.chosen_among for source in several)))
     say(f"{len(panels)} of {len(sources)} panels")
     if len(panels) < len(sources):

@@ -136,7 +136,7 @@ def reproduce(target: str, settings: Settings) -> Page | None:
     found = find_study(target)
     assert found.run is not None  # find_study names none without
     if settings.extend is not None and not found.extends:
-        raise UserError(f"{target} makes all of its numbers anew; --extend is for Position Coupling's figures.")
+        raise UserError(f"{target} cannot keep stored numbers; it takes no --extend.")
     made = found.run(settings)
     if made is None:
         return None

@@ -130,6 +130,13 @@ def test_a_stored_result_is_extended_by_seeds_and_models_without_its_weights(tin
     assert trained == ["seed-0", "seed-1", "seed-1"]
 
 
+def test_what_a_stored_result_has_is_shown_when_time_is_up_before_it(tiny, tmp_path: Path):
+    last = panels_of(job(tmp_path / "whole")).panels[-1]
+    stored = write(tmp_path / "stored.json", last)
+    panels = panels_of(job(tmp_path / "here", minutes=0.0, extend=stored))
+    assert [panel.label for panel in panels.panels] == [last.label] and panels.planned == len(tiny)
+
+
 def write(path: Path, *panels: GridPanel) -> Path:
     path.write_text(json.dumps(GridPanels("Stored", panels).to_dict()))
     return path
@@ -141,6 +148,7 @@ def test_a_result_that_does_not_fit_is_not_extended(tiny, tmp_path: Path):
     cases = {
         "panel 'neither'": GridPanel("neither", panel.grids),
         "chosen among 5": GridPanel(panel.label, panel.grids, chosen_among=5),
+        "ask for --seeds 2": GridPanel(panel.label, panel.grids * 2),
         f"has {other.model} with": GridPanel(panel.label, (other,)),
     }
     for sentence, unfit in cases.items():
@@ -151,7 +159,7 @@ def test_a_result_that_does_not_fit_is_not_extended(tiny, tmp_path: Path):
         reproduce("tiny", Settings(tmp_path / "none", problems=4, say=lambda _: None, device="cpu", extend=stored))
     with pytest.raises(UserError, match="start at 1.* start at 2"):
         job(tmp_path / "none", extend=stored, offsets="start 2")
-    with pytest.raises(UserError, match="--extend is for"):
+    with pytest.raises(UserError, match="--extend"):
         studies.reproduce("toygpt:fig1", Settings(tmp_path / "none", extend=stored))
     assert not (tmp_path / "none").exists()
 
