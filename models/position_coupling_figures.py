@@ -49,7 +49,10 @@ def _parity(base: Variant) -> dict[str, Variant]:
 
 def _architectures(base: Variant) -> dict[str, Variant]:
     sizes = [(layers, heads) for layers in (1, 2, 4, 6) for heads in (2, 4, 8)]
-    return {f"{layers} layers, {heads} heads": _size(base, n_layers=layers, n_heads=heads) for layers, heads in sizes}
+    return {
+        f"{layers} layer{'s' * (layers > 1)}, {heads} heads": _size(base, n_layers=layers, n_heads=heads)
+        for layers, heads in sizes
+    }
 
 
 def _head_widths(base: Variant, widths: tuple[int, int]) -> dict[str, Variant]:
