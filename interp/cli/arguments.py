@@ -100,6 +100,18 @@ def use_threads(n: int) -> None:
     torch.set_num_threads(n)
 
 
+def shaped(task: Any, shape: tuple[int, ...]) -> Any:
+    """The task in the shape that was asked for, or as it is if none was. Raises UserError for a shape that it cannot
+    have."""
+    from models.tasks.sequences import SequenceTask
+
+    if not shape:
+        return task
+    if not isinstance(task, SequenceTask):
+        raise UserError(f"Problems of {task.name} have one shape; there is none to choose.")
+    return task.at_shape(shape)
+
+
 def use_data(path: Path | None) -> None:
     """Let this process read texts from ``path``."""
     from models.data import VARIABLE

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import tyro
 
-from interp.cli.arguments import ModelName, Named, OptionalFile, Shape, one_thread
+from interp.cli.arguments import ModelName, Named, OptionalFile, Shape, one_thread, shaped
 from interp.cli.help import filled
 from interp.cli.known_names import check_probe
 from models.errors import UserError
@@ -44,8 +44,7 @@ class Ask:
 
         one_thread()
         model = load(self.model)
-        task: Any = model.task
-        task = task.at(*self.shape) if self.shape and hasattr(task, "at") else task
+        task = shaped(model.task, self.shape)
         if self.probe is None:
             self._list(model, task)
             return

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import sys
 from dataclasses import dataclass
-from typing import Any
 
-from interp.cli.arguments import ModelName, OptionalFile, Shape, one_thread
-from models.errors import UserError
+from interp.cli.arguments import ModelName, OptionalFile, Shape, one_thread, shaped
 
 
 @dataclass(frozen=True)
@@ -36,15 +34,8 @@ class AttackModel:
 
         one_thread()
         model = load(self.model)
-        task: Any = model.task
-        if self.shape:
-            if not hasattr(task, "at") or len(task.shape) != len(self.shape):
-                sizes = f"{len(task.shape)} numbers" if hasattr(task, "at") else "no shape"
-                raise UserError(f"The task {task.name} takes {sizes}, not {' '.join(map(str, self.shape))}.")
-            task = task.at(*self.shape)
-        result = attack(
-            model, task=task, runs=self.runs, seed=self.seed, seconds=self.seconds, progress=sys.stderr.isatty()
-        )
+        task, progress = shaped(model.task, self.shape), sys.stderr.isatty()
+        result = attack(model, task=task, runs=self.runs, seed=self.seed, seconds=self.seconds, progress=progress)
         print(result.sentence())
         print(result.to_dataframe().to_string(index=False, float_format="{:.3f}".format))
         for wrong in result.wrong:

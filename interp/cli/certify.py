@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from interp.cli.arguments import ModelName, OptionalFile, Shape, one_thread
+from interp.cli.arguments import ModelName, OptionalFile, Shape, one_thread, shaped
 from models.errors import UserError
 
 
@@ -50,13 +50,7 @@ class Certify:
         if self.card:
             read_entry(self.model)  # refuses a model without an entry, and so without a card, before the work
         model = load(self.model)
-        task = None
-        if self.shape:
-            from models.tasks.sequences import SequenceTask
-
-            if not isinstance(model.task, SequenceTask):
-                raise UserError(f"Problems of {model.task.name} have one shape; there is none to choose.")
-            task = model.task.at_shape(self.shape)
+        task = shaped(model.task, self.shape) if self.shape else None
         if self.check is not None:
             certificate = load_certificate(self.check)
             certificate = check_certificate(certificate, model, task)

@@ -256,10 +256,6 @@ class Population(Result):
         architectures = self.members["architecture"].nunique()
         return f"{len(self.members)} adders of {architectures} architectures. {'; '.join(said)}."
 
-    def to_dataframe(self) -> pd.DataFrame:
-        """The ``table``."""
-        return self.table
-
 
 def decided(members: pd.DataFrame, controls: pd.DataFrame, provenance: Provenance) -> Population:
     """Decide all findings from the readings of members and controls."""

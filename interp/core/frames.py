@@ -7,6 +7,8 @@ from collections.abc import Sequence
 import pandas as pd
 import xarray as xr
 
+from models.errors import UserError
+
 
 def as_frame(table: xr.Dataset | pd.DataFrame, first: Sequence[str] = ()) -> pd.DataFrame:
     """One row per cell of a labelled dataset, with the columns ``first`` in front. Values with and without a signal
@@ -22,6 +24,15 @@ def as_frame(table: xr.Dataset | pd.DataFrame, first: Sequence[str] = ()) -> pd.
                 columns[name] = values
         table = xr.Dataset(columns)
     return leading(table.to_dataframe().reset_index(), first)
+
+
+def select(table: xr.Dataset, **places: int) -> xr.Dataset:
+    """The part of a labelled dataset at some coordinates, such as ``layer=0, head=1``. Raises UserError if there is
+    none."""
+    for name, value in places.items():
+        if value not in table[name].values:
+            raise UserError(f"There is no {name} {value}; there are {table.sizes[name]}, counted from 0.")
+    return table.sel(places)
 
 
 def leading(frame: pd.DataFrame, first: Sequence[str]) -> pd.DataFrame:

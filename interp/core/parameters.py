@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pandas as pd
 
 from interp.core.model import HookedModel
 
 
+def places(shape: tuple[int, ...]) -> list[str]:
+    """The index of every entry of a tensor, in the order of its memory: "1,0,2"; and "" for a single number."""
+    return [",".join(map(str, place)) for place in np.ndindex(*shape)]
+
+
 def parameter_table(model: HookedModel) -> pd.DataFrame:
     """One row per free parameter: name, index within its tensor, value."""
-    rows = []
-    for name, tensor in model.weight_map.named_parameters():
-        flat = tensor.detach().reshape(-1).tolist()
-        shape = tuple(tensor.shape)
-        for i, value in enumerate(flat):
-            index = "" if not shape else str(i) if len(shape) == 1 else f"{i // shape[-1]},{i % shape[-1]}"
-            rows.append({"parameter": name, "index": index, "value": value})
+    rows = [
+        {"parameter": name, "index": index, "value": value}
+        for name, tensor in model.weight_map.named_parameters()
+        for index, value in zip(places(tuple(tensor.shape)), tensor.detach().reshape(-1).tolist(), strict=True)
+    ]
     return pd.DataFrame(rows)
 
 

@@ -32,7 +32,7 @@ import xarray as xr
 from jaxtyping import Float
 from scipy.special import stdtrit
 
-from interp.core.frames import as_frame, leading
+from interp.core.frames import as_frame, leading, select
 from interp.core.model import HookedModel
 from interp.core.probe import OnPage, probe
 from interp.core.problems import digit_tokens, draw, membership, resolve_task, target_labels
@@ -133,12 +133,9 @@ class AttentionByRole(Result):
 
     def chosen_head(self, layer: int | None = None, head: int | None = None) -> dict[str, int]:
         """Coordinates of a head, by default the main one. Raises UserError if there is no such head."""
-        chosen: dict[str, int] = dict(zip(("layer", "head"), self.main_head, strict=True))
-        for name, value in (("layer", layer), ("head", head)):
-            if value is not None:
-                if value not in self.table[name].values:
-                    raise UserError(f"There is no {name} {value}; there are {self.table.sizes[name]}, counted from 0.")
-                chosen[name] = value
+        main = self.main_head
+        chosen = {"layer": main[0] if layer is None else layer, "head": main[1] if head is None else head}
+        select(self.table, **chosen)  # raises, and says which heads exist
         return chosen
 
     def statement(self, layer: int | None = None, head: int | None = None) -> str:

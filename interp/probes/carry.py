@@ -39,7 +39,7 @@ from jaxtyping import Bool, Float, Int
 from interp.core import runs
 from interp.core import signal_measures as measures
 from interp.core.components import Neuron
-from interp.core.frames import as_frame
+from interp.core.frames import as_frame, select
 from interp.core.model import HookedModel
 from interp.core.probe import OnPage, neurons, probe
 from interp.core.problems import Sample, draw, resolve_task, right_tokens
@@ -78,12 +78,6 @@ class CarryUnits(Result):
     by_sum: xr.DataArray | None
     provenance: Provenance
 
-    def _unit(self, layer: int, unit: int) -> xr.Dataset:
-        for name, value in (("layer", layer), ("unit", unit)):
-            if value not in self.table[name].values:
-                raise UserError(f"There is no {name} {value}; there are {self.table.sizes[name]}, counted from 0.")
-        return self.table.sel(layer=layer, unit=unit)
-
     def verdict(self, layer: int, unit: int) -> dict[str, Any]:
         """The ``signal`` that one unit carries (None if none passes), and its ``kind``.
 
@@ -92,7 +86,7 @@ class CarryUnits(Result):
         ablation shows no effect on it), "not ablated", or "none".
         """
         if (layer, unit) not in self._verdicts:
-            self._unit(layer, unit)  # raises, and says which units exist
+            select(self.table, layer=layer, unit=unit)  # raises, and says which units exist
         return dict(self._verdicts[layer, unit])
 
     @cached_property
@@ -140,7 +134,7 @@ class CarryUnits(Result):
 
     def describe(self, layer: int, unit: int) -> str:
         """One unit's verdict as a sentence."""
-        found, table = self.verdict(layer, unit), self._unit(layer, unit)
+        found, table = self.verdict(layer, unit), select(self.table, layer=layer, unit=unit)
         name = f"L{layer} neuron {unit}"
         if found["signal"] is None:
             best = table.accuracy - table.majority

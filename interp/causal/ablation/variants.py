@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import itertools
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,6 +13,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from torch.nn import functional as F
 
+from interp.core.parameters import places
 from models.errors import UserError, unknown_name
 from models.transformer import ArithmeticTransformer
 from models.unaltered import require_unaltered
@@ -53,11 +53,11 @@ class Variants:
 
 def parameter_names(model: ArithmeticTransformer) -> list[str]:
     """The names of all free numbers, in the order of the parameters: "arc_A", "W_qk[0,1]"."""
-    names = []
-    for name, parameter in model.weight_map.named_parameters():
-        places = itertools.product(*(range(size) for size in parameter.shape))
-        names += [name + (f"[{','.join(map(str, place))}]" if place else "") for place in places]
-    return names
+    return [
+        f"{name}[{place}]" if place else name
+        for name, parameter in model.weight_map.named_parameters()
+        for place in places(tuple(parameter.shape))
+    ]
 
 
 def flat_parameters(model: ArithmeticTransformer) -> Float[Tensor, " parameter"]:

@@ -20,7 +20,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-import pandas as pd
 import xarray as xr
 
 from interp.core.results import Provenance, Result
@@ -64,10 +63,6 @@ class TernaryEntries(Result):
             f"{NORMAL:.1%} for a normal distribution), and +1 and -1 differ by at most {lean:.1%} in a matrix. "
             f"Latent weights lie {self.pile:.2f} times as densely at the thresholds as next to them."
         )
-
-    def to_dataframe(self) -> pd.DataFrame:
-        """One row per layer and kind of matrix."""
-        return self.table.to_dataframe().reset_index()
 
 
 def ternary_entries(model: ArithmeticTransformer, as_if: bool = False) -> TernaryEntries:

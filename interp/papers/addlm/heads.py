@@ -41,20 +41,17 @@ class HeadTable(Result):
 
     model: str
     loss: float
-    rows: pd.DataFrame
+    table: pd.DataFrame
     provenance: Provenance
 
     def sentence(self) -> str:
-        worst = self.rows.loc[self.rows["mean"].idxmax()]
-        keys = self.rows["effective_keys"]
+        worst = self.table.loc[self.table["mean"].idxmax()]
+        keys = self.table["effective_keys"]
         return (
             f"The heads of {self.model} attend to {keys.min():.1f} to {keys.max():.1f} effective keys; the cut drops "
-            f"{self.rows['dropped_mass'].mean():.1%} of the mass on average, and {worst['head']} is needed most "
+            f"{self.table['dropped_mass'].mean():.1%} of the mass on average, and {worst['head']} is needed most "
             f"(mean-ablated, the loss rises by {worst['mean']:.3f} from {self.loss:.3f})."
         )
-
-    def to_dataframe(self) -> pd.DataFrame:
-        return self.rows
 
 
 def window_losses(

@@ -111,8 +111,8 @@ def inside(settings: Settings) -> Made | None:
     data = {
         "weights": {ADDLM: which, FLOAT: which_twin},
         **{name: _records(table) for name, table in tables.items()},
-        "heads": {result.model: _records(result.rows) | {"loss": result.loss} for result in heads},
-        "scores": _records(scores.rows) | {"error": scores.error},
+        "heads": {result.model: _records(result.table) | {"loss": result.loss} for result in heads},
+        "scores": _records(scores.table) | {"error": scores.error},
         "patching": _records(patching),
         "sentences": [result.sentence() for result in results],
         "windows": {"heads": n, "scores and patching": len(few)},

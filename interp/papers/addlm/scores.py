@@ -70,19 +70,16 @@ class ScoreReading(Result):
     score and the sum of its parts, float32."""
 
     model: str
-    rows: pd.DataFrame
+    table: pd.DataFrame
     error: float
     provenance: Provenance
 
     def sentence(self) -> str:
-        n, share = self.rows["coordinates"], self.rows["bias_share"]
+        n, share = self.table["coordinates"], self.table["bias_share"]
         return (
             f"The advantage of the best key is spread over {n.min():.1f} to {n.max():.1f} coordinates of a head; the "
             f"key bias gives {share.min():+.0%} to {share.max():+.0%} of it."
         )
-
-    def to_dataframe(self) -> pd.DataFrame:
-        return self.rows
 
 
 def read_scores(model: ArithmeticTransformer, tokens: Int[Tensor, "window pos"], source: str) -> ScoreReading:

@@ -197,9 +197,6 @@ class TernaryTraining(Result):
             f"another value than they began with, and {late:.1%} differ between steps {before:,} and {last:,}."
         )
 
-    def to_dataframe(self) -> pd.DataFrame:
-        return self.table.to_dataframe().reset_index()
-
 
 def ternary_training(snapshots: Mapping[int, Mapping[str, Tensor]], model: ArithmeticTransformer) -> TernaryTraining:
     """Sparsity and flips from a run's snapshots (``RunFolder(path).snapshots()``, its first seed).

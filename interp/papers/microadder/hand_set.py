@@ -100,9 +100,6 @@ class DiscoverabilityGap(Result):
             text += f"; training on from a larger model comes down to {on.numbers} ({on.model}, {on.rung})"
         return text + ". Constants of the scheme are not counted in any of them"
 
-    def to_dataframe(self) -> pd.DataFrame:
-        return self.table
-
 
 def discoverability_gap(judge: Judge = certified_at_best, names: Iterable[str] | None = None) -> DiscoverabilityGap:
     """Every registered adder of two ten-digit numbers that is set by hand or in the zoo, with its strength of evidence.
@@ -185,9 +182,6 @@ class DigitsKept(Result):
             return f"{self.model} is not certified at {self.table.digits.max()} significant digits"
         return f"{self.model} stays certified if its numbers are rounded to {self.enough} or more significant digits"
 
-    def to_dataframe(self) -> pd.DataFrame:
-        return self.table
-
 
 def over_the_reals(model: HookedModel) -> Certificate:
     return certify(model, arithmetic="interval", width=None)  # only the verdict; the accuracy is not bounded
@@ -253,9 +247,6 @@ class NumberComparison(Result):
             f"{ratio.trained:.3g} times the own one in {self.trained} and {ratio.by_hand:.3g} times there; the key "
             f"matrices, with norm gains and along the symmetries, have a cosine of {self.correlation:.2f}"
         )
-
-    def to_dataframe(self) -> pd.DataFrame:
-        return self.table
 
 
 def compare_numbers(trained: HookedModel, by_hand: HookedModel, n: int = 2_000, seed: int = 0) -> NumberComparison:

@@ -34,6 +34,7 @@ import xarray as xr
 from jaxtyping import Float
 
 from interp.core.controls import untrained_models
+from interp.core.frames import select
 from interp.core.model import HookedModel
 from interp.core.probe import OnPage, probe, task_of
 from interp.core.results import Provenance, Result
@@ -88,10 +89,7 @@ class NeededAttention(Result):
 
     def row(self, layer: int, head: int) -> tuple[xr.Dataset, xr.Dataset]:
         """(``table``, ``heads``) of one head. Raises UserError if it does not exist."""
-        for name, value in (("layer", layer), ("head", head)):
-            if value not in self.table[name].values:
-                raise UserError(f"There is no {name} {value}; there are {self.table.sizes[name]}, counted from 0.")
-        return self.table.sel(layer=layer, head=head), self.heads.sel(layer=layer, head=head)
+        return select(self.table, layer=layer, head=head), select(self.heads, layer=layer, head=head)
 
     def strongest(self, count: int) -> list[tuple[int, int]]:
         """(layer, head) of the heads with the largest share on either pair of tokens."""

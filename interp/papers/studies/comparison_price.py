@@ -95,9 +95,6 @@ class Price(Result):
     table: pd.DataFrame
     provenance: Provenance
 
-    def to_dataframe(self) -> pd.DataFrame:
-        return self.table
-
     def sentence(self) -> str:
         said = []
         for model, rows in self.table.groupby("model", sort=False):

@@ -50,8 +50,9 @@ from interp.core.results import Provenance, Result
 from interp.core.sites import model_name
 from interp.core.stats import clopper_pearson
 from interp.core.thresholds import LEAST_RISE
-from interp.papers.toygpt.problems import A0, B0, LABELS, S0, resolve_two_digit_task, teacher_forced_logits
+from interp.papers.toygpt.problems import A0, B0, LABELS, S0, resolve_two_digit_task
 from models.errors import UserError, unknown_name
+from models.evaluation import predict
 from models.tasks.pairs import ProblemPairs
 from models.tasks.two_digit import TwoDigitAddition, all_problems
 
@@ -133,10 +134,6 @@ class CarryPath(Result):
             f"([{low:.3f}, {high:.3f}]), one that is wrong but says the same in {written['same']:,} of "
             f"{self.emitted['same']['n']:,}."
         )
-
-    def to_dataframe(self) -> pd.DataFrame:
-        """One row per site."""
-        return self.table.copy()
 
 
 def carry_pairs(seed: int = 0) -> CarryPairs:
@@ -266,8 +263,7 @@ def _some(n: int, count: int, seed: int) -> Int[Tensor, " count"]:
 
 def _right(model: HookedModel, task: TwoDigitAddition, problems: Int[Tensor, "n 2"]) -> Bool[Tensor, " n"]:
     """Whether units and tens are right."""
-    predicted = teacher_forced_logits(model, task, problems).argmax(-1)
-    return (predicted == task.targets(problems))[:, :2].all(1)
+    return (predict(model, problems, task=task) == task.targets(problems))[:, :2].all(1)
 
 
 def written_digits(problems: Int[Tensor, "n 2"], opposite: bool, generator: torch.Generator) -> Int[Tensor, " n"]:

@@ -32,16 +32,17 @@ from torch import Tensor
 from interp.core.model import HookedModel
 from interp.core.results import Provenance
 from interp.core.sites import model_name
-from interp.papers.toygpt.problems import EVERY_PAIR, resolve_two_digit_task, teacher_forced_logits
+from interp.papers.toygpt.problems import EVERY_PAIR, resolve_two_digit_task
 from interp.probes.score import tabulated
 from interp.probes.scored import Scores
 from models.errors import UserError
-from models.evaluation import Rate
+from models.evaluation import Rate, most_likely, teacher_forcing
 from models.tasks.two_digit import TwoDigitAddition, all_problems, held_out_problems
 
 KINDS = ("missed", "spurious", "other")
 DIGITS = ("units", "tens", "hundreds")
 KEPT_FAILURES = 12
+ROWS_AT_ONCE = 1_000
 
 
 def compute_carry_errors(
@@ -65,7 +66,7 @@ def compute_carry_errors(
     if not len(problems) or len(logits) != len(problems):
         raise UserError(f"Logits of {len(logits)} problems do not fit {len(problems)} problems.")
     task = TwoDigitAddition()
-    expected, predicted = task.targets(problems), _most_likely(logits)
+    expected, predicted = task.targets(problems), most_likely(logits)
     right = predicted == expected
     exact = right.all(1)
     variables = task.variables(problems)
@@ -121,11 +122,6 @@ def _said(name: str, table: xr.Dataset, about: Mapping[str, Any]) -> str:
     )
 
 
-def _most_likely(logits: Float[Tensor, "n target d_vocab"]) -> Int[Tensor, "n target"]:
-    highest, token = logits.max(-1)  # max returns NaN if any logit is NaN
-    return torch.where(highest.isnan(), -1, token)
-
-
 def carry_errors(model: HookedModel, task: Any = None) -> Scores:
     """Errors of a two-digit adder on all 10,000 pairs; see the module. Cost: 10,000 forward passes of six tokens.
 
@@ -134,6 +130,6 @@ def carry_errors(model: HookedModel, task: Any = None) -> Scores:
     """
     task = resolve_two_digit_task(model, task)
     name = model_name(model)
-    return compute_carry_errors(
-        teacher_forced_logits(model, task), all_problems(), held_out_problems(), name, EVERY_PAIR
-    )
+    with teacher_forcing(model, task) as forced:
+        logits = torch.cat([forced(batch) for batch in all_problems().split(ROWS_AT_ONCE)]).float().cpu()
+    return compute_carry_errors(logits, all_problems(), held_out_problems(), name, EVERY_PAIR)

@@ -38,7 +38,13 @@ def test_a_probe_without_problems_or_a_seed_is_asked_without(capsys):
 
 @pytest.mark.parametrize(
     "asked",
-    [["microadder-57", "attention_by_rol"], ["microadder-57", "path_patching"], ["parity-hand-built", "stress_suites"]],
+    [
+        ["microadder-57", "attention_by_rol"],
+        ["microadder-57", "path_patching"],
+        ["parity-hand-built", "stress_suites"],
+        ["microadder-57", "certify", "--shape", "5"],
+        ["position-coupling-hand-built", "certify", "--shape", "5"],
+    ],
 )
 def test_what_cannot_be_asked_is_status_2(asked: list[str], capsys):
     assert main(["ask", *asked]) == 2

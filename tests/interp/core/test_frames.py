@@ -18,5 +18,6 @@ def test_what_is_given_with_and_without_a_signal_stands_in_two_columns() -> None
 
 def test_a_table_of_a_result_can_be_changed_without_changing_the_result() -> None:
     table = pd.DataFrame({"value": [1, 2]})
-    as_frame(table)["value"] = 0
+    frame = as_frame(table)
+    frame["value"] = 0
     assert table.value.tolist() == [1, 2]

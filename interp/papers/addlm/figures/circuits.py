@@ -55,7 +55,7 @@ def value_composition(result: ValueComposition) -> go.Figure:
 @drawing(HeadTable)
 def head_table(result: HeadTable) -> go.Figure:
     """Effective keys, dropped mass, and the cost of ablating each head."""
-    rows = result.rows
+    rows = result.table
     panels = [
         Panel([_bars(rows, name, f"{said} {{y:.3f}}", colour)], y={"title": said, "rangemode": "tozero"})
         for name, said, colour in (
@@ -80,7 +80,7 @@ def _bars(rows: pd.DataFrame, column: str, said: str, colour: str, name: str | N
 @drawing(ScoreReading)
 def score_reading(result: ScoreReading) -> go.Figure:
     """How many coordinates carry the best key's advantage, and the key bias's share of it."""
-    rows = result.rows
+    rows = result.table
     said = hover("{x}: {y:.1f} coordinates, the largest gives {largest:.0%}", largest=rows["top_share"])
     panels = [
         Panel([bars(rows["head"], rows["coordinates"], **said)], y={"title": "coordinates", "rangemode": "tozero"}),

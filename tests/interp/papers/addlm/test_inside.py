@@ -121,8 +121,8 @@ def test_the_query_term_changes_no_pattern(model, text):
 
 def test_reading_scores_gives_every_head_a_number_of_coordinates_between_one_and_all(model, text):
     found = read_scores(model, text[0], "random characters")
-    assert len(found.rows) == 4 and found.error < 1e-4
-    assert found.rows["coordinates"].between(1, 12).all() and found.rows["top_share"].between(1 / 12, 1).all()
+    assert len(found.table) == 4 and found.error < 1e-4
+    assert found.table["coordinates"].between(1, 12).all() and found.table["top_share"].between(1 / 12, 1).all()
     with pytest.raises(UserError, match="'dot'"):
         read_scores(small(attn_scores="dot"), text[0], "")
 
@@ -146,7 +146,7 @@ def test_ablating_a_head_that_writes_nothing_costs_nothing(text):
     model = small()
     with torch.no_grad():
         dict(model.weight_map.named_parameters())["blocks/1/attn/W_O"][0] = 0
-    rows = head_table(model, *text, "random characters").rows.set_index("head")
+    rows = head_table(model, *text, "random characters").table.set_index("head")
     assert rows.loc["L1H0", "zero"] == rows.loc["L1H0", "mean"] == 0
     assert (rows.loc[["L0H0", "L0H1", "L1H1"], "zero"].abs() > 1e-4).all()
     assert rows["effective_keys"].between(1, 4.001).all() and rows["dropped_mass"].between(0, 1).all()

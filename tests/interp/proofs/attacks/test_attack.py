@@ -276,7 +276,7 @@ def test_the_command_exits_1_on_a_failure_0_without_and_2_on_bad_input(tmp_path,
     assert "This proves nothing" in capsys.readouterr().out
     assert main(["attack", "toygpt-learned-pre", "--runs", "0"]) == 2
     assert main(["attack", "microadder-57", "--shape", "5"]) == 2
-    assert "takes no shape" in capsys.readouterr().err
+    assert "have one shape" in capsys.readouterr().err
     assert main(["attack", "position-coupling-hand-built", "--shape", "5"]) == 2
 
 
