@@ -15,12 +15,27 @@ from pkgutil import iter_modules
 
 @dataclass(frozen=True)
 class Paper:
-    """``key`` as in ``interp reproduce KEY:WHAT``; ``order`` among papers; ``studies``, the modules of its package."""
+    """What a paper is called, and its place.
+
+    Attributes:
+        key: as in ``interp reproduce KEY:WHAT``.
+        name: one of :data:`models.registry.PAPERS`.
+        words: what it is about.
+        order: its place among the papers.
+        studies: the modules of its package that register studies.
+        label: its name in figures and on pages, by default ``name``.
+    """
 
     key: str
+    name: str
     title: str
+    words: str
     order: int
     studies: tuple[str, ...] = ()
+    label: str = ""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "label", self.label or self.name)
 
 
 @cache

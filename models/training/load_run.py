@@ -6,9 +6,12 @@ share of validation problems answered, then the lowest seed. Test problems are n
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import torch
+from jaxtyping import Float
 from torch import Tensor
 
 from models import checkpoint as storage
@@ -39,6 +42,13 @@ def best_row(states: list[dict[str, Any]]) -> int:
     return min(range(len(states)), key=key)
 
 
+def model_of(name: str, theta: Float[Tensor, " parameter"] | Sequence[float]) -> ArithmeticTransformer:
+    """A registered model with the parameters of one seed: a row of a run's tensors, or the same numbers as a list."""
+    model = build(name)
+    ParameterLayout(model).load_into(model, torch.as_tensor(theta))
+    return model
+
+
 def load_run(path: Path, seed: int | None = None) -> ArithmeticTransformer | None:
     """The model of a run's folder (the best parameters so far), its checkpoint (the last ones) or a snapshot.
 
@@ -62,13 +72,13 @@ def load_run(path: Path, seed: int | None = None) -> ArithmeticTransformer | Non
         raise UserError(f"The run {folder} has saved no checkpoint yet; go on with its training, or load a snapshot.")
     seeds = [config["first_seed"] + row for row in range(config["seeds"])]
     if loaded is not None:
-        seeds = [state["seed"] for state in loaded[2]["seeds"]]
+        seeds = [state["seed"] for state in loaded.state["seeds"]]
     if seed is not None and seed not in seeds:
         raise UserError(f"The run {folder} has the seeds {seeds[0]} to {seeds[-1]}, and not {seed}.")
-    row = seeds.index(seed) if seed is not None else best_row(loaded[2]["seeds"]) if loaded is not None else 0
+    row = seeds.index(seed) if seed is not None else best_row(loaded.state["seeds"]) if loaded is not None else 0
     model = build(config["model"])
     layout = ParameterLayout(model)
-    tensors = loaded[1] if loaded is not None and path == folder else storage.load_weights(path)[0]
+    tensors = loaded.tensors if loaded is not None and path == folder else storage.load_weights(path)[0]
     theta = tensors.get("best_theta" if path == folder else "theta")
     parameters = {name: value[row] for name, value in tensors.items()} if theta is None else _named(layout, theta, row)
     storage.assign_parameters(model.weight_map, parameters, path)

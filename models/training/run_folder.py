@@ -21,7 +21,7 @@ import warnings
 import zlib
 from collections.abc import Container, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -35,6 +35,15 @@ MEASURED = ("exact", "token", "loss", "uniform", "validation_loss")
 _ENTRY = {"step": int, "file": str, "sha256": str, "state": dict}  # of a checkpoint.json
 _ACCEPTED_MODEL = "model.safetensors"
 _KEPT = "metrics.jsonl.gz"
+
+
+class Checkpoint(NamedTuple):
+    """A run as it was after ``step`` steps: ``tensors`` with one row per seed ("theta" is the last parameters and
+    "best_theta" the best ones), and the trainer's ``state``, whose "seeds" has each seed's own."""
+
+    step: int
+    tensors: dict[str, Tensor]
+    state: dict[str, Any]
 
 
 class RunFolder:
@@ -111,8 +120,8 @@ class RunFolder:
             if old.name != name:
                 old.unlink(missing_ok=True)
 
-    def load_checkpoint(self) -> tuple[int, dict[str, Tensor], dict[str, Any]] | None:
-        """(step, tensors, state) of the last checkpoint, or None.
+    def load_checkpoint(self) -> Checkpoint | None:
+        """The last checkpoint, or None.
 
         A checkpoint of an earlier version, without a digest, gives a warning, as damage to it would go unnoticed.
 
@@ -127,7 +136,7 @@ class RunFolder:
                 f"{self.path / 'checkpoint.json'} carries no digest: damage to it could not be noticed.", stacklevel=2
             )
         tensors, _ = storage.load_weights(self.path / entry["file"], entry["sha256"])
-        return entry["step"], tensors, entry["state"]
+        return Checkpoint(entry["step"], tensors, entry["state"])
 
     def _entry(self) -> dict[str, Any] | None:
         """The checked checkpoint.json, if there is one."""

@@ -3,5 +3,11 @@
 from interp.papers import Paper
 
 PAPER = Paper(
-    "adder-456", "A 456-Parameter Transformer Solves 10-Digit Addition", 1, ("studies", "circuit", "low_rank")
+    "adder-456",
+    "456-Parameter",
+    "A 456-Parameter Transformer Solves 10-Digit Addition",
+    "Low-rank ten-digit adders whose attention may depend on the tokens (2026).",
+    1,
+    ("studies", "circuit", "low_rank"),
+    label="456 parameters",
 )

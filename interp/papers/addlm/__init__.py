@@ -2,5 +2,11 @@
 
 from interp.papers import Paper
 
-_STUDIES = ("studies", "adder", "choices", "claims", "inside")
-PAPER = Paper("addlm", "AddLM: a multiplication-free language model", 4, _STUDIES)
+PAPER = Paper(
+    "addlm",
+    "AddLM",
+    "AddLM: a multiplication-free language model",
+    "Ternary matrices and attention by L1 distance (kader-xai).",
+    4,
+    ("studies", "adder", "choices", "claims", "inside"),
+)

@@ -45,11 +45,13 @@ def first_perfect(folder: Path, model: models.ArithmeticTransformer) -> MicroAdd
     """The weights of the seed that was first perfect on validation, chosen without AdderBoard."""
     loaded = RunFolder(folder).load_checkpoint()
     assert loaded is not None
-    rows = [(seed["first_perfect_step"], i) for i, seed in enumerate(loaded[2]["seeds"]) if seed["best_exact"] == 1.0]
+    rows = [
+        (seed["first_perfect_step"], i) for i, seed in enumerate(loaded.state["seeds"]) if seed["best_exact"] == 1.0
+    ]
     if not rows:
         return None
     found = copy.deepcopy(model)
-    ParameterLayout(found).load_into(found, loaded[1]["best_theta"][min(rows)[1]])
+    ParameterLayout(found).load_into(found, loaded.tensors["best_theta"][min(rows)[1]])
     return weights_of(found)
 
 

@@ -15,8 +15,8 @@ from __future__ import annotations
 
 from interp.papers.microadder.starts import judged
 from interp.papers.studies import Made, Settings, study
+from interp.papers.studies.seed_sweeps import sweep_curves
 from interp.papers.studies.sweeps import Arm, sweep_made, train_arms
-from interp.probes.seed_sweeps import sweep_curves
 from models.microadder_ladder import SHORT_PLACED_START, TAUGHT
 from models.training.recipes import Teacher, get_recipe
 

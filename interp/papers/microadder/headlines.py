@@ -21,8 +21,8 @@ from interp.core.stats import rate_difference
 from interp.papers.headlines.finders import numbers_named
 from interp.papers.headlines.rules import Ours, counted, share
 from interp.papers.headlines.store import NotStored, Store, pick
+from interp.papers.studies.seed_sweeps import sweep_curves
 from interp.probes.attention import OWN, AttentionByRole, attention_by_role
-from interp.probes.seed_sweeps import sweep_curves
 from models.evaluation import Rate
 from models.microadder import SPIRAL
 from models.microadder_ladder import CONSTRAINTS, LADDER, changed, rung

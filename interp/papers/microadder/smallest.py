@@ -20,8 +20,8 @@ from interp.figures.layers import hover, points
 from interp.figures.panels import SHARE, Panel, compose
 from interp.papers.microadder.starts import SEEDS, judged
 from interp.papers.studies import Made, Settings, shows, study
+from interp.papers.studies.seed_sweeps import sweep_curves
 from interp.papers.studies.sweeps import Arm, read_entry_row, show_sweeps, sweep_made, train_arms
-from interp.probes.seed_sweeps import sweep_curves
 from models.microadder_ladder import LADDER, OPPOSED_POLISHED, POLISHED, SMALLEST
 from models.training.recipes import get_recipe
 

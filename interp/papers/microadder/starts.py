@@ -19,8 +19,8 @@ import numpy as np
 from interp.core.stats import clopper_pearson
 from interp.core.thresholds import SHRUNK
 from interp.papers.studies import Made, Settings, study
+from interp.papers.studies.seed_sweeps import seed_model, sweep_curves
 from interp.papers.studies.sweeps import Arm, folder_of, read_entry_row, sweep_made, train_arms
-from interp.probes.seed_sweeps import seed_model, sweep_curves
 from interp.proofs import certify
 from interp.proofs.certificate import Certificate
 from models.microadder_ladder import OPPOSED_START, PLACED_START
@@ -69,7 +69,7 @@ def radii(settings: Settings, arm: Arm) -> list[float]:
     loaded = RunFolder(folder_of(settings, arm)).load_checkpoint()
     assert loaded is not None
     place = ParameterLayout(build(arm.model)).places("arc_A")
-    return loaded[1]["theta"][:, place].abs().flatten().tolist()
+    return loaded.tensors["theta"][:, place].abs().flatten().tolist()
 
 
 def arc_row(row: Mapping[str, Any], radius: list[float]) -> dict[str, Any]:

@@ -16,8 +16,8 @@ from interp.core.stats import clopper_pearson
 from interp.papers.headlines.read import stated
 from interp.papers.headlines.rules import fisher_p
 from interp.papers.studies import Made, Settings, study
+from interp.papers.studies.seed_sweeps import seeds_needed, sweep_curves
 from interp.papers.studies.sweeps import SEEDS, Arm, arms_of, read_entry_row, sweep_made, train_arms
-from interp.probes.seed_sweeps import seeds_needed, sweep_curves
 from models.evaluation import Rate
 from models.microadder_ladder import BELOW, CONSTRAINTS, DEAD_ENDS, LADDER, changed, differences, slug, variant_name
 from models.registry import build

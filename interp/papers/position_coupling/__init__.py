@@ -7,7 +7,9 @@ from interp.papers import Paper
 
 PAPER = Paper(
     "position-coupling",
+    "Position Coupling",
     "Arithmetic Transformers Can Length-Generalize in Both Operand Length and Count",
+    "Sums of many numbers, products and parity at lengths unseen in training (ICLR 2025).",
     2,
     ("studies", "hand_built", "repairs", "near_ids", "from_construction"),
 )

@@ -19,7 +19,7 @@ from interp.papers.studies import Made, Settings, shows, study
 from interp.papers.studies.sweeps import Arm, folder_of, train_arm
 from models.hand_built.free_addition import WIDTHS, at_construction, constructed, name_of
 from models.registry import build, get_spec
-from models.training.objective import ParameterLayout
+from models.training.load_run import model_of
 from models.training.recipes import get_recipe
 from models.training.run_folder import RunFolder
 from models.training.start import Start
@@ -63,10 +63,8 @@ def seeds_of(arm: Arm, settings: Settings) -> Iterator[tuple[int, ArithmeticTran
     """The models of a run as they were after its last step."""
     loaded = RunFolder(folder_of(settings, arm)).load_checkpoint()
     assert loaded is not None
-    for theta, seed in zip(loaded[1]["theta"], loaded[2]["seeds"], strict=True):
-        model = build(arm.model)
-        ParameterLayout(model).load_into(model, theta)
-        yield seed["seed"], model
+    for theta, seed in zip(loaded.tensors["theta"], loaded.state["seeds"], strict=True):
+        yield seed["seed"], model_of(arm.model, theta)
 
 
 @study(TARGET, "Does training that begins at the construction stay there?")

@@ -31,8 +31,8 @@ from interp.proofs import certify
 from models.checkpoint import read_json, write_json_atomic
 from models.errors import UserError
 from models.numerals import shown
-from models.registry import build
 from models.tasks.addition import FixedWidthAddition
+from models.training.load_run import model_of
 from models.training.objective import ParameterLayout
 from models.training.run_folder import RunFolder
 from models.zoo import read_entry
@@ -67,14 +67,7 @@ class Candidate:
         return f"{self.model} seed {self.seed}{where}"
 
     def build(self) -> models.ArithmeticTransformer:
-        return built(self.model, self.theta)
-
-
-def built(name: str, theta: Any) -> models.ArithmeticTransformer:
-    """A registered model with these numbers, in evaluation mode."""
-    model = build(name)
-    ParameterLayout(model).load_into(model, torch.as_tensor(theta, dtype=torch.float32))
-    return model.eval()
+        return model_of(self.model, self.theta)
 
 
 def candidates(runs: Path) -> Iterator[Candidate]:
@@ -90,7 +83,7 @@ def candidates(runs: Path) -> Iterator[Candidate]:
     for folder in sorted(path.parent for path in runs.glob("*/checkpoint.json")):
         loaded, name = RunFolder(folder).load_checkpoint(), read_json(folder / "config.json")["model"]
         assert loaded is not None  # there is a checkpoint
-        for seed, theta in zip(loaded[2]["seeds"], loaded[1]["best_theta"], strict=True):
+        for seed, theta in zip(loaded.state["seeds"], loaded.tensors["best_theta"], strict=True):
             if seed["best_exact"] == 1.0:
                 yield Candidate(name, seed["seed"], folder.name, theta)
 
@@ -111,7 +104,7 @@ def judged(candidate: Candidate) -> dict[str, Any]:
 
 def stored_members() -> list[tuple[str, models.ArithmeticTransformer]]:
     """(name, model) of every certified member that is stored."""
-    return [(row["name"], built(row["model"], row["theta"])) for row in read_json(STORED)["members"]]
+    return [(row["name"], model_of(row["model"], row["theta"])) for row in read_json(STORED)["members"]]
 
 
 @study(TARGET, "What certified adders have in common")
@@ -134,7 +127,7 @@ def common(settings: Settings) -> Made | None:
         theta = [float(f"{x:.9g}") for x in candidate.theta.tolist()]  # as many digits as float32 has
         rows.append(kept[candidate.key] | {"theta": theta})
     members = [row for row in rows if row["status"] == "certified"]
-    models_ = [built(row["model"], row["theta"]) for row in members]
+    models_ = [model_of(row["model"], row["theta"]) for row in members]
     found = population(models_, names=[row["name"] for row in members], n=settings.problems or PROBLEMS)
     settings.say(found.sentence())
     return Made(
@@ -157,7 +150,7 @@ def families(members: list[dict[str, Any]], settings: Settings) -> Iterator[tupl
             twice = len(set(seeds)) < len(seeds)
             called = [f"seed {row['seed']}" + (f" ({row['origin']})" if twice else "") for row in own]
             try:
-                yield name, solution_classes([built(name, row["theta"]) for row in own], names=called)
+                yield name, solution_classes([model_of(name, row["theta"]) for row in own], names=called)
             except UserError as refused:
                 settings.say(f"no distances: {refused}")
 

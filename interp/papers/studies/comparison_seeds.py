@@ -29,8 +29,8 @@ from interp.papers.studies.runs import SeedRun, train_in_time, zoo_model
 from interp.papers.studies.sweeps import SMALL, Arm, train_arm
 from models.checkpoint import read_json, write_json_atomic
 from models.importers import load_published
-from models.registry import build, get_spec
-from models.training.objective import ParameterLayout
+from models.registry import get_spec
+from models.training.load_run import model_of
 from models.training.recipes import get_recipe
 from models.training.run_folder import RunFolder
 from models.zoo import read_entry
@@ -94,9 +94,7 @@ def _stacked(settings: Settings, family: Family) -> list[tuple[str, Any]]:
     found = []
     for theta, seed in zip(tensors["best_theta"], state["seeds"], strict=True):
         if seed["best_exact"] == 1.0 and seed["seed"] != stored:
-            model = build(family.name)
-            ParameterLayout(model).load_into(model, theta)
-            found.append((f"seed {seed['seed']}", model))
+            found.append((f"seed {seed['seed']}", model_of(family.name, theta)))
     return found
 
 

@@ -73,7 +73,7 @@ class SeedRun:
             folder = RunFolder(self.folder)
             loaded = folder.load_checkpoint()
             assert loaded is not None  # train() has just saved it
-            parameters = ParameterLayout(build(self.name)).unflatten(loaded[1]["theta"])
+            parameters = ParameterLayout(build(self.name)).unflatten(loaded.tensors["theta"])
             folder.save_snapshot(step, {key: value.contiguous() for key, value in parameters.items()})
 
     def model_at(self, step: int) -> ArithmeticTransformer:

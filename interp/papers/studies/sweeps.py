@@ -20,9 +20,9 @@ import models
 from interp.core.sections import Section
 from interp.figures.curves import seeds_by_variant
 from interp.papers.studies import Made, Settings, shows
+from interp.papers.studies.seed_sweeps import compare_variants, comparison_table, finished, sweep_curves, sweep_table
 from interp.papers.studies.tables import show_tables
 from interp.probes.curves import read_curves
-from interp.probes.seed_sweeps import compare_variants, comparison_table, finished, sweep_curves, sweep_table
 from models.errors import UserError
 from models.registry import build, get_spec
 from models.training.loop import train
@@ -123,7 +123,7 @@ def train_arm(settings: Settings, arm: Arm, seeds: int) -> bool:
 
 def _complete(folder: Path) -> bool:
     loaded = RunFolder(folder).load_checkpoint()
-    return loaded is not None and not any(seed["status"] == "training" for seed in loaded[2]["seeds"])
+    return loaded is not None and not any(seed["status"] == "training" for seed in loaded.state["seeds"])
 
 
 def read_arm(folder: Path, arm: Arm) -> dict[str, Any]:

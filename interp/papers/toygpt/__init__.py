@@ -5,4 +5,11 @@ All 10,000 problems are tried, so that nothing is sampled within the domain.
 
 from interp.papers import Paper
 
-PAPER = Paper("toygpt", "ToyGPT: A Miniature GPT Model for Arithmetic Addition", 3, ("studies",))
+PAPER = Paper(
+    "toygpt",
+    "ToyGPT",
+    "ToyGPT: A Miniature GPT Model for Arithmetic Addition",
+    "minGPT's two-digit adder in nine variants, tried on all 10,000 pairs (Kapoor).",
+    3,
+    ("studies",),
+)

@@ -11,16 +11,17 @@ from markupsafe import Markup
 import models
 from interp.figures.proofs import certified_margins
 from interp.probes.curves import learning_curves
-from interp.probes.shape_scores import shape_scores
 from interp.proofs.certificate import Certificate
 from interp.proofs.coupled_grid import load_certified_grids
 from interp.proofs.methods import certified_at_best, certify
 from interp.proofs.stored import FILE, on_all_inputs, stored_certificate
 from interp.site.gallery import facts as say
 from interp.site.gallery.papers import PAPERS as PAGES
+from interp.site.gallery.papers import paper_path
 from interp.site.gallery.pictures import attention_pattern, attention_svg
 from interp.site.gallery.probes import SMALL, chain_part, parameter_part, probe_parts
 from interp.site.gallery.render import Link, Part, code, commands, markdown, page, paragraph, table
+from interp.site.gallery.shape_scores import shape_scores
 from interp.site.pages import figure_data
 from models.evaluation import Score, score
 from models.hand_built.coupled_addition import NAME as HAND_BUILT
@@ -176,9 +177,10 @@ def training_items(name: str, entry: dict[str, Any]) -> list[Markup]:
 def _training_part(name: str, entry: dict[str, Any]) -> Part:
     items = training_items(name, entry)
     if not has_curves(entry):
-        paper = next(paper for paper in PAGES if paper.name == paper_of(name))
         text = "No learning curves are stored with this entry. The card has every seed's result, and more is on "
-        items.insert(0, Markup("<p>{}<a href='../{}'>the paper's page</a>.</p>").format(text, paper.path))
+        link = "<p>{}<a href='../{}'>the paper's page</a>.</p>"
+        pages = [paper_path(paper) for paper in PAGES if paper.name == paper_of(name)]
+        items = [*(Markup(link).format(text, path) for path in pages), *items]
     return Part("training", "How was it found?", items)
 
 

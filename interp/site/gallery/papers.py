@@ -3,43 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from interp.core.sections import Section
+from interp.papers import Paper, papers
 from interp.papers.studies import studies
 from interp.papers.studies.stored import command_of, stored_sections, stored_studies
 from interp.site.gallery.render import Link, Part, commands, folded, page, sections
-from models import registry
 
 OPEN = 4  # sections of an experiment that are not folded
+PAPERS = tuple(papers().values())
 
 
-@dataclass(frozen=True)
-class Paper:
-    """``key``: as in ``interp reproduce KEY:WHAT``; ``name``: one of models.registry.PAPERS."""
-
-    key: str
-    name: str
-    label: str
-    words: str
-
-    @property
-    def path(self) -> str:
-        return f"paper/{self.key}.html"
-
-
-_WORDS = {
-    "microadder": "Ten-digit addition with as few numbers as possible (Zarechnev 2026).",
-    "adder-456": "Low-rank ten-digit adders whose attention may depend on the tokens (2026).",
-    "position-coupling": "Sums of many numbers, products and parity at lengths unseen in training (ICLR 2025).",
-    "toygpt": "minGPT's two-digit adder in nine variants, tried on all 10,000 pairs (Kapoor).",
-    "addlm": "Ternary matrices and attention by L1 distance (kader-xai).",
-}
-PAPERS = tuple(
-    Paper(key, name, "456 parameters" if key == "adder-456" else name, words)
-    for (key, words), name in zip(_WORDS.items(), registry.PAPERS, strict=True)
-)
+def paper_path(paper: Paper) -> str:
+    return f"paper/{paper.key}.html"
 
 
 def inputs_of(paper: Paper) -> list[Path]:
@@ -56,8 +33,8 @@ def paper_page(paper: Paper, models: Sequence[Link], links: Sequence[Link]) -> b
     if paper.key == "adder-456":
         parts = [*_counted(), *parts]
     return page(
-        "paper.html.j2", paper.path, paper.label, links, heading=f"{paper.label}: what was found", words=paper.words,
-        parts=parts, models=[{"path": f"../{link.path}", "name": link.label} for link in models],
+        "paper.html.j2", paper_path(paper), paper.label, links, heading=f"{paper.label}: what was found",
+        words=paper.words, parts=parts, models=[{"path": f"../{link.path}", "name": link.label} for link in models],
     )  # fmt: skip
 
 

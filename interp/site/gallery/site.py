@@ -12,6 +12,7 @@ from tqdm import tqdm
 
 import models
 from interp.core.stored_data import DATA
+from interp.papers import Paper
 from interp.site.explorer import asset_files
 from interp.site.gallery.manifest import Manifest, code_digest, digest, digest_of, open_folder
 from interp.site.gallery.model_page import Made, model_page, paper_of, path_of
@@ -26,7 +27,7 @@ from interp.site.gallery.overviews import (
     weights_file,
     weights_path,
 )
-from interp.site.gallery.papers import PAPERS, Paper, inputs_of, paper_page
+from interp.site.gallery.papers import PAPERS, inputs_of, paper_page, paper_path
 from interp.site.gallery.render import Link, page, script, stylesheet
 from interp.site.gallery.reproduction import REPRODUCTION, reproduction_page
 from interp.site.notebooks import read_notebook, stored_notebooks
@@ -137,7 +138,7 @@ def build(out: Path, names: Sequence[str] = (), fresh: bool = False, progress: b
 def _shared_pages(here: Sequence[str]) -> dict[str, str]:
     """Paths and labels of the pages that every page links to: the papers of the models here, and the overviews."""
     papers = {paper_of(name) for name in here}
-    pages = {paper.path: paper.label for paper in PAPERS if paper.name in papers}
+    pages = {paper_path(paper): paper.label for paper in PAPERS if paper.name in papers}
     if comparisons():
         pages[COMPARISON] = "Comparison"
     pages[REPRODUCTION] = "Reproduction"
@@ -167,7 +168,7 @@ def _model(name: str, shown: Sequence[Link], links: Sequence[Link]) -> Page:
 
 def _other_pages(shared: dict[str, str], here: Sequence[str], links: Sequence[Link]) -> list[Page]:
     everything = _inputs(links, *_stored_digests())
-    found = [_paper(paper, here, links) for paper in PAPERS if paper.path in shared]
+    found = [_paper(paper, here, links) for paper in PAPERS if paper_path(paper) in shared]
     if COMPARISON in shared:
         found.append(Page(COMPARISON, everything, lambda: Made(comparison_page(links))))
     found.append(Page(REPRODUCTION, everything, lambda: Made(reproduction_page(links))))
@@ -208,7 +209,7 @@ def _paper(paper: Paper, here: Sequence[str], links: Sequence[Link]) -> Page:
     entries = [ZOO / name / "config.json" for name in models.zoo_names() if paper_of(name) == paper.name]
     parts = [digest_of(inputs_of(paper)), *(digest_of([entry]) for entry in entries)]
     inputs = _inputs(links, repr(own), *parts)
-    return Page(paper.path, inputs, lambda: Made(paper_page(paper, own, links)))
+    return Page(paper_path(paper), inputs, lambda: Made(paper_page(paper, own, links)))
 
 
 def _index(site: Manifest, here: Sequence[str], links: Sequence[Link]) -> Page:
@@ -221,7 +222,7 @@ def _index(site: Manifest, here: Sequence[str], links: Sequence[Link]) -> Page:
                 "slug": paper.key,
                 "title": paper.label,
                 "words": paper.words,
-                "page": paper.path if any(link.path == paper.path for link in links) else None,
+                "page": paper_path(paper) if any(link.path == paper_path(paper) for link in links) else None,
                 "rows": [row for row in rows if row["paper"] == paper.name],
             }
             for paper in PAPERS

@@ -83,7 +83,7 @@ def finished_seeds(runs: Iterable[RunFolder], half: bool = True) -> tuple[list[S
     seeds, seconds = [], 0.0
     for run in runs:
         loaded = run.load_checkpoint()
-        if loaded is None or any(state["status"] == "training" for state in loaded[2]["seeds"]):
+        if loaded is None or any(state["status"] == "training" for state in loaded.state["seeds"]):
             raise UserError(f"{run.path} is not finished; give its `interp train` command again to go on with it.")
         _, tensors, checkpoint = loaded
         best = tensors["best_theta"].half().float() if half else tensors["best_theta"]

@@ -51,9 +51,9 @@ def report_two_digit(runs: Runs) -> Report:
             raise UserError(
                 f"{run.path} has no snapshot after {step:,} steps; give its training command again to go on."
             )
-        seconds += loaded[2]["seconds"] * min(1.0, step / max(1, loaded[0]))
+        seconds += loaded.state["seconds"] * min(1.0, step / max(1, loaded.step))
         tensors, _ = load_weights(snapshot)
-        for i, state in enumerate(loaded[2]["seeds"]):
+        for i, state in enumerate(loaded.state["seeds"]):
             theta = torch.cat([tensors[name][i].reshape(-1) for name in runs.layout.shapes])
             rows.append(_row(runs, Seed(run, i, state, theta.half().float())))
     rows.sort(key=lambda row: row.seed.number)

@@ -11,7 +11,7 @@ from interp.core.stored_data import DATA
 from interp.papers.microadder.smallest import ZOO, arms, show_smallest, smallest, start_of
 from interp.papers.microadder.starts import SEEDS
 from interp.papers.studies import Settings
-from interp.probes.seed_sweeps import seed_model
+from interp.papers.studies.seed_sweeps import seed_model
 from interp.proofs import certify
 from models.checkpoint import read_json
 from models.microadder_ladder import POLISHED, SMALLEST

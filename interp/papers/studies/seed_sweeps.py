@@ -25,7 +25,6 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-import torch
 import xarray as xr
 
 from interp.core.results import Provenance
@@ -60,15 +59,12 @@ def seed_model(row: Mapping[str, Any], seed: int) -> ArithmeticTransformer:
     Raises:
         UserError: the row keeps no weights of this seed.
     """
-    from models.registry import build
-    from models.training.objective import ParameterLayout
+    from models.training.load_run import model_of
 
     if str(seed) not in row["weights"]:
         kept = ", ".join(row["weights"]) or "none"
         raise UserError(f"The sweep {row['label']!r} keeps no weights of seed {seed}; it keeps those of: {kept}.")
-    model = build(row["model"])
-    ParameterLayout(model).load_into(model, torch.tensor(row["weights"][str(seed)]))
-    return model
+    return model_of(row["model"], row["weights"][str(seed)])
 
 
 def finished(sweep: Curves, model: str) -> bool:

@@ -13,7 +13,7 @@ import models
 from interp.figures.curves import seeds_by_variant
 from interp.papers.microadder import studies as microadder
 from interp.papers.studies import Settings, sweeps
-from interp.probes.seed_sweeps import (
+from interp.papers.studies.seed_sweeps import (
     compare_variants,
     comparison_table,
     finished,
