@@ -186,10 +186,9 @@ def test_a_run_that_an_early_version_judged_is_refused_in_words(tmp_path: Path, 
     def as_then(self: RunFolder) -> Any:
         found = load(self)
         assert found is not None
-        step, tensors, state = found
-        for seed in state["seeds"]:
+        for seed in found.state["seeds"]:
             seed["accepted"] = seed["accepted"] and "certified with rounding"
-        return step, tensors, state
+        return found
 
     monkeypatch.setattr(RunFolder, "load_checkpoint", as_then)
     with pytest.raises(UserError):
