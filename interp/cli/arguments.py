@@ -29,6 +29,13 @@ def _check_file(path: Path) -> None:
         raise UserError(f"{path} is a folder; give the name of a file.")
 
 
+def _check_page(path: Path) -> None:
+    """Raise UserError unless a page can be written here, with its data next to it."""
+    _check_file(path)
+    if path.suffix != ".html":
+        raise UserError(f"The page is an .html file, not {path}.")
+
+
 def _check_folder(path: Path) -> None:
     if not path.is_dir():
         raise UserError(f"There is no folder {path}.")
@@ -49,6 +56,7 @@ ModelNames = Annotated[tuple[str, ...], MODEL, MODEL_FILE, tyro.conf.Positional,
 Shape = Annotated[tuple[int, ...], tyro.conf.arg(metavar="INT [INT ...]", help_behavior_hint="")]
 Page = Annotated[Path, Named(_check_file)]
 ClusterAddress = Annotated[str | None, tyro.conf.arg(metavar="ADDRESS")]
+OptionalPage = Annotated[Path | None, Named(_check_page), tyro.conf.arg(metavar="PATH")]
 OptionalFile = Annotated[Path | None, Named(_check_file), tyro.conf.arg(metavar="PATH")]
 MOST_THREADS = 1_024
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import tyro
 
-from interp.cli.arguments import ModelName, Named, OptionalFile, Shape, one_thread, shaped
+from interp.cli.arguments import ModelName, Named, OptionalPage, Shape, one_thread, shaped
 from interp.cli.help import filled
 from interp.cli.known_names import check_probe
 from models.errors import UserError
@@ -33,7 +33,7 @@ class Ask:
     """How many problems; the probe's own number by default."""
     seed: int = 0
     """Seed of the problems and controls that are drawn."""
-    out: OptionalFile = None
+    out: OptionalPage = None
     """Also write a page with the figure and the table here (HTML; the numbers as JSON next to it)."""
 
     def run(self) -> None:

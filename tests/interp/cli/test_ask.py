@@ -43,6 +43,7 @@ def test_a_probe_without_problems_or_a_seed_is_asked_without(capsys):
         ["microadder-57", "path_patching"],
         ["parity-hand-built", "stress_suites"],
         ["microadder-57", "certify", "--shape", "5"],
+        ["microadder-57", "certify", "--out", "certificate.json"],
         ["position-coupling-hand-built", "certify", "--shape", "5"],
     ],
 )
