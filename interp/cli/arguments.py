@@ -54,7 +54,7 @@ PROBLEMS = object()
 ModelName = Annotated[str, MODEL, MODEL_FILE, tyro.conf.Positional, tyro.conf.arg(metavar="MODEL")]
 ModelNames = Annotated[tuple[str, ...], MODEL, MODEL_FILE, tyro.conf.Positional, tyro.conf.arg(metavar="[MODEL ...]")]
 Shape = Annotated[tuple[int, ...], tyro.conf.arg(metavar="INT [INT ...]", help_behavior_hint="")]
-Page = Annotated[Path, Named(_check_file)]
+Page = Annotated[Path, Named(_check_page)]
 ClusterAddress = Annotated[str | None, tyro.conf.arg(metavar="ADDRESS")]
 OptionalPage = Annotated[Path | None, Named(_check_page), tyro.conf.arg(metavar="PATH")]
 OptionalFile = Annotated[Path | None, Named(_check_file), tyro.conf.arg(metavar="PATH")]

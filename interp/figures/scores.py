@@ -101,7 +101,7 @@ def exact_match_panels(result: GridPanels, title: str) -> go.Figure:
     panels, first = result.panels, result.panels[0].grids[0]
     columns = len(panels) if len(panels) < 4 else 4 if len(panels) % 4 == 0 and len(panels) > 4 else 3
     rows = math.ceil(len(panels) / columns)
-    width = min(max(560, 110 + 270 * columns), 1000) if len(panels) > 1 else 640  # 1000: the column of a page
+    width = min(max(560, 110 + 270 * columns), 1000) if len(panels) > 1 else 640  # no wider than other figures
     side = (width - 150) / columns  # side of a panel, which is square as in the paper
     notes: list[str] = []
     if "format" in first.about:

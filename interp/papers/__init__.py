@@ -13,7 +13,7 @@ from importlib import import_module
 from pkgutil import iter_modules
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Paper:
     """What a paper is called, and its place.
 

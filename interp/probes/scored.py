@@ -267,9 +267,13 @@ class GridPanel:
 
     @property
     def seeds_text(self) -> str:
+        return self.said_of("median")
+
+    def said_of(self, statistic: str) -> str:
+        """What a number of this panel is, if it is that statistic over the seeds."""
         if self.chosen_among > 1:
             return f"1 seed, chosen among {self.chosen_among}"
-        return "1 seed" if len(self.grids) == 1 else f"median of {len(self.grids)} seeds"
+        return "1 seed" if len(self.grids) == 1 else f"{statistic} of {len(self.grids)} seeds"
 
 
 @dataclass(frozen=True, eq=False)

@@ -3,11 +3,11 @@
 from interp.papers import Paper
 
 PAPER = Paper(
-    "adder-456",
-    "456-Parameter",
-    "A 456-Parameter Transformer Solves 10-Digit Addition",
-    "Low-rank ten-digit adders whose attention may depend on the tokens (2026).",
-    1,
-    ("studies", "circuit", "low_rank"),
+    key="adder-456",
+    name="456-Parameter",
+    title="A 456-Parameter Transformer Solves 10-Digit Addition",
+    words="Low-rank ten-digit adders whose attention may depend on the tokens (2026).",
+    order=1,
+    studies=("studies", "circuit", "low_rank"),
     label="456 parameters",
 )

@@ -3,10 +3,10 @@
 from interp.papers import Paper
 
 PAPER = Paper(
-    "addlm",
-    "AddLM",
-    "AddLM: a multiplication-free language model",
-    "Ternary matrices and attention by L1 distance (kader-xai).",
-    4,
-    ("studies", "adder", "choices", "claims", "inside"),
+    key="addlm",
+    name="AddLM",
+    title="AddLM: a multiplication-free language model",
+    words="Ternary matrices and attention by L1 distance (kader-xai).",
+    order=4,
+    studies=("studies", "adder", "choices", "claims", "inside"),
 )

@@ -3,10 +3,10 @@
 from interp.papers import Paper
 
 PAPER = Paper(
-    "microadder",
-    "MicroAdder",
-    "MicroAdder: Training a Transformer for Perfect 10-Digit Addition",
-    "Ten-digit addition with as few numbers as possible (Zarechnev 2026).",
-    0,
-    ("studies", "continued", "distillation", "gap", "smallest", "starts"),
+    key="microadder",
+    name="MicroAdder",
+    title="MicroAdder: Training a Transformer for Perfect 10-Digit Addition",
+    words="Ten-digit addition with as few numbers as possible (Zarechnev 2026).",
+    order=0,
+    studies=("studies", "continued", "distillation", "gap", "smallest", "starts"),
 )

@@ -6,10 +6,10 @@ The ground truth is the constructed transformer itself, run over its whole grid 
 from interp.papers import Paper
 
 PAPER = Paper(
-    "position-coupling",
-    "Position Coupling",
-    "Arithmetic Transformers Can Length-Generalize in Both Operand Length and Count",
-    "Sums of many numbers, products and parity at lengths unseen in training (ICLR 2025).",
-    2,
-    ("studies", "hand_built", "repairs", "near_ids", "from_construction"),
+    key="position-coupling",
+    name="Position Coupling",
+    title="Arithmetic Transformers Can Length-Generalize in Both Operand Length and Count",
+    words="Sums of many numbers, products and parity at lengths unseen in training (ICLR 2025).",
+    order=2,
+    studies=("studies", "hand_built", "repairs", "near_ids", "from_construction"),
 )

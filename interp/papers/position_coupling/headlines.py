@@ -129,10 +129,6 @@ def _means(one: GridPanel) -> np.ndarray:
     return np.array([float(grid.accuracy.mean()) for grid in one.grids])
 
 
-def _of_seeds(one: GridPanel) -> str:
-    return one.seeds_text.replace("median", "mean")
-
-
 #: Which panels' means are compared, as pairs (higher, lower) of n panels in the order of the figure. The least of these
 #: differences counts; for the spread, the largest.
 MEASURES: dict[str, Callable[[int], Iterable[tuple[int, int]]]] = {
@@ -157,7 +153,7 @@ def compared(store: Store, figure: str, measure: str) -> Ours:
     found = np.array([mean_difference(means[a], means[b]) for a, b in MEASURES[measure](len(means))])
     value, low, high = (found.max(0) if measure == "spread" else found.min(0)).tolist()
     said = zip(panels.panels, means, strict=True)
-    remark = ", ".join(f"{one.label} {mean.mean():.3f} ({_of_seeds(one)})" for one, mean in said)
+    remark = ", ".join(f"{one.label} {mean.mean():.3f} ({one.said_of('mean')})" for one, mean in said)
     return Ours(value, panels.provenance, low, high, remark=remark)
 
 
@@ -168,7 +164,7 @@ def padding_gain(store: Store) -> Ours:
     GridPanel("of the same sizes", (*padded.grids, *without.grids))
     with_it, without_it = _means(padded), _means(without)
     value, low, high = mean_difference(with_it, without_it)
-    remark = f"{with_it.mean():.3f} with, {without_it.mean():.3f} without ({_of_seeds(without)} each)"
+    remark = f"{with_it.mean():.3f} with, {without_it.mean():.3f} without ({without.said_of('mean')} each)"
     return Ours(value, store.grids("position-coupling-fig6-small").provenance, low, high, remark=remark)
 
 

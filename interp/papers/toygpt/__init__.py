@@ -6,10 +6,10 @@ All 10,000 problems are tried, so that nothing is sampled within the domain.
 from interp.papers import Paper
 
 PAPER = Paper(
-    "toygpt",
-    "ToyGPT",
-    "ToyGPT: A Miniature GPT Model for Arithmetic Addition",
-    "minGPT's two-digit adder in nine variants, tried on all 10,000 pairs (Kapoor).",
-    3,
-    ("studies",),
+    key="toygpt",
+    name="ToyGPT",
+    title="ToyGPT: A Miniature GPT Model for Arithmetic Addition",
+    words="minGPT's two-digit adder in nine variants, tried on all 10,000 pairs (Kapoor).",
+    order=3,
+    studies=("studies",),
 )

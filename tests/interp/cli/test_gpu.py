@@ -115,6 +115,7 @@ def test_the_plan_counts_what_is_left(tmp_path: Path, capsys) -> None:
 @pytest.mark.slow
 def test_every_step_of_the_queue_runs_at_toy_size(tmp_path: Path) -> None:
     jobs = {job.name: job for job in read_queue() if text_at_hand() or "addlm" not in job.name}
+    assert all(job.toy and job.toy[0] in ("train", job.command[0]) for job in jobs.values())  # reproducing trains too
     assert {job.toy[0] for job in jobs.values()} == {job.command[0] for job in jobs.values()}
     trained = [name for name, job in jobs.items() if job.toy[0] == "train"]
     state = start(tmp_path, gpu.QUEUE, "--toy", "--slice", "0.000001")

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 import models
 from interp.causal.ablation import compute_parameter_ablation, parameter_ablation, parameter_names
 from interp.causal.ablation.variants import initial_values, make_variants, run_variants
+from interp.core.parameters import parameter_table
 from interp.core.problems import draw
 from interp.core.results import Provenance
 from models.errors import UserError
@@ -79,6 +80,12 @@ def test_every_single_and_every_pair_is_there_and_replaces_what_its_name_says():
     assert names[0] == "arc_A" and "W_qk[3,2]" in names and len(set(names)) == 57
     steps = (variants.theta[variants.control_rows] - trained).norm(dim=1).view(57, 3)
     torch.testing.assert_close(steps, trained.abs()[:, None].expand(-1, 3), rtol=1e-4, atol=1e-5)
+
+
+def test_rows_of_the_table_of_parameters_have_the_same_names():
+    model = load("microadder-57")
+    rows = parameter_table(model).itertuples(index=False)
+    assert parameter_names(model) == [f"{row.parameter}[{row.index}]" if row.index else row.parameter for row in rows]
 
 
 def test_names_are_the_weights_own_places():

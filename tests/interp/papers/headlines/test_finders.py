@@ -197,6 +197,7 @@ def test_a_ranking_is_as_sure_as_its_least_sure_step_over_seeds(tmp_path):
         rise = position_coupling.compared(store, "fig5", "least_rise")
         steps = [ttest_ind(b, a, equal_var=False).confidence_interval() for a, b in pairwise(panels)]
         assert rise.value == pytest.approx(min(np.mean(b) - np.mean(a) for a, b in pairwise(panels)))
+        assert f"S_A(5, 5) {np.mean(panels[2]):.3f} (mean of {len(panels[2])} seeds)" in rise.remark
         assert rise.low == pytest.approx(min(step.low for step in steps))
         assert rise.high == pytest.approx(min(step.high for step in steps))
         assert AtLeast(0).judge(rise, ()) == ("reproduced" if sure else "compatible")
