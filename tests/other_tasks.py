@@ -1,7 +1,7 @@
 """Tasks whose digits are not decimal, and models of them whose weights are set so that they add without an error.
 
 ``modular_addition`` is the task of docs/add_a_task.md, word by word; ``ColumnAddition`` adds numbers of a few digits in
-any base, least significant answer digit first.
+any base and in either order.
 """
 
 from __future__ import annotations
@@ -42,15 +42,17 @@ def modular_addition(p: int) -> Task:
 
 
 class ColumnAddition(Task):
-    """``a b s`` with operands of ``digits`` digits, highest first, and the sum's ``digits`` + 1 digits, units first."""
+    """``a b s`` with operands of ``digits`` digits, highest first unless ``operands_down`` is false, and the sum's
+    ``digits`` + 1 digits, units first unless ``answer_down``."""
 
-    def __init__(self, base: int, digits: int = 2):
-        self.base, self.digits = base, digits
+    def __init__(self, base: int, digits: int = 2, answer_down: bool = False, operands_down: bool = True):
+        self.base, self.digits, self.answer_down, self.operands_down = base, digits, answer_down, operands_down
         self.name, self.d_vocab = f"base-{base}-addition", base
         self.domain = Domain.of((digits, digits), base)
-        down = range(digits - 1, -1, -1)
-        operands = [Role("operand", f"{'ab'[i]}{column}", column, i) for i in (0, 1) for column in down]
-        self.target_roles: Sequence[Role] = tuple(Role("answer", f"s{k}", k) for k in range(digits + 1))
+        order = range(digits)[:: -1 if operands_down else 1]
+        operands = [Role("operand", f"{'ab'[i]}{column}", column, i) for i in (0, 1) for column in order]
+        written = range(digits + 1)[:: -1 if answer_down else 1]
+        self.target_roles: Sequence[Role] = tuple(Role("answer", f"s{k}", k) for k in written)
         self.roles: Sequence[Role] = (*operands, *self.target_roles)
         self.input_length = 3 * digits
         self.query_positions: Sequence[int] = tuple(range(2 * digits - 1, 3 * digits))
@@ -62,15 +64,18 @@ class ColumnAddition(Task):
         return [to_digits(number, width, self.base) for number in self.as_problems(problems).unbind(1)]
 
     def encode_prompt(self, problems: Any) -> Tensor:
-        return torch.cat([digits.flip(1) for digits in self._digits(problems, self.digits)], 1)
+        both = self._digits(problems, self.digits)
+        return torch.cat([digits.flip(1) if self.operands_down else digits for digits in both], 1)
 
     def encode(self, problems: Any) -> Tensor:
         return torch.cat((self.encode_prompt(problems), self.targets(problems)[:, :-1]), 1)
 
     def targets(self, problems: Any) -> Tensor:
-        return to_digits(self.as_problems(problems).sum(1), self.digits + 1, self.base)
+        answer = to_digits(self.as_problems(problems).sum(1), self.digits + 1, self.base)
+        return answer.flip(1) if self.answer_down else answer
 
     def decode(self, answer_tokens: Tensor) -> list[int]:
+        answer_tokens = answer_tokens.flip(1) if self.answer_down else answer_tokens
         return (answer_tokens * self.base ** torch.arange(self.digits + 1)).sum(1).tolist()
 
     def variables(self, problems: Any) -> dict[str, Tensor]:
@@ -82,7 +87,8 @@ class ColumnAddition(Task):
     def relative_roles(self, target: int) -> dict[str, list[int]]:
         at = {(role.index, role.column): i for i, role in enumerate(self.roles[: 2 * self.digits])}
         operands = lambda column: [at[i, column] for i in (0, 1) if (i, column) in at]  # noqa: E731
-        groups = {"own operands": operands(target), "previous operands": operands(target - 1)}
+        own = self.target_roles[target].column or 0
+        groups = {"own operands": operands(own), "previous operands": operands(own - 1)}
         groups["previous output"] = [self.query_positions[target]] if target else []
         taken = {at for group in groups.values() for at in group}
         groups["rest"] = [at for at in range(self.query_positions[target] + 1) if at not in taken]

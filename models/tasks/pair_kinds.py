@@ -80,9 +80,11 @@ def carry_pairs(
             is 0 or 9. None: half of each, where both exist (``n`` None: all of both).
         flipped: False for the controls, with the same carries into the column: the column below has other digits of
             the same sum (made), or is the same 9 with the same carry into it and other digits below (passed).
-        own_token: "equal" or "different", for the digit written before, which is the query's own token under teacher
-            forcing. It is equal where a carry is made, as above; with "different" the two sums of a made carry do not
-            differ by ten. It always differs where a carry is passed on.
+        own_token: "equal" or "different", for the query's own token under teacher forcing. If the answer starts with
+            the units, this is the digit written in the column below: it is equal where a carry is made, as above; with
+            "different" the two sums of a made carry do not differ by ten; it always differs where a carry is passed on.
+            In a task that writes another column before (the one above, or none), either may be asked for, and None
+            leaves it as it comes.
         stops: the column's own digits do not add up to 9, so that the carry reaches no column above.
 
     The target is the answer's digit in ``column``; clean and corrupted are equally likely to have the carry.
@@ -94,15 +96,16 @@ def carry_pairs(
     domain, target = _addition(task, column, 2 if made is False else 1)
     require_count(n)
     Promise(own_token=own_token)  # which refuses other rules
+    reads_below = _reads(task, target, column - 1)
     if made is not None:
-        rule = (own_token or "equal") if made else own_token or ("different" if flipped else "equal")
-        if not made and rule != ("different" if flipped else "equal"):
+        if reads_below and not made and own_token not in (None, "different" if flipped else "equal"):
             state = "differs" if flipped else "is equal"
             raise UserError(f"Where a carry is passed on by a nine, the digit written there always {state}.")
-        if made and not flipped and rule == "different":
+        if reads_below and made and not flipped and own_token == "different":
             raise UserError("The controls of made carries have equal sums, and so equal digits written.")
-        return _carry_kind(task, domain, target, column, n, seed, made, flipped, rule, stops)
-    kinds = [way for way in (True, False) if _possible(way, column, flipped, own_token)]
+        apart = reads_below and made and own_token == "different"
+        return _carry_kind(task, domain, target, column, n, seed, made, flipped, own_token, apart, stops)
+    kinds = [way for way in (True, False) if _possible(way, column, flipped, own_token if reads_below else None)]
     if not kinds:
         raise UserError(f"There is no such pair: controls have the same digit written in column {column - 1}.")
     if len(kinds) == 1:
@@ -116,13 +119,20 @@ def carry_pairs(
     ]
     order = torch.randperm(sum(map(len, each)), generator=torch.Generator().manual_seed(seed))
     clean, corrupted = (torch.cat([getattr(pairs, side) for pairs in each])[order] for side in ("clean", "corrupted"))
-    promise = _carry_promise(column, domain, None, flipped, own_token, stops)
+    promise = _carry_promise(column, domain, None, flipped, own_token, None, stops)
     what = _carry_what(column, None, flipped)
     exhaustive = all(pairs.exhaustive for pairs in each)
     return checked_pairs(task, clean, corrupted, target, what, seed, promise, exhaustive)
 
 
+def _reads(task: Task, target: int, column: int) -> bool:
+    """Whether the query of a target has the answer's digit in ``column`` as its own token."""
+    role = task.roles[task.query_positions[target]]
+    return role.kind == "answer" and role.column == column
+
+
 def _possible(made: bool, column: int, flipped: bool, own_token: str | None) -> bool:
+    """Whether there are pairs of one way, by the rule for the digit written in the column below."""
     if made:
         return flipped or own_token != "different"
     return column >= 2 and own_token in (None, "different" if flipped else "equal")
@@ -137,12 +147,20 @@ def _carry_what(column: int, made: bool | None, flipped: bool) -> str:
 
 
 def _carry_promise(
-    column: int, domain: Domain, made: bool | None, flipped: bool, own_token: str | None, stops: bool
+    column: int,
+    domain: Domain,
+    made: bool | None,
+    flipped: bool,
+    own_token: str | None,
+    written: str | None,
+    stops: bool,
 ) -> Promise:
-    """What carry pairs promise."""
+    """What carry pairs promise; ``written`` is the rule for the digit written in the column below."""
     below = column - 1
     keep = [f"{name}[{column}:]" for name in "ab"]
     differ, values = [], {}
+    if written is not None:
+        (keep if written == "equal" else differ).append(f"s[{below}]")
     if flipped:
         differ += [f"carry_in[{column}]"]
     else:
@@ -173,17 +191,18 @@ def _carry_kind(
     seed: int,
     made: bool,
     flipped: bool,
-    own_token: str,
+    own_token: str | None,
+    apart: bool,
     stops: bool,
 ) -> ProblemPairs:
-    """Carry pairs of one kind, made or passed on."""
+    """Carry pairs of one kind, made or passed on; with ``apart`` the sums of a made carry do not differ by the base."""
     below, base = column - 1, domain.base
 
     def allowed(a: Tensor, b: Tensor, c: Tensor, d: Tensor) -> Tensor:
         one, other = a + b, c + d
         if not flipped:
             return (one == other) & (a != c)
-        if own_token == "equal":
+        if not apart:
             return (one - other).abs() == base
         return (one - other) % base != 0  # which of them carries depends on what arrives; the promise checks it
 
@@ -195,8 +214,12 @@ def _carry_kind(
         blocks.append(_equal_digits(domain, below, lambda total: total == base - 1))
     if stops and column < domain.width():
         blocks.append(_equal_digits(domain, column, lambda total: total != base - 1))
-    promise = _carry_promise(column, domain, made, flipped, own_token, stops)
-    return draw_pairs(task, domain, [blocks], promise, target, n, seed, _carry_what(column, made, flipped))
+    written = "different" if apart or (flipped and not made) else "equal"
+    promise = _carry_promise(column, domain, made, flipped, own_token, written, stops)
+    what = _carry_what(column, made, flipped)
+    if own_token is not None and not _reads(task, target, below):
+        what += f", with the query's own token {own_token}"
+    return draw_pairs(task, domain, [blocks], promise, target, n, seed, what)
 
 
 @question

@@ -23,9 +23,12 @@ from models.tasks import (
     carry_pairs,
     chain_pairs,
     digit_pairs,
+    problem_pairs,
     variable_pairs,
 )
+from models.tasks.framed_addition import Frame, FramedAddition
 from models.tasks.padded_addition import PaddedAddition
+from tests.other_tasks import ColumnAddition
 
 TEN, PADDED, TWO = TenDigitAddition(), PaddedAddition(), TwoDigitAddition()
 ADDITIONS: dict[str, tuple[Task, int]] = {"ten": (TEN, 10), "padded": (PADDED, 10), "two": (TWO, 2)}
@@ -154,6 +157,86 @@ def test_draws_are_uniform_over_the_pairs_of_a_kind():
     low = torch.minimum(*(TEN.variables(x)["digit_sum"][:, 0] for x in (pairs.clean, pairs.corrupted)))
     expected = torch.tensor([(s + 1) * (9 - s) for s in range(9)], dtype=torch.float64)
     assert chisquare(torch.bincount(low, minlength=9), 4000 * expected / expected.sum()).pvalue > 1e-3
+
+
+# ---- every order and base
+
+
+def all_by_going_through(base: int, digits: int, column: int) -> dict[str, set[frozenset[tuple[int, int]]]]:
+    """All pairs of each kind, by their definitions, among all pairs of problems."""
+    problems = list(product(range(base**digits), repeat=2))
+    a, b = torch.tensor(problems).T
+    rows, others = torch.triu_indices(len(a), len(a), 1)
+    powers = base ** torch.arange(digits + 1)
+    x, y = (number[:, None] // powers % base for number in (a, b))
+    total = x + y
+    carry = a[:, None] % powers + b[:, None] % powers >= powers  # into each column
+    same = (x[rows] == x[others]) & (y[rows] == y[others])  # both digits of a column
+    equal = lambda part: same[:, part].all(1)  # noqa: E731
+    below = column - 1
+    flipped = carry[rows, column] != carry[others, column]
+    apart = total[rows, below] - total[others, below]
+    above, lower = equal(slice(column, None)), equal(slice(below))
+    nine = same[:, below] & (total[rows, below] == base - 1)
+    one_digit = ((x[rows] != x[others]).sum(1) + (y[rows] != y[others]).sum(1)) == 1
+    found = {
+        "made carry": above & lower & flipped & (apart.abs() == base),
+        "passed carry": above & nine & flipped,
+        "same carry": above & ~flipped & ((lower & ~same[:, below] & (apart == 0))
+                                         | (nine & (carry[rows, below] == carry[others, below]))),
+        "digit": one_digit & ~same[:, column] & (carry[rows] == carry[others]).all(1),
+    }  # fmt: skip
+    pair = lambda i, j: frozenset((problems[i], problems[j]))  # noqa: E731
+    return {kind: set(map(pair, rows[mask].tolist(), others[mask].tolist())) for kind, mask in found.items()}
+
+
+def as_set(pairs: ProblemPairs) -> set[frozenset[tuple[int, ...]]]:
+    numbers = pairs.task.numbers
+    return {frozenset(pair) for pair in zip(numbers(pairs.clean), numbers(pairs.corrupted), strict=True)}
+
+
+@pytest.mark.parametrize(("base", "digits"), [(2, 3), (3, 2), (4, 2)])
+@pytest.mark.parametrize("answer_down", [False, True])
+def test_pairs_are_drawn_evenly_from_all_of_their_kind_in_every_order_and_base(
+    base: int, digits: int, answer_down: bool
+):
+    task = ColumnAddition(base, digits, answer_down, operands_down=base != 3)
+    for column in range(1, digits + 1):
+        for kind, expected in all_by_going_through(base, digits, column).items():
+            if (kind == "passed carry" and column < 2) or (kind == "digit" and column == digits):
+                continue
+            if not expected:
+                with pytest.raises(UserError, match="No pair differs"):
+                    problem_pairs(task, kind, column=column, n=None)
+                continue
+            every = problem_pairs(task, kind, column=column, n=None)
+            assert task.target_roles[every.target].column == column
+            assert as_set(every) == expected, (kind, column)
+            if kind in ("made carry", "passed carry") and column == digits - 1 and len(expected) >= 8:
+                share, seeds = len(expected) // 4, 20
+                drawn = [as_set(problem_pairs(task, kind, column=column, n=share, seed=k)) for k in range(seeds)]
+                counts = [sum(pair in some for some in drawn) for pair in expected]
+                # draws without replacement vary by a factor 1 - share less than independent ones
+                spread = sum((count - seeds * share / len(expected)) ** 2 for count in counts)
+                independent = seeds * share / len(expected) * (1 - share / len(expected)) * len(expected)
+                assert 0.3 < spread / independent < 2.5
+
+
+@pytest.mark.parametrize("down", [False, True])
+@pytest.mark.parametrize(("kind", "made"), [("made carry", True), ("passed carry", False)])
+def test_a_carry_s_own_column_is_as_often_nine_as_any_other(kind: str, made: bool, down: bool):
+    """In the tasks that write the highest digit first too, whose query does not read the column below."""
+    frame = Frame(between=(10,), after=(11,), operands_down=True, answer_down=down, vocabulary="0123456789+=")
+    task = FramedAddition(frame)
+    pairs = problem_pairs(task, kind, column=4, n=2000)
+    own = task.variables(pairs.clean)["digit_sum"][:, 4]
+    expected = torch.tensor([10 - abs(9 - s) for s in range(19)], dtype=torch.float64)
+    assert chisquare(torch.bincount(own, minlength=19), 2000 * expected / expected.sum()).pvalue > 1e-3
+    top = problem_pairs(task, kind, column=10, n=64)
+    assert (top.clean_targets[:, top.target] != top.corrupted_targets[:, top.target]).all()
+    for rule in ("equal", "different"):
+        pairs = carry_pairs(task, 4, 64, made=made, own_token=rule if down or made else None)
+        assert pairs.own_token_differs.tolist() == [(rule if down or made else "different") == "different"] * 64
 
 
 # ---- a digit, a chain
