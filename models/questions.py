@@ -45,11 +45,12 @@ MODELS = ("model", "a", "b", "reference")
 SEVERAL_MODELS = ("models", "untrained")
 
 
-def question(function: Callable[P, R], hooked: bool = True) -> Callable[P, R]:
+def question(function: Callable[P, R], hooked: bool = True, finite: bool = False) -> Callable[P, R]:
     """Wrap ``function`` so that it checks its arguments and runs in :func:`plain_state`. It raises a UserError, in one
     sentence, for an argument that its name or annotation does not allow.
 
-    ``hooked`` says that its model must have hooks; otherwise any function from tokens to logits will do.
+    ``hooked`` says that its model must have hooks; otherwise any function from tokens to logits will do. ``finite``
+    says that all weights of every argument that is a model must be finite numbers.
     """
     signature = inspect.signature(function)
 
@@ -68,6 +69,9 @@ def question(function: Callable[P, R], hooked: bool = True) -> Callable[P, R]:
                     value = _checked(name, value, default, hint)
                 given.arguments[name] = _of_type(name, value, function)
             _check_fit(given.arguments)
+            if finite:
+                for name, value in given.arguments.items():
+                    _require_finite(name, value)
             return function(*given.args, **given.kwargs)
 
     return asked
@@ -194,6 +198,22 @@ def _hooked(name: str, value: Any) -> Any:
         return value
     hint = f" models.load({value!r}) makes one of a name." if isinstance(value, str) else ""
     raise UserError(f"{name} is {_shown(value)}, which is not a model with TransformerLens hooks.{hint}")
+
+
+def _require_finite(name: str, value: Any) -> None:
+    """Raise UserError for a model, or a list with a model, whose weights are not all finite numbers."""
+    if isinstance(value, (list, tuple)):
+        for entry in value:
+            _require_finite(f"One of {name}", entry)
+    if not isinstance(value, nn.Module):
+        return
+    own = getattr(value, "all_weights", None)
+    weights = dict(value.named_parameters()) if own is None else own()
+    for key, weight in weights.items():
+        if weight.is_meta:
+            raise UserError(f"{name} is on the meta device, where weights have no values.")
+        if not bool(weight.isfinite().all()):
+            raise UserError(f"{name} has weights that are not finite numbers ({key}): it has diverged.")
 
 
 def _each(name: str, value: Any, what: str, check: Callable[[str, Any], Any]) -> Any:

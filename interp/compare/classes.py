@@ -24,7 +24,7 @@ import pandas as pd
 from jaxtyping import Float, Int
 
 from interp.compare.alignment import aligned_distances
-from interp.core.controls import untrained_models
+from interp.core.controls import NO_CONTROL, untrained_models
 from interp.core.model import HookedModel
 from interp.core.probe import probe
 from interp.core.results import Provenance, Result
@@ -81,11 +81,12 @@ class SolutionClasses(Result):
 
     def sentence(self) -> str:
         groups = self.classes()
-        null = f"; the closest untrained pair is {self.untrained.min():.3f} apart" if len(self.untrained) else ""
+        known = len(self.untrained) > 0
+        null = f"the closest untrained pair is {self.untrained.min():.3f} apart" if known else NO_CONTROL
         return (
             f"{len(self.names)} models of {self.architecture} are in {len(groups)} "
             f"class{'es' if len(groups) > 1 else ''}, the largest of {len(groups[0])}: their parameters are "
-            f"{self.distances.min():.3f} to {self.distances.max():.3f} apart with exact symmetries taken out{null}."
+            f"{self.distances.min():.3f} to {self.distances.max():.3f} apart with exact symmetries taken out; {null}."
         )
 
     def summary(self) -> dict[str, Any]:

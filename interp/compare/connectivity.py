@@ -29,7 +29,7 @@ from jaxtyping import Bool, Float
 from interp.causal.ablation.variants import run_variants
 from interp.compare.alignment import Alignment, align, flat, parametrised
 from interp.compare.symmetries import symmetries_of
-from interp.core.controls import untrained_copy
+from interp.core.controls import NO_CONTROL, untrained_copy
 from interp.core.frames import as_frame
 from interp.core.model import HookedModel
 from interp.core.probe import probe
@@ -85,8 +85,7 @@ class ModeConnectivity(Result):
         )
         present = set(self.barriers["path"])
         controls = [f"{path} {said(path)}" for path in (UNTRAINED, MOVED, BACK) if path in present]
-        if controls:
-            text += f" ({'; '.join(controls)})"
+        text += f" ({'; '.join(controls if UNTRAINED in present else [*controls, NO_CONTROL])})"
         return (
             f"{text}; whole answers right fall from {ends.min():.3f} at the worse end to {lowest:.3f} on the aligned "
             f"line. Their parameters' distance is {everything.before:.3f} before and {everything.after:.3f} after."

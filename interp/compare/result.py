@@ -9,6 +9,7 @@ import xarray as xr
 
 from interp.compare.circuits import NAMES
 from interp.compare.digits import DigitPoints
+from interp.core.controls import NO_CONTROL
 from interp.core.results import Provenance, Result
 from models.errors import known_name
 
@@ -78,6 +79,8 @@ class Comparison(Result):
             texts.append(
                 said + (f" and {len(tables) - len(both)} that only one model has" if len(tables) > len(both) else "")
             )
+        if not self.control[1]:
+            texts.append(NO_CONTROL)
         return f"{self.names[0]} next to {self.names[1]}, distances from 0 to 1: {'; '.join(texts)}."
 
     def _rows(self, quantity: str) -> pd.DataFrame:

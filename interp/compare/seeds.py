@@ -26,7 +26,7 @@ from torch import Tensor
 
 from interp.compare.alignment import align, parametrised
 from interp.compare.heads import js_divergence
-from interp.core.controls import untrained_copy
+from interp.core.controls import NO_CONTROL, untrained_models
 from interp.core.frames import leading
 from interp.core.model import HookedModel
 from interp.core.probe import probe
@@ -80,6 +80,8 @@ class SeedDistances(Result):
         )
         if rows["untrained_after"].notna().any():
             text += f" (untrained copies {_range(rows['untrained_before'])} and {_range(rows['untrained_after'])})"
+        else:
+            text += f" ({NO_CONTROL})"
         text += (
             f"; their answers' distributions {_range(self.functions['divergence'])} bits apart, the same whole answer "
             f"in {_range(self.functions['agreement'])} of problems"
@@ -139,8 +141,7 @@ def seed_distances(
         words = alignment.symmetries
         rows.append(alignment.distances().assign(a=called[i], b=called[j]))
     table = pd.concat(rows, ignore_index=True)
-    drawn = [untrained_copy(models[0], 1_000 + seed + i) for i in range(untrained)]
-    copies = [copied for copied in drawn if copied is not None]
+    copies = untrained_models(models[0], None, untrained, seed)
     null = [align(a, b).distances() for a, b in combinations(copies, 2)]
     table = table.merge(_null_columns(null), how="left", on="component")
     table = leading(table, ("a", "b", "component", "numbers", "before", "after"))

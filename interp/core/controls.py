@@ -19,18 +19,30 @@ from models.tasks.base import Task
 from models.transformer import ArithmeticTransformer
 from models.weight_maps.constant import ConstantWeights
 
+#: What a result says where :func:`untrained_copy` has nothing to draw.
+NO_CONTROL = "no untrained control"
+_SPREAD = 0.02  # standard deviation of a fresh weight, GPT-2's
+
 
 def untrained_copy(model: HookedModel, seed: int) -> Any | None:
-    """The same architecture with fresh parameters; None where there is nothing to draw, or no known way to draw it."""
+    """The same architecture with fresh parameters; None where nothing is drawn at random.
+
+    A model of this project is drawn as its recipe draws it: None for a construction without parameters, and for numbers
+    set by hand, which would be the same in every copy. Any other model is copied with weights drawn from N(0, 0.02),
+    gains of norms one and biases zero.
+    """
     weight_map = getattr(model, "weight_map", None)
-    if weight_map is None or not hasattr(weight_map, "initialise") or not list(weight_map.parameters()):
+    if weight_map is None:
+        return _redrawn(model, seed)
+    if not hasattr(weight_map, "initialise") or not list(weight_map.parameters()):
         return None
+    fresh, other = (_drawn(weight_map, torch.Generator().manual_seed(one)) for one in (seed, seed + 1))
     of_class: Any = type(model)
-    return of_class(_drawn(weight_map, torch.Generator().manual_seed(seed)), model.task, name="untrained")
+    return of_class(fresh, model.task, name="untrained") if _differ(fresh, other) else None
 
 
 def untrained_models(model: HookedModel, given: Sequence[Any] | None, count: int, seed: int) -> list[Any]:
-    """The given control models, else ``count`` untrained copies (an empty list for a model without parameters)."""
+    """The given control models, else ``count`` untrained copies (an empty list where nothing is drawn at random)."""
     if given is not None:
         return list(given)
     copies = [untrained_copy(model, 1_000 + seed + i) for i in range(count)]
@@ -38,14 +50,10 @@ def untrained_models(model: HookedModel, given: Sequence[Any] | None, count: int
 
 
 def copies_to_draw(candidates: Sequence[Any], count: int, seed: int) -> tuple[list[Any], int | None]:
-    """``count`` untrained copies of the first model whose parameters are drawn at random, and that model's index.
-
-    ([], None) if there is no such model: numbers set by hand are parameters, but the same in every copy.
-    """
+    """``count`` untrained copies of the first model that has any, and that model's index; ([], None) if none has."""
     for index, model in enumerate(candidates):
-        copies = untrained_models(model, None, max(count, 2), seed)
-        if copies and _differ(copies[0], copies[1]):
-            return copies[:count], index
+        if copies := untrained_models(model, None, count, seed):
+            return copies, index
     return [], None
 
 
@@ -81,6 +89,23 @@ def _drawn(weight_map: Any, generator: torch.Generator) -> Any:
     """A copy of a weight map with fresh parameters."""
     fresh = copy.deepcopy(weight_map)
     fresh.initialise(generator)
+    return fresh
+
+
+@torch.no_grad()
+def _redrawn(model: HookedModel, seed: int) -> Any:
+    """A copy of a stock model whose parameters are fresh."""
+    fresh: Any = copy.deepcopy(model)
+    generator = torch.Generator().manual_seed(seed)
+    for name, parameter in fresh.named_parameters():
+        kind = name.rsplit(".", 1)[-1]
+        if kind.startswith("b"):  # b, b_Q, bias
+            parameter.zero_()
+        elif parameter.ndim == 1:
+            parameter.fill_(1.0)
+        else:
+            drawn = torch.randn(parameter.shape, generator=generator, dtype=torch.float64) * _SPREAD
+            parameter.copy_(drawn)
     return fresh
 
 

@@ -135,7 +135,7 @@ def probe(
         known = _PROBES.get(ask.__name__)
         if known is not None and known.module != ask.__module__:
             raise UserError(f"A probe named {ask.__name__!r} is registered already, by {known.module}.")
-        _PROBES[ask.__name__] = Probe(ask.__name__, question, checked(ask), tuple(needs), scalar, page)
+        _PROBES[ask.__name__] = Probe(ask.__name__, question, checked(ask, finite=True), tuple(needs), scalar, page)
         return ask
 
     return add

@@ -31,7 +31,7 @@ import torch
 import xarray as xr
 from jaxtyping import Float, Int
 
-from interp.core.controls import untrained_models
+from interp.core.controls import NO_CONTROL, untrained_models
 from interp.core.model import HookedModel
 from interp.core.probe import probe
 from interp.core.problems import draw, resolve_task
@@ -71,7 +71,7 @@ class HeadWrites(Result):
                     f"up to {float(cell.shuffled_high):.0%}, p = {float(cell.p_value):.3f})"
                 )
         control = float(self.table.untrained)
-        return "; ".join(texts) + ("." if np.isnan(control) else f"; untrained heads {control:.0%}.")
+        return "; ".join([*texts, NO_CONTROL if np.isnan(control) else f"untrained heads {control:.0%}"]) + "."
 
     def to_dataframe(self) -> pd.DataFrame:
         """One row per layer and head."""
@@ -182,7 +182,7 @@ def head_writes(
         model: any model with TransformerLens hooks and ``W_O``; every head must have values of its own.
         task: what its tokens mean, in the shape to look at; default ``model.task``.
         problems: problems to look at; by default ``n`` are drawn with ``seed``.
-        untrained: control models; by default two freshly initialised copies, or none if there are no parameters.
+        untrained: control models; by default two freshly initialised copies, or none where nothing is drawn at random.
 
     Raises:
         UserError: a task without digits, ids beyond the model's tables, fewer than 2 problems, or an altered model

@@ -30,7 +30,7 @@ import torch
 import xarray as xr
 from jaxtyping import Float, Int
 
-from interp.core.controls import copies_to_draw
+from interp.core.controls import NO_CONTROL, untrained_copy
 from interp.core.model import HookedModel
 from interp.core.probe import OnPage, probe
 from interp.core.problems import Sample, draw, resolve_task
@@ -71,8 +71,8 @@ class WrittenNumber(Result):
             f"previous column in what attention writes; that sum explains {self.explained:.4f} of its variance along "
             f"the direction that has {self.along:.4f} of it"
         )
-        if self.untrained is not None:
-            text += f" (untrained {self.untrained[0]:.4f} and {self.untrained[1]:.4f})"
+        blank = self.untrained
+        text += f" ({NO_CONTROL if blank is None else f'untrained {blank[0]:.4f} and {blank[1]:.4f}'})"
         between = f"{self.apart:.1f} digits apart" if self.apart > 0 else "not apart"
         return f"{text}. Next to the digit written before, columns with and without a carry lie {between}."
 
@@ -127,8 +127,8 @@ def written_number(
         raise UserError(
             f"Attention of {model_name(model)} writes the same at every column: there is no number to read."
         )
-    copies, _ = copies_to_draw((model,), 1, seed)
-    blank = _Fit.of(copies[0], task, sample) if copies else None
+    fresh = untrained_copy(model, 1_000 + seed)
+    blank = None if fresh is None else _Fit.of(fresh, task, sample)
     low, high = own.interval(seed)
     return WrittenNumber(
         model=model_name(model),

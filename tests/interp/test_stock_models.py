@@ -17,7 +17,9 @@ import torch
 
 import interp
 import interp.causal.patching.sweep
+import models
 from interp.causal.patching import SITES
+from interp.core.controls import NO_CONTROL, untrained_copy
 from interp.core.metrics import Metric
 from interp.core.results import Result
 from models.errors import UserError
@@ -182,6 +184,39 @@ def test_sweeps_copy_a_users_model_once_while_its_weights_stay():
     after = interp.activation_patching(model, PAIRS, site="k", check=True).values
     assert from_transformer_lens(model, TASK) is not copy
     assert not np.array_equal(before, after)
+
+
+# ---- untrained copies
+
+UNTRAINED_OF: dict[str, dict[str, Any]] = {"LN": {}, "attention only": {"attn_only": True}, **NOT_EXPRESSED}
+
+
+@pytest.mark.parametrize("name", UNTRAINED_OF)
+@torch.no_grad()
+def test_a_users_model_has_untrained_copies_with_other_weights_by_seed(name: str):
+    model = make(**UNTRAINED_OF[name])
+    tokens = TASK.encode([(12, 34), (99, 1)])
+    before = model(tokens)
+    first, again, other = (untrained_copy(model, seed)(tokens) for seed in (3, 3, 4))
+    assert torch.equal(first, again) and not torch.allclose(first, other) and not torch.allclose(first, before)
+    assert torch.equal(model(tokens), before)
+
+
+def test_a_users_model_given_twice_is_one_solution_and_its_distances_have_a_null():
+    model, other = make(n_layers=1), make(n_layers=1, seed=2)
+    found = interp.solution_classes([model, model, other], task=TASK)
+    assert found.limit > 0 and found.labels[0] == found.labels[1] != found.labels[2]
+    compared = interp.compare(model, other, task=TASK, n=24)
+    assert compared.control[1] > 0 and compared.table["p_untrained"].notna().any()
+    assert not np.isnan(float(interp.head_writes(model, task=TASK, n=24).table.untrained))
+
+
+def test_without_random_weights_the_result_says_that_it_has_no_control():
+    built = models.load("adder-4-by-hand")
+    assert untrained_copy(built, 0) is None
+    assert NO_CONTROL in interp.head_writes(built, n=24).sentence()
+    assert NO_CONTROL in interp.written_number(built, n=64).sentence()
+    assert NO_CONTROL in interp.compare(built, built, n=8).sentence()
 
 
 # ---- a vocabulary of answers that is smaller than that of the prompt, as in papers on grokking

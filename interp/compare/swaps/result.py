@@ -14,6 +14,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from interp.compare.swaps.parts import EVERYTHING
+from interp.core.controls import NO_CONTROL
 from interp.core.problems import right_tokens
 from interp.core.results import Provenance, Result
 from interp.core.stats import percentile_interval, permutation_p, proportion
@@ -138,6 +139,8 @@ class Swaps(Result):
         untrained = self.rows(component, "untrained")
         if len(untrained):
             said.append(f"{len(untrained)} untrained models at most {untrained['exact'].max():.3f}")
+        else:
+            said.append(NO_CONTROL)
         return f" ({', '.join(said)})"
 
     def summary(self) -> pd.DataFrame:

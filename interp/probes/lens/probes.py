@@ -33,7 +33,7 @@ import pandas as pd
 import torch
 from jaxtyping import Float, Int, Num
 
-from interp.core.controls import untrained_twin
+from interp.core.controls import untrained_copy, untrained_twin
 from interp.core.model import HookedModel
 from interp.core.probe import probe
 from interp.core.problems import distinct, draw, resolve_task, target_labels
@@ -336,11 +336,11 @@ def linear_probes(
 
 
 def _untrained(model: HookedModel, task: Task, seed: int) -> Any | None:
-    """An untrained copy that runs on this project's transformer; None for a stock model that it cannot express."""
+    """An untrained twin, or an untrained copy of a stock model that this project's transformer cannot express."""
     try:
         return untrained_twin(model, task, seed)
     except UserError:
-        return None
+        return untrained_copy(model, seed)
 
 
 def _signals(task: Task, signals: str | Sequence[str] | None) -> tuple[list[str], bool]:
