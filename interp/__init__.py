@@ -33,7 +33,6 @@ from interp.core import own_models as _own_models  # noqa: F401  before anything
 
 if TYPE_CHECKING:
     from interp.causal.ablation import component_ablation as component_ablation
-    from interp.causal.ablation import double_dissociation as double_dissociation
     from interp.causal.ablation import parameter_ablation as parameter_ablation
     from interp.causal.circuits import smallest_circuit as smallest_circuit
     from interp.causal.edges import edge_attribution as edge_attribution

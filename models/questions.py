@@ -68,10 +68,9 @@ def question(function: Callable[P, R], hooked: bool = True, finite: bool = False
                 elif value is not None or hint is Any:  # the annotation says whether None is allowed
                     value = _checked(name, value, default, hint)
                 given.arguments[name] = _of_type(name, value, function)
-            _check_fit(given.arguments)
-            if finite:
-                for name, value in given.arguments.items():
+                if finite:
                     _require_finite(name, value)
+            _check_fit(given.arguments)
             return function(*given.args, **given.kwargs)
 
     return asked

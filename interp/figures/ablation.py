@@ -1,4 +1,4 @@
-"""Figures of ablations: components by carry stratum, double dissociations, parameters and their pairs."""
+"""Figures of ablations: components by carry stratum, parameters and their pairs."""
 
 from __future__ import annotations
 
@@ -7,11 +7,9 @@ from typing import Any
 import numpy as np
 import plotly.graph_objects as go
 
-from interp.causal.ablation.dissociation import DoubleDissociation
 from interp.causal.ablation.parameters import HARMLESS, ParameterAblation, check_scale
 from interp.causal.ablation.sweep import VERB, ComponentAblation
 from interp.core.metrics import spoken
-from interp.core.signal_measures import signal_name
 from interp.core.strata import ALL
 from interp.figures import theme
 from interp.figures.drawing import drawing
@@ -79,51 +77,6 @@ def _signed(value: float) -> str:
     if value == 0:
         return "0"
     return f"{value:.2f}" if abs(value) < 9.95 else f"{value:.0f}"
-
-
-@drawing(DoubleDissociation)
-def double_dissociation(result: DoubleDissociation, most: int = 24) -> go.Figure:
-    """Effect by unit and signal; each cell says what share stays right on columns without and with the signal."""
-    table = result.table.isel(unit=_largest(result.table.effect.values, most))
-    beyond = (np.abs(table.effect.values) > table.chance.values).tolist()
-    text = [[_cell(*cell) for cell in zip(*row, strict=True)] for row in zip(table.ablated.values, beyond, strict=True)]
-    units, signals = table.unit.values.tolist(), table.signal.values.tolist()
-    numbers = zip(signals, table.n.values, strict=True)
-    said = hover(
-        "{y}, {x}<br>effect {z:.4f} [{low:.4f}, {high:.4f}]<br>rivals held fixed {apart:.4f}<br>permutation p {p:.3f}, "
-        "by chance below {chance:.4f}",
-        low=table.effect_low, high=table.effect_high, apart=table.effect_apart, p=table.p_value, chance=table.chance,
-    )  # fmt: skip
-    layer = cells(
-        table.effect.values, [f"{signal_name(s)}<br>n = {int(n[0]):,} / {int(n[1]):,}" for s, n in numbers], units,
-        signed=1.0, text=text, bar="drop with minus drop without", gap=2, **said,
-    )  # fmt: skip
-    x = "signal in the column (n: columns without / with it)"
-    note = (
-        "Cells: share of answer digits right without the unit, on columns without / with the signal. In brackets: no "
-        f"larger an effect than 95% of {result.draws:,} permutations of the signals"
-    )
-    left = 70 + 7 * max(map(len, units))
-    return compose(
-        [Panel([layer], x=x, y=f"unit, {VERB[result.replacement]}")], _dissociation_title(result), result.provenance,
-        note=note, width=90 + left + 145 * len(signals), height=300 + 34 * len(units), margin={"l": left, "b": 90},
-    )  # fmt: skip
-
-
-def _cell(values: np.ndarray, beyond: bool) -> str:
-    text = " / ".join("-" if np.isnan(value) else f"{value:.3f}" for value in values)
-    return text if beyond else f"({text})"
-
-
-def _dissociation_title(result: DoubleDissociation) -> str:
-    found = result.dissociations()
-    if found.empty:
-        return f"{result.model}: no double dissociation among {result.table.sizes['unit']} units"
-    row = found.iloc[0]
-    return (
-        f"{result.model}: columns with {signal_name(str(row.signal))} need {row.unit}, columns without it {row.other} "
-        f"(contrast {row.contrast:.3f} [{row.low:.3f}, {row.high:.3f}])"
-    )
 
 
 @drawing(ParameterAblation)

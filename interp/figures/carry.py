@@ -107,7 +107,7 @@ def carry_unit_ablation(result: CarryUnits, signal: str | None = None) -> go.Fig
     carry out, or else the first signal)."""
     known = result.table.signal.values.tolist()
     chosen_signal: str = signal or ("carry_out" if "carry_out" in known else known[0])
-    table = result.double_dissociation(chosen_signal).dropna(subset="ablated")
+    table = result.without_units(chosen_signal).dropna(subset="ablated")
     if table.empty:
         raise UserError("No neuron was ablated, so there is nothing to draw; run carry_units with max_ablated above 0.")
     kept = table.assign(size=table["drop"].abs()).groupby(["layer", "unit"])["size"].max()
@@ -129,25 +129,23 @@ def carry_unit_ablation(result: CarryUnits, signal: str | None = None) -> go.Fig
     y = {"title": "share of answer digits right", "range": [0, 1.12], "tickvals": QUARTERS}
     panel = Panel(layers, x="neurons are set to zero at every position", y=y)
     return compose(
-        [panel], _ablation_title(table, chosen, name), result.provenance, note="Bars: 95% Korn-Graubard intervals",
-        barmode="group", bargap=0.3,
+        [panel], _ablation_title(result, table, chosen, chosen_signal), result.provenance,
+        note="Bars: 95% Korn-Graubard intervals", barmode="group", bargap=0.3,
     )  # fmt: skip
 
 
-def _ablation_title(table: Any, chosen: list[tuple[int, int]], name: str) -> str:
-    """The title: a double dissociation of two units that break opposite columns, or else the most selective unit."""
-    drop = table.set_index(["layer", "unit", "present"])["drop"]
-    right = table.set_index(["layer", "unit", "present"])["ablated"]
-    contrast = {unit: drop[(*unit, True)] - drop[(*unit, False)] for unit in chosen}
-    top, bottom = max(contrast, key=contrast.__getitem__), min(contrast, key=contrast.__getitem__)
-    if contrast[top] > 0.1 and contrast[bottom] < -0.1:
-        with_, without = right[(*top, True)], right[(*bottom, False)]
+def _ablation_title(result: CarryUnits, table: Any, chosen: list[tuple[int, int]], signal: str) -> str:
+    """The title: two units that break opposite columns, or else the most selective unit."""
+    name, pairs = signal_name(signal), result.double_dissociation(signal)
+    if len(pairs):
+        pair = pairs.iloc[0]
         return (
-            f"Zeroing L{top[0]} neuron {top[1]} leaves {with_:.3f} of the digits right with {name} and "
-            f"{right[(*top, False)]:.3f} without; L{bottom[0]} neuron {bottom[1]} does the opposite "
-            f"({right[(*bottom, True)]:.3f} and {without:.3f})"
+            f"Zeroing {pair.unit} leaves {pair.unit_with:.3f} of the digits right with {name} and "
+            f"{pair.unit_without:.3f} without; {pair.other} does the opposite "
+            f"({pair.other_with:.3f} and {pair.other_without:.3f})"
         )
-    unit = max(contrast, key=lambda key: abs(contrast[key]))
+    drop = table.set_index(["layer", "unit", "present"])["drop"]
+    unit = max(chosen, key=lambda key: abs(drop[(*key, True)] - drop[(*key, False)]))
     return (
         f"No double dissociation on {name}: zeroing L{unit[0]} neuron {unit[1]} changes accuracy by "
         f"{-drop[(*unit, True)]:+.3f} with and {-drop[(*unit, False)]:+.3f} without it"

@@ -51,12 +51,14 @@ class HeadWrites(Result):
     """Digit effects. ``table`` is a Dataset over (layer, head): ``size``, ``linear``, ``line``, ``shuffled_high``,
     ``p_value``, ``untrained`` (mean of the copies' ``linear``). ``line_of`` [layer, head, digit]: coordinate of each
     digit along the first principal direction, in units of its standard deviation, rising with the digit. ``spectrum``
-    [layer, head, frequency]: shares that sum to 1; without structure, in base 10, 2/9 each and 1/9 for frequency 5."""
+    [layer, head, frequency]: shares that sum to 1; without structure, in base 10, 2/9 each and 1/9 for frequency 5.
+    ``copies``: how many untrained copies there were."""
 
     table: xr.Dataset
     line_of: xr.DataArray
     spectrum: xr.DataArray
     provenance: Provenance
+    copies: int = 0
 
     def sentence(self) -> str:
         texts = []
@@ -71,7 +73,8 @@ class HeadWrites(Result):
                     f"up to {float(cell.shuffled_high):.0%}, p = {float(cell.p_value):.3f})"
                 )
         control = float(self.table.untrained)
-        return "; ".join([*texts, NO_CONTROL if np.isnan(control) else f"untrained heads {control:.0%}"]) + "."
+        blank = "untrained heads write nothing about the digit" if self.copies else NO_CONTROL
+        return "; ".join([*texts, blank if np.isnan(control) else f"untrained heads {control:.0%}"]) + "."
 
     def to_dataframe(self) -> pd.DataFrame:
         """One row per layer and head."""
@@ -83,13 +86,14 @@ def compute_head_writes(
     provenance: Provenance,
     untrained: float = float("nan"),
     draws: int = 999,
+    copies: int = 0,
 ) -> HeadWrites:
     """Shape of the digits' effects.
 
     Args:
         effect: what each head writes for each digit; the mean over digits is removed here.
         provenance: where the digits come from; its seed draws the permutations.
-        untrained: mean ``linear`` of the control models.
+        untrained: mean ``linear`` of the ``copies`` control models.
     """
     rng = np.random.default_rng(provenance.seed or 0)
     layers, heads, base = effect.shape[:3]
@@ -125,7 +129,7 @@ def compute_head_writes(
     shares = xr.DataArray(
         spectrum, dims=(*axes, "frequency"), coords=coords | {"frequency": np.arange(1, len(twice) + 1)}
     )
-    return HeadWrites(table, lines, shares, provenance)
+    return HeadWrites(table, lines, shares, provenance, copies)
 
 
 def linear_share(
@@ -197,4 +201,5 @@ def head_writes(
     ]
     known = np.array(control)[~np.isnan(control)]  # NaN: a copy's head that writes nothing
     expected = float(known.mean()) if len(known) else float("nan")
-    return compute_head_writes(digit_effects(model, sample.tokens, base), sample.provenance, expected)
+    effects = digit_effects(model, sample.tokens, base)
+    return compute_head_writes(effects, sample.provenance, expected, copies=len(control))

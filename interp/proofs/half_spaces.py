@@ -168,7 +168,8 @@ def _sums(query: Query, u: Float[np.ndarray, " r"], level: float, sign: int) -> 
     value = weights * value
     size = float((weights * (np.abs(coords) @ np.abs(u) + abs(level) + strayed.sum(-1))).max())
     slack = 4 * (2 * r + 8)
-    f = np.floor(value * (2.0**_BITS / size)).astype(np.int64) - sign * slack
+    scale = 2.0**_BITS / size if size > 0 else 0.0  # attention that writes nothing has level 0 everywhere
+    f = np.floor(value * scale).astype(np.int64) - sign * slack
     f[weights == 0] = 0
     layout, position = query.layout, query.layout.queries[query.target]
     fixed = sum(int(f[j, allowed[0]]) for j, allowed in enumerate(layout.tokens[:position]) if len(allowed) == 1)

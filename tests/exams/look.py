@@ -249,24 +249,6 @@ register_exam(
 )
 
 
-def _told_apart(found: Any) -> float:
-    """How well exact match half of the way tells the seeds that will be perfect from the others."""
-    return found.table.auroc.sel(model="all models").item()
-
-
-register_exam(
-    Exam(
-        "grokking_forecast",
-        partial(ask_curves, partial(interp.grokking_forecast, measure="exact", shares=(0.5,))),
-        _told_apart,
-        presence=Case(lambda: ([[0, 0.5, 0.6, 1], [0, 0.1, 0.1, 0.1], [0, 0.4, 0.9, 1]], [100, 0, 100]), 1.0),
-        absence=Case(lambda: ([[0, 0.5, 0.6, 0.9], [0, 0.1, 0.1, 0.1]], [0, 0]), math.isnan),  # nobody groks
-        inversion=Case(lambda: ([[0, 0.1, 0.6, 1], [0, 0.5, 0.1, 0.1], [0, 0.2, 0.9, 1]], [100, 0, 100]), 0.0),
-        untrained=Case(lambda: (abs(noise(3, 4)) % 0.2, [None] * 3), math.isnan),
-    )
-)
-
-
 def _answered(widget: Any) -> list[str]:
     """What the view's own forward answers, and what is right."""
     body = """const [pack] = data.models, layout = layoutOf(data.problem, pack.task, pack.cfg);

@@ -12,7 +12,6 @@ from tests.exams.exam import REFUSED, Case, Exam, register_exam
 from tests.exams.rules import bypassed, chains, copies, ripples, running
 from tests.exams.subjects import (
     carry_pairs,
-    negated,
     scaled,
     trained,
     untrained,
@@ -66,19 +65,6 @@ register_exam(
             lambda: scaled("out_A", -1.0), lambda got: got["L0H0"] < 0.1
         ),
         untrained=Case(untrained, lambda got: max(map(abs, got.values())) < 0.2),
-    )
-)
-
-
-register_exam(
-    Exam(
-        "double_dissociation",
-        lambda model: interp.double_dissociation(model, n=128, signals="carry_out"),
-        lambda found: found.sentence().count("a double dissociation (contrast"),
-        presence=Case(trained, (1)),
-        absence=Case(lambda: without("W_fc1"), lambda got: got in (0, REFUSED)),
-        inversion=Case(lambda: negated("blocks.0.mlp.hook_pre"), lambda got: got in (0, REFUSED)),
-        untrained=Case(untrained, lambda got: got in (0, REFUSED)),
     )
 )
 

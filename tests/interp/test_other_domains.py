@@ -9,7 +9,6 @@ import torch
 
 import interp
 import models
-from interp.causal.ablation import Neuron, Sublayer, Together, compute_double_dissociation
 from interp.causal.interchange import Claim, Site, interchange
 from interp.core.probe import registered
 from interp.proofs.exhaustive import check_exhaustive
@@ -51,7 +50,6 @@ QUESTIONS: dict[str, Callable[[Any, Any], Any]] = {
     "smallest_circuit": lambda a, b: interp.smallest_circuit(a, pairs(a)),
     "component_ablation": lambda a, b: interp.component_ablation(a, n=N),
     "parameter_ablation": lambda a, b: interp.parameter_ablation(a),
-    "double_dissociation": lambda a, b: interp.double_dissociation(a, n=N, draws=19),
     "edge_attribution": lambda a, b: interp.edge_attribution(a, pairs(a)),
     "path_patching": lambda a, b: interp.path_patching(a, pairs(a)),
     "causal_scrubbing": lambda a, b: interp.causal_scrubbing(
@@ -90,7 +88,7 @@ QUESTIONS: dict[str, Callable[[Any, Any], Any]] = {
     "written_number": lambda a, b: interp.written_number(a, n=N),
 }
 #: Names that ask nothing of a model, or of another one's folder.
-NO_QUESTION = {"patch_sweep", "learning_curves", "grokking_forecast", "training_dynamics"}
+NO_QUESTION = {"patch_sweep", "learning_curves", "training_dynamics"}
 
 
 def test_every_public_question_is_asked_here():
@@ -263,31 +261,6 @@ def test_linear_probes_take_variables_beside_the_signals_of_addition(adders: Any
     found = interp.linear_probes(adders("base 7")[0], n=600, signals=["carry_in", "s"])
     rows = found.overall("s").set_index("site")
     assert rows.accuracy["L0 post"] > 0.95 and rows.score["L0 post"] > 0.99 and rows.accuracy["L0 mid"] < 0.5
-
-
-def test_units_that_a_carry_needs_are_told_apart(adders: Any):
-    model = adders("residues modulo 12")[0]
-    above = Together(tuple(Neuron(0, unit) for unit in range(13, 26)))  # the units that sums from 12 on switch on
-    found = interp.double_dissociation(model, units=[above, Sublayer(0, "mlp")], n=600).table
-    assert found.signal.values.tolist() == ["carry_out", "shuffled"]
-    rows = found.sel(unit=above.label)
-    assert rows.ablated.sel(signal="carry_out").values.tolist()[0] == 1.0
-    assert float(rows.ablated.sel(signal="carry_out", present=True)) < 0.2
-    assert float(rows.effect.sel(signal="carry_out")) > 0.8 and float(rows.p_value.sel(signal="carry_out")) <= 0.05
-    assert abs(float(rows.effect.sel(signal="shuffled"))) < 0.2
-    chosen = interp.double_dissociation(model, units=[above], signals=["s=0", "carry_out"], n=400).table
-    assert chosen.signal.values.tolist() == ["s=0", "carry_out"]
-
-
-def test_two_units_of_which_each_half_needs_one_are_a_double_dissociation():
-    rng = np.random.default_rng(0)
-    carry = rng.random((500, 1)) < 0.5
-    kept = {"with": ~carry, "without": carry}
-    variables = {"carry_out": carry.astype(int), "s": rng.integers(0, 9, (500, 1)), "odd": rng.integers(0, 2, (500, 1))}
-    found = compute_double_dissociation(np.ones((500, 1), bool), kept, variables, interp.Provenance(500, 0, "problems"))
-    (row,) = found.dissociations().to_dict("records")
-    assert (row["signal"], row["unit"], row["other"]) == ("carry_out", "with", "without")
-    assert row["contrast"] == pytest.approx(2.0)
 
 
 def test_units_detect_the_tasks_own_variables_of_two_values(adders: Any):

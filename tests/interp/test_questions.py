@@ -52,6 +52,33 @@ def checked_first(parameter: str) -> bool:
     return parameter in WHOLE or parameter in REAL
 
 
+def spoilt(number: float) -> Any:
+    """A model with one weight that is not a finite number."""
+    model = models.load("microadder-57")
+    with torch.no_grad():
+        next(model.parameters()).fill_(number)
+    return model
+
+
+MODELS = ("model", "a", "b", "models")
+OF_MODELS = [each.name for each in registered().values() if set(each.subjects) & set(MODELS)]
+
+
+@pytest.mark.parametrize("name", OF_MODELS)
+@pytest.mark.parametrize("number", [math.nan, math.inf])
+def test_every_question_of_models_refuses_weights_that_are_not_finite(name: str, number: float, adder, pairs):
+    broken = spoilt(number)
+    for parameter in set(registered()[name].subjects) & set(MODELS):
+        with pytest.raises(UserError, match="not finite"):
+            ask(name, parameter, [adder, broken] if parameter == "models" else broken, adder, pairs)
+
+
+def test_a_model_without_values_is_refused(adder):
+    with pytest.raises(UserError, match="meta device"):
+        interp.score(models.build("microadder-57").to("meta"))
+    assert len(OF_MODELS) > 30
+
+
 @pytest.mark.parametrize("name", PUBLIC)
 def test_a_public_question_refuses_what_it_cannot_take(name: str, adder, pairs):
     """Numbers out of range wherever a number is meant, and for each annotated parameter what is of no type it names."""

@@ -5,13 +5,11 @@
     component_ablation(adder).figure()                       sublayers, heads and neurons, by carry stratum
     component_ablation(adder, role_edges(adder, adder.task), "zero")      attention edges by role
     component_ablation(adder, heads(adder), pairs=pairs, metrics=["logit_diff", "kl"])
-    double_dissociation(adder).sentence()                    which unit is needed for which carry signal
     parameter_ablation(adder).figure()                       every free parameter and every pair of them
 
 Every intervention is checked to change something: if it does not, that is an error, not a row of zeros.
 """
 
-from interp.causal.ablation.dissociation import DoubleDissociation, compute_double_dissociation, double_dissociation
 from interp.causal.ablation.edges import AttentionEdges, edges_between, role_edges
 from interp.causal.ablation.parameters import ParameterAblation, compute_parameter_ablation, parameter_ablation
 from interp.causal.ablation.runs import REPLACEMENTS, mean_activations, run_ablations

@@ -26,7 +26,6 @@ from models.errors import UserError
 _OWN = (
     "causal",
     "comparison",
-    "comparison_forecast",
     "comparison_population",
     "comparison_price",
     "comparison_seeds",

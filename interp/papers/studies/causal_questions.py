@@ -6,13 +6,14 @@ import numpy as np
 import pandas as pd
 
 import models
-from interp.causal.ablation import component_ablation, double_dissociation, parameter_ablation, role_edges
+from interp.causal.ablation import component_ablation, parameter_ablation, role_edges
 from interp.causal.ablation.sweep import ALL
 from interp.causal.patching import PatchingSweep, activation_patching
 from interp.core.results import Result
 from interp.core.sections import Section
 from interp.core.thresholds import RECOVERED
 from interp.papers.studies.causal_answers import PAIRS, Answer, Found, Subject, fact, told
+from interp.probes.carry import carry_units
 
 COLUMNS = 1024  # default number of problems for an ablation
 MOST_PARAMETERS = 100  # a model with more is not ablated parameter by parameter
@@ -93,8 +94,8 @@ def recovered(sweep: PatchingSweep) -> pd.DataFrame:
 # ---- what breaks?
 
 BREAKS = "What breaks?"
-LESIONS = """Parts are set to zero one by one, teacher forced. Controls: the signals of other problems for the
-dissociation, and for other lesions a change of the same length in a random direction. A lesion shows what the rest
+LESIONS = """Parts are set to zero one by one, teacher forced. The control for a neuron is every rival signal held
+fixed, and for other lesions a change of the same length in a random direction. A lesion shows what the rest
 needs to be about as it was, not what the part stands for; two parts of which each breaks what the other spares show
 more."""
 
@@ -103,8 +104,8 @@ def lesions(subject: Subject, problems: int | None, seed: int) -> Answer:
     """Double dissociation of the neurons, attention by role, and every parameter of a model that has few."""
     model = models.load(subject.model)
     n = problems or COLUMNS
-    apart = double_dissociation(model, n=n, seed=seed)
-    found = apart.dissociations()
+    apart = carry_units(model, n=n, seed=seed)
+    found = apart.double_dissociation()
     roles = role_edges(model, model.task, per_head=not subject.large)
     edges = component_ablation(model, components=roles, replacement="zero", n=n // 4 if subject.large else n, seed=seed)
     results: dict[str, Result] = {"double dissociation": apart, "attention by role": edges}
@@ -126,10 +127,9 @@ def lesions(subject: Subject, problems: int | None, seed: int) -> Answer:
             0,
             fact(
                 BREAKS,
-                f"double dissociation of {row.unit} and {row.other} on {row.signal}: contrast",
+                f"double dissociation of {row.unit} and {row.other} on carry out: contrast",
                 (row.contrast, row.low, row.high),
                 n,
-                f"permutation p <= {row.p_value:.3f}",
             ),
         )
     by_edge = edges.to_dataframe()

@@ -16,6 +16,8 @@ from interp.core.signal_measures import RIVALS, column_signals
 from interp.probes.carry import CarryUnits, compute_carry_units
 from models.errors import UserError
 from models.tasks.addition import TenDigitAddition
+from models.transformer import ArithmeticTransformer
+from models.weight_maps.constant import ConstantWeights
 from tests.interp.conftest import stock_copy
 from tests.interp.probes.free_weights import dense_model
 from tests.toy_task import ToyAddition
@@ -93,6 +95,90 @@ def test_a_switch_is_earned_by_saturation():
 @pytest.mark.parametrize("signal", RIVALS)
 def test_a_follower_whose_ablation_breaks_nothing_is_only_a_correlate(signal):
     assert planted(signal, breaks="none").verdict(0, 0)["kind"] == "correlate"
+
+
+def breaking(*broken: np.ndarray, clean: np.ndarray | None = None) -> CarryUnits:
+    """Units that follow carry out exactly, with the columns that break without each of them."""
+    label = column_signals(variables(), 0)["carry_out"]
+    clean = np.ones_like(label) if clean is None else clean
+    activation = np.repeat((2.0 * label - 1)[:, :, None, None], len(broken), 3)
+    ablated = {(0, unit): clean & ~columns for unit, columns in enumerate(broken)}
+    made_up = Provenance(N, 0, "made-up units")
+    return compute_carry_units(activation, np.maximum(activation, 0), variables(), clean, ablated, made_up)
+
+
+def test_what_a_unit_is_needed_for_is_judged_among_rivals_alone():
+    """Answer digit 5 breaks more than any other, and that is no rival explanation of a carry."""
+    signals, rng = column_signals(variables(), 0), np.random.default_rng(4)
+    carry, generate, five = (signals[name] for name in ("carry_out", "generate", "s=5"))
+    half = rng.random(carry.shape) < 0.5
+    everywhere = rng.random(carry.shape) < np.where(carry, 0.8, 0.4)
+    result = breaking(carry & (half | five), carry & half, generate, everywhere, ~carry | half, np.zeros_like(carry))
+    verdicts = result.verdicts()
+    assert verdicts["signal"].tolist() == ["carry_out"] * 6
+    assert verdicts["kind"].tolist() == ["detector", "detector", "needed", "needed", "needed", "correlate"]
+    assert verdicts["needed_for"].tolist()[2] == "generate"
+    assert "most for digit sum >= the base" in result.describe(0, 2)
+    assert "not for that alone" in result.describe(0, 3)
+
+
+def test_ablation_of_a_model_that_is_mostly_wrong_is_not_judged():
+    rng = np.random.default_rng(5)
+    carry = column_signals(variables(), 0)["carry_out"]
+    result = breaking(carry, ~carry, clean=rng.random(carry.shape) < 0.3)
+    assert not result.able and set(result.verdicts()["kind"]) == {"not able"}
+    assert result.double_dissociation().empty
+
+
+def test_units_that_break_opposite_columns_dissociate_doubly():
+    carry, rng = column_signals(variables(), 0)["carry_out"], np.random.default_rng(6)
+    found = breaking(carry, ~carry, carry & (rng.random(carry.shape) < 0.5), np.zeros_like(carry)).double_dissociation()
+    assert found[["unit", "other"]].values.tolist() == [["L0 neuron 0", "L0 neuron 1"], ["L0 neuron 2", "L0 neuron 1"]]
+    first, second = found.to_dict("records")
+    assert (first["unit_without"], first["unit_with"], first["other_without"], first["other_with"]) == (1, 0, 0, 1)
+    assert first["contrast"] == pytest.approx(2.0) and 0 < second["low"] < second["contrast"] < second["high"] <= 2
+
+
+def test_harder_columns_are_no_double_dissociation():
+    carry, rng = column_signals(variables(), 0)["carry_out"], np.random.default_rng(7)
+    result = breaking(carry, carry & (rng.random(carry.shape) < 0.5), rng.random(carry.shape) < 0.5)
+    assert all(result.double_dissociation(signal).empty for signal in result.table.signal.values)
+
+
+@pytest.mark.parametrize("name", ["microadder-57", "microadder-67", "microadder-74"])
+def test_microadder_s_two_units_dissociate_carry_out_and_nothing_else(name):
+    result = interp.carry_units(models.load(name), n=512)
+    (row,) = result.double_dissociation().to_dict("records")
+    assert {row["unit"], row["other"]} == {"L0 neuron 0", "L0 neuron 1"} and row["contrast"] > 1.9
+    others = [signal for signal in result.table.signal.values if signal != "carry_out"]
+    assert all(result.double_dissociation(signal).empty for signal in others)
+
+
+@pytest.mark.parametrize("name", ["microadder-57", "adder-456"])
+def test_without_what_attention_writes_no_unit_is_causal(name):
+    model = models.load(name).dense_copy()
+    with torch.no_grad():
+        dict(model.weight_map.named_parameters())["blocks/0/attn/W_O"].zero_()
+    result = interp.carry_units(model, n=512)
+    assert not set(result.verdicts()["kind"]) & {"switch", "detector", "needed"}
+    assert result.double_dissociation().empty
+
+
+def test_a_unit_split_in_two_is_needed_in_both_halves():
+    weights = {key: value.detach().clone() for key, value in models.load("microadder-57").all_weights().items()}
+    into, bias, out = (f"blocks.0.mlp.{name}" for name in ("W_in", "b_in", "W_out"))
+    weights[out][0] /= 2
+    weights[out] = torch.cat((weights[out], weights[out][:1]))
+    weights[into], weights[bias] = (torch.cat((x, x[..., :1]), -1) for x in (weights[into], weights[bias]))
+    config = models.load("microadder-57").config.replace(d_mlp=3)
+    split = ArithmeticTransformer(ConstantWeights(config, weights), TenDigitAddition(), name="split").eval()
+    found = interp.carry_units(split, n=512).verdicts()
+    assert found["signal"].tolist() == ["carry_out"] * 3 and found["kind"].tolist() == ["needed", "switch", "needed"]
+
+
+def test_problems_that_are_all_one_are_refused():
+    with pytest.raises(UserError):
+        interp.carry_units(models.load("microadder-57"), problems=[(9999999999, 9999999999)] * 50)
 
 
 def test_marginal_auroc_flatters_a_rival_that_holding_the_signal_fixed_unmasks():
@@ -179,7 +265,7 @@ def test_published_units_are_exact_switches_of_carry_out(published):
 
 
 def test_published_units_doubly_dissociate_on_carry_out(published):
-    table = interp.carry_units(published, n=1024).double_dissociation("carry_out")
+    table = interp.carry_units(published, n=1024).without_units("carry_out")
     right = table.set_index(["unit", "present"])["ablated"]
     assert right[0, False] > 0.99 and right[1, True] > 0.99
     assert right[0, True] < 0.02 and right[1, False] < 0.02

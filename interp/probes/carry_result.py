@@ -1,0 +1,232 @@
+"""The result of :func:`interp.carry_units`: what every unit detects, and what breaks without it."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import product
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import xarray as xr
+
+from interp.core import signal_measures as measures
+from interp.core.frames import as_frame, select
+from interp.core.results import Provenance, Result
+from interp.core.thresholds import ABLE, CAUSAL, SEPARATES
+from models.errors import known_name
+
+#: Kinds of units that separate a signal but do not carry it, in words.
+_WORDS = {
+    "needed": "needed, but not for that alone",
+    "correlate": "no effect of its own",
+    "not able": "the model is mostly wrong, so ablation was not judged",
+    "not ablated": "not ablated",
+}
+
+
+@dataclass(frozen=True, eq=False)
+class CarryUnits(Result):
+    """The signals that each MLP neuron detects. ``table`` is a Dataset over (layer, unit, signal):
+
+    * ``auroc``, ``auroc_apart`` and the ``rival`` that lowers it most
+    * ``threshold``, ``above`` (the signal lies above it); ``accuracy``, ``accuracy_low``, ``accuracy_high`` on the
+      other half of the problems; ``majority``: accuracy of always giving the commoner answer
+    * ``pre_min``, ``pre_max``, ``post_min``, ``post_max`` [..., present]: activation ranges, present in (False, True);
+      ``gap`` between the two ranges of the input, positive where they do not overlap; ``flat``, ``band`` and
+      ``squashed`` describe two states of the output (:func:`interp.core.signal_measures.ranges`)
+    * ``ablated``, ``ablated_low``, ``ablated_high`` [..., present]: token accuracy with the unit at zero, or NaN
+    * ``clean``, ``clean_low``, ``clean_high`` [signal, present]: token accuracy of the whole model; ``n``: columns
+    * ``effect``, ``effect_low``, ``effect_high``: drop with the signal minus drop without it
+    * ``effect_apart``: the smallest effect with a rival held fixed, positive if in the direction of ``effect``
+
+    ``agreement``, over (layer, unit, signal, rival): ``n`` [signal, rival] is the number of columns where the two
+    differ; ``share`` (``low``, ``high``) of them have the unit's on/off state, at the signal's threshold, follow the
+    signal.
+
+    ``by_sum`` [layer, unit, digit_sum, carry_in, stat]: smallest, mean and largest input, and the count; its attribute
+    ``base`` is the base of the digits. None for a task without digit sums; without carries in, all have carry in 0.
+    """
+
+    table: xr.Dataset
+    agreement: xr.Dataset
+    by_sum: xr.DataArray | None
+    provenance: Provenance
+
+    def verdict(self, layer: int, unit: int) -> dict[str, Any]:
+        """The ``signal`` that one unit carries (None if none passes), and its ``kind``.
+
+        Every kind but "none" separates the signal from all others. What ablation costs, in digits on the columns with
+        and without the signal, decides between them:
+
+        * "detector": at least :data:`~interp.core.thresholds.CAUSAL` on one side and less on the other, by an effect
+          whose interval excludes 0, and whose ``effect_apart`` is that large and the largest of the rivals'
+        * "switch": a detector whose ranges with and without the signal do not overlap in the sample, with one
+          saturated state (:func:`interp.core.signal_measures.is_switch`)
+        * "needed": at least as much on some side, but not for this signal alone; ``needed_for`` is the rival with the
+          largest ``effect_apart`` (None where it is below that)
+        * "correlate": less on both sides
+        * "not able": the whole model is wrong about most of these digits, so that ablation says nothing
+        * "not ablated"
+        """
+        if (layer, unit) not in self._verdicts:
+            select(self.table, layer=layer, unit=unit)  # raises, and says which units exist
+        return dict(self._verdicts[layer, unit])
+
+    @cached_property
+    def _verdicts(self) -> dict[tuple[int, int], dict[str, Any]]:
+        """All verdicts, by (layer, unit)."""
+        candidates = [s for s in self.table.signal.values.tolist() if s != "shuffled"]
+        names, shape = ("auroc_apart", "accuracy", "effect", "effect_apart"), ("gap", "flat", "band", "squashed")
+        over = self.table.sel(signal=candidates).transpose("layer", "unit", "signal", ...)
+        values = {name: over[name].values for name in (*names, *shape, "effect_low", "effect_high")}
+        cost = (over["clean"] - over["ablated"]).transpose("layer", "unit", "signal", "present").values
+        strongest = np.nan_to_num(values["auroc_apart"], nan=0.5).argmax(-1)
+        rivals = [candidates.index(name) for name in self.agreement.rival.values.tolist()]
+        of_rivals = np.nan_to_num(values["effect_apart"][..., rivals], nan=-np.inf)
+        ablated = np.atleast_1d(~np.isnan(values["effect_apart"]).all(-1))
+        found = {}
+        for i, layer in enumerate(over.layer.values.tolist()):
+            for u, unit in enumerate(over.unit.values.tolist()):
+                best = strongest[i, u]
+                row = {name: float(value[i, u, best]) for name, value in values.items()}
+                less, more = np.sort(np.nan_to_num(cost[i, u, best]))
+                most = of_rivals[i, u].max()
+                wins = row["effect_apart"] >= max(CAUSAL, most)
+                if row["auroc_apart"] < SEPARATES:
+                    kind = "none"
+                elif not ablated[i, u]:
+                    kind = "not ablated"
+                elif not self.able:
+                    kind = "not able"
+                elif more < CAUSAL:
+                    kind = "correlate"
+                elif less >= CAUSAL or not wins or row["effect_low"] <= 0 <= row["effect_high"]:
+                    kind = "needed"
+                else:
+                    kind = "switch" if measures.is_switch(*(row[name] for name in shape)) else "detector"
+                signal = None if kind == "none" else candidates[best]
+                needed_for = candidates[rivals[of_rivals[i, u].argmax()]] if most >= CAUSAL else None
+                start = {"layer": layer, "unit": unit, "signal": signal, "kind": kind, "needed_for": needed_for}
+                found[layer, unit] = start | {name: row[name] for name in names}
+        return found
+
+    @property
+    def able(self) -> bool:
+        """Whether the whole model is right about more than :data:`~interp.core.thresholds.ABLE` of the digits."""
+        one = self.table.isel(signal=0)
+        return float((one["clean"].fillna(0) * one["n"]).sum() / one["n"].sum()) > ABLE
+
+    def verdicts(self) -> pd.DataFrame:
+        """:meth:`verdict` of every unit, one row each."""
+        return pd.DataFrame(self._verdicts.values())
+
+    def count_kinds(self, signal: str) -> dict[str, int]:
+        """How many units carry a signal, by kind in words, strongest kind first; kinds without a unit are left out."""
+        verdicts = self.verdicts()
+        kinds = verdicts[verdicts["signal"] == signal]["kind"].tolist()
+        named = {
+            "switch": ("exact switch", "exact switches"),
+            "detector": ("detector", "detectors"),
+            **{kind: (words, words) for kind, words in _WORDS.items()},
+        }
+        counts = {kind: kinds.count(kind) for kind in named if kind in kinds}
+        return {named[kind][n > 1]: n for kind, n in counts.items()}
+
+    def describe(self, layer: int, unit: int) -> str:
+        """One unit's verdict as a sentence."""
+        found, table = self.verdict(layer, unit), select(self.table, layer=layer, unit=unit)
+        name = f"L{layer} neuron {unit}"
+        if found["signal"] is None:
+            best = table.accuracy - table.majority
+            return (
+                f"{name} detects no single signal (best classifier {float(best.max()):+.3f} over the commoner answer)"
+            )
+        row = table.sel(signal=found["signal"])
+        signal = measures.signal_name(found["signal"])
+        lows, highs = row.pre_min.values, row.pre_max.values
+        state = "on with" if bool(row.above) else "off with"
+        kind = {"switch": "an exact switch in this sample", "detector": "a detector"} | _WORDS
+        if found["kind"] == "needed" and found["needed_for"] not in (None, found["signal"]):
+            kind["needed"] = f"needed, but most for {measures.signal_name(found['needed_for'])}"
+        text = (
+            f"{name} is {state} {signal} ({kind[found['kind']]}): input in "
+            f"[{lows[0]:.2f}, {highs[0]:.2f}] without and [{lows[1]:.2f}, {highs[1]:.2f}] with it"
+        )
+        if not math.isnan(float(row.effect)):
+            without, with_ = row.ablated.values
+            text += f"; set to zero, {without:.3f} of the digits without and {with_:.3f} with it stay right"
+        return text
+
+    def sentence(self) -> str:
+        verdicts = self.verdicts()
+        found = verdicts[verdicts["signal"].notna()]
+        if found.empty:
+            text = f"None of {len(verdicts)} MLP neurons separates a signal from its rivals (best AUROC with rivals"
+            return f"{text} held fixed {verdicts['auroc_apart'].max():.3f}, asked for {SEPARATES})."
+        texts = [self.describe(int(row.layer), int(row.unit)) for row in found.head(4).itertuples()]
+        if len(found) > 4:
+            texts.append(f"{len(found) - 4} more in .verdicts()")
+        if "carry_in" in self.table.signal.values and "carry_in" not in set(found["signal"]):
+            texts.append(self._as_carry_in(found.iloc[0]))
+        return "; ".join(texts) + "."
+
+    def _as_carry_in(self, found: pd.Series) -> str:
+        """How badly a unit that carries another signal does as a detector of the carry in."""
+        at = {"layer": found["layer"], "unit": found["unit"]}
+        row, signal = self.table.sel(at).sel(signal="carry_in"), measures.signal_name(found["signal"])
+        apart = self.agreement.sel(at).sel(signal=found["signal"], rival="carry_in")
+        share, low, high = (float(apart[name]) for name in ("share", "low", "high"))
+        return (
+            f"carry in and {signal} differ on {int(apart.n):,} columns, where neuron {found['unit']} follows "
+            f"{signal} on {share:.3f} [{low:.3f}, {high:.3f}]; its best threshold for carry in is right on "
+            f"{float(row.accuracy):.3f} of all columns, always giving the commoner answer on {float(row.majority):.3f}"
+        )
+
+    def double_dissociation(self, signal: str = "carry_out") -> pd.DataFrame:
+        """The pairs of units that dissociate a signal doubly, the largest contrast first: columns with it need
+        ``unit``, those without it need ``other``. Empty if there is none.
+
+        If one unit breaks columns with a signal, those columns may just be harder. If a second one breaks the columns
+        without it, difficulty explains neither. Both are switches or detectors of this signal by :meth:`verdict`.
+
+        ``unit_without``, ``unit_with``, ``other_without``, ``other_with``: share of digits right with that unit at
+        zero. ``contrast``: the unit's effect minus the other's, at most 2. ``low``, ``high``: from the ends of the
+        effects' 95% intervals, and so wider than an interval of the difference need be.
+
+        Raises:
+            UserError: there is no such signal.
+        """
+        table = self.table.sel(signal=known_name("signal", signal, self.table.signal.values))
+        found = self.verdicts()
+        found = found[(found["signal"] == signal) & found["kind"].isin(["switch", "detector"])]
+        cells = [table.sel(layer=row.layer, unit=row.unit) for row in found.itertuples()]
+        rows = []
+        for one, other in product(cells, cells):
+            if float(one.effect) > 0 > float(other.effect):
+                row: dict[str, Any] = {}
+                for name, cell in (("unit", one), ("other", other)):
+                    row[name] = f"L{int(cell.layer)} neuron {int(cell.unit)}"
+                    row |= {f"{name}_without": float(cell.ablated[0]), f"{name}_with": float(cell.ablated[1])}
+                row |= {"contrast": float(one.effect - other.effect), "low": float(one.effect_low - other.effect_high)}
+                rows.append(row | {"high": min(2.0, float(one.effect_high - other.effect_low))})
+        columns = [f"{name}{end}" for name in ("unit", "other") for end in ("", "_without", "_with")]
+        pairs = pd.DataFrame(rows, columns=[*columns, "contrast", "low", "high"])
+        return pairs.sort_values("contrast", ascending=False, ignore_index=True)
+
+    def without_units(self, signal: str) -> pd.DataFrame:
+        """One row per ablated unit and presence of a signal: accuracy, interval and drop from the whole model."""
+        table = self.table.sel(signal=known_name("signal", signal, self.table.signal.values))
+        frame = (
+            table[["ablated", "ablated_low", "ablated_high", "clean", "clean_low", "clean_high", "n"]]
+            .to_dataframe()
+            .reset_index()
+        )
+        frame["drop"] = frame["clean"] - frame["ablated"]
+        return frame.drop(columns="signal")
+
+    def to_dataframe(self) -> pd.DataFrame:
+        """One row per layer, unit and signal; ranges and ablation accuracies in ``_with`` and ``_without`` columns."""
+        return as_frame(self.table, ("layer", "unit", "signal"))
