@@ -50,9 +50,11 @@ KEPT = 0.95
 #: Rise in the share of answers that follow an interchange from which a layer is said to gather.
 LEAST_RISE = 0.05
 
-#: Largest half-width of a 95% interval that still confirms a paper's number: as a share of the number, and, for counted
-#: rates, absolute, since a rate may be 0.
-CONFIRMS, CONFIRMS_RATE = 0.1, 0.05
+#: Largest half-width of a 95% interval that still confirms a paper's number: as a share of the number; for counted
+#: rates, absolute and as a share of the rarer outcome's rate, since every rate near 0 is within 0.05 of another.
+CONFIRMS, CONFIRMS_RATE, CONFIRMS_RARE = 0.1, 0.05, 0.5
+#: Half-width, as a share of the paper's number, above which an interval cannot tell: numbers of twice the size fit too.
+DECIDES = 1.0
 
 #: How far a gap of attention scores may lie from ln 10, in nats, and be called base ten: a twentieth of the weight.
 ALIKE_GAPS = 0.05

@@ -2,47 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
-from functools import cache
+from itertools import pairwise
 
+import numpy as np
 import torch
 
 import models
 from interp.core.results import Provenance
-from interp.core.stats import rate_difference
-from interp.papers.headlines.rules import Ours, counted, over_seeds, several, share
+from interp.core.stats import mean_difference, rate_difference
+from interp.papers.headlines.rules import Ours, counted, over_seeds
 from interp.papers.headlines.store import NotStored, Store
-from models.registry import parameter_count
 from models.transformer import ArithmeticTransformer
 
 MODEL = "adder-456"
-COLUMNS = ("adder-763", "adder-512", "adder-491", "adder-456")  # of Table 4
-
-
-def _components(name: str) -> list[int]:
-    """The number of parameters of every component, in the order of Table 1; the last is the total."""
-    from interp.papers.adder_456.studies import breakdown
-
-    return breakdown(name).parameters.tolist()
-
-
-def component(store: Store, row: int) -> Ours:
-    return counted(_components(MODEL)[row], f"parameters of {MODEL} by component")
-
-
-def across(store: Store, row: int) -> Ours:
-    """The parameters of one component in the four models of Table 4."""
-    return several(tuple(float(_components(name)[row]) for name in COLUMNS), "models, counted")
-
-
-def saved(store: Store, a: str, b: str, rows: Sequence[int] = ()) -> Ours:
-    """How many parameters fewer ``b`` has than ``a`` in some components, by default in all."""
-    less = parameter_count(a) - parameter_count(b)
-    if rows:
-        first, second = _components(a), _components(b)
-        less = sum(first[row] - second[row] for row in rows)
-    return counted(less, f"parameters of {a} less those of {b}")
 
 
 def errors(store: Store, model: str) -> Ours:
@@ -51,19 +24,6 @@ def errors(store: Store, model: str) -> Ours:
     assert score.counts is not None
     wrong, n = score.counts[1] - score.counts[0], score.counts[1]
     return Ours(wrong / n, score.provenance, 1 - score.ends[1], 1 - score.ends[0], counts=(wrong, n), model=model)
-
-
-@cache
-def _errors_by_test_seed(folder: str) -> dict[int, int]:
-    from interp.papers.adder_456.studies import errors_by_test_seed
-
-    return errors_by_test_seed(models.load(folder))
-
-
-def errors_on(store: Store, seed: int) -> Ours:
-    """Wrong answers on one of the ten test sets."""
-    wrong = _errors_by_test_seed(store.folder(MODEL))[seed]
-    return share(wrong, 10_000, "problems of the test set", "sampled", seed, MODEL)
 
 
 # ---- keys and values
@@ -92,14 +52,6 @@ def untrained(store: Store, model: str) -> list[Ours]:
 # ---- training
 
 
-def best_validation(store: Store, model: str) -> Ours:
-    """The highest share of 5,000 uniform validation problems that any seed answered rightly."""
-    best = float(store.curves(model, "uniform").of(model).max())
-    return share(
-        round(5_000 * best), 5_000, "uniform validation problems, the best validation of all seeds", model=model
-    )
-
-
 def _first_steps(store: Store, model: str, reached: float = 1.0) -> list[int]:
     """For each seed that is ever perfect, the step at which it first has this share right; earliest first."""
     curves = store.curves(model, "uniform")
@@ -124,35 +76,34 @@ def onset(store: Store) -> Ours:
     return _over(_first_steps(store, MODEL, 0.01), f"seeds of {MODEL} that grok: first validation with 1% right")
 
 
-def halfway(store: Store, model: str) -> Ours:
+def halfway(store: Store, models: list[str]) -> Ours:
     """The share of uniform validation problems right halfway to the first perfect validation, in the best seed."""
-    curves = store.curves(model, "uniform")
-    shares = [
-        float(curves.of(model).sel(seed=seed).sel(step=step // 2, method="pad"))
-        for seed, step in curves.onset(model).items()
-    ]
+    shares, said = [], []
+    for model in models:
+        curves = store.curves(model, "uniform")
+        of_model = [
+            float(curves.of(model).sel(seed=seed).sel(step=step // 2, method="pad"))
+            for seed, step in curves.onset(model).items()
+        ]
+        shares += of_model
+        said.append(f"{model} {', '.join(f'{value:.1%}' for value in of_model) or 'no seed groks'}")
     if not shares:
-        raise NotStored(f"No stored seed of {model} was ever perfect.")
-    remark = "by seed " + ", ".join(f"{value:.1%}" for value in shares)
-    return counted(len(shares), f"seeds of {model} that grok").with_value(max(shares), remark)
+        raise NotStored("No stored seed was ever perfect.")
+    return counted(len(shares), "seeds that grok").with_value(max(shares), "; ".join(said))
 
 
 def in_thousands(store: Store, model: str) -> Ours:
-    """The first perfect step, in thousands, of a model with a seed that groks."""
-    steps = _first_steps(store, model)
-    return counted(len(steps), f"seeds of {model} that grok").with_value(steps[0] / 1000)
-
-
-def lowest_rate(store: Store) -> Ours:
-    recipe = store.entry(MODEL)["training"]["recipe"]
-    return counted(recipe["lr"] * recipe["min_lr_ratio"], f"lowest learning rate of the recipe of {MODEL}")
+    """The first perfect step, in thousands, of the seeds that grok."""
+    steps = [step / 1000 for step in _first_steps(store, model)]
+    return over_seeds(steps, f"seeds of {model} that grok", lowest=0.0)
 
 
 def order(store: Store) -> Ours:
-    """How many steps later, at least, the first seed of the smaller of two neighbouring models groks."""
-    first = [_first_steps(store, name)[0] for name in ("adder-582", "adder-512", "adder-456")]
-    remark = f"first seeds at {', '.join(f'{step:,}' for step in first)}"
-    return counted(3, "models").with_value(min(first[1] - first[0], first[2] - first[1]), remark)
+    """How many steps later, at least, seeds of the smaller of two neighbouring models grok, in the mean."""
+    steps = [np.array(_first_steps(store, name), float) for name in ("adder-582", "adder-512", "adder-456")]
+    value, low, high = np.array([mean_difference(b, a) for a, b in pairwise(steps)]).min(0).tolist()
+    remark = "first perfect at " + "; ".join(", ".join(f"{step:,.0f}" for step in each) for each in steps)
+    return Ours(value, Provenance(sum(map(len, steps)), None, "seeds of three models"), low, high, remark=remark)
 
 
 def low_rank_gain(store: Store) -> Ours:

@@ -8,14 +8,12 @@ from __future__ import annotations
 from typing import Any
 
 import models
-import models.data
 from interp.core.results import Provenance
-from interp.papers.headlines.read import stated
-from interp.papers.headlines.rules import Ours, counted, share
+from interp.papers.headlines.rules import Ours, counted
 from interp.papers.headlines.store import NotStored, Store
 from models.addlm import model_name
 
-FLOAT, OURS, TERNARY = (model_name("0.8m", suffix) for suffix in ("-float", "", "-ternary"))
+FLOAT, OURS = (model_name("0.8m", suffix) for suffix in ("-float", ""))
 
 
 def _rows(store: Store, model: str, steps: int | None = None) -> list[dict[str, Any]]:
@@ -47,24 +45,11 @@ def loss_at(store: Store, model: str, steps: int) -> Ours:
     return counted(len(best), source, model=model).with_value(sum(best) / len(best), f"by seed {shown}")
 
 
-def cost(store: Store, model: str, reference: str = FLOAT) -> Ours:
-    """A model's loss minus that of the float baseline, in nats."""
-    ours, other = loss(store, model), loss(store, reference)
+def cost(store: Store, model: str, reference: str = FLOAT, steps: int | None = None) -> Ours:
+    """A model's loss minus that of the float baseline, in nats, at the end or after some steps."""
+    ours, other = (loss(store, name) if steps is None else loss_at(store, name, steps) for name in (model, reference))
     n = min(ours.provenance.n, other.provenance.n)
     return counted(n, f"seeds of {model} and of {reference}", model=model).with_value(ours.value - other.value)
-
-
-def gap(store: Store, model: str = OURS) -> Ours:
-    """AddLM's loss divided by that of the float baseline of its size, minus one."""
-    baseline = f"{model}-float"
-    return cost(store, model, baseline).with_value(loss(store, model).value / loss(store, baseline).value - 1)
-
-
-def own_gap(store: Store, size: str) -> Ours:
-    """The same for the two losses that the paper prints."""
-    names = ("the float baseline", "AddLM")
-    (baseline,), (addlm,) = (stated("addlm", f"Loss of {name} at {size}.") for name in names)
-    return counted(2, "the paper's own losses").with_value(addlm / baseline - 1)
 
 
 def after_best(store: Store, model: str) -> Ours:
@@ -99,22 +84,6 @@ def speed_up(store: Store) -> Ours:
     return source.with_value(twin["seconds"] / ours["seconds"], remark)
 
 
-def ternary(store: Store, names: list[str]) -> Ours:
-    """The share of the effective weights with these names that have at most three different values."""
-    weights = {
-        name: value for name, value in store.model(OURS).all_weights().items() if name.rpartition(".")[2] in names
-    }
-    few = sum(len(value.unique()) <= 3 for value in weights.values())
-    return share(few, len(weights), f"weights of {OURS}", "exhaustive", model=OURS)
-
-
-def ternary_share(store: Store) -> Ours:
-    """The cost of ternary weights alone, as a share of the cost of all changes."""
-    alone, everything = cost(store, TERNARY), cost(store, OURS).value
-    gain = "with ternary weights, L1 attention is a gain" if alone.value > everything else ""
-    return alone.with_value(alone.value / everything, gain)
-
-
 def _multiplications_of_both() -> tuple[Any, Any, Provenance]:
     """The multiplications of AddLM and of its float twin."""
     from interp.papers.addlm.multiplications import count_multiplications
@@ -137,14 +106,12 @@ def in_products(store: Store) -> Ours:
     return Ours(sum(parts) / twin.total, source, model=FLOAT)
 
 
-def smaller(store: Store, packing: str, whole: bool = False) -> Ours:
-    """How many times smaller the ternary matrices are than in float32, or the whole model."""
+def smaller(store: Store, packing: str) -> Ours:
+    """How many times smaller the ternary matrices are than in float32."""
     table = store.experiment("addlm-inside")["packing"]
     row = next((row for row in table["rows"] if row[0] == packing), None)
     if row is None:
         raise NotStored(f"No packing {packing!r} is stored.")
-    if whole:
-        return Ours(float(row[5]), Provenance(int(row[4]), None, "bytes of the packed model", "exhaustive"), model=OURS)
     source = Provenance(int(row[2]), None, "bytes of the packed matrices", "exhaustive")
     return Ours(float(row[3]), source, model=OURS, remark=f"the whole model with its float parts {row[5]:.1f} times")
 
@@ -167,7 +134,3 @@ def max_plus(store: Store) -> Ours:
     pairs = store.experiment("addlm-runs")["letter_pairs"]
     remark = f"{found['losses'][-1]:.3f} after {found['steps'][-1]:,} steps, letter pairs {pairs:.3f}"
     return counted(1, "seed").with_value(found["losses"][-1] - pairs, remark)
-
-
-def characters(store: Store) -> Ours:
-    return counted(models.data.TINYSHAKESPEARE.characters, "characters of the text")

@@ -10,8 +10,9 @@ stored, a row says "not measured". Verdicts follow from both numbers by the rule
 (:mod:`interp.papers.headlines.rules`):
 
     reproduced     as printed or as claimed, beyond the stated uncertainty
-    compatible     not told apart, but too uncertain to confirm it
+    compatible     as printed or as claimed by our estimate, but too uncertain to confirm it
     differs        told apart
+    undecided      our measurement is too uncertain to say either, or untrained models give the same
 
 A verdict is "at a smaller scale" if ours is a smaller model, a shorter training or another size than the paper's. "Not
 testable" means that no run of this project could settle the claim; this and "not run" say why. "Not measured" says what

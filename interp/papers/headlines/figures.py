@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import plotly.graph_objects as go
@@ -22,6 +21,7 @@ _COLOURS = {
     "reproduced": theme.BLUE,
     "compatible": theme.SKY,
     "differs": theme.VERMILION,
+    "undecided": theme.PURPLE,
     "not testable": theme.YELLOW,
     "not run": theme.LIGHT,
     "not measured": theme.GREY,
@@ -34,12 +34,7 @@ _BIN, _STEP = 0.09, 0.075  # decades that one symbol covers, and how far symbols
 
 @drawing(Headlines)
 def figure_headlines(result: Headlines) -> go.Figure:
-    """Left: rows by verdict, one bar per paper. Right: our number over the printed one, one point per row with both.
-
-    Counts that hold by construction are left out, unless there is nothing else.
-    """
-    measured = tuple(row for row in result.rows if row.headline.kind != "count") or result.rows
-    n_counts, result = len(result.rows) - len(measured), replace(result, rows=measured)
+    """Left: rows by verdict, one bar per paper. Right: our number over the printed one, one point per row with both."""
     papers = result.papers()
     ratios = {row: ratio for row in result.rows if (ratio := row.ratio) is not None}
     heights = _apart(ratios, papers)
@@ -69,16 +64,16 @@ def figure_headlines(result: Headlines) -> go.Figure:
     down = {"autorange": "reversed", "tickvals": [*range(len(papers))], "zeroline": False}
     equal = vline(1, dash="solid", colour=theme.BLACK)
     panels = [
-        Panel(counted, x="headline numbers", y=down | {"ticktext": papers}),
+        Panel(counted, x="facts", y=down | {"ticktext": papers}),
         Panel(compared, x=x_axis, y=down, marks=[equal]),
     ]
     counts = result.counts()
     same = sum(n for label, n in counts.items() if label.startswith("reproduced"))
     other = sum(n for label, n in counts.items() if label.startswith("differs"))
-    title = f"{same} of {len(result.rows)} headline numbers on behaviour and training reproduce, {other} differ"
+    title = f"Of {len(result.rows)} facts of the papers, {same} are reproduced and {other} differ"
     note = (
         f"Right: the {len(ratios)} rows that hold one number against another; hatched bars and diamonds: measured at a "
-        f"smaller scale than the paper's; {n_counts} counts that hold by construction are left out"
+        "smaller scale than the paper's"
     )
     return compose(
         panels, title, result.provenance, note=note, columns=2, width=1100, height=300 + 75 * len(papers),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from interp.papers.headlines.printed import Printed, read_numbers
 from interp.papers.headlines.rules import AtLeast, AtMost, Between, LessFar, Ours, Rule, SameRate
@@ -14,10 +14,10 @@ from models.errors import UserError
 from models.numerals import p_value, small
 
 PaperKey = Literal["microadder", "adder-456", "position-coupling", "toygpt", "addlm"]
-Kind = Literal["behaviour", "training", "count"]
-KINDS: tuple[Kind, ...] = ("behaviour", "training", "count")
-Verdict = Literal["reproduced", "compatible", "differs", "not testable", "not run", "not measured"]
-VERDICTS: tuple[Verdict, ...] = ("reproduced", "compatible", "differs", "not testable", "not run", "not measured")
+Kind = Literal["behaviour", "training"]
+KINDS: tuple[Kind, ...] = ("behaviour", "training")
+Verdict = Literal["reproduced", "compatible", "differs", "undecided", "not testable", "not run", "not measured"]
+VERDICTS: tuple[Verdict, ...] = get_args(Verdict)
 
 ERRORS = "errors"  # the unit of a share that is printed as a count
 
@@ -31,7 +31,7 @@ class Headline:
         claim: one sentence.
         printed: the number or the words of a claim, as printed.
         kind: "behaviour": what a model answers and how it works inside; "training": how it came about (seeds, steps,
-            minutes, losses); "count": a number that holds by construction (parameters, sizes, constants of the recipe).
+            minutes, losses).
         rule: how ours is compared with it; None if it is not run.
         command: computes our number again; empty only if it is not run.
         ours: finds our number in a store, or raises :class:`NotStored`.
@@ -94,7 +94,7 @@ class Headline:
         passes = [self.rule.judge(one, self.stated) == "reproduced" for one in self.control(store)]
         if not any(passes):
             return Row(self, verdict, ours, f"none of {len(passes)} untrained models passes")
-        return Row(self, "compatible", ours, f"{sum(passes)} of {len(passes)} untrained models pass as well")
+        return Row(self, "undecided", ours, f"{sum(passes)} of {len(passes)} untrained models pass as well")
 
     @property
     def bound_after(self) -> bool:
@@ -103,7 +103,7 @@ class Headline:
         A bound of 0 asks for a sign and a bound of 1 for all; those were not chosen.
         """
         own = isinstance(self.rule, AtLeast | AtMost) and self.rule.bound not in (None, 0, 1)
-        return (own or isinstance(self.rule, Between)) and self.kind != "count" and not self.fixed_before
+        return (own or isinstance(self.rule, Between)) and not self.fixed_before
 
 
 @dataclass(frozen=True)
@@ -118,7 +118,7 @@ class Row:
     @property
     def label(self) -> str:
         """The verdict, with its scale."""
-        judged = self.verdict in ("reproduced", "compatible", "differs")
+        judged = self.verdict in ("reproduced", "compatible", "differs", "undecided")
         return f"{self.verdict} at a smaller scale" if judged and self.headline.scale else self.verdict
 
     @property
@@ -127,8 +127,6 @@ class Row:
         if self.ours is None:
             return "–"
         ours, unit = self.ours, self.headline.unit
-        if ours.values:
-            return ", ".join(show(value, unit) for value in ours.values)
         text = show(ours.value, unit)
         if ours.counts is not None:
             counts = f"{ours.counts[0]:,} of {ours.counts[1]:,}"
@@ -142,7 +140,7 @@ class Row:
     def ratio(self) -> float | None:
         """Our number divided by the printed one, if the rule compares them and both are positive."""
         stated, rule = self.headline.stated, self.headline.rule
-        if self.ours is None or self.ours.values or not stated or isinstance(rule, LessFar | Between):
+        if self.ours is None or not stated or isinstance(rule, LessFar | Between):
             return None
         if isinstance(rule, AtLeast | AtMost) and rule.bound is not None:
             return None
@@ -167,7 +165,7 @@ class Row:
         if ours is not None:
             low, high = (x if math.isfinite(x) else None for x in ours.ends)
             source = ours.provenance
-            number = {"value": ours.value, "low": low, "high": high, "values": list(ours.values)}
+            number = {"value": ours.value, "low": low, "high": high}
             number |= {"counts": ours.counts and list(ours.counts), "p": ours.p, "model": ours.model}
             number |= {"n": source.n, "seed": source.seed, "source": source.source, "rung": source.rung}
         return {

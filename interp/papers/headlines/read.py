@@ -2,8 +2,7 @@
 
 A ``[[row]]`` has the fields of :class:`~interp.papers.headlines.headline.Headline` as keys. Some are special:
 
-    rule      a key of :data:`RULES`, or a table: ``{ is = "at least", bound = 0.5, of = "the share of seeds" }``;
-              by default "digits" for a count
+    rule      a key of :data:`RULES`, or a table: ``{ is = "at least", bound = 0.5, of = "the share of seeds" }``
     ours      "FINDER/ARGUMENT/...", for example "score/microadder-57", or a table with named arguments:
               ``{ find = "cell", grids = "...", operands = 30 }``. A finder is a function in the paper's module
               ``headlines`` or in :mod:`interp.papers.headlines.finders`
@@ -67,11 +66,7 @@ def stated(paper: str, claim: str) -> tuple[float, ...]:
 def headline(paper: str, row: dict[str, Any], module: Any = None) -> Headline:
     """The headline of one row; finders are looked up in ``module`` first."""
     claim = row.get("claim", "a row without claim")
-    counted = row.get("kind") == "count" and "ours" in row
-    more: dict[str, Any] = {"rule": "digits"} if counted else {}
-    if "ours" in row:
-        more["command"] = f"interp headlines --paper {paper}"
-    row = more | row
+    row = ({"command": f"interp headlines --paper {paper}"} if "ours" in row else {}) | row
     try:
         if "control" in row:
             row["control"] = _finder(row["ours"], module, row["control"])

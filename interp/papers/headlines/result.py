@@ -14,7 +14,6 @@ from interp.papers.headlines.headline import KINDS, VERDICTS, Kind, Row
 IN_WORDS: dict[Kind, str] = {
     "behaviour": "what models do",
     "training": "how they are trained",
-    "count": "counts that hold by construction",
 }
 
 
@@ -22,6 +21,7 @@ _DOES: dict[str, tuple[str, str]] = {
     "reproduced": ("is reproduced", "are reproduced"),
     "compatible": ("is compatible", "are compatible"),
     "differs": ("differs", "differ"),
+    "undecided": ("is undecided", "are undecided"),
     "not testable": ("is not testable", "are not testable"),
     "not run": ("was not run", "were not run"),
     "not measured": ("was not measured", "were not measured"),
@@ -46,7 +46,7 @@ class Headlines(Result):
         return {label: found[label] for label in self.labels()}
 
     def of_kind(self, kind: Kind) -> Headlines:
-        """The rows of one kind: behaviour, training or counts."""
+        """The rows of one kind: behaviour or training."""
         rows = tuple(row for row in self.rows if row.headline.kind == kind)
         return replace(self, rows=rows, provenance=replace(self.provenance, n=max(1, len(rows))))
 
@@ -56,12 +56,11 @@ class Headlines(Result):
     def sentence(self) -> str:
         papers = self.papers()
         of = f"{len(papers)} papers" if len(papers) != 1 else papers[0]
-        parts = [f"{len(self.rows)} headline numbers of {of}."]
+        parts = [f"{len(self.rows)} facts of {of}."]
         for kind, what in IN_WORDS.items():
             found = self.of_kind(kind)
             if found.rows:
-                of = what if kind == "count" else f"on {what}"
-                parts.append(f"Of the {len(found.rows)} {of}, {found._counted()}.")
+                parts.append(f"Of the {len(found.rows)} on {what}, {found._counted()}.")
         return " ".join(parts)
 
     def _counted(self) -> str:
@@ -76,7 +75,7 @@ class Headlines(Result):
         return ", ".join(said[:-1]) + f" and {said[-1]}" if len(said) > 1 else said[0]
 
     def to_dataframe(self) -> pd.DataFrame:
-        """One row per headline, with its kind, our number, the verdict, the rule and what the number rests on."""
+        """One row per fact, with its kind, our number, the verdict, the rule and what the number rests on."""
         return pd.DataFrame(
             [
                 {

@@ -1,8 +1,9 @@
 """Our measured numbers, and the rules that compare them with printed ones.
 
     reproduced     as printed, or as claimed, beyond the stated uncertainty
-    compatible     not told apart from it, but too uncertain to confirm it
+    compatible     as printed or claimed by our estimate, but too uncertain to confirm it
     differs        told apart from it
+    undecided      our measurement is too uncertain to say either
 
 A rule sees only the printed numbers and ours, and says in ``words`` what it requires.
 """
@@ -20,38 +21,35 @@ from scipy.special import gammaln, stdtrit
 
 from interp.core.results import Provenance, Rung
 from interp.core.stats import clopper_pearson
-from interp.core.thresholds import CONFIRMS, CONFIRMS_RATE
+from interp.core.thresholds import CONFIRMS, CONFIRMS_RARE, CONFIRMS_RATE, DECIDES, SIGNIFICANT
 from interp.papers.headlines.printed import Printed
 from models.errors import UserError
 
-Judgement = Literal["reproduced", "compatible", "differs"]
+Judgement = Literal["reproduced", "compatible", "differs", "undecided"]
 
 
 @dataclass(frozen=True)
 class Ours:
     """A number of this project with what it rests on.
 
-    ``low`` and ``high`` are the ends of a 95% interval, if there is one. ``values`` are several numbers that are
-    printed in one place, ``counts`` the successes and trials of a share, ``p`` that of a test with effect ``value``.
+    ``low`` and ``high`` are the ends of a 95% interval, if there is one. ``counts`` are the successes and trials of a
+    share, ``p`` is that of a test with effect ``value``. ``able`` is False if what it is compared with did not succeed
+    either, so that a difference could not have shown.
     """
 
     value: float
     provenance: Provenance
     low: float | None = None
     high: float | None = None
-    values: tuple[float, ...] = ()
     counts: tuple[int, int] | None = None
     p: float | None = None
+    able: bool = True
     model: str = ""  # the model whose number it is, if the paper's row does not say
     remark: str = ""  # what the number alone does not say
 
     def with_value(self, value: float | int, remark: str = "") -> Ours:
         """Another number with the same provenance, without an interval."""
         return replace(self, value=float(value), low=None, high=None, counts=None, remark=remark or self.remark)
-
-    @property
-    def all_values(self) -> tuple[float, ...]:
-        return self.values or (self.value,)
 
     @property
     def ends(self) -> tuple[float, float]:
@@ -65,11 +63,6 @@ class Ours:
 def counted(n: float | int, what: str, **more: object) -> Ours:
     """A count that is not sampled: parameters of a built model, steps of a ladder."""
     return Ours(float(n), Provenance(max(1, int(n)), None, what, "exhaustive"), **more)  # type: ignore[arg-type]
-
-
-def several(values: tuple[float, ...], what: str) -> Ours:
-    """Counts that are printed together."""
-    return Ours(float(values[0]), Provenance(len(values), None, what, "exhaustive"), values=values)
 
 
 def share(
@@ -143,18 +136,16 @@ class Rule(ABC):
 
 @dataclass(frozen=True)
 class Digits(Rule):
-    """Our number, rounded as the paper rounds, is the printed one; with several numbers, all of them are."""
+    """Our number, rounded as the paper rounds, is the printed one."""
 
     @property
     def words(self) -> str:
         return "equal to the printed digits"
 
     def judge(self, ours: Ours, stated: tuple[Printed, ...]) -> Judgement:
-        mine = ours.all_values
-        if len(mine) > len(stated):
-            raise UserError(f"There are {len(mine)} numbers to hold against the {len(stated)} printed ones.")
-        agree = all(printed.agrees(value) for value, printed in zip(mine, stated, strict=False))
-        return "reproduced" if agree else "differs"
+        if not stated:
+            raise UserError("The paper prints no number that ours could equal.")
+        return "reproduced" if stated[0].agrees(ours.value) else "differs"
 
 
 @dataclass(frozen=True)
@@ -174,22 +165,32 @@ class Near(Rule):
 
 @dataclass(frozen=True)
 class Inside(Rule):
-    """The printed number lies in our interval; an interval that is wide for that number confirms nothing."""
+    """The printed number lies in our interval; an interval that is wide for that number confirms nothing.
+
+    If the half-width exceeds the printed number itself, hardly any number could have differed: "undecided".
+    """
 
     @property
     def words(self) -> str:
-        return f"inside our 95% interval; compatible if its half-width is above {CONFIRMS:.0%} of the printed number"
+        return (
+            f"inside our 95% interval; compatible if its half-width is above {CONFIRMS:.0%} of the printed number, "
+            f"undecided above {DECIDES:.0%}"
+        )
 
     def judge(self, ours: Ours, stated: tuple[Printed, ...]) -> Judgement:
         (low, high), printed = ours.ends, stated[0]
         if printed.value + printed.half < low or printed.value - printed.half > high:
             return "differs"
-        return "reproduced" if (high - low) / 2 <= CONFIRMS * abs(printed.value) else "compatible"
+        half = (high - low) / 2 / abs(printed.value) if printed.value else math.inf
+        return "reproduced" if half <= CONFIRMS else "compatible" if half <= DECIDES else "undecided"
 
 
 @dataclass(frozen=True)
 class AtLeast(Rule):
-    """Our number is at least a bound (by default the printed one); an interval that holds the bound leaves it open."""
+    """Our number is at least a bound (by default the printed one); an interval that holds the bound leaves it open.
+
+    It is then "compatible" if our estimate itself meets the bound and the interval has two ends, else "undecided".
+    """
 
     bound: float | int | None = None
     of: str = ""
@@ -204,7 +205,12 @@ class AtLeast(Rule):
     def judge(self, ours: Ours, stated: tuple[Printed, ...]) -> Judgement:
         bound = stated[0].value - self.sign * stated[0].half if self.bound is None else self.bound
         low, high = sorted(self.sign * (end - bound) for end in ours.ends)
-        return "reproduced" if low >= 0 else "differs" if high < 0 else "compatible"
+        if low >= 0:
+            return "reproduced"
+        if high < 0:
+            return "differs"
+        bounded = math.isfinite(low) and math.isfinite(high)
+        return "compatible" if bounded and self.sign * (ours.value - bound) >= 0 else "undecided"
 
 
 @dataclass(frozen=True)
@@ -217,7 +223,10 @@ class AtMost(AtLeast):
 
 @dataclass(frozen=True)
 class Between(Rule):
-    """Our number lies between two bounds; an interval that holds one of them leaves it open."""
+    """Our number lies between two bounds; an interval that holds one of them leaves it open.
+
+    It is then "compatible" if our estimate lies between them, else "undecided".
+    """
 
     low: float
     high: float
@@ -231,12 +240,18 @@ class Between(Rule):
         low, high = ours.ends
         if high < self.low or low > self.high:
             return "differs"
-        return "reproduced" if low >= self.low and high <= self.high else "compatible"
+        if low >= self.low and high <= self.high:
+            return "reproduced"
+        return "compatible" if self.low <= ours.value <= self.high else "undecided"
 
 
 @dataclass(frozen=True)
 class SameRate(Rule):
     """Two counted shares agree by Fisher's exact test; both intervals must be narrow for one to confirm the other.
+
+    Narrow is meant for the rarer outcome (errors, if most are right): its interval's half-width must be small, and
+    small next to that outcome's share as well, or neither side may have had it at all. So 0 errors do not confirm 2 to
+    5.
 
     The paper prints successes and trials, or only successes, ``of`` this many.
     """
@@ -245,7 +260,10 @@ class SameRate(Rule):
 
     @property
     def words(self) -> str:
-        return f"Fisher's exact test, p < 0.05 differs; compatible if an interval's half-width is above {CONFIRMS_RATE}"
+        return (
+            f"Fisher's exact test, p < 0.05 differs; compatible if an interval's half-width is above {CONFIRMS_RATE}, "
+            f"or above {CONFIRMS_RARE:.0%} of the rarer outcome's share unless neither has it"
+        )
 
     def judge(self, ours: Ours, stated: tuple[Printed, ...]) -> Judgement:
         if ours.counts is None or len(stated) < (2 if self.of is None else 1):
@@ -254,24 +272,33 @@ class SameRate(Rule):
         n2 = round(stated[1].value) if self.of is None else self.of
         if fisher_p(k, n, k2, n2) < 0.05:
             return "differs"
-        widths = [high - low for low, high in (clopper_pearson(k, n), clopper_pearson(k2, n2))]
-        return "reproduced" if max(widths) / 2 <= CONFIRMS_RATE else "compatible"
+        if 2 * (k + k2) > n + n2:
+            k, k2 = n - k, n2 - k2  # the rarer outcome
+        halves = [(high - low) / 2 for low, high in (clopper_pearson(k, n), clopper_pearson(k2, n2))]
+        shares = (k / n, k2 / n2)
+        rare = k == k2 == 0 or all(half <= CONFIRMS_RARE * one for half, one in zip(halves, shares, strict=True))
+        return "reproduced" if max(halves) <= CONFIRMS_RATE and rare else "compatible"
 
 
 @dataclass(frozen=True)
 class LessFar(Rule):
     """Seeds of a variant get less far than those of the model: the chance is below one half, and significantly so.
 
-    ``p`` is corrected for all comparisons with the same seeds that were made with it (:func:`holm`).
+    ``p`` is corrected for all comparisons with the same seeds that were made with it (:func:`holm`). Where no seed of
+    the model itself succeeded in the same steps, no difference is "undecided": the budget is too small for a failure to
+    show.
     """
 
     @property
     def words(self) -> str:
-        return "below 0.5 with p < 0.05 (Mann-Whitney, Holm over its comparisons); above it with p < 0.05 differs"
+        return (
+            "below 0.5 with p < 0.05 (Mann-Whitney, Holm over its comparisons); above it with p < 0.05 differs; else "
+            "undecided if no seed of the unchanged model succeeds either"
+        )
 
     def judge(self, ours: Ours, stated: tuple[Printed, ...]) -> Judgement:
         if ours.p is None:
             raise UserError("A comparison of ranks needs its p-value.")
-        if ours.p >= 0.05:
-            return "compatible"
+        if ours.p >= SIGNIFICANT:
+            return "compatible" if ours.able else "undecided"
         return "reproduced" if ours.value < 0.5 else "differs"

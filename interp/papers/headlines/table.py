@@ -15,6 +15,8 @@ PAPERS: dict[str, str] = {paper.key: paper.title for paper in papers().values()}
 #: Experiments and figures that no row names, with the reason.
 BESIDE: dict[str, str] = {
     "microadder:ladder": "trains rungs to a fifth of their steps; counts and scores are here without it",
+    "adder-456:table1": "counts parameters, which hold by construction",
+    "adder-456:table4": "counts parameters, which hold by construction",
     "adder-456:stress": "the paper has uniform test problems alone",
     "adder-456:circuit": "the paper does not look inside",
     "adder-456:causal": "the paper does not look inside",
@@ -22,7 +24,6 @@ BESIDE: dict[str, str] = {
     "toygpt:carry": "says more of one model than Table 1 does of three sums",
     "toygpt:causal": "the paper does not look inside",
     "microadder:continued": "trains on from another model; the paper's claims are about random starts",
-    "microadder:smallest": "the paper's smallest model has 57 parameters",
     "microadder:starts": "the paper has one way for seeds to begin",
     "position-coupling:repairs": "the paper's models do generalise",
     "position-coupling:near-ids": "the paper's heads see all ids",
@@ -47,10 +48,12 @@ def registered(paper: str | None = None) -> tuple[Headline, ...]:
 
 
 def table(paper: str | None = None, store: Store | None = None) -> Headlines:
-    """Every headline number of the papers, ours, and the command that computes it.
+    """Every fact that the papers claim of behaviour and training, ours, and the command that computes it.
 
-    Nothing is trained: ours are read from the zoo and from stored results, or counted on models that are built for it
-    (some seconds in all, one thread). Numbers that are not stored are "not measured".
+    There is one row per independent fact: what several sentences or tables of a paper repeat is one row, and sizes and
+    constants that hold by construction have none (the zoo has them). Nothing is trained: ours are read from the zoo and
+    from stored results, or measured on stored models (some seconds in all, one thread). Numbers that are not stored are
+    "not measured".
 
     Args:
         paper: one of :data:`PAPERS`; all of them by default.
@@ -60,4 +63,4 @@ def table(paper: str | None = None, store: Store | None = None) -> Headlines:
         UserError: no such paper, or a stored file that was changed.
     """
     rows = tuple(headline.evaluate(store or Store()) for headline in registered(paper))
-    return Headlines(rows, Provenance(len(rows), None, "headline numbers; the evidence for each is in the table"))
+    return Headlines(rows, Provenance(len(rows), None, "facts; the evidence for each is in the table"))

@@ -8,24 +8,21 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable
 from dataclasses import replace
-from functools import cache
 from itertools import permutations
 from typing import Any
 
 import numpy as np
-import torch
+from scipy.special import stdtrit
 
 import models
 from interp.core.results import Provenance
-from interp.core.stats import mean_difference
-from interp.papers.headlines.rules import Ours, counted, several, share
+from interp.core.stats import mean_difference, mean_interval
+from interp.papers.headlines.rules import Ours, counted, share
 from interp.papers.headlines.store import NotStored, Store, pick
 from interp.probes.attention import attention_by_role
 from interp.probes.scored import GridPanel
-from models.hand_built.coupled_addition import NAME, HandBuiltOptions
+from models.hand_built.coupled_addition import NAME
 from models.numerals import shown
-from models.tasks.multi_addition import MultiOperandAddition
-from models.tasks.sequences import SequenceTask
 
 SMALL, WIDE = "position-coupling-1l4h-small", "position-coupling-1l4h-s10x10-ids40-small"
 TWO_LAYERS = "position-coupling-2l2h-small"
@@ -57,31 +54,6 @@ def cell(store: Store, grids: str, panel: str, **size: int) -> Ours:
     return share(rate.correct, rate.n, f"problems of {of}", "sampled", grid.about["seed"], grid.model)
 
 
-@cache
-def _right_now(folder: str, operands: int, digits: int, n: int) -> int:
-    return _right(models.load(folder), operands, digits, n)
-
-
-def _right(model: Any, operands: int, digits: int, n: int) -> int:
-    from interp.core.operand_problems import grid_problems
-    from models.evaluation import score
-
-    assert isinstance(model.task, SequenceTask)
-    return score(model, grid_problems(operands, digits, n, 0), task=model.task.at(operands, digits)).correct
-
-
-def now(store: Store, model: str, operands: int, digits: int, n: int = 400) -> Ours:
-    """The share of a stored model's whole responses that are right at one size, teacher-forced, counted now."""
-    right = _right_now(store.folder(model), operands, digits, n)
-    return share(right, n, f"problems of {operands} operands of {digits} digits", "sampled", 0, model)
-
-
-def untrained_now(store: Store, model: str, operands: int, digits: int, copies: int = 3, n: int = 400) -> list[Ours]:
-    """The same for freshly drawn copies, to see whether such a share needs any learning."""
-    right = [_right(models.build(model, seed=seed), operands, digits, n) for seed in range(copies)]
-    return [share(k, n, f"problems, untrained {model}", "sampled", 0, model) for k in right]
-
-
 def farthest(store: Store, grids: str, panel: str, trained: int) -> Ours:
     """The largest square size up to which at least 90% are right, divided by the longest size in training."""
     (grid,) = _panel(store, grids, panel).grids
@@ -92,18 +64,20 @@ def farthest(store: Store, grids: str, panel: str, trained: int) -> Ours:
     return Ours(far / trained, grid.provenance, model=grid.model, remark=remark)
 
 
-def without_scratchpad(store: Store, grids: str, sizes: str) -> Ours:
-    """The best mean exact match of three methods without scratchpad, "inside" or "outside" the training range."""
+def without_scratchpad(store: Store, grids: str, sizes: str, which: str) -> Ours:
+    """The "best" or "least" mean exact match of three methods without scratchpad, "inside" or "outside" the training
+    range."""
     panels = store.grids(grids)
     means = {
         one.label: inside if sizes == "inside" else outside
         for one, (inside, outside) in zip(panels.panels, panels.means(), strict=True)
         if "no scratchpad" in one.label
     }
-    best, source = max(means, key=lambda label: means[label]), panels.provenance
+    pick_one = {"best": max, "least": min}[which]
+    best, source = pick_one(means, key=lambda label: means[label]), panels.provenance
     if sizes == "outside":
         source = replace(source, source="problems; mean over sizes outside the training range")
-    return Ours(means[best], source, remark=f"the best of three: {best}")
+    return Ours(means[best], source, remark=f"the {which} of three: {best}")
 
 
 def parity(store: Store, panel: str, bits: int) -> Ours:
@@ -114,6 +88,28 @@ def parity(store: Store, panel: str, bits: int) -> Ours:
     forced, greedy, n = int(cell["answer_forced"]), int(cell["answer"]), int(cell.n)
     ours = share(greedy, n, f"problems of {bits} bits, decoded greedily", "sampled", grid.about["seed"], grid.model)
     return replace(ours, remark="" if forced == greedy else f"given the true scratchpad {forced} of {n}")
+
+
+def least_parity(store: Store, panels: list[str], bits: int) -> Ours:
+    """The least :func:`parity` of several methods."""
+    found = {panel: parity(store, panel, bits) for panel in panels}
+    least = min(found, key=lambda panel: found[panel].value)
+    said = ", ".join(f"{panel} {one.value:.1%}" for panel, one in found.items())
+    return replace(found[least], remark=said)
+
+
+def one_factor_short(store: Store) -> Ours:
+    """The mean exact match of Position Coupling without scratchpad on products beyond its training range (3 digits) of
+    which one factor has one digit; the least of its seeds is in the remark."""
+    one = _panel(store, "position-coupling-fig9-small", "Position Coupling, no scratchpad")
+    shares = []
+    for grid in one.grids:
+        cells = grid.accuracy.stack(size=grid.accuracy.dims)
+        digits = np.array([size for size in cells["size"].values])
+        shares.append(float(cells.values[(digits.min(1) == 1) & (digits.max(1) > 3)].mean()))
+    value, low, high = mean_interval(np.array(shares))
+    remark = "by seed " + ", ".join(f"{value:.1%}" for value in shares)
+    return Ours(value, Provenance(len(shares), None, f"seeds of {one.grids[0].model}"), low, high, remark=remark)
 
 
 def longest_parity(store: Store, panel: str) -> Ours:
@@ -137,6 +133,8 @@ MEASURES: dict[str, Callable[[int], Iterable[tuple[int, int]]]] = {
     "first_below_the_rest": lambda n: ((i, 0) for i in range(1, n)),
     "first_above_the_rest": lambda n: ((0, i) for i in range(1, n)),
     "fourth_above_third": lambda n: ((3, 2),),
+    "second_above_third": lambda n: ((1, 2),),
+    "four_heads_above_six_layers": lambda n: ((1, n - 1), (3, n - 1)),
 }
 
 
@@ -157,6 +155,30 @@ def compared(store: Store, figure: str, measure: str) -> Ours:
     return Ours(value, panels.provenance, low, high, remark=remark)
 
 
+def trend_with_layers(store: Store) -> Ours:
+    """The slope of the mean exact match with log2 of the number of layers, over all seeds of figure 10's decoders.
+
+    Ordinary least squares with one intercept per number of heads; 95% interval of Student's t over seeds.
+    """
+    panels = store.grids("position-coupling-fig10-small")
+    if panels.planned and len(panels.panels) < panels.planned:
+        raise NotStored(f"{len(panels.panels)} of {panels.planned} panels of fig10 are stored.")
+    rows = [
+        (layers, heads, value)
+        for one in panels.panels
+        for layers, heads in [[int(word) for word in one.label.split() if word.isdigit()]]
+        for value in _means(one)
+    ]
+    depth, heads, y = (np.array(column, float) for column in zip(*rows, strict=True))
+    design = np.column_stack([np.log2(depth), *(heads == each for each in np.unique(heads))])
+    beta, (squares,), *_ = np.linalg.lstsq(design, y, rcond=None)
+    free = len(y) - design.shape[1]
+    error = float(np.sqrt(squares / free * np.linalg.inv(design.T @ design)[0, 0]))
+    half = float(stdtrit(free, 0.975)) * error
+    slope = float(beta[0])
+    return Ours(slope, Provenance(len(y), None, "seeds of 12 decoders"), slope - half, slope + half)
+
+
 def padding_gain(store: Store) -> Ours:
     """The mean exact match with zero padding minus that without, with its interval; no seed is selected."""
     (without,) = store.grids("position-coupling-fig6-small").panels
@@ -173,13 +195,6 @@ def of_the_papers_size(store: Store, figure: str, panel: str, **size: int) -> Ou
     one = _panel(store, f"position-coupling-{figure}-paper", panel)
     value = float(one.median().sel({axis.replace("_", " "): at for axis, at in size.items()}).min())
     return Ours(value, Provenance(len(one.grids), None, f"seeds of {one.grids[0].model}"))
-
-
-def response(store: Store, operands: int, digits: int) -> Ours:
-    """How many tokens must be predicted one after the other."""
-    task = MultiOperandAddition(operands, digits, max_operands=operands, max_digits=digits)
-    mask = task.sequences(torch.zeros(1, operands, digits, dtype=torch.int64)).mask
-    return counted(int(mask.sum()), "predicted tokens of one problem")
 
 
 # ---- what heads attend to
@@ -266,61 +281,6 @@ def wider(store: Store, operands: int, digits: int) -> Ours:
     stated = stated_width(operands, digits)
     source = f"the construction for {operands} operands of {digits} digits"
     return counted(1, source).with_value(width - stated, f"{width} dimensions, by the formula {stated}")
-
-
-def token_dims(store: Store) -> Ours:
-    """How many dimensions are not for positions."""
-    bits = sum(HandBuiltOptions().position_bits)
-    return counted(_built().config.d_model - 2 * bits, "dimensions of the residual stream without positions")
-
-
-def layers_and_heads(store: Store) -> Ours:
-    config = _built().config
-    return several((float(config.n_layers), float(config.n_heads)), "layers and heads of the construction")
-
-
-def as_printed(store: Store, number: int) -> Ours:
-    """The share of a table's printed entries that the construction computes; the remark lists the others."""
-    from interp.papers.position_coupling.worked_example import check_table
-
-    found = check_table(number)
-    wrong = ", ".join(
-        f"{row} in column {1 + column}, printed {text}" for (row, column), text in found.differing.items()
-    )
-    n = found.entries
-    return replace(share(n - len(found.differing), n, "printed entries", "exhaustive", model=NAME), remark=wrong)
-
-
-def ids_as_printed(store: Store) -> Ours:
-    """The share of the printed position ids of Figure 4 that are the task's."""
-    from interp.papers.position_coupling.printed_tables import FIGURE_4
-
-    task = _built(max_operands=7, max_digits=2).task
-    own = task.position_ids(task.tokenise("$" + FIGURE_4["Token"]))[0, 1:].T.flatten().tolist()
-    printed = [int(digit) for digit in FIGURE_4["PosID1"] + FIGURE_4["PosID2"]]
-    right = sum(a == b for a, b in zip(own, printed, strict=True))
-    return share(right, len(printed), "printed position ids", "exhaustive")
-
-
-def shape(store: Store, model: str) -> Ours:
-    """A model's layers, heads, width, width of a head and width of the MLP."""
-    with torch.device("meta"):
-        config = models.build(model).config
-    sizes = (config.n_layers, config.n_heads, config.d_model, config.d_head, config.d_mlp)
-    return several(tuple(map(float, sizes)), f"sizes of {model}")
-
-
-def padded_width(store: Store, operands: int, digits: int) -> Ours:
-    """The number of digits that every number of a problem is padded to."""
-    return counted(MultiOperandAddition(operands, digits).length, "digits of every number")
-
-
-def right_on_grid(store: Store) -> Ours:
-    """The share of the whole grid's problems that the construction answers rightly, teacher-forced."""
-    value = store.read("hand_built_grid")
-    cells = [dict(zip(value["cell"], cell, strict=True)) for cell in value["cells"]]
-    right, n = (sum(cell[key] for cell in cells) for key in ("correct", "problems"))
-    return share(right, n, f"problems of {len(cells)} sizes", value["rung"], value["settings"]["seed"], NAME)
 
 
 def certified_sizes(store: Store) -> Ours:

@@ -10,13 +10,11 @@ from typing import Any
 
 import numpy as np
 
-import models
 from interp.core.results import Provenance
 from interp.core.stats import mean_interval
 from interp.papers.headlines.rules import Ours, counted, over_seeds, share
 from interp.papers.headlines.store import NotStored, Store
 from interp.papers.toygpt.seeds import BUDGET, N_TEST, N_TRAIN
-from models.registry import parameter_count
 
 BEST = "toygpt-learned-pre"
 SIZES = {"test": N_TEST, "train": N_TRAIN}
@@ -54,32 +52,26 @@ def _within_seeds(first: dict[Any, float], second: dict[Any, float], what: str) 
     return Ours(mean, Provenance(len(values), None, f"seeds that both have, {what}"), low, high), values
 
 
-def _final_losses(store: Store, question: str, model: str) -> dict[str, float]:
-    """The loss of the training batch at the last step, by seed."""
+def _losses(store: Store, question: str, model: str, share: float = 1.0) -> dict[str, float]:
+    """The loss of the training batch after a share of the paper's iterations, by seed."""
     curves = store.experiment(f"toygpt-table-{question}")["losses"].get(model)
     if not curves:
         raise NotStored(f"No losses of {model} are stored.")
-    return {seed: curve["loss"][curve["step"].index(BUDGET)] for seed, curve in curves.items()}
+    return {seed: curve["loss"][curve["step"].index(round(share * BUDGET))] for seed, curve in curves.items()}
 
 
 def final_loss(store: Store) -> Ours:
     """The loss of the training batch at the last step, over seeds."""
-    values = list(_final_losses(store, "positions", BEST).values())
+    values = list(_losses(store, "positions", BEST).values())
     return over_seeds(values, f"seeds of {BEST}, the batch of step {BUDGET:,}", 0.0)
 
 
-def loss_above(store: Store, worse: str, better: str) -> Ours:
-    """How much higher the final training loss of one placement of LayerNorm is than that of another, over seeds."""
-    first, second = (_final_losses(store, "layernorm", name) for name in (worse, better))
-    ours, values = _within_seeds(first, second, f"the batch of step {BUDGET:,}")
+def loss_above(store: Store, worse: str, better: str, share: float = 1.0) -> Ours:
+    """How much higher the training loss of one placement of LayerNorm is than that of another, over seeds, after a
+    share of the paper's iterations."""
+    first, second = (_losses(store, "layernorm", name, share) for name in (worse, better))
+    ours, values = _within_seeds(first, second, f"the batch of step {round(share * BUDGET):,}")
     return replace(ours, remark="by seed " + ", ".join(f"{value:+.3f}" for value in values))
-
-
-def seconds(store: Store) -> Ours:
-    """The wall time of 1,000 iterations, mean over seeds, in seconds."""
-    made = store.entry(BEST)["training"]
-    source = f"runs of {BEST}, one CPU thread of a shared machine"
-    return counted(made["seeds_tried"], source).with_value(made["seconds"] / made["seeds_tried"])
 
 
 def errors_in_tens(store: Store) -> Ours:
@@ -115,12 +107,6 @@ def examples(store: Store) -> Ours:
     return counted(3, "the paper's three sums", model=BEST).with_value(wrong)
 
 
-def answer(store: Store, problem: str) -> Ours:
-    """The stored model's answer."""
-    (predicted,), _ = _answers(store, [problem])
-    return counted(1, "sum", model=BEST).with_value(int(predicted))
-
-
 def less_sparse(store: Store, first: int, last: int) -> Ours:
     """How many more keys a layer attends to than another: exp(entropy), mean over heads, queries and all sums."""
     keys = [float(np.mean(heads)) for heads in store.experiment("toygpt-fig3")["keys"]]
@@ -134,26 +120,3 @@ def alike(store: Store) -> Ours:
     inside, across = overlaps["layer 1"], overlaps["other layers"]
     remark = f"overlap {inside:.2f} in the layer, {across:.2f} across layers"
     return Ours(inside - across, ALL_SUMS, model=BEST, remark=remark)
-
-
-def two_heads(store: Store, one: int, other: int) -> Ours:
-    """The overlap of two of the 16 heads, numbered through the layers, minus that of heads in different layers."""
-    stored = store.experiment("toygpt-fig3")
-    own, across = stored["overlap"][one][other], stored["overlaps"]["other layers"]
-    return Ours(own - across, ALL_SUMS, model=BEST, remark=f"overlap {own:.2f}, {across:.2f} across layers")
-
-
-def above_diagonal(store: Store) -> Ours:
-    """The largest mean weight of a head on a token after its query."""
-    return Ours(float(np.triu(store.experiment("toygpt-fig3")["mean"], 1).max()), ALL_SUMS, model=BEST)
-
-
-def more(store: Store, a: str, b: str) -> Ours:
-    """How many parameters more one model has than another."""
-    return counted(parameter_count(a) - parameter_count(b), f"parameters of {a} less those of {b}")
-
-
-def without_head(store: Store, model: str) -> Ours:
-    """The parameters as minGPT counts them, without the unembedding."""
-    cfg = models.build(model).config
-    return counted(parameter_count(model) - cfg.d_model * cfg.d_vocab, f"parameters of {model} without its head")

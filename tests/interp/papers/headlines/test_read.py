@@ -30,8 +30,8 @@ each = [
 where = "2"
 claim = "Counted."
 printed = "57"
-kind = "count"
-ours = "parameters/microadder-57"
+rule = "digits"
+ours = { find = "twice", n = 4 }
 """
 
 
@@ -44,7 +44,7 @@ def thrice(store: Store, n: int) -> list[Ours]:
 
 
 MODULE = SimpleNamespace(twice=twice, thrice=thrice)
-ROW = {"where": "1", "claim": "A number.", "printed": "57", "rule": "digits", "ours": "parameters/microadder-57"}
+ROW = {"where": "1", "claim": "A number.", "printed": "57", "rule": "digits", "ours": "score/microadder-57"}
 
 
 def test_rows_share_what_their_group_has_and_merge_its_tables():
@@ -55,7 +55,7 @@ def test_rows_share_what_their_group_has_and_merge_its_tables():
     assert second.control is not None and [ours.value for ours in second.control(Store())] == [9]
     assert first.scale == second.scale == "a smaller model" and first.unit == "%" and first.kind == "training"
     assert (count.rule, count.command, count.scale) == (Digits(), "interp headlines --paper microadder", "")
-    assert count.evaluate(Store()).verdict == "reproduced"
+    assert count.ours is not None and count.evaluate(Store()).verdict == "differs"
 
 
 def test_a_row_without_a_number_has_no_command():
@@ -68,10 +68,10 @@ def test_a_row_without_a_number_has_no_command():
     [
         {"rule": "digit"},
         {"rule": {"is": "near", "bound": 3}},
-        {"ours": "parameter/microadder-57"},
-        {"ours": "parameters"},
-        {"ours": {"find": "parameters", "models": "microadder-57"}},
-        {"ours": "models/microadder-57"},  # a module that the finders import, and no finder
+        {"ours": "scores/microadder-57"},
+        {"ours": "score"},
+        {"ours": {"find": "score", "models": "microadder-57"}},
+        {"ours": "holm/microadder-57"},  # a function that the finders import, and no finder
         {"control": "untraind"},
         {"colour": "red"},
         {"quote": "fifty-seven"},
@@ -89,7 +89,7 @@ def test_a_text_that_is_not_there_is_refused():
 
 def test_printed_numbers_are_found_by_their_claim():
     assert stated("microadder", "Seeds that grok with the older fade by metric.") == (1, 10)
-    assert stated("toygpt", "Rotary positions: training accuracy.") == pytest.approx((0.4851,))
+    assert stated("toygpt", "Rotary positions: test accuracy.") == pytest.approx((0.456,))
     with pytest.raises(UserError):
         stated("microadder", "Seeds that grok.")
 

@@ -26,7 +26,6 @@ from interp.papers.headlines.rules import (
     fisher_p,
     holm,
     over_seeds,
-    several,
     share,
 )
 from models.errors import UserError
@@ -47,7 +46,8 @@ def printed(value: float) -> tuple[Printed, ...]:
 def test_a_bound_is_met_missed_or_left_open_by_where_the_interval_lies(value, below, above, bound):
     low, high = value - below, value + above
     at_least = AtLeast(bound).judge(ours(value, low, high), ())
-    assert at_least == ("reproduced" if low >= bound else "differs" if high < bound else "compatible")
+    left_open = "compatible" if value >= bound else "undecided"
+    assert at_least == ("reproduced" if low >= bound else "differs" if high < bound else left_open)
     mirrored = AtMost(-bound).judge(ours(-value, -high, -low), ())
     assert mirrored == at_least
 
@@ -55,7 +55,7 @@ def test_a_bound_is_met_missed_or_left_open_by_where_the_interval_lies(value, be
 @given(numbers, numbers)
 def test_without_an_interval_a_bound_is_never_left_open(value, bound):
     for rule in (AtLeast(bound), AtMost(bound)):
-        assert rule.judge(ours(value), ()) != "compatible"
+        assert rule.judge(ours(value), ()) in ("reproduced", "differs")
 
 
 @given(numbers, st.floats(0, 5, allow_subnormal=False), st.floats(0, 5, allow_subnormal=False), numbers)
@@ -70,8 +70,9 @@ def test_a_wide_interval_confirms_nothing():
     assert Inside().judge(ours(0.5, 0.46, 0.54), read_numbers("50%")) == "reproduced"
     assert Inside().judge(ours(0.5, 0.05, 0.95), read_numbers("50%")) == "compatible"
     assert Inside().judge(ours(0.03, 0.01, 0.06), read_numbers("3.4%")) == "compatible"  # narrow, but wide for 3.4%
+    assert Inside().judge(ours(23e3, 0.0, 84e3), read_numbers("22,000")) == "undecided"  # any step would be inside
     assert Inside().judge(ours(100.0, 95.0, 105.0), read_numbers("102")) == "reproduced"
-    assert Inside().judge(over_seeds([0.4, 0.6], "seeds"), read_numbers("50%")) == "compatible"
+    assert Inside().judge(over_seeds([0.4, 0.6], "seeds"), read_numbers("50%")) == "undecided"  # no ends
 
 
 @settings(max_examples=25)
@@ -87,10 +88,8 @@ def test_the_interval_of_one_more_seed_is_around_the_mean_and_wider_than_that_of
 def test_digits_are_compared_as_printed():
     assert Digits().judge(ours(795_392.0), read_numbers("0.8 Million")) == "reproduced"
     assert Digits().judge(ours(795_392.0), read_numbers("0.79 Million")) == "differs"
-    assert Digits().judge(several((14.0, 7.0), "norms"), read_numbers("14 (LN) 7")) == "reproduced"
-    assert Digits().judge(several((14.0, 8.0), "norms"), read_numbers("14 (LN) 7")) == "differs"
-    with pytest.raises(UserError, match="2 numbers"):
-        Digits().judge(several((14.0, 8.0), "norms"), read_numbers("14"))
+    with pytest.raises(UserError):
+        Digits().judge(ours(14.0), ())
 
 
 @given(st.floats(0.1, 1e4), st.floats(0.5, 1.5))
@@ -111,7 +110,10 @@ def test_shares_are_compared_by_their_counts():
     assert SameRate().judge(share(3, 32, "seeds"), read_numbers("2 out of 5")) == "compatible"  # few seeds
     assert SameRate().judge(share(10_010, 10_010, "sums"), read_numbers("10,010/10,010")) == "reproduced"
     assert SameRate(100_000).judge(share(0, 100_000, "sums"), read_numbers("12")) == "differs"
-    assert SameRate(100_000).judge(share(0, 100_000, "sums"), read_numbers("1")) == "reproduced"
+    assert SameRate(100_000).judge(share(0, 100_000, "sums"), read_numbers("0")) == "reproduced"
+    for printed_errors in ("1", "2", "3", "5"):  # not told apart from 0 errors, and not confirmed by them
+        assert SameRate(100_000).judge(share(0, 100_000, "sums"), read_numbers(printed_errors)) == "compatible"
+    assert SameRate(10_000).judge(share(480, 10_000, "sums"), read_numbers("500")) == "reproduced"
     with pytest.raises(UserError, match="counts"):
         SameRate().judge(ours(0.5), read_numbers("1/2"))
 
@@ -121,6 +123,7 @@ def test_ranks_tell_variants_apart_only_with_a_small_p():
     assert LessFar().judge(replace(lower, p=0.01), ()) == "reproduced"
     assert LessFar().judge(replace(higher, p=0.01), ()) == "differs"
     assert LessFar().judge(replace(lower, p=0.2), ()) == "compatible"
+    assert LessFar().judge(replace(lower, p=0.2, able=False), ()) == "undecided"
     with pytest.raises(UserError, match="p-value"):
         LessFar().judge(lower, ())
 
@@ -137,6 +140,7 @@ def test_holm_counts_the_smallest_p_once_for_each_comparison_and_keeps_the_order
 def test_a_share_between_two_bounds_may_be_too_large_as_well():
     rule = Between(0.7, 1.0)
     assert [rule.judge(ours(x), ()) for x in (0.6, 0.8, 1.66)] == ["differs", "reproduced", "differs"]
+    assert rule.judge(ours(0.6, 0.5, 0.9), ()) == "undecided"
     assert rule.judge(ours(0.8, 0.6, 0.9), ()) == "compatible"
 
 
