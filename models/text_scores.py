@@ -38,8 +38,11 @@ class TextLoss:
 
     @property
     def interval(self) -> tuple[float, float]:
-        """The 95% interval of the loss, by the normal approximation over windows."""
-        return self.loss - 1.96 * self.standard_error, self.loss + 1.96 * self.standard_error
+        """The 95% interval of the loss, Student's over windows."""
+        from scipy.special import stdtrit  # imported here: few programs ask for it
+
+        half = float(stdtrit(self.windows - 1, 0.975)) * self.standard_error
+        return self.loss - half, self.loss + half
 
     def to_dict(self) -> dict[str, Any]:
         return asdict(self) | {"interval": list(self.interval)}

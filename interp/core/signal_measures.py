@@ -9,15 +9,10 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 from jaxtyping import Bool, Float, Int, Shaped
+from scipy.special import stdtrit
 
-from interp.core.stats import (
-    auroc,
-    best_threshold,
-    clustered_proportion,
-    clustered_proportions,
-    stratified_auroc,
-    stratified_difference,
-)
+from interp.core.separation import auroc, best_threshold, stratified_auroc, stratified_difference
+from interp.core.stats import UPPER, clustered_proportion, clustered_proportions, unseen
 from interp.core.thresholds import EMPTY, FLAT, SQUASHED
 from models.errors import unknown_name
 
@@ -242,24 +237,43 @@ def _accuracies(right: np.ndarray, labels: np.ndarray, problem: np.ndarray) -> F
     return found
 
 
-def effect_interval(drop: np.ndarray, labels: np.ndarray, problem: np.ndarray) -> np.ndarray:
-    """[3, signal]: mean drop with minus without each signal, and the ends of its 95% interval.
+def effect_interval(
+    drop: Float[np.ndarray, " row"], labels: Bool[np.ndarray, "row signal"], problem: Int[np.ndarray, " row"]
+) -> Float[np.ndarray, "3 signal"]:
+    """Mean drop (of 0/1 outcomes, from -1 to 1) with minus without each signal, and the ends of its 95% interval.
 
-    The interval is a normal one; the variance is that of the difference of two ratios, linearised between problems
-    (Cochran 1977, section 6.3).
+    The variance is the jackknife's between problems, with Student's t of the fewer of the problems with such columns.
+    If even fewer have the rarer outcome (a drop, or none), t is theirs; but then no more is allowed for than a kind of
+    problem that the sample does not have at all (:func:`interp.core.stats.unseen`), for both means together (Newcombe's
+    hybrid). It is NaN where no column has, or lacks, the signal.
     """
     n = int(problem.max()) + 1
-    value, influence = np.zeros(labels.shape[1]), np.zeros((n, labels.shape[1]))
+    value, without_one = np.zeros(labels.shape[1]), np.zeros((n, labels.shape[1]))
+    fewest, rarer = np.full((2, labels.shape[1]), np.inf)
+    beyond = np.zeros((2, labels.shape[1]))
     for sign, present in ((1.0, labels), (-1.0, ~labels)):
         count = np.stack([np.bincount(problem, weights=column, minlength=n) for column in present.T], 1)
         lost = np.stack([np.bincount(problem, weights=column * drop, minlength=n) for column in present.T], 1)
-        total = count.sum(0)
-        total = np.where(total > 0, total, np.nan)
-        ratio = lost.sum(0) / total
-        value = value + sign * ratio
-        influence = influence + sign * (lost - ratio * count) / total
-    half = 1.96 * np.sqrt(n / max(n - 1, 1) * (influence**2).sum(0))
-    return np.stack((value, value - half, value + half))
+        with np.errstate(divide="ignore", invalid="ignore"):
+            mean = lost.sum(0) / count.sum(0)
+            without_one += sign * (lost.sum(0) - lost) / (count.sum(0) - count)
+        problems = (count > 0).sum(0)
+        value = value + sign * mean
+        fewest = np.minimum(fewest, problems)
+        rarer = np.minimum(rarer, np.minimum((lost != 0).sum(0), (lost != count).sum(0)))
+        missed = unseen(np.maximum(problems, 1))
+        for end, side in enumerate((-sign, sign)):  # how much lower, and higher, the difference may be
+            beyond[end] += (missed * np.where(side > 0, 1 - mean, 1 + mean)) ** 2
+    spread = np.nan_to_num(without_one - without_one.mean(0))
+    error = np.sqrt((n - 1) / n * (spread**2).sum(0))
+    of_all, of_few = (_half_width(error, df - 1) for df in (fewest, np.minimum(fewest, rarer)))
+    of_few = np.where(error > 0, of_few, np.inf)
+    low, high = (np.minimum(of_few, np.maximum(of_all, np.sqrt(side))) for side in beyond)
+    return np.stack((value, np.maximum(value - low, -2.0), np.minimum(value + high, 2.0)))
+
+
+def _half_width(error: Float[np.ndarray, " signal"], df: Float[np.ndarray, " signal"]) -> Float[np.ndarray, " signal"]:
+    return np.where(df > 0, stdtrit(np.maximum(df, 1), UPPER) * error, np.inf)
 
 
 def agreement(

@@ -5,15 +5,17 @@ independent, so a proportion over columns gets the interval of Korn and Graubard
 193-201): Clopper-Pearson at the effective sample size that the spread *between problems* implies.
 
 A bootstrap underestimates the spread of a few examples, and its percentiles are those of a normal distribution where
-Student's t is due. :func:`widened` corrects both; every bootstrap here goes through it. No interval for the mean of few
-examples from a long-tailed distribution reaches its nominal coverage: see the coverages in the tests.
+Student's t is due. :func:`widened` corrects both; every bootstrap here goes through it. Nor does it know of examples
+that the sample does not have: where values are bounded, an interval reaches at least as far as a kind of example that
+would be missed in one sample of forty (:func:`unseen`) could move the mean. So no interval has zero width where the
+sample shows no failure. No interval for the mean of few examples from a long-tailed distribution reaches its nominal
+coverage: see the coverages in the tests.
 """
 
 from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -86,8 +88,10 @@ def clustered_proportion(success: Bool[np.ndarray, " row"], cluster: Int[np.ndar
     residual. The effective sample size ``n / (n - 1) p (1 - p) / variance`` is multiplied by
     ``(t(n - 1) / t(m - 1))^2``, Student quantiles, and is at most n. Clusters of unequal size count as
     ``m = n^2 / sum of squared sizes`` (Kish), which is their number where all sizes are equal. Where every row agrees,
-    the variance says nothing and m is used: the rows of one problem then count once. If every row is a cluster of its
-    own, the interval is Clopper and Pearson's. With m below about 10 no method is reliable.
+    the variance says nothing and m is used: the rows of one problem then count once. The variance rests on the clusters
+    that have the rarer outcome: if they are fewer (Kish's number of them, f), t(f - 1) takes the place of t(m - 1), but
+    then the effective size is not reduced below m. If every row is a cluster of its own, the interval is Clopper and
+    Pearson's. With m below about 10 no method is reliable.
     """
     if len(success) == 0:
         return Proportion(0, 0, 0.0, 1.0, 0.0)
@@ -113,10 +117,18 @@ def clustered_proportions(
     if len(mixed):
         residual = [np.bincount(cluster, weights=success[:, column] - p[column])[present] for column in mixed]
         variance = (clusters - 1) / clusters * ((np.stack(residual) / (n - size)) ** 2).sum(1)
-        t_ratio = float(stdtrit(n - 1, UPPER) / stdtrit(max(least - 1, LEAST_DF), UPPER))
+        rarer = np.where(2 * k[mixed] < n, success[:, mixed], ~success[:, mixed])
+        held = np.stack([np.bincount(cluster, weights=column)[present] for column in rarer.T])
+        few = np.minimum(held.sum(1) ** 2 / (held**2).sum(1), least)
+        if n == clusters:  # independent rows, whose interval is exact
+            few[:] = least
         spread = n / (n - 1) * p[mixed] * (1 - p[mixed])
         with np.errstate(divide="ignore"):
-            effective[mixed] = np.minimum(spread / variance * t_ratio**2, float(n))
+            of_all, of_few = (
+                np.minimum(spread / variance * (stdtrit(n - 1, UPPER) / stdtrit(df, UPPER)) ** 2, float(n))
+                for df in (max(least - 1, LEAST_DF), np.maximum(few - 1, LEAST_DF))
+            )
+        effective[mixed] = np.maximum(of_few, np.minimum(of_all, least))
     low, high = _exact_ends(p * effective, effective, LEVEL)
     return np.stack((p, low, high, effective))
 
@@ -144,28 +156,55 @@ def _wilson(p: float, n: int, z: float) -> tuple[float, float]:
     return (centre - half) / (1 + z * z / n), (centre + half) / (1 + z * z / n)
 
 
-def mean_interval(values: Float[np.ndarray, " n"]) -> tuple[float, float, float]:
-    """Mean and Student-t interval of independent values; the interval of a single value is infinite."""
+#: The least and the largest value that a measure can have, where these are known: (0, 1) for a share.
+Bounds = tuple[float, float]
+
+
+def unseen(n: Any) -> Any:
+    """The largest probability of a kind of example that n examples have none of in one sample of forty: the end of
+    Clopper and Pearson's interval for 0 of n."""
+    return 1 - TAILS[0] ** (1 / n)
+
+
+def _with_unseen(value: Any, low: Any, high: Any, n: int, bounds: Bounds) -> tuple[Any, Any]:
+    """An interval that also covers examples at the bounds which the sample does not have, and ends at the bounds."""
+    least, most = bounds
+    low = np.minimum(low, value - unseen(n) * (value - least))
+    return np.maximum(low, least), np.minimum(np.maximum(high, value + unseen(n) * (most - value)), most)
+
+
+def mean_interval(values: Float[np.ndarray, " n"], bounds: Bounds | None = None) -> tuple[float, float, float]:
+    """Mean and Student-t interval of independent values, within ``bounds``; that of a single value is infinite, or
+    all that the bounds allow."""
     mean, n = float(np.mean(values)), len(values)
     if n < 2:
-        return mean, -float("inf"), float("inf")
+        return mean, *(bounds or (-math.inf, math.inf))
     half = float(stdtrit(n - 1, UPPER) * np.std(values, ddof=1) / np.sqrt(n))
-    return mean, mean - half, mean + half
+    low, high = mean - half, mean + half
+    if bounds is not None:
+        low, high = map(float, _with_unseen(mean, low, high, n, bounds))
+    return mean, low, high
 
 
 def mean_difference(
-    values: Float[np.ndarray, " n"], others: Float[np.ndarray, " m"], confidence: float = 0.95
+    values: Float[np.ndarray, " n"],
+    others: Float[np.ndarray, " m"],
+    confidence: float = 0.95,
+    bounds: Bounds | None = None,
 ) -> tuple[float, float, float]:
     """Difference of the means of two independent samples with its interval: (value, low, high).
 
-    The interval is Welch's, which allows unequal variances; it is infinite where a sample has a single value.
+    The interval is Welch's, which allows unequal variances; it is infinite where a sample has a single value, or where
+    none has any spread. With ``bounds`` of the values it is what the intervals of the two means imply (Newcombe's
+    hybrid), which have them too.
     """
     value = float(np.mean(values) - np.mean(others))
-    if min(len(values), len(others)) < 2:
+    if bounds is not None:
+        (mean, low, high), (other, low2, high2) = mean_interval(values, bounds), mean_interval(others, bounds)
+        return value, value - math.hypot(mean - low, high2 - other), value + math.hypot(high - mean, other - low2)
+    parts = np.array([np.var(x, ddof=1) / len(x) if len(x) > 1 else math.inf for x in (values, others)])
+    if not np.isfinite(parts).all() or not parts.any():
         return value, -math.inf, math.inf
-    parts = np.array([np.var(x, ddof=1) / len(x) for x in (values, others)])
-    if not parts.any():
-        return value, value, value
     df = parts.sum() ** 2 / (parts**2 / (np.array([len(values), len(others)]) - 1)).sum()
     half = float(stdtrit(df, (1 + confidence) / 2) * math.sqrt(parts.sum()))
     return value, value - half, value + half
@@ -191,24 +230,29 @@ def widened(
     low: Float[np.ndarray, "*cell"] | float,
     high: Float[np.ndarray, "*cell"] | float,
     n: int,
+    bounds: Bounds | None = None,
 ) -> tuple[Any, Any]:
     """The ends of a percentile bootstrap interval of ``n`` examples, widened to make up for a small n.
 
     Both distances from the value are multiplied by ``t(n - 1) / z sqrt(n / (n - 1))``: the bootstrap's variance divides
     by n in place of n - 1, and its percentiles are a normal's. For the mean of normal values this is Student's
     interval; the skew that the bootstrap found is kept. (Hesterberg 2015, American Statistician 69, 371-386, section
-    4.1, widens the levels instead, which cannot lead beyond the examples.) For a single example it is infinite.
+    4.1, widens the levels instead, which cannot lead beyond the examples.) For a single example it is infinite. With
+    ``bounds`` it lies within them and allows for examples that the sample does not have; see the module.
     """
     if n < 2:
-        return value - np.inf, value + np.inf
-    factor = float(stdtrit(n - 1, UPPER) / ndtri(UPPER)) * np.sqrt(n / (n - 1))
-    return value + factor * (low - value), value + factor * (high - value)
+        low, high = value - np.inf, value + np.inf
+    else:
+        factor = float(stdtrit(n - 1, UPPER) / ndtri(UPPER)) * np.sqrt(n / (n - 1))
+        low, high = value + factor * (low - value), value + factor * (high - value)
+    return (low, high) if bounds is None else _with_unseen(value, low, high, n, bounds)
 
 
 def percentile_interval(
     value: Float[np.ndarray, "*cell"] | float,
     drawn: Float[np.ndarray, "*cell resample"],
     n: int,
+    bounds: Bounds | None = None,
 ) -> tuple[Any, Any]:
     """(low, high) of a statistic of ``n`` examples: percentiles of its bootstrap draws, :func:`widened`.
 
@@ -218,13 +262,14 @@ def percentile_interval(
         warnings.simplefilter("ignore", RuntimeWarning)  # numpy's, of a cell without a number
         quantile = np.nanquantile if np.isnan(drawn).any() else np.quantile  # much faster
         low, high = quantile(drawn, TAILS, axis=-1)
-    return widened(value, low, high, n)
+    return widened(value, low, high, n, bounds)
 
 
 #: The memory budget for whatever grows with the sample: how many float64 numbers are held at once (128 MB). Larger
 #: computations are cut into blocks of examples.
 NUMBERS_AT_ONCE = 2**24
 _MEANS_AT_ONCE = 2**22  # resampled means held at once
+_ROUNDING = 1e-6  # up to this difference, relative to the largest value, examples have the same ratio
 
 
 def resampled_sums(
@@ -248,21 +293,42 @@ def resampled_sums(
 
 
 def bootstrap_interval(
-    values: Float[np.ndarray, "*cell n"], seed: int, resamples: int = 1000
+    values: Float[np.ndarray, "*cell n"], seed: int, resamples: int = 1000, bounds: Bounds | None = None
 ) -> tuple[Float[np.ndarray, "*cell"], Float[np.ndarray, "*cell"]]:
-    """Bootstrap interval, (low, high), of the mean over the last axis, one per cell; see :func:`ratio_interval`."""
-    _, low, high = ratio_interval(values, np.ones(values.shape[-1]), seed, resamples)
+    """95% interval, (low, high), of the mean over the last axis, one per cell; see :func:`ratio_interval`.
+
+    Values that are all 0 or 1 are counted: their interval is Clopper and Pearson's.
+    """
+    if bounds is None and values.size and bounds_of(values) == (0.0, 1.0):
+        n = np.full(values.shape[:-1], float(values.shape[-1]))
+        low, high = _exact_ends(np.asarray(values.sum(-1, dtype=float)), n, LEVEL)
+        return np.asarray(low), np.asarray(high)
+    _, low, high = ratio_interval(values, np.ones(values.shape[-1]), seed, resamples, bounds)
     return low, high
 
 
+def bounds_of(values: np.ndarray) -> Bounds | None:
+    """(0, 1) for values that are all 0 or 1, (-1, 1) for differences of such, else None."""
+    if values.dtype != bool and not ((np.abs(values) <= 1) & (values == np.round(values))).all():
+        return None
+    return (-1.0, 1.0) if (values < 0).any() else (0.0, 1.0)
+
+
 def ratio_interval(
-    above: Float[np.ndarray, "*cell n"], below: Real[np.ndarray, " n"], seed: int, resamples: int = 1000
+    above: Float[np.ndarray, "*cell n"],
+    below: Real[np.ndarray, " n"],
+    seed: int,
+    resamples: int = 1000,
+    bounds: Bounds | None = None,
 ) -> tuple[Float[np.ndarray, "*cell"], Float[np.ndarray, "*cell"], Float[np.ndarray, "*cell"]]:
     """``mean(above) / mean(below)`` over the last axis and the ends of its :func:`widened` bootstrap interval.
 
     Numerator and denominator are resampled together, and all cells alike: example i is in the same draws everywhere, so
     cells may be compared. Where the denominator's own interval holds zero, the ends are NaN: the examples do not tell
     how much there is to share. Cost: one product [cell, n] by [n, resamples].
+
+    ``bounds`` of the ratio are known for shares and their differences. Without them, a cell whose ratio is the same in
+    every example gets the bounds of all that was seen, in any cell and in the denominator: its interval is no point.
 
     Raises:
         UserError: no example, no resample, or a denominator whose mean is zero.
@@ -274,13 +340,20 @@ def ratio_interval(
     if below.mean() == 0:
         raise UserError("The mean that others are compared with is zero, so that no share of it can be taken.")
     ones = bool((below == 1).all())  # then the mean of the draws is 1, without the rounding of its sum
+    if bounds is None and ones:
+        bounds = bounds_of(flat)
     whole = np.ones(resamples) if ones else resampled_sums(below[None], seed, resamples)[0]
     step = max(1, _MEANS_AT_ONCE // resamples)
     value, ends = flat.mean(-1) / below.mean(), np.empty((2, len(flat)))
     with np.errstate(divide="ignore", invalid="ignore"):
         for at in (slice(start, start + step) for start in range(0, len(flat), step)):
             drawn = resampled_sums(flat[at], seed, resamples) / whole
-            ends[:, at] = percentile_interval(value[at], drawn, n)
+            ends[:, at] = percentile_interval(value[at], drawn, n, bounds)
+    if bounds is None and n > 1 and flat.size:
+        seen = flat if ones else np.concatenate((flat, below[None], np.zeros((1, n))))
+        same = np.abs(flat - value[:, None] * below).max(-1) <= _ROUNDING * np.abs(seen).max()
+        limits = sorted((seen.min() / below.mean(), seen.max() / below.mean()))
+        ends[:, same] = _with_unseen(value[same], value[same], value[same], n, (limits[0], limits[1]))
     if min((whole > 0).mean(), (whole < 0).mean()) > TAILS[0]:  # the denominator may be zero, and the ratio anything
         ends[:] = np.nan
     value, low, high = (x.reshape(above.shape[:-1]) for x in (value, *ends))
@@ -295,86 +368,3 @@ def permutation_p(observed: Any, null: Float[np.ndarray, "draw *cell"]) -> Any:
     slack = 1e-12 * np.maximum(1.0, np.abs(observed))  # the observation itself, recomputed, must not count as smaller
     p = (1 + (null >= observed - slack).sum(0)) / (len(null) + 1)
     return p if np.ndim(p) else float(p)
-
-
-def auroc(
-    values: Float[np.ndarray, "row unit"], labels: Bool[np.ndarray, "row signal"]
-) -> Float[np.ndarray, "unit signal"]:
-    """Chance that a row with the signal has the larger value, ties counted half (Mann-Whitney U / n1 n0).
-
-    NaN where a signal is always or never present.
-    """
-    with_signal = labels.sum(0).astype(float)
-    pairs = with_signal * (len(labels) - with_signal)
-    from scipy.stats import rankdata  # imported here: it takes 57 MB, and few programs need it
-
-    ranks = rankdata(values, axis=0) if len(values) else values
-    u = ranks.T @ labels.astype(float) - with_signal * (with_signal + 1) / 2
-    return np.where(pairs > 0, u / np.where(pairs > 0, pairs, 1.0), np.nan)
-
-
-def stratified_auroc(
-    values: Float[np.ndarray, "row unit"], labels: Bool[np.ndarray, "row signal"], stratum: Bool[np.ndarray, " row"]
-) -> Float[np.ndarray, "unit signal"]:
-    """AUROC among pairs of rows that agree in ``stratum``: what a signal adds once the other is held fixed.
-
-    The two strata are weighted by their number of pairs. NaN where the stratum leaves no pair to compare.
-    """
-
-    def within(rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        present = labels[rows].sum(0).astype(float)
-        return np.nan_to_num(auroc(values[rows], labels[rows])), present * (rows.sum() - present)
-
-    return _pooled(within, stratum)
-
-
-def stratified_difference(
-    outcome: Float[np.ndarray, "row unit"], labels: Bool[np.ndarray, "row signal"], stratum: Bool[np.ndarray, " row"]
-) -> Float[np.ndarray, "unit signal"]:
-    """Mean outcome with minus without the signal, ``stratum`` held fixed (Cochran-Mantel-Haenszel weights).
-
-    ``sum_k w_k (mean1_k - mean0_k) / sum_k w_k`` with ``w_k = n1_k n0_k / (n1_k + n0_k)``; NaN if no stratum has both.
-    """
-
-    def within(rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        y, x = outcome[rows], labels[rows].astype(float)
-        n1 = x.sum(0)
-        n0 = len(x) - n1
-        ok = (n1 > 0) & (n0 > 0)
-        with_sum = y.T @ x
-        means = with_sum / np.where(ok, n1, 1.0) - (y.sum(0)[:, None] - with_sum) / np.where(ok, n0, 1.0)
-        return means, np.where(ok, n1 * n0 / np.maximum(n1 + n0, 1.0), 0.0)
-
-    return _pooled(within, stratum)
-
-
-def _pooled(
-    within: Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]], stratum: Bool[np.ndarray, " row"]
-) -> Float[np.ndarray, "unit signal"]:
-    """Weighted mean over the two strata; ``within(rows)`` gives (value, weight [signal]). NaN without weight."""
-    (value, weight), (other, more) = within(~stratum), within(stratum)
-    both = weight + more
-    return np.where(both > 0, (value * weight + other * more) / np.where(both > 0, both, 1.0), np.nan)
-
-
-def best_threshold(
-    values: Float[np.ndarray, " row"], labels: Bool[np.ndarray, "row signal"]
-) -> tuple[Float[np.ndarray, " signal"], Bool[np.ndarray, " signal"], Float[np.ndarray, " signal"]]:
-    """The cut that classifies each signal best, on these rows: (threshold, signal lies above it, accuracy).
-
-    The threshold is halfway between two neighbouring values, or infinite where one class for all rows is best.
-    """
-    order = np.argsort(values, kind="stable")
-    ordered, label = values[order], labels[order].astype(float)
-    n = len(values)
-    below = np.concatenate((np.zeros((1, label.shape[1])), np.cumsum(label, 0)))  # rows with it among the i lowest
-    above_right = (np.arange(n + 1)[:, None] - below + (below[-1] - below)) / n
-    cut = np.ones(n + 1, dtype=bool)
-    cut[1:-1] = ordered[1:] > ordered[:-1]  # no cut between equal values
-    edges = np.concatenate(([-np.inf], (ordered[1:] + ordered[:-1]) / 2, [np.inf]))[cut]
-    above_right = above_right[cut]
-    high, low = above_right.argmax(0), above_right.argmin(0)
-    columns = np.arange(label.shape[1])
-    accuracy_above, accuracy_below = above_right[high, columns], 1 - above_right[low, columns]
-    above = accuracy_above >= accuracy_below
-    return np.where(above, edges[high], edges[low]), above, np.maximum(accuracy_above, accuracy_below)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from jaxtyping import Bool, Float
 
-from interp.core.stats import clustered_proportion, ratio_interval
+from interp.core.stats import bounds_of, clustered_proportion, ratio_interval
 
 
 def bootstrap_ratio(
@@ -15,15 +15,13 @@ def bootstrap_ratio(
 
     Problems are resampled with all of their entries; problems without an entry are left out. The mean is the ratio of
     two sums, both recomputed in every draw (:func:`interp.core.stats.ratio_interval`). NaN for an empty mask.
-
-    A difference that is zero in every problem of the sample has the interval [0, 0]: the bootstrap sees no spread.
     """
     rows = mask.any(1)
     if not rows.any():
         return np.full((*values.shape[:-2], 3), np.nan)
     flat = values.reshape(-1, *mask.shape)
     total = np.stack([np.where(mask, cell, 0.0)[rows].sum(1, dtype=np.float64) for cell in flat])  # [cell, n]
-    found = np.stack(ratio_interval(total, mask[rows].sum(1), seed), -1)
+    found = np.stack(ratio_interval(total, mask[rows].sum(1), seed, bounds=bounds_of(flat)), -1)
     return found.reshape(*values.shape[:-2], 3)
 
 

@@ -40,7 +40,7 @@ from interp.core.probe import parameters, probe
 from interp.core.problems import draw, resolve_task
 from interp.core.results import Provenance, Result
 from interp.core.sites import model_name, require_evaluation_mode
-from interp.core.stats import bootstrap_interval
+from interp.core.stats import Bounds, bootstrap_interval, unseen
 from interp.core.strata import answer_columns
 from interp.core.thresholds import HARMLESS
 from models.errors import UserError
@@ -109,9 +109,12 @@ class ParameterAblation(Result):
         harmless = self.harmless()
         first, above = table.iloc[0], int((self.single["drop"] > self.single.control_worst).sum())
         listed = (", ".join(harmless[:6]) or "none") + (", ..." if len(harmless) > 6 else "")
+        least = f"{len(harmless)} cost at most {HARMLESS} of the answer tokens ({listed})"
+        if unseen(self.provenance.n) > HARMLESS:
+            least = f"{self.provenance.n} problems are too few to show that one costs at most {HARMLESS} of the answer"
         text = (
-            f"{self.model}, {_parameters(n)} {self.replacement}{self._same_text()}: {len(harmless)} cost at most "
-            f"{HARMLESS} of the answer tokens ({listed}), the dearest is {first.parameter} (accuracy "
+            f"{self.model}, {_parameters(n)} {self.replacement}{self._same_text()}: {least}, the dearest is "
+            f"{first.parameter} (accuracy "
             f"{self.clean['accuracy']:.3f} to {first.accuracy:.3f} "
             f"[{first.accuracy_low:.3f}, {first.accuracy_high:.3f}])"
         )
@@ -188,7 +191,7 @@ def compute_parameter_ablation(
         found |= dict(zip((name, f"{name}_low", f"{name}_high"), masked_proportions(values, mask).T, strict=True))
     found["loss"] = losses[single].mean(1)
     for name, values in (("drop", lost[single]), ("rise", risen[single])):
-        found |= _with_interval(name, values, seed)
+        found |= _with_interval(name, values, seed, (-1.0, 1.0) if name == "drop" else None)
     if controls:
         drops, rises = (x[controlled].mean(1).reshape(p, controls) for x in (lost, risen))
         found |= {"control": drops.mean(1), "control_rise": rises.mean(1), "control_worst": drops.max(1)}
@@ -200,7 +203,7 @@ def compute_parameter_ablation(
         i, j = pairs
         both = {"accuracy": share[paired].mean(1), "loss": losses[paired].mean(1)}
         for name, values, kind in (("drop", lost, "accuracy"), ("rise", risen, "loss")):
-            both |= _with_interval(name, values[paired], seed)
+            both |= _with_interval(name, values[paired], seed, (-1.0, 1.0) if name == "drop" else None)
             together = values[paired] - values[single][i] - values[single][j]
             both |= _with_interval(f"interaction_{kind}", together, seed)
         logit = _logit(right)
@@ -219,8 +222,10 @@ def compute_parameter_ablation(
     )
 
 
-def _with_interval(name: str, values: Float[np.ndarray, "cell n"], seed: int) -> dict[str, np.ndarray]:
-    low, high = bootstrap_interval(values, seed)
+def _with_interval(
+    name: str, values: Float[np.ndarray, "cell n"], seed: int, bounds: Bounds | None = None
+) -> dict[str, np.ndarray]:
+    low, high = bootstrap_interval(values, seed, bounds=bounds)
     return {name: values.mean(1), f"{name}_low": low, f"{name}_high": high}
 
 

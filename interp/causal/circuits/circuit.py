@@ -271,7 +271,9 @@ def _judge_parts(
     for judge in judges.values():
         values = judge(_parts(space, found))
         right = values[[metric.name for metric in judge.metrics].index("exact_match")]
-        faithful.append(_stats(compute_faithfulness(values[0], values[0, 0], values[0, 3], seed)))
+        of_parts = _stats(compute_faithfulness(values[0], values[0, 0], values[0, 3], seed))
+        of_parts[0], of_parts[3] = 1.0, 0.0  # by definition
+        faithful.append(of_parts)
         exact.append([(found.value, found.low, found.high) for found in map(proportion, right.numpy())])
     axes = {"ablation": list(judges), "part": list(PARTS)}
     return _labelled(np.stack(faithful), **axes), _labelled(np.array(exact), **axes)

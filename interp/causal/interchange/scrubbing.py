@@ -134,7 +134,10 @@ def recovered_share(
 
     losses = np.stack((clean, scrubbed, scrambled)).astype(np.float64)
     value = float(ratio(*losses.mean(1)))
+    bounds = min(value, 0.0), max(value, 1.0)  # of an example: nothing comes back, or all does
     low, high = percentile_interval(value, ratio(*resampled_sums(losses, seed)), len(clean))
+    least, most = percentile_interval(value, np.full(2, value), len(clean), bounds)
+    low, high = min(low, least), max(high, most)
     return value, float(low), float(high)
 
 

@@ -148,7 +148,7 @@ def compared(store: Store, figure: str, measure: str) -> Ours:
     if panels.planned and len(panels.panels) < panels.planned:
         raise NotStored(f"{len(panels.panels)} of {panels.planned} panels of {figure} are stored.")
     means = [_means(one) for one in panels.panels]
-    found = np.array([mean_difference(means[a], means[b]) for a, b in MEASURES[measure](len(means))])
+    found = np.array([mean_difference(means[a], means[b], bounds=(0.0, 1.0)) for a, b in MEASURES[measure](len(means))])
     value, low, high = (found.max(0) if measure == "spread" else found.min(0)).tolist()
     said = zip(panels.panels, means, strict=True)
     remark = ", ".join(f"{one.label} {mean.mean():.3f} ({one.said_of('mean')})" for one, mean in said)
@@ -185,7 +185,7 @@ def padding_gain(store: Store) -> Ours:
     padded = _panel(store, "position-coupling-fig5-small", "S_A(4, 4)")
     GridPanel("of the same sizes", (*padded.grids, *without.grids))
     with_it, without_it = _means(padded), _means(without)
-    value, low, high = mean_difference(with_it, without_it)
+    value, low, high = mean_difference(with_it, without_it, bounds=(0.0, 1.0))
     remark = f"{with_it.mean():.3f} with, {without_it.mean():.3f} without ({without.said_of('mean')} each)"
     return Ours(value, store.grids("position-coupling-fig6-small").provenance, low, high, remark=remark)
 

@@ -38,8 +38,9 @@ from interp.core.model import HookedModel
 from interp.core.probe import probe
 from interp.core.problems import distinct, draw, resolve_task, target_labels
 from interp.core.results import Provenance, Result
+from interp.core.separation import auroc
 from interp.core.sites import model_name, require_evaluation_mode
-from interp.core.stats import auroc, clustered_proportion
+from interp.core.stats import clustered_proportion
 from interp.probes.lens.probe_labels import SIGNALS, Labels, column_labels, row_folds, variable_labels
 from interp.probes.lens.reading import digit_targets, read, stream_points, variable_index
 from interp.probes.lens.ridge import FOLDS, held_out_predictions

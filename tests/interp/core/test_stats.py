@@ -2,27 +2,32 @@
 
 from __future__ import annotations
 
+from dataclasses import astuple
+
 import numpy as np
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from scipy import stats as scipy_stats
 
+from interp.causal.ablation.intervals import bootstrap_ratio
+from interp.causal.circuits.faithfulness import compute_faithfulness
+from interp.causal.interchange.scrubbing import recovered_share
 from interp.core import stats
+from interp.core.separation import auroc, best_threshold, stratified_auroc, stratified_difference
+from interp.core.signal_measures import effect_interval
 from interp.core.stats import (
-    auroc,
-    best_threshold,
     bootstrap_interval,
     clopper_pearson,
     clustered_proportion,
     mean_interval,
     permutation_p,
-    stratified_auroc,
-    stratified_difference,
     widened,
 )
 from models.errors import UserError
+from models.text_scores import TextLoss
 
 
 @st.composite
@@ -263,11 +268,93 @@ def test_one_example_has_no_interval_and_many_are_left_as_they_were():
     assert widened(1.0, 0.9, 1.2, 4096) == pytest.approx((0.9, 1.2), abs=2e-4)
 
 
-def test_a_bootstrap_interval_of_a_constant_is_a_point_and_of_nothing_an_error():
-    low, high = bootstrap_interval(np.full((2, 3, 10), 7.0), seed=0)
-    assert low.shape == (2, 3) and np.allclose(low, 7) and np.allclose(high, 7)
+def test_a_constant_among_other_values_has_no_point_for_an_interval_and_nothing_is_an_error():
+    """As an example that ten do not show may be anything that was seen elsewhere."""
+    values = np.stack((np.full(10, 7.0), np.linspace(0, 9, 10)))
+    low, high = bootstrap_interval(values, seed=0)
+    missed = 1 - 0.025**0.1
+    assert (low[0], high[0]) == pytest.approx((7 - 7 * missed, 7 + 2 * missed))
+    _, low, high = stats.ratio_interval(values, 2 * values[1], seed=0)
+    assert (low[1], high[1]) == pytest.approx((0.5 - 0.5 * missed, 0.5 + (18 / 9 - 0.5) * missed))
     with pytest.raises(UserError, match="needs examples"):
         bootstrap_interval(np.empty((2, 0)), seed=0)
+
+
+# ---- the coverage of every interval that is printed
+
+
+def _first_lost(rng, n, p):
+    """Drops of n problems of ten digits: digits with a signal are lost with probability p, others hardly ever."""
+    labels = rng.random((n, 10)) < 0.45
+    together = np.where(rng.random((n, 10)) < 0.3, rng.random((n, 1)), rng.random((n, 10)))
+    drop = (together < np.where(labels, p, 0.02)).astype(float)
+    return effect_interval(drop.ravel(), labels.reshape(-1, 1), np.repeat(np.arange(n), 10))[1:, 0]
+
+
+def _clustered(rng, n, p):
+    shared = np.repeat(rng.random((n, 1)) < p, 10, 1)
+    rows = np.where(rng.random((n, 10)) < 0.55, shared, rng.random((n, 10)) < p).ravel()
+    found = clustered_proportion(rows, np.repeat(np.arange(n), 10))
+    return found.low, found.high
+
+
+def _share_of_loss(rng, n, p):
+    clean, room = rng.random(n), 5 + rng.random(n)
+    back = np.where(rng.random(n) < p, 1.0, 0.0)
+    return recovered_share(clean, clean + (1 - back) * room, clean + room, seed=0)[1:]
+
+
+def _faithfulness(rng, n, p):
+    full = torch.tensor(rng.normal(10, 2, n))
+    kept = torch.tensor(np.where(rng.random(n) < p, 1.0, 0.0)) * full
+    return [float(end[0]) for end in compute_faithfulness(kept[None], full, 0 * full)[1:]]
+
+
+def _text(rng, n, p):
+    means = rng.normal(p, 0.1, n)
+    return TextLoss(means.mean(), means.std(ddof=1) / n**0.5, 128 * n, 0, n).interval
+
+
+#: Interval -> (rng, n, p) -> its two ends, for a sample of n whose true value is p.
+INTERVALS = {
+    "proportion": lambda rng, n, p: astuple(stats.proportion(rng.random(n) < p))[2:4],
+    "bootstrap_interval, counted": lambda rng, n, p: stats.bootstrap_interval(1.0 * (rng.random(n) < p), 0),
+    "bootstrap_interval, lost": lambda rng, n, p: -np.flip(
+        stats.bootstrap_interval(np.where(rng.random(n) < p, -1.0, 0.0), 0, bounds=(-1.0, 1.0))
+    ),
+    "ratio_interval": lambda rng, n, p: stats.ratio_interval(rng.normal(p, 0.3, n) * 2, np.full(n, 2.0), 0)[1:],
+    "bootstrap_ratio": lambda rng, n, p: bootstrap_ratio(
+        np.repeat(rng.random((n, 1)) < p, 4, 1) * 1.0, rng.random((n, 4)) < 0.9, 0
+    )[1:],
+    "mean_interval": lambda rng, n, p: stats.mean_interval(1.0 * (rng.random(n) < p), (0.0, 1.0))[1:],
+    "mean_intervals": lambda rng, n, p: np.stack(stats.mean_intervals(rng.normal(p, 1, (n, 1))))[1:, 0],
+    "mean_difference": lambda rng, n, p: stats.mean_difference(
+        1.0 * (rng.random(n) < p), 0 * rng.random(n), bounds=(0.0, 1.0)
+    )[1:],
+    "rate_difference": lambda rng, n, p: stats.rate_difference(rng.binomial(n, p), n, 0, n)[1:],
+    "clustered_proportion": _clustered,
+    "effect_interval": lambda rng, n, p: _first_lost(rng, n, p) + 0.02,
+    "recovered_share": _share_of_loss,
+    "compute_faithfulness": _faithfulness,
+    "TextLoss": _text,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", INTERVALS)
+@pytest.mark.parametrize(("n", "p"), [(4, 0.5), (8, 0.9), (20, 0.5), (20, 0.97), (64, 0.99)])
+def test_every_interval_covers_the_truth_and_has_a_width(name, n, p):
+    rng, covered, runs = np.random.default_rng(n), 0, 120
+    for _ in range(runs):
+        low, high = map(float, INTERVALS[name](rng, n, p))
+        assert low < high, "no sample shows what all examples are like"
+        covered += low - 1e-9 <= p <= high + 1e-9
+    assert covered / runs >= 0.9
+
+
+def test_every_function_of_the_module_that_gives_an_interval_is_among_those():
+    asked = {name.partition(",")[0] for name in INTERVALS}
+    given = {name for name in vars(stats) if name.endswith(("interval", "intervals", "proportion", "difference"))}
+    assert given - asked == {"percentile_interval"}  # which the bootstraps use
 
 
 def test_the_difference_of_two_shares_has_newcombes_interval():

@@ -177,7 +177,11 @@ def test_the_place_of_the_last_digit_decides_eos_alone(published_57):
 def test_a_collapsed_arc_leaves_ten_equal_logits():
     result = small()
     assert float(result.single.loss.sel(parameter="arc_A")) == pytest.approx(np.log(10), abs=1e-3)
-    assert result.harmless()[-3:] and set(result.harmless()) >= {f"pos_z_hi[{i}]" for i in range(3)}
+    drops = result.single["drop"].to_series()
+    assert drops[drops == 0].index.isin([f"pos_z_hi[{i}]" for i in range(3)]).sum() == 3
+    assert not result.harmless()  # 128 problems do not show that a hundredth of the digits is not lost
+    several = parameter_ablation(load("microadder-57"), n=400, only=["pos_z_hi"], pairs=False)
+    assert set(several.harmless()) == {f"pos_z_hi[{i}]" for i in range(3)}
 
 
 def test_a_stock_model_has_its_weights_as_free_parameters():

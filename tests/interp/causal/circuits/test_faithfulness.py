@@ -13,27 +13,31 @@ from hypothesis import strategies as st
 from interp.causal.circuits.faithfulness import compute_drops, compute_faithfulness, random_circuits
 from interp.causal.circuits.space import Space
 from interp.causal.circuits.split import halves, linked
-from interp.core.stats import ratio_interval
+from interp.core.stats import ratio_interval, unseen
 from models.errors import UserError
 from models.tasks.addition import TenDigitAddition
 from models.tasks.pairs import ProblemPairs
 
 
-def test_the_full_model_is_one_and_the_ablated_one_zero_with_certainty() -> None:
+def test_the_same_share_of_every_example_is_still_not_known_of_all() -> None:
     generator = torch.Generator().manual_seed(0)
     full, empty = 3 + torch.randn(40, generator=generator), torch.randn(40, generator=generator)
     value, low, high = compute_faithfulness(torch.stack((full, empty, (full + empty) / 2)), full, empty)
-    for ends in (value, low, high):
-        np.testing.assert_allclose(ends, [1, 0, 0.5], atol=1e-12)
+    np.testing.assert_allclose(value, [1, 0, 0.5], atol=1e-6)
+    assert (low[[0, 2]] <= value[[0, 2]] * (1 - unseen(40)) + 1e-6).all() and low[1] <= 0
+    assert (high[1:] >= value[1:] + unseen(40) * (1 - value[1:])).all() and high[0] >= 1
 
 
 def test_a_drop_is_what_faithfulness_falls_by_and_its_interval_is_paired() -> None:
-    """Every example loses exactly 0.1 of a span of 2: no spread is left, however much the examples differ."""
+    """Every example loses exactly 0.1 of a span of 2, however much the examples differ: what is left are examples that
+    fifty do not show, of which nothing or all is lost."""
     generator = torch.Generator().manual_seed(1)
     circuit = 10 * torch.randn(50, generator=generator, dtype=torch.float64)
     full, empty = torch.full((50,), 2.0).double(), torch.zeros(50).double()
     value, low, high = compute_drops((circuit - 0.1)[None], circuit, full, empty)
-    np.testing.assert_allclose([value[0], low[0], high[0]], 0.05, atol=1e-12)
+    missed = unseen(50)
+    expected = [0.05, 0.05 * (1 - missed), 0.05 + 0.95 * missed]
+    np.testing.assert_allclose([value[0], low[0], high[0]], expected, atol=1e-12)
 
 
 def test_the_bootstrap_interval_of_a_ratio_covers_it_about_as_often_as_it_says() -> None:
