@@ -61,8 +61,9 @@ class Rate:
         return _interval(self.n - self.correct, self.n, "less")[1]
 
     def __str__(self) -> str:
-        low, high = self.interval
-        shares = f"{100 * self.accuracy:.2f}%, 95% interval {100 * low:.2f}-{100 * high:.2f}%"
+        low, high = (100 * end for end in self.interval)
+        digits = next(d for d in range(2, 12) if f"{low:.{d}f}" != f"{high:.{d}f}")  # two ends never read as one
+        shares = f"{100 * self.accuracy:.2f}%, 95% interval {low:.{digits}f}-{high:.{digits}f}%"
         return f"{self.correct:,} of {self.n:,} ({shares})"
 
 

@@ -79,6 +79,7 @@ def _rows(everything: bool) -> Iterator[dict[str, Any]]:
             made, score = entry["training"], entry["score"]
             by_loss = "loss" in score
             row |= {
+                "bits": models.zoo.stored_bits(name),
                 "right (sampled)": f"loss {score['loss']:.3f}" if by_loss else f"{score['correct']:,} / {score['n']:,}",
                 "of": score["problems"],
                 "runs of seeds": made["seeds_tried"] if by_loss else models.zoo.all_runs(made).n,

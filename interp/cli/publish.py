@@ -30,15 +30,19 @@ class Publish:
     """Replace an entry that is there."""
     repeats: Annotated[tuple[Path, ...], FOLDER, tyro.conf.arg(help_behavior_hint="")] = ()
     """Runs of the same seeds on a build that rounds differently; they are counted separately."""
+    certify: bool = False
+    """Choose the first of the perfect seeds that is proved right on all pairs, float32 rounding included."""
 
     def run(self) -> None:
         from interp.proofs import check_certificate
-        from interp.proofs.stored import stored_certificate
+        from interp.proofs.stored import Certifier, stored_certificate
         from models.training.publish import publish
         from models.zoo import load
 
         one_thread()
-        folder, result = publish(list(self.runs), self.out, self.overwrite, self.repeats)
+        folder, result = publish(
+            list(self.runs), self.out, self.overwrite, self.repeats, Certifier("float32") if self.certify else None
+        )
         print(f"{folder}\n{result}")
         certificate = stored_certificate(folder)
         if certificate is not None:

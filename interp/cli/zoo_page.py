@@ -17,7 +17,7 @@ How to read the columns:
 * **parameters** are the free numbers that a weight map takes. **Constants** are numbers in the code that act like
   weights, such as a spiral's period; they are listed for MicroAdder's family alone
   (`models.registry.numbers_of("microadder-57")`). Numbers that only say where training begins are in the recipes.
-  **Bits** are those of the free numbers as stored, in float32.
+  **Bits** are those of the free numbers as stored, in float32 or float16.
 * **right (sampled)** is the score on the test set that the next column names. A score of 10,010 / 10,010 is sampled
   evidence: it bounds the error rate on such problems below 3.0 x 10^-4 with 95% confidence, and it says nothing about
   all inputs. "Constructed" means that nobody trained the model. AddLM's language models have a validation loss instead,

@@ -15,6 +15,7 @@ from __future__ import annotations
 import contextlib
 import glob
 import json
+import math
 import os
 import shutil
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -22,6 +23,7 @@ from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
 
 import torch
+from safetensors import safe_open
 
 from models import registry
 from models.checkpoint import (
@@ -164,6 +166,14 @@ def entry_file(name_or_path: str | Path, file: str) -> bytes:
     data = read_bytes(path)
     check_sha256(data, hashes[file], path)
     return data
+
+
+def stored_bits(name: str) -> int:
+    """The bits of an entry's free numbers as stored, from the header of its weight file."""
+    sizes = {"F16": 16, "BF16": 16, "F32": 32, "F64": 64}
+    with safe_open(resolve(name) / WEIGHTS, "numpy") as file:
+        parts = [file.get_slice(key) for key in file.keys()]  # noqa: SIM118  no mapping
+        return sum(math.prod(part.get_shape()) * sizes[part.get_dtype()] for part in parts)
 
 
 def all_runs(training: Mapping[str, Any]) -> Rate:

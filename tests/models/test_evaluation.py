@@ -208,6 +208,11 @@ def test_a_hundred_percent_is_never_printed_without_its_rung() -> None:
     assert "sampled" in text and "95% interval 15.81-100.00%" in text
 
 
+def test_an_interval_is_written_with_as_many_digits_as_tell_its_ends_apart():
+    assert "95% interval 99.996-100.000%" in str(Rate(100_000, 100_000))
+    assert "95% interval 15.81-100.00%" in str(Rate(2, 2))
+
+
 def test_a_score_is_json(flawed: ColumnAdder, problems: Tensor) -> None:
     result = models.score(flawed, problems, task=TASK)
     value = json.loads(json.dumps(result.to_dict(), allow_nan=False))

@@ -12,6 +12,7 @@ from models.importers import load_published
 from models.tasks import addition
 from models.tasks.adderboard import adderboard
 from models.training import train
+from models.training.judging import Verdict
 from models.training.objective import ParameterLayout
 from models.training.publish import load_snapshots, publish, ten_digit
 from models.training.publish.curves import curve_files
@@ -258,3 +259,32 @@ def test_curves_of_runs_of_different_lengths_are_one_table_with_nothing_after_a_
         assert curves["loss"][1, :2].tolist() == [1.0, 2.0] and curves["loss"][1, 2:].isnan().all()
         own = [json.loads(line) for line in files["metrics.jsonl"].decode().splitlines()]
         assert [line["validation_loss"] for line in own] == [1, 2, 3][:n]
+
+
+class OnlySeed:
+    """A judge that accepts one seed, and remembers whom it saw."""
+
+    option = "--fake"
+
+    def __init__(self, seed: int):
+        self.accepts, self.seen = seed, []
+
+    def __call__(self, model, step: int, seed: int) -> Verdict:
+        self.seen.append(seed)
+        facts = {"status": "certified", "arithmetic": "in floats", "targets": "all", "smallest_margin": 1.0}
+        facts |= {"witness": [57, 48], "file": "why.txt"}
+        return Verdict(seed == self.accepts, "", facts, {"why.txt": b"because"})
+
+
+def test_a_judge_chooses_the_first_perfect_seed_that_it_accepts_and_the_entry_keeps_its_evidence(tmp_path: Path, run):
+    judge = OnlySeed(3)
+    folder, _ = publish([run("a", 0, [1, 3])], tmp_path / "entry", judge=judge)
+    entry = models.zoo.read_entry(folder)
+    assert judge.seen == [1, 3] and entry["training"]["seed"] == 3 and entry["training"]["chosen_by"] == "--fake"
+    assert models.zoo.entry_file(folder, "why.txt") == b"because" and entry["certificate"]["smallest_margin"] == 1.0
+
+
+def test_without_an_accepted_seed_the_usual_rule_chooses(tmp_path: Path, run):
+    folder, _ = publish([run("a", 0, [1, 3])], tmp_path / "entry", judge=OnlySeed(0))
+    entry = models.zoo.read_entry(folder)
+    assert entry["training"]["seed"] == 1 and "chosen_by" not in entry["training"] and "certificate" not in entry

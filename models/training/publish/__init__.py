@@ -20,6 +20,7 @@ from models.tasks.characters import CharacterLanguage
 from models.tasks.sequences import SequenceTask
 from models.tasks.two_digit import TwoDigitAddition
 from models.text_scores import TextLoss
+from models.training.judging import Judge
 from models.training.objective import ParameterLayout
 from models.training.provenance import how_made
 from models.training.publish.curves import curve_files
@@ -43,12 +44,17 @@ _REPORTS: dict[type[Task], Callable[[Runs], Report]] = {
 
 
 def publish(
-    folders: list[Path], out: Path | None = None, overwrite: bool = False, repeats: Sequence[Path] = ()
+    folders: list[Path],
+    out: Path | None = None,
+    overwrite: bool = False,
+    repeats: Sequence[Path] = (),
+    judge: Judge | None = None,
 ) -> tuple[Path, Score | Rate | TextLoss]:
     """Write the zoo entry of the model that ``folders`` (runs of one model and one recipe) trained.
 
     ``repeats`` are runs of seeds that are already counted, on a build that rounds differently. They provide no weights,
-    and the card says separately how many of their seeds grokked.
+    and the card says separately how many of their seeds grokked. ``judge`` chooses among the seeds of ten-digit adders
+    that passed validation: the first that it accepts.
 
     Returns:
         the entry's folder and the chosen seed's score on the task's test set.
@@ -60,7 +66,9 @@ def publish(
     report = next((kind for task, kind in _REPORTS.items() if isinstance(runs.model.task, task)), report_ten_digit)
     if repeats and report is not report_ten_digit:
         raise UserError(f"--repeats counts seeds of ten-digit adders that grok; {runs.name} is no such model.")
-    found = report(runs)
+    if judge is not None and report is not report_ten_digit:
+        raise UserError(f"{judge.option} judges ten-digit adders; {runs.name} is no such model.")
+    found = report(runs) if judge is None else report_ten_digit(runs, judge)
     step, configs = found.chosen.state["best_step"], runs.configs
     if found.steps is not None:
         step = found.steps

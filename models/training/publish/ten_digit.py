@@ -9,11 +9,13 @@ scored for every seed that passed validation in either sense and for the chosen 
 whatever it is.
 
 Seeds that a run's judge accepted (:mod:`models.training.judging`) come before all others, in the order in which they
-were accepted; the entry keeps the judge's evidence, and what it proves.
+were accepted; the entry keeps the judge's evidence, and what it proves. A judge may also be asked when runs are
+published: then the first of the seeds that passed validation which it accepts is chosen.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -23,6 +25,7 @@ from models.checkpoint import format_weights
 from models.errors import UserError
 from models.evaluation import Rate, Score, score
 from models.tasks.base import Task
+from models.training.judging import Judge, Verdict
 from models.training.load_run import best_row
 from models.training.publish.report import Report, Runs, Seed, finished_seeds, grokked
 
@@ -30,7 +33,7 @@ SECOND_VALIDATION = 20_000
 SNAPSHOT_BYTES = 2_000_000
 
 
-def report_ten_digit(runs: Runs) -> Report:
+def report_ten_digit(runs: Runs, judge: Judge | None = None) -> Report:
     """The seed that the module's rule chooses, and its score on the task's test set.
 
     Raises:
@@ -48,6 +51,9 @@ def report_ten_digit(runs: Runs) -> Report:
     passing = sorted((seed for seed in seeds if _passes(seed)), key=lambda seed: seed.state["first_perfect_step"])
     once = [seed for seed in seeds if _once_perfect(seed)]
     chosen = min(accepted, key=lambda seed: (seed.state["best_step"], seed.number), default=None)
+    verdict: Verdict | None = None
+    if chosen is None and judge is not None:
+        chosen, verdict = next(_accepted_by(judge, runs, passing), (None, None))
     if chosen is None:
         chosen = next((seed for seed in passing if right(seed) == len(second)), None)
     if chosen is None:
@@ -65,12 +71,14 @@ def report_ten_digit(runs: Runs) -> Report:
         "seeds_once_perfect": len(once),
         "repeats": [{"seeds_tried": again.n, "seeds_grokked": again.correct} for again in repeated],
     }
+    if verdict is not None:
+        counts["chosen_by"] = judge.option
     if isinstance(chosen.state.get("accepted"), str):
         raise UserError(
             f"Of seed {chosen.number} the run {chosen.run.path} holds its judge's sentence and no certificate, as an "
             "early version wrote it; train the seed again to publish it."
         )
-    evidence = chosen.run.evidence(chosen.number) if chosen in accepted else {}
+    evidence = dict(verdict.files) if verdict else chosen.run.evidence(chosen.number) if chosen in accepted else {}
     return Report(
         chosen=chosen,
         result=result,
@@ -79,9 +87,17 @@ def report_ten_digit(runs: Runs) -> Report:
         score=result.to_dict(),
         seeds=[_public(seed, None if (found := scores[seed.number]) is None else found.correct) for seed in seeds],
         files=evidence | _snapshots(chosen),
-        certificate=chosen.state.get("accepted"),
+        certificate=dict(verdict.certificate) if verdict else chosen.state.get("accepted"),
         half=False,
     )
+
+
+def _accepted_by(judge: Judge, runs: Runs, seeds: list[Seed]) -> Iterator[tuple[Seed, Verdict]]:
+    """Yield the seeds whose checkpoint a judge accepts, with its verdict, in order."""
+    for seed in seeds:
+        verdict = judge(runs.load(seed), seed.state["best_step"], seed.number)
+        if verdict.accepted:
+            yield seed, verdict
 
 
 def second_validation(task: Task) -> Tensor:
