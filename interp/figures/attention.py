@@ -159,8 +159,11 @@ def figure_bracket(result: WrittenNumber) -> go.Figure:
         x, y = (found.written.values + aside)[rows], found.bracket.values[rows]
         said = hover("{y:.1f} after a {digit}", digit=found.written.values[rows])
         layers.append(points(x, y, f"carry {value}", colour, symbol, 5, opacity=0.5, **said))
-    title = f"The own column counts {result.ratio:.2f} times the previous one"
-    title += f"; carries lie {result.apart:.1f} or more apart" if result.apart > 0 else "; carries are not apart"
+    title = "What attention writes of the previous column cannot be told from nothing"
+    if not np.isnan(result.ratio):
+        title = f"The own column counts {result.ratio:.2f} times the previous one (explained {result.explained:.1%}); "
+        title += "carries "
+        title += f"lie {result.apart:.1f} or more apart in this sample" if result.apart > 0 else "are not apart"
     x = {"title": "digit written before<br>(the query's own token)", "dtick": 1}
     y = "number written, less the own column's part<br>(digits of the previous column)"
     note = f"{len(aside):,} columns, spread sideways; exact sums lie {result.base - 1} apart"

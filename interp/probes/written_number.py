@@ -4,19 +4,24 @@ At the query of an answer digit, what all attention layers write to the residual
 ``s`` is the coordinate along it. With digit sum t of the own column, digit sum t' of the previous column and the
 written digit w (the query's own token), least squares gives
 
-    s = own t + previous (t' + w) + constant          ratio = own / previous
+    s = own t + previous t' + token w + constant      ratio = own / previous, written = token / previous
 
 In base B, column addition suggests ratio = B: s is then the number that two columns spell. Without the own column's
 part, in units of ``previous``,
 
-    bracket = (s - own t - constant) / previous       t' + w for exact sums: 2 w, or 2 w + B with a carry, or one less
+    bracket = (s - own t - constant) / previous       t' + written w
 
-so the carry can be read off it with the digit w that the query reads from its own token. ``explained`` is the share of
-the variance of s that the fit explains, ``along`` the share of the variance of what attention writes that lies in that
-direction. The control is the same for an untrained copy.
+For exact sums t' is w or w - 1 without a carry and B more with one, so the carry can be read off the bracket with the
+digit w that the query reads from its own token, whatever attention itself writes of that digit. ``explained`` is the
+share of the variance of s that the fit explains, ``along`` the share of the variance of what attention writes that lies
+in that direction. The control is the same for an untrained copy.
+
+Where the data do not tell ``previous`` from 0, or the previous column moves s by less than
+:data:`~interp.core.thresholds.FAINT` of its standard deviation, there is no ratio: its numbers are NaN.
 
 Limits. This fits one direction and one line: what attention writes in other directions, or not additively, is in
-1 - along and 1 - explained. Columns of one problem are not independent: the interval resamples problems.
+1 - along and 1 - explained. Columns of one problem are not independent: the intervals resample problems. ``apart`` is
+the extreme of a sample.
 """
 
 from __future__ import annotations
@@ -37,17 +42,21 @@ from interp.core.problems import Sample, draw, resolve_task
 from interp.core.results import Provenance, Result
 from interp.core.runs import passes
 from interp.core.sites import model_name
-from interp.core.stats import percentile_interval
+from interp.core.stats import TAILS, percentile_interval
+from interp.core.thresholds import FAINT
 from models.errors import UserError
 from models.tasks.algorithms import RIPPLE, column_layout
 
 RESAMPLES, SHOWN = 400, 3_000
+_UNKNOWN = (float("nan"),) * 3
 
 
 @dataclass(frozen=True, eq=False)
 class WrittenNumber(Result):
-    """``ratio`` with its 95% interval ``low``, ``high``; ``explained`` and ``along`` as in the module, and those of an
-    untrained copy in ``untrained`` (None where there is nothing to draw).
+    """``ratio`` and ``written`` with their 95% intervals (``low``, ``high``; ``written_low``, ``written_high``),
+    NaN where the previous column has no weight; ``explained`` and ``along`` as in the module, and those of an
+    untrained copy in ``untrained`` (None where there is nothing to draw, NaN where the copy writes the same
+    everywhere).
 
     ``points``: written, bracket and carry_in of up to 3,000 columns. ``apart``: the least distance, over written
     digits, between the brackets without and with a carry; negative where they overlap.
@@ -58,6 +67,9 @@ class WrittenNumber(Result):
     ratio: float
     low: float
     high: float
+    written: float
+    written_low: float
+    written_high: float
     explained: float
     along: float
     untrained: tuple[float, float] | None
@@ -66,21 +78,34 @@ class WrittenNumber(Result):
     provenance: Provenance
 
     def sentence(self) -> str:
-        text = (
-            f"A digit of the own column counts {self.ratio:.2f} [{self.low:.2f}, {self.high:.2f}] times one of the "
-            f"previous column in what attention writes; that sum explains {self.explained:.4f} of its variance along "
-            f"the direction that has {self.along:.4f} of it"
+        text = "In what attention writes, the digits of the previous column have no weight that can be told from 0"
+        if not np.isnan(self.ratio):
+            text = (
+                f"In what attention writes, a digit of the own column counts {self.ratio:.2f} [{self.low:.2f}, "
+                f"{self.high:.2f}] times one of the previous column, and the digit written before {self.written:.2f} "
+                f"[{self.written_low:.2f}, {self.written_high:.2f}] times"
+            )
+        text += (
+            f"; a sum of these explains {self.explained:.4f} of its variance along the direction that has "
+            f"{self.along:.4f} of it"
         )
-        blank = self.untrained
-        text += f" ({NO_CONTROL if blank is None else f'untrained {blank[0]:.4f} and {blank[1]:.4f}'})"
-        between = f"{self.apart:.1f} digits apart" if self.apart > 0 else "not apart"
-        return f"{text}. Next to the digit written before, columns with and without a carry lie {between}."
+        control = NO_CONTROL
+        if self.untrained is not None:
+            explained, along = self.untrained
+            control = f"untrained {explained:.4f} and {along:.4f}"
+            control = "an untrained copy writes the same at every column" if np.isnan(along) else control
+        text += f" ({control})"
+        if np.isnan(self.apart):
+            return f"{text}."
+        between = f"lie at least {self.apart:.1f} digits apart in this sample" if self.apart > 0 else "are not apart"
+        return f"{text}. Next to the digit written before, columns with and without a carry {between}."
 
     def to_dataframe(self) -> pd.DataFrame:
         """One row per quantity: value, low, high, control."""
         explained, along = self.untrained or (np.nan, np.nan)
         rows = [
             ("own over previous column", self.ratio, self.low, self.high, np.nan),
+            ("written digit over previous column", self.written, self.written_low, self.written_high, np.nan),
             ("variance of s explained", self.explained, np.nan, np.nan, explained),
             ("variance along the direction", self.along, np.nan, np.nan, along),
             ("carry apart", self.apart, np.nan, np.nan, np.nan),
@@ -128,32 +153,37 @@ def written_number(
             f"Attention of {model_name(model)} writes the same at every column: there is no number to read."
         )
     fresh = untrained_copy(model, 1_000 + seed)
-    blank = None if fresh is None else _Fit.of(fresh, task, sample)
-    low, high = own.interval(seed)
+    blank = None if fresh is None else (float("nan"), float("nan"))
+    if fresh is not None and (fit := _Fit.of(fresh, task, sample)) is not None:
+        blank = fit.explained, fit.along
+    ratio, written = own.ratios(seed)
     return WrittenNumber(
         model=model_name(model),
         base=column_layout(task).base,
-        ratio=own.ratio,
-        low=low,
-        high=high,
+        ratio=ratio[0],
+        low=ratio[1],
+        high=ratio[2],
+        written=written[0],
+        written_low=written[1],
+        written_high=written[2],
         explained=own.explained,
         along=own.along,
-        untrained=None if blank is None else (blank.explained, blank.along),
+        untrained=blank,
         points=own.points(seed),
-        apart=own.apart(),
+        apart=float("nan") if np.isnan(ratio[0]) else own.apart(),
         provenance=sample.provenance,
     )
 
 
 @dataclass(frozen=True, eq=False)
 class _Fit:
-    """The least-squares fit to s [n, column]; ``weights``: own, previous, constant."""
+    """The least-squares fit to s [n, column]; ``weights``: own, previous, token, constant."""
 
     s: Float[np.ndarray, "n column"]
-    design: Float[np.ndarray, "n column 3"]
+    design: Float[np.ndarray, "n column 4"]
     written: Int[np.ndarray, "n column"]
     carry: Int[np.ndarray, "n column"]
-    weights: Float[np.ndarray, "3"]
+    weights: Float[np.ndarray, "4"]
     along: float
 
     @classmethod
@@ -174,15 +204,11 @@ class _Fit:
             return None
         s = centred @ directions[0]
         written = sample.tokens[:, queries].cpu().numpy()
-        below = total[:, [k - 1 for k in inner]] + written
-        design = np.stack((total[:, inner], below, np.ones_like(below)), -1).astype(float)
-        weights, *_ = np.linalg.lstsq(design.reshape(-1, 3), s.ravel(), rcond=None)
+        below = total[:, [k - 1 for k in inner]]
+        design = np.stack((total[:, inner], below, written, np.ones_like(below)), -1).astype(float)
+        weights, *_ = np.linalg.lstsq(design.reshape(-1, 4), s.ravel(), rcond=None)
         carry = variables["carry_in"][:, inner]
         return cls(s, design, written, carry, weights, float(sizes[0] ** 2 / (sizes**2).sum()))
-
-    @property
-    def ratio(self) -> float:
-        return float(self.weights[0] / self.weights[1])
 
     @property
     def explained(self) -> float:
@@ -190,7 +216,7 @@ class _Fit:
 
     @property
     def bracket(self) -> Float[np.ndarray, "n column"]:
-        own, previous, constant = self.weights
+        own, previous, _, constant = self.weights
         return (self.s - constant - own * self.design[..., 0]) / previous
 
     def apart(self) -> float:
@@ -206,15 +232,28 @@ class _Fit:
         columns = {"written": self.written, "bracket": self.bracket, "carry_in": self.carry}
         return xr.Dataset({name: ("point", value.ravel()[rows]) for name, value in columns.items()})
 
-    def interval(self, seed: int) -> tuple[float, float]:
-        """Bootstrap interval of the ratio: problems are resampled, each with its share of the normal equations."""
+    def ratios(self, seed: int) -> tuple[tuple[float, float, float], tuple[float, float, float]]:
+        """(value, low, high) of own / previous and of token / previous; NaN where ``previous`` may be 0.
+
+        Problems are resampled, each with its share of the normal equations.
+        """
         squares = np.einsum("ncx,ncy->nxy", self.design, self.design)
         products = np.einsum("ncx,nc->nx", self.design, self.s)
         n = len(self.s)
         times = np.random.default_rng(seed).multinomial(n, np.full(n, 1 / n), size=RESAMPLES)
-        drawn = np.linalg.solve(np.einsum("rn,nxy->rxy", times, squares), (times @ products)[..., None])[..., 0]
-        low, high = percentile_interval(self.ratio, drawn[:, 0] / drawn[:, 1], n)
-        return float(low), float(high)
+        shape = self.design.shape[-1]
+        equations = (times @ squares.reshape(n, -1)).reshape(-1, shape, shape)
+        drawn = np.einsum("rxy,ry->rx", np.linalg.pinv(equations, hermitian=True), times @ products)
+        below = drawn[:, 1]
+        moved = abs(self.weights[1]) * self.design[..., 1].std()
+        if moved <= FAINT * self.s.std() or min((below > 0).mean(), (below < 0).mean()) > TAILS[0]:
+            return (_UNKNOWN, _UNKNOWN)
+        ends = []
+        for place in (0, 2):
+            value = float(self.weights[place] / self.weights[1])
+            low, high = percentile_interval(value, drawn[:, place] / below, n)
+            ends.append((value, float(low), float(high)))
+        return ends[0], ends[1]
 
 
 def _attention_out(

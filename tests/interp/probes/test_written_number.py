@@ -14,8 +14,8 @@ from models.errors import UserError
 from models.tasks.algorithms import column_layout
 
 
-def looks(ratio: float) -> Any:
-    """The trained adder with a planted pattern: its own column, and the previous with the digit written there."""
+def looks(ratio: float, below: float = 1.0, written: float = 1.0) -> Any:
+    """The trained adder with planted weights, in percent: its own column, the previous, and the digit written there."""
     model = models.load("microadder-57")
     layout = column_layout(model.task)
 
@@ -25,7 +25,8 @@ def looks(ratio: float) -> Any:
             query = layout.queries[column]
             rows[:, :, query] = 0
             rows[:, :, query, list(layout.operands[column])] = ratio / 100
-            rows[:, :, query, [*layout.operands[column - 1], query]] = 1 / 100
+            rows[:, :, query, list(layout.operands[column - 1])] = below / 100
+            rows[:, :, query, query] = written / 100
         return rows
 
     model.add_perma_hook("blocks.0.attn.hook_pattern", pattern)
@@ -42,6 +43,27 @@ def test_the_trained_adder_writes_ten_times_its_column_and_the_carry_can_be_read
 def test_a_planted_ratio_of_weights_is_found(ratio: float) -> None:
     found = interp.written_number(looks(ratio), n=128)
     assert found.ratio == pytest.approx(ratio, rel=0.03) and found.explained > 0.999
+    assert found.written == pytest.approx(1, abs=0.05)
+
+
+@pytest.mark.parametrize("written", [0.0, 3.0])
+def test_the_digit_written_before_has_a_weight_of_its_own(written: float) -> None:
+    found = interp.written_number(looks(10.0, written=written), n=128)
+    assert found.ratio == pytest.approx(10, rel=0.05) and found.written == pytest.approx(written, abs=0.1)
+    assert found.written_low <= found.written <= found.written_high and found.explained > 0.999
+
+
+def test_a_model_that_reads_operands_alone_is_not_said_to_weigh_its_column_twice_as_much() -> None:
+    """A regression with one coefficient for the previous column and the written digit gives 18.65."""
+    found = interp.written_number(models.load("adder-491"), n=512)
+    assert 9.5 < found.low <= found.ratio <= found.high < 10.3 and abs(found.written) < 0.1
+
+
+@pytest.mark.parametrize("written", [0.0, 1.0])
+def test_without_weight_on_the_previous_column_there_is_no_ratio(written: float) -> None:
+    found = interp.written_number(looks(10.0, below=0.0, written=written), n=128)
+    assert np.isnan([found.ratio, found.low, found.high, found.written, found.apart]).all()
+    assert found.explained > 0.99 and found.figure().data
 
 
 def test_without_attention_there_is_no_number() -> None:
@@ -56,7 +78,7 @@ def test_noise_in_place_of_attention_is_not_explained() -> None:
     generator = torch.Generator().manual_seed(0)
     model.add_perma_hook("blocks.0.hook_attn_out", lambda value, hook: torch.randn(value.shape, generator=generator))
     found = interp.written_number(model, n=128)
-    assert found.explained < 0.1 and not found.apart > 0
+    assert found.explained < 0.1 and np.isnan(found.ratio) and not found.apart > 0
 
 
 def test_adders_of_other_formats_are_asked_the_same_and_hand_set_ones_have_no_untrained_copy() -> None:
