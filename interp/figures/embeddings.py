@@ -105,8 +105,10 @@ def helix(result: HelixFit) -> go.Figure:
     ]  # fmt: skip
     title = (
         f"A helix of {abs(result.period):.2f} rows a turn, amplitude {result.amp:.2f} and rise {result.slope:.3f} a "
-        f"row explains {result.explained:.4f} of the variance (as much in shuffled rows: {p_value(result.p_value)})"
+        f"row explains {result.explained:.4f} of the variance (as much in shuffled rows: {p_value(result.p_value)}, in "
+        f"random walks: {p_value(result.walk_p)})"
     )
+    title = title if result.is_helix else result.sentence()
     return compose(panels, title, result.provenance, columns=2, height=600, widths=[0.52, 0.48], gaps=(90, 0))
 
 

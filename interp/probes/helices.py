@@ -1,6 +1,14 @@
-"""Helices through position tables: a circle in one plane and a ramp along an axis, with a permutation control.
+"""Helices through position tables: a circle in one plane and a ramp along an axis, next to curves that are none.
 
     p_i = centre + amp [cos(2 pi i / period + phase), sin(2 pi i / period + phase)]  and  slope i + offset
+
+A helix with a free period fits any smooth curve of few rows. Rows are said to lie on one only where
+
+* their order matters: rows in random order are fitted worse (``p_value``)
+* no random walk explains them: walks that take the table's own steps in random order are fitted worse (``walk_p``)
+* a line, a parabola and a wave along one axis fit worse, each in the rows' number i: the helix is ahead by ``STRONG``
+  units of the Bayesian information criterion, ``N ln(S / N) + k ln N`` with N the count of the table's numbers, S the
+  sum of squared distances, and k = 2 D, 3 D, 3 D + 2 and (helix) 4 D - 3 numbers in D dimensions
 
 The conventions are those of :mod:`interp.probes.embeddings`.
 """
@@ -8,17 +16,19 @@ The conventions are those of :mod:`interp.probes.embeddings`.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import xarray as xr
-from jaxtyping import Float, Int
+from jaxtyping import Float
 
 from interp.core.probe import probe
 from interp.core.results import Provenance, Result
 from interp.core.stats import permutation_p
+from interp.core.thresholds import SIGNIFICANT, STRONG
 from interp.probes.embeddings import PERMUTATIONS, all_rows
 from interp.probes.geometry import FLAT, aligned_plane, as_table
 from models.errors import UserError
@@ -32,7 +42,9 @@ class HelixFit(Result):
     ``amp``, ``phase`` (rad), ``period`` (rows per turn, negative if it turns from the second coordinate to the first),
     ``centre`` [2]; ``slope`` (per row) and ``offset`` along ``axis`` [D]. ``residual``: root mean square distance of
     the rows from the helix; ``explained``: share of the variance; ``ellipticity``: 0 for a circle, 1 for a line;
-    ``tilt``: angle between ramp and axis, rad. ``p_value``: chance that shuffled rows are fitted as well.
+    ``tilt``: angle between ramp and axis, rad. ``line``, ``parabola`` and ``wave``: root mean square distance of the
+    rows from the best curve of that kind. ``p_value`` and ``walk_p``: chance that rows in random order, and steps in
+    random order, are fitted as well.
     """
 
     amp: float
@@ -45,19 +57,49 @@ class HelixFit(Result):
     explained: float
     ellipticity: float
     tilt: float
+    line: float
+    parabola: float
+    wave: float
     p_value: float
+    walk_p: float
     points: xr.DataArray  # [row, axis]: coordinates in the plane and along the axis
     fitted: xr.DataArray  # the same for the helix
     basis: Float[np.ndarray, "2 D"]
     axis: Float[np.ndarray, " D"]
     provenance: Provenance
 
+    @property
+    def advantage(self) -> dict[str, float]:
+        """BIC of the best line, parabola and wave minus the helix's: above 0 the helix is the better curve."""
+        rows, dimensions = self.points.sizes["row"], self.basis.shape[1]
+        n, least = rows * dimensions, float(np.abs(self.points.values).max()) * FLAT
+        found = {}
+        for name, numbers in (("line", 2 * dimensions), ("parabola", 3 * dimensions), ("wave", 3 * dimensions + 2)):
+            ratio = max(getattr(self, name), least) / max(self.residual, least)
+            found[name] = 2 * n * math.log(ratio) + (numbers - (4 * dimensions - 3)) * math.log(n)
+        return found
+
+    @property
+    def is_helix(self) -> bool:
+        """Whether the rows lie on a helix, and on none of the rival curves; see the module."""
+        return max(self.p_value, self.walk_p) < SIGNIFICANT and min(self.advantage.values()) >= STRONG
+
     def sentence(self) -> str:
         n = self.points.sizes["row"]
-        if self.p_value >= 0.05:
+        if self.p_value >= SIGNIFICANT:
             return f"A helix fits the {n} rows no better than shuffled ones ({p_value(self.p_value)})."
+        if self.walk_p >= SIGNIFICANT:
+            return (
+                f"The {n} rows cannot be said to lie on a helix: it fits random walks of the same steps as well "
+                f"({p_value(self.walk_p)})."
+            )
+        if not self.is_helix:
+            other = min(self.advantage, key=lambda name: self.advantage[name])
+            named = {"wave": "wave along one axis"}.get(other, other)
+            return f"The {n} rows cannot be said to lie on a helix: the best {named} fits them as well, or nearly."
         return (
-            f"A helix explains {self.explained:.4f} of the variance of the {n} rows ({p_value(self.p_value)}): "
+            f"A helix explains {self.explained:.4f} of the variance of the {n} rows ({p_value(self.p_value)}, and next "
+            f"to random walks {p_value(self.walk_p)}): "
             f"amplitude {self.amp:.4f}, {abs(self.period):.3f} rows a turn, phase {math.degrees(self.phase):.2f} "
             f"degrees, rising {self.slope:.4f} a row from {self.offset:.4f}, root mean square distance "
             f"{small(self.residual)}."
@@ -76,7 +118,11 @@ class HelixFit(Result):
             ("explained", self.explained, "share of variance"),
             ("ellipticity", self.ellipticity, "minor / major amplitude"),
             ("tilt", self.tilt, "rad"),
-            ("p_value", self.p_value, "permutation p"),
+            ("line", self.line, "table units"),
+            ("parabola", self.parabola, "table units"),
+            ("wave", self.wave, "table units"),
+            ("p_value", self.p_value, "permutation p of the rows' order"),
+            ("walk_p", self.walk_p, "permutation p of the steps' order"),
         ]
         return pd.DataFrame(rows, columns=["quantity", "value", "unit"])
 
@@ -107,7 +153,7 @@ def helix_fit(rows: Any, *, period: float | None = None, permutations: int = PER
         2 * np.pi / np.geomspace(2.0 + 1 / n, 2 * n, 40 * n) if period is None else np.array([2 * np.pi / abs(period)])
     )
     periods = _Periods(n, grid)
-    own = periods.explained(table, i[None])[0]
+    own = periods.explained([table])[0]
     best = int(np.argmax(own))
     omega = float(grid[best])
     if period is None:
@@ -134,10 +180,12 @@ def helix_fit(rows: Any, *, period: float | None = None, permutations: int = PER
     turn = sense * omega * i + math.atan2(in_plane[3], in_plane[2])
     amp = math.hypot(in_plane[2], in_plane[3])
     fitted = np.stack((in_plane[0] + amp * np.cos(turn), in_plane[1] + amp * np.sin(turn), slope * i + level), 1)
-    error = float(((table - fitted @ frame) ** 2).sum())
+    outside = table - coordinates @ frame
+    error = float(((coordinates - fitted) ** 2).sum() + ((outside - outside.mean(0)) ** 2).sum())
     rng = np.random.default_rng(seed)
-    orders = np.stack([rng.permutation(n) for _ in range(permutations)]) if permutations else np.empty((0, n), int)
-    null = periods.explained(table, orders).max(-1)
+    null = periods.explained([table[rng.permutation(n)] for _ in range(permutations)]).max(-1)
+    steps = np.diff(table, axis=0)
+    walks = [np.vstack((0 * steps[:1], steps[rng.permutation(n - 1)])).cumsum(0) for _ in range(permutations)]
     coords = {"row": i, "axis": ["x", "y", "ramp"]}
     norm = float(np.linalg.norm(gradient))
     return HelixFit(
@@ -151,13 +199,32 @@ def helix_fit(rows: Any, *, period: float | None = None, permutations: int = PER
         explained=1 - error / total,
         ellipticity=_ellipticity(basis, cosine, sine),
         tilt=math.acos(min(1.0, abs(slope) / norm)) if norm > 0 else 0.0,
+        line=_distance(table, _design(i, 1.0)[:, :2]),
+        parabola=_distance(table, np.stack((np.ones(n), i, i**2), 1)),
+        wave=_wave_distance(table, grid),
         p_value=permutation_p(float(own.max()), null),
+        walk_p=permutation_p(float(own.max()), periods.explained(walks).max(-1)),
         points=xr.DataArray(coordinates, dims=("row", "axis"), coords=coords),
         fitted=xr.DataArray(fitted, dims=("row", "axis"), coords=coords),
         basis=basis,
         axis=axis,
         provenance=all_rows(n, permutations, seed),
     )
+
+
+def _distance(table: Float[np.ndarray, "n D"], design: Float[np.ndarray, "n k"]) -> float:
+    """Root mean square distance of the rows from their regression on a design."""
+    q, _ = np.linalg.qr(design)
+    return float(np.sqrt(((table - q @ (q.T @ table)) ** 2).sum() / len(table)))
+
+
+def _wave_distance(table: Float[np.ndarray, "n D"], grid: Float[np.ndarray, " w"]) -> float:
+    """The same from the best ramp with a wave along one axis: of the regression's two waves, the larger direction."""
+    designs = np.stack([_design(np.arange(len(table)), w) for w in grid])
+    waves = np.linalg.qr(designs)[0][..., 2:].transpose(0, 2, 1) @ table  # [w, 2, D]
+    largest = np.linalg.svd(waves, compute_uv=False)[:, 0].max() if len(table) else 0.0
+    ramp = _distance(table, _design(np.arange(len(table)), 1.0)[:, :2]) ** 2 * len(table)
+    return math.sqrt(max(ramp - float(largest) ** 2, 0.0) / len(table))
 
 
 def _circular(points: Float[np.ndarray, "n 2"], omega: float) -> tuple[Float[np.ndarray, " 4"], int]:
@@ -202,20 +269,19 @@ class _Periods:
         turns = np.outer(np.arange(2 * n - 1), grid)
         self.cos, self.sin = np.cos(turns), np.sin(turns)
 
-    def explained(
-        self, table: Float[np.ndarray, "n D"], orders: Int[np.ndarray, "order n"]
-    ) -> Float[np.ndarray, "order w"]:
-        """Explained share of the variance about the mean, with the rows in each order."""
-        n = len(table)
-        centred = table - table.mean(0)
-        products, q = centred @ centred.T, self.ramp
-        by_ramp, diagonals, across = (
-            np.empty(len(orders)),
-            np.empty((len(orders), n)),
-            np.empty((len(orders), 2 * n - 1)),
+    def explained(self, tables: Sequence[Float[np.ndarray, "n D"]]) -> Float[np.ndarray, "table w"]:
+        """Explained share of each table's variance about its mean."""
+        q, n = self.ramp, len(self.ramp)
+        by_ramp, diagonals, across, total = (
+            np.empty(len(tables)),
+            np.empty((len(tables), n)),
+            np.empty((len(tables), 2 * n - 1)),
+            np.empty(len(tables)),
         )
-        for row, order in enumerate(orders):
-            g = products[np.ix_(order, order)]
+        for row, table in enumerate(tables):
+            centred = table - table.mean(0)
+            g = centred @ centred.T
+            total[row] = np.trace(g)
             shared = q.T @ g
             inner = shared @ q
             by_ramp[row] = np.trace(inner)
@@ -226,4 +292,4 @@ class _Periods:
         (a, b), (_, c) = self.unit.transpose(1, 2, 0)  # upper triangular
         cosine, sine = (even + odd) / 2, (even - odd) / 2
         waves = a**2 * cosine + b**2 * cosine + b * c * mixed + c**2 * sine
-        return (by_ramp[:, None] + waves) / (centred**2).sum()
+        return (by_ramp[:, None] + waves) / total[:, None]

@@ -111,7 +111,7 @@ register_exam(
     Exam(
         "helix_fit",
         lambda rows: interp.helix_fit(rows, permutations=300),
-        lambda fit: (round(fit.period, 3), fit.p_value < 0.05),
+        lambda fit: (round(fit.period, 3), fit.is_helix),
         presence=Case(helix, lambda got: got == (10.0, True)),
         absence=Case(lambda: helix()[[*SHUFFLED, 11, 10]], lambda got: not got[1]),
         inversion=Case(lambda: helix(-1), lambda got: got == (-10.0, True)),

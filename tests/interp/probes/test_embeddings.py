@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import circle_fit as oracle
 import numpy as np
@@ -344,25 +345,71 @@ def test_what_a_period_explains_is_the_regressions_share(shape):
     rng = np.random.default_rng(3)
     table, i = rng.normal(size=shape), np.arange(shape[0])
     grid = 2 * np.pi / np.geomspace(2.0 + 1 / len(i), 2 * len(i), 25)
-    orders = np.stack([rng.permutation(len(i)) for _ in range(6)])
-    found = _Periods(len(i), grid).explained(table, orders)
-    for row, order in enumerate(orders):
-        y = table[order] - table.mean(0)
+    tables = [table[rng.permutation(len(i))] for _ in range(6)]
+    found = _Periods(len(i), grid).explained(tables)
+    for row, shuffled in enumerate(tables):
+        y = shuffled - table.mean(0)
         for column, w in enumerate(grid):
             x = np.column_stack((np.ones(len(i)), i, np.cos(w * i), np.sin(w * i)))
             left = y - x @ np.linalg.lstsq(x, y, rcond=None)[0]
             assert found[row, column] == pytest.approx(1 - (left**2).sum() / (y**2).sum(), abs=1e-12)
 
 
+def _turning(n: int, dimensions: int, noise: float, rng: np.random.Generator) -> np.ndarray:
+    turn, axes = 2 * np.pi * np.arange(n) / 10, np.eye(dimensions)
+    ramp = np.outer(0.15 * np.arange(n), axes[0])
+    around = np.outer(3.5 * np.cos(turn), axes[1]) + np.outer(3.5 * np.sin(turn), axes[2])
+    return ramp + around + 5 * axes[-1] + noise * rng.normal(size=(n, dimensions))
+
+
+def _along(n: int, dimensions: int, noise: float, rng: np.random.Generator, *curves: Callable) -> np.ndarray:
+    """One curve of the rows' number, from -1 to 1, along each axis, and noise."""
+    along = np.stack([curve(np.linspace(-1, 1, n)) for curve in curves], 1)
+    return np.pad(along, ((0, 0), (0, dimensions - len(curves)))) + noise * rng.normal(size=(n, dimensions))
+
+
+NO_HELICES: dict[str, Callable[[int, int, np.random.Generator], np.ndarray]] = {
+    "a line": lambda n, d, rng: _along(n, d, 0.02, rng, lambda x: x),
+    "a very noisy line": lambda n, d, rng: _along(n, d, 0.3, rng, lambda x: x),
+    "a parabola": lambda n, d, rng: _along(n, d, 0.01, rng, lambda x: x, lambda x: x**2),
+    "an exact parabola": lambda n, d, rng: _along(n, d, 0.0, rng, lambda x: x, lambda x: x**2),
+    "a wave along one axis": lambda n, d, rng: _along(n, d, 0.01, rng, lambda x: x, lambda x: np.cos(7 * x)),
+    "random rows": lambda n, d, rng: rng.normal(size=(n, d)),
+}
+
+
+@pytest.mark.parametrize(("n", "dimensions"), [(10, 3), (16, 7)])
+@pytest.mark.parametrize("name", NO_HELICES)
+def test_other_curves_are_no_helices(name, n, dimensions):
+    for seed in range(4):
+        fit = interp.helix_fit(NO_HELICES[name](n, dimensions, np.random.default_rng(seed)), permutations=99)
+        assert not fit.is_helix and "explains" not in fit.sentence()
+
+
+def test_random_walks_are_called_helices_no_more_often_than_the_test_allows():
+    walks = [np.random.default_rng(seed).normal(size=(10, 3)).cumsum(0) for seed in range(60)]
+    fits = [interp.helix_fit(walk, permutations=39, seed=seed) for seed, walk in enumerate(walks)]
+    assert np.mean([fit.is_helix for fit in fits]) <= 0.1
+    assert np.mean([fit.walk_p <= 0.05 for fit in fits]) < 0.15
+
+
+@pytest.mark.parametrize(("n", "dimensions"), [(10, 3), (16, 7)])
+@pytest.mark.parametrize("noise", [0.0, 0.15])
+def test_noisy_helices_are_helices_wherever_they_lie(n, dimensions, noise):
+    fit = interp.helix_fit(_turning(n, dimensions, noise, np.random.default_rng(0)), permutations=99)
+    assert fit.is_helix and fit.amp == pytest.approx(3.5, abs=0.2) and fit.explained > 0.98
+    assert fit.residual <= 2 * noise * dimensions**0.5 + 1e-6
+
+
 def test_a_large_table_is_fitted():
-    fit = interp.helix_fit(np.random.default_rng(0).normal(size=(113, 128)))
+    fit = interp.helix_fit(np.random.default_rng(0).normal(size=(113, 128)), permutations=199)
     assert fit.p_value > 0.01 and fit.provenance.n == 113
 
 
 def test_shuffled_rows_are_no_helix():
     rows = models.build("microadder-57").W_pos[:10][torch.tensor([5, 0, 8, 3, 9, 1, 6, 2, 7, 4])]
     fit = interp.helix_fit(rows)
-    assert fit.p_value > 0.05
+    assert fit.p_value > 0.05 and not fit.is_helix
 
 
 @pytest.mark.parametrize(
