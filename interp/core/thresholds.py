@@ -24,6 +24,10 @@ FAINT = 0.005
 #: Largest standard deviation over inputs of an attention weight that float32 rounding of the norms can cause: below it,
 #: attention is said to depend on positions only (in the sample).
 POSITION_ONLY = 1e-5
+#: Sarle's coefficient, (skewness^2 + 1) / kurtosis, from which values over inputs are called bimodal, and the fewest
+#: inputs for that. It is 1 for two values, 5/9 for uniform ones, and 0.73 for two peaks that lie six of their standard
+#: deviations apart. Values that stay near their mean (a standard deviation below half of it) are not called so.
+BIMODAL, FEWEST_FOR_MODES, VARIES = 0.7, 30, 0.5
 #: Share of a head's weight from which it is said to play a role: most of it.
 MAJORITY = 0.5
 #: Weight on BOS from which a head is said to rest.

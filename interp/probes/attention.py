@@ -15,8 +15,11 @@ where the strongest has more than ``ALIKE`` times the mean, and gives a ratio on
 The previous output digit is not an operand: it is listed separately from the previous operands unless its weight is
 the same.
 
-Limits. A mean over inputs hides heads that choose between keys by value: read ``spread``. Where it is zero, attention
-depends on the position only; the result says so of its sample, which is not a proof.
+A mean over inputs does not describe a head that chooses between keys by value. The statement says so where the weight
+on most keys of a role is bimodal over inputs (:data:`~interp.core.thresholds.BIMODAL`), with the two values.
+
+Limits. Other ways to depend on the input are only in ``spread``. Where it is zero, attention depends on the position
+only; the result says so of its sample, which is not a proof.
 """
 
 from __future__ import annotations
@@ -29,7 +32,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import xarray as xr
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from scipy.special import stdtrit
 
 from interp.core.frames import as_frame, leading, select
@@ -38,7 +41,7 @@ from interp.core.probe import OnPage, probe
 from interp.core.problems import digit_tokens, draw, membership, resolve_task, target_labels
 from interp.core.results import Provenance, Result
 from interp.core.stats import mean_interval
-from interp.core.thresholds import POSITION_ONLY
+from interp.core.thresholds import BIMODAL, FAINT, FEWEST_FOR_MODES, MAJORITY, POSITION_ONLY, VARIES
 from interp.probes.attention_keys import Keys, gap_interval, shuffled_keys, times
 from interp.probes.key_sets import read_patterns
 from models.errors import UserError, known_name
@@ -65,12 +68,14 @@ class AttentionByRole(Result):
       rules out attention that ignores roles; to see what an untrained model does, run the probe on one
 
     ``pattern`` [layer, head, target, key] is the mean pattern on the query rows and ``pattern_spread`` its standard
-    deviation.
+    deviation. ``states`` [state, layer, head, target, key]: the lower and the higher value where a weight is bimodal
+    over inputs, as two values with its mean, spread and skewness; NaN elsewhere.
     """
 
     table: xr.Dataset
     pattern: xr.DataArray
     pattern_spread: xr.DataArray
+    states: xr.DataArray
     base: int
     provenance: Provenance
 
@@ -153,18 +158,19 @@ class AttentionByRole(Result):
         member = row.member.sel(target=targets).astype(bool)
         keys = {role: Keys.of(pattern, member.sel(role=role).values, self.pattern.label.values) for role in roles}
         below = Keys.of(pattern, member.sel(role=roles[1:]).any("role").values, self.pattern.label.values)
+        modes = {role: self._modes(chosen, targets, member.sel(role=role).values) for role in roles}
         column = "of the answer's own column"
         own = f"{'each operand digit' if keys[OWN].alike else 'the operand digits'} {column} {keys[OWN]}"
-        if below.alike:
-            parts = [f"{own} of its weight", f"each digit of the previous column {below}"]
+        if below.alike and not (modes[BELOW] or modes.get(OUTPUT)):
+            parts = [f"{own} of its weight{modes[OWN]}", f"each digit of the previous column {below}"]
         else:
             each = "each operand digit" if keys[BELOW].alike else "the operand digits"
-            parts = [f"{own} of its weight", f"{each} of the previous column {keys[BELOW]}"]
-            parts += [f"the previous output digit {keys[OUTPUT]}"] if OUTPUT in keys else []
+            parts = [f"{own} of its weight{modes[OWN]}", f"{each} of the previous column {keys[BELOW]}{modes[BELOW]}"]
+            parts += [f"the previous output digit {keys[OUTPUT]}{modes[OUTPUT]}"] if OUTPUT in keys else []
         text = f"{name} gives {', '.join(parts[:-1])} and {parts[-1]}"
         span = f"{targets[0]} to {targets[-1]}" if len(targets) > 1 else str(targets[0])
         mean, low, high = self.mean_gap(layer, head)
-        alike = keys[OWN].alike and keys[BELOW].alike
+        alike = keys[OWN].alike and keys[BELOW].alike and not (modes[OWN] or modes[BELOW])
         if not alike or not np.isfinite(self.gap.sel(chosen).sel(target=targets).values).all():
             return f"{text}, over {span}"
         between = "" if below.alike else " between operands"
@@ -172,6 +178,17 @@ class AttentionByRole(Result):
             f"{text}: {times(mean)} to 1{between}, a score gap of {mean:.3f} nats{gap_interval(low, high)} over {span} "
             f"(ln {self.base} = {math.log(self.base):.3f})"
         )
+
+    def _modes(self, head: dict[str, int], targets: list[str], member: Bool[np.ndarray, "target key"]) -> str:
+        """The two values that a role's keys take, in words; empty unless most of its keys with weight are bimodal."""
+        states = self.states.sel(head).sel(target=targets).transpose("target", "key", "state").values[member]
+        weight = self.pattern.sel(head).sel(target=targets).values[member]
+        states = states[weight >= FAINT]
+        known = states[~np.isnan(states).any(1)]
+        if len(known) <= MAJORITY * len(states):
+            return ""
+        low, high = np.clip(known.mean(0), 0.0, 1.0)
+        return f" on average (bimodal over inputs: near {low:.2f} or {high:.2f})"
 
     def sentence(self, layer: int | None = None, head: int | None = None) -> str:
         text = self.statement(layer, head)
@@ -220,6 +237,8 @@ def compute_attention_by_role(
     shift: dict[str, np.ndarray] = {}
     sums: dict[str, np.ndarray] = {}
     squares: dict[str, np.ndarray] = {}
+    cubes: np.ndarray | float = 0.0  # of the weights on keys, and their fourth powers
+    fourths: np.ndarray | float = 0.0
     products: np.ndarray | float = 0.0  # summed products of the weights on own and previous operands, between targets
     n = 0
     for chunk in pattern:
@@ -241,6 +260,8 @@ def compute_attention_by_role(
             shift.setdefault(key, part[0])
             sums[key] = sums.get(key, 0.0) + (part - shift[key]).sum(0)
             squares[key] = squares.get(key, 0.0) + ((part - shift[key]) ** 2).sum(0)
+        third = (chunk - shift["key"]) ** 3
+        cubes, fourths = cubes + third.sum(0), fourths + (third * (chunk - shift["key"])).sum(0)
         if {OWN, BELOW} <= set(names):
             moved = (weights - shift["role"])[..., [names.index(OWN), names.index(BELOW)]]
             moved = moved.reshape(*moved.shape[:3], -1)
@@ -250,6 +271,8 @@ def compute_attention_by_role(
         raise UserError("There is no attention pattern to average.")
     mean = {key: shift[key] + sums[key] / n for key in sums}
     spread = {key: np.sqrt(np.maximum(squares[key] / n - (sums[key] / n) ** 2, 0.0)) for key in sums}
+    moments = [part / n for part in (sums["key"], squares["key"], cubes, fourths)]
+    states = _states(shift["key"], moments, n)  # pyright: ignore[reportArgumentType]
     keys = member.sum(-1)
     error = np.zeros(mean["key"].shape[:2])
     if isinstance(products, np.ndarray):
@@ -285,7 +308,26 @@ def compute_attention_by_role(
         "label": ("key", list(key_labels)),
     }
     patterns = [xr.DataArray(x, dims=(*axes, "key"), coords=coords) for x in (mean["key"], spread["key"])]
-    return AttentionByRole(table, *patterns, base=base, provenance=provenance)
+    low_high = xr.DataArray(states, dims=("state", *axes, "key"), coords=coords | {"state": ["low", "high"]})
+    return AttentionByRole(table, *patterns, low_high, base=base, provenance=provenance)
+
+
+def _states(
+    shift: Float[np.ndarray, "*cell"], moments: Sequence[Float[np.ndarray, "*cell"]], n: int
+) -> Float[np.ndarray, "2 *cell"]:
+    """The two values of a distribution that is bimodal, else NaN, from its first four moments about ``shift``.
+
+    Two values with mean m, standard deviation s and skewness g are ``m + s (g -+ sqrt(g^2 + 4)) / 2``.
+    """
+    first, second, third, fourth = moments
+    mean, variance = shift + first, np.maximum(second - first**2, 0.0)
+    spread = np.sqrt(variance)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        skew = (third - 3 * first * second + 2 * first**3) / spread**3
+        kurtosis = (fourth - 4 * first * third + 6 * first**2 * second - 3 * first**4) / variance**2
+        bimodal = (skew**2 + 1 >= BIMODAL * kurtosis) & (spread >= VARIES * mean) & (spread > POSITION_ONLY)
+        ends = [mean + spread * (skew + sign * np.sqrt(skew**2 + 4)) / 2 for sign in (-1, 1)]
+    return np.where(bimodal & (n >= FEWEST_FOR_MODES), np.stack(ends), np.nan)
 
 
 def _gap_error(

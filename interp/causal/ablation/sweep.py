@@ -83,28 +83,38 @@ class ComponentAblation(Result):
 
     def sentence(self) -> str:
         metric = self.choose("metric", None)
-        texts = []
+        leaves, idle = [], []
         for replacement in self.table.replacement.values.tolist():
             row = self.worst(metric, replacement)
-            texts.append(
+            if not counts(row):
+                idle.append(
+                    f"{VERB[replacement]}, none of {self.table.sizes['component']} changes it by more than chance (at "
+                    f"most {float(row['drop']):.3f} [{_one(row.drop_low)}, {_one(row.drop_high)}])"
+                )
+                continue
+            leaves.append(
                 f"{_one(row.value)} [{_one(row.low)}, {_one(row.high)}] with {row.component.item()} {VERB[replacement]}"
                 + ("" if bool(row.control.isnull()) else f" (random change of that length: {_one(row.control)})")
             )
         whole = self.table.sel(metric=metric, stratum=ALL)
+        found = [f"{_which(self.table.sizes['component'])} leaves {', '.join(leaves)}"] if leaves else []
         text = (
             f"{self.model}: {metric} {_one(whole.clean)} over {_what(metric, int(whole.n))} of "
-            f"{int(whole.problems):,} problems; {_which(self.table.sizes['component'])} leaves " + ", ".join(texts)
+            f"{int(whole.problems):,} problems; {'; '.join([*found, *idle])}"
         )
         return text + self._strata_text(metric) + self._unchanged_text() + "."
 
     def strata_hurt(self, metric: str | None = None) -> tuple[xr.Dataset, xr.Dataset] | None:
-        """The strata on which the first replacement's worst component hurts most and least; None if all are alike.
+        """The strata on which the first replacement's worst component hurts most and least; None if all are alike, or
+        no component counts.
 
         Raises:
             UserError: the metric was not measured.
         """
         metric = self.choose("metric", metric)
         row = self.worst(metric)
+        if not counts(row):
+            return None
         rows = self.table.sel(metric=metric, component=row.component.item(), replacement=row.replacement.item())
         rows = rows.isel(stratum=np.nonzero((rows.stratum != ALL).values & rows["drop"].notnull().values)[0])
         if rows.sizes["stratum"] < 2:
@@ -130,6 +140,11 @@ class ComponentAblation(Result):
         """One row per metric, component, replacement and stratum."""
         frame = as_frame(self.table, ("metric", "component", "replacement", "stratum"))
         return frame.sort_values("metric", kind="stable").reset_index(drop=True)
+
+
+def counts(row: xr.Dataset) -> bool:
+    """Whether a component's drop has an interval without 0."""
+    return bool(row.drop_low > 0) or bool(row.drop_high < 0)
 
 
 def _one(value: Any) -> str:

@@ -118,6 +118,33 @@ APART = {
 }
 
 
+def choosing(share: float, noise: float, n: int = 200) -> np.ndarray:
+    """Inputs in which a head gives its own column's weight to one operand, the first in ``share`` of them."""
+    rng = np.random.default_rng(0)
+    first = rng.random((n, 1, 1, 1, 1)) < share
+    one, other = (planted(own, (0.0435, 0.0435), 0.043)[:1] for own in ((0.87, 0.0), (0.0, 0.87)))
+    pattern = np.where(first, one, other) * np.exp(noise * rng.normal(size=(n, 1, 1, 12, 33)))
+    return pattern / pattern.sum(-1, keepdims=True)
+
+
+@pytest.mark.parametrize(("share", "noise"), [(0.5, 0.0), (0.5, 0.1), (0.3, 0.0)])
+def test_a_head_that_picks_one_operand_by_value_is_called_bimodal_with_both_values(share, noise):
+    result = compute(choosing(share, noise))
+    assert "bimodal over inputs: near 0.00 or 0.87" in result.statement()
+    assert not np.isnan(result.states.sel(target="s4").isel(layer=0, head=0, state=1).values).all()
+    assert "to 1" not in result.statement(), "a ratio of means that no input has"
+
+
+def test_other_spreads_over_inputs_are_not_called_bimodal():
+    rng = np.random.default_rng(1)
+    for spread in (0.0, 0.1, 1.0):
+        scores = by_role_scores(own_operands=3.0) + spread * rng.normal(size=(200, 1, 1, 12, 33))
+        assert "bimodal" not in compute(softmax_patterns(scores)).statement()
+    uniform = rng.random((200, 1, 1, 12, 33))
+    assert "bimodal" not in compute(uniform / uniform.sum(-1, keepdims=True)).statement()
+    assert "bimodal" not in compute(choosing(0.5, 0.0, n=10)).statement(), "ten inputs do not show two modes"
+
+
 def test_every_planted_way_to_look_at_two_columns_has_a_statement_of_its_own():
     """All of them have a weight of 0.87 on the own column and 0.13 on the previous one."""
     statements = {name: compute(pattern).statement() for name, pattern in {"even": EVEN, **APART}.items()}

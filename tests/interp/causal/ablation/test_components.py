@@ -520,6 +520,30 @@ def test_one_component_is_spoken_of_as_one():
     assert "the one component leaves" in said and "answer tokens of 16 problems" in said
 
 
+def test_no_component_is_named_that_changes_nothing_by_more_than_chance():
+    kept, rng = np.ones((3, 1, 40, 4), dtype=bool), np.random.default_rng(0)
+    noisy = kept.copy()
+    noisy[1, 0, rng.integers(40)] = False
+    for ablated, named in (
+        (kept, False),
+        (noisy, False),
+        (kept & np.array([True, True, False])[:, None, None, None], True),
+    ):
+        result = compute_component_ablation(
+            {"accuracy": ablated},
+            {"accuracy": np.ones((40, 4), dtype=bool)},
+            {"accuracy": {"all": np.ones((40, 4), dtype=bool)}},
+            ["a part", "another", "the third"],
+            ["zero"],
+            np.ones((3, 1), dtype=bool),
+            Provenance(40, 0, "problems"),
+        )
+        assert ("the third" in result.sentence()) == named and "part" not in result.sentence().split("problems")[1]
+        assert ("none of 3" in result.sentence()) != named
+        title = result.figure().layout.title.text
+        assert ("the third" in title) == named
+
+
 def test_a_model_in_training_mode_is_refused():
     with pytest.raises(UserError, match="training mode"):
         component_ablation(dense()(0).train(), components=Head(0, 0))
