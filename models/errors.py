@@ -12,6 +12,7 @@ from collections.abc import Collection, Iterable
 from typing import TypeVar
 
 MOST_LISTED = 24  # the most names that one message spells out
+CLOSE = 0.6  # how alike (difflib's ratio) a name must be to be proposed
 _Name = TypeVar("_Name", bound=object)
 
 
@@ -22,7 +23,7 @@ class UserError(ValueError):
 def unknown_name(kind: str, name: object, allowed: Iterable[str]) -> UserError:
     """The error for a name that is not in ``allowed``, with the closest match if there is one."""
     options = sorted(str(option) for option in allowed)
-    close = difflib.get_close_matches(str(name), options, n=1, cutoff=0.4)
+    close = difflib.get_close_matches(str(name), options, n=1, cutoff=CLOSE)
     listed = options[:MOST_LISTED]
     if len(options) > MOST_LISTED:
         listed.append(f"and {len(options) - MOST_LISTED} more")

@@ -142,8 +142,10 @@ class Score(Rate):
             share = f"{self.correct:,} of {self.n:,} ({100 * self.accuracy:.4g}%)"
             return f"{self.model} on all {self.problems}: {share}; {self.rung}, {self.method.replace('_', ' ')}"
         what = f"{self.model} on {self.problems}: {Rate.__str__(self)}"
-        below = f"error rate below {shown(self.error_bound, up=True)} with 95% confidence"
         how = f"{self.rung}, {self.method.replace('_', ' ')}"
+        if 2 * self.correct < self.n:  # a bound on the errors would say nothing
+            return f"{what}; {how}"
+        below = f"error rate below {shown(self.error_bound, up=True)} with 95% confidence"
         return f"{what}; {how}; {below} if the problems are a random sample"
 
     def _repr_html_(self) -> str:

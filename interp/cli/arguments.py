@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, get_type_hints
@@ -59,6 +59,7 @@ ClusterAddress = Annotated[str | None, tyro.conf.arg(metavar="ADDRESS")]
 OptionalPage = Annotated[Path | None, Named(_check_page), tyro.conf.arg(metavar="PATH")]
 OptionalFile = Annotated[Path | None, Named(_check_file), tyro.conf.arg(metavar="PATH")]
 MOST_THREADS = 1_024
+STORED = "stored"  # what a bare ``--check`` of ``interp certify`` means
 
 
 def check_names(command: Any, places: bool = True) -> None:
@@ -84,6 +85,17 @@ def check_names(command: Any, places: bool = True) -> None:
                 for model in models:
                     for text in values:
                         check_problem(model, text)
+
+
+def with_bare(flag: str, value: str, arguments: list[str], names: Collection[str] = ()) -> list[str]:
+    """The arguments with ``value`` added to a bare ``flag``: one that ends the line or stands before another option or
+    one of ``names``."""
+    found = []
+    for word, following in zip(arguments, [*arguments, "--"][1:], strict=True):
+        found.append(word)
+        if word == flag and (following.startswith("-") or following in names):
+            found.append(value)
+    return found
 
 
 def ended(complete: bool) -> None:
@@ -121,8 +133,10 @@ def shaped(task: Any, shape: tuple[int, ...]) -> Any:
 
 
 def use_data(path: Path | None) -> None:
-    """Let this process read texts from ``path``."""
+    """Let this process read texts from ``path``. Raises UserError if there is no such file."""
     from models.data import VARIABLE
 
     if path is not None:
+        if not path.is_file():
+            raise UserError(f"There is no file {path}.")
         os.environ[VARIABLE] = str(path)

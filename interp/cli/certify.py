@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
-from interp.cli.arguments import ModelName, OptionalFile, Shape, one_thread, shaped
+from interp.cli.arguments import STORED, ModelName, OptionalFile, Shape, one_thread, shaped
 from models.errors import UserError
+
+if TYPE_CHECKING:
+    from interp.proofs.verdict import Verdict
 
 
 @dataclass(frozen=True)
@@ -35,7 +38,7 @@ class Certify:
     minutes: float | None = None
     """How many minutes to try; what is not proved by then stays undecided."""
     check: OptionalFile = None
-    """Verify this certificate against the model instead of making one."""
+    """Verify this certificate against the model instead of making one; alone, the one that is stored with the model."""
     card: bool = False
     """Keep the certificate in the model's zoo entry, with a line on its card, if it is one of "certified"."""
     standalone: OptionalFile = None
@@ -52,7 +55,7 @@ class Certify:
         model = load(self.model)
         task = shaped(model.task, self.shape) if self.shape else None
         if self.check is not None:
-            certificate = load_certificate(self.check)
+            certificate = self._stored() if str(self.check) == STORED else load_certificate(self.check)
             certificate = check_certificate(certificate, model, task)
             print(f"holds: {certificate.sentence()}")
         else:
@@ -75,3 +78,11 @@ class Certify:
         if self.card:
             print(f"written to {store(self.model, certificate)}")
         return certificate.exit_status
+
+    def _stored(self) -> Verdict:
+        from interp.proofs.stored import stored_verdict
+
+        found = stored_verdict(self.model)
+        if found is None:
+            raise UserError(f"No certificate is stored with {self.model}; --check FILE takes one of your own.")
+        return found

@@ -12,13 +12,13 @@ import os
 import sys
 import warnings
 from importlib import import_module
+from importlib.metadata import version
 from typing import Any
 
-import tyro
-
-from interp.cli.arguments import check_names
+from interp.cli.arguments import STORED, check_names, with_bare
 from interp.cli.help import filled, help_text
 from interp.cli.known_names import check_options
+from interp.cli.parse_errors import parsed
 from models.errors import UserError, unknown_name
 
 #: Command -> its module and class.
@@ -83,28 +83,34 @@ def parse(arguments: list[str], places: bool = True) -> Any:
         places: whether the folders and files that it reads must exist.
 
     Raises:
-        UserError: an unknown command, model, probe, study or paper, or a missing folder.
-        SystemExit: the parser refuses the line, or help was asked for.
+        UserError: an unknown command, model, probe, study or paper, a missing folder, or what the parser refuses.
+        SystemExit: help was asked for.
     """
     name, rest = arguments[0], arguments[1:]
     if name == "train":
-        from interp.cli.train import train_class, with_certify_default
+        from interp.cli.train import train_class
+        from models.known_names import known
 
-        rest = with_certify_default(rest)
+        rest = with_bare("--certify", "float32", rest, known().registered)
         check_options(rest)
-        return _parsed(train_class(rest), name, rest)
-    command = _parsed(find_command(name), name, rest)
+        return _command(train_class(rest), name, rest)
+    if name == "certify":
+        rest = with_bare("--check", STORED, rest)
+    command = _command(find_command(name), name, rest)
     check_names(command, places)
     return command
 
 
-def _parsed(of_command: type, name: str, rest: list[str]) -> Any:
+def _command(of_command: type, name: str, rest: list[str]) -> Any:
     paragraphs = inspect.cleandoc(of_command.__doc__ or "").split("\n\n")
     about = "\n\n".join(filled(paragraph, "  ") for paragraph in paragraphs)  # tyro joins lines without indentation
-    return tyro.cli(of_command, prog=f"interp {name}", args=rest, description=about)
+    return parsed(of_command, name, rest, about)
 
 
 def _run(arguments: list[str]) -> int:
+    if arguments in (["--version"], ["-V"]):
+        print(f"carrylens {version('carrylens')}")
+        return 0
     if not arguments or arguments[0] in ("-h", "--help"):
         print(help_text())
         return 0 if arguments else 2

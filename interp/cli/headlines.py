@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated
+from pathlib import Path
+from typing import Annotated, Any
 
 from interp.cli.arguments import Named, OptionalFile, one_thread
 from interp.cli.help import filled
 from interp.cli.known_names import check_paper
+from interp.core.stored_data import DATA, keep, kept
+from models.known_names import CONFIG, ZOO
+
+FILE = DATA / "headlines.json"  # `python -m interp.cli.headlines` writes it
+ALL = "all"
 
 
 @dataclass(frozen=True)
 class ShowHeadlines:
-    """Print every headline number of the five papers, ours, and the command that makes it. Nothing is trained."""
+    """Print every fact that the five papers claim, ours, and the command that makes it. Nothing is trained."""
 
     paper: Annotated[str | None, Named(check_paper)] = None
     """microadder, adder-456, position-coupling, toygpt or addlm; all of them by default."""
@@ -24,27 +30,48 @@ class ShowHeadlines:
     """Also write everything here."""
 
     def run(self) -> None:
-        from interp.papers.headlines import table
-        from models.checkpoint import write_json_atomic
-
-        one_thread()
-        found = table(self.paper)
+        shown = kept(FILE, sources(), tables)[self.paper or ALL]
         if self.json is not None:
-            write_json_atomic(self.json, found.to_dict())
-        if self.markdown:
-            print(found.to_markdown())
+            from models.checkpoint import write_json_atomic
+
+            write_json_atomic(self.json, shown)
+        if self.markdown or self.csv:
+            from interp.papers.headlines import table
+
+            one_thread()
+            found = table(self.paper)
+            print(found.to_markdown() if self.markdown else found.to_dataframe().to_csv(index=False), end="")
             return
-        if self.csv:
-            print(found.to_dataframe().to_csv(index=False), end="")
-            return
-        for paper in found.papers():
+        for paper in dict.fromkeys(row["paper"] for row in shown["rows"]):
             print(f"\n{paper}")
-            for row in (row for row in found.rows if row.headline.paper == paper):
-                line = row.headline
-                print("\n" + filled(f"{line.where}: {line.claim}", after="  "))
-                said = f"printed {line.printed}; ours {row.shown}; {row.label}"
-                said += f" ({row.remarks})" if row.remarks else ""
+            for row in (row for row in shown["rows"] if row["paper"] == paper):
+                print("\n" + filled(f"{row['where']}: {row['claim']}", after="  "))
+                said = f"printed {row['printed']}; ours {row['shown']}; {row['verdict']}"
+                said += f" ({row['remarks']})" if row["remarks"] else ""
                 print(filled(said, "  "))
-                if line.command:
-                    print(f"  $ {line.command}")  # on one line, to be copied
-        print(f"\n{filled(found.sentence())}")
+                if row["command"]:
+                    print(f"  $ {row['command']}")  # on one line, to be copied
+        print(f"\n{filled(shown['sentence'])}")
+
+
+def sources() -> list[Path]:
+    """What the tables are made of: the entries' data, stored results, and what the rows say and how they are judged."""
+    stored = [path for path in DATA.rglob("*.json") if path.parent != DATA or path.name.startswith("hand_built")]
+    return [*ZOO.glob(f"*/{CONFIG}"), *stored, *_PAPERS.glob("*/headlines.*"), *_PAPERS.glob("headlines/*.py")]
+
+
+def tables() -> dict[str, Any]:
+    """The whole table and that of every paper, as JSON."""
+    from interp.papers.headlines import PAPERS
+    from interp.papers.headlines.table import table
+
+    one_thread()
+    whole = table()
+    return {ALL: whole.to_dict()} | {paper: whole.of_paper(paper).to_dict() for paper in PAPERS}
+
+
+_PAPERS = Path(__file__).parents[1] / "papers"
+
+if __name__ == "__main__":
+    keep(FILE, sources(), tables())
+    print(f"wrote {FILE.name}")

@@ -63,4 +63,5 @@ def help_text(width: int | None = None) -> str:
             lines.append(f"    {example:<{widest}}   {does}")
         else:
             lines += [f"  {example}", filled(does, " " * 6, width=width)]
-    return "\n\n".join(("The interp command, by example.", "\n".join(lines), filled(STATUS, width=width)))
+    usage = "usage: interp COMMAND [ARGUMENTS]    (interp COMMAND --help lists them; interp --version)"
+    return "\n\n".join((usage, "\n".join(lines), filled(STATUS, width=width)))

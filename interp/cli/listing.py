@@ -5,10 +5,15 @@ from __future__ import annotations
 import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from interp.cli.arguments import OptionalFile
+from interp.core.stored_data import DATA, keep, kept
+from models.known_names import CONFIG, ZOO
+from models.known_names import FILE as NAMES
 
+FILE = DATA / "models.json"  # `python -m interp.cli.listing` writes it
 NOT_TRAINED, CONSTRUCTED = "not trained yet", "constructed"
 
 
@@ -26,18 +31,18 @@ class List:
     """Also write all columns here."""
 
     def run(self) -> None:
-        import pandas as pd
-
-        from models.checkpoint import write_json_atomic
-
-        rows = list(_rows(everything=self.all))
+        rows = [row for row in kept(FILE, sources(), table)["rows"] if not row.pop("figures only") or self.all]
         papers = list(dict.fromkeys(row["paper"] for row in rows))
         rows.sort(key=lambda row: (papers.index(row["paper"]), -row["parameters"], row["model"]))
         if not self.all and not self.markdown:
             rows = [row for row in rows if row["right (sampled)"] != NOT_TRAINED]
         if self.json is not None:
+            from models.checkpoint import write_json_atomic
+
             write_json_atomic(self.json, {"models": rows})
         if self.csv:
+            import pandas as pd
+
             print(pd.DataFrame(rows).to_csv(index=False), end="")
         elif self.markdown:
             from interp.cli.zoo_page import zoo_page
@@ -49,8 +54,19 @@ class List:
                 print("\n`interp list --all` also names the models that are registered and not trained.")
 
 
-def _rows(everything: bool) -> Iterator[dict[str, Any]]:
-    """One row per model, from the zoo, its score and its certificate."""
+def sources() -> list[Path]:
+    """What the table is made of: the entries' data, the verdicts on constructed models, and the registered names."""
+    return [*ZOO.glob(f"*/{CONFIG}"), DATA / "constructed_verdicts.json", NAMES]
+
+
+def table() -> dict[str, Any]:
+    """One row per registered model, stored or not."""
+    return {"rows": list(_rows())}
+
+
+def _rows() -> Iterator[dict[str, Any]]:
+    """One row per model, from the zoo, its score and its certificate. "figures only" marks those that only figures
+    compare and that are not stored."""
     import models
     from interp.proofs.stored import on_all_inputs
     from models.registry import by_paper, get_spec, numbers_of
@@ -58,8 +74,6 @@ def _rows(everything: bool) -> Iterator[dict[str, Any]]:
     stored = models.zoo_names()
     for name in by_paper(models.names(sweeps=True)):
         spec = get_spec(name)
-        if spec.sweep and name not in stored and not everything:
-            continue
         free, fixed = numbers_of(name)
         row = {
             "paper": spec.paper or "others",
@@ -73,6 +87,7 @@ def _rows(everything: bool) -> Iterator[dict[str, Any]]:
             "runs of seeds": "",
             "perfect seeds": "",
             "training time": "",
+            "figures only": spec.sweep and name not in stored,
         }
         if name in stored:
             entry = models.zoo.read_entry(name)
@@ -120,3 +135,8 @@ def _shown(row: dict[str, Any]) -> dict[str, str]:
         "evidence": evidence,
         "perfect seeds": row["perfect seeds"],
     }
+
+
+if __name__ == "__main__":
+    keep(FILE, sources(), table())
+    print(f"wrote {FILE.name}")

@@ -117,18 +117,6 @@ class Train:
         return result
 
 
-def with_certify_default(arguments: list[str]) -> list[str]:
-    """The arguments of ``interp train`` with float32 added to a bare ``--certify``."""
-    from models.known_names import known
-
-    found = []
-    for word, following in zip(arguments, [*arguments, "--"][1:], strict=True):
-        found.append(word)
-        if word == "--certify" and (following.startswith("-") or following in known().registered):
-            found.append("float32")
-    return found
-
-
 def train_class(arguments: list[str]) -> type:
     """``Train`` with the named model's recipe as further flags, whose defaults are the recipe's values."""
     from models.known_names import check_registered, known

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -47,8 +48,15 @@ class Headlines(Result):
 
     def of_kind(self, kind: Kind) -> Headlines:
         """The rows of one kind: behaviour or training."""
-        rows = tuple(row for row in self.rows if row.headline.kind == kind)
-        return replace(self, rows=rows, provenance=replace(self.provenance, n=max(1, len(rows))))
+        return self._only(row for row in self.rows if row.headline.kind == kind)
+
+    def of_paper(self, paper: str) -> Headlines:
+        """The rows of one paper."""
+        return self._only(row for row in self.rows if row.headline.paper == paper)
+
+    def _only(self, rows: Iterable[Row]) -> Headlines:
+        kept = tuple(rows)
+        return replace(self, rows=kept, provenance=replace(self.provenance, n=max(1, len(kept))))
 
     def papers(self) -> list[str]:
         return list(dict.fromkeys(row.headline.paper for row in self.rows))

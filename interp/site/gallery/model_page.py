@@ -14,7 +14,7 @@ from interp.probes.curves import learning_curves
 from interp.proofs.certificate import Certificate
 from interp.proofs.coupled_grid import load_certified_grids
 from interp.proofs.methods import certified_at_best, certify
-from interp.proofs.stored import FILE, on_all_inputs, stored_certificate
+from interp.proofs.stored import on_all_inputs, stored_certificate
 from interp.site.gallery import facts as say
 from interp.site.gallery.papers import PAPERS as PAGES
 from interp.site.gallery.papers import paper_path
@@ -154,7 +154,7 @@ def certificate_part(name: str, certificate: Certificate) -> Part:
         f"{say.certificate_words(certificate)} The proof is stored next to the weights; the first command checks it "
         "again, believing nothing in it, and the second makes it from scratch."
     )
-    lines = [f"interp certify {name} --check models/zoo/{name}/{FILE}", f"interp certify {name}"]
+    lines = [f"interp certify {name} --check", f"interp certify {name}"]
     return Part("certificate", "Certificate", [paragraph(text), commands(lines), figure_data(certificate.figure())])
 
 

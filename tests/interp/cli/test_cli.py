@@ -38,6 +38,7 @@ def status(*arguments: str) -> int:
         (["solve", "microadder-57", "57+x"], "'57+x' is not an addition"),
         (["solve", "microadder-57", "10000000000+1"], "Operands must lie in 0..9999999999"),
         (["solve", "microadder-57"], "list is empty"),
+        (["train"], "MODEL"),
         (["train", "--seeds", "4", "microader-57"], "Did you mean 'microadder-57'?"),
     ],
 )

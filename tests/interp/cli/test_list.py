@@ -9,15 +9,17 @@ import json
 import re
 import subprocess
 import sys
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
 
 import models
-from interp.cli import main
+from interp.cli import listing, main
 from interp.cli.commands import COMMANDS, parse
 from interp.cli.help import EXAMPLES
 from interp.cli.known_names import check_options
+from interp.core.stored_data import digest, keep, kept
 from models.errors import UserError
 from models.registry import constructed
 
@@ -121,10 +123,11 @@ def test_wrong_arguments_are_refused_before_torch_is_imported() -> None:
     ]
     code = """
 import json, sys
-from interp.cli import main
+from interp.cli import listing, main
 from interp.cli.commands import COMMANDS, parse
 from interp.cli.help import EXAMPLES
 from interp.cli.known_names import check_options
+from interp.core.stored_data import digest, keep, kept
 from models.errors import UserError
 outcomes = []
 for line in json.loads(sys.argv[1]):
@@ -138,3 +141,69 @@ print("\\n" + json.dumps(outcomes))
     command = [sys.executable, "-c", code, json.dumps(lines)]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     assert json.loads(done.stdout.splitlines()[-1]) == [[line, 2, False] for line in lines]
+
+
+def test_the_kept_table_of_models_is_the_one_that_is_made_now() -> None:
+    """`python -m interp.cli.listing` writes it again."""
+    # In a process of its own: other tests' models are registered in this one.
+    code = "import json; from interp.cli import listing; print(json.dumps(listing.table()))"
+    made = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True).stdout
+    kept = json.loads(listing.FILE.read_text())
+    assert kept == {"made_of": digest(listing.sources()), "table": json.loads(made)}
+
+
+def test_a_table_that_was_made_of_other_files_is_made_again(tmp_path: Path) -> None:
+    source, file = tmp_path / "a.json", tmp_path / "table.json"
+    source.write_text("1")
+    keep(file, [source], {"rows": [1]})
+    assert kept(file, [source], lambda: {"rows": [2]}) == {"rows": [1]}
+    source.write_text("2")
+    assert kept(file, [source], lambda: {"rows": [2]}) == {"rows": [2]}
+    assert kept(tmp_path / "nothing.json", [source], lambda: {"rows": [3]}) == {"rows": [3]}
+
+
+def test_list_and_headlines_import_no_torch() -> None:
+    code = "import sys; from interp.cli import main; main(sys.argv[1:]); assert 'torch' not in sys.modules"
+    for command in ("list", "headlines"):
+        subprocess.run([sys.executable, "-c", code, command], capture_output=True, check=True)
+
+
+def test_the_version_is_that_of_the_package(capsys) -> None:
+    assert main(["--version"]) == 0
+    assert capsys.readouterr().out.strip() == f"carrylens {version('carrylens')}"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "named"),
+    [
+        (["solve"], "MODEL"),
+        (["solve", "microadder-57", "57+48", "--bogus"], "'--bogus'"),
+        (["score", "microadder-57", "--jsn", "x.json"], "'--json'"),
+        (["score", "microadder-57", "--json"], "--json"),
+        (["train", "microadder-57", "--seeds", "abc"], "'abc'"),
+        (["train", "microadder-57", "--sedes", "3"], "'--seeds'"),
+        (["train", "microadder-57", "--problems.carry-mix.fade-ned", "3"], "'--problems.carry-mix.fade-end'"),
+        (["train", "microadder-57", "--data", "nofile"], "nofile"),
+        (["certify", "microadder-57", "--arithmetic", "flaot32"], "'float32'"),
+        (["certify", "microadder-75", "--check"], "microadder-75"),
+        (["ask", "microadder-57", "carry_units", "more"], "'more'"),
+    ],
+)
+def test_what_the_parser_refuses_is_one_sentence_that_names_it(arguments, named, capsys, tmp_path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(arguments) == 2
+    error = capsys.readouterr().err
+    assert named in error and len(error.strip().splitlines()) == 1
+    assert not any(tmp_path.iterdir())
+
+
+def test_only_names_that_are_close_are_proposed(capsys) -> None:
+    assert main(["bogus"]) == 2
+    assert "Did you mean" not in capsys.readouterr().err
+    assert main(["scroe"]) == 2
+    assert "'score'" in capsys.readouterr().err
+
+
+def test_the_stored_proof_is_checked_without_a_path(capsys) -> None:
+    assert main(["certify", "microadder-57", "--check"]) == 0
+    assert capsys.readouterr().out.startswith("holds: certified")

@@ -11,7 +11,7 @@ import torch
 import interp
 import models
 from interp.cli import main
-from interp.cli.train import with_certify_default
+from interp.cli.arguments import with_bare
 from interp.proofs import check_certificate, load_certificate
 from interp.proofs.methods import parse_certificate
 from interp.proofs.one_layer import read_adder
@@ -161,9 +161,9 @@ def test_what_cannot_be_certified_is_refused_before_training_starts(arguments, s
 
 def test_certify_alone_means_with_rounding():
     for arguments in (["--certify", NAME], [NAME, "--certify"], [NAME, "--certify", "--seeds", "4"]):
-        found = with_certify_default(arguments)
+        found = with_bare("--certify", "float32", arguments, [NAME])
         assert found[found.index("--certify") + 1] == "float32" and len(found) == len(arguments) + 1
-    assert with_certify_default([NAME, "--certify", "interval"]) == [NAME, "--certify", "interval"]
+    assert with_bare("--certify", "float32", [NAME, "--certify", "interval"], [NAME])[-1] == "interval"
 
 
 def test_the_command_line_trains_with_a_certifier(tmp_path, capsys):

@@ -11,8 +11,10 @@ import tyro
 
 import interp
 import models
+from interp.cli import headlines as headlines_command
 from interp.cli.commands import find_command
 from interp.cli.train import train_class
+from interp.core.stored_data import digest
 from interp.papers.headlines import PAPERS, Store, registered, table
 from interp.papers.headlines.headline import KINDS
 from interp.papers.headlines.rules import AtLeast, AtMost
@@ -155,6 +157,15 @@ def test_without_its_certificate_a_model_is_not_proved(tmp_path):
     path.write_text(json.dumps(config))
     row = row_of(store, "57 parameters add all pairs of ten-digit numbers.")
     assert row.verdict == "not measured" and "certificate" in row.why
+
+
+def test_the_kept_table_is_the_one_that_is_made_now():
+    """`python -m interp.cli.headlines` writes it again."""
+    kept = json.loads(headlines_command.FILE.read_text())
+    assert kept["made_of"] == digest(headlines_command.sources())
+    whole = whole_table()
+    assert kept["table"]["all"] == json.loads(json.dumps(whole.to_dict()))
+    assert all(kept["table"][paper]["sentence"] == whole.of_paper(paper).sentence() for paper in PAPERS)
 
 
 @pytest.fixture(scope="module")
