@@ -9,7 +9,7 @@ import numpy as np
 import plotly.graph_objects as go
 import xarray as xr
 
-from interp.causal.patching.sweep import PatchingSweep
+from interp.causal.patching.result import PatchingSweep
 from interp.core.metrics import spoken
 from interp.figures.drawing import drawing
 from interp.figures.layers import cells, hover
@@ -29,11 +29,12 @@ def patching_sweep(result: PatchingSweep, metric: str | None = None) -> go.Figur
     result.strongest(metric=metric)  # refuses a metric that the sweep does not have
     share = result.table.recovered.sel(metric=metric)
     panels = _by_source(share) if "src" in share.dims else _by_layer(share)
+    answers = {} if "src" in share.dims else _by_layer(result.table.answers)
     limit = max(1.0, *(float(np.nanmax(np.abs(np.nan_to_num(p.values)))) for p in panels.values()))
     rows = sum(panel.shape[0] for panel in panels.values())
     height = 260 + 90 * len(panels) + 26 * min(rows, 60)
     drawn = [
-        _panel(name, panel, limit, share.dims, last=i == len(panels))
+        _panel(name, panel, limit, share.dims, last=i == len(panels), answers=answers.get(name))
         for i, (name, panel) in enumerate(panels.items(), 1)
     ]
     note = f"Recovered: (patched - unpatched) / (other run - unpatched), of the mean {spoken(metric)}"
@@ -43,10 +44,13 @@ def patching_sweep(result: PatchingSweep, metric: str | None = None) -> go.Figur
     )
 
 
-def _panel(name: str, panel: xr.DataArray, limit: float, swept: Sequence[Any], last: bool) -> Panel:
+def _panel(
+    name: str, panel: xr.DataArray, limit: float, swept: Sequence[Any], last: bool, answers: xr.DataArray | None
+) -> Panel:
     down, across = (str(dim) for dim in panel.dims)
     part = "" if down == "row" else f"{_AXES.get(down, down)} "
-    said = hover(f"{part}{{y}}, {_AXES.get(across, across)} {{x}}<br>recovered {{z:.1%}}")
+    text = f"{part}{{y}}, {_AXES.get(across, across)} {{x}}<br>recovered {{z:.1%}}"
+    said = hover(text) if answers is None else hover(f"{text}, clean answers {{answers:.1%}}", answers=answers.values)
     x, y = ([str(v) for v in panel[dim].values] for dim in (across, down))
     layer = cells(panel.values, x, y, signed=limit, bar={"title": "recovered", "tickformat": ".0%"}, **said)
     down = next((part for part in ("head", "neuron") if down == "row" and part in swept), down)

@@ -10,7 +10,11 @@ The two differ where components are redundant or only together sufficient. ``rec
     (patched - unpatched) / (other run - unpatched)
 
 of means over the pairs: 1 means that the patch does all that exchanging the whole problem would do, in either
-direction.
+direction. A logit difference can come back in full while the answer does not, if another digit is larger than both: so
+``answers``, the share of pairs that get the clean answer, stands next to every share.
+
+A patch of a stream carries the difference along every route that begins there. Which of the routes it takes is a
+question for :func:`interp.path_patching`, which holds the others.
 
 Patches are computed by :mod:`interp.causal.patching.engine` if the model is this project's or can be copied into it,
 else through the model's own hooks. ``check=True`` runs some cells of a fast sweep both ways.
@@ -29,6 +33,7 @@ import xarray as xr
 from jaxtyping import Int
 from torch import Tensor
 
+from interp.causal.patching.result import PatchingSweep, runs_differ
 from interp.causal.patching.sites import check_layers, get_site, position_groups
 from interp.causal.patching.values import (
     Question,
@@ -39,13 +44,12 @@ from interp.causal.patching.values import (
     fast_values,
     plain_values,
 )
-from interp.core.metrics import Metric, require_metrics, resolve_metrics, spoken
+from interp.core.metrics import FACTORIES, Metric, require_metrics, resolve_metrics, spoken
 from interp.core.model import HookedModel
 from interp.core.probe import probe
-from interp.core.results import Provenance, Result
+from interp.core.problems import require_able
+from interp.core.results import Provenance
 from interp.core.sites import model_name, require_evaluation_mode, stream_is_written
-from interp.core.stats import bootstrap_interval
-from interp.core.thresholds import LEAST_SAID
 from models.errors import UserError, known_name
 from models.importers.stock import from_transformer_lens
 from models.tasks.base import Task
@@ -54,96 +58,7 @@ from models.transformer import ArithmeticTransformer
 from models.unaltered import alterations
 
 DIRECTIONS = ("denoise", "noise")
-_DOES = {"denoise": "restores", "noise": "breaks"}
-_WORDS = {"pos": "position", "dest": "destination", "src": "source"}
-_NO_SPAN = 1e-6  # if the two runs' means differ by less, relative to 1 or to them, there is nothing to recover
-
-
-@dataclass(frozen=True, eq=False)
-class PatchingSweep(Result):
-    """``values`` (direction, metric, layer, head or neuron, position..., pair): the metric of every patched run.
-
-    ``unpatched`` and ``other`` (direction, metric, pair): the metric of the run that is patched, and of the run that
-    activations are taken from.
-    """
-
-    model: str
-    site: str
-    what: str  # what the pairs differ in
-    values: xr.DataArray
-    unpatched: xr.DataArray
-    other: xr.DataArray
-    fast: bool
-    provenance: Provenance
-
-    @cached_property
-    def table(self) -> xr.Dataset:
-        """``mean``, ``spread`` (standard deviation over pairs), ``low`` and ``high`` (95% bootstrap of the mean),
-        ``recovered`` (see the module; NaN where both runs have the same mean up to rounding)."""
-        values = self.values
-        low, high = bootstrap_interval(values.values, self.provenance.seed or 0)
-        mean, base, other = (x.mean("pair") for x in (values, self.unpatched, self.other))
-        span = other - base
-        size = np.maximum(np.maximum(abs(other), abs(base)), 1)
-        return xr.Dataset(
-            {
-                "mean": mean,
-                "spread": values.std("pair", ddof=1 if values.sizes["pair"] > 1 else 0),
-                "low": mean.copy(data=low),
-                "high": mean.copy(data=high),
-                "recovered": (mean - base) / span.where(abs(span) > _NO_SPAN * size),
-            }
-        )
-
-    def strongest(self, direction: str | None = None, metric: str | None = None) -> tuple[str, float]:
-        """The cell that recovers most, in words, and its share; NaN where there is nothing to recover.
-
-        Raises:
-            UserError: the sweep does not have this direction or metric.
-        """
-        directions, metrics = self.values.direction.values.tolist(), self.values.metric.values.tolist()
-        direction, metric = direction or directions[0], metric or metrics[0]
-        known_name("direction of this sweep", direction, directions)
-        known_name("metric of this sweep", metric, metrics)
-        chosen = self.table.recovered.sel(direction=direction, metric=metric)
-        index = np.unravel_index(int(np.nanargmax(np.nan_to_num(chosen.values, nan=-np.inf))), chosen.shape)
-        return self._where(chosen[index]), float(chosen.values[index])
-
-    def _where(self, cell: xr.DataArray) -> str:
-        dims = [str(dim) for dim in self.values.dims if dim in cell.coords and dim not in ("direction", "metric")]
-        return ", ".join(f"{_WORDS.get(dim, dim)} {cell[dim].item()}" for dim in dims)
-
-    def sentence(self) -> str:
-        metric = self.values.metric.values.tolist()[0]
-        parts = []
-        for direction in self.values.direction.values.tolist():
-            where, share = self.strongest(direction, metric)
-            base, other = (
-                float(x.sel(direction=direction, metric=metric).mean()) for x in (self.unpatched, self.other)
-            )
-            if np.isnan(share):
-                parts.append(
-                    f"the {spoken(metric)} has one mean in both runs, {base:.3g}, so that no share can be recovered"
-                )
-                continue
-            ends = f"the {spoken(metric)} ({base:.3g} unpatched, {other:.3g} in the other run)"
-            if share < LEAST_SAID:
-                parts.append(f"no patch of {self.site} {_DOES[direction]} {LEAST_SAID:.0%} of {ends}")
-            else:
-                parts.append(
-                    f"the strongest patch of {self.site}, at {where}, {_DOES[direction]} {share:.1%} of {ends}"
-                )
-        return f"{self.model}, pairs that differ in {self.what}: {'; '.join(parts)}."
-
-    def found(self, metric: str | None = None) -> str:
-        """What the strongest patches do, in a few words."""
-        parts: dict[str, list[str]] = {}
-        for direction in self.values.direction.values.tolist():
-            where, share = self.strongest(direction, metric)
-            nothing = not share >= LEAST_SAID  # or NaN
-            does = f"{_DOES[direction]} {'nothing' if nothing else f'{share:.0%}'}"
-            parts.setdefault("" if nothing else f" at {where}", []).append(does)
-        return " and ".join(" and ".join(does) + where for where, does in parts.items())
+RIGHT = "exact_match"  # the metric that says whether the clean answer is given
 
 
 @dataclass(frozen=True, eq=False)
@@ -239,22 +154,32 @@ def activation_patching(
 ) -> PatchingSweep:
     """Patch one kind of activation between the runs of each pair; see the module and :func:`patch_sweep`.
 
+    Its sentence is about the first metric, and about pairs that the model answers rightly: it refuses a model that
+    answers no more than half of the clean problems right (unless the first metric is your own or "kl", which compare
+    the model with itself), and pairs whose two runs do not differ in that metric beyond the interval of the difference.
+
     Args:
         model: any model with TransformerLens hooks.
-        site, by, layers, allow_equal: see :func:`patch_sweep`.
+        site, by, layers: see :func:`patch_sweep`.
         metrics: names of :data:`interp.core.metrics.FACTORIES` or metrics; all come from one sweep.
         direction: "denoise", "noise" or "both".
         target: the target whose answer the metrics read, default the pairs' own.
+        allow_equal: give unchanged values, and no shares, where the runs or their activations do not differ.
         seed: seed of the cells that ``check`` draws. The bootstrap has the pairs' seed.
 
     Raises:
-        UserError: as :func:`patch_sweep`, or an unknown metric or direction.
+        UserError: as :func:`patch_sweep`; an unknown metric or direction; a model that cannot do the task; or runs that
+            do not differ.
     """
     known_name("direction", direction, (*DIRECTIONS, "both"))
     require_evaluation_mode(model)
     device = model.cfg.device
     clean, corrupted = pairs.clean_tokens.to(device), pairs.corrupted_tokens.to(device)
     bound = resolve_metrics(model, pairs, metrics, target)
+    names = [metric.name for metric in bound]
+    first = metrics[0] if isinstance(metrics, (list, tuple)) else metrics
+    if RIGHT not in names:
+        bound = [*bound, FACTORIES[RIGHT](pairs, target=target)]
     asked = pairs.target if target is None else target
     parts, bases, others, fast = [], [], [], True
     directions = list(DIRECTIONS) if direction == "both" else [direction]
@@ -268,12 +193,27 @@ def activation_patching(
         bases.append(xr.DataArray(raw.found.base, dims=("metric", "pair"), coords=coords))
         assert raw.found.source is not None  # the source is a run
         others.append(xr.DataArray(raw.found.source, dims=("metric", "pair"), coords=coords))
+        if isinstance(first, str) and first != "kl":
+            of_clean = others[-1] if one == "denoise" else bases[-1]
+            require_able(
+                model_name(model), float(of_clean.sel(metric=RIGHT).mean()), f"the {len(pairs):,} clean problems"
+            )
+        ends = [run.isel(metric=0).values for run in (bases[-1], others[-1])]
+        if not allow_equal and not runs_differ(*ends, pairs.seed or 0):
+            raise UserError(
+                f"The mean {spoken(names[0])} is {ends[0].mean():.3g} in one run and {ends[1].mean():.3g} in the "
+                f"other, no difference beyond its 95% interval on {len(pairs):,} pairs ({pairs.what}): there is "
+                "nothing to recover. allow_equal=True returns the values."
+            )
     axis = pd.Index(directions, name="direction")
     values, unpatched, other = (xr.concat(group, axis) for group in (parts, bases, others))
+    answers, before = (x.sel(metric=RIGHT, drop=True).astype(bool) for x in (values, unpatched))
+    values, unpatched, other = (x.sel(metric=names) for x in (values, unpatched, other))
     rung = "exhaustive" if pairs.exhaustive else "sampled"
     provenance = Provenance(len(pairs), pairs.seed, f"pairs that differ in {pairs.what}", rung)
     kind = get_site(site, model.cfg)
-    return PatchingSweep(model_name(model), kind.name, pairs.what, values, unpatched, other, fast, provenance)
+    swept = values, unpatched, other, answers, before
+    return PatchingSweep(model_name(model), kind.name, pairs.what, *swept, fast, provenance)
 
 
 def _sweep(

@@ -101,7 +101,7 @@ def test_a_wrong_fast_path_is_found_out(monkeypatch: pytest.MonkeyPatch):
 
 def test_hooks_that_a_user_attached_are_not_passed_by():
     sweep = activation_patching(ADDER, PAIRS, site="attn_out", layers=0)
-    ADDER.add_hook("blocks.0.hook_mlp_out", lambda tensor, hook: 0 * tensor)
+    ADDER.add_hook("blocks.0.hook_mlp_out", lambda tensor, hook: 0.95 * tensor)
     try:
         without_mlp = activation_patching(ADDER, PAIRS, site="attn_out", layers=0)
     finally:
@@ -277,17 +277,45 @@ def test_a_layer_is_swept_once_however_often_it_is_named():
     assert activation_patching(ADDER, PAIRS, site="v", layers=[0, -1, again]).values.layer.values.tolist() == [0]
 
 
-def test_nothing_to_recover_is_said_and_no_number_made_up():
-    wrong = Metric("never", (26,), lambda logits, rows: 0 * logits[..., 0, 0])
-    sweep = activation_patching(ADDER, PAIRS, site="resid_pre", metrics=wrong, direction="both")
-    assert np.isnan(sweep.table.recovered).all() and np.isnan(sweep.strongest()[1])
-    assert numbers_are_finite(sweep.sentence()) and numbers_are_finite(sweep.figure().layout.title.text)
-
-
-def test_rounding_between_two_equal_runs_is_not_taken_for_an_effect():
+def test_nothing_to_recover_is_refused_or_said_and_no_number_made_up():
     """The divergence from the clean run of a clean run is rounding, and so is a share of it."""
+    never = Metric("never", (26,), lambda logits, rows: 0 * logits[..., 0, 0])
     nearly = Metric("nearly", (26,), lambda logits, rows: 1e-8 * logits[..., 0, 3])
-    assert np.isnan(activation_patching(ADDER, PAIRS, site="resid_pre", metrics=nearly).table.recovered).all()
+    apart, sign = logit_diff(PAIRS), (-1.0) ** torch.arange(len(PAIRS))
+    either = Metric("either", apart.positions, lambda logits, rows: apart(logits, rows) * sign[rows])
+    for metric in (never, nearly, either):
+        with pytest.raises(UserError, match="no difference beyond its 95% interval"):
+            activation_patching(ADDER, PAIRS, site="resid_pre", metrics=metric)
+        asked = {"site": "resid_pre", "metrics": (metric, "logit_diff"), "direction": "both", "allow_equal": True}
+        sweep = activation_patching(ADDER, PAIRS, **asked)
+        assert np.isnan(sweep.table.recovered.sel(metric=metric.name)).all() and np.isnan(sweep.strongest()[1])
+        assert np.isfinite(sweep.table.recovered.sel(metric="logit_diff")).all()
+        assert numbers_are_finite(sweep.sentence()) and numbers_are_finite(sweep.figure().layout.title.text)
+
+
+def test_a_model_that_cannot_do_the_task_is_refused_however_little_its_runs_differ():
+    """The output matrix times a hundred-thousandth: the runs differ, in the sixth digit."""
+    for factor in (1e-5, 0.0, -1.0):
+        model = models.load("microadder-57").dense_copy().eval()
+        with torch.no_grad():
+            model.get_parameter("weight_map.blocks/0/attn/W_O").mul_(factor)
+        for metric in ("logit_diff", "exact_match", "probability"):
+            with pytest.raises(UserError):
+                activation_patching(model, PAIRS, metrics=metric)
+
+
+def test_a_share_of_a_metric_comes_with_the_share_of_answers():
+    passed = problem_pairs(ADDER.task, "passed carry", column=4, n=64)
+    sweep = activation_patching(ADDER, passed, site="resid_pre", metrics=("logit_diff", "exact_match"))
+    table = sweep.table.sel(direction="denoise")
+    exact = table.sel(metric="exact_match")
+    assert np.allclose(exact["mean"], table.answers) and np.allclose(exact.low, table.answers_low)
+    assert (table.answers_low <= table.answers).all() and (table.answers_low < table.answers_high).all()
+    share = table.sel(metric="logit_diff")
+    assert (share.recovered_low <= share.recovered).all() and (share.recovered_low < share.recovered_high).all()
+    written = table.sel(pos="s3", layer=0)
+    assert float(written.recovered.sel(metric="logit_diff")) > 0.9 and float(written.answers) > 0.9
+    assert "clean answer is given in" in sweep.sentence() and "answers" in sweep.figure().layout.title.text
 
 
 def test_a_model_whose_logits_are_not_numbers_is_refused():

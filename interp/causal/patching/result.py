@@ -1,0 +1,163 @@
+"""What an activation patching sweep found: shares that are recovered, with the answers next to them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import xarray as xr
+from jaxtyping import Float
+
+from interp.core.metrics import spoken
+from interp.core.results import Provenance, Result
+from interp.core.stats import bootstrap_interval, ratio_interval
+from interp.core.thresholds import LEAST_SAID
+from models.errors import known_name
+
+_DOES = {"denoise": "restores", "noise": "breaks"}
+_WORDS = {"pos": "position", "dest": "destination", "src": "source"}
+_NO_SPAN = 1e-6  # if the two runs' means differ by less, relative to 1 or to them, there is nothing to recover
+_SHARE = ("recovered", "recovered_low", "recovered_high")
+
+
+@dataclass(frozen=True, eq=False)
+class PatchingSweep(Result):
+    """``values`` (direction, metric, layer, head or neuron, position..., pair): the metric of every patched run.
+
+    ``unpatched`` and ``other`` (direction, metric, pair): the metric of the run that is patched, and of the run that
+    activations are taken from. ``answers`` (direction, layer, head or neuron, position..., pair) says whether the
+    patched run gives the clean answer, and ``unpatched_answers`` (direction, pair) whether the unpatched run does.
+    """
+
+    model: str
+    site: str
+    what: str  # what the pairs differ in
+    values: xr.DataArray
+    unpatched: xr.DataArray
+    other: xr.DataArray
+    answers: xr.DataArray
+    unpatched_answers: xr.DataArray
+    fast: bool
+    provenance: Provenance
+
+    @cached_property
+    def table(self) -> xr.Dataset:
+        """``mean``, ``spread`` (standard deviation over pairs), ``low`` and ``high`` (95% interval of the mean),
+        ``recovered`` with ``recovered_low`` and ``recovered_high`` (see the module; NaN where the runs do not differ
+        beyond the interval of their difference), and ``answers`` with ``answers_low`` and ``answers_high``."""
+        values, seed = self.values, self.provenance.seed or 0
+        mean, n = values.mean("pair"), values.sizes["pair"]
+        ends = np.stack([bootstrap_interval(one.values, seed) for one in values.transpose("metric", ...)], 1)
+        metric_axis = mean.dims.index("metric")
+        low, high = (np.moveaxis(end, 0, metric_axis) for end in ends)
+        shares = [mean.copy(data=np.full(mean.shape, np.nan)) for _ in _SHARE]
+        for direction in values.direction.values.tolist():
+            for metric in values.metric.values.tolist():
+                at = {"direction": direction, "metric": metric}
+                base, other = self.unpatched.sel(at), self.other.sel(at)
+                if not runs_differ(base.values, other.values, seed):
+                    continue
+                above = (values.sel(at) - base).transpose(..., "pair").values
+                found = ratio_interval(above, (other - base).values, seed)
+                for share, one in zip(shares, found, strict=True):
+                    share.loc[at] = one
+        right = self.answers.mean("pair")
+        return xr.Dataset(
+            {
+                "mean": mean,
+                "spread": values.std("pair", ddof=1 if n > 1 else 0),
+                "low": mean.copy(data=low),
+                "high": mean.copy(data=high),
+                **dict(zip(_SHARE, shares, strict=True)),
+                "answers": right,
+            }
+            | {
+                name: right.copy(data=end)
+                for name, end in zip(
+                    ("answers_low", "answers_high"),
+                    bootstrap_interval(self.answers.values.astype(float), seed),
+                    strict=True,
+                )
+            }
+        )
+
+    def strongest(self, direction: str | None = None, metric: str | None = None) -> tuple[str, float]:
+        """The cell that recovers most, in words, and its share; NaN where there is nothing to recover.
+
+        Raises:
+            UserError: the sweep does not have this direction or metric.
+        """
+        cell = self._strongest(direction, metric)
+        return self._where(cell), float(cell.recovered)
+
+    def _strongest(self, direction: str | None, metric: str | None) -> xr.Dataset:
+        """The row of the table that recovers most."""
+        directions, metrics = self.values.direction.values.tolist(), self.values.metric.values.tolist()
+        direction, metric = direction or directions[0], metric or metrics[0]
+        known_name("direction of this sweep", direction, directions)
+        known_name("metric of this sweep", metric, metrics)
+        chosen = self.table.sel(direction=direction, metric=metric)
+        share = chosen.recovered
+        index = np.unravel_index(int(np.nanargmax(np.nan_to_num(share.values, nan=-np.inf))), share.shape)
+        return chosen.isel(dict(zip(share.dims, map(int, index), strict=True)))
+
+    def _where(self, cell: xr.Dataset) -> str:
+        dims = [str(dim) for dim in self.values.dims if dim in cell.coords and dim not in ("direction", "metric")]
+        return ", ".join(f"{_WORDS.get(dim, dim)} {cell[dim].item()}" for dim in dims)
+
+    def sentence(self) -> str:
+        metric = self.values.metric.values.tolist()[0]
+        cells = self.values.isel(direction=0, metric=0, pair=0).size
+        parts = []
+        for direction in self.values.direction.values.tolist():
+            cell = self._strongest(direction, metric)
+            share = float(cell.recovered)
+            base, other = (
+                float(x.sel(direction=direction, metric=metric).mean()) for x in (self.unpatched, self.other)
+            )
+            if np.isnan(share):
+                parts.append(
+                    f"the {spoken(metric)} does not differ between the runs ({base:.3g} unpatched, {other:.3g} in the "
+                    "other run), so that no share can be recovered"
+                )
+                continue
+            ends = f"the {spoken(metric)} ({base:.3g} unpatched, {other:.3g} in the other run)"
+            if share < LEAST_SAID:
+                parts.append(f"no patch of {self.site} {_DOES[direction]} {LEAST_SAID:.0%} of {ends}")
+                continue
+            before = float(self.unpatched_answers.sel(direction=direction).mean())
+            parts.append(
+                f"the strongest of {cells:,} patches of {self.site}, at {self._where(cell)}, {_DOES[direction]} "
+                f"{_interval(cell, 'recovered')} of {ends}, and the clean answer is given in "
+                f"{_interval(cell, 'answers')} of the pairs ({before:.1%} unpatched)"
+            )
+        return f"{self.model}, pairs that differ in {self.what}: {'; '.join(parts)}."
+
+    def found(self, metric: str | None = None) -> str:
+        """What the strongest patches do, in a few words, with the share of clean answers."""
+        parts: dict[str, list[str]] = {}
+        for direction in self.values.direction.values.tolist():
+            cell = self._strongest(direction, metric)
+            nothing = not float(cell.recovered) >= LEAST_SAID  # or NaN
+            does = f"{_DOES[direction]} nothing"
+            if not nothing:
+                does = f"{_DOES[direction]} {float(cell.recovered):.0%} (answers {float(cell.answers):.0%})"
+            parts.setdefault("" if nothing else f" at {self._where(cell)}", []).append(does)
+        return " and ".join(" and ".join(does) + where for where, does in parts.items())
+
+
+def _interval(cell: xr.Dataset, name: str) -> str:
+    """A share of a cell with its interval; that of a single pair is all there is, and has none."""
+    value, low, high = (float(cell[key]) for key in (name, f"{name}_low", f"{name}_high"))
+    return f"{value:.1%}" + (f" [{low:.1%}, {high:.1%}]" if np.isfinite((low, high)).all() else "")
+
+
+def runs_differ(base: Float[np.ndarray, " n"], other: Float[np.ndarray, " n"], seed: int) -> bool:
+    """Whether the means of a metric in two runs differ by more than rounding, and either beyond the 95% interval of the
+    difference or in the same direction for every pair."""
+    apart = other - base
+    if not abs(float(apart.mean())) > _NO_SPAN * max(abs(float(base.mean())), abs(float(other.mean())), 1.0):
+        return False
+    low, high = bootstrap_interval(apart, seed)
+    return bool((apart > 0).all() or (apart < 0).all()) or not float(low) <= 0 <= float(high)
