@@ -16,8 +16,8 @@
 #
 # What we know of "how a tiny transformer adds" we know of single models. Is it how adders add, or how that one does?
 # This notebook asks the same of many adders: every seed of every architecture of this project that was kept and that
-# is proved right on all 10^20 pairs. Each finding is decided for each of them by a probe, and for an untrained copy of
-# each as the control.
+# is proved right on all 10^20 pairs. Each finding is decided for each of them by a probe. The controls are an untrained
+# copy of each, and a trained adder of another architecture.
 
 # %%
 import pandas as pd
@@ -53,24 +53,24 @@ table(certified.assign(tried=tried).rename_axis("architecture").reset_index(), p
 # %% [markdown]
 # ## 2. Which findings hold
 #
-# Each finding is a sentence about one adder that a probe decides. If it holds for all it is called a law of this
-# population, if it holds for more than half a majority, for fewer a quirk, for none absent. Some were added after a
-# first look at the population; their source says so.
+# Each finding is a sentence about one adder that a probe decides. What holds for all of this population need not hold
+# for other adders. Some findings were added after a first look at the population; their source says so.
 
 # %%
 table(
-    [(each.name, each.words, each.source, found.verdict(each.name)) for each in FINDINGS],
-    ["finding", "in words", "said by", "verdict"],
+    [(each.name, each.words, each.source, found.verdict(each.name), found.control(each.name)) for each in FINDINGS],
+    ["finding", "in words", "said by", "holds for", "control"],
 )
 
 # %%
 found.figure()
 
 # %% [markdown]
-# Three findings hold for every adder of every architecture. The carry is read off the digit that was written before:
-# the paper says so of 57 parameters, and that others look ahead at the operands; no adder here does. And a carry takes
-# the same way everywhere, as section 5 shows. Base ten and the switch, which we found in the smallest models, are no
-# laws.
+# Two findings hold for every adder of this population. The carry is read off the digit that was written before: the
+# paper says so of 57 parameters, and that others look ahead at the operands; no adder here does. And a carry that is
+# made goes through the heads' values. The trained control has both, too: it is no evidence that adders could do
+# otherwise. A carry that is passed on takes two ways: the low-rank adders read it past the heads, and the MicroAdders
+# need both routes. Base ten and the switch, which we found in the smallest models, do not hold for all.
 #
 # Most members have 57 parameters, and all of these but one began where trained models end
 # (`interp reproduce microadder:starts`): part of what they share was given to them. The table of architectures counts
@@ -112,7 +112,7 @@ compose(
 # The adders far to the right have two heads, and there the head that looks most at the own column looks at hardly
 # anything else. Where does the column below come in? In some of them the other head weighs the columns ten to one; in
 # others one head looks at the own column and the other at the column below, and the ten to one comes after attention.
-# So which head to ask is part of the question, and base ten in one pattern is no law of adders.
+# So which head to ask is part of the question, and base ten in one pattern is not how all adders add.
 
 # %%
 two = found.members[found.members["heads"] == 2]

@@ -3,13 +3,14 @@
     interp.population([models.load(name) for name in ("microadder-57", "microadder-100", "adder-456")]).figure()
 
 Each finding is a statement about one ten-digit adder that a probe of the registry can decide (:data:`FINDINGS`). It is
-decided for every member and, as the control, for an untrained copy of each. A finding that holds for every member is
-called a law of this population; one that holds for more than half a majority, for fewer a quirk, and for none absent.
-Seeds of one architecture have the architecture in common, so shares are also given by architecture. Findings that were
-added after a first look at the population say so in their source.
+decided for every member and, as controls, for an untrained copy of each and for trained models that you give because
+they work otherwise (``otherwise``). Seeds of one architecture have the architecture in common, so shares are also given
+by architecture. Findings that were added after a first look at the population say so in their source.
 
-Limits. The decisions are sampled, except where a certificate says more. A finding that is built into an architecture is
-a law but says nothing; the control, which has the same architecture, shows that.
+Limits. "All 30 of this population" says nothing of other adders. The decisions are sampled, except where a certificate
+says more. A finding that is built into an architecture says nothing; the untrained control, which has the same
+architecture, shows that, if the finding makes sense without training. A finding that no control fails may hold for
+whatever adds.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import permutations
 from typing import Any
 
@@ -25,11 +26,13 @@ import numpy as np
 import pandas as pd
 
 from interp.causal.circuits import smallest_circuit
+from interp.causal.edges import EdgeExperiment
+from interp.causal.edges.paths import route_table
 from interp.causal.interchange import which_algorithm
 from interp.core.controls import untrained_twin
 from interp.core.model import HookedModel
 from interp.core.probe import probe
-from interp.core.problems import resolve_task
+from interp.core.problems import ABLE, resolve_task
 from interp.core.results import Provenance, Result
 from interp.core.sites import model_name, require_evaluation_mode
 from interp.core.thresholds import ALIKE_GAPS
@@ -63,9 +66,9 @@ def _near(name: str) -> Callable[[Readings], bool | None]:
     return lambda found: None if math.isnan(found[name]) else found[name] <= ALIKE_GAPS
 
 
-def _goes(name: str, *edges: str) -> Callable[[Readings], bool | None]:
-    """Whether the circuit of this name has these edges, for any head."""
-    return lambda found: set(edges) <= set(re.sub(r"head \w", "head", found[name]).split(", ")) if found[name] else None
+def _most(name: str) -> Callable[[Readings], bool | None]:
+    """Whether a route alone changes most answers."""
+    return lambda found: None if math.isnan(found[name]) else found[name] > ABLE
 
 
 FINDINGS = (
@@ -126,17 +129,29 @@ FINDINGS = (
     ),
     Finding(
         "made carry",
-        "A carry that the column below makes is written by a head, from digits, and read by the MLP: the smallest "
-        "circuit has these edges.",
+        "A carry that the column below makes goes through the heads' values: patched alone, with every other route "
+        "held, they change most answers.",
         "seen in this population",
-        _goes(CIRCUITS["made carry"], "embed->head.v", "head->MLP", "MLP->logits"),
+        _most("made carry by values"),
     ),
     Finding(
-        "passed carry",
-        "A carry that the column below passes on is read by the MLP off the digit written before, past the heads: the "
-        "smallest circuit has this edge.",
+        "passed carry past the heads",
+        "A carry that the column below passes on goes from the digit written before to the MLP and the logits, past "
+        "the heads: patched alone, with every other route held, this changes most answers.",
         "seen in this population",
-        _goes(CIRCUITS["passed carry"], "embed->MLP", "MLP->logits"),
+        _most("passed carry past the heads"),
+    ),
+    Finding(
+        "passed carry by both",
+        "A carry that the column below passes on takes both routes together: neither the heads' values nor the way "
+        "past the heads changes most answers alone, and both together do.",
+        "seen in this population",
+        lambda found: (
+            None
+            if math.isnan(found["passed carry by both"])
+            else max(found["passed carry past the heads"], found["passed carry by values"]) <= ABLE
+            and found["passed carry by both"] > ABLE
+        ),
     ),
 )
 
@@ -174,7 +189,26 @@ def readings(model: HookedModel, task: Any, n: int, seed: int) -> dict[str, Any]
         "neurons of carry in": float((causal["signal"] == "carry_in").sum()),
         "chained": float(algorithm.winner() == ("chained",)),
         "chained answers": algorithm.accuracy("chained").value,
+        **route_readings(model, task, seed),
     } | {name: _circuit(model, task, kind, seed) for kind, name in CIRCUITS.items()}
+
+
+def route_readings(model: HookedModel, task: Any, seed: int) -> dict[str, float]:
+    """The share of answers that each route of a carry changes alone; see :func:`readings`. Cost: a few runs."""
+    found = {}
+    for kind in CIRCUITS:
+        pairs = problem_pairs(task, kind, column=COLUMN, n=PAIRS, seed=seed)
+        experiment = EdgeExperiment(model, pairs, "exact_match", direction="denoise")
+        out_of = [edge for edge in experiment.graph.names if edge.startswith("embed->")]
+        routes = {
+            "by values": [edge for edge in out_of if edge.endswith(".v")],
+            "past the heads": [edge for edge in out_of if ".v" not in edge and ".q" not in edge and ".k" not in edge],
+            "by both": out_of,
+        }
+        able = float(experiment.empty.mean()) > ABLE  # with every edge cut, it is the clean run
+        shares = route_table(model, pairs, routes, seed=seed).answers if able else [math.nan] * len(routes)
+        found |= {f"{kind} {route}": float(share) for route, share in zip(routes, shares, strict=True)}
+    return found
 
 
 def _circuit(model: HookedModel, task: Any, kind: str, seed: int) -> str:
@@ -206,15 +240,17 @@ class Population(Result):
     Attributes:
         members: one row per model with its ``name``, its ``architecture`` and its :func:`readings`.
         controls: the same for an untrained copy of each.
-        table: one row per finding, architecture ("all" for all together) and kind ("trained", "untrained"): it holds
-            for ``k`` of the ``n`` models for which it makes sense; ``low`` and ``high`` are the 95% Clopper-Pearson
-            interval of the share.
+        table: one row per finding, architecture ("all" for all together) and kind ("trained", "untrained",
+            "otherwise"): it holds for ``k`` of the ``n`` models for which it makes sense; ``low`` and ``high`` are the
+            95% Clopper-Pearson interval of the share.
+        otherwise: the same as ``members`` for the trained models that were given as a control.
     """
 
     members: pd.DataFrame
     controls: pd.DataFrame
     table: pd.DataFrame
     provenance: Provenance
+    otherwise: pd.DataFrame = field(default_factory=pd.DataFrame)
 
     def share(self, finding: str, architecture: str = "all", kind: str = "trained") -> Rate:
         """For how many models a finding holds, of those for which it makes sense."""
@@ -227,14 +263,33 @@ class Population(Result):
         return Rate(int(row.n), int(row.k))
 
     def verdict(self, finding: str) -> str:
-        """ "law" (holds for all members), "majority" (for more than half), "quirk" (for fewer), "absent" (for none), or
-        "untested" (makes sense for none)."""
+        """For how many of the members a finding holds, in words: "all 30 of this population", "4 of 30", "none of 30",
+        or "untested" (makes sense for none)."""
         found = self.share(finding)
         if not found.n:
             return "untested"
-        if not found.correct:
-            return "absent"
-        return "law" if found.correct == found.n else "majority" if 2 * found.correct > found.n else "quirk"
+        if found.correct == found.n:
+            return f"all {found.n:,} of this population"
+        return f"{found.correct:,} of {found.n:,}" if found.correct else f"none of {found.n:,}"
+
+    def shared(self) -> list[str]:
+        """The findings that hold for all members for which they make sense."""
+        names = self.table["finding"].unique().tolist()
+        return [name for name in names if (share := self.share(name)).n and share.correct == share.n]
+
+    def by_architecture(self) -> str:
+        """How many members each architecture has, the most frequent first: "122 microadder-57, 30 adder-763"."""
+        return ", ".join(f"{count:,} {name}" for name, count in self.members["architecture"].value_counts().items())
+
+    def control(self, finding: str) -> str:
+        """What the controls say of a finding, in words."""
+        parts = []
+        for kind, words in (("untrained", "untrained"), ("otherwise", "trained control")):
+            rows = self.table[(self.table["kind"] == kind) & (self.table["n"] > 0)]
+            if finding in set(rows["finding"]):
+                share = self.share(finding, kind=kind)
+                parts.append(f"{words} {share.correct:,} of {share.n:,}")
+        return ", ".join(parts) or "no control for which it makes sense"
 
     def circuits(self) -> pd.DataFrame:
         """One row per distinct smallest circuit of each kind, the most frequent first: ``carry``, ``circuit``, its
@@ -248,21 +303,20 @@ class Population(Result):
         return pd.concat(frames)[columns].sort_values(["carry", "members"], ascending=[True, False], ignore_index=True)
 
     def sentence(self) -> str:
-        said = []
-        for name in self.table["finding"].unique():
-            found, blank = self.share(name), self.share(name, kind="untrained")
-            known = f"{self.verdict(name)}; untrained {blank.correct} of {blank.n}"
-            said.append(f"{name}: {found.correct} of {found.n} ({known})")
-        architectures = self.members["architecture"].nunique()
-        return f"{len(self.members)} adders of {architectures} architectures. {'; '.join(said)}."
+        said = [f"{name}: {self.verdict(name)} ({self.control(name)})" for name in self.table["finding"].unique()]
+        return f"{len(self.members):,} adders ({self.by_architecture()}). {'; '.join(said)}."
 
 
-def decided(members: pd.DataFrame, controls: pd.DataFrame, provenance: Provenance) -> Population:
+def decided(
+    members: pd.DataFrame, controls: pd.DataFrame, provenance: Provenance, otherwise: pd.DataFrame | None = None
+) -> Population:
     """Decide all findings from the readings of members and controls."""
-    rows = []
+    rows, kinds = [], {"trained": members, "untrained": controls}
+    if otherwise is not None and len(otherwise):
+        kinds["otherwise"] = otherwise
     for finding in FINDINGS:
-        for kind, frame in (("trained", members), ("untrained", controls)):
-            for architecture in ("all", *members["architecture"].unique()):
+        for kind, frame in kinds.items():
+            for architecture in ("all", *frame["architecture"].unique()):
                 chosen = frame if architecture == "all" else frame[frame["architecture"] == architecture]
                 each = [finding.holds(row) for row in chosen.to_dict("records")]  # pyright: ignore[reportArgumentType]
                 known = [one for one in each if one is not None]
@@ -270,7 +324,8 @@ def decided(members: pd.DataFrame, controls: pd.DataFrame, provenance: Provenanc
                 low, high = rate.interval if known else (math.nan, math.nan)
                 names = {"finding": finding.name, "architecture": architecture, "kind": kind}
                 rows.append(names | {"k": rate.correct, "n": rate.n, "low": low, "high": high})
-    return Population(members, controls, pd.DataFrame(rows), provenance)
+    none = members.iloc[:0]
+    return Population(members, controls, pd.DataFrame(rows), provenance, none if otherwise is None else otherwise)
 
 
 @probe("What do many adders have in common?")
@@ -278,6 +333,7 @@ def population(
     models: Sequence[HookedModel],
     *,
     names: Sequence[str] | None = None,
+    otherwise: Sequence[HookedModel] = (),
     task: Any = None,
     n: int = 1000,
     seed: int = 0,
@@ -285,8 +341,9 @@ def population(
     """Decide every finding for every model and for an untrained copy of each.
 
     Args:
-        models: ten-digit adders with hooks.
+        models: two or more ten-digit adders with hooks.
         names: what to call them, default their own names. A member's architecture is its model's name.
+        otherwise: trained models of the same task that are known to work otherwise, as a control that can fail.
         task: what their tokens mean, for models that do not name their task.
         n: problems per probe (a quarter of this for the algorithm).
         seed: draws problems; each untrained copy is drawn with another seed, counting from this one.
@@ -294,18 +351,25 @@ def population(
     Cost: some 5 s per adder with one core.
 
     Raises:
-        UserError: no model, a wrong number of names, or a model that does not add ten-digit numbers.
+        UserError: fewer than two models, a wrong number of names, or a model that does not add ten-digit numbers.
     """
     models = list(models)
     called = [model_name(model) for model in models] if names is None else [str(name) for name in names]
-    if not models or len(called) != len(models):
-        raise UserError(f"A population is at least one model with a name each, not {len(models)} and {len(called)}.")
-    rows: tuple[list[dict[str, Any]], ...] = ([], [])
-    for draw, (model, name) in enumerate(zip(models, called, strict=True)):
+    if len(models) < 2 or len(called) != len(models):
+        raise UserError(
+            f"A population is two models or more with a name each, not {len(models)} and {len(called)}; the probes "
+            "themselves say what is true of one."
+        )
+    rows: tuple[list[dict[str, Any]], ...] = ([], [], [])
+    others = [(model, model_name(model)) for model in otherwise]
+    for draw, (model, name) in enumerate((*zip(models, called, strict=True), *others)):
         require_evaluation_mode(model)
         own = resolve_task(model, task)
         if not isinstance(own, FixedWidthAddition):
             raise UserError(f"{name} is no adder of ten-digit numbers; the findings are about those.")
-        for kept, subject in zip(rows, (model, untrained_twin(model, own, seed + draw)), strict=True):
+        member = draw < len(models)
+        subjects = (rows[0], model), (rows[1], untrained_twin(model, own, seed + draw))
+        for kept, subject in subjects if member else [(rows[2], model)]:
             kept.append({"name": name, "architecture": model_name(model)} | readings(subject, own, n, seed))
-    return decided(pd.DataFrame(rows[0]), pd.DataFrame(rows[1]), Provenance(n, seed, "problems a model"))
+    frames = [pd.DataFrame(each) for each in rows]
+    return decided(frames[0], frames[1], Provenance(n, seed, "problems a model"), frames[2])

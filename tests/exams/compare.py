@@ -141,20 +141,20 @@ register_exam(
 
 
 TEN = {"base ten", "base ten in some head"}
-CIRCUITS = {"made carry", "passed carry"}
+ROUTES = {"made carry", "passed carry by both"}
 
 
 def _held(found: Population) -> set[str]:
-    """The findings that hold for the one member."""
-    return {name for name in found.table["finding"].unique() if found.share(name).correct}
+    """The findings that hold for both members, which are the same model."""
+    return set(found.shared())
 
 
 register_exam(
     Exam(
         "population",
-        lambda model: interp.population([model], n=200),
+        lambda model: interp.population([model, model], n=200),
         _held,
-        presence=Case(trained, {*TEN, *CIRCUITS, "switch on carry out", "carry out", "only switches", "chained"}),
+        presence=Case(trained, {*TEN, *ROUTES, "switch on carry out", "carry out", "only switches", "chained"}),
         absence=Case(lambda: without("out_A"), TEN),  # it still looks, and passes nothing on
         inversion=Case(lambda: looks_at(0.04, 0.4), set()),
         untrained=Case(untrained, set()),

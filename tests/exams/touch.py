@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import interp
@@ -75,11 +74,11 @@ register_exam(
         lambda asked: interp.activation_patching(asked[0], asked[1], site="v", by="role"),
         lambda sweep: sweep.strongest(),
         presence=Case(lambda: carry_pairs(trained()), lambda got: "previous operands" in got[0] and got[1] > 0.95),
-        absence=Case(lambda: carry_pairs(without("out_A")), lambda got: math.isnan(got[1])),  # nothing to restore
+        absence=Case(lambda: carry_pairs(without("out_A")), REFUSED),  # nothing to restore
         inversion=Case(
             lambda: carry_pairs(trained(), turned=True), lambda got: "previous operands" in got[0] and got[1] > 0.95
         ),
-        untrained=Case(lambda: carry_pairs(untrained()), lambda got: math.isnan(got[1])),
+        untrained=Case(lambda: carry_pairs(untrained()), REFUSED),
     )
 )
 

@@ -179,7 +179,7 @@ ADDER: dict[str, Callable[[Any], Any]] = {
     "swap_components": lambda m: interp.swap_components(m, _other(), n=16, untrained=1),
     "mode_connectivity": lambda m: interp.mode_connectivity(m, _adder_moved(), n=16, controls=False),
     "seed_distances": lambda m: interp.seed_distances([m, _adder_moved()], n=16, untrained=0).functions,
-    "population": lambda m: interp.population([m], n=64).members,
+    "population": lambda m: interp.population([m, m], n=64).members,
     "explore": _explored,
 }
 SUMMER: dict[str, Callable[[Any], Any]] = {

@@ -116,7 +116,11 @@ class Circuit(Result):
         listed = ", ".join(names) if len(names) <= 8 else f"between {', '.join(self.nodes)}"
         where = "held-out pairs" if self.held_out else "pairs, those they were found on,"
         others = [name for name in self.faithfulness.ablation.values if name != self.ablation]
-        also = ", ".join(f"{name} {self._text(self.faithfulness, 'circuit', name)}" for name in others)
+        also = ", ".join(
+            f"{name} {self._text(self.faithfulness, 'circuit', name)}, "
+            f"{float(self.exact_match.sel(ablation=name, part='circuit', stat='value')):.1%} of the answers right"
+            for name in others
+        )
         if self.found.proven:
             faithful, count = self.found.faithful_of_size or (0, 0)
             claim = (
@@ -130,7 +134,8 @@ class Circuit(Result):
             f"{self._text(self.faithfulness, 'circuit')} of the {spoken(self.metrics[0])} on {self.provenance.n:,} "
             f"{where} under {self.ablation} ablation ({also}). They answer {self._text(self.exact_match, 'circuit')} "
             f"right, the whole model {self._text(self.exact_match, 'full')}; without them "
-            f"{self._text(self.faithfulness, 'complement')} comes back. {len(self.needed)} of the "
+            f"{self._text(self.faithfulness, 'complement')} comes back, and "
+            f"{self._text(self.exact_match, 'complement')} of the answers are right. {len(self.needed)} of the "
             f"{self.found.size} {'is' if len(self.needed) == 1 else 'are'} needed (the interval of what is lost "
             f"without one lies above zero). {len(self.random):,} random circuits of this size bring back "
             f"{np.mean(self.random):.1%} on average ({p_value(self.random_p)}). {claim}."

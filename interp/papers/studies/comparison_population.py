@@ -46,6 +46,7 @@ have no order, so that circuits which differ in it count as one."""
 PROBLEMS = 1000
 MINUTES = 1.0  # time limit for one proof; a seed that is not proved by then does not count
 ZOO = "zoo"
+OTHERWISE = ("addlm-adder-ten-digit",)  # trained to add ten digits by another architecture: it may add otherwise
 
 
 @dataclass(frozen=True)
@@ -128,7 +129,9 @@ def common(settings: Settings) -> Made | None:
         rows.append(kept[candidate.key] | {"theta": theta})
     members = [row for row in rows if row["status"] == "certified"]
     models_ = [model_of(row["model"], row["theta"]) for row in members]
-    found = population(models_, names=[row["name"] for row in members], n=settings.problems or PROBLEMS)
+    otherwise = [models.load(name) for name in OTHERWISE]
+    called, n = [row["name"] for row in members], settings.problems or PROBLEMS
+    found = population(models_, names=called, otherwise=otherwise, n=n)
     settings.say(found.sentence())
     return Made(
         {
@@ -182,9 +185,8 @@ def show_population(data: Any) -> list[Section]:
             "finding": finding.name,
             "in words": finding.words,
             "said by": finding.source,
-            "holds for": "{0.correct} of {0.n}".format(found.share(finding.name)),
-            "untrained": "{0.correct} of {0.n}".format(found.share(finding.name, kind="untrained")),
-            "verdict": found.verdict(finding.name),
+            "holds for": found.verdict(finding.name),
+            "control": found.control(finding.name),
         }
         for finding in FINDINGS
     )

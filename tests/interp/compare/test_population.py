@@ -13,13 +13,15 @@ import torch
 
 import interp
 import models
+from interp.causal.edges.paths import route_table
 from interp.compare.classes import SolutionClasses
-from interp.compare.population import Population, decided, same_heads
+from interp.compare.population import Population, decided, route_readings, same_heads
 from interp.core.controls import untrained_models
 from interp.core.results import Provenance
 from interp.papers.studies.comparison_population import STORED, ZOO, Candidate, candidates, judged
 from models.checkpoint import read_json
 from models.errors import UserError
+from models.tasks import problem_pairs
 from models.training.objective import ParameterLayout
 
 PROVENANCE = Provenance(10, 0, "problems")
@@ -27,6 +29,7 @@ PLAIN: dict[str, Any] = {
     "off": 1.0, "worst off": 1.0, "least off": 1.0, "gap": 1.0, "lowest gap": 1.0, "heads": 1.0, "neurons": 2.0,
     "switches on carry out": 0.0,
     "neurons of carry out": 0.0, "neurons of carry in": 0.0, "chained": 0.0,
+    **{f"{kind} carry {way}": 0.0 for kind in ("made", "passed") for way in ("by values", "past the heads", "by both")},
     "circuit of a made carry": "", "circuit of a passed carry": "",
 }  # fmt: skip
 
@@ -36,12 +39,13 @@ def members(*changes: dict[str, Any], architecture: str = "a") -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-def test_a_law_holds_for_all_a_majority_for_more_than_half_and_a_quirk_for_others():
+def test_a_finding_that_holds_for_all_is_said_of_this_population_and_counted_for_others():
     always, often, once = {"chained": 1.0}, {"off": 0.05}, {"switches on carry out": 1.0}
     own = members(always | often | once, always | often, always | {"off": 0.0501})
     found = decided(own, members({}, {}, {}), PROVENANCE)
     names = ("chained", "base ten", "switch on carry out", "carry in")
-    assert [found.verdict(name) for name in names] == ["law", "majority", "quirk", "absent"]
+    assert [found.verdict(name) for name in names] == ["all 3 of this population", "2 of 3", "1 of 3", "none of 3"]
+    assert found.shared() == ["chained"] and "law" not in found.sentence()
     assert found.share("base ten").correct == 2 and found.share("base ten", kind="untrained").correct == 0
 
 
@@ -49,7 +53,7 @@ def test_a_finding_that_makes_no_sense_for_a_model_is_not_counted():
     own = members({"off": float("nan")}, {"off": 0.0})
     found = decided(own, members({"off": float("nan")}, {"off": float("nan")}), PROVENANCE)
     assert (found.share("base ten").correct, found.share("base ten").n) == (1, 1)
-    assert found.share("base ten", kind="untrained").n == 0 and found.verdict("base ten") == "law"
+    assert found.share("base ten", kind="untrained").n == 0 and found.verdict("base ten") == "all 1 of this population"
     none = decided(members({"off": float("nan")}), members({}), PROVENANCE)
     assert none.verdict("base ten") == "untested"
 
@@ -77,7 +81,9 @@ def test_architectures_are_counted_apart():
 def test_trained_adders_look_base_ten_and_untrained_ones_do_not():
     found = interp.population([models.load("microadder-57"), models.load("microadder-67")], n=200)
     for name in ("base ten", "switch on carry out", "carry out", "chained"):
-        assert found.verdict(name) == "law" and found.share(name, kind="untrained").correct == 0
+        assert found.verdict(name) == "all 2 of this population"
+        assert found.share(name, kind="untrained").correct == 0
+    assert found.share("passed carry by both").correct == 2 and "1 microadder-67" in found.sentence()
     again = Population.from_dict(json.loads(json.dumps(found.to_dict())))
     assert again.table.equals(found.table) and len(found.figure().data) == 2
 
@@ -92,6 +98,8 @@ def test_a_model_of_another_task_is_refused():
         interp.population([models.load("toygpt-learned-pre")])
     with pytest.raises(UserError):
         interp.population([])
+    with pytest.raises(UserError):
+        interp.population([models.load("microadder-57")])
 
 
 def planted(untrained: list[float]) -> SolutionClasses:
@@ -145,16 +153,46 @@ def test_circuits_that_differ_in_the_order_of_heads_are_one():
     assert same_heads(["L0H1->logits"]) == "head->logits" != same_heads(["L0H0->logits", "L0H1->logits"])
 
 
-def test_circuits_are_counted_and_what_goes_through_them_is_decided():
+def test_distinct_circuits_are_counted():
     through = "MLP->logits, embed->head.v, head->MLP"
     two = "MLP->logits, embed->head a.v, embed->head b.v, head a->MLP, head b->logits"
     own = members(*({"circuit of a made carry": edges} for edges in (through, f"{through}, head->logits", two, "")))
     found = decided(own, members({}), PROVENANCE)
-    assert (found.share("made carry").correct, found.share("made carry").n) == (3, 3)
-    past = members({"circuit of a made carry": "MLP->logits, embed->MLP"})
-    assert decided(past, past, PROVENANCE).share("made carry").correct == 0
-    assert found.share("made carry", kind="untrained").n == 0 and found.verdict("passed carry") == "untested"
     assert sorted(found.circuits()[["edges", "members"]].values.tolist()) == [[3, 1], [4, 1], [5, 1]]
+
+
+def test_a_route_is_one_that_changes_most_answers_alone():
+    past, both = {"passed carry past the heads": 0.9, "passed carry by both": 1.0}, {"passed carry by both": 1.0}
+    unable = {name: float("nan") for name in PLAIN if name.startswith("passed carry")}
+    found = decided(members(past, both, {}, unable), members(unable), PROVENANCE)
+    assert found.verdict("passed carry past the heads") == found.verdict("passed carry by both") == "1 of 3"
+    assert found.control("passed carry by both") == "no control for which it makes sense"
+
+
+def test_microadder_needs_both_routes_of_a_passed_carry_and_the_low_rank_adder_one():
+    """The logit difference comes back in full past the heads in both, the answers in one."""
+    shares = {}
+    for name in ("microadder-57", "adder-456"):
+        model = models.load(name)
+        found = route_readings(model, model.task, 0)
+        shares[name] = [found[f"passed carry {route}"] for route in ("by values", "past the heads", "by both")]
+        assert found["made carry by values"] == 1.0 and found["made carry past the heads"] == 0.0
+        pairs = problem_pairs(model.task, "passed carry", column=4, n=64)
+        table = route_table(model, pairs, {"past": ["embed->MLP0", "embed->logits"], "all": ["embed->MLP0"]})
+        assert table.recovered[0] > 0.95 and (table.answers_low <= table.answers).all()
+    assert shares["microadder-57"] == [0.0, pytest.approx(0.0, abs=0.05), 1.0] and shares["adder-456"] == [
+        0.0,
+        1.0,
+        1.0,
+    ]
+
+
+def test_a_trained_control_may_fail_a_finding_or_not():
+    own = members({"chained": 1.0}, {"chained": 1.0, "off": 0.0})
+    found = decided(own, members({}), PROVENANCE, members({"chained": 1.0}, {}, architecture="b"))
+    assert found.control("chained") == "untrained 0 of 1, trained control 1 of 2"
+    again = Population.from_dict(json.loads(json.dumps(found.to_dict())))
+    assert again.otherwise.equals(found.otherwise) and len(found.figure().data) == 3
 
 
 def test_seeds_that_were_perfect_on_validation_are_candidates_and_the_zoos_are(tmp_path: Path):
