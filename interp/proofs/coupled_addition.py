@@ -25,7 +25,8 @@ bounds for rounding in the model's dtype with unit roundoff u (n u / (1 - n u) f
 within 4 units in the last place; no underflow that matters), and so is about the model as it runs. Bounds are
 evaluated in float64 and moved outwards by ``SLACK``, which is far above float64's own error.
 
-Precondition: position ids from the task. Postcondition: a proof for a shape states that every next token of
+Precondition: the model is what its options build (:mod:`interp.proofs.as_built`), with position ids from the task.
+Postcondition: a proof for a shape states that every next token of
 every response of that shape, teacher-forced and hence greedily decoded, is right; operands with fewer digits are among
 its problems. Cost: four tables [response, sequence], as one forward pass; no digits enter.
 """
@@ -41,6 +42,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 
 from interp.core.model import HookedModel
+from interp.proofs.as_built import departure
 from interp.proofs.coupled_values import NotSeparated, Perturbation, read_units, smallest_margin
 from interp.proofs.verdict import ArithmeticName
 from interp.proofs.watch import watched
@@ -81,6 +83,7 @@ class Reading:
     level2: Float[np.ndarray, "query_id key_id"]
     bos: float  # score of BOS
     unit: float  # a flipped sign lowers a score by twice this
+    size: float  # a bound of the sum of magnitudes that a score is made of
 
 
 def prove_shape(model: HookedModel, operands: int, digits: int, arithmetic: ArithmeticName = "interval") -> ShapeProof:
@@ -96,11 +99,14 @@ def prove_shapes(
     model: HookedModel, shapes: list[tuple[int, int]], arithmetic: ArithmeticName = "interval"
 ) -> Iterator[ShapeProof]:
     """:func:`prove_shape` for several shapes of one model, one after the other; the weights are read once."""
-    if not isinstance(getattr(getattr(model, "weight_map", None), "options", None), HandBuiltOptions):
+    if type(getattr(getattr(model, "weight_map", None), "options", None)) is not HandBuiltOptions:
         raise UserError("This proof is for the hand-built Position Coupling transformer alone.")
     if arithmetic not in HAND_BUILT:
         raise UserError(f"Hand-built models are judged in 'interval' or 'float32' arithmetic, not {arithmetic!r}.")
     weights = {key: value.detach().double().numpy() for key, value in model.effective_weights().items()}
+    if (obstacle := departure(model)) is not None:
+        yield from (ShapeProof(m, n, obstacle=obstacle) for m, n in shapes)
+        return
     try:
         readings = read_heads(weights, model.weight_map.dims, model.task.special)
         read_units(weights, model.weight_map.dims)
@@ -127,7 +133,8 @@ def _prove_shape(
             what = names[bool((matched & ~needed[head]).any())]
             obstacle = f"head {head + 1} {what}, first at b_{step}, place {place}"
             return ShapeProof(m, n, leakage=float(leakage.max()), tie_error=float(tie.max()), obstacle=obstacle)
-    size = Perturbation.of(model, len(ids), leakage, tie, rounded, SLACK)
+    largest = max(reading.size for reading in readings)
+    size = Perturbation.of(model, len(ids), leakage, tie, rounded, SLACK, largest)
     margin = float(smallest_margin(weights, model.weight_map.dims, m, size))
     obstacle = None if margin > 0 else "leakage and rounding may cost more than the margin"
     queries = (m + 1) * (task.length + 1)
@@ -168,7 +175,9 @@ def read_heads(weights: dict[str, np.ndarray], dims: dict[str, slice], special: 
         expected[dims[source], dims[name]] = factor
         need((output == expected).all(), f"head {head + 1} does not copy {factor:g} {source} to {name}")
         pair = np.abs(q[0][:, None] * k[0][None]).max()
-        readings.append(Reading(q[0] @ k[0].T, q[1] @ k[1].T, float(base[0] @ bos), float(pair)))
+        query = abs(base[0]) + abs(q).max(1).sum(0)
+        size = float(max(query @ abs(bos), query @ abs(k).max(1).sum(0)))  # BOS has no position code, others no IS_BOS
+        readings.append(Reading(q[0] @ k[0].T, q[1] @ k[1].T, float(base[0] @ bos), float(pair), size))
     return readings
 
 

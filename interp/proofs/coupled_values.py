@@ -45,10 +45,17 @@ class Perturbation:
 
     @classmethod
     def of(
-        cls, model: HookedModel, n_keys: int, leakage: np.ndarray, tie: np.ndarray, rounded: bool, slack: float
+        cls,
+        model: HookedModel,
+        n_keys: int,
+        leakage: np.ndarray,
+        tie: np.ndarray,
+        rounded: bool,
+        slack: float,
+        largest: float,
     ) -> Perturbation:
         """The perturbation for a sequence of ``n_keys``. Rounding affects the sums of scores, the softmax, the sum of
-        values and the MLP.
+        values and the MLP. ``largest`` bounds the magnitudes that a score is summed from.
 
         Embeddings, queries, keys and values have one non-zero term per component and are exact, as is the unembedding.
         """
@@ -57,7 +64,7 @@ class Perturbation:
         cfg = model.config
         u = torch.finfo(model.dtype).eps / 2
         gamma = lambda n: n * u / (1 - n * u) if n * u < 0.5 else float("inf")  # noqa: E731
-        largest = model.weight_map.options.eta * cfg.d_head * 1.01  # bounds a score; P <= d_head
+        largest *= 1.01  # covers float64's own rounding
         score = gamma(cfg.d_head + 1) * largest + 2 * u * largest  # the sum, and the subtraction of the maximum
         relative = np.expm1(2 * EXP_ERROR * u + 4 * u + 2 * gamma(n_keys + 2))
         return cls(

@@ -82,8 +82,9 @@ class Enclosure:
         return Enclosure(self.mid[rows], self.rad[rows], self.norm[rows], own)
 
     def within(self, norm: Tensor) -> Enclosure:
-        """The same enclosure, of which it is known that no error is longer than ``norm``."""
-        return Enclosure.of(self.mid, self.rad, torch.fmin(self.norm, norm), self.own)
+        """The same enclosure, of which it is known that no error is longer than ``norm``; NaN says nothing."""
+        known = torch.where(norm.isnan(), self.norm, torch.minimum(self.norm, norm))
+        return Enclosure.of(self.mid, self.rad, known, self.own)
 
     def with_errors(self, errors: list[Tensor]) -> Enclosure:
         """The same enclosure with these magnitudes added to its radii."""

@@ -142,26 +142,26 @@ class Rounding:
     ) -> Normed:
         """``x / scale * gain + bias`` as :class:`models.parts.norms.Norm` computes it, over the last axis.
 
-        Lemma: ``y(c) = c / s(c)`` with s as :func:`scales_of` has it. Its derivative is ``1 / s`` across c and less
+        Lemma: ``y(c) = c / s(c)`` with s as :meth:`scales` has it. Its derivative is ``1 / s`` across c and less
         along c, so that y moves by at most ``|e| / s_low`` for an error e, s_low being the least s on the way; s moves
         by at most |e| / sqrt n, so that y_i moves by at most ``(|e_i| + |y_i| |e| / sqrt n) / s_low``. The
         rounding k of the mean is orthogonal to c, up to c's own rounding: it moves y by ``-k / s``, the same for all
         entries, and makes s^2 larger by k^2, which is a factor within ``1 - (k / r)^2`` of all entries, r being the
         least ``|c| / sqrt n``.
 
-        Rounding: the scale's rounding multiplies all entries by one factor (``norm_roundings``); the quotient, the gain
-        and the bias round each entry.
+        Rounding: the scale's rounding multiplies all entries by one factor (``norm_roundings``), and so does what its
+        squares lose to underflow (:meth:`scales`); the quotient, the gain and the bias round each entry.
         """
         n, gain = x.mid.shape[-1], gain.double()
         x, off = self.centred(x) if centred else (x, torch.zeros_like(x.mid[..., :1]))
-        least, middle, _ = scales_of(x.mid, x.norm, eps, eps_outside)
+        least, middle, _, lost = self.scales(x.mid, x.norm, eps, eps_outside)
         mid = x.mid / middle
         rad = (x.rad + mid.abs() * x.norm[..., None] / math.sqrt(n)) / least
         norm = torch.where(least[..., 0] > 0, x.norm / least[..., 0], torch.inf)
         shortest = (x.mid.norm(dim=-1, keepdim=True) * (1 - (n + 8) * DOUBLE) - x.norm[..., None]).clamp_min(0.0)
         moved = torch.where(off > 0, off / shortest * math.sqrt(n), 0.0)
         moved = moved**2 + 2 * self.growth(2) * moved
-        shared = up(self.growth(norm_roundings(n)) * (1 + moved) + moved)
+        shared = up((self.growth(norm_roundings(n)) * (1 + moved) + moved) * (1 + lost) + lost)
         shift = torch.where(off > 0, off / least * (1 + shared), 0.0)
         unit = self.rounded(mid, torch.where(least > 0, up(rad), torch.inf), up(norm), 3)
         mid, longest = unit.mid * gain, gain.abs().max()
@@ -178,6 +178,27 @@ class Rounding:
             own = own + x.own / least[..., 0]
         own = up(own * longest * (1 + 4 * shared[..., 0]) + found.own + more.norm(dim=-1), n)
         return Normed(found.with_errors([more]), ((mid, shared), (gain.expand_as(mid), up(shift))), own)
+
+    def scales(self, mid: Tensor, norm: Tensor, eps: float, eps_outside: bool) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """Of a norm that reads vectors within ``norm`` of ``mid``: its least scale, that at ``mid``, the largest, and a
+        relative bound of what underflow may change in one over the scale.
+
+        The scale is ``s = sqrt(|x|^2 / n + eps)``, or ``|x| / sqrt n + eps`` with eps outside the root. The mean square
+        and eps may each be off by ``tiny`` as well (t together), whatever their size: ``s^2`` by t, or the root by at
+        most ``min(sqrt t, t sqrt n / |x|)`` and eps by t. With q for this relative to s^2 or to s, one over the scale
+        is off by at most q / (1 - q). The least scale is called 0 from q = 1/2 on: the computed one may be 0.
+        """
+        n, length, t = mid.shape[-1], mid.norm(dim=-1, keepdim=True), 2 * self.tiny
+        scale = lambda s: s + eps if eps_outside else (s**2 + eps).sqrt()  # noqa: E731
+        slack, off = (n + 8) * DOUBLE, norm[..., None] + 2.0**-450  # whose square float64 has
+        shortest = (length * (1 - slack) - off).clamp_min(0.0) / math.sqrt(n)
+        longest = (length * (1 + slack) + off) / math.sqrt(n)
+        least, most = scale(shortest) * (1 - 16 * DOUBLE), scale(longest) * (1 + 16 * DOUBLE)
+        root_off = (t / shortest).clamp_max(math.sqrt(t))  # and not t / 0
+        share = (root_off + t) / least if eps_outside else t / least**2
+        known = share < 0.5  # and not NaN
+        lost = torch.where(known, up(share / (1 - share)), 0.0)
+        return torch.where(known, least, 0.0), scale(length / math.sqrt(n)), most, lost
 
     def norm(
         self, x: Enclosure, gain: Tensor, bias: Tensor | None, eps: float, eps_outside: bool, centred: bool
@@ -324,17 +345,6 @@ class Rounding:
 def norm_roundings(n: int) -> float:
     """Roundings of ``x / scale``: half the n + 3 of the mean square; six for eps, its sum, the root, the quotient."""
     return n / 2 + 9
-
-
-def scales_of(mid: Tensor, norm: Tensor, eps: float, eps_outside: bool) -> tuple[Tensor, Tensor, Tensor]:
-    """``sqrt(|x|^2 / n + eps)``, or ``|x| / sqrt n + eps``: least within ``norm`` of ``mid``, at ``mid``, largest."""
-    n, length = mid.shape[-1], mid.norm(dim=-1, keepdim=True)
-    scale = lambda s: s + eps if eps_outside else (s**2 + eps).sqrt()  # noqa: E731
-    slack, off = (n + 8) * DOUBLE, norm[..., None]
-    shortest = (length * (1 - slack) - off).clamp_min(0.0) / math.sqrt(n)
-    longest = (length * (1 + slack) + off) / math.sqrt(n)
-    ends = scale(shortest) * (1 - 16 * DOUBLE), scale(longest) * (1 + 16 * DOUBLE)
-    return ends[0], scale(length / math.sqrt(n)), ends[1]
 
 
 def _spread(x: Enclosure) -> Enclosure:

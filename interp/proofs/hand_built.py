@@ -4,8 +4,9 @@
     multiplication-hand-built       :mod:`interp.proofs.coupled_multiplication`, one list of classes for all sizes
     parity-hand-built               :mod:`interp.proofs.hand_built_parity`, one induction for all lengths
 
-Equalities and inequalities between weights and scores are decided exactly (floats are rationals). What is not rational,
-the softmax's exponentials, is enclosed: "interval" over the real numbers, "float32" with the rounding of every
+Only a model that its options build, to the bit (:mod:`interp.proofs.as_built`), is proved. Equalities and inequalities
+between weights and scores are decided exactly (floats are rationals). What is not rational, the softmax's exponentials,
+is enclosed: "interval" over the real numbers, "float32" with the rounding of every
 operation. No proof tries problems; a problem is run only to refute. A proof that a time limit or Ctrl-C ended is
 undecided, and says which parts are left.
 """
@@ -56,7 +57,8 @@ from models.tasks.base import Task
 METHOD = "hand-built"
 SAME_MARGIN = 1e-6  # how far a bound computed again may lie from the stored one
 TRIED = 32  # random problems tried per length or size where a part is not proved
-SIZES_TRIED, MOST_PAIRS = 12, 2**24  # for products: sizes tried, and (query, key) pairs of each
+SIZES_TRIED = 12  # sizes of sums and products that are tried
+MOST_PAIRS = 2**24  # for products: (query, key) pairs of each
 _IN_WORDS = {"interval": "over the real numbers", "float32": "with rounding"}
 
 
@@ -199,7 +201,7 @@ def certify_hand_built(
 
 def is_hand_built(model: HookedModel) -> bool:
     """Whether a proof is known for this model's weight map."""
-    return isinstance(_options(model), tuple(_PROOFS))
+    return type(_options(model)) in _PROOFS
 
 
 def _options(model: HookedModel) -> Any:
@@ -207,10 +209,9 @@ def _options(model: HookedModel) -> Any:
 
 
 def _proof_of(model: HookedModel) -> Callable[[Any, tuple[int, ...], ArithmeticName], Proof]:
-    try:
-        return next(proof for kind, proof in _PROOFS.items() if isinstance(_options(model), kind))
-    except StopIteration:
-        raise UserError(f"{model_name(model)} is none of the hand-built models that there is a proof for.") from None
+    if not is_hand_built(model):
+        raise UserError(f"{model_name(model)} is none of the hand-built models that there is a proof for.")
+    return _PROOFS[type(_options(model))]
 
 
 def _as_far_as_there_is_time(names: list[str], found: Iterator[tuple[float, str | None]]) -> tuple[Part, ...]:
@@ -224,10 +225,13 @@ def _as_far_as_there_is_time(names: list[str], found: Iterator[tuple[float, str 
     return tuple(parts)
 
 
-def _failing(items: Sequence[Any], parts: tuple[Part, ...]) -> list[Any]:
-    """The items whose part was tried and not proved."""
+def _failing(items: Sequence[Any], parts: tuple[Part, ...], most: int | None = None) -> list[Any]:
+    """The items whose part was tried and not proved, or ``most`` of them from the first to the last."""
     ended = (TIME_UP, INTERRUPTED)
-    return [item for item, part in zip(items, parts, strict=True) if not part.proved and part.obstacle not in ended]
+    found = [item for item, part in zip(items, parts, strict=True) if not part.proved and part.obstacle not in ended]
+    if most is None or len(found) <= most:
+        return found
+    return [found[i] for i in np.linspace(0, len(found) - 1, most).astype(int)]
 
 
 def _require_float32(model: HookedModel, arithmetic: ArithmeticName) -> None:
@@ -255,7 +259,7 @@ def _addition(model: HookedModel, shape: tuple[int, ...], arithmetic: Arithmetic
     def wrong() -> WrongAnswer | None:
         from interp.core.operand_problems import grid_problems
 
-        for m, n in _failing(shapes, parts):
+        for m, n in _failing(shapes, parts, SIZES_TRIED):
             task = model.task.at(m, n)
             answer = _first_wrong(model, task, grid_problems(m, n, TRIED, 0))
             if answer is not None:
@@ -277,7 +281,7 @@ def _multiplication(model: HookedModel, shape: tuple[int, ...], arithmetic: Arit
     M, N = shape or (most, most)
 
     def wrong() -> WrongAnswer | None:
-        for M, N in _failing(sizes, parts)[:SIZES_TRIED]:
+        for M, N in _failing(sizes, parts, SIZES_TRIED):
             task = model.task.at(M, N)
             drawn = task.sample(TRIED, torch.Generator().manual_seed(0))
             nines = 9 * (torch.arange(task.n_digits) < torch.tensor([[M], [N]])).long()

@@ -12,10 +12,10 @@ Lemma (what makes N steps enough for all 2^(N+1) - 2 strings): the pattern depen
 at most that of the longest with the same next bit. If each case leaves the right token on top, then by induction over k
 greedy decoding writes the running parities and ends.
 
-Precondition: ids as :class:`models.tasks.parity.Parity` gives them (2 ... n + 1, then 1 ... n + 1). Postcondition of a
-positive margin: every next token of every response, n = 1 ... N, leads by at least so much, in exact arithmetic over
-the stored weights, or with :data:`~interp.proofs.balls.FLOAT32` in the model's own. Cost: N^2 exact scores and
-6 N evaluations in ball arithmetic; seconds for 100 bits.
+Precondition: the model is what its options build (:mod:`interp.proofs.as_built`), so that ids are 2 ... n + 1, then
+1 ... n + 1. Postcondition of a positive margin: every next token of every response, n = 1 ... N, leads by at least so
+much, in exact arithmetic over the stored weights, or with :data:`~interp.proofs.balls.FLOAT32` in the model's own.
+Cost: N^2 exact scores and 6 N evaluations in ball arithmetic; seconds for 100 bits.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
-import torch
 from flint import arb
 
 from interp.core.model import HookedModel
+from interp.proofs.as_built import departure
 from interp.proofs.balls import Arithmetic, Ball
 from interp.proofs.sink_heads import NotSeparated, Pattern, SinkHead, add, ball, exact, times
 from interp.proofs.watch import watched
@@ -56,18 +56,9 @@ class ParityProof:
     """
 
     def __init__(self, model: HookedModel, longest: int, arithmetic: Arithmetic):
+        if (obstacle := departure(model)) is not None:
+            raise NotSeparated(obstacle)
         weights = {key: value.detach().cpu().double().numpy() for key, value in model.effective_weights().items()}
-        known = {f"blocks.0.{name}" for name in ("attn.W_Q", "attn.W_K", "attn.W_V", "attn.W_O")}
-        known |= {f"blocks.0.mlp.{name}" for name in ("W_in", "b_in", "W_out")}
-        known |= {"embed.W_E", "pos_embed.W_pos", "unembed.W_U", "unembed.b_U"}
-        extra = [key for key, value in weights.items() if key not in known and value.any()]
-        if extra or not all(np.isfinite(value).all() for value in weights.values()):
-            raise NotSeparated(f"{extra[0]} is not zero" if extra else "a weight is not a finite number")
-        for bits in {1, longest}:
-            task = model.task.at(bits)
-            ids = task.position_ids(task.encode(torch.zeros(1, 1, bits, dtype=torch.int64)))[0, :, 0].tolist()
-            if ids != [0, *range(2, bits + 2), 1, *range(2, bits + 2)]:
-                raise NotSeparated(f"{model.task.name} gives other position ids")
         self.longest, self.arithmetic = longest, arithmetic
         ids = longest + 2  # 0 to longest + 1
         self.head = SinkHead.read(weights, 0, ids, DOLLAR, model.config.score_scale)

@@ -96,7 +96,8 @@ def _by_prefixes(model: HookedModel, task: Task, asked: Asked) -> Verdict:
     """The proof that was asked for, or by default the strongest claim: with rounding, over the reals, or by a run.
 
     With "float", a small domain is not proved but run. A model that gets a problem wrong is run on all of them as well,
-    to count the wrong ones. A proof that was interrupted says how far it got.
+    to count the wrong ones; so is one that is proved over the reals alone, since rounding may make it wrong. A proof
+    that was interrupted says how far it got.
     """
     _all_targets(task, asked)
     if asked.arithmetic == "float":
@@ -105,6 +106,9 @@ def _by_prefixes(model: HookedModel, task: Task, asked: Asked) -> Verdict:
         return certify_prefixes(model, asked.arithmetic, task)
     for arithmetic in ("float32", "interval"):
         found = certify_prefixes(model, arithmetic, task, patient=False)
+        if found.status == "certified" and arithmetic == "interval":
+            ran = certify_exhaustively(model, task)
+            return ran if ran.status == "refuted" else found
         if found.status == "certified" or found.obstacle:
             return found
         if found.status == "refuted":

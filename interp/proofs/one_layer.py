@@ -149,7 +149,7 @@ def fingerprint(model: ArithmeticTransformer, weights: dict[str, torch.Tensor] |
     for name in sorted(set(weights) & set(model.weight_shapes)):
         value = weights[name].detach().cpu()
         digest.update(f"{name} {tuple(value.shape)} {value.dtype}".encode())
-        digest.update(value.contiguous().view(torch.uint8).numpy().tobytes() if value.numel() else b"")
+        digest.update(value.contiguous().reshape(-1).view(torch.uint8).numpy().tobytes() if value.numel() else b"")
     return digest.hexdigest()
 
 

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from interp.proofs.balls import LARGEST
 from interp.proofs.enclosed import Enclosure, Keys, Matrix, Normed
-from interp.proofs.enclosures import Rounding, norm_roundings, scales_of
+from interp.proofs.enclosures import Rounding, norm_roundings
 from interp.proofs.head_errors import Heads
 from interp.proofs.prefix_nodes import Tree
 from interp.proofs.steepness import MLP, HalfBlock, Steepness, applies
@@ -243,18 +243,18 @@ class EnclosedForward:
             if centred:
                 x, shared = self.rounding.centred(x)
                 x = x.with_errors([shared.expand_as(x.mid)])
-            least, _, most = scales_of(x.mid, x.norm, cfg.eps, cfg.norm_eps_outside)
+            least, _, most, lost = self.rounding.scales(x.mid, x.norm, cfg.eps, cfg.norm_eps_outside)
             size = torch.minimum(x.size / least, x.size.new_tensor(math.sqrt(d) * (1 + 1e-9))) * gain.abs()
         else:
-            gain, least, most, size = torch.ones_like(x.mid[0]), *2 * (torch.ones_like(x.mid[:, :1]),), x.size
+            gain, size = torch.ones_like(x.mid[0]), x.size
+            least, most, lost = (torch.full_like(x.mid[:, :1], value) for value in (1.0, 1.0, 0.0))
         columns, sizes = torch.zeros(2, d, w.values.shape[1], dtype=torch.float64)
         columns[w.used], sizes[w.used] = w.values, w.sizes
         bias = self.weights.get("unembed.b_U", torch.zeros_like(w.columns))
         reached = size if shift is None else size + shift.abs()
-        own = (
-            grown(roundings) * 1.001 * (reached @ sizes + bias.abs()) + (4 * sizes.sum(0) + d + 4) * self.rounding.tiny
-        )
-        own = torch.where(x.size.amax(-1, keepdim=True) < LARGEST, own, torch.inf)
+        own = (grown(roundings) * 1.001 * (1 + lost) + lost) * (reached @ sizes + bias.abs())
+        own = own + (4 * sizes.sum(0) + d + 4) * self.rounding.tiny
+        own = torch.where((x.size.amax(-1, keepdim=True) < LARGEST) & (least > 0), own, torch.inf)
         constant = bias if shift is None else bias + shift @ columns
         low = torch.full((len(tokens),), -torch.inf, dtype=torch.float64)
         high = torch.full_like(low, torch.inf)

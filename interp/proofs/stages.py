@@ -20,7 +20,7 @@ from torch import Tensor
 
 from interp.proofs.balls import ACTIVATION_ROUNDINGS, CURVED, LARGEST, SHAPES
 from interp.proofs.enclosed import DOUBLE
-from interp.proofs.enclosures import LIBRARY_ULPS, norm_roundings, scales_of
+from interp.proofs.enclosures import LIBRARY_ULPS, norm_roundings
 
 if TYPE_CHECKING:
     from interp.proofs.prefix_tree import EnclosedForward
@@ -95,7 +95,7 @@ class Stages:
         """
         gain = self.forward.weights[f"{name}.w"]
         x = self.centred(x)
-        least, middle, _ = self.scales(x)
+        least, middle, *_ = self.scales(x)
         wide = float(gain.abs().max()) * x.norm / least[:, 0] * (1 + KNOWN)
         return self.shifted(Ball(x.mid / middle * gain, wide + self.rounding_of_norm(x, gain)), f"{name}.b")
 
@@ -107,15 +107,17 @@ class Stages:
         own = self.grown(n + 3) * (1 + KNOWN) * x.length + 2 * n * self.tiny
         return Ball(x.mid - x.mid.mean(-1, keepdim=True), x.norm + own)
 
-    def scales(self, x: Ball) -> tuple[Tensor, Tensor, Tensor]:
+    def scales(self, x: Ball) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         cfg = self.forward.config
-        return scales_of(x.mid, x.whole, cfg.eps, cfg.norm_eps_outside)
+        return self.forward.rounding.scales(x.mid, x.whole, cfg.eps, cfg.norm_eps_outside)
 
     def rounding_of_norm(self, x: Ball, gain: Tensor) -> Tensor:
-        """The rounding of a norm, relative to y, whose length before the gain is at most sqrt n."""
+        """The rounding of a norm, relative to y, whose length before the gain is at most sqrt n; infinite where its
+        scale may underflow to nothing."""
         n = x.mid.shape[-1]
-        own = self.grown(norm_roundings(n) + 2) * 1.001 * math.sqrt(n) + 4 * n * self.tiny
-        return own * gain.abs().max() * (1 + KNOWN) + torch.zeros_like(x.whole)
+        least, _, _, lost = (part[..., 0] for part in self.scales(x))
+        own = (self.grown(norm_roundings(n) + 2) * 1.001 * (1 + lost) + lost) * math.sqrt(n) + 4 * n * self.tiny
+        return torch.where(least > 0, own * gain.abs().max() * (1 + KNOWN), torch.inf)
 
     def curve_of_norm(self, x: Ball, gain: Tensor) -> Tensor:
         """How far a norm curves over a ball that is centred."""

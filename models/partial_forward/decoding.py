@@ -61,8 +61,8 @@ def greedy(
         choose: the next tokens [batch] from logits [batch, d_vocab] and prefix, in place of the most likely ones.
 
     Returns:
-        tokens; :data:`NOTHING` from where a row has no next token, because the position id that it would have is beyond
-        the model's tables, or because a logit is NaN.
+        tokens; :data:`NOTHING` from where a row has no next token: the position id that it would have is beyond the
+        model's tables, a logit is NaN, or the token before it is one that the model writes but cannot read.
 
     Raises:
         UserError: no prompt, a negative number of tokens, more positions than a table of absolute positions has, or a
@@ -92,7 +92,7 @@ def greedy(
     ended = torch.zeros_like(alive)
     last_good = torch.full((len(prompts),), total, device=prompts.device)  # first place that holds nothing
     for place in range(prompts.shape[1], total):
-        prefix, ids = tokens[:, :place], None
+        prefix, ids = tokens[:, :place].clamp(max=model.config.d_vocab - 1), None
         if has_ids:
             ids = ids_of(prefix)
             alive = alive & (ids <= limits).all(2).all(1)
@@ -107,6 +107,7 @@ def greedy(
             best = torch.where(ended, stop, best)
             ended = ended | (alive & (best == stop))
         tokens[:, place] = best
+        alive = alive & (best < model.config.d_vocab)  # a token that the model cannot read has no next one
         if bool((ended | ~alive).all()):
             tokens[:, place + 1 :] = tokens[:, place : place + 1] if stop is None else stop
             break

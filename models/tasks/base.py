@@ -157,8 +157,10 @@ class Task(ABC):
         """Problems from the task's natural (uniform) distribution."""
 
     def token_text(self, tokens: Any) -> str:
-        """Text of a token or a sequence of tokens."""
-        return "".join(self.vocabulary[int(token)] for token in torch.as_tensor(tokens).reshape(-1))
+        """Text of a token or a sequence of tokens; a number in brackets for one that the task does not have."""
+        known = list(self.vocabulary)
+        found = torch.as_tensor(tokens).reshape(-1).tolist()
+        return "".join(known[token] if 0 <= token < len(known) else f"[{token}]" for token in found)
 
     def token_id(self, text: str) -> int:
         """The token of a one-token text. Raises UserError if there is none."""

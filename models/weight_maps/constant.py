@@ -34,7 +34,7 @@ class ConstantWeights(WeightMap):
             raise UserError(f"A constant weight map must give {', '.join(missing)}.")
 
     def forward(self) -> Weights:
-        weights = {name.replace("/", "."): buffer for name, buffer in self.named_buffers()}
+        weights = {name.replace("/", "."): buffer for name, buffer in self._buffers.items()}
         if not torch.is_grad_enabled():
             return weights
         zero = torch.zeros((), requires_grad=True)  # without axes it changes neither dtype nor device

@@ -19,7 +19,7 @@ from interp.proofs.coupled_addition import (
     required_keys,
 )
 from interp.proofs.coupled_grid import CertifiedGrid, certify_grid, load_certified_grids
-from interp.proofs.coupled_values import Perturbation, digit_values, read_units
+from interp.proofs.coupled_values import NotSeparated, Perturbation, digit_values, read_units
 from models.errors import UserError
 from models.evaluation import predict
 from models.hand_built.temperature import eta_window
@@ -214,15 +214,21 @@ BROKEN = {
 
 
 @pytest.mark.parametrize("name", BROKEN)
-def test_a_weight_that_breaks_the_argument_is_named(name: str):
+def test_a_weight_that_breaks_the_argument_is_named(model, name: str):
     key, index, value, sentence = BROKEN[name]
-    proof = prove_shape(broken(key, index, value), 3, 3)
-    assert sentence in proof.obstacle and proof.margin == float("-inf")
+    dims = model.weight_map.dims
+    weights = {k: v.detach().double().numpy().copy() for k, v in model.effective_weights().items()}
+    weights[key][index] = value
+    with pytest.raises(NotSeparated, match=sentence):
+        read_heads(weights, dims, model.task.special)
+        read_units(weights, dims)
 
 
-def test_a_wrong_knot_is_refuted_in_the_last_step():
+def test_a_weight_that_was_changed_is_not_proved_and_may_be_refuted():
     model = broken("blocks.0.mlp.W_out", (30, slice(7, 17)), 0.0)
-    assert "margin" in prove_shape(model, 2, 3).obstacle and refuted(model, 2, 3)
+    proof = prove_shape(model, 2, 3)
+    assert proof.obstacle == "blocks.0.mlp.W_out is not what its options build" and proof.margin == float("-inf")
+    assert refuted(model, 2, 3)
 
 
 def test_other_models_and_shapes_are_refused(model):

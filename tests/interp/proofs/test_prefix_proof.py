@@ -488,3 +488,71 @@ def test_the_command_line_says_the_verdict_and_exits_with_it(tmp_path: Path, cap
     assert "certified in interval arithmetic: all 16 strings of 4 bits" in capsys.readouterr().out
     assert main(["certify", name, "--check", str(verdict)]) == 0
     assert dense("addlm-adder-two-digit").task.name == "two-digit-addition"
+
+
+# ---- underflow
+
+
+class AlwaysOne(BalancedBrackets):
+    """The answer is 1."""
+
+    name = "always-one"
+
+    def targets(self, problems: Any) -> torch.Tensor:
+        return torch.ones_like(self.as_problems(problems)[:, 0, -1:])
+
+
+def vanishing(n: int, outside: bool, eps: float) -> tuple[ArithmeticTransformer, torch.Tensor]:
+    """A model and the one string of n bits whose last residual stream is 2^-75: its square is zero in float32.
+
+    The head writes minus the string, read as a fraction, into a dimension in which a bias writes this string's. Over
+    the reals every logit of 1 leads, as the stream's direction is all that the last norm keeps.
+    """
+    bits = [(0b1011001101 >> (n - 1 - place)) & 1 for place in range(n)]
+    config = TransformerConfig(
+        1, 6, 1, 1, 0, 2, n, norm_placement="none", eps=eps, norm_eps_outside=outside, attn_scale=1.0
+    )
+    model = ArithmeticTransformer(DenseWeights(config), AlwaysOne(n), name="vanishing")
+    w, t, d = model.weight_map.own(), 2.0**-80, 2.0**-60
+    with torch.no_grad():
+        for parameter in w.values():
+            parameter.zero_()
+        w["ln_final.w"].fill_(1.0)
+        w["embed.W_E"][:, 0], w["embed.W_E"][1, 2], w["embed.W_E"][:, 4] = 2.0**-75, t, t
+        w["pos_embed.W_pos"][:, 3] = torch.arange(n) * torch.tensor(2.0).log() * t
+        w["blocks.0.attn.W_Q"][0, 4, 0] = w["blocks.0.attn.W_K"][0, 3, 0] = w["blocks.0.attn.W_V"][0, 2, 0] = 1 / t
+        w["blocks.0.attn.W_O"][0, 0, 1] = -d
+        share = sum(bit * 2**place for place, bit in enumerate(bits)) / (2**n - 1)
+        w["blocks.0.attn.b_O"][1] = d * share
+        w["unembed.W_U"][0, 0], w["unembed.W_U"][1, 0], w["unembed.b_U"][1] = 1.0, 3.0, 10.0
+    return model, torch.tensor([[bits]])
+
+
+@pytest.mark.parametrize(("outside", "eps"), [(False, 0.0), (True, 0.0), (True, 1e-30)])
+def test_squares_that_underflow_are_not_certified(outside: bool, eps: float) -> None:
+    model, string = vanishing(10, outside, eps)
+    assert predict(model, string).item() != 1
+    assert certify_prefixes(model, "float32").status == "undecided"
+    found = interp.certify(model)
+    assert found.status == "refuted" and found.counterexample.problem == "".join(map(str, string.flatten().tolist()))
+
+
+def test_an_epsilon_that_is_far_above_underflow_costs_no_bound() -> None:
+    model, string = vanishing(10, False, 1e-5)
+    assert predict(model, string).item() == 1 and certify_prefixes(model, "float32").status == "certified"
+
+
+@pytest.mark.parametrize("outside", [False, True])
+@pytest.mark.parametrize("size", [2.0**-30, 2.0**-48, 2.0**-60, 2.0**-70])
+def test_the_scales_of_small_vectors_are_enclosed(size: float, outside: bool) -> None:
+    """In float32 with squares that underflow, or are flushed to zero, against the norm of the same vector."""
+    x = torch.tensor([[0.3, -1.0, 0.7, 0.11]], dtype=torch.float64) * size
+    least, _, most, lost = FLOAT32.scales(x, torch.zeros(1), 0.0, outside)
+    square = x.float().pow(2)
+    for kept in (square, torch.where(square < 2.0**-126, 0.0, square)):
+        computed = kept.mean(-1, keepdim=True).sqrt().double()
+        if bool(least > 0):
+            assert bool((computed >= least / (1 + lost) * (1 - 2.0**-20)).all())
+            assert bool((computed <= most / (1 - lost) * (1 + 2.0**-20)).all())
+        else:
+            assert size < 2.0**-45
