@@ -325,7 +325,13 @@ def most_likely(logits: Tensor) -> Tensor:
 
 
 def margins(logits: Float[Tensor, "n row d_vocab"], targets: Int[Tensor, "n row"]) -> Float[Tensor, "n row"]:
-    """The right token's logit minus the best other's [n, row], in float64; -inf where one is NaN."""
+    """The right token's logit minus the best other's [n, row], in float64; -inf where one is NaN.
+
+    Raises:
+        UserError: a right token that has no logit.
+    """
+    if targets.numel() and (largest := int(targets.max())) >= logits.shape[-1]:
+        raise UserError(f"The right tokens go up to {largest}, and the model predicts {logits.shape[-1]}, from 0 on.")
     logits = logits.double()
     right = logits.gather(-1, targets[..., None])
     others = logits.scatter(-1, targets[..., None], float("-inf")).amax(-1, keepdim=True)

@@ -188,13 +188,34 @@ def _real(name: str, value: Any, least: float, most: float) -> float:
 def _model(name: str, value: Any) -> Any:
     """Check a model for questions that only compute logits: any callable will do."""
     if callable(value) and not isinstance(value, type):
-        return value
+        return _with_numbers(name, value) if isinstance(value, nn.Module) else value
     return _hooked(name, value)
+
+
+def _with_numbers(name: str, value: nn.Module) -> nn.Module:
+    """A model whose parameters are numbers, under the names that its classes gave them.
+
+    Raises:
+        UserError: tensors on the meta device, or a torch parametrization, which renames parameters.
+    """
+    for module in value.modules():
+        if "parametrizations" in module._modules:
+            raise UserError(
+                f"{name} has a torch parametrization; torch.nn.utils.parametrize.remove_parametrizations takes it off."
+            )
+        for tensor in (*module._parameters.values(), *module._buffers.values()):
+            if tensor is not None and tensor.is_meta:
+                raise UserError(f"{name} is on the meta device: it has no numbers.")
+    return value
 
 
 def _hooked(name: str, value: Any) -> Any:
     if isinstance(value, nn.Module) and hasattr(value, "run_with_hooks") and hasattr(value, "cfg"):
-        return value
+        if value._forward_hooks or value._forward_pre_hooks:
+            raise UserError(
+                f"{name} has a torch hook on the model itself, which run_with_hooks does not run; take it off."
+            )
+        return _with_numbers(name, value)
     hint = f" models.load({value!r}) makes one of a name." if isinstance(value, str) else ""
     raise UserError(f"{name} is {_shown(value)}, which is not a model with TransformerLens hooks.{hint}")
 

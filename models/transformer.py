@@ -36,7 +36,7 @@ from models.parts.shapes import PositionIds, ScoreBias, Stream, Tokens
 from models.parts.weights import Weights, WeightView, weight_shapes, weight_view
 from models.post_norm_cache import PostNormCache
 from models.tasks.base import Task
-from models.unaltered import require_unaltered
+from models.unaltered import remember, require_unaltered
 from models.weight_maps.base import WeightMap
 from models.weight_maps.dense import DenseWeights
 
@@ -388,3 +388,6 @@ class ArithmeticTransformer(LensContract):
     def to_transformer_bridge(self) -> Any:
         """A stock ``TransformerBridge`` with equal logits; see :func:`models.export.to_transformer_bridge`."""
         return to_transformer_bridge(self)
+
+
+remember(ArithmeticTransformer, Block, Attention, MLP, Norm, Embed, PosEmbed, FireBias, Unembed, HookPoint)

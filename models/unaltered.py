@@ -1,32 +1,60 @@
 """Whether a model computes what its effective weights say.
 
 A certificate, a score by the fast forward, and a patching engine with its own forward are all about the function that
-config and effective weights define. A hook, a replaced ``forward``, dropout or autocast makes the module compute
-something else, and only a run of the module itself shows it. So all code that does not run the module asks here.
+config and effective weights define. A hook, another class in a part's place, a replaced method, dropout or autocast
+makes the module compute something else, and only a run of the module itself shows it. So all code that does not run the
+module asks here.
 """
 
 from __future__ import annotations
 
+import operator
+import sys
+from collections.abc import Iterator
 from functools import cache
-from typing import Any
+from pathlib import Path
+from types import NoneType
+from typing import Any, NamedTuple
 
 import torch
 from torch import nn
 from torch.nn.modules import module as torch_module
 
+from models.config import RuntimeConfig, TransformerConfig
 from models.errors import UserError
 from models.hooked import HookedModel
 
 _WEIGHT_MAP = "weight_map"
+_LIBRARIES = ("models", "transformer_lens", "torch")
+#: Where the code of a library's forward passes lies: its own files, and those of libraries that wrap functions.
+_WRAPPERS = ("jaxtyping", "beartype")
+#: What this project's classes were when they were made, [class][attribute]; see :func:`remember`.
+_REMEMBERED: dict[type, dict[str, Any]] = {}
+_SIZES: dict[type, int] = {}  # how many attributes they had when nothing was found to be replaced
+
+
+def remember(*classes: type) -> None:
+    """Keep what these classes, and those of this project and TransformerLens that they inherit from, consist of, so
+    that :func:`alterations` notices a method that was replaced in one of them."""
+    for cls in {base for each in classes for base in each.__mro__}:
+        if cls.__module__.split(".")[0] in ("models", "transformer_lens"):
+            _REMEMBERED[cls] = {name: value for name, value in vars(cls).items() if _counts(name)}
+
+
+def _counts(name: str) -> bool:
+    """Whether a class's attribute of this name is part of what its modules do; annotations and the like are not."""
+    return name[:2] != "__" or name in ("__call__", "__getattr__", "__getattribute__", "__init__")
 
 
 def alterations(model: HookedModel) -> tuple[str, ...]:
     """What makes ``model`` compute something other than its effective weights say; empty if nothing does.
 
-    It looks, on the model and on every module in it, for hooks of any kind (of TransformerLens and PyTorch, forward and
-    backward, pre-hooks and global ones), a ``forward`` or another method that was replaced on the module, a ``forward``
-    that is not its library's, an epsilon that differs from the config's, and dropout in training mode; and for autocast
-    on the model's device. Stock TransformerLens models have none of these.
+    Of this project's models it looks at whether every part is what the config asks for: the same parts, each of its own
+    class and with its own attributes (config, epsilon, kind of norm, name), and classes whose methods are still those
+    of the package. Of all models, on every module, it looks for hooks of any kind (of TransformerLens and PyTorch,
+    forward and backward, pre-hooks and global ones), a ``forward`` or another method that was replaced on the module, a
+    ``forward`` that is not its library's, and dropout in training mode; and for autocast on the model's device. Stock
+    TransformerLens models have none of these.
 
     Each is a clause for an error message, such as ``"blocks.0.mlp has a hook"``. Hooks that only read are listed too,
     as there is no way to know what a hook does. The weight map's own modules may have hooks, since effective weights
@@ -38,9 +66,10 @@ def alterations(model: HookedModel) -> tuple[str, ...]:
     if not isinstance(model, nn.Module):
         return ()  # nothing that could be hooked
     found = [f"every module has a global hook ({kind})" for kind in _global_hooks()]
-    left: list[tuple[str, nn.Module]] = [("", model)]
-    while left:
-        name, module = left.pop()
+    found += _replaced_in_classes()
+    expected = _expected_of(model, found)
+    config, seen = model.__dict__.get("config"), 0
+    for name, module in _modules(model):
         own, cls = module.__dict__, type(module)
         hooks = (own["_forward_hooks"], own["_forward_pre_hooks"], own["_backward_hooks"], own["_backward_pre_hooks"])
         if any(hooks) and not all(_is_wiring(hook) for kind in hooks for hook in kind.values()):
@@ -49,16 +78,26 @@ def alterations(model: HookedModel) -> tuple[str, ...]:
         if not known:
             found.append(f"{name or 'the model'} has a forward pass of its own")
         if not methods.isdisjoint(own):
-            replaced = ", ".join(sorted(methods.intersection(own)))
-            found.append(f"{name or 'the model'} has a {replaced} of its own")
-        if "eps" in own and own["eps"] != getattr(own.get("config"), "eps", own["eps"]):
-            found.append(f"{name or 'the model'}.eps is {own['eps']}, and the config says {own['config'].eps}")
-        for key, child in own["_modules"].items():
-            if child is not None and (name or key != _WEIGHT_MAP):
-                left.append((f"{name}.{key}" if name else key, child))
+            found.append(f"{name or 'the model'} has a {', '.join(sorted(methods.intersection(own)))} of its own")
+        if expected is None:
+            continue
+        part = expected.get(name)
+        if part is None or cls is not part.cls or not part.attributes.items() <= own.items():
+            found += _differences(name, module, part)
+        if name and own.get("config", config) is not config:
+            found.append(f"{name}.config is not the model's")
+        if "_runtime" in own and own["_runtime"][0] is not model.cfg:
+            found.append(f"{name} has another model's switches")
+        seen += 1
+    if expected is not None and seen < len(expected):
+        here = {name for name, _ in _modules(model)}
+        found += [f"{name} is missing" for name in expected if name not in here]
     if model.training and getattr(getattr(model, "config", None), "dropout", 0):
         found.append("the model is in training mode, with dropout")
-    if torch.is_autocast_enabled(_device_type(model)):
+    device = _device_type(model)
+    if device == "meta":
+        found.append("its tensors are on the meta device, without numbers")
+    elif torch.is_autocast_enabled(device):
         found.append("autocast is on")
     return tuple(found)
 
@@ -75,6 +114,20 @@ def require_unaltered(model: HookedModel, what: str) -> None:
         )
 
 
+def _modules(model: nn.Module) -> Iterator[tuple[str, nn.Module]]:
+    """All modules by name, without the weight map's."""
+    left = [("", model)]
+    while left:
+        name, module = left.pop()
+        yield name, module
+        for key, child in module.__dict__["_modules"].items():
+            if child is not None and (name or key != _WEIGHT_MAP):
+                left.append((f"{name}.{key}" if name else key, child))
+
+
+# ---- hooks and classes of any library
+
+
 def _is_wiring(hook: Any) -> bool:
     """Whether transformer_lens 4's bridge made this hook itself, in its first run, for its hook points."""
     inside = (getattr(hook, "__module__", None) or "").startswith("transformer_lens.model_bridge.")
@@ -86,13 +139,114 @@ def _global_hooks() -> list[str]:
     return [kind for kind in kinds if getattr(torch_module, kind, None)]
 
 
+class _Class(NamedTuple):
+    """Whether a class's ``forward`` is defined in this project, TransformerLens or torch, and so is known; the names of
+    its methods, which an attribute of the module itself may replace."""
+
+    known: bool
+    methods: frozenset[str]
+
+
 @cache
-def _class(cls: type, forward: Any) -> tuple[bool, frozenset[str]]:
-    """(whether a class's ``forward`` is defined in this project, TransformerLens or torch, and so is known; the names
-    of its methods, which an attribute of the module itself may replace)."""
-    home = getattr(forward, "__module__", "") or ""
+def _class(cls: type, forward: Any) -> _Class:
     methods = frozenset(name for name in dir(cls) if callable(getattr(cls, name, None)))
-    return home.split(".")[0] in ("models", "transformer_lens", "torch"), methods
+    home = (getattr(forward, "__module__", "") or "").split(".")[0]
+    known = home in _LIBRARIES and _is_from(forward, (*_LIBRARIES, *_WRAPPERS))
+    return _Class(known or cls in _REMEMBERED, methods)  # what is remembered is compared with what it was
+
+
+def _is_from(function: Any, packages: tuple[str, ...]) -> bool:
+    """Whether a function's code lies in one of these packages, whatever it says of itself (functools.wraps)."""
+    code = getattr(function, "__code__", None)
+    if code is None:
+        return True
+    file = code.co_filename
+    if file.startswith("<@beartype"):
+        return True
+    return any(
+        Path(file).is_relative_to(Path(str(sys.modules[name].__file__)).parent)
+        for name in packages
+        if name in sys.modules
+    )
+
+
+def _replaced_in_classes() -> list[str]:
+    """The methods of remembered classes that are not what they were."""
+    found = []
+    for cls, kept in _REMEMBERED.items():
+        now = vars(cls)
+        same = all(map(operator.is_, map(now.get, kept), kept.values()))
+        if same and len(now) == _SIZES.get(cls):
+            continue
+        names = [name for name in {*now, *kept} if _counts(name) and now.get(name) is not kept.get(name)]
+        found += [f"{cls.__module__}.{cls.__name__}.{name} was replaced" for name in sorted(names)]
+        if not names:
+            _SIZES[cls] = len(now)
+    return found
+
+
+# ---- this project's models: every part is what the config asks for
+
+
+class _Part(NamedTuple):
+    """The class of a part, and its attributes that are numbers, texts, switches or None."""
+
+    cls: type
+    attributes: dict[str, Any]
+
+
+def _expected_of(model: nn.Module, found: list[str]) -> dict[str, _Part] | None:
+    """The parts that a model of this project should have; None for other models. What the model itself has wrong is
+    added to ``found``."""
+    from models.transformer import ArithmeticTransformer
+
+    if not isinstance(model, ArithmeticTransformer):
+        return None
+    config, runtime = model.__dict__.get("config"), model.__dict__.get("cfg")
+    if not isinstance(config, TransformerConfig):
+        found.append("the model's config was replaced")
+        return {}
+    if type(runtime) is not RuntimeConfig or runtime._config is not config or runtime._model[0] is not model:
+        found.append("the model's cfg was replaced")
+    if getattr(model.weight_map, "config", None) != config:
+        found.append("the weight map has another config than the model")
+    parts, shapes = _expected(config)
+    if model.__dict__.get("weight_shapes") != shapes:
+        found.append("the model's weight_shapes were replaced")
+    return parts
+
+
+@cache
+def _expected(config: TransformerConfig) -> tuple[dict[str, _Part], dict[str, tuple[int, ...]]]:
+    """The parts, by name, and the shapes of the weights that a config asks for."""
+    from models.tasks.brackets import BalancedBrackets
+    from models.transformer import ArithmeticTransformer
+    from models.weight_maps.base import WeightMap
+
+    fresh = ArithmeticTransformer(WeightMap(config), BalancedBrackets(2))  # any task: parts do not depend on it
+    parts = {name: _Part(type(module), _attributes(module) if name else {}) for name, module in _modules(fresh)}
+    return parts, fresh.weight_shapes
+
+
+def _attributes(module: nn.Module) -> dict[str, Any]:
+    plain = (bool, int, float, str, NoneType)
+    return {
+        key: value
+        for key, value in vars(module).items()
+        if isinstance(value, plain) and not key.startswith("_") and key != "training"
+    }
+
+
+def _differences(name: str, module: nn.Module, part: _Part | None) -> Iterator[str]:
+    """What of a part is not as its config says."""
+    if part is None:
+        yield f"{name} is a part that the config does not have"
+    elif type(module) is not part.cls:
+        yield f"{name or 'the model'} is a {type(module).__name__} and not the {part.cls.__name__} of this package"
+    else:
+        for key, value in part.attributes.items():
+            if (now := module.__dict__.get(key, "missing")) != value:
+                yield f"{name}.{key} is {now!r}, and its config makes it {value!r}"
 
 
 def _device_type(model: nn.Module) -> str:

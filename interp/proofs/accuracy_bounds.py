@@ -23,7 +23,7 @@ from interp.proofs.branching import Search
 from interp.proofs.class_proofs import rung_of, weights_out_of_range
 from interp.proofs.counting import Counts, Diagram, count
 from interp.proofs.half_spaces import half_space_diagrams
-from interp.proofs.one_layer import OneLayerAdder, read_adder
+from interp.proofs.one_layer import OneLayerAdder, read_adder, require_unchanged
 from interp.proofs.verdict import RUNGS, ArithmeticName
 from interp.proofs.windows import window_diagrams, window_verdicts
 from models.checkpoint import write_json_atomic
@@ -212,7 +212,9 @@ def accuracy_bounds(
     if arithmetic == "float":
         raise UserError("A grid in floats proves no bound on the accuracy; ask for 'interval' or 'float32'.")
     adder = read_adder(model, task)
-    return bounds_of(adder, rung_of(arithmetic, model, adder), arithmetic, float(width))
+    found = bounds_of(adder, rung_of(arithmetic, model, adder), arithmetic, float(width))
+    require_unchanged(adder)
+    return found
 
 
 def check_width(width: Any) -> None:

@@ -107,7 +107,6 @@ def _certify(
             reals = _over_the_reals(adder)
         if status in ("refuted", "undecided") and arithmetic != "float" and width is not None and not case.obstacle:
             accuracy = bounds_of(adder, rung, arithmetic, width, leads.failing_pairs(case.classes))
-    require_unchanged(adder)
     return Certificate(
         **about(model, adder.model.task, adder.fingerprint, start),
         method=METHOD,

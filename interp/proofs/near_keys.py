@@ -29,7 +29,7 @@ from interp.core.sites import model_name
 from interp.proofs.directional import Block, is_gated_block
 from interp.proofs.enclosed import Enclosure, Keys, Normed, Values
 from interp.proofs.near_classes import Seen, Step
-from interp.proofs.prefix_leads import ROUNDINGS, require_provable
+from interp.proofs.prefix_leads import ROUNDINGS, require_logits, require_provable
 from interp.proofs.prefix_nodes import Tree
 from interp.proofs.prefix_tree import EnclosedForward
 from interp.proofs.small_domain import (
@@ -255,6 +255,7 @@ class _Proof:
     def _batches(self, found: list[tuple[Tensor, Tensor]]) -> Iterator[tuple[Seen, Near, Tensor]]:
         for step in self.steps:
             seen = Seen.of(self.task, step, self.model.config.window_offsets)
+            require_logits(self.model, seen.targets)
             near = self.forward.of_target(seen)
             try:
                 for rows in torch.arange(step.classes).split(BATCH):

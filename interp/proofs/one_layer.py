@@ -155,8 +155,6 @@ def fingerprint(model: ArithmeticTransformer, weights: dict[str, torch.Tensor] |
 
 def require_plain(model: HookedModel) -> None:
     """Raise UserError unless the model computes what its effective weights say, as a fingerprint presumes."""
-    if isinstance(model, ArithmeticTransformer) and type(model).forward is not ArithmeticTransformer.forward:
-        raise UserError(f"The certifier knows the forward pass of this project, and {model_name(model)} has its own.")
     if isinstance(model, ArithmeticTransformer):
         found = list(alterations(model))
     else:  # a bridge has hooks of its own on its modules; a copy of the weights is judged

@@ -53,6 +53,12 @@ def require_provable(model: HookedModel, arithmetic: str, reason: str | None) ->
         raise UserError(f"{model_name(model)} cannot be judged: {reason}.")
 
 
+def require_logits(model: HookedModel, targets: Tensor) -> None:
+    """Raises UserError for right tokens that the model never predicts."""
+    if (largest := int(targets.max())) >= (n := model.config.n_logits):
+        raise UserError(f"The right tokens go up to {largest}, and {model_name(model)} predicts {n}, from 0 on.")
+
+
 def leads_of(forward: EnclosedForward, part: Rows) -> tuple[Leads, Leads]:
     """Bounds of the right tokens' leads.
 
@@ -108,6 +114,7 @@ def lead_bounds(
     require_provable(model, arithmetic, not_enclosed(model))
     identify(model, task)
     rows = Rows.given(task, problems)
+    require_logits(model, rows.targets)
     low, high = (torch.full(rows.targets.shape, math.nan, dtype=torch.float64) for _ in range(2))
     with torch.inference_mode():
         weights = {name: value.detach().clone() for name, value in model.effective_weights().items()}

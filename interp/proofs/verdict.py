@@ -118,7 +118,13 @@ class Verdict(Result):
 
 
 def about(model: HookedModel, task: Task, identity: str, start: float) -> dict[str, Any]:
-    """Fields for a new verdict: what it is about, the seconds since ``start``, and the versions of the software."""
+    """Fields for a new verdict: what it is about, the seconds since ``start``, and the versions of the software.
+
+    Raises:
+        UserError: ``identity``, which was read at the start, is not the model's fingerprint any more.
+    """
+    if identify(model, task) != identity:
+        raise UserError(f"The weights of {model_name(model)} change from one call to the next.")
     seconds = time.perf_counter() - start
     named = {"model": model_name(model), "fingerprint": identity, "task": task.name}
     return named | {"seconds": seconds, "versions": versions()}

@@ -28,8 +28,8 @@ _BITS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 @dataclass(frozen=True, eq=False)
 class _State:
-    """Everything that a map's output depends on: its modules' attributes, kinds of tensors, and the numbers as bits,
-    joined by kind."""
+    """Everything that a map's output depends on: its modules' forwards and attributes, kinds of tensors, and the
+    numbers as bits, joined by kind."""
 
     attributes: list[Any]
     kinds: list[Any]
@@ -115,7 +115,7 @@ def _state(modules: list[nn.Module], tensors: list[Tensor]) -> _State:
         joined = [torch.cat(parts) for parts in groups.values()]
     numbers = [x.view(_BITS[x.element_size()]) if x.element_size() in _BITS else x for x in joined]
     return _State(
-        [value for module in modules for value in vars(module).values()],
+        [value for module in modules for value in (type(module).forward, *vars(module).values())],
         [(x.dtype, x.device, x.shape, x.requires_grad) for x in tensors],
         numbers,
     )

@@ -209,7 +209,6 @@ BROKEN = {
     "an embedding that fills an output": ("embed.W_E", (3, 7), 1.0, "the input fills outputs"),
     "a hidden unit that reads a position": ("blocks.0.mlp.W_in", (20, 5), 1.0, "a hidden unit reads something else"),
     "an unembedding that reads the digit": ("unembed.W_U", (0, 3), 1.0, "the unembedding reads more than"),
-    "a code that is another's": ("pos_embed.W_pos", (0, 3, slice(19, 22)), 1.0, "head 1"),
 }
 
 

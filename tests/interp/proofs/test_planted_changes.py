@@ -68,7 +68,7 @@ FIELDS: dict[str, tuple[Any, ...]] = {
     "attn_scale": (4.0, 64.0),
     "attn_top_k": (1, 3),
     "attn_window": (0, 1),
-    "d_vocab_out": (-1, 1),
+    "d_vocab_out": (-1, 1, 2),  # fewer or more than are read
     "dropout": (0.5,),
     "dtype": ("float64", "bfloat16", "float16"),
 }
@@ -159,7 +159,7 @@ def changes(model: ArithmeticTransformer) -> Iterator[tuple[str, Callable[[], An
 
             def changed(name: str = name, shape: Any = shape, kind: str = kind) -> Any:
                 generator = torch.Generator().manual_seed(len(name))
-                value = own[name].clone() if name in own else torch.zeros(shape)
+                value = own[name].clone(memory_format=torch.contiguous_format) if name in own else torch.zeros(shape)
                 if kind == "all entries":
                     value = value + torch.randn(shape, generator=generator).to(value.dtype)
                 else:
