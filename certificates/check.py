@@ -577,6 +577,17 @@ def check(file):
     return smallest, model.fingerprint
 
 
+def without_repeats(pairs):
+    """An object of JSON; a key that occurs twice would be read in one way here and in another elsewhere."""
+    require(len(dict(pairs)) == len(pairs), "a key occurs twice")
+    return dict(pairs)
+
+
+def plain(problem):
+    """What is wrong, on one line of ASCII, whatever the file put into it."""
+    return f"{type(problem).__name__}: {problem}".encode("unicode_escape").decode()
+
+
 def main(paths):
     if not paths or paths[0].startswith("-"):
         print(__doc__)
@@ -585,9 +596,9 @@ def main(paths):
     for path in paths:
         try:
             with open(path, encoding="utf-8") as opened:
-                smallest, fingerprint = check(json.load(opened))
+                smallest, fingerprint = check(json.load(opened, object_pairs_hook=without_repeats))
         except (Rejected, OSError, ValueError, LookupError, TypeError, ArithmeticError, RecursionError) as problem:
-            print(f"{path}: rejected. {type(problem).__name__}: {problem}.")
+            print(f"{path}: rejected. {plain(problem)}.")
             status = 1
         else:
             print(f"{path}: proved. The model with fingerprint {fingerprint} adds all 10^20 pairs rightly in float32.")

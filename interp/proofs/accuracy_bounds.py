@@ -32,6 +32,7 @@ from models.numerals import percent
 from models.tasks.addition import DIGITS, FixedWidthAddition
 
 PAIRS = 10 ** (2 * DIGITS)
+LITTLE = Fraction(1, 10**6)  # a share of wrong pairs below which a bound alone is not worth a sentence
 WIDTH = 1e-6  # default distance between the bounds on the share of right pairs
 #: All windows of this many columns are judged; then, round by round, at most so many longer ones.
 DEPTH, LONGER = 2, (0, 20_000, 100_000)
@@ -91,9 +92,16 @@ class AccuracyBounds(Result):
         """Whether the bounds are as narrow as requested."""
         return self.width <= Fraction(self.requested)
 
+    @property
+    def says_little(self) -> bool:
+        """Whether no pair is proved right, and fewer than one in a million is known to be wrong."""
+        return self.lower == 0 and 1 - self.upper < LITTLE
+
     def wrong(self) -> str:
         """The share of wrong pairs in words, rounded outwards."""
         low, high = 1 - self.upper, 1 - self.lower
+        if self.says_little:
+            return "not bounded: no pair is proved right, and hardly any is known to be wrong"
         if high == 0:
             return "right on all pairs"
         if low == high:
@@ -105,6 +113,8 @@ class AccuracyBounds(Result):
         digits = min(2 + max(0, math.ceil(math.log10(high / (high - low)))), 2 * DIGITS)
         if low == 0:
             return f"wrong on at most {percent(high, digits, up=True)} of all pairs"
+        if high == 1:
+            return f"wrong on at least {percent(low, digits)} of all pairs"
         return f"wrong on between {percent(low, digits)} and {percent(high, digits, up=True)} of all pairs"
 
     def sentence(self) -> str:

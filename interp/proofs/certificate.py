@@ -127,7 +127,7 @@ class Certificate(Verdict):
             return f"certified {words}: {of}all 10^20 pairs, {n:,} classes, {where}, {self._proved(self.lower_bound)}"
         if self.status == "sampled":
             return f"no proof, {words} and on samples: {of}no extreme pair of {n:,} classes is wrong, {where}"
-        accuracy = f", {self.accuracy.wrong()}" if self.accuracy else ""
+        accuracy = f", {self.accuracy.wrong()}" if self.accuracy and not self.accuracy.says_little else ""
         digits = ""
         if self.targets == "all" and self.digits == "certified":
             own = self.classes.proved.values[self.classes.target.values <= DIGITS]
@@ -238,6 +238,8 @@ def of_fields(value: dict[str, Any]) -> Certificate:
         (arithmetic in ARITHMETICS and targets in get_args(Targets), "unknown arithmetic or question"),
         (arithmetic != "float" or status != "certified", "a proof in floats"),
         (obstacle is None or isinstance(obstacle, str), "an obstacle without words"),
+        (accuracy is None or status in ("refuted", "undecided"), "bounds on the accuracy of what is not open"),
+        (reals is None or status == "undecided", "a verdict over the reals beside another"),
         (value["domain"] == DOMAIN, "another domain"),
     ):
         if not holds:

@@ -276,7 +276,7 @@ def check_one_layer(certificate: Certificate, model: HookedModel, task: Any = No
     """
     start = time.perf_counter()
     adder = read_adder(model, task, certificate.targets)
-    require_claim(certificate, adder.fingerprint, model_name(model))
+    require_claim(certificate, adder.fingerprint, model_name(model), adder.model.task)
     rung = rung_of(certificate.arithmetic, model, adder)
     if certificate.method != METHOD:
         raise _broken(f"it was made by a method of an earlier version ({certificate.method}); make it again")
@@ -317,6 +317,7 @@ def check_one_layer(certificate: Certificate, model: HookedModel, task: Any = No
         wrong_token=wrong[1] if wrong else None,
         obstacle=None,
         reals=None,
+        accuracy=accuracy,
         seconds=time.perf_counter() - start,
         versions=versions(),
     )

@@ -18,6 +18,7 @@ certifier's own bounds of attention, lie below those with k + 1, with a gap; the
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from itertools import product
 from typing import Any
@@ -110,11 +111,11 @@ class Decompiled(Result):
         if len(reads) == 1:
             low, high = shown(float(reads.ratio_low[0])), shown(float(reads.ratio_high[0]), up=True)
             return f"Attention reads the own column, and each digit of the column before {low} to {high} times less."
-        heads = [
-            f"head {row.head:.0f} at least {100 * max(row.own_low, row.before_low):.0f}% the "
-            f"{'own column' if row.own_low >= row.before_low else 'column before'}"
-            for row in reads.itertuples()
-        ]
+        heads = []
+        for row in reads.itertuples():
+            share = math.floor(100 * max(row.own_low, row.before_low))
+            column = "own column" if row.own_low >= row.before_low else "column before"
+            heads.append(f"head {row.head:.0f} " + (f"at least {share}% the {column}" if share else "without a bound"))
         return f"Attention has {len(reads)} heads: {', '.join(heads)}."
 
     def to_dataframe(self) -> pd.DataFrame:

@@ -260,7 +260,7 @@ def right_pairs(right: Bool[np.ndarray, "target 2 100 100"]) -> int:
 
 def check_few_keys(certificate: Any, model: HookedModel, task: Any) -> FewKeysCertificate:
     """Judge the model again. Raises UserError for a certificate of another model, or one that says something else."""
-    require_claim(certificate, identify(model, task), model_name(model))
+    require_claim(certificate, identify(model, task), model_name(model), task)
     if (reason := obstacle(model, task)) is not None:
         raise UserError(f"The certificate does not hold: {reason}.")
     found = certify_few_keys(model, task)

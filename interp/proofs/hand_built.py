@@ -377,7 +377,7 @@ def check_hand_built(
         raise UserError(f"This certificate is about a hand-built model, and {model_name(model)} is none.")
     own = model.task if not certificate.shape else model.task.at(*certificate.shape)
     identity = identify(model, own)
-    require_claim(certificate, identity, model_name(model))
+    require_claim(certificate, identity, model_name(model), own)
     found = certificate.counterexample
     if found is not None:
         of_it = model.task.at(*found.shape)

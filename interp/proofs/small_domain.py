@@ -194,5 +194,5 @@ def task_of(certificate: SmallDomainVerdict, model: HookedModel, task: Any) -> T
     task = resolve_task(model, task)
     if isinstance(task, SequenceTask) and certificate.shape:
         task = task.at(*certificate.shape)
-    require_claim(certificate, identify(model, task), model_name(model))
+    require_claim(certificate, identify(model, task), model_name(model), task)
     return task

@@ -198,8 +198,9 @@ def is_count(value: Any, limit: int | None = None) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and value >= 0 and (limit is None or value < limit)
 
 
-def require_claim(verdict: Verdict, identity: str, model: str) -> None:
-    """Check that a verdict is about the model of that name, whose fingerprint is ``identity``, and claims something.
+def require_claim(verdict: Verdict, identity: str, model: str, task: Task) -> None:
+    """Check that a verdict is about this task of the model of that name, whose fingerprint is ``identity``, and claims
+    something.
 
     Raises:
         UserError: a verdict on another model, or one that is undecided.
@@ -211,6 +212,8 @@ def require_claim(verdict: Verdict, identity: str, model: str) -> None:
         )
     if verdict.model != model:
         raise UserError(f"This certificate does not hold: it names {verdict.model!r}, and this model is {model!r}.")
+    if verdict.task != task.name:
+        raise UserError(f"This certificate does not hold: it is about {verdict.task!r}, and the task is {task.name!r}.")
     if verdict.status == "undecided":
         raise UserError("This certificate claims nothing: it is undecided.")
 

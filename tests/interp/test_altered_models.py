@@ -226,7 +226,7 @@ WAYS: dict[str, Way] = {
     "class of the model": lambda m: _as(m, _OtherModel),
     "blocks removed": lambda m: _set(m, "blocks", torch.nn.ModuleList()),
     "a block added": lambda m: _set(m, "blocks", torch.nn.ModuleList([*m.blocks, _Zeros()])),
-    "config of the MLP": lambda m: _set(m.blocks[0].mlp, "config", _other_config(m)),
+    "config of attention": lambda m: _set(m.blocks[0].attn, "config", m.config.replace(attn_scale=1e9)),
     "config of the model": lambda m: _set(m, "config", _other_config(m)),
     "switches of a block": lambda m: _set(m.blocks[0], "_runtime", (SimpleNamespace(**vars(m.cfg)),)),
     "other weights": _moved,
@@ -235,29 +235,25 @@ WAYS: dict[str, Way] = {
 }
 TRAINED: dict[str, Way] = {
     "class's forward: norm": lambda m: _wrapped(Norm, "forward"),
-    "class of a norm": lambda m: _as(m.ln_final, _OtherNorm),
-    "epsilon of a norm": lambda m: _set(m.ln_final, "eps", 7.0),
-    "kind of a norm": lambda m: _set(m.ln_final, "kind", "LN" if m.ln_final.kind == "RMS" else "RMS"),
-    "config of a norm": lambda m: _set(m.ln_final, "config", m.config.replace(norm_eps_outside=True, eps=3.0)),
+    "class of a norm": lambda m: _as(m.blocks[0].ln1, _OtherNorm),
+    "epsilon of a norm": lambda m: _set(m.blocks[0].ln1, "eps", 1e9),
+    "kind of a norm": lambda m: _set(m.blocks[0].ln1, "kind", "gain"),
+    "config of a norm": lambda m: _set(m.blocks[0].ln1, "config", m.config.replace(eps=3.0)),
     "parametrization": _parametrized,
 }
 #: Changes of one part: a question that reads nothing behind it gives the same answer, as zeros at this hook point show.
 BEHIND = {
     **dict.fromkeys(
         ("forward of the MLP", "method of the MLP", "class's forward: MLP", "class's method: MLP", "call of a class",
-         "module in the MLP's place", "class of the MLP", "config of the MLP"), "blocks.0.hook_mlp_out"
+         "module in the MLP's place", "class of the MLP"), "blocks.0.hook_mlp_out"
     ),
     **dict.fromkeys(("forward of the model", "class's forward: model"), "unembed.hook_out"),
     **dict.fromkeys(("method of attention", "class's forward: attention"), "blocks.0.hook_attn_out"),
     "a block added": "ln_final.hook_normalized",
     "blocks removed": "blocks.0.hook_mlp_out",
-    "class of a norm": "ln_final.hook_normalized",
-    "epsilon of a norm": "ln_final.hook_normalized",
-    "kind of a norm": "ln_final.hook_normalized",
-    "config of a norm": "ln_final.hook_normalized",
 }  # fmt: skip
 #: Changes after which the module computes what it did: public functions run in a state without autocast.
-SAME = ("autocast", "switches of a block", "config of the model")
+SAME = ("autocast", "switches of a block", "config of the model", "config of a norm")
 #: What does not alter the model, but makes another of it.
 ANOTHER = ("other weights", "parametrization")
 

@@ -15,6 +15,7 @@ import models
 from interp.cli import main
 from interp.proofs import Certificate, check_certificate, load_certificate
 from interp.proofs.balls import REAL
+from interp.proofs.counting import Counts
 from interp.proofs.curves import decision_curves
 from interp.proofs.hunting import attention_of
 from interp.proofs.leaves import Query
@@ -372,3 +373,26 @@ def test_an_adder_without_norms_is_judged(sharpness, status, tmp_path):
         assert right.all() and found.smallest_margin > 0
     else:
         assert not right.all() and found.counterexample is not None
+
+
+def test_a_certified_file_with_bounds_on_its_errors_is_no_certificate(tmp_path):
+    """A forged "wrong on at least 1.0" is neither read nor returned by a check."""
+    found = certificate("microadder-57")
+    bounds = interp.accuracy_bounds(zoo("microadder-57"))
+    path = tmp_path / "forged.json"
+    value = found.to_dict() | {"accuracy": bounds.to_dict() | {"wrong_at_least": 1.0}}
+    path.write_text(json.dumps(value))
+    with pytest.raises(UserError, match="accuracy"):
+        load_certificate(path)
+    assert check_certificate(replace(found, accuracy=bounds), zoo("microadder-57")).accuracy is None
+
+
+def test_a_certificate_of_another_task_does_not_hold():
+    with pytest.raises(UserError, match="is about 'subtraction'"):
+        check_certificate(replace(certificate("microadder-57"), task="subtraction"), zoo("microadder-57"))
+
+
+def test_bounds_that_say_nothing_are_not_a_sentence():
+    counts = Counts((0,) * 11, (*(10**18,) * 10, 9 * 10**19 - 1), (0,) * 10 + (1,))
+    found = replace(interp.accuracy_bounds(zoo("microadder-57")), chains=counts)
+    assert found.says_little and "%" not in found.wrong()

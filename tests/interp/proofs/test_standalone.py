@@ -328,6 +328,26 @@ def test_nonsense_is_rejected_with_a_status(checker, tmp_path, capsys):
     assert capsys.readouterr().out.count(".json: rejected.") == len(nonsense) + 1
 
 
+def test_what_a_file_says_cannot_look_like_a_verdict(checker, tmp_path, capsys):
+    """A key with a line break and a lone surrogate; a rejection is one line of ASCII."""
+    path = tmp_path / "forged.json"
+    for key in ("x\nother.json: proved. The model", "\ud800"):
+        text = json.dumps({"model": "microadder-57"} | read("microadder-57") | {"config": {key: 1}})
+        path.write_text(text)
+        assert checker.main([str(path)]) == 1
+        said = capsys.readouterr().out
+        assert said.isascii() and said.count("\n") == 1 and said.startswith(f"{path}: rejected.")
+
+
+def test_a_key_that_occurs_twice_is_rejected(checker, tmp_path, capsys):
+    """Other readers may take the first one."""
+    text = json.dumps(read("microadder-57"))
+    path = tmp_path / "twice.json"
+    path.write_text(text[:-1] + ', "margin": "0x1p-10"}')
+    assert checker.main([str(path)]) == 1
+    assert "twice" in capsys.readouterr().out
+
+
 def test_models_that_the_checker_does_not_know_are_refused(tmp_path):
     with pytest.raises(UserError):
         write_standalone(certificate("microadder-57", "float"), zoo("microadder-57"), tmp_path / "x.json")
