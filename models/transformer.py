@@ -36,6 +36,7 @@ from models.parts.shapes import PositionIds, ScoreBias, Stream, Tokens
 from models.parts.weights import Weights, WeightView, weight_shapes, weight_view
 from models.post_norm_cache import PostNormCache
 from models.tasks.base import Task
+from models.tasks.brackets import BalancedBrackets
 from models.unaltered import remember, require_unaltered
 from models.weight_maps.base import WeightMap
 from models.weight_maps.dense import DenseWeights
@@ -390,4 +391,8 @@ class ArithmeticTransformer(LensContract):
         return to_transformer_bridge(self)
 
 
-remember(ArithmeticTransformer, Block, Attention, MLP, Norm, Embed, PosEmbed, FireBias, Unembed, HookPoint)
+def _fresh(config: TransformerConfig) -> ArithmeticTransformer:
+    return ArithmeticTransformer(WeightMap(config), BalancedBrackets(2))  # any task: parts do not depend on it
+
+
+remember(_fresh, ArithmeticTransformer, Block, Attention, MLP, Norm, Embed, PosEmbed, FireBias, Unembed, HookPoint)

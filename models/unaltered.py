@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import operator
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
 from types import NoneType
@@ -28,15 +28,19 @@ _WEIGHT_MAP = "weight_map"
 _LIBRARIES = ("models", "transformer_lens", "torch")
 #: Where the code of a library's forward passes lies: its own files, and those of libraries that wrap functions.
 _WRAPPERS = ("jaxtyping", "beartype")
+#: The class of this project's models, and a function that makes one of a config.
+_MODELS: dict[type, Callable[[TransformerConfig], nn.Module]] = {}
 #: What this project's classes were when they were made, [class][attribute]; see :func:`remember`.
 _REMEMBERED: dict[type, dict[str, Any]] = {}
 _SIZES: dict[type, int] = {}  # how many attributes they had when nothing was found to be replaced
 
 
-def remember(*classes: type) -> None:
-    """Keep what these classes, and those of this project and TransformerLens that they inherit from, consist of, so
-    that :func:`alterations` notices a method that was replaced in one of them."""
-    for cls in {base for each in classes for base in each.__mro__}:
+def remember(fresh: Callable[[TransformerConfig], nn.Module], model: type, *parts: type) -> None:
+    """Keep what the class of this project's models, those of its parts, and what they inherit from this project and
+    TransformerLens consist of, so that :func:`alterations` notices a method that was replaced in one of them. ``fresh``
+    makes a model of a config, for what its parts should be."""
+    _MODELS[model] = fresh
+    for cls in {base for each in (model, *parts) for base in each.__mro__}:
         if cls.__module__.split(".")[0] in ("models", "transformer_lens"):
             _REMEMBERED[cls] = {name: value for name, value in vars(cls).items() if _counts(name)}
 
@@ -198,9 +202,8 @@ class _Part(NamedTuple):
 def _expected_of(model: nn.Module, found: list[str]) -> dict[str, _Part] | None:
     """The parts that a model of this project should have; None for other models. What the model itself has wrong is
     added to ``found``."""
-    from models.transformer import ArithmeticTransformer
-
-    if not isinstance(model, ArithmeticTransformer):
+    fresh = next((fresh for kind, fresh in _MODELS.items() if isinstance(model, kind)), None)
+    if fresh is None:
         return None
     config, runtime = model.__dict__.get("config"), model.__dict__.get("cfg")
     if not isinstance(config, TransformerConfig):
@@ -210,22 +213,18 @@ def _expected_of(model: nn.Module, found: list[str]) -> dict[str, _Part] | None:
         found.append("the model's cfg was replaced")
     if getattr(model.weight_map, "config", None) != config:
         found.append("the weight map has another config than the model")
-    parts, shapes = _expected(config)
+    parts, shapes = _expected(fresh, config)
     if model.__dict__.get("weight_shapes") != shapes:
         found.append("the model's weight_shapes were replaced")
     return parts
 
 
 @cache
-def _expected(config: TransformerConfig) -> tuple[dict[str, _Part], dict[str, tuple[int, ...]]]:
+def _expected(fresh: Callable[[TransformerConfig], Any], config: TransformerConfig) -> tuple[dict[str, _Part], Any]:
     """The parts, by name, and the shapes of the weights that a config asks for."""
-    from models.tasks.brackets import BalancedBrackets
-    from models.transformer import ArithmeticTransformer
-    from models.weight_maps.base import WeightMap
-
-    fresh = ArithmeticTransformer(WeightMap(config), BalancedBrackets(2))  # any task: parts do not depend on it
-    parts = {name: _Part(type(module), _attributes(module) if name else {}) for name, module in _modules(fresh)}
-    return parts, fresh.weight_shapes
+    model = fresh(config)
+    parts = {name: _Part(type(module), _attributes(module) if name else {}) for name, module in _modules(model)}
+    return parts, model.weight_shapes
 
 
 def _attributes(module: nn.Module) -> dict[str, Any]:
