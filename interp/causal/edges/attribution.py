@@ -13,9 +13,12 @@ respect to what receiver r reads, all paths after r included:
 
 Products are summed over positions (of the edge's group) and d_model. As the steps grow, some sums approach
 ``metric(other run) - metric(run)``: with "eap-ig" the edges out of the embeddings; with "conductance" the edges into
-the logits, or those across any cut of the graph. A node's estimate is the sum over its edges. For a sender that is, by
-the chain rule, the first-order term of patching it wherever it is read (AtP for nodes: heads, MLPs, embeddings); for a
-receiver it is that of giving it the other run's input (a head's query, key or value).
+the logits, or those across any cut of the graph. The gradient of a trained model can have a sharp peak on the way,
+which few steps miss: then the sum is far off, and signs are wrong. So steps are doubled, from 5 on, until the sum out
+of the embeddings is complete to :data:`TOLERANCE`, and the sentence says how complete it is. A node's estimate is the
+sum over its edges. For a sender that is, by the chain rule, the first-order term of patching it wherever it is read
+(AtP for nodes: heads, MLPs, embeddings); for a receiver it is that of giving it the other run's input (a head's query,
+key or value).
 
 Signs are those of :mod:`interp.causal.edges.paths`: metric with the edge patched minus metric without. In the direction
 "noise" the gradients of "eap" are taken on the clean run, in "denoise" on the corrupted one (as in TransformerLens
@@ -48,6 +51,10 @@ from models.errors import UserError, known_name
 from models.tasks.pairs import ProblemPairs
 
 METHODS = ("eap", "eap-ig", "conductance")
+#: An estimate is complete if the sums out of the embeddings miss the difference of the two runs by at most this share
+#: of it (means over pairs of the absolute values).
+TOLERANCE = 0.05
+FIRST_STEPS, MOST_STEPS = 5, 640
 _SAID = 3
 
 
@@ -95,15 +102,19 @@ class EdgeAttribution(EdgeEffects):
         return pd.DataFrame(rows)
 
     def completeness(self, metric: str | None = None) -> dict[str, float]:
-        """Mean sums of the estimates out of the embeddings and into the logits, and the difference they approximate."""
+        """Mean sums of the estimates out of the embeddings and into the logits, and the difference they approximate.
+
+        ``error`` is how far the sums out of the embeddings are off, as a share of the difference (means over pairs of
+        absolute values): complete is an error of at most :data:`TOLERANCE`.
+        """
         metric = self.metric(metric)
-        mean = self.estimate.sel(metric=metric).mean("example")
-        out = np.isin(mean.sender.values, ("embed", "pos_embed"))
-        difference = float((self.other - self.base).sel(metric=metric).mean())
+        estimate, difference = self.estimate.sel(metric=metric), (self.other - self.base).sel(metric=metric)
+        mean = estimate.mean("example")
         return {
-            "out of the embeddings": float(mean.values[out].sum()),
+            "out of the embeddings": float(estimate.isel(edge=_out_of(estimate)).sum("edge").mean()),
             "into the logits": float(mean.values[mean.receiver.values == "logits"].sum()),
-            "difference": difference,
+            "difference": float(difference.mean()),
+            "error": incompleteness(estimate.isel(edge=_out_of(estimate)).sum("edge").values, difference.values),
         }
 
     def matrix(self, metric: str | None = None, group: str | None = None, split: bool = False) -> xr.DataArray:
@@ -118,11 +129,19 @@ class EdgeAttribution(EdgeEffects):
         name = self.method if self.method == "eap" else f"{self.method} in {self.steps} step{'s' * (self.steps > 1)}"
         text = f"{self.model}, {self.what}, {self.direction}: by {name} the strongest edges on the {spoken(metric)} "
         text += f"are {parts}; "
+        if self.method != "eap":
+            sums = self.completeness(metric)
+            off = f"off by {sums['error']:.0%} of the difference in the mean pair"
+            text += f"out of the embeddings they add up to {sums['out of the embeddings']:.3g} of "
+            text += f"{sums['difference']:.3g}, "
+            complete = sums["error"] <= TOLERANCE
+            text += f"complete ({off}); " if complete else f"NOT complete ({off}, more than {TOLERANCE:.0%}); "
         if (metric, "edges") not in self.agreements:
             return text + "these estimates were not compared with exact effects."
         found = self.agreements[metric, "edges"]
         return text + (
-            f"over {found.cells} edges the rank correlation with the exact effects is {found.spearman:.2f} and the "
+            f"over the {found.live} of {found.cells} edges that have an effect the rank correlation with the exact "
+            f"effects is {found.spearman:.2f} [{found.spearman_low:.2f}, {found.spearman_high:.2f}] and the "
             f"worst error {found.worst_error:.3g}, at {self.estimate.edge.values[found.worst]}, where the largest "
             f"effect is {found.largest:.3g}."
         )
@@ -142,7 +161,7 @@ def edge_attribution(
     *,
     metrics: str | Metric | Sequence[str | Metric] = "logit_diff",
     method: str = "eap-ig",
-    steps: int = 5,
+    steps: int | None = None,
     direction: str | None = None,
     alternative: str = "corrupted",
     groups: Mapping[str, Sequence[int]] | None = None,
@@ -153,28 +172,29 @@ def edge_attribution(
     """Estimated effects of all edges and nodes, compared with the exact ones on the same pairs.
 
     Args:
-        method, steps: see the module; "eap" always takes one step.
+        method, steps: see the module; "eap" always takes one step. None takes 5, and twice as many (640 at most) until
+            the estimates of the first metric are complete.
         exact: also patch every edge and node (the cost of :func:`interp.causal.edges.path_patching`); without it,
             nothing says how good the estimates are.
         direction, alternative, groups, target, seed: see :class:`interp.causal.edges.EdgeExperiment`.
 
-    Cost: ``steps`` forward and backward passes (conductance one more), in addition to the exact sweep.
+    Cost: ``steps`` forward and backward passes (conductance one more; twice as many where they are raised), in addition
+    to the exact sweep.
 
     Raises:
         UserError: unknown names, a metric without a gradient (exact match), steps below 1, or conductance with an
             alternative that is not a run (mean, zero).
     """
     known_name("method", method, METHODS)
-    if steps < 1:
+    if steps is not None and steps < 1:
         raise UserError(f"At least one step is needed, not {steps}.")
     if method == "conductance" and alternative not in ("corrupted", "resample"):
         raise UserError(
             f"Conductance follows runs from one input to another, and the alternative {alternative!r} is not a run."
         )
     experiment = EdgeExperiment(model, pairs, metrics, alternative, direction, groups, target, seed)
-    steps = 1 if method == "eap" else steps
     graph, base = experiment.graph, experiment.full[:, None]
-    estimate = compute_attribution(experiment, method, steps)
+    steps, estimate = _estimates(experiment, method, steps)
     sweep = labelled(experiment, compute_direct(experiment) - base, "edge") if exact else None
     nodes = []
     for axis, members in (("sender", graph.sender_masks), ("receiver", graph.receiver_masks)):
@@ -192,6 +212,34 @@ def edge_attribution(
         senders=nodes[0],
         receivers=nodes[1],
     )
+
+
+def _out_of(edges: xr.DataArray) -> np.ndarray:
+    """The edges out of the embeddings."""
+    return np.flatnonzero(np.isin(edges.sender.values, ("embed", "pos_embed")))
+
+
+def incompleteness(sums: Float[np.ndarray, " n"], difference: Float[np.ndarray, " n"]) -> float:
+    """How far sums of estimates are off, as a share of the difference they should give."""
+    size = float(np.abs(difference).mean())
+    return float(np.abs(sums - difference).mean()) / size if size else float("nan")
+
+
+def _estimates(
+    experiment: EdgeExperiment, method: str, steps: int | None
+) -> tuple[int, Float[Tensor, "metric edge n"]]:
+    """The estimates, and the number of steps that they took."""
+    if method == "eap" or steps is not None:
+        steps = 1 if method == "eap" or steps is None else steps
+        return steps, compute_attribution(experiment, method, steps)
+    steps, difference = FIRST_STEPS, (experiment.empty - experiment.full)[0].double().cpu().numpy()
+    out = [edge.sender in ("embed", "pos_embed") for edge in experiment.graph.edges]
+    while True:
+        estimate = compute_attribution(experiment, method, steps)
+        error = incompleteness(estimate[0, out].double().cpu().sum(0).numpy(), difference)
+        if error <= TOLERANCE or 2 * steps > MOST_STEPS or not difference.any():
+            return steps, estimate
+        steps *= 2
 
 
 def compute_attribution(experiment: EdgeExperiment, method: str, steps: int) -> Float[Tensor, "metric edge n"]:

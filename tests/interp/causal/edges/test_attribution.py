@@ -11,14 +11,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
+import models
 from interp.causal.edges import EdgeExperiment, edge_attribution, path_patching
 from interp.causal.edges import attribution as attribution_module
 from interp.causal.edges import masked as masked_module
 from interp.causal.edges import paths as paths_module
-from interp.causal.edges.attribution import compute_attribution
+from interp.causal.edges.attribution import TOLERANCE, compute_attribution
 from interp.causal.edges.paths import compute_direct
 from interp.core.agreement import agreement
 from models.errors import UserError
+from models.tasks import problem_pairs
 from tests.conformance.table import dense
 from tests.interp.causal.edges.conftest import BUILDERS, builders, pairs_for
 from tests.interp.conftest import stock_copy
@@ -181,7 +183,7 @@ def test_a_stock_model_gives_the_same():
     model = dense()(0)
     pairs = pairs_for(model.task)
     ours, stock = (
-        edge_attribution(m, pairs, exact=False, direction="noise").estimate for m in (model, stock_copy(model))
+        edge_attribution(m, pairs, steps=2, exact=False, direction="noise").estimate for m in (model, stock_copy(model))
     )
     np.testing.assert_allclose(stock.values, ours.values, rtol=1e-3, atol=1e-4)
 
@@ -190,20 +192,51 @@ def test_batches_of_examples_do_not_matter(monkeypatch):
     model = dense()(0).double()
     pairs = pairs_for(model.task, 7)
     whole = [
-        edge_attribution(model, pairs, exact=False, direction="noise").estimate,
+        edge_attribution(model, pairs, steps=2, exact=False, direction="noise").estimate,
         path_patching(model, pairs, paths="all", direction="noise").values,
     ]
     for module in (attribution_module, paths_module, masked_module):
         monkeypatch.setattr(module, "EXAMPLES_AT_ONCE", 3)
     parts = [
-        edge_attribution(model, pairs, exact=False, direction="noise").estimate,
+        edge_attribution(model, pairs, steps=2, exact=False, direction="noise").estimate,
         path_patching(model, pairs, paths="all", direction="noise").values,
     ]
     for one, other in zip(whole, parts, strict=True):
         np.testing.assert_allclose(other.values, one.values, rtol=1e-8, atol=1e-9)
 
 
+# ---- completeness
+
+
+@pytest.mark.parametrize("direction", ["noise", "denoise"])
+def test_steps_are_raised_until_the_estimates_add_up_to_the_difference(direction):
+    """Five steps of MicroAdder's do not: they give a sum of another size, with edges of the wrong sign."""
+    model = models.load("microadder-57")
+    pairs = problem_pairs(model.task, "made carry", column=4, n=32)
+    few, found = (edge_attribution(model, pairs, steps=k, exact=False, direction=direction) for k in (5, None))
+    assert few.completeness()["error"] > 1 and "NOT complete" in few.sentence()
+    sums = found.completeness()
+    assert found.steps > 50 and sums["error"] <= TOLERANCE
+    assert sums["out of the embeddings"] == pytest.approx(sums["difference"], rel=TOLERANCE)
+    assert sums["difference"] == pytest.approx(54.0 * (1 if direction == "denoise" else -1), abs=0.1)
+
+
+def test_what_is_not_complete_in_the_most_steps_says_so(monkeypatch):
+    monkeypatch.setattr(attribution_module, "MOST_STEPS", 12)
+    model = models.load("microadder-57")
+    found = edge_attribution(model, problem_pairs(model.task, "made carry", column=4, n=8), exact=False)
+    assert found.steps == 10 and "NOT complete" in found.sentence()
+
+
 # ---- agreement
+
+
+def test_edges_without_an_effect_have_no_rank_and_the_correlation_has_an_interval():
+    model = models.load("microadder-57")
+    found = edge_attribution(model, problem_pairs(model.task, "made carry", column=4, n=64), method="eap")
+    edges = found.agreements["logit_diff", "edges"]
+    assert (edges.cells, edges.live) == (13, 5)
+    assert edges.spearman_low <= edges.spearman <= edges.spearman_high and edges.spearman_low < edges.spearman_high
 
 
 def test_results_say_how_far_they_can_be_trusted():
@@ -237,7 +270,10 @@ def test_an_estimate_off_by_a_factor_has_the_right_ranks(real, factor):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         found = agreement(real / factor, real)
-    if np.ptp(real.mean(1)) > 1e-9:
+    live = real[np.abs(real).max(1) > 1e-6 * max(np.abs(real).max(), 1e-300)]
+    assert found.live == len(live)
+    if len(live) > 1 and np.ptp(live.mean(1)) > 1e-9:
+        assert found.spearman_low <= found.spearman <= found.spearman_high
         assert found.spearman == pytest.approx(1.0) or len(set((real / factor).mean(1))) < len(set(real.mean(1)))
     assert found.same_sign == 1.0
     if np.abs(real).max() > 1e-9:
