@@ -24,6 +24,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from models.errors import UserError, unknown_name
+from models.hooked import model_name
 from models.numerals import shown
 from models.partial_forward import greedy, logits_from, stands_for
 from models.questions import question
@@ -233,7 +234,7 @@ class Tally:
         return Score(
             n=self.n,
             correct=self.correct,
-            model=str(getattr(model, "name_or_path", None) or type(model).__name__),
+            model=model_name(model),
             task=self.task.name,
             problems=problems,
             method=method,

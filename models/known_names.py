@@ -63,11 +63,12 @@ def stored(zoo: Path = ZOO) -> list[str]:
 
 
 def is_path(name_or_path: str | Path) -> bool:
-    """Whether a model is given by a path: a ``Path``, or a text with a separator or with the suffix of a weight file or
-    of a submission."""
+    """Whether a model is given by a path: a ``Path``, a text with a separator or with the suffix of a weight file or of
+    a submission, or the name of a folder here that holds a run or an entry and has no stored model's name."""
     text = os.fspath(name_or_path)
     apart = isinstance(name_or_path, Path) or "/" in text or os.sep in text
-    return apart or text.endswith((".pt", ".pth", ".safetensors", ".py"))
+    here = "\0" not in text and text not in stored() and (Path(text) / CONFIG).is_file()
+    return apart or text.endswith((".pt", ".pth", ".safetensors", ".py")) or here
 
 
 def not_stored(name: str, registered: Iterable[str], allowed: Iterable[str]) -> UserError:

@@ -156,6 +156,7 @@ class ArithmeticTransformer(LensContract):
         super().__init__()
         self.config = cfg = weight_map.config
         self.name_or_path = name
+        self.run = ""  # the folder of the run that it was loaded from, as the user wrote it
         self.cfg = RuntimeConfig(cfg, self)
         self.weight_shapes = weight_shapes(cfg)
         self.weight_map = weight_map
@@ -363,6 +364,7 @@ class ArithmeticTransformer(LensContract):
             self.train(mode)
         twin = type(self)(self.weight_map, self.task, self.name_or_path).train(mode)
         twin.cfg.copy_switches(self.cfg)
+        twin.run = self.run
         return twin
 
     def generate(self, input: Any, *args: Any, **options: Any) -> Any:
@@ -380,7 +382,9 @@ class ArithmeticTransformer(LensContract):
         """
         dense = DenseWeights.holding(self.config, self.effective_weights() if weights is None else weights)
         dense.position_limits = self.weight_map.position_limits
-        return ArithmeticTransformer(dense, self.task, name=self.name_or_path)
+        copy = ArithmeticTransformer(dense, self.task, name=self.name_or_path)
+        copy.run = self.run
+        return copy
 
     def to_hooked_transformer(self) -> Any:
         """A stock ``HookedTransformer`` with equal logits; see :func:`models.export.to_hooked_transformer`."""

@@ -21,6 +21,7 @@ from interp.cli.known_names import check_options
 from interp.cli.parse_errors import parsed
 from models.errors import UserError, unknown_name
 
+PROGRESS = "CARRYLENS_PROGRESS"  # asks long loops for a line now and then where there is no terminal for a bar
 #: Command -> its module and class.
 COMMANDS = {
     "list": "listing:List",
@@ -55,6 +56,8 @@ def main(arguments: list[str] | None = None) -> int:
     """Run one command and return its exit status."""
     arguments = sys.argv[1:] if arguments is None else arguments
     _prepare_streams()
+    before = os.environ.get(PROGRESS)
+    os.environ[PROGRESS] = "lines"
     try:
         with warnings.catch_warnings():
             warnings.showwarning = _show_warning
@@ -74,6 +77,11 @@ def main(arguments: list[str] | None = None) -> int:
         _discard_output()
         about = f": {error.filename}" if error.filename else ""
         return _fail(f"{error.strerror or error}{about}.")
+    finally:
+        if before is None:
+            del os.environ[PROGRESS]
+        else:
+            os.environ[PROGRESS] = before
 
 
 def parse(arguments: list[str], places: bool = True) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal
@@ -46,8 +47,35 @@ class Reproduce:
     cluster: ClusterAddress = None
     """Train MicroAdder's sweeps and evaluate Position Coupling's grids as tasks of Ray: auto, local or HOST:PORT."""
 
-    def run(self) -> None:
-        ended(self.go())
+    again: bool = False
+    """Make it again although its numbers are stored."""
+
+    def run(self) -> int | None:
+        if (kept := self._stored()) is not None:
+            print(kept)
+            return None
+        try:
+            return ended(self.go())
+        except KeyboardInterrupt:
+            print(f"\nInterrupted; what was trained is in {self.out}. The same command goes on.", file=sys.stderr)
+            return 130
+
+    def _stored(self) -> str | None:
+        """Show the stored numbers, if there are some and nothing of the command asks for others; says where."""
+        from interp.papers.studies.stored import stored_page, stored_studies
+
+        chosen = {name: getattr(self, name) for name in ("seeds", "problems", "minutes", "extend", "data", "cluster")}
+        if self.again or any(value is not None for value in chosen.values()) or self.offsets != "start 1":
+            return None
+        target = next((f for f in (f"{self.figure}-{self.size}", self.figure) if f in stored_studies()), None)
+        if target is None or (self.size == "paper" and not target.endswith("paper")):
+            return None
+        from interp.site.pages import write_page
+
+        paper, _, what = self.figure.partition(":")
+        command = f"interp reproduce {self.figure} --size {self.size} --again"
+        at = write_page(self.out / paper / f"{what}.html", stored_page(target), command)
+        return f"wrote {at} from stored numbers; --again makes them again"
 
     def go(self) -> bool:
         """Make the page as far as time allows; return whether time was left at the end."""

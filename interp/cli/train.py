@@ -93,7 +93,8 @@ class Train:
             return result.complete
         for state in sorted(result.seeds, key=lambda s: -s.best_exact)[:10]:
             status = "certified" if state.accepted is not None else state.status
-            line = f"seed {state.seed}: {status}, best exact match {state.best_exact:.4f} at step {state.best_step}"
+            best = f"best exact match {state.best_exact:.4f} at step {state.best_step}"
+            line = f"seed {state.seed}: {status}, {best if state.best_step >= 0 else 'not validated yet'}"
             if state.turned_down:
                 line += f", {state.turned_down} times perfect on validation but not certified"
             print(line)

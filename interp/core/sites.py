@@ -16,6 +16,7 @@ from torch import Tensor
 
 from interp.core.model import HookedModel
 from models.errors import UserError, known_name
+from models.hooked import model_name as model_name
 from models.importers.stock import from_transformer_lens
 from models.tasks.base import Task
 from models.transformer import ArithmeticTransformer
@@ -172,11 +173,6 @@ def require_sums(model: HookedModel, what: str) -> None:
             f"{what} needs a residual stream that is the sum of what is written to it; this model's norms come after "
             "the sums, so that the parts do not add up."
         )
-
-
-def model_name(model: HookedModel) -> str:
-    """The name by which a result calls the model: its registered name, else its class."""
-    return str(getattr(model, "name_or_path", None) or type(model).__name__)
 
 
 def pair_names(a: HookedModel, b: HookedModel) -> tuple[str, str]:

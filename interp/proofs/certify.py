@@ -12,7 +12,6 @@ import torch
 from jaxtyping import Float, Int
 
 from interp.core.model import HookedModel
-from interp.core.sites import model_name
 from interp.proofs.accuracy_bounds import WIDTH, bounds_of, check_width
 from interp.proofs.balls import REAL
 from interp.proofs.branching import ClassProof
@@ -25,6 +24,7 @@ from interp.proofs.verdict import ArithmeticName, Status, about, require_claim, 
 from interp.proofs.watch import TIME_UP, TimeUp, time_limit, watched
 from models.errors import UserError
 from models.evaluation import predict
+from models.hooked import registered_name
 from models.numerals import shown
 from models.tasks.addition import DIGITS
 
@@ -276,7 +276,7 @@ def check_one_layer(certificate: Certificate, model: HookedModel, task: Any = No
     """
     start = time.perf_counter()
     adder = read_adder(model, task, certificate.targets)
-    require_claim(certificate, adder.fingerprint, model_name(model), adder.model.task)
+    require_claim(certificate, adder.fingerprint, registered_name(model), adder.model.task)
     rung = rung_of(certificate.arithmetic, model, adder)
     if certificate.method != METHOD:
         raise _broken(f"it was made by a method of an earlier version ({certificate.method}); make it again")

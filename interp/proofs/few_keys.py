@@ -30,7 +30,6 @@ from torch import Tensor
 
 from interp.core.model import HookedModel
 from interp.core.results import Provenance
-from interp.core.sites import model_name
 from interp.proofs.verdict import (
     Status,
     Verdict,
@@ -46,6 +45,7 @@ from interp.proofs.verdict import (
 from interp.proofs.watch import check_time, watched
 from models.errors import UserError
 from models.evaluation import margins
+from models.hooked import registered_name
 from models.numerals import shown
 from models.tasks.addition import DIGITS
 from models.tasks.base import Task
@@ -260,7 +260,7 @@ def right_pairs(right: Bool[np.ndarray, "target 2 100 100"]) -> int:
 
 def check_few_keys(certificate: Any, model: HookedModel, task: Any) -> FewKeysCertificate:
     """Judge the model again. Raises UserError for a certificate of another model, or one that says something else."""
-    require_claim(certificate, identify(model, task), model_name(model), task)
+    require_claim(certificate, identify(model, task), registered_name(model), task)
     if (reason := obstacle(model, task)) is not None:
         raise UserError(f"The certificate does not hold: {reason}.")
     found = certify_few_keys(model, task)

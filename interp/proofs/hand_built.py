@@ -51,6 +51,7 @@ from models.evaluation import predict
 from models.hand_built.coupled_addition import HandBuiltOptions
 from models.hand_built.multiplication import HandBuiltMultiplicationOptions
 from models.hand_built.parity import HandBuiltParityOptions
+from models.hooked import registered_name
 from models.numerals import shown
 from models.tasks.base import Task
 
@@ -377,7 +378,7 @@ def check_hand_built(
         raise UserError(f"This certificate is about a hand-built model, and {model_name(model)} is none.")
     own = model.task if not certificate.shape else model.task.at(*certificate.shape)
     identity = identify(model, own)
-    require_claim(certificate, identity, model_name(model), own)
+    require_claim(certificate, identity, registered_name(model), own)
     found = certificate.counterexample
     if found is not None:
         of_it = model.task.at(*found.shape)

@@ -14,7 +14,6 @@ from jaxtyping import Float, Int
 from interp.core.model import HookedModel
 from interp.core.problems import resolve_task
 from interp.core.results import Rung
-from interp.core.sites import model_name
 from interp.proofs.verdict import (
     RUNGS,
     ArithmeticName,
@@ -29,6 +28,7 @@ from interp.proofs.verdict import (
     wrong_answer,
 )
 from models.errors import UserError
+from models.hooked import registered_name
 from models.tasks.base import Task
 from models.tasks.problem_space import ProblemSpace
 from models.tasks.sequences import SequenceTask
@@ -194,5 +194,5 @@ def task_of(certificate: SmallDomainVerdict, model: HookedModel, task: Any) -> T
     task = resolve_task(model, task)
     if isinstance(task, SequenceTask) and certificate.shape:
         task = task.at(*certificate.shape)
-    require_claim(certificate, identify(model, task), model_name(model), task)
+    require_claim(certificate, identify(model, task), registered_name(model), task)
     return task

@@ -27,11 +27,11 @@ from torch import Tensor
 
 from interp.core.model import HookedModel
 from interp.core.results import Result, Rung
-from interp.core.sites import model_name
 from interp.proofs.one_layer import fingerprint, require_plain
 from models.checkpoint import parse_json, write_bytes_atomic, write_json_atomic
 from models.errors import UserError
 from models.evaluation import predict
+from models.hooked import registered_name
 from models.importers.stock import from_transformer_lens
 from models.tasks.base import Task
 from models.tasks.problem_space import problem_text
@@ -126,7 +126,7 @@ def about(model: HookedModel, task: Task, identity: str, start: float) -> dict[s
     if identify(model, task) != identity:
         raise UserError(f"The weights of {model_name(model)} change from one call to the next.")
     seconds = time.perf_counter() - start
-    named = {"model": model_name(model), "fingerprint": identity, "task": task.name}
+    named = {"model": registered_name(model), "fingerprint": identity, "task": task.name}
     return named | {"seconds": seconds, "versions": versions()}
 
 

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import os
+import sys
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from tqdm import tqdm
 
 from models.errors import UserError
 
-DELAY = 2.0  # seconds before a bar is drawn; there is none if standard error is not a terminal
+DELAY = 2.0  # seconds before a bar is drawn
+#: Set by the command line: progress is also written where standard error is no terminal, as a line now and then.
+LINES = "CARRYLENS_PROGRESS"
+LINE_DELAY, LINE_SECONDS = 4.0, 15.0
 _deadline: ContextVar[float | None] = ContextVar("deadline", default=None)
 T = TypeVar("T")
 
@@ -59,7 +64,10 @@ def check_time() -> None:
 
 def watched(items: Iterable[T], doing: str, unit: str, total: int | None = None, limited: bool = True) -> Iterator[T]:
     """Yield the items with a progress bar on standard error; if ``limited``, only as long as there is time."""
-    with tqdm(items, desc=doing, unit=unit, total=total, delay=DELAY, leave=False, disable=None) as bar:
+    shown: dict[str, Any] = {"delay": DELAY, "leave": False, "disable": None}
+    if os.environ.get(LINES) and not sys.stderr.isatty():
+        shown = {"delay": LINE_DELAY, "mininterval": LINE_SECONDS, "ncols": 80, "ascii": True, "disable": False}
+    with tqdm(items, desc=doing, unit=unit, total=total, **shown) as bar:
         for item in bar:
             if limited:
                 check_time()

@@ -77,6 +77,7 @@ def load_run(path: Path, seed: int | None = None) -> ArithmeticTransformer | Non
         raise UserError(f"The run {folder} has the seeds {seeds[0]} to {seeds[-1]}, and not {seed}.")
     row = seeds.index(seed) if seed is not None else best_row(loaded.state["seeds"]) if loaded is not None else 0
     model = build(config["model"])
+    model.run = str(path)
     layout = ParameterLayout(model)
     tensors = loaded.tensors if loaded is not None and path == folder else storage.load_weights(path)[0]
     theta = tensors.get("best_theta" if path == folder else "theta")

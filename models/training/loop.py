@@ -69,7 +69,9 @@ def run_until(
         return minutes is not None and trainer.share.any(time.monotonic() - trainer.started > 60 * minutes)
 
     with InterruptFlag() as interrupt, Progress(trainer.step_number, recipe.steps, enabled=progress) as bar:
-        while trainer.step_number < last and any(s.active for s in trainer.states):
+        if trainer.compiled and trainer.step_number < last:
+            bar.say("compiling the training step: up to two minutes the first time, seconds after that")
+        while trainer.step_number < last and any(s.active for s in trainer.states) and not out_of_time():
             if trainer.step_number in trainer.snapshot_steps:
                 trainer.snapshot()
             trainer.step()
@@ -85,8 +87,6 @@ def run_until(
                     saved = time.monotonic()
                 if watch is not None:
                     watch(trainer.states, trainer.step_number, due)
-            if out_of_time():
-                break
         for row in bar.over(trainer.to_polish(), "BFGS"):
             trainer.polish(row)
             if time.monotonic() - saved > checkpoint_seconds:

@@ -65,7 +65,8 @@ class RunFolder:
     def open(self, config: dict[str, Any]) -> Iterator[None]:
         """Hold the folder while the block runs, so that no other process writes there.
 
-        It is created, or checked to belong to the same run and cleared of what a killed writer left.
+        It is created, or checked to belong to the same run and cleared of what a killed writer left. If the block
+        refuses a new run before anything of it is saved, nothing is left behind.
 
         Raises:
             UserError: another process holds it, or it holds another run; the message names the holder or the first
@@ -73,14 +74,25 @@ class RunFolder:
         """
         if self.path.exists() and not self.path.is_dir():
             raise UserError(f"{self.path} is a file and no run folder; choose another --out.")
+        new = [at for at in (self.path, *self.path.parents) if not at.exists()]
         try:
             self.path.mkdir(parents=True, exist_ok=True)
         except (OSError, ValueError) as error:
             raise UserError(f"{self.path} could not be made ({error}).") from error
-        lock = self.path / ".lock"
-        with locked(lock, self.path):
-            self._begin(config, {lock})
-            yield
+        lock, begun = self.path / ".lock", self.config_path.exists()
+        try:
+            with locked(lock, self.path):
+                self._begin(config, {lock})
+                yield
+        except UserError:  # what the run was asked for cannot be; a folder with its config would block the next start
+            if not begun and not (self.path / "checkpoint.json").exists():
+                self.config_path.unlink(missing_ok=True)
+                if new:
+                    lock.unlink(missing_ok=True)
+            for folder in new:
+                with contextlib.suppress(OSError):  # it is not empty
+                    folder.rmdir()
+            raise
 
     def _begin(self, config: dict[str, Any], known: set[Path]) -> None:
         folders = [self.path, self.path / "snapshots", *self._accepted.glob("seed-*")]

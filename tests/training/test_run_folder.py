@@ -13,7 +13,10 @@ import torch
 
 import models
 from models.errors import UserError
+from models.hooked import model_name, registered_name
+from models.training import train
 from models.training.publish import publish
+from models.training.recipes import Recipe
 from models.training.run_folder import RunFolder
 from tests.training.edited import edit_checkpoint, go_on
 
@@ -198,3 +201,32 @@ def test_staging_folders_of_killed_saves_are_cleared_away(tmp_path: Path):
     (tmp_path / "entry").mkdir()
     models.save_entry(tmp_path / "entry", models.build("microadder-57"), {}, {}, overwrite=True)
     assert sorted(path.name for path in tmp_path.iterdir()) == [".another.new-5", "entry"]
+
+
+def test_a_refused_run_leaves_nothing_behind_and_does_not_block_the_next(tmp_path: Path):
+    out = tmp_path / "runs" / "mine"
+    refused = Recipe(steps=20, batch_size=32, validation_size=64, begin_at=(("no_such_number", 1.0),))
+    with pytest.raises(UserError):
+        train("microadder-57", out, recipe=refused, progress=False)
+    assert not any(tmp_path.iterdir())
+    allowed = refused.replace(begin_at=None, warmup_steps=5, eval_every=10)
+    assert train("microadder-57", out, recipe=allowed, progress=False, compile=False).complete
+    kept = {path.name: path.read_bytes() for path in out.iterdir() if path.is_file()}
+    with pytest.raises(UserError):
+        train("microadder-57", out, recipe=refused, progress=False)
+    assert {path.name: path.read_bytes() for path in out.iterdir() if path.is_file()} == kept
+
+
+def test_a_run_says_where_it_is_and_is_found_without_a_separator(tmp_path: Path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    small = Recipe(steps=20, batch_size=32, validation_size=64, warmup_steps=5, eval_every=10)
+    train("microadder-57", "mine", recipe=small, progress=False, compile=False)
+    model = models.load("mine")
+    assert model_name(model) == "microadder-57, run at mine" and registered_name(model) == "microadder-57"
+    assert models.score(model, [(1, 1)]).model == "microadder-57, run at mine"
+    assert model_name(model.dense_copy()) == model_name(model)
+
+
+def test_no_minutes_are_no_steps(tmp_path: Path):
+    result = train("microadder-57", tmp_path / "run", minutes=0.0, progress=False)
+    assert result.steps_done == 0 and not result.complete and result.seconds < 30

@@ -93,11 +93,11 @@ _STUDIES: dict[str, Study] = {}
 _SHOWS: dict[str, Show] = {}
 
 
-def study(target: str, title: str, extends: bool = False) -> Callable[[Run], Study]:
-    """Register a function as the study ``target`` ("paper:what")."""
+def study(target: str, title: str, extends: bool = False, stored: str = "") -> Callable[[Run], Study]:
+    """Register a function as the study ``target`` ("paper:what"); the arguments are those of :class:`Study`."""
 
     def add(run: Run) -> Study:
-        return register_study(Study(target, title, run, extends=extends))
+        return register_study(Study(target, title, run, stored=stored, extends=extends))
 
     return add
 

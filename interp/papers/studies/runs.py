@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -101,25 +101,38 @@ class SeedRun:
 Plan = Sequence[tuple[SeedRun, Sequence[int]]]
 
 
-def train_all(plan: Plan, device: str, minutes: float | None) -> None:
+def train_all(plan: Plan, device: str, minutes: float | None, say: Callable[[str], None] = lambda text: None) -> None:
     """Train every run of the plan through its stops, one run after the other.
+
+    ``say`` gets a line before each run, with the time that the rest takes at the speed so far.
 
     Raises:
         OutOfTime: ``minutes`` were over before all were done.
     """
-    started = time.monotonic()
+    started, done = time.monotonic(), 0
+    open_ = [(run, stops) for run, stops in plan if not all(run.has(stop) for stop in stops)]
+    left_to_do = sum(max(stops) - run.seconds_trained()[0] for run, stops in open_)
     for run, stops in plan:
+        if (run, stops) in open_ and minutes != 0:
+            text = f"training {run.name}, seed {run.seed}, to step {max(stops):,} in {run.folder}"
+            if done:
+                rest = (time.monotonic() - started) * (left_to_do - done) / done
+                text += f"; all runs take about {max(1, round(rest / 60))} minutes more"
+            say(text)
+        before = run.seconds_trained()[0]
         for stop in stops:
             left = None if minutes is None else minutes - (time.monotonic() - started) / 60
             if left is not None and left <= 0 and not run.has(stop):
                 raise OutOfTime
             run.train_to(stop, device, left)
+        if (run, stops) in open_:
+            done += max(stops) - before
 
 
 def train_in_time(plan: Plan, settings: Settings, device: str | None = None) -> bool:
     """:func:`train_all` within the settings' minutes; returns False, and says so, if they ended before all was done."""
     try:
-        train_all(plan, device or settings.device, settings.minutes_left())
+        train_all(plan, device or settings.device, settings.minutes_left(), settings.say)
     except OutOfTime:
         settings.say("Out of time; the page shows what is there, and the same command goes on.")
         return False

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from interp.core.sections import Section
+from interp.core.sections import Page, Section
 from interp.core.stored_data import DATA
 from interp.papers import papers
 from interp.papers.studies import show_of, studies
@@ -36,7 +36,16 @@ def command_of(target: str) -> str:
         return study.command
     paper, _, what = target.partition(":")
     size = " --size small" if what.endswith("-small") else ""
-    return f"interp reproduce {paper}:{what.removesuffix('-small')}{size}"
+    return f"interp reproduce {paper}:{what.removesuffix('-small')}{size} --again"
+
+
+def stored_page(target: str) -> Page:
+    """The page of a target from its stored numbers. Raises UserError as :func:`stored_sections` does."""
+    known = stored_studies()
+    if target not in known:
+        raise unknown_name("stored study", target, known)
+    data, study = read_json(known[target]), studies().get(target) or studies().get(target.removesuffix("-small"))
+    return Page(target if study is None else study.title, show_of(target)(data), data)
 
 
 def stored_sections(target: str) -> list[Section]:
@@ -45,7 +54,4 @@ def stored_sections(target: str) -> list[Section]:
     Raises:
         UserError: nothing is stored under this name, with the closest match.
     """
-    known = stored_studies()
-    if target not in known:
-        raise unknown_name("stored study", target, known)
-    return [replace(section, level=3) for section in show_of(target)(read_json(known[target]))]
+    return [replace(section, level=3) for section in stored_page(target).sections]

@@ -218,7 +218,8 @@ for _target, _title, _question, _what in (
     ("fig1", "Training curves for three kinds of positions", "positions", "training curves. "),
     ("fig2", "Training curves for three placements of LayerNorm", "layernorm", "training curves. "),
 ):
-    study(f"toygpt:{_target}", _title)(partial(_comparison, _question, _what))
+    _stored = "" if _target.startswith("table") else f"experiments/toygpt-table-{_question}.json"
+    study(f"toygpt:{_target}", _title, stored=_stored)(partial(_comparison, _question, _what))
 
 
 @study("toygpt:fig3", "Attention maps of every head and layer")

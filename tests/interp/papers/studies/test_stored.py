@@ -7,6 +7,8 @@ import json
 import pandas as pd
 import pytest
 
+from interp.cli import main
+from interp.cli.reproduce import Reproduce
 from interp.papers.studies import Settings, reproduce, show_of, studies
 from interp.papers.studies.stored import command_of, stored_sections, stored_studies
 from interp.papers.studies.tables import show_tables
@@ -58,3 +60,15 @@ def test_the_sweeps_of_the_ladder_are_drawn_with_their_finding():
 def test_an_unknown_result_is_refused_with_the_closest():
     with pytest.raises(UserError, match="Did you mean 'microadder:ladder'"):
         stored_sections("microadder:lader")
+
+
+def test_what_is_stored_is_shown_and_not_made_again_unless_it_is_asked_for(tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert main(["reproduce", "toygpt:fig1"]) == 0
+    assert "--again" in capsys.readouterr().out
+    assert {path.name for path in (tmp_path / "runs/reproduce/toygpt").iterdir()} == {"fig1.html", "fig1.json"}
+
+
+def test_a_figure_of_the_paper_s_size_is_not_answered_with_a_small_one(tmp_path):
+    assert Reproduce("position-coupling:fig1", size="paper", out=tmp_path)._stored() is None
+    assert Reproduce("position-coupling:fig1", size="small", seeds=2, out=tmp_path)._stored() is None
