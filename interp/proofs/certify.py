@@ -24,7 +24,7 @@ from interp.proofs.verdict import ArithmeticName, Status, about, require_claim, 
 from interp.proofs.watch import TIME_UP, TimeUp, time_limit, watched
 from models.errors import UserError
 from models.evaluation import predict
-from models.hooked import registered_name
+from models.hooked import model_name, registered_name
 from models.numerals import shown
 from models.tasks.addition import DIGITS
 

@@ -31,7 +31,7 @@ from interp.proofs.one_layer import fingerprint, require_plain
 from models.checkpoint import parse_json, write_bytes_atomic, write_json_atomic
 from models.errors import UserError
 from models.evaluation import predict
-from models.hooked import registered_name
+from models.hooked import model_name, registered_name
 from models.importers.stock import from_transformer_lens
 from models.tasks.base import Task
 from models.tasks.problem_space import problem_text
