@@ -37,6 +37,7 @@ from interp.core.problems import draw, resolve_task
 from interp.core.results import Provenance, Result
 from interp.core.sites import require_evaluation_mode
 from interp.core.stats import bootstrap_interval, clopper_pearson, percentile_interval, resampled_sums
+from interp.core.thresholds import ABLE
 from models.errors import UserError, known_name
 from models.transformer import ArithmeticTransformer
 from models.unaltered import require_unaltered
@@ -86,9 +87,15 @@ class ModeConnectivity(Result):
         present = set(self.barriers["path"])
         controls = [f"{path} {said(path)}" for path in (UNTRAINED, MOVED, BACK) if path in present]
         text += f" ({'; '.join(controls if UNTRAINED in present else [*controls, NO_CONTROL])})"
+        fall = f"whole answers right fall from {ends.min():.3f} at the worse end to {lowest:.3f} on the aligned line"
+        if not ends.min() > ABLE:
+            fall = (
+                f"the worse end has {ends.min():.3f} of whole answers right, no more than {ABLE:.0%}, so that the line "
+                "joins no two solutions, with or without a barrier"
+            )
         return (
-            f"{text}; whole answers right fall from {ends.min():.3f} at the worse end to {lowest:.3f} on the aligned "
-            f"line. Their parameters' distance is {everything.before:.3f} before and {everything.after:.3f} after."
+            f"{text}; {fall}. Their parameters' distance is {everything.before:.3f} before and "
+            f"{everything.after:.3f} after."
         )
 
 

@@ -43,6 +43,8 @@ STRONG = 6.0
 
 #: Share of right answers above which a model is said to do a task: more often right than not. Others are not explained.
 ABLE = 0.5
+#: Share of the answers from which a model is said to follow an algorithm: in nine of ten cases. Below, it mixes.
+FOLLOWS = 0.9
 #: Loss of right digits from which a head is said to be needed.
 NEEDED = 0.1
 #: Share recovered by patching below which no cell is named, and below which a cell is left out of a table.

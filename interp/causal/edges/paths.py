@@ -37,6 +37,7 @@ from models.tasks.pairs import ProblemPairs
 
 PATHS = ("direct", "all")
 _SAID = 3
+_ROUNDING = 1e-6  # up to this size, relative to the metric (or 1), an effect is rounding
 
 
 @dataclass(frozen=True, eq=False)
@@ -67,14 +68,34 @@ class PathPatching(EdgeEffects):
         order = np.argsort(-np.abs(mean), kind="stable")
         return pd.Series(mean[order], index=self.values.edge.values[order])
 
+    def moving(self, metric: str | None = None) -> pd.DataFrame:
+        """The rows of the table, strongest first, of the edges whose effect has an interval off zero (of a single pair,
+        which has none: that have an effect)."""
+        table = self.to_dataframe()
+        table = table[table["metric"] == self.metric(metric)]
+        size = max(1.0, float(abs(self.base).max()), float(abs(self.other).max()))
+        off = (table["low"] > 0) | (table["high"] < 0)
+        if self.values.sizes["example"] == 1:
+            off = table["effect"].abs() > _ROUNDING * size
+        table = table[off & (table["effect"].abs() > _ROUNDING * size)]
+        return table.sort_values("effect", key=np.abs, ascending=False, kind="stable", ignore_index=True)
+
     def sentence(self) -> str:
         metric = self.metric(None)
-        effect = self.strongest(metric)
-        parts = [f"{edge} ({size:+.3g})" for edge, size in effect[:_SAID].items()]
+        moving, paths = self.moving(metric), self.values.sizes["edge"]
+        parts = [
+            f"{row.edge} ({row.effect:+.3g}" + (f" [{row.low:+.3g}, {row.high:+.3g}])" if np.isfinite(row.low) else ")")
+            for row in moving[:_SAID].itertuples()
+        ]
         base, other = (float(x.sel(metric=metric).mean()) for x in (self.base, self.other))
+        found = (
+            f"{len(moving)} of {paths} {self.paths} paths change the {spoken(metric)}, most of all {', '.join(parts)}"
+        )
+        if not parts:
+            found = f"none of {paths} {self.paths} paths changes the {spoken(metric)} beyond its interval"
         return (
-            f"{self.model}, {self.what}, {self.direction}: of {len(effect)} {self.paths} paths the strongest on "
-            f"the {spoken(metric)} are {', '.join(parts)}; it is {base:.3g} without and {other:.3g} with all patched."
+            f"{self.model}, {self.what}, {self.direction}: {found}; it is {base:.3g} without and {other:.3g} with all "
+            "patched."
         )
 
     def to_dataframe(self) -> pd.DataFrame:

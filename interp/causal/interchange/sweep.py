@@ -1,8 +1,9 @@
 """Interchange accuracy of every hook point at every position (whole sites), to find where a variable lives.
 
-All sites are tried on the same pairs; a cell's interval is Clopper-Pearson and ignores that many cells were tried. Test
-the best one (:meth:`InterchangeSweep.best`) by :func:`interp.causal.interchange.interchange` with another seed, on
-fresh pairs and with its controls.
+All sites are tried on the same pairs; a cell's interval is Clopper-Pearson and ignores that many cells were tried. That
+of the best one in the sentence does not: it holds for all sites together (Bonferroni). Test the best one
+(:meth:`InterchangeSweep.best`) by :func:`interp.causal.interchange.interchange` with another seed, on fresh pairs and
+with its controls.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from interp.core.probe import probe
 from interp.core.problems import resolve_task
 from interp.core.results import Provenance, Result
 from interp.core.sites import Site, model_name, require_evaluation_mode, with_writable_stream
-from interp.core.stats import proportion
+from interp.core.stats import LEVEL, clopper_pearson, proportion
 from models.errors import UserError
 from models.tasks.algorithms import Algorithm
 from models.tasks.task_variables import TaskVariables, causal_model
@@ -55,13 +56,15 @@ class InterchangeSweep(Result):
 
     def sentence(self) -> str:
         site = self.best()
-        found = proportion(self.right.sel(hook=site.hook, position=str(site.at)).values)
-        n, above = self.accuracy.size, int((self.accuracy.values > 0.9).sum())
+        right = self.right.sel(hook=site.hook, position=str(site.at)).values
+        found, n, above = proportion(right), self.accuracy.size, int((self.accuracy.values > 0.9).sum())
+        low, high = clopper_pearson(found.successes, found.n, 1 - (1 - LEVEL) / n)
         variable = self.variable.replace("_", " ")
         return (
             f"{self.model}, {variable} of column {self.column} ({self.algorithm}): {site} has the highest "
-            f"interchange accuracy of {counted(n, 'site')}, {found} on {counted(found.n, 'pair')} whose answer the "
-            f"variable changes, with {counted(above, 'site')} above 0.9."
+            f"interchange accuracy of {counted(n, 'site')}, {found.value:.3f} [{low:.3f}, {high:.3f}] (an interval for "
+            f"the best of {n:,}) on {counted(found.n, 'pair')} whose answer the variable changes, with "
+            f"{counted(above, 'site')} above 0.9."
         )
 
     def to_dataframe(self) -> pd.DataFrame:

@@ -19,9 +19,11 @@ change; the third asks only whether the two change to the same digit. The contro
 digit, ``within`` limits how far a difference may lie from those that occur uncorrupted (-1, 0, 9, 10).
 
 An algorithm is *followed* only by a model that is right on most uncorrupted columns and gives the algorithm's digit in
-most cases where they disagree, both with and without a carry in that digit; each time the lower end of the interval
-must lie above one half (``ABLE``). A model that never carries gives the digit of ripple wherever no carry comes in, and
-nowhere else; one that copies the last output often gives the digit of chained, but adds nothing. Both follow none.
+most cases where they disagree, both with and without a carry in that digit: each time the lower end of the interval
+must lie above one half (``ABLE``). And where the corrupted digit is plausible, it must give that digit in at least nine
+of ten of all these cases (``FOLLOWS``): what does so in 55% mixes two algorithms. A model that never carries gives the
+digit of ripple wherever no carry comes in, and nowhere else; one that copies the last output often gives the digit of
+chained, but adds nothing. Both follow none.
 
 Ripple and look-ahead are the same function of the inputs, so they always tie here. Interventions on their inner
 variables (:func:`interp.causal.interchange.interchange`) could tell them apart.
@@ -49,6 +51,7 @@ from interp.core.problems import ABLE, resolve_task
 from interp.core.results import Provenance, Result
 from interp.core.sites import model_name, require_evaluation_mode
 from interp.core.stats import Proportion, proportion
+from interp.core.thresholds import FOLLOWS
 from models.errors import UserError, known_name
 from models.tasks.algorithms import ALGORITHMS, Algorithm, ColumnLayout, column_layout, resolve_algorithm
 
@@ -131,9 +134,12 @@ class WhichAlgorithm(Result):
         return {bit: proportion((kind.after.values == answer)[case]) for bit, case in cases.items() if case.any()}
 
     def winner(self, corruption: str = "plausible") -> tuple[str, ...] | None:
-        """The algorithms that the model follows: those :meth:`ahead` if all shares lie above ``ABLE``, else None."""
+        """The algorithms that the model follows: those :meth:`ahead` if all shares lie above ``ABLE``, and with
+        plausible digits also reach ``FOLLOWS``, else None."""
         first = self.ahead(corruption)
         if first is None or self.clean(corruption).low <= ABLE:
+            return None
+        if corruption == "plausible" and self.accuracy(first[0], corruption).value < FOLLOWS:
             return None
         return first if min(share.low for share in self.by_carry(first[0], corruption).values()) > ABLE else None
 
@@ -172,10 +178,17 @@ class WhichAlgorithm(Result):
     def sentence(self) -> str:
         what = {"plausible": "a plausible wrong digit", "any": "any wrong digit"}
         names = self.examples.algorithm.values.tolist()
-        verdict = f"the {self.verdict} algorithm"
-        if self.winner(self.deciding) is None:
+        winner = self.winner(self.deciding)
+        if winner is None:
             found = f"it is right without corruption in {self.clean(self.deciding)}"
             verdict = f"{self.verdict} ({', '.join(names)}): {found}"
+        else:
+            shares = [
+                f"in {self.accuracy(winner[0], corruption)} of the cases with {digit}"
+                for corruption, digit in what.items()
+                if self.disagree(corruption).any()
+            ]
+            verdict = f"the {self.verdict} algorithm {' and '.join(shares)}"
         return " ".join(
             (
                 f"{self.model} follows {verdict}.",

@@ -18,7 +18,7 @@ from interp.core.controls import NO_CONTROL
 from interp.core.problems import right_tokens
 from interp.core.results import Provenance, Result
 from interp.core.stats import percentile_interval, permutation_p, proportion
-from interp.core.thresholds import KEPT
+from interp.core.thresholds import ABLE, KEPT
 from models.errors import known_name
 from models.evaluation import margins
 
@@ -102,11 +102,24 @@ class Swaps(Result):
         """The row of a component with source "swapped"."""
         return self.rows(component).iloc[0]
 
+    @property
+    def able(self) -> bool:
+        """Whether the whole model answers more than half of the problems right: of less there is nothing to keep."""
+        return bool(self.whole["exact"] > ABLE)
+
     def kept(self) -> list[str]:
-        """Components whose swap keeps at least 95% of the whole model's exact answers."""
+        """Components whose swap keeps at least 95% of the whole model's exact answers; none for a model that is not
+        :attr:`able`."""
+        if not self.able:
+            return []
         return [name for name in self.components if self.swapped(name)["right"] >= KEPT * self.whole["right"]]
 
     def sentence(self) -> str:
+        if not self.able:
+            return (
+                f"{self.names[0]} has all of an answer right in {_rate(self.whole)} of {self.provenance.n:,} problems: "
+                f"no more than {ABLE:.0%}, so that there is nothing that a part of {self.names[1]} could keep."
+            )
         kept, components = self.kept(), self.components
         lost = sorted((c for c in components if c not in kept), key=lambda name: self.swapped(name)["exact"])
         text = (

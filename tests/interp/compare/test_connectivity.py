@@ -14,6 +14,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+import interp
 import models
 from interp.compare.alignment import Alignment, align, component_of
 from interp.compare.connectivity import (
@@ -80,6 +81,11 @@ def test_there_is_no_barrier_between_a_model_and_itself() -> None:
     line = mode_connectivity(model, model, points=3, n=8, controls=False)
     assert line.barrier(STORED) == 0 and line.barrier(ALIGNED) < 1e-6
     assert (line.table["exact"] == 1).all()
+
+
+def test_between_models_that_add_nothing_no_line_joins_two_solutions() -> None:
+    fresh = [models.build("microadder-57", seed=k).eval() for k in (1, 2)]
+    assert "joins no two solutions" in interp.mode_connectivity(*fresh, n=8, points=3, controls=False).sentence()
 
 
 def test_a_line_can_be_stored_and_read(line: ModeConnectivity) -> None:

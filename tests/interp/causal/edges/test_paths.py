@@ -11,6 +11,7 @@ import models
 from interp.causal.edges import EdgeExperiment, edge_attribution, path_patching
 from interp.papers.adder_456.carry_routes import route_pairs
 from models.errors import UserError
+from models.tasks import problem_pairs
 from models.transformer import ArithmeticTransformer
 from tests.conformance.table import dense
 from tests.interp.causal.edges.conftest import BUILDERS, builders, pairs_for
@@ -179,6 +180,21 @@ def test_results_say_what_they_found():
     assert f" {result.strongest().index[0]} " in title
     figure = result.figure(metric="exact_match")
     assert np.array_equal(figure.data[0].z, result.matrix("exact_match").values, equal_nan=True)
+
+
+def test_no_path_is_named_that_has_no_effect():
+    model = models.load("microadder-57")
+    pairs = problem_pairs(model.task, "made carry", column=4, n=24)
+    found = path_patching(model, pairs)
+    assert set(found.moving().edge) <= {e for e, size in found.strongest().items() if size != 0}
+    assert "embed->L0H0.v" in set(found.moving().edge) and "(+0)" not in found.sentence()
+    deaf = model.dense_copy().eval()  # what the head writes is zero: the carry arrives nowhere
+    with torch.no_grad():
+        deaf.get_parameter("weight_map.blocks/0/attn/W_O").zero_()
+    silent = path_patching(deaf, pairs)
+    assert silent.moving().empty and "none of" in silent.sentence() and "->" not in silent.sentence()
+    one = path_patching(model, pairs.select(slice(0, 1)))
+    assert len(one.moving()) == 5 and "inf" not in one.sentence()
 
 
 def test_bad_input_is_one_clear_sentence():

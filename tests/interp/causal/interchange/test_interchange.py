@@ -27,6 +27,7 @@ from interp.causal.interchange.subspaces import (
     random_basis,
 )
 from interp.core import runs
+from interp.core.stats import clopper_pearson
 from models.errors import UserError
 from models.tasks.algorithms import CHAINED, RIPPLE, chained, column_layout
 from models.tasks.two_digit import TwoDigitAddition
@@ -358,3 +359,13 @@ def test_an_intervention_without_effect_on_the_causal_model_is_an_error(adder):
     with pytest.raises(UserError, match="in none of 20 pairs"):
         interchange(adder, "previous", "blocks.0.hook_resid_pre", 4, "ripple", n=20, controls=False)
     assert interchange(adder, "previous", "blocks.0.hook_resid_pre", 4, CHAINED, n=60, controls=False).accuracy().n
+
+
+def test_the_best_of_many_sites_is_corrected_for_their_number():
+    """An untrained model's best site of a hundred has an interval that holds what chance gives."""
+    model = models.build("microadder-57", seed=5).eval()
+    found = interchange_sweep(model, "total", 4, n=60)
+    site = found.best()
+    right = found.right.sel(hook=site.hook, position=str(site.at)).values
+    one, all_ = (clopper_pearson(int(right.sum()), len(right), 1 - 0.05 / k) for k in (1, found.accuracy.size))
+    assert all_[0] < one[0] and f"[{all_[0]:.3f}, {all_[1]:.3f}]" in found.sentence()

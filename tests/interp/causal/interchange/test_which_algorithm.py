@@ -237,3 +237,15 @@ def test_bad_input_is_named():
     with pytest.raises(UserError, match="training mode"):
         which_algorithm(model)
     assert isinstance(model, ArithmeticTransformer)
+
+
+@pytest.mark.parametrize(("share", "follows"), [(0.55, None), (0.85, None), (0.97, ("chained",)), (1.0, ("chained",))])
+def test_a_mixture_of_two_algorithms_follows_neither(share, follows):
+    found = which_algorithm(models.load("microadder-57"), n=300)
+    answer, after = found.examples.answer, found.examples.after.copy(deep=True)
+    other = np.random.default_rng(0).random(after.shape) >= share
+    after.values[other] = answer.sel(algorithm="ripple").transpose(*after.dims).values[other]
+    mixed = which.WhichAlgorithm("mixed", found.examples.assign(after=after), found.provenance)
+    assert mixed.winner() == follows
+    for corruption in which.CORRUPTIONS:  # the sentence has both numbers
+        assert str(mixed.accuracy("chained", corruption)) in mixed.sentence().split(". With")[0] or follows is None
