@@ -194,7 +194,7 @@ def test_no_path_is_named_that_has_no_effect():
     silent = path_patching(deaf, pairs)
     assert silent.moving().empty and "none of" in silent.sentence() and "->" not in silent.sentence()
     one = path_patching(model, pairs.select(slice(0, 1)))
-    assert len(one.moving()) == 5 and "inf" not in one.sentence()
+    assert 0 < len(one.moving()) < 8 and "inf" not in one.sentence()
 
 
 def test_bad_input_is_one_clear_sentence():
