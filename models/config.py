@@ -22,6 +22,7 @@ import math
 from dataclasses import asdict, dataclass, replace
 from functools import cache
 from itertools import product
+from numbers import Integral, Real
 from types import NoneType
 from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin, get_type_hints
 
@@ -66,6 +67,45 @@ def check_choices(options: Any) -> None:
     for name, choices in _choices(type(options)).items():
         if getattr(options, name) not in choices:
             raise unknown_name(name, getattr(options, name), map(str, choices))
+
+
+#: What a field of a type takes, in words; NumPy's numbers count as Python's.
+_KINDS: dict[type, tuple[type, str]] = {
+    bool: (bool, "True or False"),
+    int: (Integral, "a whole number"),
+    float: (Real, "a finite number"),
+}
+
+
+@cache
+def _numbers(cls: type) -> dict[str, tuple[type, bool]]:
+    """The fields of a class that are a bool, an int or a float, each with whether it may be None."""
+    found = {}
+    for name, hint in get_type_hints(cls).items():
+        parts = {hint, *get_args(hint)}
+        kind = next((part for part in parts if part in _KINDS), None)
+        if kind is not None and parts - {hint} <= {kind, NoneType}:
+            found[name] = (kind, NoneType in parts)
+    return found
+
+
+def check_numbers(options: Any) -> None:
+    """Check that each bool, int and float field of a frozen dataclass holds one, and make NumPy's numbers Python's.
+
+    Raises:
+        UserError: it holds something else, or a number that is not finite.
+    """
+    for name, (kind, optional) in _numbers(type(options)).items():
+        value = getattr(options, name)
+        if (optional and value is None) or (type(value) is kind and (kind is not float or math.isfinite(value))):
+            continue
+        abstract, words = _KINDS[kind]
+        if type(value).__module__ == "numpy" and hasattr(value, "item"):
+            value = value.item()
+            object.__setattr__(options, name, value)
+        right = isinstance(value, abstract) and isinstance(value, bool) == (kind is bool)
+        if not right or not math.isfinite(value):  # a whole number where a float is meant stays one
+            raise UserError(f"{name} must be {words}, not {value!r}.")
 
 
 @dataclass(frozen=True)
@@ -117,6 +157,7 @@ class TransformerConfig:
 
     def __post_init__(self) -> None:
         check_choices(self)
+        check_numbers(self)
         for name in ("n_layers", "d_model", "n_heads", "d_head", "d_vocab", "n_ctx", "n_position_levels"):
             if getattr(self, name) < 1:
                 raise UserError(f"{name} must be at least 1, not {getattr(self, name)}.")
@@ -125,12 +166,13 @@ class TransformerConfig:
                 raise UserError(f"{name} must be at least 1 where it is given, not {getattr(self, name)}.")
         if self.d_mlp < 0:
             raise UserError(f"d_mlp must be 0 (no MLPs) or more, not {self.d_mlp}.")
-        if self.attn_scale is not None and self.attn_scale <= 0:
-            raise UserError(f"attn_scale must be positive, not {self.attn_scale}.")
+        if self.eps < 0:
+            raise UserError(f"eps must be 0 or more, not {self.eps}.")
+        for name in ("attn_scale", "rotary_base", "rotary_scaling_factor", "fire_c", "fire_L0"):
+            if getattr(self, name) is not None and getattr(self, name) <= 0:
+                raise UserError(f"{name} must be positive, not {getattr(self, name)}.")
         if self.positional_embedding_type == "rotary" and self.d_head % 2:
             raise UserError(f"Rotary positions need an even d_head, not {self.d_head}.")
-        if not self.rotary_scaling_factor > 0:
-            raise UserError(f"rotary_scaling_factor must be positive, not {self.rotary_scaling_factor}.")
         if self.final_gain and self.normalization_type is not None:
             raise UserError("final_gain is for models without norms; with norms, the last one has a gain.")
         self._check_window()

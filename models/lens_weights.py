@@ -17,7 +17,7 @@ from transformer_lens.utilities.matrix import composition_scores
 
 from models import folding
 from models.config import TransformerConfig
-from models.errors import UserError
+from models.errors import UserError, unknown_name
 from models.parts.circuits import HeadCircuits
 from models.parts.weights import Weights, is_bias
 from models.weight_maps.base import WeightMap
@@ -36,7 +36,7 @@ class WeightMethods(HeadCircuits):
     def tl_state_dict(self) -> Weights:
         """Copies of all effective weights by a HookedTransformer's names, for its ``load_state_dict``."""
         weights: Weights = self.all_weights()  # type: ignore[attr-defined]
-        return {key: value.detach().clone() for key, value in weights.items()}
+        return {key: value.detach().clone(memory_format=torch.contiguous_format) for key, value in weights.items()}
 
     def load_state_dict(self, state_dict: Mapping[str, Any], *args: Any, **options: Any) -> Any:
         """Load the model's own state dict or, if its weights are its parameters, one by TransformerLens' names.
@@ -46,6 +46,8 @@ class WeightMethods(HeadCircuits):
         """
         if "embed.W_E" in state_dict:
             state_dict = self._own_names(state_dict)
+        if (args[0] if args else options.get("strict", True)) is True:
+            self._require_own(state_dict)
         return super().load_state_dict(state_dict, *args, **options)  # type: ignore[misc]
 
     def load_and_process_state_dict(self, state_dict: Mapping[str, Tensor], *args: bool, **options: bool) -> None:
@@ -138,6 +140,23 @@ class WeightMethods(HeadCircuits):
         raise UserError(
             f"{what} writes weights, and this model computes them from other numbers: take model.dense_copy() first."
         )
+
+    def _require_own(self, state_dict: Mapping[str, Any]) -> None:
+        """Raise UserError unless names and shapes are those of the model's own state dict."""
+        own = self.state_dict()  # type: ignore[attr-defined]
+        for prefix, writer in (("_orig_mod.", "torch.compile"), ("module.", "DataParallel")):
+            if state_dict and all(key.startswith(prefix) for key in state_dict):
+                raise UserError(f"Every name begins with {prefix!r}, as {writer} writes them; load it without that.")
+        for key, value in state_dict.items():
+            if key not in own:
+                raise unknown_name("weight", key, own)
+            if tuple(value.shape) != tuple(own[key].shape):
+                turned = tuple(value.shape) == tuple(own[key].shape)[::-1]
+                hint = ", which is its transpose" if turned else ""
+                raise UserError(f"{key} has shape {tuple(own[key].shape)} here, not {tuple(value.shape)}{hint}.")
+        for key in own:
+            if key not in state_dict:
+                raise UserError(f"The state dict lacks {key}.")
 
     def _own_names(self, state_dict: Mapping[str, Tensor]) -> dict[str, Tensor]:
         names = dict(self._dense("A state dict by TransformerLens' names").named_parameters())

@@ -380,7 +380,9 @@ class ArithmeticTransformer(LensContract):
 
         With ``weights``, one that has these in place of its own.
         """
-        dense = DenseWeights.holding(self.config, self.effective_weights() if weights is None else weights)
+        if weights is None:  # a map may also give factors of its matrices
+            weights = {key: value for key, value in self.effective_weights().items() if key in self.weight_shapes}
+        dense = DenseWeights.holding(self.config, weights)
         dense.position_limits = self.weight_map.position_limits
         copy = ArithmeticTransformer(dense, self.task, name=self.name_or_path)
         copy.run = self.run

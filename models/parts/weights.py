@@ -8,13 +8,14 @@ are zero and cost nothing.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from models.config import TransformerConfig
-from models.errors import UserError
+from models.errors import UserError, unknown_name
 
 Weights = dict[str, Tensor]
 
@@ -70,6 +71,24 @@ def _norm_names(cfg: TransformerConfig) -> list[str]:
 def is_bias(key: str) -> bool:
     """Whether a weight may be left out of a weight map's output (then it is zero)."""
     return key.rsplit(".", 1)[1] in _BIASES and not key.startswith("fire.")
+
+
+def require_weights(weights: Mapping[str, Any], cfg: TransformerConfig) -> None:
+    """Check that these are all weights of a model with this config, biases aside, by their names and shapes.
+
+    Raises:
+        UserError: the first name that is missing, unknown (with the closest one) or of another shape.
+    """
+    shapes = weight_shapes(cfg)
+    for key, value in weights.items():
+        if key not in shapes:
+            raise unknown_name("weight", key, shapes)
+        if not isinstance(value, Tensor) or tuple(value.shape) != shapes[key]:
+            found = tuple(value.shape) if isinstance(value, Tensor) else type(value).__name__
+            raise UserError(f"The weight {key} has shape {shapes[key]} in a model of this config, and {found} here.")
+    for key in shapes:
+        if key not in weights and not is_bias(key):
+            raise UserError(f"The weight {key} is missing; only biases may be left out.")
 
 
 def with_biases(weights: Weights, cfg: TransformerConfig) -> Weights:

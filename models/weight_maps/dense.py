@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from models.config import TransformerConfig
-from models.parts.weights import Weights, is_bias, weight_shapes
+from models.parts.weights import Weights, is_bias, require_weights, weight_shapes
 from models.weight_maps.base import WeightMap, fill_, normal_
 
 
@@ -18,7 +18,12 @@ class DenseWeights(WeightMap):
 
     @classmethod
     def holding(cls, cfg: TransformerConfig, weights: Weights) -> DenseWeights:
-        """A map whose parameters are copies of these weights, with their dtype and device; missing biases are zero."""
+        """A map whose parameters are copies of these weights, with their dtype and device; missing biases are zero.
+
+        Raises:
+            UserError: a matrix or a norm's gain is missing, a name is none of the config's, or a shape is not its own.
+        """
+        require_weights(weights, cfg)
         like = weights["embed.W_E"]
         dense = cls(cfg).to(device=like.device, dtype=like.dtype)
         with torch.no_grad():
