@@ -29,7 +29,7 @@ from interp.core.probe import probe, task_of
 from interp.core.problems import draw, resolve_task
 from interp.core.results import Provenance
 from interp.core.sites import model_name
-from interp.probes.scored import Scores
+from interp.probes.scored import OTHER_COUNTS, Scores
 from models.errors import UserError, unknown_name
 from models.evaluation import Rate, predict
 from models.tasks.addition import DIGITS, FixedWidthAddition
@@ -37,6 +37,8 @@ from models.tasks.base import Task
 from models.tasks.carries import problems_of_chain_length
 from models.tasks.domain import NoDomain, domain_of
 
+#: Columns of the result, which no label can be named.
+TAKEN = ("n", "correct", "accuracy", "low", "high", "rung", "wrong_example", "index", *OTHER_COUNTS)
 #: Name -> function that labels problems; "target" and "shape" are strata as well.
 STRATA: dict[str, Callable[[Task, Any], Any]] = {
     "chain_length": lambda task, problems: task.chain_length(problems),
@@ -60,22 +62,34 @@ def score(
     Args:
         problems: problems to answer. By default ``n`` are drawn: of every carry-chain length if that is the only
             stratum and the task can plant chains, of every shape if that is, else from the task's own distribution.
-        by: names of :data:`STRATA`, "target" or "shape"; or labels by name, one per problem.
+        by: names of :data:`STRATA`, "target" or "shape"; or labels by name, one per problem. Labels may have any name
+            but those of the result's own columns (:data:`TAKEN`).
 
     Raises:
-        UserError: a model without hooks or task, an unknown stratum, or labels that are not one per problem.
+        UserError: a model without hooks or task, an unknown stratum or one named twice, labels that are not one per
+            problem or of which one is missing, or a name that is taken.
     """
-    if by == "shape":
+    if by == "shape" or (not isinstance(by, Mapping) and list(by) == ["shape"]):
         from interp.probes.heatmaps.grid import exact_match_grid
 
         return exact_match_grid(model, task=task, n=n, seed=seed, progress=False)  # type: ignore[arg-type]
     task = resolve_task(model, task)
     names = [by] if isinstance(by, str) else list(by)
     for name in names:
+        if name == "shape" and not isinstance(by, Mapping):
+            raise UserError("Sizes are a stratum of their own: ask with by='shape' alone.")
         if not isinstance(by, Mapping) and name not in (*STRATA, "target"):
             raise unknown_name("stratum", str(name), [*STRATA, "target", "shape"])
     if not names:
         raise UserError("There is nothing to sort the problems by.")
+    if len(set(names)) < len(names):
+        raise UserError(f"A stratum is named twice: {', '.join(map(str, names))}.")
+    own = by if isinstance(by, Mapping) else {}
+    if taken := [name for name in own if not isinstance(name, str) or not name or name in (*TAKEN, "target")]:
+        raise UserError(
+            f"Labels cannot be named {taken[0]!r}: the result has columns {', '.join(TAKEN)}, and 'target' stands for "
+            "the tokens of the answer."
+        )
     if problems is None and names == ["chain_length"] and isinstance(task, FixedWidthAddition):
         generator = torch.Generator().manual_seed(seed)
         problems = torch.cat([problems_of_chain_length(length, n, generator) for length in range(DIGITS + 1)])
@@ -84,7 +98,6 @@ def score(
         sample = draw(task, problems, n, seed)
         problems, provenance = sample.problems, sample.provenance
     problems = task.as_problems(problems)
-    own = by if isinstance(by, Mapping) else {}
     labels = {name: own[name] if name in own else STRATA[name](task, problems) for name in names if name != "target"}
     if _are_all(task, problems):
         provenance = replace(provenance, source="problems, all there are", rung="exhaustive")
@@ -130,11 +143,17 @@ def tabulated(
     Labels that are numbers are sorted; words are in the order of their first problems.
 
     Raises:
-        UserError: the labels are not one per problem.
+        UserError: the labels are not one per problem, or one is missing.
     """
     columns = {name: np.asarray(each) for name, each in labels.items()}
-    if any(each.shape != right.shape for each in columns.values()):
-        raise UserError(f"Strata need one label for each of the {len(right)} problems.")
+    for name, each in columns.items():
+        if each.shape != right.shape:
+            raise UserError(f"Strata need one label for each of the {len(right)} problems.")
+        if (missing := np.flatnonzero(pd.isna(each))).size:
+            raise UserError(
+                f"The label {name!r} is missing for {missing.size} problems, the first of which is number "
+                f"{missing[0]}; give those a label of their own."
+            )
     frame = pd.DataFrame(columns | {"correct": right})
     table = frame.groupby(list(columns), sort=False)["correct"].agg(n="size", correct="sum")
     if wrong_example is not None:

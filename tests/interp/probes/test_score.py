@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import numpy as np
+import pandas as pd
 import pytest
 import torch
 
 import interp
 import models
-from interp.probes.score import tabulated
+from interp.probes.score import TAKEN, tabulated
 from models.errors import UserError
 from models.tasks.two_digit import all_problems
 
@@ -41,6 +43,26 @@ def test_labels_of_ones_own_sort_the_problems_in_the_order_in_which_they_come():
         interp.score(FLAWED, problems=PROBLEMS, by={"unit": [1, 2]})
 
 
+@pytest.mark.parametrize("name", [*TAKEN, "target", ""])
+def test_labels_cannot_have_the_name_of_a_column_of_the_result(name):
+    with pytest.raises(UserError):
+        interp.score(ADDER, problems=PROBLEMS, by={name: ["x", "y"] * 20})
+
+
+@pytest.mark.parametrize("missing", [None, float("nan"), np.nan, pd.NA])
+def test_a_missing_label_is_refused_and_not_dropped(missing):
+    with pytest.raises(UserError, match="missing for 1 problems"):
+        interp.score(ADDER, problems=PROBLEMS, by={"kind": [missing, *["x"] * 39]})
+    with pytest.raises(UserError, match="missing for 1 problems"):
+        interp.score(ADDER, problems=PROBLEMS, by={"kind": ["x"] * 40, "size": [*[1.5] * 39, missing]})
+
+
+@pytest.mark.parametrize("name", ["kind", "table", "model", "chain_length", "digits", "series"])
+def test_labels_of_any_other_name_sort_every_problem(name):
+    frame = interp.score(ADDER, problems=PROBLEMS, by={name: ["x", "y"] * 20}).to_dataframe()
+    assert frame[[name, "n", "correct"]].values.tolist() == [["x", 20, 20], ["y", 20, 20]]
+
+
 def test_two_strata_are_a_heat_map_and_combinations_that_no_problem_has_are_not_asked():
     found = interp.score(ADDER, problems=[(1, 2), (5, 6), (55, 66), (10, 3)], by=("carries", "digits"))
     assert found.table.n.values.tolist() == [[1, 1], [1, -1], [-1, 1]]  # carries 0, 1, 2 by digits 1, 2
@@ -68,7 +90,8 @@ def test_shapes_are_the_grid_of_sizes_and_unknown_strata_are_named():
     model = models.build("position-coupling-hand-built", max_operands=3, max_digits=2)
     found = interp.score(model, n=2, by="shape")
     assert found.strata == ["digits", "operands"] and found.rate(digits=2, operands=3).accuracy == 1
-    for bad in ("chain", (), ("carries", "length")):
+    assert interp.score(model, n=2, by=["shape"]).strata == ["digits", "operands"]
+    for bad in ("chain", (), ("carries", "length"), ("carries", "carries"), ("carries", "shape")):
         with pytest.raises(UserError):
             interp.score(ADDER, by=bad, n=4)
 
