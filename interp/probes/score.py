@@ -149,7 +149,9 @@ def tabulated(
     for name, each in columns.items():
         if each.shape != right.shape:
             raise UserError(f"Strata need one label for each of the {len(right)} problems.")
-        if (missing := np.flatnonzero(pd.isna(each))).size:
+        given = labels[name]
+        given = pd.Series(given, dtype=object) if isinstance(given, (list, tuple)) else each  # NumPy makes NaN "nan"
+        if (missing := np.flatnonzero(pd.isna(given))).size:
             raise UserError(
                 f"The label {name!r} is missing for {missing.size} problems, the first of which is number "
                 f"{missing[0]}; give those a label of their own."
