@@ -110,7 +110,8 @@ def _checked(name: str, value: Any, default: Any, hint: Any) -> Any:
     of_models = "Any" in str(hint)  # and not of measurements
     if name in SEVERAL_MODELS and of_models:
         return _models(name, value)
-    if name in MODELS and not (isinstance(value, str) and str in get_args(hint)):  # some take names as well
+    others = tuple(kind for kind in get_args(hint) if kind in (str, list, np.ndarray, Tensor))  # names, or tables
+    if name in MODELS and not isinstance(value, others):
         return _hooked(name, value)
     check = _OTHERS.get(name)
     return value if check is None else check(name, value)

@@ -31,6 +31,7 @@ from interp.compare.symmetries.base import tensor_weight
 from interp.core.model import HookedModel
 from interp.core.probe import probe
 from interp.core.problems import resolve_task
+from interp.core.results import Provenance, Result
 from interp.core.sites import model_name
 from models.errors import UserError
 from models.importers.stock import from_transformer_lens
@@ -50,8 +51,8 @@ _COMPONENTS = {
 }
 
 
-@dataclass(frozen=True, eq=False)
-class Alignment:
+@dataclass(frozen=True, eq=False, repr=False)
+class Alignment(Result):
     """``stored``: both models' parameters as they are. ``aligned``: a's in canonical form and b's moved close to them.
 
     Both forms compute the models' own functions, in float64. ``symmetries`` are those that were used, in words.
@@ -61,6 +62,29 @@ class Alignment:
     symmetries: tuple[str, ...]
     stored: tuple[Parameters, Parameters]
     aligned: tuple[Parameters, Parameters]
+
+    @property
+    def provenance(self) -> Provenance:
+        numbers = sum(value.numel() for value in self.stored[0].values())
+        return Provenance(numbers, None, "parameters of each model", rung="exhaustive")
+
+    def __repr__(self) -> str:
+        return f"<Alignment of {' and '.join(self.names)}, {self.provenance.n:,} parameters each>"
+
+    def sentence(self) -> str:
+        rows = self.distances().set_index("component")
+        whole, parts = rows.loc["all"], rows["after"].drop("all").dropna()
+        text = (
+            f"The parameters of {self.names[0]} and {self.names[1]} are {whole.before:.3f} apart as stored and "
+            f"{whole.after:.3f} once aligned (0: equal, 1: orthogonal, as independent draws are on average)"
+        )
+        if len(parts) > 1 and parts.max() > 0:
+            text += f"; closest {parts.idxmin()} ({parts.min():.3f}), farthest {parts.idxmax()} ({parts.max():.3f})"
+        return f"{text}. Taken out: {', '.join(self.symmetries)}."
+
+    def to_dataframe(self) -> pd.DataFrame:
+        """:meth:`distances`."""
+        return self.distances()
 
     def distances(self) -> pd.DataFrame:
         """One row per component ("all" for everything): component, numbers (how many), distance before and after."""

@@ -29,7 +29,7 @@ from jaxtyping import Float
 
 from interp.compare.matching import centred_rows
 from interp.compare.readings import Frame, Readings, read_gain, weights_of, write_gain
-from interp.core.problems import digit_tokens
+from interp.core.problems import digit_rows
 
 _NOTHING = 1e-7  # size of a table, relative to the product of its factors' sizes, that rounding alone can leave
 
@@ -99,7 +99,7 @@ def model_tables(reading: Readings) -> dict[str, Float[np.ndarray, "_ _"]]:
     """Responses by digit sum and carry in, with centred rows, and the embeddings' inner products."""
     found: dict[str, np.ndarray] = {name: centred_rows(table) for name, table in reading.responses.items()}
     weights = weights_of(reading.model)
-    found["digits"] = inner_products(weights["embed.W_E"][: digit_tokens(reading.model.task)])
+    found["digits"] = inner_products(weights["embed.W_E"][digit_rows(reading.model.task)])
     if reading.places is not None:
         found["places"] = inner_products(reading.places)
     return found

@@ -41,7 +41,7 @@ from interp.core.controls import copies_to_draw
 from interp.core.model import HookedModel
 from interp.core.parameters import parameters_beside
 from interp.core.probe import probe
-from interp.core.problems import digit_tokens, draw, resolve_task
+from interp.core.problems import digit_rows, draw, resolve_task
 from interp.core.sites import pair_names
 from interp.core.stats import mean_intervals, permutation_p
 from models.errors import UserError
@@ -134,7 +134,7 @@ def compare(
         still=(_still(left.reading), _still(right.reading)),
         roles=(_role_means(left.reading, at), _role_means(right.reading, at)),
         unit_means=(_unit_means(left.reading, at), _unit_means(right.reading, at)),
-        digits=digit_points(left.reading.model.W_E, right.reading.model.W_E, digit_tokens(task)),
+        digits=digit_points(*(side.reading.model.W_E[digit_rows(task)] for side in (left, right))),
         parameters=parameters_beside(a, b),
         names=names,
         control=((names[0] if of_a else names[1]) if copies else "", len(copies)),

@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
-from interp.core.problems import DIGIT_TOKENS
 from interp.probes.embeddings import POOR, CircleFit, circle_fit
 from interp.probes.geometry import as_table
 from models.errors import UserError
@@ -16,7 +15,7 @@ from models.errors import UserError
 
 @dataclass(frozen=True, eq=False)
 class DigitPoints:
-    """Digits 0 to 9 in a plane, ``points`` [digit, 2].
+    """Digits in a plane, ``points`` [digit, 2].
 
     If they lie on a ``circle``, its centre is at 0 and its radius is 1. Otherwise they are in the plane of most
     variance, with mean square distance 1 from their mean. ``share`` of the variance lies in the plane.
@@ -27,12 +26,12 @@ class DigitPoints:
     share: float
 
 
-def digit_points(a: Any, b: Any, base: int = DIGIT_TOKENS) -> tuple[DigitPoints, DigitPoints]:
-    """Both models' digits from ``W_E`` [d_vocab, d_model], with b's rotated (or mirrored) to be nearest to a's.
+def digit_points(a: Any, b: Any) -> tuple[DigitPoints, DigitPoints]:
+    """Both models' digits, from their rows of ``W_E`` [digit, d_model]; b's are rotated (or mirrored) towards a's.
 
     Circles are used only if both models have one, so that both are drawn in the same way.
     """
-    tables = [as_table(table, base, 1, "A plane of digits")[:base] for table in (a, b)]
+    tables = [as_table(table, 2, 1, "A plane of digits") for table in (a, b)]
     circles = [_circle(table) for table in tables]
     on_circles = all(circle is not None for circle in circles)
     found = []

@@ -23,8 +23,12 @@ import pandas as pd
 
 from interp.core.answers import Answer
 from interp.core.model import HookedModel
+from interp.core.problems import resolve_task
 from models.errors import UserError, known_name
+from models.questions import MODELS, SEVERAL_MODELS
 from models.questions import question as checked
+from models.tasks.algorithms import column_layout
+from models.tasks.domain import NoDomain
 
 ROOMS = ("probes", "causal", "proofs", "compare", "papers")
 #: (model, task) -> why the model cannot be asked, or an empty string.
@@ -83,6 +87,11 @@ class Probe:
         """The parameters that must be given: ("model",), ("model", "pairs"), ("a", "b") and the like."""
         parameters = inspect.signature(self.ask).parameters.values()
         return tuple(each.name for each in parameters if each.default is each.empty and each.kind < each.VAR_POSITIONAL)
+
+    @property
+    def of_models(self) -> bool:
+        """Whether one of the arguments that must be given is a model, or a list of models."""
+        return any(name in (*MODELS, *SEVERAL_MODELS) for name in self.subjects)
 
     @property
     def call(self) -> str:
@@ -172,17 +181,29 @@ def applying(model: HookedModel, task: Any = None, subjects: tuple[str, ...] = (
             yield each
 
 
-def probes(model: HookedModel | None = None, task: Any = None) -> pd.DataFrame:
+def probes(model: HookedModel | str | None = None, task: Any = None) -> pd.DataFrame:
     """Table of the probes that apply to a model, one row each: its name, its question and the call.
 
+    Questions that are not of a model (of a run, or of files) are in the list of all probes only.
+
     Args:
-        model: any model with hooks; None lists all probes.
+        model: any model with hooks, or the name of one of the zoo's; None lists all probes.
         task: the task of a model that does not name its own.
+
+    Raises:
+        UserError: a name that the zoo does not have (with the closest), something that is no model with hooks, or a
+            model without a task.
     """
+    if isinstance(model, str):
+        import models
+
+        model = models.load(model)
+    if model is not None:
+        task = resolve_task(model, task)
     rows = [
         {"probe": each.name, "question": each.question, "call": each.call}
         for each in registered().values()
-        if model is None or not each.why_not(model, task)
+        if model is None or (each.of_models and not each.why_not(model, task))
     ]
     return pd.DataFrame(rows, columns=["probe", "question", "call"]).set_index("probe")
 
@@ -202,6 +223,27 @@ def task_of(*kinds: type) -> Need:
         return "" if isinstance(task, kinds) else f"its task is no {kinds[0].__name__}"
 
     return need
+
+
+def columns(least: int) -> Need:
+    """The task must add two numbers column by column, units first, and write at least so many digits."""
+
+    def need(model: HookedModel, task: Any) -> str:
+        try:
+            layout = column_layout(task)
+        except UserError:
+            return "its task does not add two numbers column by column, units first"
+        return "" if len(layout) >= least else f"its task writes {len(layout)} digits, and {least} are needed"
+
+    return need
+
+
+def digits(model: HookedModel, task: Any) -> str:
+    """The task must have digits of a base above 2: any two points lie on a line."""
+    try:
+        return "" if len(task.digit_tokens) > 2 else "any two digits lie on a line"
+    except NoDomain:
+        return "it does not say which of its tokens are digits"
 
 
 def parameters(model: HookedModel, task: Any) -> str:

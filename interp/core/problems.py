@@ -17,10 +17,7 @@ from interp.core.results import Provenance
 from interp.core.thresholds import ABLE
 from models.errors import UserError
 from models.tasks.base import Task
-from models.tasks.domain import NoDomain, base_of, domain_of
-
-#: Tokens 0 to 9 are the digits in every addition task; delimiters and EOS, where they have tokens, come after them.
-DIGIT_TOKENS = 10
+from models.tasks.domain import NoDomain, domain_of
 
 
 @cache
@@ -31,12 +28,12 @@ def _pairs_of_kind(base: int) -> list[Int[np.ndarray, "pair 2"]]:
     return [pairs[kind == one] for one in (-1, 0, 1)]
 
 
-def digit_tokens(task: Task) -> int:
-    """How many of the first tokens are digits: the base, or all tokens where the task states no domain."""
+def digit_rows(task: Task) -> list[int]:
+    """The rows of ``W_E`` that are digits, by value; all rows where the task states no domain."""
     try:
-        return base_of(task)
+        return list(task.digit_tokens)
     except NoDomain:
-        return task.d_vocab
+        return list(range(task.d_vocab))
 
 
 def resolve_task(model: HookedModel, task: Any) -> Task:

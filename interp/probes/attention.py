@@ -38,7 +38,7 @@ from scipy.special import stdtrit
 from interp.core.frames import as_frame, leading, select
 from interp.core.model import HookedModel
 from interp.core.probe import OnPage, probe
-from interp.core.problems import digit_tokens, draw, membership, resolve_task, target_labels
+from interp.core.problems import digit_rows, draw, membership, resolve_task, target_labels
 from interp.core.results import Provenance, Result
 from interp.core.stats import mean_interval
 from interp.core.thresholds import BIMODAL, FAINT, FEWEST_FOR_MODES, MAJORITY, POSITION_ONLY, VARIES
@@ -379,5 +379,5 @@ def attention_by_role(
         target_labels(task),
         [role.label for role in task.roles][:length],
         sample.provenance,
-        digit_tokens(task),
+        len(digit_rows(task)),
     )

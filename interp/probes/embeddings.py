@@ -1,8 +1,10 @@
 """The shape of an embedding: circles, arcs and Fourier spectra, each with a permutation control.
 
-    circle_fit(model.W_E)         points on  centre + radius [cos(start + d stride), sin(start + d stride)]
-    fourier_spectrum(model.W_E)   share of the variance at each frequency of the token index
-    helix_fit(model.W_pos[:10])   for positions, in :mod:`interp.probes.helices`
+    circle_fit(model)         digits on  centre + radius [cos(start + d stride), sin(start + d stride)]
+    fourier_spectrum(model)   share of the variance at each frequency of the digit
+    helix_fit(model)          for positions, in :mod:`interp.probes.helices`
+
+All take a table of rows in place of a model.
 
 Angles are in radians (degrees in sentences and figures). The plane and axis are fitted, not assumed. Angles are
 measured in the basis of the plane that lies closest to coordinate axes, in their order
@@ -26,10 +28,13 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+import torch
 import xarray as xr
 from jaxtyping import Float, Int
 
-from interp.core.probe import probe
+from interp.core.model import HookedModel
+from interp.core.probe import digits, probe
+from interp.core.problems import resolve_task
 from interp.core.results import Provenance, Result
 from interp.core.stats import permutation_p
 from interp.core.thresholds import POOR, STRONG
@@ -47,6 +52,7 @@ from interp.probes.geometry import (
 from models.errors import UserError
 from models.numerals import p_value, small
 
+Table = torch.Tensor | np.ndarray | list
 PERMUTATIONS = 2000
 LOOKS = 2  # order and evenness are two tests of one question: each p is compared with 0.05 / 2
 
@@ -172,15 +178,31 @@ class CircleFit(Result):
         return pd.DataFrame(rows, columns=["quantity", "value", "unit"])
 
 
-@probe("Do the digits' embeddings lie on a circle?")
-def circle_fit(points: Any, *, labels: Any = None, permutations: int = PERMUTATIONS, seed: int = 0) -> CircleFit:
-    """The circle through the rows of a table such as ``model.W_E`` [n, D], by geometric least squares.
+def digit_table(model: Any, task: Any) -> Any:
+    """The rows of a model's ``W_E`` that are digits, by value; a table as it is."""
+    if not hasattr(model, "run_with_hooks"):
+        return model
+    return model.W_E[list(resolve_task(model, task).digit_tokens)]
+
+
+@probe("Do the digits' embeddings lie on a circle?", needs=[digits])
+def circle_fit(
+    model: HookedModel | Table,
+    *,
+    task: Any = None,
+    labels: Any = None,
+    permutations: int = PERMUTATIONS,
+    seed: int = 0,
+) -> CircleFit:
+    """The circle through a model's digits, or through the rows of a table [n, D], by geometric least squares.
 
     With D > 2 the plane is found first (principal axes of the centred rows). The fit minimises ``sum (|p - c| - r)^2``
     from Taubin's fit. Start and stride first maximise the resultant length of ``angle - stride * label`` and are then
     refined by least squares. Unlike a distance-to-centroid score, this recognises a perfect short arc as round.
 
     Args:
+        model: a model, of which the digits' rows of ``W_E`` are taken (``task.digit_tokens``), or a table.
+        task: what the model's tokens mean; default its own.
         labels: integer label of each row, default 0..n-1.
         permutations, seed: random relabellings of the control. p-values are never below 1 / (permutations + 1).
 
@@ -188,9 +210,9 @@ def circle_fit(points: Any, *, labels: Any = None, permutations: int = PERMUTATI
     modulo 2 pi. Short noisy arcs do not determine a radius.
 
     Raises:
-        UserError: fewer than 3 points or 2 dimensions, NaN, or points on a line or all alike.
+        UserError: a task without digits, fewer than 3 points or 2 dimensions, NaN, or points on a line or all alike.
     """
-    table = as_table(points, 3, 2, "A circle fit")
+    table = as_table(digit_table(model, task), 3, 2, "A circle fit")
     label = as_labels(labels, len(table))
     basis, origin, planarity = principal_plane(table)
     flat = table @ basis.T
@@ -310,9 +332,15 @@ class FourierSpectrum(Result):
         return frame
 
 
-@probe("Which frequencies do the embeddings have?")
-def fourier_spectrum(table: Any, *, permutations: int = PERMUTATIONS, seed: int = 0) -> FourierSpectrum:
-    """Discrete Fourier spectrum of a table such as ``model.W_E`` [n, D] along its rows, without the mean.
+@probe("Which frequencies do the embeddings have?", needs=[digits])
+def fourier_spectrum(
+    model: HookedModel | Table, *, task: Any = None, permutations: int = PERMUTATIONS, seed: int = 0
+) -> FourierSpectrum:
+    """Discrete Fourier spectrum of a model's digits, or of a table [n, D], along its rows, without the mean.
+
+    Args:
+        model, task: as in :func:`circle_fit`.
+        permutations, seed: random relabellings of the control.
 
     ``power_k = c |sum_d x_d exp(-2 pi i k d / n)|^2 / n^2`` with c = 2, or 1 for k = n / 2, so that frequencies
     1..n/2 add up to the variance (Parseval). Source: Nanda et al. 2023, section 4.1, for modular addition.
@@ -321,9 +349,9 @@ def fourier_spectrum(table: Any, *, permutations: int = PERMUTATIONS, seed: int 
     neighbouring frequencies: use :func:`circle_fit` for its stride.
 
     Raises:
-        UserError: fewer than 3 rows, NaN, or rows that are all alike.
+        UserError: a task without digits, fewer than 3 rows, NaN, or rows that are all alike.
     """
-    values = as_table(table, 3, 1, "A Fourier spectrum")
+    values = as_table(digit_table(model, task), 3, 1, "A Fourier spectrum")
     n = len(values)
     values = values - values.mean(0)
     if np.abs(values).max() <= 0:

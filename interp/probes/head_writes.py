@@ -33,14 +33,14 @@ from jaxtyping import Float, Int
 
 from interp.core.controls import NO_CONTROL, untrained_models
 from interp.core.model import HookedModel
-from interp.core.probe import probe
+from interp.core.probe import digits, probe
 from interp.core.problems import draw, resolve_task
 from interp.core.results import Provenance, Result
 from interp.core.runs import passes
 from interp.core.stats import permutation_p
 from models.errors import UserError
 from models.tasks.base import Task
-from models.tasks.domain import NoDomain, base_of
+from models.tasks.domain import base_of
 from models.unaltered import require_unaltered
 
 _NOTHING = 1e-5  # size below which a head writes no digit (float32 rounding)
@@ -140,17 +140,17 @@ def linear_share(
 
 
 def digit_effects(
-    model: HookedModel, tokens: Int[torch.Tensor, "n pos"], base: int
+    model: HookedModel, tokens: Int[torch.Tensor, "n pos"], task: Task
 ) -> Float[np.ndarray, "layer head base d_model"]:
     """Output of each head for each digit at the key: least squares of position plus digit effects on the values."""
-    cfg = model.cfg
+    cfg, written, base = model.cfg, task.digit_values(tokens), base_of(task)
     names = [f"blocks.{layer}.attn.hook_v" for layer in range(cfg.n_layers)]
     values: dict[str, list[torch.Tensor]] = {name: [] for name in names}
     for _, _, kept in passes(model, tokens, keep=names):
         for name in names:
             values[name].append(kept[name].float().cpu())
-    digits = (tokens < base).all(0) & (tokens != tokens[0]).any(0)  # positions that hold various digits
-    one_hot = torch.nn.functional.one_hot(tokens[:, digits], base).double()
+    digits = (written >= 0).all(0) & (written != written[0]).any(0)  # positions that hold various digits
+    one_hot = torch.nn.functional.one_hot(written[:, digits], base).double()
     indicator = (one_hot - one_hot.mean(0)).flatten(0, 1)  # [token, digit]
     solve = torch.linalg.pinv(indicator.T @ indicator) @ indicator.T
     result = []
@@ -160,14 +160,6 @@ def digit_effects(
         effect = torch.einsum("ct,thd->hcd", solve, v)
         result.append(torch.einsum("hcd,hdm->hcm", effect, W_O))
     return torch.stack(result).numpy()
-
-
-def digits(model: HookedModel, task: Task) -> str:
-    """The task's first tokens must be the digits of a base above 2: any two points lie on a line."""
-    try:
-        return "" if base_of(task) > 2 else "any two digits lie on a line"
-    except NoDomain:
-        return "its tokens are no digits"
 
 
 @probe("Do heads write a digit linearly in its value?", needs=[digits])
@@ -194,12 +186,12 @@ def head_writes(
     """
     require_unaltered(model, "What heads write")
     task = resolve_task(model, task)
-    sample, base = draw(task, problems, n, seed), base_of(task)
+    sample = draw(task, problems, n, seed)
     control = [
-        compute_head_writes(digit_effects(copy, sample.tokens, base), sample.provenance, draws=1).table.linear.values
+        compute_head_writes(digit_effects(copy, sample.tokens, task), sample.provenance, draws=1).table.linear.values
         for copy in untrained_models(model, untrained, 2, seed)
     ]
     known = np.array(control)[~np.isnan(control)]  # NaN: a copy's head that writes nothing
     expected = float(known.mean()) if len(known) else float("nan")
-    effects = digit_effects(model, sample.tokens, base)
+    effects = digit_effects(model, sample.tokens, task)
     return compute_head_writes(effects, sample.provenance, expected, copies=len(control))

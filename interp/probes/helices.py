@@ -25,14 +25,18 @@ import pandas as pd
 import xarray as xr
 from jaxtyping import Float
 
+from interp.core.model import HookedModel
 from interp.core.probe import probe
+from interp.core.problems import resolve_task
 from interp.core.results import Provenance, Result
 from interp.core.stats import permutation_p
 from interp.core.thresholds import SIGNIFICANT, STRONG
-from interp.probes.embeddings import PERMUTATIONS, all_rows
+from interp.probes.embeddings import PERMUTATIONS, Table, all_rows
 from interp.probes.geometry import FLAT, aligned_plane, as_table
 from models.errors import UserError
 from models.numerals import p_value, small
+
+FEWEST = 6  # rows
 
 
 @dataclass(frozen=True, eq=False)
@@ -127,9 +131,36 @@ class HelixFit(Result):
         return pd.DataFrame(rows, columns=["quantity", "value", "unit"])
 
 
-@probe("Do the positions' embeddings lie on a helix?")
-def helix_fit(rows: Any, *, period: float | None = None, permutations: int = PERMUTATIONS, seed: int = 0) -> HelixFit:
-    """The helix through consecutive rows of a table such as ``model.W_pos[:10]`` [n, D].
+def _places(model: Any, task: Any) -> list[int]:
+    """Where the digits of the first operand stand, by column."""
+    found = [(role.column, at) for at, role in enumerate(task.roles) if role.kind == "operand" and role.index == 0]
+    return [at for column, at in sorted((column, at) for column, at in found if column is not None)]
+
+
+def _has_places(model: HookedModel, task: Any) -> str:
+    """The model must have one table of positions, and the task operands of 6 digits or more."""
+    table = getattr(model, "W_pos", None)
+    if table is None or table.ndim != 2:
+        return "it has no table with one row for each position"
+    return "" if len(_places(model, task)) >= FEWEST else f"its operands have fewer than {FEWEST} digits"
+
+
+@probe("Do the positions' embeddings lie on a helix?", needs=[_has_places])
+def helix_fit(
+    model: HookedModel | Table,
+    *,
+    task: Any = None,
+    period: float | None = None,
+    permutations: int = PERMUTATIONS,
+    seed: int = 0,
+) -> HelixFit:
+    """The helix through the positions of a model's first operand, by column, or through the rows of a table [n, D].
+
+    Args:
+        model: a model, of which rows of ``W_pos`` are taken, or a table of consecutive rows.
+        task: where the model's operands stand; default its own.
+        period: rows a turn, if it is known.
+        permutations, seed: draws of the two controls.
 
     For each period between 2 and 2 n rows, the rows are regressed on 1, i, cos(w i), sin(w i), w = 2 pi / period; the
     period with the least residual wins (a given ``period`` is kept). The cosine and sine coefficients span the plane,
@@ -138,9 +169,16 @@ def helix_fit(rows: Any, *, period: float | None = None, permutations: int = PER
     Limits. Rows must be equally spaced. Less than half a turn cannot be told from a bend.
 
     Raises:
-        UserError: fewer than 6 rows or 3 dimensions, NaN, rows on a straight line, or a period not above 2.
+        UserError: a model without such positions, fewer than 6 rows or 3 dimensions, NaN, rows on a straight line, or a
+            period not above 2.
     """
-    table = as_table(rows, 6, 3, "A helix fit")
+    table: Any = model
+    if hasattr(model, "run_with_hooks"):
+        task = resolve_task(model, task)
+        if why := _has_places(model, task):
+            raise UserError(f"There is no helix to fit: {why}.")
+        table = model.W_pos[_places(model, task)]
+    table = as_table(table, FEWEST, 3, "A helix fit")
     n = len(table)
     if period is not None and not 2 < abs(period) < math.inf:
         raise UserError(f"A period is a number of rows above 2, not {period}.")

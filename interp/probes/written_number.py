@@ -37,7 +37,7 @@ from jaxtyping import Float, Int
 
 from interp.core.controls import NO_CONTROL, untrained_copy
 from interp.core.model import HookedModel
-from interp.core.probe import OnPage, probe
+from interp.core.probe import OnPage, columns, probe
 from interp.core.problems import Sample, draw, resolve_task
 from interp.core.results import Provenance, Result
 from interp.core.runs import passes
@@ -114,17 +114,9 @@ class WrittenNumber(Result):
         return table.assign(n=self.provenance.n)
 
 
-def _adds_columns(model: HookedModel, task: Any) -> str:
-    try:
-        layout = column_layout(task)
-    except UserError:
-        return "its task does not add column by column"
-    return "" if len(layout) > 2 else "its task has no column between others"
-
-
 @probe(
     "Is what attention writes one number, with the base as its weight?",
-    needs=[_adds_columns],
+    needs=[columns(3)],
     page=OnPage({"n": 1024}, most=1_000),
 )
 def written_number(
@@ -142,7 +134,7 @@ def written_number(
         UserError: a task without columns, fewer than 8 problems, or a model that writes the same everywhere.
     """
     task = resolve_task(model, task)
-    if why := _adds_columns(model, task):
+    if why := columns(3)(model, task):
         raise UserError(f"{model_name(model)} cannot be asked: {why}.")
     sample = draw(task, problems, n, seed, carry_heavy=0.5)
     if len(sample.tokens) < 8:
@@ -203,7 +195,7 @@ class _Fit:
         if sizes[0] <= 1e-6 * max(1.0, float(np.abs(out).max())) * np.sqrt(len(flat)):
             return None
         s = centred @ directions[0]
-        written = sample.tokens[:, queries].cpu().numpy()
+        written = task.digit_values(sample.tokens[:, queries]).cpu().numpy()
         below = total[:, [k - 1 for k in inner]]
         design = np.stack((total[:, inner], below, written, np.ones_like(below)), -1).astype(float)
         weights, *_ = np.linalg.lstsq(design.reshape(-1, 4), s.ravel(), rcond=None)

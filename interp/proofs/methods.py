@@ -29,7 +29,7 @@ from interp.proofs.accuracy_bounds import WIDTH
 from interp.proofs.certify import certify_one_layer, check_one_layer
 from interp.proofs.exhaustive import certify_exhaustively, check_exhaustive, problem_space
 from interp.proofs.hand_built import certify_hand_built, check_hand_built, is_hand_built
-from interp.proofs.one_layer import Targets
+from interp.proofs.one_layer import Targets, read_adder
 from interp.proofs.prefix_proof import certify_prefixes, check_prefixes
 from interp.proofs.verdict import LARGEST_FILE, ArithmeticName, Verdict, parse_verdict, verdict_of
 from interp.proofs.watch import TimeUp, time_limit
@@ -163,7 +163,18 @@ METHODS = (
 )
 
 
-@probe("Is it right on all inputs: a proof, or one that is wrong?")
+def _judged(model: HookedModel, task: Task) -> str:
+    """Some method must judge the model; that for ten-digit adders must know its layers and its task's layout."""
+    try:
+        _require_short(model, task)
+        if method_for(model, task) is _ADDERS:
+            read_adder(model, task)
+    except UserError as error:
+        return str(error).rstrip(".")
+    return ""
+
+
+@probe("Is it right on all inputs: a proof, or one that is wrong?", needs=[_judged])
 def certify(
     model: HookedModel,
     *,

@@ -272,7 +272,7 @@ class ColumnLayout:
                 f"Sequences of the task {self.task.name!r} are [n, pos] with {last + 1} positions or more, not "
                 f"{list(tokens.shape)}."
             )
-        zeros = torch.zeros_like(tokens[:, 0])
+        zeros, tokens = torch.zeros_like(tokens[:, 0]), self.task.digit_values(tokens)
         digits = [[tokens[:, at] for at in places] + [zeros] * (2 - len(places)) for places in self.operands]
         previous = [zeros, *(tokens[:, at] for at in self.queries[1:])]
         found = {
@@ -281,9 +281,13 @@ class ColumnLayout:
             "previous": torch.stack(previous, 1),
         }
         for name, values in found.items():
-            if ((values < 0) | (values >= self.base)).any():
+            if (values < 0).any():
                 raise UserError(f"The sequence holds a token that is no digit where the algorithm reads {name!r}.")
         return found
+
+    def answer_tokens(self, answer: Int[Tensor, "*place"]) -> Int[Tensor, "*place"]:
+        """The tokens of answers that are digits (0 or more), as :meth:`answer` gives them."""
+        return torch.tensor(self.task.digit_tokens, device=answer.device)[answer]
 
     def require_column(self, column: int) -> int:
         """``column``, if there is one. Raises UserError if not."""
@@ -302,8 +306,8 @@ def column_layout(task: Task, step: int | None = None) -> ColumnLayout:
             a step that does not exist.
     """
     refused = UserError(
-        f"The task {task.name!r} does not add two numbers column by column, units first, with digits for tokens, so "
-        "that the symbolic algorithms have nothing to read there."
+        f"The task {task.name!r} does not add two numbers column by column, units first, with a token for every digit, "
+        "so that the symbolic algorithms have nothing to read there."
     )
     roles, targets = task.roles, task.target_roles
     steps = sorted({role.index for role in targets if role.kind in ("answer", "scratchpad") and role.index is not None})
@@ -343,7 +347,7 @@ def column_layout(task: Task, step: int | None = None) -> ColumnLayout:
         answer = layout.answer(RIPPLE, task.encode(problems))
     except UserError:  # tokens that are not digits
         raise refused from None
-    if not torch.equal(answer, task.targets(problems)[:, list(layout.targets)]):
+    if not torch.equal(layout.answer_tokens(answer), task.targets(problems)[:, list(layout.targets)]):
         raise refused
     return layout
 

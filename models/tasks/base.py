@@ -105,6 +105,34 @@ class Task(ABC):
         """
         raise NoDomain(self.name)
 
+    @cached_property
+    def digit_tokens(self) -> Sequence[int]:
+        """The token of every digit, in the order of the digits' values: the tokens whose texts are "0", "1", ... up to
+        the domain's base, or the first tokens if the vocabulary has no such texts.
+
+        Raises:
+            NoDomain: a task that does not define its domain.
+        """
+        texts, known = [str(value) for value in range(self.domain.base)], list(getattr(self, "vocabulary", ()))
+        return tuple(known.index(text) for text in texts) if set(texts) <= set(known) else tuple(range(len(texts)))
+
+    def digit_values(self, tokens: Int[Tensor, "*place"]) -> Int[Tensor, "*place"]:
+        """The value of the digit that each token stands for, or -1 for a token that is no digit.
+
+        Raises:
+            UserError: ``digit_tokens`` that are not different tokens of the vocabulary, one for each digit.
+        """
+        digits = list(self.digit_tokens)
+        if len({*digits}) != self.domain.base or not all(0 <= token < self.d_vocab for token in digits):
+            raise UserError(
+                f"The task {self.name} must have one token for each of its {self.domain.base} digits, among 0 to "
+                f"{self.d_vocab - 1}, not {digits[:20]}."
+            )
+        values = torch.full((self.d_vocab + 1,), -1)
+        values[digits] = torch.arange(len(digits))
+        known = torch.where((tokens >= 0) & (tokens < self.d_vocab), tokens, self.d_vocab)
+        return values.to(tokens.device)[known]
+
     def for_problems(self, problems: Any) -> Task:
         """This task in the shape that these problems need, or itself if the task has only one shape."""
         return self

@@ -152,5 +152,5 @@ def domain_of(task: Task) -> Domain:
 
 
 def base_of(task: Task) -> int:
-    """The base of the task's digits, which are its tokens 0 to base - 1. Raises UserError without a domain."""
+    """The base of the task's digits. Raises UserError without a domain."""
     return task.domain.base

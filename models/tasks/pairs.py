@@ -18,7 +18,7 @@ from models.tasks.base import Task
 from models.tasks.pair_promise import Promise, changed_variables, first_of_each
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class ProblemPairs:
     """Pairs ``clean[i]``, ``corrupted[i]`` that differ in what ``what`` says, for a question about target ``target``.
 
@@ -54,6 +54,15 @@ class ProblemPairs:
 
     def __len__(self) -> int:
         return len(self.clean)
+
+    def __repr__(self) -> str:
+        one, other = (self.task.numbers(problems[:1])[0] for problems in (self.clean, self.corrupted))
+        sign = f" {self.task.operator} "
+        return (
+            f"<{len(self):,} pairs of {self.task.name} that differ in {self.what}: target "
+            f"{self.task.target_roles[self.target].label}, first {sign.join(map(str, one))} and "
+            f"{sign.join(map(str, other))}>"
+        )
 
     @cached_property
     def clean_tokens(self) -> Int[Tensor, "n pos"]:

@@ -77,6 +77,9 @@ class TaskColumns(ColumnLayout):
             return self.task.sample(MANY, torch.Generator().manual_seed(0))
         return space.problems(torch.arange(space.size))
 
+    def answer_tokens(self, answer: Int[Tensor, "*place"]) -> Int[Tensor, "*place"]:
+        return answer  # the targets themselves
+
     def require_variable(self, algorithm: Any, name: str, column: int | None = None) -> str:
         found = self.values(algorithm, self.task.sample(2, torch.Generator().manual_seed(0)))
         if name not in found:

@@ -132,7 +132,7 @@ def test_most_parameters_are_covered():
     ],
 )
 def test_an_argument_that_cannot_be_is_one_sentence(name: str, bad: dict, adder, pairs):
-    given = {"circle_fit": {"points": torch.randn(10, 3)}, "activation_patching": {"model": adder, "pairs": pairs}}
+    given = {"circle_fit": {"model": torch.randn(10, 3)}, "activation_patching": {"model": adder, "pairs": pairs}}
     given |= {"compare_models": {}}
     with pytest.raises(UserError) as error:
         PUBLIC[name](**given.get(name, {"model": adder}) | bad)

@@ -36,6 +36,12 @@ SEEDS = st.integers(0, 2**31 - 1)
 FEW = settings(max_examples=15)
 
 
+@pytest.mark.parametrize("name", ADDITIONS)
+def test_pairs_are_printed_in_one_line(name: str):
+    shown = repr(problem_pairs(ADDITIONS[name][0], "made carry", column=1, n=300))
+    assert "300 pairs" in shown and len(shown) < 250 and "\n" not in shown
+
+
 class Sum:
     """One addition, in Python integers: digits, carries and how far each has travelled, column by column."""
 

@@ -48,13 +48,14 @@ class InterchangePairs:
         return self.layout.values(algorithm, self.source_problems)[variable][:, column]
 
     def base_answers(self, algorithm: Any) -> Int[Tensor, "n column"]:
-        """The causal model's answers to the bases."""
-        return self.layout.values(algorithm, self.base_problems)["answer"]
+        """The tokens of the causal model's answers to the bases."""
+        return self.layout.answer_tokens(self.layout.values(algorithm, self.base_problems)["answer"])
 
     def counterfactual(
         self, algorithm: Any, variable: str, column: int, values: Int[Tensor, " n"], read: Sequence[int]
     ) -> Int[Tensor, "n read"]:
-        """The causal model's answers to the bases with the variable set to ``values``, in the columns read.
+        """The tokens of the causal model's answers to the bases with the variable set to ``values``, in the columns
+        read.
 
         Raises:
             UserError: the causal model does not determine them.
@@ -67,7 +68,7 @@ class InterchangePairs:
                 f"answer in {unknown:,} of {len(self):,} pairs; name what else it depends on, as in "
                 "TaskVariables(given=('b',)), or choose another variable."
             )
-        return answers
+        return self.layout.answer_tokens(answers)
 
 
 def distinct_problems(layout: ColumnLayout, n: int, seed: int) -> Int[Tensor, "n *operand"]:

@@ -46,7 +46,7 @@ from interp.causal.interchange.pairs import distinct_problems
 from interp.core import runs
 from interp.core.controls import untrained_twin
 from interp.core.model import HookedModel
-from interp.core.probe import probe
+from interp.core.probe import columns, probe
 from interp.core.problems import ABLE, resolve_task
 from interp.core.results import Provenance, Result
 from interp.core.sites import model_name, require_evaluation_mode
@@ -242,7 +242,7 @@ class WhichAlgorithm(Result):
         return pd.DataFrame(rows)
 
 
-@probe("Which symbolic algorithm do its answers follow?")
+@probe("Which symbolic algorithm do its answers follow?", needs=[columns(3)])
 def which_algorithm(
     model: HookedModel,
     *,
@@ -329,10 +329,10 @@ def _corrupt(
     layout: ColumnLayout, tokens: Tensor, column: Tensor, corruption: str, generator: torch.Generator
 ) -> Int[Tensor, "n pos"]:
     rows, at = torch.arange(len(tokens)), torch.tensor(layout.queries)[column]
-    written = tokens[rows, at]
+    written = layout.task.digit_values(tokens[rows, at])
     other = torch.randint(1, layout.base, written.shape, generator=generator)
     new = layout.base - 1 - written if corruption == "plausible" else (written + other) % layout.base
-    return tokens.index_put((rows, at), new)
+    return tokens.index_put((rows, at), layout.answer_tokens(new))
 
 
 def _examples(
@@ -347,7 +347,8 @@ def _examples(
     rows = torch.arange(len(tokens))
 
     def digits(which: Any, sequences: Tensor) -> np.ndarray:
-        return runs.run(which, sequences, (), layout.queries).argmax(-1).cpu()[rows, column].numpy()
+        predicted = runs.run(which, sequences, (), layout.queries).argmax(-1).cpu()[rows, column]
+        return layout.task.digit_values(predicted).numpy()
 
     values = layout.run(ALGORITHMS["chained"], corrupted)
     answers, before = (

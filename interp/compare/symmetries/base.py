@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-Parameters = dict[str, Tensor]  # one model's, by name, float64 inside this package
+Parameters = dict[str, Float[Tensor, "..."]]  # one model's, by name, float64 inside this package
 
 
 class Symmetries(ABC):

@@ -8,7 +8,7 @@ from typing import Any
 import pandas as pd
 
 import models
-from interp.core.problems import DIGIT_TOKENS
+from interp.core.problems import digit_rows
 from interp.core.results import Result
 from interp.core.sections import Section, records
 from interp.papers.adder_456.attention_signal import AttentionSignal, attention_signal
@@ -135,7 +135,7 @@ def card(settings: Settings) -> Made:
     """Write the section into the zoo entry's card."""
     model = zoo_model(MODEL)
     errors = errors_by_test_seed(model)
-    digits = model.W_E[:DIGIT_TOKENS]
+    digits = model.W_E[digit_rows(model.task)]
     fit = circle_fit(digits)
     found = {question: probe(model) for question, probe in PROBES.items()}
     control, microadder = pattern_dependence(models.build(MODEL)), models.load(OTHER)

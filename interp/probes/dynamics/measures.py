@@ -190,7 +190,7 @@ def _attention_gap(model: HookedModel, questions: Questions) -> dict[str, Answer
 
 
 def _circle(model: HookedModel, questions: Questions) -> Any:
-    return circle_fit(model.W_E[: base_of(questions.task)], permutations=0)
+    return circle_fit(model.W_E[digit_rows(questions.task)], permutations=0)
 
 
 def _arc_residual(model: HookedModel, questions: Questions) -> dict[str, Answer]:

@@ -48,12 +48,13 @@ def choose_rivals(
         if rival == "all":
             return one_hot - 1 / n_logits, RIVALS[rival]
         if rival == "others":
-            others = (torch.arange(n_logits) < base_of(task)).float() * (1 - one_hot)
+            digits = torch.zeros(n_logits)
+            digits[list(task.digit_tokens)] = 1.0
+            others = digits * (1 - one_hot)
             return one_hot - others / others.sum(-1, keepdim=True), RIVALS[rival]
         variables = task.variables(problems)
-        tokens = torch.stack(
-            [carry_flipped(variables, task.target_roles[target], base_of(task)) for target in targets], 1
-        )
+        values = [carry_flipped(variables, task.target_roles[target], base_of(task)) for target in targets]
+        tokens = torch.tensor(task.digit_tokens)[torch.stack(values, 1)]
         over = RIVALS[rival]
     else:
         try:

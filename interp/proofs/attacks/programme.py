@@ -21,7 +21,6 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from interp.core.problems import DIGIT_TOKENS
 from interp.proofs.attacks.runs import Gradients, Runner
 from interp.proofs.attacks.space import Digits, OtherDigits, ProblemSpace
 from interp.proofs.columns import all_classes
@@ -31,6 +30,7 @@ from models.tasks.addition import FixedWidthAddition
 from models.tasks.base import Task
 
 ATTENTION_OUT, SCORES, VALUES = "blocks.0.hook_attn_out", "blocks.0.attn.hook_attn_scores", "blocks.0.attn.hook_v"
+DIGIT_TOKENS = 10  # in tasks of fixed width, tokens 0 to 9
 OTHERS = 6  # proposals per target from classes whose query reads another token
 _LARGEST = 2.0**50  # the largest of the integers that stand for terms
 

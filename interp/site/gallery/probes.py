@@ -11,7 +11,7 @@ from interp.core.controls import untrained_copy
 from interp.core.model import HookedModel
 from interp.core.parameters import parameter_table
 from interp.core.probe import OnPage, Probe, applying
-from interp.core.problems import DIGIT_TOKENS
+from interp.core.problems import digit_rows
 from interp.probes.embeddings import circle_fit, fourier_spectrum
 from interp.probes.helices import helix_fit
 from interp.probes.score import accuracy_by_chain, score
@@ -88,7 +88,7 @@ def _task(model: HookedModel) -> Any:
 
 
 def _embeddings(model: HookedModel) -> Part:
-    digits, columns = model.W_E[:DIGIT_TOKENS], model.W_pos[:DIGITS]
+    digits, columns = model.W_E[digit_rows(model.task)], model.W_pos[:DIGITS]
     items: list[Markup] = []
     fits = (("Digits", circle_fit, digits), ("As waves over the digits", fourier_spectrum, digits))
     for words, fit, rows in (*fits, ("Columns", helix_fit, columns)):

@@ -22,7 +22,7 @@ from interp.compare.compare import compare
 from interp.core.controls import copies_to_draw
 from interp.core.model import HookedModel
 from interp.core.probe import find_probe
-from interp.core.problems import DIGIT_TOKENS
+from interp.core.problems import digit_rows
 from interp.papers.headlines import table as headlines
 from interp.probes.dynamics import training_dynamics
 from interp.probes.embeddings import circle_fit
@@ -155,7 +155,7 @@ def _decision(shown: Shown) -> list[Markup]:
     """The arc of the digits' embeddings, and which digit leads at every value of the number that attention writes."""
     items = []
     if shown.parameters <= SMALL:
-        items.append(figure_data(circle_fit(shown.model.W_E[:DIGIT_TOKENS]).figure()))
+        items.append(figure_data(circle_fit(shown.model.W_E[digit_rows(shown.model.task)]).figure()))
     with contextlib.suppress(UserError):  # if attention depends on digits, it does not write one number
         curves = decision_curves(shown.model, *ASKED)
         about = "Which digit leads depends on the number alone. Thick lines are what inputs reach."

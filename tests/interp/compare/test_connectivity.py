@@ -71,6 +71,15 @@ def test_aligned_keys_of_the_published_model_are_nearly_ours(published_checkpoin
     assert keys.before > 0.5 and keys.after < 0.1
 
 
+def test_an_alignment_says_tabulates_and_draws_its_distances() -> None:
+    one, other = models.load("microadder-57"), models.build("microadder-57", 3)
+    found = align(one, other)
+    rows = found.to_dataframe().set_index("component")
+    assert f"{rows.before['all']:.3f} apart as stored and {rows.after['all']:.3f} once aligned" in found.sentence()
+    assert len(found.figure().data) == 2 and len(repr(found)) < 200 and found.provenance.n == 57
+    assert Alignment.from_dict(found.to_dict()).distances().equals(found.distances())
+
+
 def test_a_moved_copy_has_a_barrier_and_the_search_takes_it_away(line: ModeConnectivity) -> None:
     assert line.barrier(MOVED) > 1 and line.barrier(BACK) < 1e-3
     assert set(line.barriers["path"]) == {STORED, ALIGNED, UNTRAINED, MOVED, BACK}

@@ -185,7 +185,7 @@ DRAWN_IN = {
     "causal/patching/test_sweep.py": "PatchingSweep",
     "compare/test_across.py": "ModelTable",
     "compare/test_compare.py": "Comparison",
-    "compare/test_connectivity.py": "ModeConnectivity SeedDistances",
+    "compare/test_connectivity.py": "Alignment ModeConnectivity SeedDistances",
     "compare/test_population.py": "Population SolutionClasses",
     "compare/test_swaps.py": "Swaps",
     "figures/test_figures.py": "AttentionByRole CarryUnits CircleFit HelixFit FourierSpectrum",

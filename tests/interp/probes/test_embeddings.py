@@ -260,7 +260,8 @@ def test_points_far_from_any_circle_are_not_called_one():
         ([[0.0, 0.0], [1.0, 1.0], [2.0, 2.0], [3.0, 3.0]], "straight line"),
         (np.ones((4, 3)), "coincide"),
         (np.zeros(4), "shape"),
-        ("circle", "not str"),
+        ("circle", "not a model"),
+        (3, "not a model"),
         ([[0.0, 1.0], [1.0]], "table of numbers"),
     ],
 )
@@ -324,6 +325,21 @@ def test_an_adders_position_spiral_comes_back_to_five_digits(name):
     assert (fit.amp, fit.phase, fit.period) == pytest.approx((3.5, 0.0, 10.0), abs=1e-5)
     assert (fit.slope, fit.offset) == pytest.approx((0.15, 0.0), abs=1e-5)
     assert fit.p_value < 0.01
+
+
+def test_a_model_is_asked_about_its_digits_and_not_about_its_delimiters():
+    adder = models.load("adder-456")  # 14 tokens, of which 10 are digits, and operands highest digit first
+    own = interp.circle_fit(adder, permutations=9)
+    assert own.radius == interp.circle_fit(adder.W_E[:10], permutations=9).radius and own.provenance.n == 10
+    spectrum = interp.fourier_spectrum(adder, permutations=9)
+    assert spectrum.power.equals(interp.fourier_spectrum(adder.W_E[:10], permutations=9).power)
+    turned = interp.helix_fit(adder.W_pos[:10].flip(0), permutations=9)
+    assert interp.helix_fit(adder, permutations=9).period == pytest.approx(turned.period)
+    for ask in (interp.circle_fit, interp.fourier_spectrum):
+        with pytest.raises(UserError):
+            ask(models.load("addlm-0.8m"))  # text, whose tokens are characters
+    with pytest.raises(UserError):
+        interp.helix_fit(models.build("position-coupling-hand-built"))
 
 
 def test_a_helix_that_turns_backwards_has_a_negative_period():
