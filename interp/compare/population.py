@@ -31,7 +31,7 @@ from interp.causal.edges.paths import route_table
 from interp.causal.interchange import which_algorithm
 from interp.core.controls import untrained_twin
 from interp.core.model import HookedModel
-from interp.core.probe import probe
+from interp.core.probe import columns, probe, task_of
 from interp.core.problems import ABLE, resolve_task
 from interp.core.results import Provenance, Result
 from interp.core.sites import model_name, require_evaluation_mode
@@ -328,7 +328,7 @@ def decided(
     return Population(members, controls, pd.DataFrame(rows), provenance, none if otherwise is None else otherwise)
 
 
-@probe("What do many adders have in common?")
+@probe("What do many adders have in common?", needs=[task_of(FixedWidthAddition), columns(3)])
 def population(
     models: Sequence[HookedModel],
     *,

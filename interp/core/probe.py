@@ -89,16 +89,13 @@ class Probe:
         return tuple(each.name for each in parameters if each.default is each.empty and each.kind < each.VAR_POSITIONAL)
 
     @property
-    def of_models(self) -> bool:
-        """Whether one of the arguments that must be given is a model, or a list of models."""
-        return any(name in (*MODELS, *SEVERAL_MODELS) for name in self.subjects)
-
-    @property
     def call(self) -> str:
         return f"interp.{self.name}({', '.join(self.subjects)})"
 
     def why_not(self, model: HookedModel, task: Any = None) -> str:
         """Why this model cannot be asked, in a few words; empty where it can."""
+        if not any(name in (*MODELS, *SEVERAL_MODELS) for name in self.subjects):
+            return "it is asked of runs or files, not of a model"
         task = getattr(model, "task", None) if task is None else task
         if task is None:
             return "it does not say what its task is"
@@ -184,8 +181,6 @@ def applying(model: HookedModel, task: Any = None, subjects: tuple[str, ...] = (
 def probes(model: HookedModel | str | None = None, task: Any = None) -> pd.DataFrame:
     """Table of the probes that apply to a model, one row each: its name, its question and the call.
 
-    Questions that are not of a model (of a run, or of files) are in the list of all probes only.
-
     Args:
         model: any model with hooks, or the name of one of the zoo's; None lists all probes.
         task: the task of a model that does not name its own.
@@ -203,7 +198,7 @@ def probes(model: HookedModel | str | None = None, task: Any = None) -> pd.DataF
     rows = [
         {"probe": each.name, "question": each.question, "call": each.call}
         for each in registered().values()
-        if model is None or (each.of_models and not each.why_not(model, task))
+        if model is None or not each.why_not(model, task)
     ]
     return pd.DataFrame(rows, columns=["probe", "question", "call"]).set_index("probe")
 

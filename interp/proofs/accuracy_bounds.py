@@ -15,7 +15,7 @@ import pandas as pd
 import torch
 
 from interp.core.model import HookedModel
-from interp.core.probe import probe, task_of
+from interp.core.probe import probe
 from interp.core.results import Provenance, Result
 from interp.core.sites import model_name
 from interp.proofs.balls import Arithmetic
@@ -23,13 +23,13 @@ from interp.proofs.branching import Search
 from interp.proofs.class_proofs import rung_of, weights_out_of_range
 from interp.proofs.counting import Counts, Diagram, count
 from interp.proofs.half_spaces import half_space_diagrams
-from interp.proofs.one_layer import OneLayerAdder, read_adder, require_unchanged
+from interp.proofs.one_layer import OneLayerAdder, one_layer_adder, read_adder, require_unchanged
 from interp.proofs.verdict import RUNGS, ArithmeticName
 from interp.proofs.windows import window_diagrams, window_verdicts
 from models.checkpoint import write_json_atomic
 from models.errors import UserError
 from models.numerals import percent
-from models.tasks.addition import DIGITS, FixedWidthAddition
+from models.tasks.addition import DIGITS
 
 PAIRS = 10 ** (2 * DIGITS)
 LITTLE = Fraction(1, 10**6)  # a share of wrong pairs below which a bound alone is not worth a sentence
@@ -194,7 +194,7 @@ def _counts(value: dict[str, list[str]]) -> Counts:
 # ---- finding them
 
 
-@probe("On what share of all inputs is it right, between two exact numbers?", needs=[task_of(FixedWidthAddition)])
+@probe("On what share of all inputs is it right, between two exact numbers?", needs=[one_layer_adder])
 def accuracy_bounds(
     model: HookedModel, *, width: float = WIDTH, arithmetic: ArithmeticName = "interval", task: Any = None
 ) -> AccuracyBounds:

@@ -27,17 +27,17 @@ import numpy as np
 import pandas as pd
 
 from interp.core.model import HookedModel
-from interp.core.probe import probe, task_of
+from interp.core.probe import probe
 from interp.core.results import Provenance, Result
 from interp.proofs.balls import FLOAT32, REAL
 from interp.proofs.certify import certify_one_layer
 from interp.proofs.leaves import Query
-from interp.proofs.one_layer import OneLayerAdder, read_adder
+from interp.proofs.one_layer import OneLayerAdder, one_layer_adder, read_adder
 from interp.proofs.ratio_attention import NO_SPREAD, RatioAttention, read_ratio_attention
 from interp.proofs.verdict import IN_WORDS, RUNGS, ArithmeticName
 from models.errors import UserError
 from models.numerals import shown
-from models.tasks.addition import DIGITS, FixedWidthAddition
+from models.tasks.addition import DIGITS
 
 BITS_OF_A_NUMBER, BITS_OF_A_CHARACTER = 32, 8
 
@@ -122,7 +122,7 @@ class Decompiled(Result):
         return self.levels
 
 
-@probe("Which program is it, and is that all that it does?", needs=[task_of(FixedWidthAddition)])
+@probe("Which program is it, and is that all that it does?", needs=[one_layer_adder])
 def decompile(model: HookedModel, *, task: Any = None) -> Decompiled:
     """Turn a one-layer adder into a program of ten lines, with a proof that both are equal on all 10^20 pairs.
 

@@ -29,7 +29,7 @@ from interp.proofs.accuracy_bounds import WIDTH
 from interp.proofs.certify import certify_one_layer, check_one_layer
 from interp.proofs.exhaustive import certify_exhaustively, check_exhaustive, problem_space
 from interp.proofs.hand_built import certify_hand_built, check_hand_built, is_hand_built
-from interp.proofs.one_layer import Targets, read_adder
+from interp.proofs.one_layer import Targets, one_layer_adder
 from interp.proofs.prefix_proof import certify_prefixes, check_prefixes
 from interp.proofs.verdict import LARGEST_FILE, ArithmeticName, Verdict, parse_verdict, verdict_of
 from interp.proofs.watch import TimeUp, time_limit
@@ -168,7 +168,7 @@ def _judged(model: HookedModel, task: Task) -> str:
     try:
         _require_short(model, task)
         if method_for(model, task) is _ADDERS:
-            read_adder(model, task)
+            return one_layer_adder(model, task)
     except UserError as error:
         return str(error).rstrip(".")
     return ""

@@ -188,6 +188,15 @@ def require_unchanged(adder: OneLayerAdder) -> None:
         raise UserError(f"The weights of {model_name(adder.model)} change from one call to the next.")
 
 
+def one_layer_adder(model: HookedModel, task: Any) -> str:
+    """What probes need: an adder that :func:`read_adder` can read."""
+    try:
+        read_adder(model, task)
+    except UserError as error:
+        return str(error).rstrip(".")
+    return ""
+
+
 def read_adder(model: HookedModel, task: Any = None, targets: Targets = "all") -> OneLayerAdder:
     """The weights and the layout of a one-layer adder of two ten-digit numbers.
 

@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
+import torch
 
 import interp
 import models
 from interp.core import probe as registry
-from interp.core.probe import Probe, find_probe, probe, probes, registered
+from interp.core.probe import Probe, applying, find_probe, probe, probes, registered
 from interp.core.results import Findings, Result
+from models.config import TransformerConfig
 from models.errors import UserError
+from models.tasks.framed_addition import Frame, FramedAddition
+from models.transformer import ArithmeticTransformer
+from models.weight_maps.dense import DenseWeights
 
 #: A question asked of the same thing has the same name everywhere, and means the same.
 SAME = {"seed": 0, "task": None, "problems": None}
@@ -88,3 +94,64 @@ def test_the_names_that_type_checkers_see_are_those_that_are_imported_when_asked
 def test_what_is_no_name_is_no_attribute() -> None:
     with pytest.raises(AttributeError):
         interp.atention_by_role  # noqa: B018
+
+
+# ---- what is listed
+
+FRAME = Frame(vocabulary="0123456789+=", between=(10,), after=(11,), answer_down=True)
+#: Options with which a question takes little time, or a model is not too large for it.
+SMALL: dict[str, dict[str, Any]] = {
+    "attack": {"runs": 30},
+    "linear_probes": {"n": 110, "sites": "L0 mid"},
+    "parameter_ablation": {"n": 8, "pairs": False, "only": ["blocks/0/attn/W_O"]},
+    "accuracy_by_chain": {"n_per_length": 2},
+    "fourier_spectrum": {"permutations": 9},
+    "circle_fit": {"permutations": 9},
+    "helix_fit": {"permutations": 9},
+}
+SLOW = ("accuracy_bounds", "certify", "decompile", "stress_suites")  # proofs, and a sample of a fixed size
+
+
+def highest_first() -> ArithmeticTransformer:
+    """A fresh model of a task that writes its answer from the highest digit on."""
+    task = FramedAddition(FRAME)
+    config = TransformerConfig(n_layers=1, d_model=8, n_heads=2, d_head=4, d_mlp=8, d_vocab=12, n_ctx=task.input_length)
+    weights = DenseWeights(config)
+    weights.initialise(torch.Generator().manual_seed(0))
+    return ArithmeticTransformer(weights, task, name="highest first").eval()
+
+
+LISTED: dict[str, Callable[[], Any]] = {
+    "highest first": highest_first,
+    "free weights": lambda: models.load("microadder-57").dense_copy(),
+}
+
+
+@pytest.mark.parametrize("name", LISTED)
+def test_a_question_that_is_listed_for_a_model_is_answered(name: str):
+    model = LISTED[name]()
+    refused = {}
+    for each in applying(model):
+        if each.name in SLOW:
+            continue
+        options = {"n": 16} if each.takes("n") else {}
+        try:
+            each.ask(model, **options | SMALL.get(each.name, {}))
+        except UserError as error:
+            refused[each.name] = str(error)
+    assert refused == {}
+
+
+def test_what_a_task_does_not_allow_is_not_listed():
+    listed = set(interp.probes(highest_first()).index)
+    for name in ("which_algorithm", "written_number", "certify", "accuracy_bounds", "decompile", "population"):
+        assert name not in listed and registered()[name].why_not(highest_first())
+    assert not {"training_dynamics", "learning_curves"} & listed  # these are asked of runs
+    assert {"training_dynamics", "learning_curves"} <= set(interp.probes().index)
+
+
+def test_a_model_s_name_does_in_its_place_and_what_is_no_model_is_refused():
+    assert interp.probes("microadder-57").equals(interp.probes(models.load("microadder-57")))
+    for bad in ("microadder-5", torch.nn.Linear(2, 2), 3):
+        with pytest.raises(UserError):
+            interp.probes(bad)
