@@ -78,7 +78,7 @@ OTHERS = {
     "training_dynamics",
 }  # fmt: skip
 DRAWN = ("untrained", "shuffled", "p_untrained", "p_shuffled", "control_note", "seconds")
-IN_BOTH = ("head_writes", "logit_attribution", "interchange_sweep", "circle_fit")  # in `make test`, on the larger one
+IN_BOTH = {"head_writes", "logit_attribution", "interchange_sweep", "circle_fit"}  # in `make test`, of both models
 
 
 def told(name: str, model: Any) -> pd.DataFrame | str:
@@ -94,8 +94,8 @@ def told(name: str, model: Any) -> pd.DataFrame | str:
 @pytest.mark.parametrize(
     ("model", "name"),
     [
-        pytest.param(model, name, marks=[pytest.mark.slow] * (model == "adder-456" and name not in IN_BOTH))
-        for model in ("microadder-57", "adder-456")
+        pytest.param(model, name, marks=[pytest.mark.slow] * (name not in often))
+        for model, often in (("microadder-57", set(ASK) - {"compare_models"}), ("adder-456", IN_BOTH))
         for name in ASK
     ],
 )
