@@ -216,6 +216,10 @@ def _hooked(name: str, value: Any) -> Any:
             raise UserError(
                 f"{name} has a torch hook on the model itself, which run_with_hooks does not run; take it off."
             )
+        from models.unaltered import missing_parts
+
+        if missing := missing_parts(value):
+            raise UserError(f"{name} has no {missing[0]}, which its config asks for.")
         return _with_numbers(name, value)
     hint = f" models.load({value!r}) makes one of a name." if isinstance(value, str) else ""
     raise UserError(f"{name} is {_shown(value)}, which is not a model with TransformerLens hooks.{hint}")

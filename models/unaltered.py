@@ -94,8 +94,7 @@ def alterations(model: HookedModel) -> tuple[str, ...]:
             found.append(f"{name} has another model's switches")
         seen += 1
     if expected is not None and seen < len(expected):
-        here = {name for name, _ in _modules(model)}
-        found += [f"{name} is missing" for name in expected if name not in here]
+        found += [f"{name} is missing" for name in _missing(model, expected)]
     if model.training and getattr(getattr(model, "config", None), "dropout", 0):
         found.append("the model is in training mode, with dropout")
     device = _device_type(model)
@@ -104,6 +103,17 @@ def alterations(model: HookedModel) -> tuple[str, ...]:
     elif torch.is_autocast_enabled(device):
         found.append("autocast is on")
     return tuple(found)
+
+
+def missing_parts(model: nn.Module) -> list[str]:
+    """The parts that a model of this project does not have, though its config asks for them."""
+    expected = _expected_of(model, [])
+    return [] if not expected else _missing(model, expected)
+
+
+def _missing(model: nn.Module, expected: dict[str, _Part]) -> list[str]:
+    here = {name for name, _ in _modules(model)}
+    return [name for name in expected if name not in here]
 
 
 def require_unaltered(model: HookedModel, what: str) -> None:

@@ -30,6 +30,7 @@ def is_gated_block(cfg: TransformerConfig, weights: Mapping[str, Tensor]) -> boo
     return (
         not any(name.split(".")[-1][0] == "b" and bool(value.any()) for name, value in weights.items())
         and (cfg.normalization_type, cfg.norm_placement, cfg.gated_mlp) == ("RMS", "both", True)
+        and cfg.d_mlp > 0
         and cfg.act_fn in CURVED
         and cfg.has_final_norm
         and not cfg.final_gain
