@@ -10,6 +10,7 @@ from typing import Annotated, Any, get_type_hints
 
 import tyro
 
+from interp.cli.outputs import OUTPUT
 from models.errors import UserError
 from models.known_names import check_loadable, check_problem, is_path
 
@@ -30,7 +31,7 @@ def _check_file(path: Path) -> None:
 
 
 def _check_page(path: Path) -> None:
-    """Raise UserError unless a page can be written here, with its data next to it."""
+    """Raise UserError unless a page can be written here."""
     _check_file(path)
     if path.suffix != ".html":
         raise UserError(f"The page is an .html file, not {path}.")
@@ -54,10 +55,12 @@ PROBLEMS = object()
 ModelName = Annotated[str, MODEL, MODEL_FILE, tyro.conf.Positional, tyro.conf.arg(metavar="MODEL")]
 ModelNames = Annotated[tuple[str, ...], MODEL, MODEL_FILE, tyro.conf.Positional, tyro.conf.arg(metavar="[MODEL ...]")]
 Shape = Annotated[tuple[int, ...], tyro.conf.arg(metavar="INT [INT ...]", help_behavior_hint="")]
-Page = Annotated[Path, Named(_check_page)]
+Page = Annotated[Path, Named(_check_page), OUTPUT]
 ClusterAddress = Annotated[str | None, tyro.conf.arg(metavar="ADDRESS")]
-OptionalPage = Annotated[Path | None, Named(_check_page), tyro.conf.arg(metavar="PATH")]
+OptionalPage = Annotated[Path | None, Named(_check_page), OUTPUT, tyro.conf.arg(metavar="PATH")]
+OptionalOutput = Annotated[Path | None, Named(_check_file), OUTPUT, tyro.conf.arg(metavar="PATH")]
 OptionalFile = Annotated[Path | None, Named(_check_file), tyro.conf.arg(metavar="PATH")]
+Force = Annotated[bool, tyro.conf.arg(help="Replace files that are there and that this package did not write.")]
 MOST_THREADS = 1_024
 STORED = "stored"  # what a bare ``--check`` of ``interp certify`` means
 

@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import tyro
 
-from interp.cli.arguments import ModelName, Named, OptionalPage, Shape, one_thread, shaped
+from interp.cli.arguments import Force, ModelName, Named, OptionalOutput, OptionalPage, Shape, one_thread, shaped
 from interp.cli.help import filled
 from interp.cli.known_names import check_probe
+from interp.cli.outputs import write_json
 from models.errors import UserError
 
 if TYPE_CHECKING:
@@ -34,7 +35,10 @@ class Ask:
     seed: int = 0
     """Seed of the problems and controls that are drawn."""
     out: OptionalPage = None
-    """Also write a page with the figure and the table here (HTML; the numbers as JSON next to it)."""
+    """Also write a page with the figure and the table here (HTML)."""
+    json: OptionalOutput = None
+    """Also write the numbers here."""
+    force: Force = False
 
     def run(self) -> None:
         from interp.core.probe import find_probe
@@ -65,7 +69,9 @@ class Ask:
                 Section("In numbers", "", [table]),
             ]
             page = Page(f"{asked.name} of {self.model}", sections, {"rows": records(table)})
-            print(f"wrote {write_page(self.out, page, f'interp ask {self.model} {asked.name}')}")
+            write_page(self.out, page, f"interp ask {self.model} {asked.name}")
+        if self.json is not None:
+            write_json(self.json, {"sentence": found.sentence(), "rows": records(found.to_dataframe())})
 
     def _list(self, model: HookedModel, task: Any) -> None:
         """Print the probes that can be asked here, and those that need Python."""

@@ -5,7 +5,8 @@ from __future__ import annotations
 import sys
 from dataclasses import dataclass
 
-from interp.cli.arguments import ModelName, OptionalFile, Shape, one_thread, shaped
+from interp.cli.arguments import Force, ModelName, OptionalOutput, Shape, one_thread, shaped
+from interp.cli.outputs import write_json
 
 
 @dataclass(frozen=True)
@@ -25,8 +26,9 @@ class AttackModel:
     """Seed of both searches."""
     seconds: float | None = None
     """Stop the attack after this many seconds; the result then depends on the machine."""
-    json: OptionalFile = None
+    json: OptionalOutput = None
     """Also write the result here."""
+    force: Force = False
 
     def run(self) -> int:
         from interp.proofs.attacks import attack
@@ -43,5 +45,5 @@ class AttackModel:
             where = f"{wrong.first_wrong_target}, margin {wrong.margin:.3f}"
             print(f"{result.text(wrong.problem)} = {answer}   wrong: it is {wrong.expected} ({where})")
         if self.json is not None:
-            result.save(self.json)
+            write_json(self.json, result.to_dict())
         return 1 if result.wrong else 0

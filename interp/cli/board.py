@@ -8,7 +8,7 @@ from typing import Annotated
 
 import tyro
 
-from interp.cli.arguments import FOLDER, Page, one_thread
+from interp.cli.arguments import FOLDER, Force, Page, one_thread
 
 
 @dataclass(frozen=True)
@@ -21,13 +21,14 @@ class Board:
     folder: Annotated[Path, FOLDER, tyro.conf.Positional]
     """The folder with the submissions (*.py), in folders of its own or not."""
     out: Page = Path("board.html")
-    """The page; its data are written next to it, as JSON."""
+    """The page; what is judged already is read from it."""
     checkpoints: Annotated[Path | None, FOLDER] = None
     """A folder with checkpoints that submissions name and that do not lie next to them."""
     minutes: float | None = None
     """How many minutes to try each proof; what is not proved by then is searched for failures."""
     fresh: bool = False
     """Judge every file again."""
+    force: Force = False
 
     def run(self) -> None:
         one_thread()
@@ -36,4 +37,4 @@ class Board:
         rows = board(self.folder, self.out, self.checkpoints, self.minutes, self.fresh)
         table = to_dataframe(rows)[["file", "stated", "free", "score", "verdict", "seconds"]]
         print(table.to_string(index=False))
-        print(f"{summary(rows)}\nwritten to {self.out}")
+        print(summary(rows))

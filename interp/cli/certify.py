@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from interp.cli.arguments import STORED, ModelName, OptionalFile, Shape, one_thread, shaped
+from interp.cli.arguments import STORED, Force, ModelName, OptionalFile, OptionalOutput, Shape, one_thread, shaped
 from models.errors import UserError
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ class Certify:
     and "float32" covers rounding."""
     shape: Shape = ()
     """For tasks of many lengths: judge problems of this shape, such as --shape 8 for eight bits."""
-    json: OptionalFile = None
+    json: OptionalOutput = None
     """Also write the certificate here."""
     width: float = 1e-6
     """How far apart the bounds on the share of wrong pairs may be, where the model is not certified."""
@@ -41,8 +41,9 @@ class Certify:
     """Verify this certificate against the model instead of making one; alone, the one that is stored with the model."""
     card: bool = False
     """Keep the certificate in the model's zoo entry, with a line on its card, if it is one of "certified"."""
-    standalone: OptionalFile = None
+    standalone: OptionalOutput = None
     """Also write a file for certificates/check.py, which proves the claim without this package."""
+    force: Force = False
 
     def run(self) -> int:
         from interp.proofs import certify, check_certificate, load_certificate
@@ -74,7 +75,7 @@ class Certify:
                 raise UserError(
                     f"certificates/check.py proves ten-digit adders, and this verdict is {certificate.method}."
                 )
-            print(f"written to {write_standalone(certificate, model, self.standalone)}")
+            write_standalone(certificate, model, self.standalone)
         if self.card:
             print(f"written to {store(self.model, certificate)}")
         return certificate.exit_status

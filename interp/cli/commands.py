@@ -18,6 +18,7 @@ from typing import Any
 from interp.cli.arguments import STORED, check_names, with_bare
 from interp.cli.help import filled, help_text
 from interp.cli.known_names import check_options
+from interp.cli.outputs import check_outputs, name_outputs
 from interp.cli.parse_errors import parsed
 from models.errors import UserError, unknown_name
 
@@ -106,6 +107,8 @@ def parse(arguments: list[str], places: bool = True) -> Any:
         rest = with_bare("--check", STORED, rest)
     command = _command(find_command(name), name, rest)
     check_names(command, places)
+    if places:
+        check_outputs(command)
     return command
 
 
@@ -122,7 +125,10 @@ def _run(arguments: list[str]) -> int:
     if not arguments or arguments[0] in ("-h", "--help"):
         print(help_text())
         return 0 if arguments else 2
-    return parse(arguments).run() or 0
+    command = parse(arguments)
+    status = command.run() or 0
+    name_outputs(command)
+    return status
 
 
 def _prepare_streams() -> None:

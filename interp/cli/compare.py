@@ -10,7 +10,8 @@ from typing import Annotated, Any
 
 import tyro
 
-from interp.cli.arguments import ModelNames, OptionalFile, Page, one_thread
+from interp.cli.arguments import Force, ModelNames, OptionalOutput, Page, one_thread
+from interp.cli.outputs import write_json
 from models.errors import UserError
 
 
@@ -26,12 +27,13 @@ class Compare:
     """Zoo names, constructed models, entries' folders, snapshots or published .pt checkpoints."""
     out: Page = Path("compare.html")
     """The page to write."""
-    json: OptionalFile = None
+    json: OptionalOutput = None
     """Also write the numbers here."""
     problems: int | None = None
     """How many problems to use; more take more time."""
     seed: int = 0
     """Seed of the problems and controls that are drawn."""
+    force: Force = False
 
     def run(self) -> None:
         if len(self.models) < 2:
@@ -39,7 +41,7 @@ class Compare:
         from interp.compare.compare import same_format
         from interp.core.sections import Page
         from interp.site.pages import page_html
-        from models.checkpoint import write_bytes_atomic, write_json_atomic
+        from models.checkpoint import write_bytes_atomic
         from models.zoo import load
 
         one_thread()
@@ -52,9 +54,8 @@ class Compare:
         command = f"interp compare {' '.join(self.models)}"
         write_bytes_atomic(self.out, page_html(Page(title, sections, data), command).encode())
         if self.json is not None:
-            write_json_atomic(self.json, data)
+            write_json(self.json, data)
         print(sections[0].text)
-        print(f"wrote {self.out}")
 
     def _matched(self, a: Any, b: Any) -> tuple[str, Sequence[Any], dict[str, Any]]:
         from interp.compare.compare import compare

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import tyro
 
-from interp.cli.arguments import PROBLEMS, ModelNames, Page, one_thread
+from interp.cli.arguments import PROBLEMS, Force, ModelNames, Page, one_thread
 from models.errors import UserError
 
 
@@ -24,6 +24,7 @@ class Explore:
     """Problems to offer, such as --problems 57+48 99+1; examples for the models' task by default. Any can be typed."""
     out: Page = Path("explore.html")
     """The page to write."""
+    force: Force = False
 
     def run(self) -> None:
         if not 1 <= len(self.models) <= 2:
@@ -33,4 +34,3 @@ class Explore:
 
         one_thread()
         write_explorer(self.out, [load(name) for name in self.models], self.problems or None)
-        print(f"wrote {self.out} ({self.out.stat().st_size / 1e6:.1f} MB)")

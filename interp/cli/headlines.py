@@ -6,9 +6,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
-from interp.cli.arguments import Named, OptionalFile, one_thread
+from interp.cli.arguments import Force, Named, OptionalOutput, one_thread
 from interp.cli.help import filled
 from interp.cli.known_names import check_paper
+from interp.cli.outputs import write_json
 from interp.core.stored_data import DATA, keep, kept
 from models.known_names import CONFIG, ZOO
 
@@ -26,15 +27,14 @@ class ShowHeadlines:
     """Print Markdown, one table per paper."""
     csv: bool = False
     """Print all columns as CSV."""
-    json: OptionalFile = None
+    json: OptionalOutput = None
     """Also write everything here."""
+    force: Force = False
 
     def run(self) -> None:
         shown = kept(FILE, sources(), tables)[self.paper or ALL]
         if self.json is not None:
-            from models.checkpoint import write_json_atomic
-
-            write_json_atomic(self.json, shown)
+            write_json(self.json, shown)
         if self.markdown or self.csv:
             from interp.papers.headlines import table
 

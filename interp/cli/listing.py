@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from interp.cli.arguments import OptionalFile
+from interp.cli.arguments import Force, OptionalOutput
+from interp.cli.outputs import write_json
 from interp.core.stored_data import DATA, keep, kept
 from models.known_names import CONFIG, ZOO
 from models.known_names import FILE as NAMES
@@ -27,8 +28,9 @@ class List:
     """Print the page docs/zoo.md: the table with all columns, and what they mean."""
     csv: bool = False
     """Print all columns as CSV."""
-    json: OptionalFile = None
+    json: OptionalOutput = None
     """Also write all columns here."""
+    force: Force = False
 
     def run(self) -> None:
         rows = [row for row in kept(FILE, sources(), table)["rows"] if not row.pop("figures only") or self.all]
@@ -37,9 +39,7 @@ class List:
         if not self.all and not self.markdown:
             rows = [row for row in rows if row["right (sampled)"] != NOT_TRAINED]
         if self.json is not None:
-            from models.checkpoint import write_json_atomic
-
-            write_json_atomic(self.json, {"models": rows})
+            write_json(self.json, {"models": rows})
         if self.csv:
             import pandas as pd
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from interp.cli.arguments import ModelNames, Page, one_thread
+from interp.cli.arguments import Force, ModelNames, Page, one_thread
 
 
 @dataclass(frozen=True)
@@ -16,10 +16,10 @@ class Report:
     """Zoo names or paths; the zoo's ten-digit adders of up to 1,000 parameters by default."""
     out: Page = Path("report.html")
     """The page to write."""
+    force: Force = False
 
     def run(self) -> None:
         from interp.site.report import write_report
 
         one_thread()
         write_report(self.models, self.out)
-        print(f"wrote {self.out}")

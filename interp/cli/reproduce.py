@@ -96,5 +96,6 @@ class Reproduce:
             return False
         paper, _, what = self.figure.partition(":")
         command = f"interp reproduce {self.figure} {page.options}".rstrip()
-        print(f"wrote {write_page(self.out / paper / f'{what}.html', page, command)}")
+        path = write_page(self.out / paper / f"{what}.html", page, command, with_file=True)
+        print(f"wrote {path} and {path.with_suffix('.json').name} next to it")
         return settings.minutes_left() != 0

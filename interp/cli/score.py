@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from interp.cli.arguments import ModelName, OptionalFile, one_thread
+from interp.cli.arguments import Force, ModelName, OptionalOutput, one_thread
+from interp.cli.outputs import write_json
 
 
 @dataclass(frozen=True)
@@ -16,12 +17,12 @@ class Score:
     """A zoo name, an entry's folder, a snapshot or a published .pt checkpoint."""
     method: Literal["teacher_forced", "greedy"] = "teacher_forced"
     """Both give the same verdict on a whole answer; greedy decodes token by token."""
-    json: OptionalFile = None
+    json: OptionalOutput = None
     """Also write the score here."""
+    force: Force = False
 
     def run(self) -> None:
         import models
-        from models.checkpoint import write_json_atomic
         from models.zoo import load
 
         one_thread()
@@ -30,10 +31,10 @@ class Score:
             loss = models.text_loss(model)
             print(f"{self.model}: {loss}")
             if self.json:
-                write_json_atomic(self.json, loss.to_dict())
+                write_json(self.json, loss.to_dict())
             return
         result = models.score(model, method=self.method)
         print(result)
         print(result.to_dataframe().to_string(index=False, float_format="{:.4f}".format))
         if self.json:
-            write_json_atomic(self.json, result.to_dict())
+            write_json(self.json, result.to_dict())

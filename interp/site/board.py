@@ -13,8 +13,9 @@ from tqdm import tqdm
 from interp.compare.board import BoardRow, judge, submissions
 from interp.core.sections import Page, Section
 from interp.proofs.verdict import versions
+from interp.site.pages.document import page_data
 from interp.site.pages.write import write_page
-from models.checkpoint import read_json, sha256, write_json_atomic
+from models.checkpoint import sha256
 from models.errors import UserError
 
 FORMAT = 1
@@ -30,16 +31,15 @@ is neither. Seconds are of one processor, for the verdict."""
 def board(
     folder: Path, out: Path, checkpoints: Path | None = None, minutes: float | None = None, fresh: bool = False
 ) -> list[BoardRow]:
-    """Judge every submission in a folder, and write ``out`` (HTML) and its data next to it (JSON).
+    """Judge every submission in a folder, and write the page ``out`` (HTML), with its data inside.
 
-    A row made from the same text with the same options is taken from the data of an earlier run. Each new row is
+    A row made from the same text with the same options is taken from the page of an earlier run. Each new row is
     stored at once.
     """
     if out.suffix != ".html":
         raise UserError(f"The page is an .html file, not {out}.")
-    data = out.with_suffix(".json")
     options = {"checkpoints": None if checkpoints is None else str(checkpoints), "minutes": minutes}
-    kept = {} if fresh else _kept(data, options)
+    kept = {} if fresh else _kept(out, options)
     rows: list[BoardRow] = []
     files = submissions(folder)
     for path in (bar := tqdm(files, unit="file", disable=not sys.stderr.isatty())):
@@ -49,24 +49,25 @@ def board(
         if row is None or row.sha256 != sha256(path.read_bytes()):
             row = judge(path, name, checkpoints, minutes)
         rows.append(row)
-        write_json_atomic(data, _data(rows, options))
+        write_page(out, _page(rows, options), f"interp board {folder}")
         if not sys.stderr.isatty():
             print(f"{name}: {row.status} ({row.seconds:.1f} s)", file=sys.stderr, flush=True)
-    write_page(out, _page(rows, options), f"interp board {folder}")
+    if not rows:
+        write_page(out, _page(rows, options), f"interp board {folder}")
     return rows
 
 
 def _kept(path: Path, options: dict[str, object]) -> dict[str, BoardRow]:
     """Rows of an earlier run with the same options and versions, by file."""
-    if not path.is_file():
+    value = page_data(path) if path.is_file() else None
+    if value is None:
         return {}
-    value = read_json(path)
     try:
         if value["format"] != FORMAT or value["options"] != options or value["versions"] != versions():
             return {}
         return {row["file"]: BoardRow.from_dict(row) for row in value["rows"]}
     except (KeyError, TypeError):
-        raise UserError(f"{path} is not the data of a board; choose another --out, or remove it.") from None
+        raise UserError(f"{path} is no page of a board; choose another --out, or remove it.") from None
 
 
 def _data(rows: list[BoardRow], options: dict[str, object]) -> dict[str, object]:

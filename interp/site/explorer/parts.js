@@ -336,12 +336,7 @@ export function logits(frame, state, target) {
 
 /** The edits of a model as sliders from 0 to 2, and what else can be edited. */
 export function editor(frame, state) {
-  const {
-      entry: { cfg },
-      edits,
-      i,
-    } = frame,
-    layers = [...Array(cfg.n_layers).keys()];
+  const { edits, i } = frame;
   const chips = Object.entries(edits).map(
     ([name, edit]) => `<li><b title="${partName(name)}">${name}</b>
     <input type="range" min="0" max="2" step="0.05" value="${edit.scale}" data-scale="${name}" data-model="${i}"
@@ -359,20 +354,21 @@ export function editor(frame, state) {
       .filter((name) => !edits[name])
       .map((name) => `<option value="${name}">${name}, ${partName(name)}</option>`)
       .join("")}</optgroup>`;
-  const embeddings = ["standard", "coupled"].includes(cfg.positional_embedding_type) ? ["E", "P"] : ["E"];
-  const unitNames =
-    cfg.d_mlp * cfg.n_layers <= 64 ? layers.flatMap((l) => [...Array(cfg.d_mlp).keys()].map((u) => `L${l}U${u}`)) : [];
+  const groups = components(frame.entry.cfg).filter(([label, names]) => names.length && (label !== "Neurons" || names.length <= 64));
   return `<ul class="cx-edits">${chips.join("")}<li><select data-add data-model="${i}" aria-label="Scale or patch a component">
-    <option value="">Scale or patch \u2026</option>${group(
-      "Sublayers",
-      layers.flatMap((l) => (cfg.d_mlp ? [`L${l}A`, `L${l}M`] : [`L${l}A`])),
-    )}${group(
-      "Heads",
-      headNames(cfg),
-    )}${unitNames.length ? group("Neurons", unitNames) : ""}${group("Embeddings", embeddings)}${group(
-      "Streams",
-      layers.flatMap((l) => [`L${l} pre`, ...(cfg.d_mlp ? [`L${l} mid`] : []), `L${l} post`]),
-    )}</select></li></ul>`;
+    <option value="">Scale or patch \u2026</option>${groups.map(([label, names]) => group(label, names)).join("")}</select></li></ul>`;
+}
+
+/** Everything that can be edited, by kind. */
+export function components(cfg) {
+  const layers = [...Array(cfg.n_layers).keys()];
+  return [
+    ["Sublayers", layers.flatMap((l) => (cfg.d_mlp ? [`L${l}A`, `L${l}M`] : [`L${l}A`]))],
+    ["Heads", headNames(cfg)],
+    ["Neurons", layers.flatMap((l) => [...Array(cfg.d_mlp).keys()].map((u) => `L${l}U${u}`))],
+    ["Embeddings", ["standard", "coupled"].includes(cfg.positional_embedding_type) ? ["E", "P"] : ["E"]],
+    ["Streams", layers.flatMap((l) => [`L${l} pre`, ...(cfg.d_mlp ? [`L${l} mid`] : []), `L${l} post`])],
+  ];
 }
 
 /** When in its training a model is shown. */

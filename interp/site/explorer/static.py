@@ -11,12 +11,22 @@ from typing import Any
 from markupsafe import Markup
 
 from interp.site.explorer.pack import Subject, view_data
-from interp.site.pages import style, theme_script
+from interp.site.pages import secured, style, theme_script
 from models.checkpoint import write_bytes_atomic
 from models.errors import UserError
 
 HERE = Path(__file__).parent
-SCRIPTS = ("forward", "tasks", "attribution", "parts", "drawings", "frames", "panel", "view")  # each needs earlier ones
+SCRIPTS = (
+    "forward",
+    "tasks",
+    "attribution",
+    "parts",
+    "link",
+    "drawings",
+    "frames",
+    "panel",
+    "view",
+)  # each needs earlier ones
 
 
 def bundle() -> str:
@@ -101,4 +111,4 @@ def write_explorer(
         "@media (max-width: 480px) {{ body {{ padding: .4rem; }} }}</style>\n<script>{theme}</script>\n</head>\n"
         "<body>\n<h1>{title}, step by step</h1>\n{view}</body>\n</html>\n"
     ).format(title=title, view=view, style=Markup(style()), theme=Markup(theme_script()))
-    write_bytes_atomic(path, page.encode())
+    write_bytes_atomic(path, secured(page).encode())

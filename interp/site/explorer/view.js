@@ -5,6 +5,7 @@
 import { arcs, flow, plane, stepData, svgFile } from "./drawings.js";
 import { frameOf, look, mergedSteps } from "./frames.js";
 import { panel, reveal, skeleton } from "./panel.js";
+import { put, readLink } from "./link.js";
 import { editor, escaped, stepper, stepText, title, tokenText, verdict } from "./parts.js";
 
 const KEPT = ["problem", "second", "click", "method", "against", "log", "edits", "forced", "snapshot"];
@@ -36,7 +37,7 @@ export function mount(root, start, host) {
   root.classList.add("cx");
   root.tabIndex = -1;
   root.dataset.lmSuppressShortcuts = "true"; // JupyterLab would take Enter for its own
-  root.innerHTML = skeleton(state);
+  put(root, skeleton(state));
 
   const targets = () => state.steps[state.at].at;
 
@@ -45,40 +46,49 @@ export function mount(root, start, host) {
       focused = active ? { ...active.dataset } : {};
     const opened = find(".cx-options").open,
       { key, label, sentence, at } = state.steps[state.at];
-    find(".cx-verdicts").innerHTML = state.frames
-      .map((frame, i) => verdict(frame, n > 1 ? `<span class="cx-letter">${"AB"[i]}</span> ` : "", state))
-      .join("");
-    find(".cx-stepper").innerHTML = stepper(state);
+    put(
+      find(".cx-verdicts"),
+      state.frames
+        .map((frame, i) => verdict(frame, n > 1 ? `<span class="cx-letter">${"AB"[i]}</span> ` : "", state))
+        .join(""),
+    );
+    put(find(".cx-stepper"), stepper(state));
     find(".cx-truth").textContent = `${label}: ${sentence}`;
     const sliding = active?.type === "range" && !settled; // a slider that is held must stay the same element
     if (sliding)
       active.nextElementSibling.textContent =
         "scale" in focused ? `\u00d7 ${active.value}` : stepText(state.frames[focused.model]);
     else
-      find(".cx-panels").innerHTML = state.frames
-        .map(
-          (frame) =>
-            `<article aria-label="${escaped(frame.entry.name)}">${title(frame, n > 1)}${editor(
-              frame,
-              state,
-            )}<div class="cx-body"></div></article>`,
-        )
-        .join("");
+      put(
+        find(".cx-panels"),
+        state.frames
+          .map(
+            (frame) =>
+              `<article aria-label="${escaped(frame.entry.name)}">${title(frame, n > 1)}${editor(
+                frame,
+                state,
+              )}<div class="cx-body"></div></article>`,
+          )
+          .join(""),
+      );
     root.querySelectorAll(".cx-body").forEach((body, i) => {
-      body.innerHTML = panel(state.frames[i], state, at[i]);
+      put(body, panel(state.frames[i], state, at[i]));
     });
     root.querySelectorAll(".cx-arcs .cx-scroll").forEach(reveal);
     find(".cx-options").open = opened;
     const shown = state.frames.findIndex((_, i) => at[i] >= 0),
       frame = state.frames[shown],
       forced = find("[data-forced]");
-    forced.innerHTML = `<option value="">its own (${escaped(tokenText(frame.entry, frame.run.answer[at[shown]]))})</option>${frame.entry.vocabulary
+    put(
+      forced,
+      `<option value="">its own (${escaped(tokenText(frame.entry, frame.run.answer[at[shown]]))})</option>${frame.entry.vocabulary
       .slice(0, 24)
       .map(
         (word, token) =>
           `<option value="${token}" ${state.forced[key] === token ? "selected" : ""}>${escaped(word)}</option>`,
       )
-      .join("")}`;
+      .join("")}`,
+    );
     forced.disabled = !state.frames.some(({ layout }, i) => at[i] >= 0 && layout.queries[at[i]] + 1 < layout.length);
     for (const [name, value] of [
       ["problem", state.problem],
@@ -193,7 +203,7 @@ export function mount(root, start, host) {
     old.querySelector("small").textContent = made.label;
     const box = old.querySelector(".cx-scroll"),
       focused = box.contains(document.activeElement);
-    box.innerHTML = made.svg;
+    put(box, made.svg);
     if (focused) box.firstChild.focus({ preventScroll: true });
   }
 
@@ -410,16 +420,7 @@ export function mount(root, start, host) {
     submit();
   });
 
-  let linked = {};
-  try {
-    const { step, ...kept } = JSON.parse(host.linked || "{}");
-    linked = {
-      ...Object.fromEntries(KEPT.filter((name) => name in kept).map((name) => [name, kept[name]])),
-      ...(step ? { step } : {}),
-    };
-  } catch {
-    /* a link that was cut */
-  }
+  const linked = readLink(host.linked, start.models);
   try {
     if (!change(linked)) change({});
   } catch {

@@ -15,7 +15,7 @@ from markdown_it import MarkdownIt
 from markupsafe import Markup, escape
 
 from interp.core.sections import Section
-from interp.site.pages import as_read, figure_data, style, table_html, theme_script
+from interp.site.pages import as_read, figure_data, secured, style, table_html, theme_script
 from interp.site.pages.figure import CONFIG, template_json
 
 _ASSETS = Path(__file__).parent / "assets"
@@ -67,10 +67,11 @@ def page(of_body: str, path: str, title: str, links: Sequence[Link], **content: 
     root = "../" * path.count("/")
     body = template(of_body).render(root=root, path=path, **content)
     figures = "class='drawing'" in body
-    return template("base.html.j2").render(
+    whole = template("base.html.j2").render(
         root=root, path=path, title=title, links=links, body=Markup(body), figures=figures,
         theme=Markup(theme_script())
-    ).encode()  # fmt: skip
+    )  # fmt: skip
+    return secured(whole).encode()
 
 
 def paragraph(text: str) -> Markup:

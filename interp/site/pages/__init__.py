@@ -7,6 +7,7 @@ share one copy (:mod:`interp.site.gallery`).
 from interp.site.pages.document import document
 from interp.site.pages.figure import figure_data, figure_html, fixed_figure_html
 from interp.site.pages.sections import section_html, table_html, with_long_cells
+from interp.site.pages.secured import secured
 from interp.site.pages.style import style, theme_script
 from interp.site.pages.words import as_read
 from interp.site.pages.write import page_html, write_page
@@ -18,6 +19,7 @@ __all__ = [
     "figure_html",
     "fixed_figure_html",
     "page_html",
+    "secured",
     "section_html",
     "style",
     "table_html",

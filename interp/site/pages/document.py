@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import html
 import json
+import re
+from pathlib import Path
 from typing import Any
 
 from plotly.offline import get_plotlyjs
 
 from interp.site.pages.figure import as_data
+from interp.site.pages.secured import secured
 from interp.site.pages.style import style, theme_script
 
 _PAGE = """<!doctype html>
@@ -26,6 +29,9 @@ _PAGE = """<!doctype html>
 """
 
 
+_DATA = re.compile(r'<script type="application/json" id="data">(.*?)</script>\n</body></html>', re.DOTALL)
+
+
 def document(title: str, body: str, data: Any, command: str, with_file: bool = False) -> str:
     """The page as text.
 
@@ -36,7 +42,7 @@ def document(title: str, body: str, data: Any, command: str, with_file: bool = F
         command: the command that made the page.
         with_file: say that the data are also in a file next to the page.
     """
-    return _PAGE.format(
+    page = _PAGE.format(
         title=html.escape(title),
         style=style(),
         theme=theme_script(),
@@ -46,3 +52,13 @@ def document(title: str, body: str, data: Any, command: str, with_file: bool = F
         elsewhere=", and in a file next to it" if with_file else "",
         data=as_data(json.dumps(data)),
     )
+    return secured(page)
+
+
+def page_data(path: Path) -> Any:
+    """The content of the element ``#data`` of a page that :func:`document` made; None if it has none."""
+    found = _DATA.search(path.read_text(encoding="utf-8", errors="replace"))
+    try:
+        return None if found is None else json.loads(found[1])
+    except ValueError:
+        return None

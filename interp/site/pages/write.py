@@ -15,9 +15,10 @@ def page_html(page: Page, command: str, with_file: bool = False) -> str:
     return document(page.title, "\n".join(map(section_html, page.sections)), page.data, command, with_file)
 
 
-def write_page(path: Path, page: Page, command: str) -> Path:
-    """Write ``path`` (HTML) and the data next to it (JSON), both atomically; returns ``path``."""
-    text = page_html(page, command, with_file=True)
-    write_json_atomic(path.with_suffix(".json"), page.data)
+def write_page(path: Path, page: Page, command: str, with_file: bool = False) -> Path:
+    """Write ``path`` (HTML) and, ``with_file``, the data next to it (JSON), both atomically; returns ``path``."""
+    text = page_html(page, command, with_file)
+    if with_file:
+        write_json_atomic(path.with_suffix(".json"), page.data)
     write_bytes_atomic(path, text.encode())
     return path

@@ -11,7 +11,7 @@ from tqdm import tqdm
 
 from interp.site.explorer import assets
 from interp.site.gallery.render import script, stylesheet, template
-from interp.site.pages import as_read, theme_script
+from interp.site.pages import as_read, secured, theme_script
 from interp.site.report.chapters import CHAPTERS, Shown, gather, head
 from models.checkpoint import write_bytes_atomic
 from models.errors import UserError
@@ -50,7 +50,7 @@ def write_report(names: Sequence[str] = (), out: Path = Path("report.html"), n: 
                 bar.update()
             if items:
                 chapters.append((chapter, items))
-    write_bytes_atomic(Path(out), _render(shown, chapters).encode())
+    write_bytes_atomic(Path(out), secured(_render(shown, chapters)).encode())
 
 
 def _render(shown: Sequence[Shown], chapters: Sequence[tuple]) -> str:

@@ -7,6 +7,7 @@ import re
 import xml.etree.ElementTree as ElementTree
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 
@@ -15,6 +16,8 @@ from interp.cli import main
 from interp.figures.theme import BLUE, VERMILION
 from interp.site.explorer import Subject, asset_files, static_view, view_data, write_explorer
 from interp.site.gallery.overviews import EXPLORED, view_page, weights_file, weights_path
+from interp.site.gallery.render import page as gallery_page
+from interp.site.pages import document
 from models.errors import UserError
 from tests.interp.site.looks import FAINT_TEXTS
 
@@ -346,3 +349,68 @@ def test_a_sites_view_of_toygpt_is_a_small_page_with_its_weights_next_to_it(open
     assert answers(opened) == ["105"]
     opened.locator("[data-edit='L0H0']").first.click()
     assert "#x0=" in opened.url
+
+
+# ---- what comes with the address
+
+BAD = "<img src=x onerror='window.ran=1'>"
+HOSTILE = {
+    "scale": {"edits": [{"L0H0": {"scale": BAD}}]},
+    "patch": {"second": "1+1", "edits": [{"L0H0": {"scale": 1, "patch": [BAD]}}]},
+    "patch as text": {"second": "1+1", "edits": [{"L0H0": {"scale": 1, "patch": BAD}}]},
+    "component": {"edits": [{f"L0H0{BAD}": {"scale": 0}}]},
+    "neuron": {"edits": [{f"L0U{BAD}": {"scale": 0}}]},
+    "edits of no model": {"edits": [{"L0H0": {"scale": BAD}}, {"L0H0": {"scale": BAD}}]},
+    "prototype": {"edits": [{"__proto__": {"scale": BAD}}], "forced": {"__proto__": BAD}},
+    "problem": {"problem": BAD},
+    "second": {"second": BAD},
+    "forced": {"forced": {"s0": BAD, BAD: 1}},
+    "method": {"method": BAD, "click": BAD, "against": BAD, "log": BAD},
+    "snapshot": {"snapshot": [BAD]},
+    "numbers": {"snapshot": [1e9], "edits": [{"L0H0": {"scale": 1e400}}], "forced": {"s0": -1}},
+    "step": {"step": BAD},
+    "no object": [BAD],
+}
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_an_address_runs_no_script_and_leaves_the_page_whole(name: str, page: Path, open_page: Any) -> None:
+    """What it says in another form than the page's is left out; the policy would complain about any handler."""
+    opened = open_page(page)
+    opened.goto(f"{page.as_uri()}#x0={quote(json.dumps(HOSTILE[name]))}")
+    opened.reload()
+    opened.wait_for_selector(".cx-verdict")
+    assert opened.evaluate("window.ran") is None
+    assert opened.locator("img, [onerror]").count() == 0
+    assert "57" in opened.locator(".cx-verdict").first.inner_text()
+
+
+def test_an_address_of_the_page_itself_is_followed(page: Path, open_page: Any) -> None:
+    state = {"edits": [{"L0H0": {"scale": 0.5, "patch": False}}, {}], "log": True}
+    opened = open_page(page)
+    opened.goto(f"{page.as_uri()}#x0={quote(json.dumps(state))}")
+    opened.reload()
+    opened.wait_for_selector(".cx-edits input")
+    assert opened.locator(".cx-edits input[data-scale]").first.input_value() == "0.5"
+
+
+def test_a_handler_that_gets_into_the_page_does_not_run(page: Path, chromium: Any) -> None:
+    opened = chromium.new_page()
+    opened.goto(page.as_uri())
+    opened.evaluate("document.body.insertAdjacentHTML('beforeend', `<img src=x onerror='window.ran=1'>`)")
+    opened.evaluate("document.body.append(Object.assign(document.createElement('script'), {text: 'window.ran=1'}))")
+    opened.wait_for_timeout(300)
+    assert opened.evaluate("window.ran") is None
+    opened.close()
+
+
+def test_every_page_has_a_policy(page: Path, tmp_path: Path) -> None:
+    kinds = {
+        "explorer": page.read_text(),
+        "page": document("title", "<p>text</p>", {}, "interp"),
+        "site": gallery_page("notebook.html.j2", "a.html", "title", [], items=[], heading="a", name="b").decode(),
+    }
+    for kind, text in kinds.items():
+        assert text.count("Content-Security-Policy") == 1 and "default-src 'none'" in text, kind
+        assert text.index("Content-Security-Policy") < text.index("<script"), kind
+        assert "unsafe-inline' 'self' file:; img" in text and "script-src 'unsafe-inline'" not in text, kind

@@ -1,0 +1,122 @@
+"""What a command may write. One function decides it, before the work; the files are named after it.
+
+A page of this package says so in its head, its JSON in the key ``made_by``. A file that is there and does not say so is
+somebody else's, and is not replaced unless ``--force`` is given.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, get_type_hints
+
+from models.errors import UserError
+from models.known_names import ZOO, is_path, stored
+
+MADE_BY = "carrylens"
+GENERATOR = f'<meta name="generator" content="{MADE_BY}">'
+_HEAD = 2**12  # bytes of a page in which the generator stands
+_LARGEST = 2**26  # bytes of a JSON file that may be ours
+#: Marks an argument that names a file to write.
+OUTPUT = object()
+
+
+def check_outputs(command: Any) -> None:
+    """Raise UserError unless a command may write all files that it was asked for.
+
+    No two are one file; none is a file that the command reads, or lies in a model that it reads or in the zoo; none
+    replaces a file that this package did not write, unless the command was given ``--force``.
+    """
+    taken: dict[Path, str] = {}
+    inputs = [place.resolve() for place in _inputs(command)]
+    for name, path in outputs(command):
+        place = path.resolve()
+        if place in taken:
+            raise UserError(f"--{name} and --{taken[place]} are one file, {path}; give two.")
+        taken[place] = name
+        if place.is_dir():
+            raise UserError(f"{path} is a folder; give the name of a file.")
+        if any(place == one or (one.is_dir() and place.is_relative_to(one)) for one in inputs):
+            raise UserError(f"{path} is part of what the command reads; write somewhere else.")
+        _check_writable(path, place)
+        if place.is_file() and not getattr(command, "force", False) and not _is_ours(place):
+            raise UserError(f"{path} is there, and was not written by this package; --force replaces it.")
+
+
+def outputs(command: Any) -> Iterator[tuple[str, Path]]:
+    """The files that a command is asked to write, by the names of its options."""
+    for field, given in _fields(command, wanted=True):
+        if given is not None:
+            yield field, Path(given)
+
+
+def name_outputs(command: Any) -> None:
+    """Print the files that a command has written; to the error stream if its output is a table to be read on."""
+    table = getattr(command, "csv", False) or getattr(command, "markdown", False)
+    for _, path in outputs(command):
+        if path.is_file():
+            print(f"wrote {path}", file=sys.stderr if table else sys.stdout)
+
+
+def write_json(path: Path, value: dict[str, Any]) -> None:
+    """Write numbers of a command as JSON that says which package made it."""
+    from models.checkpoint import write_json_atomic
+
+    write_json_atomic(path, {"made_by": MADE_BY} | value)
+
+
+def _fields(command: Any, wanted: bool) -> Iterator[tuple[str, Any]]:
+    for field, hint in get_type_hints(type(command), include_extras=True).items():
+        if (OUTPUT in getattr(hint, "__metadata__", ())) == wanted:
+            yield field, getattr(command, field)
+
+
+def _inputs(command: Any) -> Iterator[Path]:
+    """Files and folders that a command reads: paths, and the entries of models that it names."""
+    names = stored(ZOO)
+    for _, given in _fields(command, wanted=False):
+        for value in given if isinstance(given, (tuple, list)) else [given]:
+            if isinstance(value, str) and value in names:
+                yield ZOO / value
+            elif isinstance(value, (str, Path)) and is_path(value) and (place := Path(value).expanduser()).exists():
+                yield place
+    yield ZOO
+
+
+def _check_writable(path: Path, place: Path) -> None:
+    folder: Path = next(parent for parent in place.parents if parent.exists())
+    if not folder.is_dir() or not os.access(folder, os.W_OK):
+        raise UserError(f"{path} cannot be written: {folder} is no folder that can be written to.")
+
+
+def _is_ours(place: Path) -> bool:
+    """Whether a file was written by this package."""
+    try:
+        if not stat.S_ISREG(place.stat().st_mode) or not (size := place.stat().st_size):
+            return True  # a device is written to, and nothing is lost with an empty file
+        with place.open("rb") as file:
+            head = file.read(_HEAD)
+            if GENERATOR.encode() in head:
+                return True
+            if head[:2] == b"\x1f\x8b":
+                import gzip
+
+                file.seek(0)
+                head = gzip.GzipFile(fileobj=file).read(_LARGEST)
+            elif size > _LARGEST or not head.lstrip().startswith(b"{"):
+                return False
+            else:
+                head += file.read()
+        value = json.loads(head)
+    except (OSError, ValueError, EOFError, RecursionError):
+        return False
+    return _says_so(value)
+
+
+def _says_so(value: Any) -> bool:
+    certificate = ("format", "fingerprint")  # which certificates of all methods have
+    return isinstance(value, dict) and (value.get("made_by") == MADE_BY or set(certificate) <= set(value))
