@@ -63,6 +63,8 @@ def decode(kind: Any, value: Any) -> Any:
     Raises:
         UserError: ``value`` is not the stored form of a ``kind``.
     """
+    if isinstance(value, dict):  # a command's file also says which package made it
+        value = {name: each for name, each in value.items() if name != "made_by"}
     try:
         return _decode(kind, value)
     except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:

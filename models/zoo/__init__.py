@@ -283,10 +283,13 @@ def _store(folder: Path, config: dict[str, Any], files: dict[str, bytes], overwr
         raise UserError(f"The data of {folder} must be JSON ({error}).") from None
     files = files | {CARD: render_card(config | {"sha256": {}}, files).encode()}
     config = config | {"sha256": {name: sha256(data) for name, data in files.items()}}
-    staging = folder.parent / f".{folder.name}.new-{os.getpid()}"
+    staging = folder.parent / f".{folder.name}.carrylens-new-{os.getpid()}"
     with _alone(folder):
-        if folder.exists() and not overwrite and (not folder.is_dir() or any(folder.iterdir())):
-            raise UserError(f"{folder} exists already; nothing was overwritten.")
+        if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+            if not overwrite:
+                raise UserError(f"{folder} exists already; nothing was overwritten.")
+            if (why := _no_entry(folder)) is not None:
+                raise UserError(f"{folder} is not overwritten: {why}.")
         try:
             for name, data in files.items():
                 write_bytes_atomic(staging / name, data)
@@ -306,8 +309,10 @@ def _alone(folder: Path) -> Iterator[None]:
         raise UserError(f"{folder} could not be written ({error.strerror}).") from error
     with locked(folder.parent / f".{folder.name}.lock", folder):
         _finish_interrupted_swap(folder)
-        for left in (*folder.parent.glob(f".{glob.escape(folder.name)}.new-*"), _aside(folder)):
+        for left in folder.parent.glob(f".{glob.escape(folder.name)}.carrylens-new-*"):
             shutil.rmtree(left, ignore_errors=True)
+        if _no_entry(_aside(folder)) is None:
+            shutil.rmtree(_aside(folder), ignore_errors=True)
         yield
 
 
@@ -329,13 +334,29 @@ def _swap_in(staging: Path, folder: Path) -> None:
 
 def _finish_interrupted_swap(folder: Path) -> None:
     """Put back the old entry if a crash fell between the two renames of :func:`_swap_in`."""
-    if _aside(folder).exists() and not folder.exists():
+    if not folder.exists() and _no_entry(_aside(folder)) is None:
         with contextlib.suppress(OSError):
             _aside(folder).rename(folder)
 
 
 def _aside(folder: Path) -> Path:
-    return folder.parent / f".{folder.name}.old"
+    return folder.parent / f".{folder.name}.carrylens-old"
+
+
+def _no_entry(folder: Path) -> str | None:
+    """Why a folder is not an entry, and so not ours to remove; None if it is one, with nothing else in it."""
+    if not folder.is_dir():
+        return "it is no folder"
+    try:
+        config = json.loads((folder / CONFIG).read_bytes())
+        known = {CONFIG, *config["sha256"]} if config["format"] == FORMAT and config["weights"] else set()
+    except (OSError, ValueError, KeyError, TypeError):
+        known = set()
+    if not known:
+        return "it is no entry of a zoo"
+    others = sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*") if not path.is_dir())
+    others = [name for name in others if name not in known and not name.endswith(".tmp")]
+    return f"it holds {others[0]}, which is no part of the entry" if others else None
 
 
 def _check_file_name(name: str, source: Path) -> None:

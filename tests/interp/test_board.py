@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from importlib import import_module
 from pathlib import Path
@@ -14,6 +13,7 @@ from interp.cli.commands import main
 from interp.compare import board as rows
 from interp.compare.board import near_nines
 from interp.site.board import summary
+from interp.site.pages.document import page_data
 from models.tasks.addition import DIGITS
 from tests.models.submissions import HARD, TIED_VALUES
 
@@ -30,7 +30,8 @@ def test_a_folder_is_judged_and_the_command_goes_on(tmp_path: Path, monkeypatch:
     monkeypatch.setattr(rows, "NINES", 10)
     monkeypatch.setattr(import_module("interp.proofs.accuracy_bounds"), "MOST_BOXES", 1000)
     assert main(["board", str(folder), "--out", str(out)]) == 0
-    data = json.loads(out.with_suffix(".json").read_text())
+    data = page_data(out)
+    assert list(tmp_path.glob("*.json")) == []
     found = {row["file"]: row for row in data["rows"]}
     hard, soft, broken = (found[name] for name in ("ours/hard_92p.py", "soft.py", "broken_7p.py"))
     assert (hard["status"], hard["wrong"], hard["correct"], hard["n"]) == ("certified", "0", 10_010, 10_010)

@@ -295,7 +295,7 @@ def test_a_failure_while_overwriting_keeps_the_old_entry(
 def test_a_crash_between_the_two_renames_is_undone_on_the_next_load(
     entry: Path, model: models.ArithmeticTransformer
 ) -> None:
-    entry.rename(entry.with_name(f".{entry.name}.old"))
+    entry.rename(entry.with_name(f".{entry.name}.carrylens-old"))
     assert same_parameters(models.load(entry), model)
 
 

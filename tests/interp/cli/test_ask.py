@@ -26,9 +26,23 @@ def test_without_a_probe_those_that_apply_are_listed_and_those_that_can_be_asked
 
 def test_an_answer_is_said_and_written_with_its_numbers(capsys, tmp_path: Path):
     page = tmp_path / "page.html"
-    assert main(["ask", "microadder-57", "attention_by_role", "--problems", "32", "--out", str(page)]) == 0
-    assert "n = 32" in capsys.readouterr().out and "<figure>" in page.read_text()
-    assert json.loads(page.with_suffix(".json").read_text())["rows"]
+    numbers, unasked = tmp_path / "numbers.json", page.with_suffix(".json")
+    unasked.write_text("{}")
+    asked = [
+        "ask",
+        "microadder-57",
+        "attention_by_role",
+        "--problems",
+        "32",
+        "--out",
+        str(page),
+        "--json",
+        str(numbers),
+    ]
+    assert main(asked) == 0
+    said = capsys.readouterr().out
+    assert "n = 32" in said and "<figure>" in page.read_text() and json.loads(numbers.read_text())["rows"]
+    assert f"wrote {page}" in said and f"wrote {numbers}" in said and unasked.read_text() == "{}"
 
 
 def test_a_probe_without_problems_or_a_seed_is_asked_without(capsys):

@@ -1,5 +1,9 @@
 """What can be measured of a page's looks: scripts that a browser evaluates, each returning a list of what is wrong."""
 
+from __future__ import annotations
+
+from typing import Any
+
 #: Texts of figures that run into each other, or leave their figure. Turned ones are left out.
 MEETING_TEXTS = """() => {
   const wrong = [];
@@ -52,3 +56,12 @@ FAINT_TEXTS = """(selector) => {
     .filter(([contrast]) => contrast < 4.5)
     .map(([contrast, said]) => `${contrast.toFixed(2)} ${said}`);
 }"""
+
+
+def wait_until(page: Any, holds: str, arg: Any = None) -> None:
+    """Wait until a function of the page holds. Playwright's own waiting evaluates text, which the policy forbids."""
+    for _ in range(1800):
+        if page.evaluate(holds, arg):
+            return
+        page.wait_for_timeout(100)
+    raise AssertionError(holds)

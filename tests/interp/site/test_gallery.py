@@ -26,7 +26,7 @@ from interp.site.gallery.site import build, model_names
 from interp.site.notebooks import stored_notebooks
 from interp.site.pages import style
 from models.errors import UserError
-from tests.interp.site.looks import FAINT_TEXTS, MEETING_TEXTS
+from tests.interp.site.looks import FAINT_TEXTS, MEETING_TEXTS, wait_until
 from tests.shape_checks import unchecked_shapes
 
 NAMES = ("microadder-57", "parity-hand-built", "parity-coupling-1l4h-small")
@@ -182,7 +182,7 @@ def _luminance(colour: str) -> float:
 
 
 def drawn(page: Any) -> None:
-    page.wait_for_function("document.documentElement.dataset.figures === 'drawn'")
+    page.wait_for_selector("html[data-figures=drawn]", state="attached")
 
 
 @pytest.mark.slow
@@ -201,9 +201,7 @@ def assert_drawn(paths: list[Path], open_page: Callable[..., Any]) -> None:
         assert page.locator(".drawing:visible").count() == page.locator(".drawing:has(svg.main-svg)").count(), path.name
         page.evaluate("document.querySelectorAll('details').forEach((folded) => (folded.open = true))")
         figures = path.read_text().count("class='drawing'")
-        page.wait_for_function(
-            "n => document.querySelectorAll('.drawing svg.main-svg:first-child').length >= n", arg=figures
-        )
+        wait_until(page, "n => document.querySelectorAll('.drawing svg.main-svg:first-child').length >= n", figures)
         for width in WIDTHS:
             page.set_viewport_size({"width": width, "height": 900})
             assert page.locator(".drawing:has(svg.main-svg)").count() == figures, path.name
@@ -217,7 +215,7 @@ def test_texts_of_figures_do_not_meet_on_a_telephone_and_all_text_stands_out(sit
     assert page.evaluate(MEETING_TEXTS) == []
     for theme in ("light", "dark"):
         page.emulate_media(color_scheme=theme)
-        page.wait_for_function("theme => document.documentElement.dataset.theme === theme", arg=theme)
+        page.wait_for_selector(f"html[data-theme={theme}]", state="attached")
         assert page.evaluate(FAINT_TEXTS, "body *") == []
 
 
@@ -251,7 +249,7 @@ def test_the_theme_is_the_systems_until_the_reader_chooses_another(site: Path, o
     turned = "getComputedStyle(document.querySelector('.js-plotly-plot')).filter"
     assert page.evaluate(ground) == "rgb(255, 255, 255)" and page.evaluate(turned) == "none"
     page.emulate_media(color_scheme="dark")
-    page.wait_for_function("document.documentElement.dataset.theme === 'dark'")
+    page.wait_for_selector("html[data-theme=dark]", state="attached")
     assert page.evaluate(ground) == "rgb(24, 24, 24)" and "invert" in page.evaluate(turned)
     page.get_by_role("button", name="Light theme").press("Enter")
     assert page.evaluate(ground) == "rgb(255, 255, 255)" and page.evaluate(turned) == "none"

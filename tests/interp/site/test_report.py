@@ -12,6 +12,7 @@ from interp.core.parameters import parameter_table
 from interp.site.report import chapters, write_report
 from interp.site.report.chapters import CHAPTERS, Chapter, Shown, gather
 from models.errors import UserError
+from tests.interp.site.looks import wait_until
 from tests.shape_checks import unchecked_shapes
 
 #: Whether every figure that is shown has been drawn.
@@ -107,7 +108,7 @@ def test_in_a_browser_one_model_is_shown_at_a_time_and_every_figure_is_drawn(who
         opened.wait_for_selector("html[data-figures=drawn]")
         for name in (NAMES[0], NAMES[1], NAMES[0]):
             opened.locator("select.which").select_option(name)
-            opened.wait_for_function(DRAWN)
+            wait_until(opened, DRAWN)
             figures = opened.locator("figure:visible").count()
             assert 3 <= figures <= 15
             assert opened.locator("figure:has(svg.main-svg):visible").count() == figures

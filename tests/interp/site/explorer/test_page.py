@@ -170,10 +170,10 @@ def test_any_combination_of_parts_is_removed_scaled_and_put_back(page, open_page
     slider = opened.locator("[data-model='0'][data-scale='L0U1']")
     slider.fill("0")
     slider.dispatch_event("change")
-    opened.wait_for_function("!document.querySelector('[aria-busy]')")
+    opened.wait_for_selector("[aria-busy]", state="detached")
     assert answers(opened)[0] != "105"
     opened.get_by_role("button", name="Put all back").click()
-    opened.wait_for_function("!document.querySelector('.cx-off')")
+    opened.wait_for_selector(".cx-off", state="detached")
     assert answers(opened) == ["105", "105"]
 
 
