@@ -195,12 +195,13 @@ def test_the_kernel_belongs_to_the_surroundings(run: Path, monkeypatch):
 
 
 def test_staging_folders_of_killed_saves_are_cleared_away(tmp_path: Path):
-    for left in (".entry.new-123", ".entry.old", ".another.new-5"):
+    for left in (".entry.carrylens-new-123", ".entry.old", ".entry.new-1", ".another.carrylens-new-5"):
         (tmp_path / left).mkdir()
         (tmp_path / left / "config.json").write_text("{")
     (tmp_path / "entry").mkdir()
     models.save_entry(tmp_path / "entry", models.build("microadder-57"), {}, {}, overwrite=True)
-    assert sorted(path.name for path in tmp_path.iterdir()) == [".another.new-5", "entry"]
+    stays = [".another.carrylens-new-5", ".entry.new-1", ".entry.old", "entry"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == stays
 
 
 def test_a_refused_run_leaves_nothing_behind_and_does_not_block_the_next(tmp_path: Path):
