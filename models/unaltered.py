@@ -25,7 +25,7 @@ from models.errors import UserError
 from models.hooked import HookedModel
 
 _WEIGHT_MAP = "weight_map"
-_LIBRARIES = ("models", "transformer_lens", "torch")
+_LIBRARIES = ("models", "transformer_lens", "torch", "transformers")  # whose models a bridge goes around
 #: Where the code of a library's forward passes lies: its own files, and those of libraries that wrap functions.
 _WRAPPERS = ("jaxtyping", "beartype")
 #: The class of this project's models, and a function that makes one of a config.
@@ -143,9 +143,12 @@ def _modules(model: nn.Module) -> Iterator[tuple[str, nn.Module]]:
 
 
 def _is_wiring(hook: Any) -> bool:
-    """Whether transformer_lens 4's bridge made this hook itself, in its first run, for its hook points."""
-    inside = (getattr(hook, "__module__", None) or "").startswith("transformer_lens.model_bridge.")
-    return inside and "_maybe_wire_capture_hooks" in getattr(hook, "__qualname__", "")
+    """Whether transformer_lens 4's bridge made this hook itself, in its first run, for its hook points; or the Hugging
+    Face model in a bridge, to keep what it is asked to return."""
+    home, name = getattr(hook, "__module__", None) or "", getattr(hook, "__qualname__", "")
+    if home == "transformers.utils.output_capturing":
+        return "output_capturing_hook" in name and _is_from(hook, ("transformers",))
+    return home.startswith("transformer_lens.model_bridge.") and "_maybe_wire_capture_hooks" in name
 
 
 def _global_hooks() -> list[str]:

@@ -20,7 +20,7 @@ import interp.causal.patching.sweep
 import models
 from interp.causal.patching import SITES
 from interp.core.controls import NO_CONTROL, untrained_copy
-from interp.core.metrics import Metric
+from interp.core.metrics import Metric, logit_diff
 from interp.core.results import Result
 from models.errors import UserError
 from models.importers.stock import from_transformer_lens
@@ -70,11 +70,16 @@ def variant(name: str) -> Any:
     return make(**VARIANTS[name])
 
 
+def swept(model: Any, pairs: Any, **options: Any) -> Any:
+    """A sweep of a model that cannot do the task: by a metric of one's own, which compares it with itself."""
+    return interp.activation_patching(model, pairs, metrics=logit_diff(pairs), allow_equal=True, **options)
+
+
 def through_hooks(model: Any, site: str, by: str = "position") -> Any:
     """The sweep by the model's own hooks, one variant at a time."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(interp.causal.patching.sweep, "_copy", lambda model, task: None)
-        return interp.activation_patching(model, PAIRS, site=site, by=by)
+        return swept(model, PAIRS, site=site, by=by)
 
 
 @pytest.mark.parametrize(
@@ -85,10 +90,10 @@ def test_sweeps_of_a_users_model_are_fast_and_equal_to_its_own_hooks(name: str):
     for site in SITES:
         if name == "attention only" and site in ("resid_mid", "mlp_out", "neuron"):
             with pytest.raises(UserError, match=f"no MLPs, so that there is no {site} to patch"):
-                interp.activation_patching(model, PAIRS, site=site)
+                swept(model, PAIRS, site=site)
             continue
         by = "all" if site in ("neuron", "pattern_dest_src") else "role" if SITES[site].part else "position"
-        found = interp.activation_patching(model, PAIRS, site=site, by=by, check=True)
+        found = swept(model, PAIRS, site=site, by=by, check=True)
         assert found.fast
         if IS_BRIDGE and site == "resid_mid":  # what is written there is lost in the bridge itself
             with pytest.raises(UserError, match="does not reach this model's stream"):
@@ -129,14 +134,14 @@ def test_every_tool_takes_a_users_model(tool: str, name: str):
 def test_what_cannot_be_copied_is_patched_through_hooks_or_refused_with_the_reason(switch: str):
     model = make(**NOT_EXPRESSED[switch])
     for site in ("resid_pre", "k", "v", "head_out"):
-        assert not interp.activation_patching(model, PAIRS, site=site, by="all").fast
+        assert not swept(model, PAIRS, site=site, by="all").fast
     for tool in ("logit attribution", "paths", "circuit"):
         with pytest.raises(UserError, match=f"cannot express {switch}="):
             TOOLS[tool](model)
 
 
 def test_keys_that_heads_share_are_patched_once():
-    sweep = interp.activation_patching(make(n_key_value_heads=1), PAIRS, site="k", by="all")
+    sweep = swept(make(n_key_value_heads=1), PAIRS, site="k", by="all")
     assert sweep.values.sizes["head"] == 1
 
 
@@ -175,13 +180,13 @@ def test_a_bridge_that_loses_writes_and_cannot_be_copied_is_refused_with_both_re
 
 def test_sweeps_copy_a_users_model_once_while_its_weights_stay():
     model = make()
-    interp.activation_patching(model, PAIRS, site="resid_pre")
+    swept(model, PAIRS, site="resid_pre")
     copy = from_transformer_lens(model, TASK)
-    before = interp.activation_patching(model, PAIRS, site="k").values
+    before = swept(model, PAIRS, site="k").values
     assert from_transformer_lens(model, TASK) is copy
     with torch.no_grad():
         next(model.parameters()).mul_(-3)  # the embedding
-    after = interp.activation_patching(model, PAIRS, site="k", check=True).values
+    after = swept(model, PAIRS, site="k", check=True).values
     assert from_transformer_lens(model, TASK) is not copy
     assert not np.array_equal(before, after)
 
@@ -240,7 +245,7 @@ def test_a_copy_predicts_what_its_original_does():
 
 
 SMALLER: dict[str, Callable[[Any, Any], Any]] = {
-    "patching": lambda model, pairs: interp.activation_patching(model, pairs, site="resid_pre", check=True),
+    "patching": lambda model, pairs: swept(model, pairs, site="resid_pre", check=True),
     "paths": lambda model, pairs: interp.path_patching(model, pairs),
     "attribution of edges": lambda model, pairs: interp.edge_attribution(model, pairs),
     "circuit": lambda model, pairs: interp.smallest_circuit(model, pairs, metrics="kl", n_random=3),
@@ -312,3 +317,62 @@ def test_the_explorer_takes_a_users_model_with_its_task():
     assert interp.explore(variant("LN"), task=TASK) is not None
     with pytest.raises(UserError):
         interp.explore(variant("LN"))
+
+
+# ---- a bridge around a Hugging Face model
+
+
+def around_hugging_face(name: str) -> Any:
+    """A small untrained model of ``transformers`` in a bridge, without a download."""
+    pytest.importorskip("transformer_lens.model_bridge")
+    hf = pytest.importorskip("transformers")
+    from transformer_lens.model_bridge.sources._bridge_builder import build_bridge_from_module
+
+    torch.manual_seed(0)
+    if name == "GPT2LMHeadModel":
+        sizes = {"n_layer": 2, "n_embd": 16, "n_head": 2, "n_inner": 24, "vocab_size": 10, "n_positions": 8}
+        config = hf.GPT2Config(**sizes, activation_function="gelu_new", resid_pdrop=0, embd_pdrop=0, attn_pdrop=0)
+    else:
+        sizes = {"num_hidden_layers": 2, "hidden_size": 16, "num_attention_heads": 2, "num_key_value_heads": 2}
+        config = hf.LlamaConfig(**sizes, intermediate_size=24, vocab_size=10, max_position_embeddings=8)
+    inner = getattr(hf, name)(config).eval()
+    with torch.no_grad():
+        for weight in inner.parameters():
+            weight.mul_(4) if weight.ndim > 1 else weight.add_(0.1 * torch.randn_like(weight))
+    given = {"hf_config": inner.config, "dtype": torch.float32, "device": "cpu", "model_name": "small"}
+    return build_bridge_from_module(inner, architecture=name, **given).eval()
+
+
+@pytest.mark.parametrize("name", ["GPT2LMHeadModel", "LlamaForCausalLM"])
+def test_a_bridge_around_a_hugging_face_model_is_copied_from_its_weights(name: str):
+    bridge = around_hugging_face(name)
+    copy = from_transformer_lens(bridge, TASK)
+    tokens = PAIRS.clean_tokens
+    assert torch.allclose(copy(tokens), bridge(tokens), atol=1e-4)
+    ours, theirs = (interp.path_patching(model, PAIRS) for model in (copy, bridge))
+    assert np.array_equal(ours.values, theirs.values)
+    swept = interp.patch_sweep(bridge, tokens, PAIRS.corrupted_tokens, first_logit(), site="v", task=TASK, check=True)
+    assert swept.fast
+    assert interp.which_algorithm(bridge, task=TASK, n=40).winner() is None
+    with pytest.raises(UserError, match="more than 50% must be right"):
+        interp.activation_patching(bridge, PAIRS)
+
+
+def first_logit() -> Metric:
+    return Metric("first", (-1,), lambda logits, rows: logits[..., 0, 0])
+
+
+def test_a_changed_hugging_face_model_is_seen():
+    bridge = around_hugging_face("GPT2LMHeadModel")
+    before = interp.path_patching(bridge, PAIRS).values
+    with torch.no_grad():  # weights are read anew
+        next(p for p in bridge.original_model.parameters() if p.ndim > 1).mul_(1.2)
+    assert not np.allclose(interp.path_patching(bridge, PAIRS).values, before)
+    inner = next(m for m in bridge.original_model.modules() if type(m).__name__ == "NewGELUActivation")
+    handle = inner.register_forward_hook(lambda module, args, out: 0 * out)
+    with pytest.raises(UserError, match="hook"):
+        interp.path_patching(bridge, PAIRS)
+    handle.remove()
+    inner.forward = lambda x: 0 * x
+    with pytest.raises(UserError):
+        interp.path_patching(bridge, PAIRS)
