@@ -307,9 +307,11 @@ def compute_attention_by_role(
         "key": np.arange(len(key_labels)),
         "label": ("key", list(key_labels)),
     }
-    patterns = [xr.DataArray(x, dims=(*axes, "key"), coords=coords) for x in (mean["key"], spread["key"])]
+    pattern_mean, pattern_spread = (
+        xr.DataArray(x, dims=(*axes, "key"), coords=coords) for x in (mean["key"], spread["key"])
+    )
     low_high = xr.DataArray(states, dims=("state", *axes, "key"), coords=coords | {"state": ["low", "high"]})
-    return AttentionByRole(table, *patterns, low_high, base=base, provenance=provenance)
+    return AttentionByRole(table, pattern_mean, pattern_spread, low_high, base, provenance)
 
 
 def _states(

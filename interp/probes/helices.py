@@ -131,7 +131,7 @@ class HelixFit(Result):
         return pd.DataFrame(rows, columns=["quantity", "value", "unit"])
 
 
-def _places(model: Any, task: Any) -> list[int]:
+def _places(task: Any) -> list[int]:
     """Where the digits of the first operand stand, by column."""
     found = [(role.column, at) for at, role in enumerate(task.roles) if role.kind == "operand" and role.index == 0]
     return [at for column, at in sorted((column, at) for column, at in found if column is not None)]
@@ -142,7 +142,17 @@ def _has_places(model: HookedModel, task: Any) -> str:
     table = getattr(model, "W_pos", None)
     if table is None or table.ndim != 2:
         return "it has no table with one row for each position"
-    return "" if len(_places(model, task)) >= FEWEST else f"its operands have fewer than {FEWEST} digits"
+    return "" if len(_places(task)) >= FEWEST else f"its operands have fewer than {FEWEST} digits"
+
+
+def _place_table(model: Any, task: Any) -> Any:
+    """The rows of a model's ``W_pos`` at the digits of its first operand; a table as it is."""
+    if not hasattr(model, "run_with_hooks"):
+        return model
+    task = resolve_task(model, task)
+    if why := _has_places(model, task):
+        raise UserError(f"There is no helix to fit: {why}.")
+    return model.W_pos[_places(task)]
 
 
 @probe("Do the positions' embeddings lie on a helix?", needs=[_has_places])
@@ -172,13 +182,7 @@ def helix_fit(
         UserError: a model without such positions, fewer than 6 rows or 3 dimensions, NaN, rows on a straight line, or a
             period not above 2.
     """
-    table: Any = model
-    if hasattr(model, "run_with_hooks"):
-        task = resolve_task(model, task)
-        if why := _has_places(model, task):
-            raise UserError(f"There is no helix to fit: {why}.")
-        table = model.W_pos[_places(model, task)]
-    table = as_table(table, FEWEST, 3, "A helix fit")
+    table = as_table(_place_table(model, task), FEWEST, 3, "A helix fit")
     n = len(table)
     if period is not None and not 2 < abs(period) < math.inf:
         raise UserError(f"A period is a number of rows above 2, not {period}.")

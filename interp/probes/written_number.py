@@ -48,7 +48,7 @@ from models.errors import UserError
 from models.tasks.algorithms import RIPPLE, column_layout
 
 RESAMPLES, SHOWN = 400, 3_000
-_UNKNOWN = (float("nan"),) * 3
+_UNKNOWN = float("nan"), float("nan"), float("nan")
 
 
 @dataclass(frozen=True, eq=False)

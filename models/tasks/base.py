@@ -113,7 +113,8 @@ class Task(ABC):
         Raises:
             NoDomain: a task that does not define its domain.
         """
-        texts, known = [str(value) for value in range(self.domain.base)], list(getattr(self, "vocabulary", ()))
+        texts = [str(value) for value in range(self.domain.base)]
+        known: list[str] = list(getattr(self, "vocabulary", ()))
         return tuple(known.index(text) for text in texts) if set(texts) <= set(known) else tuple(range(len(texts)))
 
     def digit_values(self, tokens: Int[Tensor, "*place"]) -> Int[Tensor, "*place"]:

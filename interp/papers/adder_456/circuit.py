@@ -58,7 +58,8 @@ problem: bars say how often the predicted digit becomes the other problem's. The
 token; it reaches the prediction in the residual stream, and through the query, its key and its value.""",
     UNITS: """The input of MLP neurons by the digit sum of the column. A neuron that tells carry out from carry in, and
 from every other rival signal, with the rival held fixed, is drawn; it is a detector if setting it to zero hurts the
-columns with that signal apart from each rival, and correlated only if it does not.""",
+columns with that signal (or those without it) alone and apart from each rival. Others are needed for something else,
+or have no effect of their own.""",
     LOOK: """Mean weight at the query of each answer digit on positions of one meaning. Right: the score gap between a
 digit of the column itself and one of the column below, next to ln 10.""",
 }

@@ -32,7 +32,7 @@ from interp.core import probe
 from interp.core import signal_measures as carry_measures
 from interp.core.answers import Answer
 from interp.core.model import HookedModel
-from interp.core.problems import Sample, draw, right_tokens
+from interp.core.problems import Sample, digit_rows, draw, right_tokens
 from interp.core.stats import mean_interval, proportion
 from interp.probes.attention import attention_by_role
 from interp.probes.embeddings import circle_fit

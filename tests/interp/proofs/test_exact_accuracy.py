@@ -14,6 +14,7 @@ import torch
 from scipy.stats import binomtest
 
 import interp
+import models
 from interp.cli import main
 from interp.proofs import AccuracyBounds, check_certificate, half_spaces, load_certificate
 from interp.proofs.accuracy_bounds import PAIRS, bounds_from_dict
@@ -246,3 +247,13 @@ def test_a_grid_in_floats_bounds_nothing():
 def test_the_command_takes_a_width(capsys):
     assert main(["certify", "microadder-57", "--width", "2"]) == 2
     assert "width is a share" in capsys.readouterr().err
+
+
+@pytest.mark.slow
+def test_a_model_whose_attention_writes_nothing_is_refuted_and_bounded():
+    model = models.load("microadder-57")
+    with torch.no_grad():
+        model.weight_map.W_head.zero_()
+    verdict = interp.certify(model)
+    assert verdict.status == "refuted" and verdict.counterexample is not None
+    assert verdict.accuracy is not None and sum(verdict.accuracy.chains.right) == 0
