@@ -276,7 +276,7 @@ def _tasks(name: str, value: Any) -> Any:
 
 
 def _pairs(name: str, value: Any) -> Any:
-    from models.tasks.pairs import ProblemPairs
+    from models.tasks.paired_problems import ProblemPairs
 
     return _instance(name, value, ProblemPairs, "problem pairs (models.tasks.problem_pairs makes them)")
 

@@ -1,8 +1,8 @@
 """Metrics that judge an intervention: one number per example, read off the logits of a few positions.
 
 A :class:`Metric` says which positions' logits it reads, so a sweep computes no others. It keeps one value per example,
-so means get spreads and intervals. The factories bind a metric to pairs of problems (:mod:`models.tasks.pairs`) and
-their right answers:
+so means get spreads and intervals. The factories bind a metric to pairs of problems and their right answers
+(:mod:`models.tasks.paired_problems`):
 
     logit_diff     logit of the clean answer minus logit of the corrupted one
     probability    probability of the clean answer
@@ -26,7 +26,7 @@ from torch import Tensor
 from interp.core.model import HookedModel
 from interp.core.problems import check_targets
 from models.errors import UserError, unknown_name
-from models.tasks.pairs import ProblemPairs
+from models.tasks.paired_problems import ProblemPairs
 
 ALL_ROWS = slice(None)
 

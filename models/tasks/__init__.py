@@ -10,7 +10,7 @@ from models.tasks.multiplication import Multiplication
 from models.tasks.pair_kinds import carry_pairs, chain_pairs, digit_pairs, problem_pairs
 from models.tasks.pair_promise import Promise
 from models.tasks.pair_variables import variable_pairs
-from models.tasks.pairs import ProblemPairs
+from models.tasks.paired_problems import ProblemPairs, pairs
 from models.tasks.parity import Parity
 from models.tasks.segments import TokenSequences
 from models.tasks.sequences import SequenceTask
@@ -37,6 +37,7 @@ __all__ = [
     "carry_pairs",
     "chain_pairs",
     "digit_pairs",
+    "pairs",
     "problem_pairs",
     "variable_pairs",
 ]

@@ -28,7 +28,7 @@ from models.tasks.domain import Domain, domain_of
 from models.tasks.pair_promise import Promise
 from models.tasks.pair_space import Block, require_count
 from models.tasks.pair_variables import checked_pairs, draw_pairs, variable_pairs
-from models.tasks.pairs import ProblemPairs
+from models.tasks.paired_problems import ProblemPairs
 
 
 def _addition(task: Task, column: int, lowest: int, highest: int | None = None) -> tuple[Domain, int]:

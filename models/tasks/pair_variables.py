@@ -18,7 +18,7 @@ from models.tasks.base import Task
 from models.tasks.domain import Domain, domain_of
 from models.tasks.pair_promise import Promise, changed_variables, place, spelt
 from models.tasks.pair_space import Block, PairSpace
-from models.tasks.pairs import ProblemPairs
+from models.tasks.paired_problems import ProblemPairs
 
 PROBES = 512  # one-digit pairs that tell which target a variable shows in
 #: What may differ -> how such pairs are described in messages.

@@ -13,7 +13,7 @@ from torch import Tensor
 import models
 from interp.compare.symmetries import symmetries_of
 from models.tasks.pair_kinds import problem_pairs
-from models.tasks.pairs import ProblemPairs
+from models.tasks.paired_problems import ProblemPairs
 
 ADDER = "microadder-57"
 

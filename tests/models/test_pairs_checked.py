@@ -19,6 +19,7 @@ from models.tasks import (
     carry_pairs,
     chain_pairs,
     digit_pairs,
+    pairs,
     problem_pairs,
     variable_pairs,
 )
@@ -69,9 +70,9 @@ def test_what_is_recorded_and_promised_is_checked(recorded: ProblemPairs):
         "the answers are equal": replace(recorded, promise=Promise(answer="equal")),
         "own tokens are different": replace(recorded, promise=Promise(own_token="different")),
     }
-    for message, pairs in broken.items():
+    for message, wrong in broken.items():
         with pytest.raises(UserError, match=message):
-            pairs.check()
+            wrong.check()
 
 
 def test_pairs_can_be_exchanged_and_selected():
@@ -90,6 +91,43 @@ def test_pairs_made_by_hand_need_no_record():
     pairs = ProblemPairs(TWO, torch.tensor([[12, 34]]), torch.tensor([[12, 35]]), 0, "the units")
     assert pairs.check() is pairs and pairs.token_differs.tolist() == [[False, False, False, True, True, False]]
     assert pairs.own_token_differs.tolist() == [True]  # b0 itself is read at the query of s0
+
+
+# ---- two problems that a user types
+
+
+def test_two_typed_problems_are_a_pair_about_the_first_digit_in_which_they_differ(without_shape_checks: None):
+    for given in (
+        ([(15, 27)], [(15, 22)]),
+        (["15+27"], ["15+22"]),
+        (torch.tensor([[15, 27]]), torch.tensor([[15, 22]])),
+    ):
+        found = pairs(TWO, clean=given[0], corrupted=given[1]).check()
+        assert (len(found), found.target, found.clean.tolist()) == (1, 0, [[15, 27]])
+        assert found.changed["carry_in"].tolist() == [[False, True, False]] and "15 + 27" in repr(found)
+    assert pairs(TWO, [(15, 27)], [(15, 22)], target="s1").target == 1
+    assert pairs(TWO, [(15, 27), (10, 20)], [(25, 27), (30, 20)]).target == 1  # the units never differ
+    by_hand = ProblemPairs(TWO, [(15, 27)], [(15, 22)], 1, "the carry")  # type: ignore[arg-type]
+    assert torch.equal(by_hand.clean, torch.tensor([[15, 27]]))
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ([(15, 27)], [(15, 27)]),
+        ([(15, 27)], [(15, 22), (1, 2)]),
+        ([(15, 27)], [(27, 15)]),  # in no digit
+        ([(15, 27)], [(15, 270)]),
+        ([(15, 27)], 5),
+        ([], []),
+        ([(15, 27)], [(15, 22)], "s7"),
+        ([(15, 27)], [(15, 22)], 3),
+        ([(15, 27)], [(15, 22)], -1),
+    ],
+)
+def test_typed_pairs_that_make_no_sense_are_refused(arguments: Any, without_shape_checks: None):
+    with pytest.raises(UserError):
+        pairs(TWO, *arguments)
 
 
 # ---- the entry

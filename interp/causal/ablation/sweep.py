@@ -4,10 +4,10 @@
     drop     the whole model's mean minus that, on the same examples
 
 Without pairs of problems the metric is "accuracy", the share of single answer tokens that are right under teacher
-forcing. With pairs (:mod:`models.tasks.pairs`) every metric of :mod:`interp.core.metrics` is available, on the clean
-runs. Intervals are at 95%: Korn and Graubard's for accuracies (Clopper and Pearson's where a problem has one entry),
-and the bootstrap over problems for other metrics and every drop. The control of every cell is a change of the same
-length in a random direction (:mod:`interp.causal.ablation.runs`).
+forcing. With pairs every metric of :mod:`interp.core.metrics` is available, on the clean runs. Intervals are at 95%:
+Korn and Graubard's for accuracies (Clopper and Pearson's where a problem has one entry), and the bootstrap over
+problems for other metrics and every drop. The control of every cell is a change of the same length in a random
+direction (:mod:`interp.causal.ablation.runs`).
 
 Limits. Sampled. The model never trained on ablated runs: a drop says that something downstream needs the part to be
 about as it was, not what the part represents. Later layers may compensate for a removed part, which hides it.
@@ -38,7 +38,7 @@ from interp.core.results import Provenance, Result
 from interp.core.sites import model_name, require_evaluation_mode, with_writable_stream
 from interp.core.strata import ALL, carry_strata
 from models.errors import UserError, known_name
-from models.tasks.pairs import ProblemPairs
+from models.tasks.paired_problems import ProblemPairs
 
 ACCURACY = "accuracy"
 #: Metrics that are 0 or 1 in every example.

@@ -41,7 +41,7 @@ from interp.core.sites import model_name
 from interp.core.stats import permutation_p, proportion
 from models.errors import UserError
 from models.numerals import p_value
-from models.tasks.pairs import ProblemPairs
+from models.tasks.paired_problems import ProblemPairs
 
 #: The name of a metric, or a function that binds one to pairs.
 Metrics = str | Callable[[ProblemPairs], Metric]

@@ -48,7 +48,7 @@ from interp.core.model import HookedModel
 from interp.core.probe import probe
 from interp.core.problems import slices
 from models.errors import UserError, known_name
-from models.tasks.pairs import ProblemPairs
+from models.tasks.paired_problems import ProblemPairs
 
 METHODS = ("eap", "eap-ig", "conductance")
 #: An estimate is complete if the sums out of the embeddings miss the difference of the two runs by at most this share

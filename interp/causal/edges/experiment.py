@@ -19,7 +19,7 @@ from interp.core.metrics import Metric, resolve_metrics
 from interp.core.model import HookedModel
 from interp.core.sites import model_name
 from models.errors import UserError, known_name
-from models.tasks.pairs import ProblemPairs
+from models.tasks.paired_problems import ProblemPairs
 
 DIRECTIONS = ("denoise", "noise")
 

@@ -33,7 +33,7 @@ from interp.core.probe import probe
 from interp.core.problems import slices
 from interp.core.stats import bootstrap_interval, ratio_interval
 from models.errors import UserError, known_name
-from models.tasks.pairs import ProblemPairs
+from models.tasks.paired_problems import ProblemPairs
 
 PATHS = ("direct", "all")
 _SAID = 3

@@ -53,7 +53,7 @@ from interp.core.sites import model_name, require_evaluation_mode, stream_is_wri
 from models.errors import UserError, known_name
 from models.importers.stock import from_transformer_lens
 from models.tasks.base import Task
-from models.tasks.pairs import ProblemPairs
+from models.tasks.paired_problems import ProblemPairs
 from models.transformer import ArithmeticTransformer
 from models.unaltered import alterations
 

@@ -50,7 +50,7 @@ from models.errors import UserError, unknown_name
 from models.evaluation import Rate
 from models.tasks.addition import DIGITS, FixedWidthAddition
 from models.tasks.pair_kinds import carry_pairs
-from models.tasks.pairs import ProblemPairs
+from models.tasks.paired_problems import ProblemPairs
 
 KINDS = ("made", "passed", "control")
 ATTENTION = ("previous operands", "operands below", "earlier outputs", "last output", "query vector")

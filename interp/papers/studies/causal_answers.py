@@ -13,7 +13,7 @@ from interp.core.results import Result
 from interp.core.sections import Section
 from interp.core.stats import Proportion
 from models.tasks.pair_kinds import problem_pairs
-from models.tasks.pairs import ProblemPairs
+from models.tasks.paired_problems import ProblemPairs
 
 PAIRS = 256  # default size of a sample
 

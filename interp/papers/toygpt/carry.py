@@ -53,7 +53,7 @@ from interp.core.thresholds import LEAST_RISE
 from interp.papers.toygpt.problems import A0, B0, LABELS, S0, resolve_two_digit_task
 from models.errors import UserError, unknown_name
 from models.evaluation import predict
-from models.tasks.pairs import ProblemPairs
+from models.tasks.paired_problems import ProblemPairs
 from models.tasks.two_digit import TwoDigitAddition, all_problems
 
 STREAM_POSITIONS = (A0, B0, S0)

@@ -36,7 +36,7 @@ from interp.core.results import Provenance
 from interp.core.stats import bootstrap_interval, clopper_pearson
 from models.errors import UserError
 from models.tasks.addition import TenDigitAddition
-from models.tasks.pairs import ProblemPairs
+from models.tasks.paired_problems import ProblemPairs
 from tests.conformance.table import dense
 from tests.interp.conftest import stock_copy
 from tests.toy_task import ToyAddition

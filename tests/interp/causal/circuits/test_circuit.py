@@ -17,7 +17,7 @@ from interp.core.metrics import Metric, logit_diff
 from models.errors import UserError
 from models.tasks.base import Task
 from models.tasks.pair_kinds import problem_pairs
-from models.tasks.pairs import ProblemPairs
+from models.tasks.paired_problems import ProblemPairs
 from models.transformer import ArithmeticTransformer
 from tests.conformance.table import dense
 from tests.interp.conftest import stock_copy

@@ -16,7 +16,7 @@ from interp.causal.circuits.split import halves, linked
 from interp.core.stats import ratio_interval, unseen
 from models.errors import UserError
 from models.tasks.addition import TenDigitAddition
-from models.tasks.pairs import ProblemPairs
+from models.tasks.paired_problems import ProblemPairs
 
 
 def test_the_same_share_of_every_example_is_still_not_known_of_all() -> None:

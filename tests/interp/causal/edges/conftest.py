@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from models.tasks.base import Task
-from models.tasks.pairs import ProblemPairs
+from models.tasks.paired_problems import ProblemPairs
 from models.transformer import ArithmeticTransformer
 from tests.conformance.table import addlm, decoder, dense, hand_built, registered
 

@@ -9,7 +9,7 @@ import models
 from interp.causal.edges import Edge, EdgeExperiment, EdgeGraph, MaskedModel, edge_attribution, path_patching
 from interp.causal.edges import masked as masked_module
 from models.errors import UserError
-from models.tasks.pairs import ProblemPairs
+from models.tasks.paired_problems import ProblemPairs
 from models.transformer import ArithmeticTransformer
 from tests.conformance.table import dense
 from tests.interp.causal.edges.conftest import POST_NORM, pairs_for

@@ -18,7 +18,7 @@ from interp.core.metrics import Metric, exact_match, kl, logit_diff
 from models.errors import UserError
 from models.parts.weights import weight_shapes
 from models.tasks import problem_pairs
-from models.tasks.pairs import ProblemPairs
+from models.tasks.paired_problems import ProblemPairs
 from models.transformer import ArithmeticTransformer
 from models.weight_maps.constant import ConstantWeights
 from tests.comparing import numbers_are_finite

@@ -1,6 +1,7 @@
 """Pairs of problems that differ in one thing: the clean and the corrupted run of a causal experiment.
 
-:func:`models.tasks.pair_kinds.problem_pairs` makes them from a task's symbolic algorithm.
+:func:`models.tasks.pair_kinds.problem_pairs` makes them from a task's symbolic algorithm, :func:`pairs` of problems
+that you type.
 """
 
 from __future__ import annotations
@@ -8,12 +9,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from typing import Any
 
 import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
-from models.errors import UserError
+from models.errors import UserError, known_name
 from models.tasks.base import Task
 from models.tasks.pair_promise import Promise, changed_variables, first_of_each
 
@@ -25,7 +27,10 @@ class ProblemPairs:
     ``target`` counts the task's targets (its ``query_positions``). ``changed`` says, for every variable of the task's
     symbolic algorithm, in which columns of which pair the two problems differ; ``promise`` is what the kind of pairs
     guarantees. :meth:`check` compares both with the algorithm again. ``exhaustive`` says that these are all pairs of
-    the kind, each in one order.
+    the kind, each in one order. Problems may be given in any form that the task takes, and are kept as tensors.
+
+    Raises:
+        UserError: problems that the task refuses, no pair, sides of different lengths, or a target that does not exist.
     """
 
     task: Task
@@ -40,7 +45,14 @@ class ProblemPairs:
 
     def __post_init__(self) -> None:
         for side in ("clean", "corrupted"):  # on the CPU, where tasks compute
-            object.__setattr__(self, side, getattr(self, side).cpu())
+            given = getattr(self, side)
+            problems = given if isinstance(given, Tensor) else self.task.as_problems(given)
+            object.__setattr__(self, side, problems.cpu())
+        if isinstance(self.target, bool) or self.target not in range(len(self.task.query_positions)):
+            raise UserError(
+                f"There is no target {self.target!r} of {self.task.name}; there are {len(self.task.query_positions)}, "
+                "counted from 0."
+            )
         if len(self.clean) != len(self.corrupted) or not len(self.clean):
             raise UserError(
                 f"Pairs need as many corrupted problems as clean ones and at least one: {len(self.clean):,} and "
@@ -142,3 +154,39 @@ class ProblemPairs:
                 if wrong.any():
                     raise UserError(f"In {int(wrong.sum()):,} of {n:,} pairs it does not hold that {clause}.")
         return self
+
+
+def pairs(
+    task: Task, clean: Any, corrupted: Any, target: int | str | None = None, what: str | None = None
+) -> ProblemPairs:
+    """Pairs of problems that you type: ``pairs(task, clean=[(15, 27)], corrupted=[(15, 22)])``.
+
+    Args:
+        clean, corrupted: as many problems of the one as of the other, in any form that the task takes.
+        target: the target that the pairs are about, as a number or by its label ("s1"). By default the first whose
+            right answers differ in every pair; for one pair, all that is written before it is equal.
+        what: what the pairs differ in, for sentences.
+
+    Raises:
+        UserError: problems that the task refuses, a pair of two equal problems, no target in which all pairs differ, or
+            a target that does not exist.
+    """
+    sides = [given if isinstance(given, Tensor) else task.as_problems(given) for given in (clean, corrupted)]
+    if what is None:
+        one, other = (task.numbers(side[:1])[0] for side in sides)
+        said = [f" {task.operator} ".join(map(str, numbers)) for numbers in (one, other)]
+        what = f"{said[0]} and {said[1]}" + (f" (and {len(sides[0]) - 1:,} more)" if len(sides[0]) > 1 else "")
+    found = ProblemPairs(task, *sides, 0, what)
+    if same := int((found.clean == found.corrupted).flatten(1).all(1).sum()):
+        raise UserError(f"{same:,} of {len(found):,} pairs are of two equal problems.")
+    labels = [role.label for role in task.target_roles]
+    if isinstance(target, str):
+        target = labels.index(known_name("target", target, labels))
+    if target is None:
+        differs = (found.clean_targets != found.corrupted_targets).all(0).nonzero()[:, 0]
+        if not len(differs):
+            named = ", ".join(labels)
+            raise UserError(f"There is no target whose right answers differ in every pair; name one: {named}.")
+        target = int(differs[0])
+    changed = changed_variables(task, found.clean, found.corrupted)
+    return replace(found, target=target, changed=changed)
