@@ -347,10 +347,22 @@ def _ready(model: Model) -> Iterator[Any]:
         model.eval()
     try:
         with torch.inference_mode():
-            yield lambda tokens: model(_to_device(tokens, model))
+            yield lambda tokens: _logits(model(_to_device(tokens, model)))
     finally:
         if training:
             model.train()
+
+
+def _logits(output: Any) -> Tensor:
+    """A model's logits; Hugging Face models return them inside an object.
+
+    Raises:
+        UserError: the model returns something else.
+    """
+    found = getattr(output, "logits", output)
+    if not isinstance(found, Tensor):
+        raise UserError(f"The model must return logits, and not a {type(output).__name__}.")
+    return found
 
 
 def _to_device(tokens: Tensor, model: Model) -> Tensor:

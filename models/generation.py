@@ -57,6 +57,8 @@ def generate(
     refuse_bos(prepend_bos)
     if return_type not in ("input", "tokens", "str"):
         raise unknown_name("return type", str(return_type), ("input", "tokens", "str"))
+    if isinstance(input, (list, tuple, str)) and not len(input):
+        raise UserError("There is nothing to go on from: the input is empty.")
     spoken = isinstance(input, (str, tuple)) or (isinstance(input, list) and isinstance(input[0], (str, tuple)))
     prompt, answer = _prompt(model, input, spoken)
     wanted = max_new_tokens if max_new_tokens is not None else answer

@@ -11,6 +11,7 @@ import functools
 import inspect
 import math
 import operator
+import random
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from types import SimpleNamespace
@@ -20,7 +21,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from models.errors import UserError
+from models.errors import UserError, unknown_name
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -45,18 +46,29 @@ MODELS = ("model", "a", "b", "reference")
 SEVERAL_MODELS = ("models", "untrained")
 
 
-def question(function: Callable[P, R], hooked: bool = True, finite: bool = False) -> Callable[P, R]:
+def question(
+    function: Callable[P, R],
+    hooked: bool = True,
+    finite: bool = False,
+    needs: Sequence[Callable[[Any, Any], str]] = (),
+) -> Callable[P, R]:
     """Wrap ``function`` so that it checks its arguments and runs in :func:`plain_state`. It raises a UserError, in one
     sentence, for an argument that its name or annotation does not allow.
 
     ``hooked`` says that its model must have hooks; otherwise any function from tokens to logits will do. ``finite``
-    says that all weights of every argument that is a model must be finite numbers.
+    says that all weights of every argument that is a model must be finite numbers. Each of ``needs`` says, of the model
+    and its task, why the question does not apply, or returns an empty string.
     """
     signature = inspect.signature(function)
 
     @functools.wraps(function)
     def asked(*args: P.args, **kwargs: P.kwargs) -> R:
-        given = signature.bind(*args, **kwargs)
+        if "task" in kwargs and "tasks" in signature.parameters and "task" not in signature.parameters:
+            kwargs["tasks"] = kwargs.pop("task")  # one task for all models
+        try:
+            given = signature.bind(*args, **kwargs)
+        except TypeError as error:
+            raise _misfit(function.__name__, signature, args, kwargs, error) from None
         with plain_state():
             for name, value in given.arguments.items():
                 default = signature.parameters[name].default
@@ -71,9 +83,30 @@ def question(function: Callable[P, R], hooked: bool = True, finite: bool = False
                 if finite:
                     _require_finite(name, value)
             _check_fit(given.arguments)
+            model = given.arguments.get("model")
+            task = given.arguments.get("task") or getattr(model, "task", None)
+            if model is not None and task is not None and (why := _why_not(needs, model, task)):
+                raise UserError(f"{function.__name__} does not apply: {why}.")
             return function(*given.args, **given.kwargs)
 
     return asked
+
+
+def _why_not(needs: Sequence[Callable[[Any, Any], str]], model: Any, task: Any) -> str:
+    return next((why for need in needs if (why := need(model, task))), "")
+
+
+def _misfit(name: str, signature: inspect.Signature, args: Any, kwargs: Any, error: TypeError) -> UserError:
+    """The error for arguments that a function does not take, or does not get."""
+    parameters = signature.parameters.values()
+    named = [each.name for each in parameters if each.kind in (each.POSITIONAL_OR_KEYWORD, each.KEYWORD_ONLY)]
+    if unknown := next((key for key in kwargs if key not in named), None):
+        return unknown_name(f"option of {name}", unknown, named)
+    missing = [each for each in parameters if each.default is each.empty and each.kind < each.VAR_POSITIONAL]
+    missing = [each.name for each in missing[len(args) :] if each.name not in kwargs]
+    if missing:
+        return UserError(f"{name} needs {', '.join(missing)}.")
+    return UserError(f"{name} takes other arguments ({error}): {', '.join(named)}.")
 
 
 @contextmanager
@@ -135,14 +168,33 @@ def _of_type(name: str, value: Any, function: Callable[..., Any]) -> Any:
 
     hint = _hints(function).get(name, Any)
     plain = value.tolist() if isinstance(value, (np.generic, np.ndarray)) else value
-    for candidate in (value, plain):
-        if is_bearable(candidate, hint, conf=BeartypeConf(is_pep484_tower=True)):
-            return candidate
+    conf, state = BeartypeConf(is_pep484_tower=True), random.getstate()
+    try:
+        for candidate in (value, plain):
+            if is_bearable(candidate, hint, conf=conf):
+                for entry in candidate if isinstance(candidate, (list, tuple)) else ():
+                    # beartype looks at one entry, drawn at random; a list of one entry has no other
+                    if not is_bearable(type(candidate)([entry]), hint, conf=conf) and _same_for_all(hint):
+                        raise UserError(f"{name} must be {_said(name, function)}, and one of it is {_shown(entry)}.")
+                return candidate
+    finally:
+        random.setstate(state)
     if isinstance(value, str) and any(isinstance(choice, str) for choice in _choices(hint)):
         return value  # the function itself raises, with the closest choice
+    raise UserError(f"{name} must be {_said(name, function)}, not {_shown(value)}.")
+
+
+def _said(name: str, function: Callable[..., Any]) -> str:
+    """What a parameter takes, in the words of its annotation."""
     said = function.__annotations__[name]
-    said = _whole_number(name) if name in WHOLE else said if isinstance(said, str) else said.__name__
-    raise UserError(f"{name} must be {said}, not {_shown(value)}.")
+    return _whole_number(name) if name in WHOLE else said if isinstance(said, str) else said.__name__
+
+
+def _same_for_all(hint: Any) -> bool:
+    """Whether an annotation says the same of all entries of a list, so that a list of one entry fits if it does."""
+    if get_origin(hint) is tuple:
+        return get_args(hint)[-1:] == (Ellipsis,)
+    return all(_same_for_all(part) for part in get_args(hint))
 
 
 def _choices(hint: Any) -> tuple[Any, ...]:

@@ -310,8 +310,10 @@ class ArithmeticTransformer(LensContract):
         Where the token or the one before it is masked the loss is 0, and left out of the mean.
 
         Raises:
-            UserError: a mask of another shape than the tokens', or padding that is not on the right.
+            UserError: no next tokens, a mask of another shape than the tokens', or padding that is not on the right.
         """
+        if not len(tokens) or tokens.shape[1] < 2:
+            raise UserError(f"There is no next token to predict in tokens of shape {list(tokens.shape)}.")
         loss = F.cross_entropy(logits[:, :-1].flatten(0, 1), tokens[:, 1:].flatten(), reduction="none")
         loss = loss.view(tokens.shape[0], -1)
         if attention_mask is None:

@@ -141,7 +141,9 @@ def probe(
         known = _PROBES.get(ask.__name__)
         if known is not None and known.module != ask.__module__:
             raise UserError(f"A probe named {ask.__name__!r} is registered already, by {known.module}.")
-        _PROBES[ask.__name__] = Probe(ask.__name__, question, checked(ask, finite=True), tuple(needs), scalar, page)
+        _PROBES[ask.__name__] = Probe(
+            ask.__name__, question, checked(ask, finite=True, needs=tuple(needs)), tuple(needs), scalar, page
+        )
         return ask
 
     return add
@@ -208,7 +210,8 @@ def probes(model: HookedModel | str | None = None, task: Any = None) -> pd.DataF
 
 def neurons(model: HookedModel, task: Any) -> str:
     """The model must have an MLP."""
-    return "" if getattr(model.cfg, "d_mlp", 0) else "it has no MLP"
+    has = getattr(model.cfg, "d_mlp", 0) and not getattr(model.cfg, "attn_only", False)
+    return "" if has else "it has no MLP"
 
 
 def task_of(*kinds: type) -> Need:

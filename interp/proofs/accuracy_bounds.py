@@ -165,6 +165,14 @@ class AccuracyBounds(Result):
             "targets": {name: _texts(counts) for name, counts in self.targets.items()},
         }
 
+    @classmethod
+    def from_dict(cls, value: Mapping[str, Any]) -> AccuracyBounds:
+        """The bounds that :meth:`to_dict` wrote. Raises UserError for anything else."""
+        try:
+            return bounds_from_dict(dict(value))
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise UserError(f"These are no stored accuracy bounds: {error!r}.") from None
+
     def save(self, path: str | Path) -> None:
         write_json_atomic(path, self.to_dict())
 

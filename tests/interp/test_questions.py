@@ -2,7 +2,10 @@
 
 import inspect
 import math
+import random
+from collections.abc import Sequence
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any, get_type_hints
 
 import numpy as np
@@ -272,3 +275,66 @@ def test_models_are_given_by_name_only_where_a_question_says_so(adder):
             interp.explore(bad)
     with pytest.raises(UserError):
         interp.align("microadder-57", adder)
+
+
+# ---- options that a function does not have, and single entries of long lists
+
+
+def test_a_mistyped_option_is_refused_with_the_function_and_the_closest_name():
+    adder = models.load("microadder-57")
+    for ask, wrong, right in (
+        (interp.carry_units, "sede", "seed"),
+        (models.score, "problms", "problems"),
+        (interp.certify, "arithmatic", "arithmetic"),
+    ):
+        with pytest.raises(UserError, match=rf"{ask.__name__}.*'{wrong}'.*'{right}'"):
+            ask(adder, **{wrong: 1})
+    with pytest.raises(UserError, match="model"):
+        interp.carry_units()
+
+
+def test_one_task_for_all_models_may_be_called_task():
+    adder = models.load("microadder-57")
+    found = interp.compare_models([adder, models.load("microadder-67")], task=adder.task, n=32)
+    assert len(found.to_dataframe())
+
+
+@pytest.mark.parametrize("place", range(12))
+def test_every_entry_of_a_list_is_checked_and_random_numbers_are_not_touched(place):
+    @question
+    def ask(columns: Sequence[int]) -> int:
+        return len(columns)
+
+    columns: list = [3] * 12
+    before = random.getstate()
+    assert ask(columns) == 12 and random.getstate() == before
+    columns[place] = "three"
+    with pytest.raises(UserError, match="'three'"):
+        ask(columns)
+    assert random.getstate() == before
+
+
+def test_logits_may_come_in_a_hugging_face_output():
+    class Wrapped(torch.nn.Module):
+        def __init__(self, inner):
+            super().__init__()
+            self.inner = inner
+
+        def forward(self, tokens):
+            return SimpleNamespace(logits=self.inner(tokens))
+
+    adder = models.load("microadder-57")
+    problems = [(57, 48), (9999999999, 1)]
+    assert models.score(Wrapped(adder), problems, task=adder.task).correct == 2
+    with pytest.raises(UserError):
+        models.score(lambda tokens: (adder(tokens), None), problems, task=adder.task)
+
+
+def test_nothing_is_no_prompt_and_has_no_loss():
+    adder = models.load("microadder-57")
+    for empty in ([], (), ""):
+        with pytest.raises(UserError):
+            adder.generate(empty)
+    for tokens in (torch.zeros(0, 34, dtype=torch.long), torch.zeros(2, 1, dtype=torch.long)):
+        with pytest.raises(UserError):
+            adder(tokens, return_type="loss")

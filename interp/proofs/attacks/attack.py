@@ -124,17 +124,6 @@ class Attack(Result):
                 rows.append(row)
         return pd.DataFrame(rows)
 
-    def to_dict(self) -> dict[str, Any]:
-        """The result as JSON. A margin is null where it is not a number or where nothing was tried."""
-        plain = ("model", "task", "operator", "runs", "budget", "seconds", "worst", "worst_target", "n_wrong")
-        value = {name: getattr(self, name) for name in (*plain, "first_wrong")}
-        value |= {"sentence": self.sentence(), "provenance": asdict(self.provenance)}
-        value["history"] = {name: [[n, _finite(m)] for n, m in rows] for name, rows in self.history.items()}
-        value["wrong"] = [asdict(wrong) | {"margin": _finite(wrong.margin)} for wrong in self.wrong]
-        table = self.to_dataframe().to_dict("records")
-        value["margins"] = [row | {name: _finite(row[name]) for name in SEARCHES} for row in table]
-        return value
-
     def save(self, path: str | Path) -> None:
         write_json_atomic(path, self.to_dict())
 
@@ -254,7 +243,3 @@ def _table(found: dict[str, Tally], labels: list[str]) -> xr.Dataset:
         },
         coords={"search": list(found), "target": labels, "chain_length": lengths},
     )
-
-
-def _finite(value: float) -> float | None:
-    return float(value) if np.isfinite(value) else None

@@ -17,7 +17,7 @@ import interp
 import models
 from interp.cli import main
 from interp.proofs import AccuracyBounds, check_certificate, half_spaces, load_certificate
-from interp.proofs.accuracy_bounds import PAIRS, bounds_from_dict
+from interp.proofs.accuracy_bounds import PAIRS
 from interp.proofs.balls import REAL
 from interp.proofs.branching import Search
 from interp.proofs.counting import RIGHT, WRONG, Counts, count, symbols
@@ -178,10 +178,11 @@ def test_without_a_width_no_bounds_are_computed():
 def test_bounds_survive_their_file_to_the_last_pair(few, tmp_path):
     few.save(tmp_path / "bounds.json")
     value = json.loads((tmp_path / "bounds.json").read_text())
-    kept = bounds_from_dict(value)
+    kept = AccuracyBounds.from_dict(value)
     assert kept.chains == few.chains and kept.targets == few.targets and kept.to_dict() == few.to_dict()
-    with pytest.raises(ValueError, match="unknown arithmetic"):
-        bounds_from_dict(value | {"arithmetic": "exact"})
+    for broken_value in (value | {"arithmetic": "exact"}, {}, value | {"chains": None}):
+        with pytest.raises(UserError):
+            AccuracyBounds.from_dict(broken_value)
 
 
 def test_the_picture_shows_each_digit_and_each_chain(few):

@@ -84,6 +84,7 @@ def test_every_reported_failure_is_wrong_and_every_margin_is_the_models_own():
 def test_the_same_seed_finds_the_same_and_another_seed_something_else():
     once = interp.attack(zoo("toygpt-learned-pre"), runs=400).to_dict()
     again, other = of_toygpt().to_dict(), of_toygpt(seed=1).to_dict()
+    assert Attack.from_dict(json.loads(json.dumps(again))).sentence() == of_toygpt().sentence()
     for value in (once, again, other):
         del value["seconds"]
     assert once == again and once["history"] != other["history"]
@@ -202,9 +203,15 @@ def test_logits_that_are_no_numbers_are_wrong_answers():
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.fill_(torch.nan)
+    with pytest.raises(UserError, match="finite"):
+        interp.attack(model, runs=60)
+    with torch.no_grad():  # numbers, whose logits are none
+        for parameter in model.parameters():
+            parameter.fill_(1e15)
     result = interp.attack(model, runs=60)
     assert result.smallest_margin() == -math.inf and result.wrong
-    assert result.to_dict()["history"]["attack"] == [[1, None]]
+    assert result.history["attack"] == ((1, -math.inf),)
+    assert Attack.from_dict(json.loads(json.dumps(result.to_dict()))).history == result.history
 
 
 def test_ties_are_failures():
@@ -233,9 +240,9 @@ def test_a_domain_smaller_than_the_runs_is_gone_through_once():
 def test_the_file_says_what_the_result_says(tmp_path: Path):
     of_toygpt().save(tmp_path / "attack.json")
     value = json.loads((tmp_path / "attack.json").read_text())
-    assert value["sentence"] == of_toygpt().sentence()
+    assert Attack.from_dict(value).sentence() == of_toygpt().sentence()
     assert value["n_wrong"] == of_toygpt().n_wrong and len(value["wrong"]) == len(of_toygpt().wrong)
-    assert value["provenance"]["rung"] == "sampled" and value["history"]["random"][-1][0] <= value["runs"]
+    assert Attack.from_dict(value).provenance.rung == "sampled" and value["history"]["random"][-1][0] <= value["runs"]
 
 
 def test_the_figure_shows_both_searches_and_every_target():
