@@ -30,6 +30,7 @@ from models.partial_forward import greedy, logits_from, stands_for
 from models.questions import question
 from models.tasks.base import Task
 from models.tasks.sequences import SequenceTask
+from models.tasks.sound import require_sound
 
 CONFIDENCE = 0.95
 #: A function from tokens [batch, pos] to logits [batch, pos, d_vocab].
@@ -374,4 +375,4 @@ def _task_of(model: Model, task: Task | None) -> Task:
     task = task or getattr(model, "task", None)
     if task is None:
         raise UserError("This model does not carry a task; give one, for example task=TenDigitAddition().")
-    return task
+    return require_sound(task)

@@ -18,6 +18,7 @@ from interp.core.thresholds import ABLE
 from models.errors import UserError
 from models.tasks.base import Task
 from models.tasks.domain import NoDomain, domain_of
+from models.tasks.sound import require_sound
 
 
 @cache
@@ -40,8 +41,8 @@ def resolve_task(model: HookedModel, task: Any) -> Task:
     """The task to ask about: the one given, else the model's own.
 
     Raises:
-        UserError: not a hooked model, no task, a task whose vocabulary or length is not the model's, or a model with
-            dropout in training mode.
+        UserError: not a hooked model, no task, a task whose vocabulary or length is not the model's, a task that cannot
+            be as it says it is (:func:`models.tasks.sound.require_sound`), or a model with dropout in training mode.
     """
     for needed in ("run_with_hooks", "cfg"):
         if not hasattr(model, needed):
@@ -63,6 +64,7 @@ def resolve_task(model: HookedModel, task: Any) -> Task:
             f"Task {task.name!r} needs {task.input_length} positions and the model takes {model.cfg.n_ctx}: "
             "it is not the model's task."
         )
+    require_sound(task)
     dropout = [module for module in model.modules() if isinstance(module, nn.Dropout) and module.p > 0]
     if model.training and (dropout or getattr(model.cfg, "dropout", 0)):
         raise UserError("The model is in training mode and has dropout; call model.eval() first.")

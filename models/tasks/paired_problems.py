@@ -18,6 +18,7 @@ from torch import Tensor
 from models.errors import UserError, known_name
 from models.tasks.base import Task
 from models.tasks.pair_promise import Promise, changed_variables, first_of_each
+from models.tasks.sound import require_sound
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -44,6 +45,7 @@ class ProblemPairs:
     exhaustive: bool = False
 
     def __post_init__(self) -> None:
+        require_sound(self.task)
         for side in ("clean", "corrupted"):  # on the CPU, where tasks compute
             given = getattr(self, side)
             problems = given if isinstance(given, Tensor) else self.task.as_problems(given)
