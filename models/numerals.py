@@ -3,6 +3,7 @@
 small(4.2e-5)              "4.2 x 10^-5"
 number(0.99631)            "0.9963"
 p_value(1e-5)              "p < 0.001"
+in_percent(0.9951)         "99.5%"
 shown(bound, up=True)      a bound on its safe side: a lower bound never above what was proved, an upper never below
 """
 
@@ -52,6 +53,14 @@ def p_cell(p: float) -> str:
 def percent(share: Fraction, digits: int = 3, up: bool = False) -> str:
     """A share of all pairs, rounded to its safe side: as "22.1%" or, below 1%, as "1.50 x 10^-4"."""
     return shown(share, digits, up) if abs(share) < Fraction(1, 100) else f"{shown(100 * share, digits, up)}%"
+
+
+def in_percent(share: float) -> str:
+    """A share between 0 and 1 as it stands in a sentence: "99.5%". One that is not whole is never written as if it
+    were: "over 99.9%", "under 0.1%"."""
+    if share in (0, 1):
+        return f"{100 * share:.0f}%"
+    return "over 99.9%" if share >= 0.9995 else "under 0.1%" if 0 < share < 0.0005 else f"{share:.1%}"
 
 
 def _written(value: float | Fraction, digits: int, rounding: str) -> str:

@@ -51,8 +51,8 @@ def across(result: ModelTable) -> go.Figure:
 
 
 _NOTE = (
-    "A share of 1 in a sample shows the lower end of its 95% interval, 1 itself stands for all inputs; grey: the "
-    "question does not apply. Hover for intervals, controls and reasons"
+    ">.98 means that all sampled cases are right (the lower end of the 95% interval); 1 means proved for all inputs. "
+    "Grey: the question does not apply. Hover for intervals, controls and reasons"
 )
 
 

@@ -136,7 +136,7 @@ def seeds_by_variant(result: Curves, title: str) -> go.Figure:
         x={"title": shares, "range": [-0.02, 1.02]},
         y={"tickvals": list(range(len(labels))), "ticktext": labels, "autorange": "reversed", "zeroline": False},
     )
-    note = "Filled: the seed answers all of the test set; heights within a row mean nothing"
+    note = "Filled: the seed answers all of the test set; vertical jitter only"
     return compose(
         [panel], title, result.provenance, note=note, height=240 + 74 * len(labels), margin={"l": 260, "t": 24},
         legend={"y": 1.02, "yanchor": "bottom"},

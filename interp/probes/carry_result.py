@@ -17,6 +17,7 @@ from interp.core.frames import as_frame, select
 from interp.core.results import Provenance, Result
 from interp.core.thresholds import ABLE, CAUSAL, SEPARATES
 from models.errors import known_name
+from models.numerals import in_percent
 
 #: Kinds of units that separate a signal but do not carry it, in words.
 _WORDS = {
@@ -142,7 +143,8 @@ class CarryUnits(Result):
         if found["signal"] is None:
             best = table.accuracy - table.majority
             return (
-                f"{name} detects no single signal (best classifier {float(best.max()):+.3f} over the commoner answer)"
+                f"{name} detects no single signal (its best threshold is {float(best.max()):+.1%} above the majority "
+                "baseline)"
             )
         row = table.sel(signal=found["signal"])
         signal = measures.signal_name(found["signal"])
@@ -157,7 +159,10 @@ class CarryUnits(Result):
         )
         if not math.isnan(float(row.effect)):
             without, with_ = row.ablated.values
-            text += f"; set to zero, {without:.3f} of the digits without and {with_:.3f} with it stay right"
+            text += (
+                f". Zeroing it keeps {in_percent(float(without))} of the digits without {signal} right and "
+                f"{in_percent(float(with_))} of those with it"
+            )
         return text
 
     def sentence(self) -> str:
@@ -171,7 +176,7 @@ class CarryUnits(Result):
             texts.append(f"{len(found) - 4} more in .verdicts()")
         if "carry_in" in self.table.signal.values and "carry_in" not in set(found["signal"]):
             texts.append(self._as_carry_in(found.iloc[0]))
-        return "; ".join(texts) + "."
+        return ". ".join(texts) + "."
 
     def _as_carry_in(self, found: pd.Series) -> str:
         """How badly a unit that carries another signal does as a detector of the carry in."""
@@ -180,9 +185,9 @@ class CarryUnits(Result):
         apart = self.agreement.sel(at).sel(signal=found["signal"], rival="carry_in")
         share, low, high = (float(apart[name]) for name in ("share", "low", "high"))
         return (
-            f"carry in and {signal} differ on {int(apart.n):,} columns, where neuron {found['unit']} follows "
-            f"{signal} on {share:.3f} [{low:.3f}, {high:.3f}]; its best threshold for carry in is right on "
-            f"{float(row.accuracy):.3f} of all columns, always giving the commoner answer on {float(row.majority):.3f}"
+            f"On the {int(apart.n):,} columns where carry in and {signal} differ, neuron {found['unit']} follows "
+            f"{signal} in {in_percent(share)} [{in_percent(low)}, {in_percent(high)}]. As a carry-in detector it "
+            f"reaches {in_percent(float(row.accuracy))} (majority baseline {in_percent(float(row.majority))})"
         )
 
     def double_dissociation(self, signal: str = "carry_out") -> pd.DataFrame:

@@ -45,6 +45,7 @@ from interp.probes.lens.probe_labels import SIGNALS, Labels, column_labels, row_
 from interp.probes.lens.reading import digit_targets, read, stream_points, variable_index
 from interp.probes.lens.ridge import FOLDS, held_out_predictions
 from models.errors import UserError, known_name, unknown_name
+from models.numerals import in_percent
 from models.tasks.base import Role, Task
 from models.tasks.domain import base_of, domain_of
 
@@ -100,8 +101,9 @@ class LinearProbes(Result):
                 f"{best.score:.3f}{score and f', untrained {score}'}, shuffled {best.control_score:.3f})"
             )
         return (
-            f"{self.name}, read linearly at {self.place} on pairs of digits never seen: {'; '.join(texts)}. With the "
-            f"pairs seen, labels dealt at random are learnt by heart up to {self.table.memorised.max():.3f}."
+            f"{self.name}, read linearly at {self.place} on pairs of digits never seen: {'; '.join(texts)}. On "
+            f"pairs that it was fitted to, the probe memorises random labels up to "
+            f"{in_percent(float(self.table.memorised.max()))}."
         )
 
 

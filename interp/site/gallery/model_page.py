@@ -152,7 +152,7 @@ def _accuracy(name: str, model: ArithmeticTransformer, entry: dict[str, Any]) ->
 def certificate_part(name: str, certificate: Certificate) -> Part:
     text = (
         f"{say.certificate_words(certificate)} The proof is stored next to the weights; the first command checks it "
-        "again, believing nothing in it, and the second makes it from scratch."
+        "again without trusting it, and the second makes it from scratch."
     )
     lines = [f"interp certify {name} --check", f"interp certify {name}"]
     return Part("certificate", "Certificate", [paragraph(text), commands(lines), figure_data(certificate.figure())])

@@ -272,7 +272,8 @@ CHAPTERS: Sequence[Chapter] = (
         "steps",
         "Step through an answer",
         _steps,
-        "One problem is evidence of nothing but itself. Ablate a head or a neuron and see which digits change.",
+        "A single problem proves little; use this view to build intuition. Ablate a head or a neuron and see which "
+        "digits change.",
     ),
     Chapter(
         "columns",
@@ -309,7 +310,7 @@ CHAPTERS: Sequence[Chapter] = (
         "A model may chain carries through the digits that it wrote, or look ahead at all operands. One wrong digit "
         "before the query tells the two apart.",
     ),
-    Chapter("training", "How did it come about in training?", _training),
+    Chapter("training", "How did it emerge during training?", _training),
     Chapter(
         "beside",
         "What do other adders do?",
