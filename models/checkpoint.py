@@ -146,7 +146,12 @@ def read_bytes(path: str | Path) -> bytes:
     """The file's bytes. Raises UserError if it is missing or cannot be read."""
     path = Path(path)
     try:
+        kind = path.stat().st_mode
+        if not (stat.S_ISREG(kind) or stat.S_ISDIR(kind)):  # a pipe or a device may never end
+            raise UserError(f"{path} is a pipe or a device, not a file.")
         return path.read_bytes()
+    except UserError:
+        raise
     except FileNotFoundError:
         raise UserError(f"There is no file {path}.") from None
     except IsADirectoryError:

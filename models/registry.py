@@ -62,6 +62,7 @@ def _registered() -> dict[str, ModelSpec]:
     return _REGISTRY
 
 
+@question
 def register(spec: ModelSpec) -> ModelSpec:
     """Register a model under its name. Raises UserError if the name is taken."""
     if spec.name in _REGISTRY:

@@ -224,6 +224,8 @@ def _expected_of(model: nn.Module, found: list[str]) -> dict[str, _Part] | None:
         return {}
     if type(runtime) is not RuntimeConfig or runtime._config is not config or runtime._model[0] is not model:
         found.append("the model's cfg was replaced")
+    if any("parametrizations" in module._modules for module in model.weight_map.modules()):
+        found.append("the weight map has a torch parametrization")
     if getattr(model.weight_map, "config", None) != config:
         found.append("the weight map has another config than the model")
     parts, shapes = _expected(fresh, config)

@@ -74,6 +74,10 @@ def main(arguments: list[str] | None = None) -> int:
         return _fail(error)
     except MemoryError:
         return _fail("there is not enough memory for that.")
+    except RuntimeError as error:
+        if "allocate memory" not in str(error) and "out of memory" not in str(error):
+            raise
+        return _fail("there is not enough memory for that.")  # torch has no class for it on the CPU
     except OSError as error:  # the system refuses, for example because of a full disk or a name that is too long
         _discard_output()
         about = f": {error.filename}" if error.filename else ""

@@ -35,6 +35,7 @@ from interp.proofs.verdict import LARGEST_FILE, ArithmeticName, Verdict, parse_v
 from interp.proofs.watch import TimeUp, time_limit
 from models.checkpoint import read_bytes
 from models.errors import UserError
+from models.questions import question
 from models.tasks.addition import FixedWidthAddition
 from models.tasks.base import Task
 from models.tasks.sequences import SequenceTask
@@ -233,6 +234,7 @@ def method_for(model: HookedModel, task: Task) -> Method:
     )
 
 
+@question
 def load_certificate(path: str | Path) -> Any:
     """Load a verdict of any method from its file. This checks the form; :func:`check_certificate` checks the proof.
 
@@ -251,6 +253,7 @@ def parse_certificate(data: bytes, path: object) -> Any:
     return verdict_of(value, path, _method_of(value.get("method")).of_fields)
 
 
+@question
 def check_certificate(verdict: Verdict, model: HookedModel, task: Any = None) -> Any:
     """Verify a certificate against a model, without believing what the file says; each method has its own check.
 

@@ -163,8 +163,7 @@ def require_plain(model: HookedModel) -> None:
         found += ["autocast is on"] * torch.is_autocast_enabled("cpu")
     if model.training:
         found.append("the model is in training mode")
-    if (precision := _product_precision()) not in ("highest", "none", "ieee"):
-        found.append(f"torch's float32 matmul precision is {precision!r}, and the certifier needs 'highest'")
+    found += inexact_products(model.cfg.device)
     if found:
         raise UserError(
             f"{model_name(model)} may compute something else than its weights say, which is what a certificate is "
@@ -172,14 +171,32 @@ def require_plain(model: HookedModel) -> None:
         )
 
 
-def _product_precision() -> str:
-    """torch's setting for all kernels or, where that is the highest, the CPU's own, which newer versions have."""
+def inexact_products(device: torch.device | str | None) -> list[str]:
+    """Why float32 products on a device may not be those of IEEE 754, in words; empty if they are.
+
+    torch has a setting for all kernels and, in newer versions, one for each library, which hand down "none". On top of
+    what they say, a product is tried: TF32 and bfloat16 would round one of its factors.
+    """
+    kind = torch.device(device or "cpu").type
+    if kind not in ("cpu", "cuda"):
+        return [f"nothing is known about products on {kind}"]
     try:
-        precision = torch.get_float32_matmul_precision()
+        settings = [torch.get_float32_matmul_precision()]
     except RuntimeError:  # torch refuses to name one for all if another was set for some
-        precision = "highest"
-    kernels = getattr(torch.backends.mkldnn, "matmul", None)
-    return getattr(kernels, "fp32_precision", precision) if precision == "highest" else precision
+        settings = []
+    library = torch.backends.mkldnn if kind == "cpu" else torch.backends.cuda
+    owners = (torch.backends, library, getattr(library, "matmul", None))
+    settings += [owner.fp32_precision for owner in owners if hasattr(owner, "fp32_precision")]
+    found = [
+        f"torch's float32 matmul precision is {setting!r}, and the certifier needs 'highest'"
+        for setting in settings
+        if setting not in ("highest", "none", "ieee")
+    ]
+    if not found:
+        ones = torch.full((256, 256), 1 + 2.0**-20, device=device)
+        if not torch.equal(ones @ torch.eye(256, device=device), ones):
+            found.append("float32 products on this device round their factors")
+    return found
 
 
 def require_unchanged(adder: OneLayerAdder) -> None:

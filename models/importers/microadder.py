@@ -11,6 +11,7 @@ ladder gets the rung's name.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -127,6 +128,9 @@ def convert(checkpoint: dict[str, Any], source: Path) -> ArithmeticTransformer:
     options = options_of(config, source)
     name = next((rung.name for rung in LADDER if same_function(rung.options, options)), "")
     name = name or f"microadder-{options.n_parameters}-imported"
+    held = sum(tensor.untyped_storage().nbytes() for tensor in state.values() if isinstance(tensor, Tensor))
+    if sum(math.prod(shape) for shape in options.shapes().values()) > held:  # before anything of these sizes is made
+        raise UserError(f"{source} has fewer numbers than its configuration says.")
     weight_map = MicroAdderWeights(options)
     wanted = dict(weight_map.named_parameters())
     frozen = dict(weight_map.named_buffers())

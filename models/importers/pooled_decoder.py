@@ -126,6 +126,8 @@ def load_pooled_decoder(path: Path) -> ArithmeticTransformer:
         raise UserError(f"{path} does not say its sizes as whole numbers from 1 to 4096.")
     if cfg.get("causal") is not True or cfg.get("pool") != "sum":
         raise UserError(f"{path} is no causal decoder that ends in a sum over positions.")
+    if not _fits(cfg, weights):
+        raise UserError(f"{path} has other weights than its sizes say.")
     maps = PooledDecoder(*(cfg[name] for name in _SIZES))
     if set(weights) != set(maps.shapes):
         raise UserError(f"{path} has other weights than its sizes say.")
@@ -141,6 +143,14 @@ def load_pooled_decoder(path: Path) -> ArithmeticTransformer:
 def _whole(cfg: dict[str, Any]) -> bool:
     sizes = [cfg.get(name) for name in _SIZES]
     return all(isinstance(size, int) and not isinstance(size, bool) and 1 <= size <= 4096 for size in sizes)
+
+
+def _fits(cfg: dict[str, Any], weights: dict[str, Any]) -> bool:
+    """Whether the file is as large as its sizes say, before anything of these sizes is made."""
+    lengths = {"tok.weight": 2, "pos": cfg["n"], "h1.bias": cfg["d"], "blocks.0.mlp1.bias": cfg["ff"]}
+    return len(weights) == 6 + 8 * cfg["layers"] and all(
+        isinstance(weights.get(name), list) and len(weights[name]) == n for name, n in lengths.items()
+    )
 
 
 def _numbers(value: Any, path: Path) -> Tensor:

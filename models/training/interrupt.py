@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM as a flag that is read between steps, so that only whole steps are saved."""
+"""Ctrl-C, SIGTERM and SIGHUP as a flag that is read between steps, so that only whole steps are saved."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from typing import Any
 
 
 class InterruptFlag:
-    """While entered, the first Ctrl-C (or SIGTERM) only sets ``seen``; a second one interrupts at once.
+    """While entered, the first Ctrl-C, SIGTERM or SIGHUP (of a terminal that closes) only sets ``seen``; a second one
+    interrupts at once. What the process ignores (under ``nohup``) stays ignored.
 
     Outside the main thread, where Python does not allow handlers, it does nothing.
     """
@@ -20,7 +21,9 @@ class InterruptFlag:
 
     def __enter__(self) -> InterruptFlag:
         if threading.current_thread() is threading.main_thread():
-            self._previous = {number: signal.signal(number, self._note) for number in (signal.SIGINT, signal.SIGTERM)}
+            numbers = [signal.SIGINT, signal.SIGTERM, *([signal.SIGHUP] if hasattr(signal, "SIGHUP") else [])]
+            ignored = [number for number in numbers if signal.getsignal(number) == signal.SIG_IGN]  # nohup
+            self._previous = {n: signal.signal(n, self._note) for n in numbers if n not in ignored}
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -23,12 +23,12 @@ from models.transformer import ArithmeticTransformer
 
 
 def run_config(folder: Path) -> dict[str, Any] | None:
-    """The config of a run folder, or None if the folder does not hold a run."""
+    """The config of a run folder, or None if the folder does not hold a run. Raises UserError if it was changed."""
     path = folder / "config.json"
     if not path.is_file():
         return None
     config = storage.read_json(path)
-    return config if isinstance(config, dict) and {"model", "recipe", "seeds"} <= config.keys() else None
+    return RunFolder(folder).config() if {"model", "recipe", "seeds"} <= config.keys() else None
 
 
 def best_row(states: list[dict[str, Any]]) -> int:

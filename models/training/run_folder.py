@@ -98,7 +98,7 @@ class RunFolder:
         folders = [self.path, self.path / "snapshots", *self._accepted.glob("seed-*")]
         left = [file for folder in folders for file in storage.temporary_files(folder)]
         if self.config_path.exists():
-            old = storage.read_json(self.config_path)
+            old = self._read_config()
             for path, there, now in differences(old, config):
                 raise UserError(
                     f"{self.path} holds another run: {path} is {there!r} there and {now!r} now. Choose another --out, "
@@ -107,7 +107,7 @@ class RunFolder:
         elif set(self.path.iterdir()) - set(left) - known:
             raise UserError(f"{self.path} is not empty and holds no run; choose another --out.")
         else:  # write the config first: with it, the folder is a run's and can be resumed
-            storage.write_json_atomic(self.config_path, config)
+            storage.write_json_atomic(self.config_path, config | {"digest": digest_of(config)})
         for temporary in left:
             temporary.unlink(missing_ok=True)
 
@@ -115,10 +115,25 @@ class RunFolder:
         """The run's config. Raises UserError if there is none, or if it is not valid."""
         if not self.config_path.exists():
             raise UserError(f"{self.path} is not a run folder: it has no config.json.")
-        config = storage.read_json(self.config_path)
+        config = self._read_config()
         for key, kind in (("model", str), ("recipe", dict), ("seeds", int), ("first_seed", int)):
             if not isinstance(config.get(key), kind):
                 raise UserError(f"{self.config_path} is not a run's: it needs {key!r}, as {kind.__name__}.")
+        return config
+
+    def _read_config(self) -> dict[str, Any]:
+        """The config without its digest, which is compared; a run of an earlier version has none.
+
+        Raises:
+            UserError: it was changed.
+        """
+        config = storage.read_json(self.config_path)
+        digest = config.pop("digest", None)
+        misnamed = any(isinstance(value, str) and len(value) == 64 for value in config.values())  # a damaged key
+        if misnamed or (digest is not None and digest != digest_of(config)):
+            raise UserError(
+                f"{self.config_path} does not match the digest that it carries: its contents were changed; restore it."
+            )
         return config
 
     def save_checkpoint(self, step: int, tensors: dict[str, Tensor], state: dict[str, Any]) -> None:
@@ -257,7 +272,7 @@ def _line_step(line: str) -> float:
 
 
 def digest_of(entry: dict[str, Any]) -> str:
-    """SHA-256 of a checkpoint's values, independent of white space and of the order of keys."""
+    """SHA-256 of the values of a checkpoint or a config, independent of white space and of the order of keys."""
     return storage.sha256(json.dumps(entry, sort_keys=True, allow_nan=False).encode())
 
 

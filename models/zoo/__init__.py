@@ -39,6 +39,7 @@ from models.checkpoint import (
     write_json_atomic,
 )
 from models.errors import UserError, unknown_name
+from models.hooked import HookedModel
 from models.known_names import CONFIG, ZOO, is_path, not_stored, stored
 from models.locks import locked
 from models.questions import question
@@ -199,9 +200,10 @@ def grokked_seeds(training: Mapping[str, Any]) -> str:
     return f"{rate.correct} ({low:.1f}-{high:.1f}%)"
 
 
+@question
 def save_entry(
     folder: str | Path,
-    model: ArithmeticTransformer,
+    model: HookedModel,
     training: Mapping[str, Any],
     score: Mapping[str, Any],
     extra_files: Mapping[str, bytes] | None = None,
@@ -248,6 +250,7 @@ def save_entry(
     return _store(folder, config, {WEIGHTS: format_weights(parameters, metadata)} | files, overwrite)
 
 
+@question
 def change_entry(
     entry: str | Path,
     notes: Mapping[str, Sequence[str]] | None = None,

@@ -149,10 +149,14 @@ def _as(module: Any, cls: type) -> Any:
 
 @contextmanager
 def _parametrized(model: Any) -> Iterator[None]:
-    name = next(name for name, _ in model.weight_map.named_parameters(recurse=False))
+    order = list(model.weight_map._parameters)
+    name = order[0]
     parametrize.register_parametrization(model.weight_map, name, _Zeros(), unsafe=True)
     yield
     parametrize.remove_parametrizations(model.weight_map, name, leave_parametrized=False)
+    held = model.weight_map._parameters
+    for each in order:  # in their order
+        held[each] = held.pop(each)
 
 
 @contextmanager
@@ -255,7 +259,7 @@ BEHIND = {
 #: Changes after which the module computes what it did: public functions run in a state without autocast.
 SAME = ("autocast", "switches of a block", "config of the model", "config of a norm")
 #: What does not alter the model, but makes another of it.
-ANOTHER = ("other weights", "parametrization")
+ANOTHER = ("other weights",)
 
 
 # ---- questions

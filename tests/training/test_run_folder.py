@@ -231,3 +231,22 @@ def test_a_run_says_where_it_is_and_is_found_without_a_separator(tmp_path: Path,
 def test_no_minutes_are_no_steps(tmp_path: Path):
     result = train("microadder-57", tmp_path / "run", minutes=0.0, progress=False)
     assert result.steps_done == 0 and not result.complete and result.seconds < 30
+
+
+def test_a_flipped_bit_of_a_runs_config_is_noticed(tmp_path: Path):
+    """Every bit of a small file: the run does not go on, load or publish with other settings than it was begun with."""
+    folder, config = RunFolder(tmp_path / "run"), {"model": "microadder-57", "recipe": {}, "seeds": 2, "first_seed": 0}
+    with folder.open(config):
+        pass
+    whole = folder.config_path.read_bytes()
+    assert folder.config() == config
+    missed = []
+    for at in range(8 * len(whole)):
+        data = bytearray(whole)
+        data[at // 8] ^= 1 << at % 8
+        folder.config_path.write_bytes(bytes(data))
+        try:
+            missed += [at] if folder.config() != config else []
+        except UserError:
+            continue
+    assert not missed

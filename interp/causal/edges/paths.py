@@ -103,6 +103,9 @@ class PathPatching(EdgeEffects):
         return effect_table(self.effects, self.provenance.seed or 0)
 
 
+_MASKS = 2**24  # entries of the masks that are made at once
+
+
 @probe("Along which edge does the difference go?")
 def path_patching(
     model: HookedModel,
@@ -179,7 +182,11 @@ def route_table(
 
 def compute_direct(experiment: EdgeExperiment) -> Tensor:
     """Metrics [metric, edge, n] with one edge cut at a time."""
-    return experiment(~torch.eye(len(experiment.graph), dtype=torch.bool))
+    n, found = len(experiment.graph), []
+    for at in slices(n, max(1, _MASKS // n)):
+        edges = torch.arange(n)[at]
+        found.append(experiment(torch.arange(n) != edges[:, None]))
+    return torch.cat(found, 1)
 
 
 @torch.no_grad()
