@@ -40,7 +40,7 @@ class Certify:
     check: OptionalFile = None
     """Verify this certificate against the model instead of making one; alone, the one that is stored with the model."""
     card: bool = False
-    """Keep the certificate in the model's zoo entry, with a line on its card, if it is one of "certified"."""
+    """Keep the certificate in the model's zoo entry, with a line on its card, if it is certified or refuted."""
     standalone: OptionalOutput = None
     """Also write a file for certificates/check.py, which proves the claim without this package."""
     force: Force = False

@@ -24,8 +24,8 @@ How to read the columns:
   in nats per character.
 * **all inputs** says what is known of every input. "Certified with rounding" is a proof for every input that includes
   the rounding of every float32 operation; "certified in intervals" is a proof about the real numbers that the weights
-  define; "exhaustive" is a count over every input. `interp certify NAME` makes all three. For adders of ten digits,
-  every input means all 10^20 pairs.
+  define; "exhaustive" is a count over every input; "refuted" names one that is answered wrongly. `interp certify NAME`
+  makes all of them. For adders of ten digits, every input means all 10^20 pairs.
 * **runs of seeds** are the runs that were trained, and the next column says how many of them are perfect. A seed is
   perfect if its checkpoint, selected on validation problems that are disjoint from the test set, answers the whole test
   set. The count includes a repeat of the same seeds on a build that rounds differently: there, other seeds succeed, or

@@ -42,7 +42,12 @@ def facts(certificate: Provable) -> dict[str, Any]:
         "file": FILE,
     }
     if isinstance(certificate, Certificate):
-        return found | {"targets": certificate.targets, "witness": list(certificate.witness)}
+        found |= {"targets": certificate.targets, "witness": list(certificate.witness)}
+        if certificate.counterexample is not None:
+            a, b, answer = certificate.counterexample
+            found["counterexample"] = f"{a} + {b} -> {'no number' if answer is None else answer}"
+            found["share"] = "" if certificate.accuracy is None else certificate.accuracy.wrong()
+        return found
     return found | {"domain": certificate.domain, "witness": certificate.witness}
 
 
@@ -64,16 +69,17 @@ def store(entry: str | Path, certificate: Verdict) -> Path:
     minutes and are not repeated.
 
     Raises:
-        UserError: no such entry, another kind of verdict, or a certificate that is not of status "certified" or does
-            not hold for its model.
+        UserError: no such entry, another kind of verdict, one that is undecided or sampled, or that does not hold for
+            the entry's model.
     """
     if not isinstance(certificate, Provable):
         raise UserError(f"Cards have a line for proofs about all problems, and this verdict is {certificate.method}.")
     targets = certificate.targets if isinstance(certificate, Certificate) else "all"
-    if certificate.status != "certified" or targets != "all":
+    refuted = certificate.status == "refuted" and isinstance(certificate, Certificate)
+    if (certificate.status != "certified" and not refuted) or targets != "all":
         raise UserError(
-            "Only models that are certified on all tokens have their certificate on the card, and this one is "
-            f"{certificate.status} ({targets})."
+            "A card has the verdict on a model that is certified on all tokens, or on an adder that is refuted, and this "
+            f"one is {certificate.status} ({targets})."
         )
     model = zoo.load(entry)
     if isinstance(certificate, Certificate):
@@ -104,7 +110,7 @@ def stored_certificate(entry: str | Path) -> Certificate | None:
 def all_pairs(entry: Any) -> str:
     """The strength of evidence that an entry reached on all pairs; empty without a certificate."""
     certificate = stored_certificate(entry)
-    return "" if certificate is None else certificate.provenance.rung
+    return "" if certificate is None or certificate.status == "refuted" else certificate.provenance.rung
 
 
 def on_all_inputs(name: str) -> str:
@@ -120,6 +126,8 @@ def on_all_inputs(name: str) -> str:
     found = stored_verdict(name)
     if isinstance(found, ProvedVerdict):
         return f"{found.provenance.rung}, {found.domain}"
+    if found is not None and found.status == "refuted":
+        return f"refuted: {facts(found)['counterexample']}"
     return all_pairs(name)
 
 

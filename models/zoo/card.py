@@ -131,6 +131,12 @@ def _certificate(config: Mapping[str, Any]) -> list[str]:
             f"**Certified** {found['arithmetic']}: {found['domain']}. Every margin is above "
             f"{shown(found['smallest_margin'])} logits. The proof is in `{found['file']}`; {command} makes it again."
         ]
+    if found["status"] == "refuted":
+        share = f" It is {found['share']}." if found.get("share") else ""
+        return [
+            f"**Refuted**: {found['counterexample']} (run through the model).{share} The evidence is in "
+            f"`{found['file']}`; {command} makes it again."
+        ]
     a, b = found["witness"]
     where = f"The smallest margin is {found['smallest_margin']:.3f} logits, at {a} + {b}"
     if found["status"] != "certified":

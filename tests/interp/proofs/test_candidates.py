@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,10 +16,11 @@ from interp.cli.arguments import with_bare
 from interp.proofs import check_certificate, load_certificate
 from interp.proofs.methods import parse_certificate
 from interp.proofs.one_layer import read_adder
-from interp.proofs.stored import FILE, Certifier, all_pairs, durable, facts, store, stored_certificate
+from interp.proofs.stored import FILE, Certifier, all_pairs, durable, facts, on_all_inputs, store, stored_certificate
 from interp.proofs.trials import rounded
 from models.errors import UserError
 from models.evaluation import predict
+from models.tasks.addition import FixedWidthAddition
 from models.training import train
 from models.training.recipes import Recipe
 from models.training.run_folder import RunFolder
@@ -256,3 +258,17 @@ def test_a_gzipped_certificate_is_the_same_certificate_and_damage_is_noticed(tmp
     for damaged in (data[:-100], data[:50] + b"?" + data[51:], b"\x1f\x8bnothing"):
         with pytest.raises(UserError, match="damaged"):
             parse_certificate(damaged, "a file")
+
+
+@pytest.mark.parametrize("name", models.zoo_names())
+def test_every_zoo_model_that_branch_and_bound_can_judge_has_its_verdict(name):
+    config = models.zoo.read_entry(name)
+    model = models.load(name)
+    if not isinstance(model.task, FixedWidthAddition) or model.cfg.n_layers != 1:
+        return
+    verdict = on_all_inputs(name)
+    assert verdict and config["certificate"]["status"] in ("certified", "refuted")
+    if config["certificate"]["status"] == "refuted":
+        a, b, said = re.fullmatch(r"refuted: (\d+) \+ (\d+) -> (.+)", verdict).groups()
+        assert said != str(int(a) + int(b))
+        assert verdict.removeprefix("refuted: ") in models.zoo.entry_file(name, "card.md").decode()
