@@ -78,8 +78,8 @@ def store(entry: str | Path, certificate: Verdict) -> Path:
     refuted = certificate.status == "refuted" and isinstance(certificate, Certificate)
     if (certificate.status != "certified" and not refuted) or targets != "all":
         raise UserError(
-            "A card has the verdict on a model that is certified on all tokens, or on an adder that is refuted, and this "
-            f"one is {certificate.status} ({targets})."
+            "A card has the verdict on a model that is certified on all tokens, or on an adder that is refuted, and "
+            f"this one is {certificate.status} ({targets})."
         )
     model = zoo.load(entry)
     if isinstance(certificate, Certificate):
