@@ -185,7 +185,7 @@ def test_the_version_is_that_of_the_package(capsys) -> None:
         (["train", "microadder-57", "--problems.carry-mix.fade-ned", "3"], "'--problems.carry-mix.fade-end'"),
         (["train", "microadder-57", "--data", "nofile"], "nofile"),
         (["certify", "microadder-57", "--arithmetic", "flaot32"], "'float32'"),
-        (["certify", "microadder-75", "--check"], "microadder-75"),
+        (["certify", "addlm-adder-ten-digit", "--check"], "addlm-adder-ten-digit"),
         (["ask", "microadder-57", "carry_units", "more"], "'more'"),
     ],
 )
