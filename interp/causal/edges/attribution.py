@@ -14,8 +14,9 @@ respect to what receiver r reads, all paths after r included:
 Products are summed over positions (of the edge's group) and d_model. As the steps grow, some sums approach
 ``metric(other run) - metric(run)``: with "eap-ig" the edges out of the embeddings; with "conductance" the edges into
 the logits, or those across any cut of the graph. The gradient of a trained model can have a sharp peak on the way,
-which few steps miss: then the sum is far off, and signs are wrong. So steps are doubled, from 5 on, until the sum out
-of the embeddings is complete to :data:`TOLERANCE`, and the sentence says how complete it is. A node's estimate is the
+which few steps miss: then the sum is far off. So steps are doubled, from 5 on, until the sum out of the embeddings is
+complete to :data:`TOLERANCE`, and the sentence says how complete it is. A complete estimate is not yet a right one: an
+edge's share of the difference can have another sign than its effect when it alone is patched. A node's estimate is the
 sum over its edges. For a sender that is, by the chain rule, the first-order term of patching it wherever it is read
 (AtP for nodes: heads, MLPs, embeddings); for a receiver it is that of giving it the other run's input (a head's query,
 key or value).
