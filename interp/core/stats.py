@@ -328,7 +328,8 @@ def ratio_interval(
     how much there is to share. Cost: one product [cell, n] by [n, resamples].
 
     ``bounds`` of the ratio are known for shares and their differences. Without them, a cell whose ratio is the same in
-    every example gets the bounds of all that was seen, in any cell and in the denominator: its interval is no point.
+    every example gets bounds as well, so that its interval is no point: 0, 1 and the ratios of all cells, or for a mean
+    the least and the largest value in any cell.
 
     Raises:
         UserError: no example, no resample, or a denominator whose mean is zero.
@@ -350,10 +351,10 @@ def ratio_interval(
             drawn = resampled_sums(flat[at], seed, resamples) / whole
             ends[:, at] = percentile_interval(value[at], drawn, n, bounds)
     if bounds is None and n > 1 and flat.size:
-        seen = flat if ones else np.concatenate((flat, below[None], np.zeros((1, n))))
-        same = np.abs(flat - value[:, None] * below).max(-1) <= _ROUNDING * np.abs(seen).max()
-        limits = sorted((seen.min() / below.mean(), seen.max() / below.mean()))
-        ends[:, same] = _with_unseen(value[same], value[same], value[same], n, (limits[0], limits[1]))
+        largest = max(np.abs(flat).max(), np.abs(below).max())
+        same = np.abs(flat - value[:, None] * below).max(-1) <= _ROUNDING * largest
+        limits = (flat.min(), flat.max()) if ones else (min(value.min(), 0.0), max(value.max(), 1.0))
+        ends[:, same] = _with_unseen(value[same], value[same], value[same], n, limits)
     if min((whole > 0).mean(), (whole < 0).mean()) > TAILS[0]:  # the denominator may be zero, and the ratio anything
         ends[:] = np.nan
     value, low, high = (x.reshape(above.shape[:-1]) for x in (value, *ends))
