@@ -178,7 +178,7 @@ def pairs(
         one, other = (task.numbers(side[:1])[0] for side in sides)
         said = [f" {task.operator} ".join(map(str, numbers)) for numbers in (one, other)]
         what = f"{said[0]} and {said[1]}" + (f" (and {len(sides[0]) - 1:,} more)" if len(sides[0]) > 1 else "")
-    found = ProblemPairs(task, *sides, 0, what)
+    found = ProblemPairs(task, sides[0], sides[1], 0, what)
     if same := int((found.clean == found.corrupted).flatten(1).all(1).sum()):
         raise UserError(f"{same:,} of {len(found):,} pairs are of two equal problems.")
     labels = [role.label for role in task.target_roles]

@@ -199,7 +199,7 @@ def activation_patching(
                 model_name(model), float(of_clean.sel(metric=RIGHT).mean()), f"the {len(pairs):,} clean problems"
             )
         ends = [run.isel(metric=0).values for run in (bases[-1], others[-1])]
-        if not allow_equal and not runs_differ(*ends, pairs.seed or 0):
+        if not allow_equal and not runs_differ(ends[0], ends[1], pairs.seed or 0):
             raise UserError(
                 f"The mean {spoken(names[0])} is {ends[0].mean():.3g} in one run and {ends[1].mean():.3g} in the "
                 f"other, no difference beyond its 95% interval on {len(pairs):,} pairs ({pairs.what}): there is "
