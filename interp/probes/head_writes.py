@@ -74,6 +74,8 @@ class HeadWrites(Result):
                 )
         control = float(self.table.untrained)
         blank = "untrained heads write nothing about the digit" if self.copies else NO_CONTROL
+        if len(texts) > 4:
+            texts = [*texts[:4], f"{len(texts) - 4} more heads in .to_dataframe()"]
         return "; ".join([*texts, blank if np.isnan(control) else f"untrained heads {control:.0%}"]) + "."
 
     def to_dataframe(self) -> pd.DataFrame:

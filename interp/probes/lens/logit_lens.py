@@ -36,6 +36,7 @@ from interp.core.sites import model_name, require_evaluation_mode
 from interp.core.stats import bootstrap_interval, clopper_pearson, clustered_proportion
 from interp.probes.lens.reading import read, stream_points
 from models.errors import UserError
+from models.numerals import in_percent
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,14 +66,15 @@ class LogitLens(Result):
         first = float(self.table.kl.mean("target")[0])
         points = self.table.point.values
         told = (
-            f"{low:.3f} of the answers at {before} and in {high:.3f} at {after}, the largest rise"
+            f"{in_percent(low)} of the answers at {before} and in {in_percent(high)} at {after}, the largest rise"
             if high > low
-            else f"{float(t[0][0]):.3f} of the answers at {points[0]} and rises at no later stream"
+            else f"{in_percent(float(t[0][0]))} of the answers at {points[0]} and rises at no later stream"
         )
         return (
-            f"{self.name}: read by the final norm and W_U, the right token leads in {told}; at the end in {end:.3f} "
-            f"[{end_low:.3f}, {end_high:.3f}]. The first stream is {first:.2f} nats from the final distribution; "
-            f"answers of other problems are met in at most {float(self.table.overall_control.max()):.3f}."
+            f"{self.name}: read by the final norm and W_U, the right token leads in {told}; at the end it "
+            f"leads in {in_percent(end)} [{in_percent(end_low)}, {in_percent(end_high)}]. The first stream is "
+            f"{first:.2f} nats from the final distribution. As a control, the answers of other problems lead in at "
+            f"most {in_percent(float(self.table.overall_control.max()))}."
         )
 
     def to_dataframe(self) -> pd.DataFrame:
