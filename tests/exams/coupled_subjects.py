@@ -109,7 +109,7 @@ def peeks(sign: int) -> Any:
         last = torch.where(logits[:, -1:].argmax(-1, keepdim=True) == eos, sign, -1) * logits[:, -1:]
         return sign * torch.cat((following, last), 1)
 
-    model.register_forward_pre_hook(see)
+    model.embed.register_forward_pre_hook(see)
     model.add_perma_hook("unembed.hook_out", say)
     return model
 

@@ -66,7 +66,7 @@ def test_what_is_stored_is_shown_and_not_made_again_unless_it_is_asked_for(tmp_p
     monkeypatch.chdir(tmp_path)
     assert main(["reproduce", "toygpt:fig1"]) == 0
     assert "--again" in capsys.readouterr().out
-    assert {path.name for path in (tmp_path / "runs/reproduce/toygpt").iterdir()} == {"fig1.html", "fig1.json"}
+    assert {path.name for path in (tmp_path / "runs/reproduce/toygpt").iterdir()} == {"fig1.html"}
 
 
 def test_a_figure_of_the_paper_s_size_is_not_answered_with_a_small_one(tmp_path):
