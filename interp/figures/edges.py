@@ -81,9 +81,10 @@ def edge_attribution(result: EdgeAttribution, metric: str | None = None) -> go.F
     ]  # fmt: skip
     found = result.agreements[metric, "edges"]
     note += f". Right, every edge; shuffled edges reach this rank correlation with {p_value(found.p)}"
+    ranked = f"rank correlation {found.spearman:.2f} with the exact ones"
     title = (
-        f"{result.model}: estimates of edge effects on {what} by {name} have rank correlation {found.spearman:.2f} "
-        f"with the exact ones and err by up to {found.worst_error:.3g} ({result.what})"
+        f"{result.model}: estimates of edge effects on {what} by {name} have "
+        f"{ranked if np.isfinite(found.spearman) else 'no order to compare with the exact ones'} and err by up to {found.worst_error:.3g} ({result.what})"
     )
     return compose(
         panels, title, result.provenance, note=note, columns=2, width=width + _SIDE + 90, height=height,

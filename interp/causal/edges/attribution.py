@@ -140,11 +140,14 @@ class EdgeAttribution(EdgeEffects):
         if (metric, "edges") not in self.agreements:
             return text + "these estimates were not compared with exact effects."
         found = self.agreements[metric, "edges"]
+        ranks = f"{found.spearman:.2f} [{found.spearman_low:.2f}, {found.spearman_high:.2f}]"
+        ranked = f"the rank correlation with the exact effects is {ranks}"
+        if not np.isfinite(found.spearman):
+            ranked = "there is no order to compare (all alike, or too few)"
         return text + (
-            f"over the {found.live} of {found.cells} edges that have an effect the rank correlation with the exact "
-            f"effects is {found.spearman:.2f} [{found.spearman_low:.2f}, {found.spearman_high:.2f}] and the "
-            f"worst error {found.worst_error:.3g}, at {self.estimate.edge.values[found.worst]}, where the largest "
-            f"effect is {found.largest:.3g}."
+            f"over the {found.live} of {found.cells} edges that have an effect {ranked} and the worst error "
+            f"{found.worst_error:.3g}, at {self.estimate.edge.values[found.worst]}, where the largest effect is "
+            f"{found.largest:.3g}."
         )
 
     def to_dataframe(self) -> pd.DataFrame:
