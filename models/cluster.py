@@ -16,7 +16,10 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import secrets
+import shutil
 import socket
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -33,6 +36,8 @@ _REACHED = 5.0  # seconds in which an address must answer; Ray itself would try 
 
 #: How Ray is started here: without usage reports, and with more than half a minute for a busy machine.
 LOCAL = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_agent_register_timeout_ms": "300000"}
+LOOPBACK = "127.0.0.1"
+OLDEST = (2, 52)  # the first version of Ray whose processes ask each other for a token
 
 Received = Callable[[int, Any], None]
 
@@ -53,23 +58,43 @@ def connected(address: str | None, device: str = "auto") -> Iterator[Cluster | N
     if address is None:
         yield None
         return
-    try:
-        import ray
-    except ImportError:
-        raise UserError(
-            "--cluster needs Ray, which the extra `cluster` brings: pip install 'carrylens[cluster]'."
-        ) from None
-    own = not ray.is_initialized()
-    if own:
-        _connect(ray, address)
-    try:
+    with contextlib.ExitStack() as stack:
+        local = stack.enter_context(_private()) if address == "local" else {}  # Ray reads its mode as it is imported
+        try:
+            import ray
+        except ImportError:
+            raise UserError(
+                "--cluster needs Ray, which the extra `cluster` brings: pip install 'carrylens[cluster]'."
+            ) from None
+        if tuple(int(part) for part in ray.__version__.split(".")[:2]) < OLDEST:
+            wanted = ".".join(map(str, OLDEST))
+            raise UserError(f"--cluster needs Ray {wanted} or later, for its tokens; this is {ray.__version__}.")
+        if not ray.is_initialized():
+            _connect(ray, address, local)
+            stack.callback(ray.shutdown)
         yield Cluster(ray, device)
+
+
+@contextlib.contextmanager
+def _private() -> Iterator[dict[str, Any]]:
+    """Options of a cluster that this process alone can use: it listens on 127.0.0.1, its processes ask for a token that
+    is in their environment only, and its folder is readable by this user only."""
+    before = {name: os.environ.get(name) for name in ("RAY_AUTH_MODE", "RAY_AUTH_TOKEN", *LOCAL)}
+    os.environ |= {name: value for name, value in LOCAL.items() if name not in os.environ}
+    os.environ |= {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)}
+    folder = tempfile.mkdtemp(prefix="ray-")  # mode 0700; Ray opens the folder in it to everybody
+    try:
+        yield {"include_dashboard": False, "_node_ip_address": LOOPBACK, "_temp_dir": os.path.join(folder, "s")}
     finally:
-        if own:
-            ray.shutdown()
+        for name, value in before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
+        shutil.rmtree(folder, ignore_errors=True)
 
 
-def _connect(ray: Any, address: str) -> None:
+def _connect(ray: Any, address: str, local: dict[str, Any]) -> None:
     host, _, port = address.rpartition(":")
     if address not in ("auto", "local"):
         try:
@@ -82,15 +107,27 @@ def _connect(ray: Any, address: str) -> None:
             ) from None
     # Environment variables that decide results: where texts are, and whether there are kernels.
     variables = {name: value for name, value in os.environ.items() if name.startswith("CARRYLENS_")}
-    options: dict[str, Any] = {"runtime_env": {"env_vars": variables}} if variables else {}
-    if address == "local":
-        os.environ |= {name: value for name, value in LOCAL.items() if name not in os.environ}
-        options["include_dashboard"] = False
+    options: dict[str, Any] = local | ({"runtime_env": {"env_vars": variables}} if variables else {})
     try:
-        ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR, **options)
+        with _on_loopback() if local else contextlib.nullcontext():
+            ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR, **options)
     except Exception as error:  # no cluster, other versions, or a failed start: Ray has no class for these
         reason = " ".join(str(error).split())
         raise UserError(f"The Ray cluster {address!r} could not be reached ({reason})") from None
+
+
+@contextlib.contextmanager
+def _on_loopback() -> Iterator[None]:
+    """A context in which Ray takes 127.0.0.1 for the address of this machine, and so listens there alone; by itself it
+    puts an address in its place that others reach."""
+    from ray._private import services
+
+    kept = services.resolve_ip_for_localhost
+    services.resolve_ip_for_localhost = lambda host: host
+    try:
+        yield
+    finally:
+        services.resolve_ip_for_localhost = kept
 
 
 class Cluster:

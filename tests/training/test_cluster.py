@@ -292,3 +292,21 @@ def test_without_ray_one_sentence_names_the_extra(tmp_path: Path, monkeypatch: p
         main_command = parse(["train", "microadder-57", "--out", str(tmp_path / "run"), "--cluster", "auto"])
         main_command.run()
     assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.slow
+def test_a_cluster_of_this_machine_is_this_process_own(tmp_path: Path) -> None:
+    """It listens on 127.0.0.1 alone, its folder is closed, and a process without its token runs nothing."""
+    code = """
+import os, stat, sys
+from models.cluster import connected
+with connected("local") as cluster:
+    import ray
+    folder = ray._private.worker._global_node.get_temp_dir_path()
+    address = ray.get_runtime_context().gcs_address
+    mode = oct(stat.S_IMODE(os.stat(os.path.dirname(folder)).st_mode))
+    print(address.rpartition(":")[0], mode, len(os.environ["RAY_AUTH_TOKEN"]))
+assert "RAY_AUTH_TOKEN" not in os.environ and not os.path.exists(os.path.dirname(folder))
+"""
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=LONG, check=True)
+    assert found.stdout.split()[-3:] == ["127.0.0.1", "0o700", "64"]
