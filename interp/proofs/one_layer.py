@@ -282,6 +282,8 @@ def read_adder(model: HookedModel, task: Any = None, targets: Targets = "all") -
         else:
             named[last] = value
     layout, identity = read_layout(task), fingerprint(model, stored)
+    if (largest := max(9, layout.eos or 0)) >= config.n_logits:
+        raise UserError(f"The right tokens go up to {largest}, and {model_name(model)} predicts {config.n_logits}.")
     if targets == "digits":
         layout = replace(layout, queries=layout.queries[: DIGITS + 1], eos=None)
     adder = OneLayerAdder(model=model, layout=layout, fingerprint=identity, stored=stored, **named, **norms)
