@@ -526,6 +526,7 @@ def test_a_name_that_is_registered_and_not_trained_says_how_to_train_it(capsys):
 )
 def test_every_way_shows_how_far_it_is(arguments, doing, monkeypatch, capsys):
     monkeypatch.setattr(watch, "DELAY", 0)
+    monkeypatch.setattr(watch, "LINE_DELAY", 0)
     monkeypatch.setattr(watch, "tqdm", lambda items, **kwargs: _bar(items, **kwargs))
     main(["certify", *arguments])
     assert doing in capsys.readouterr().err
