@@ -82,9 +82,11 @@ def edge_attribution(result: EdgeAttribution, metric: str | None = None) -> go.F
     found = result.agreements[metric, "edges"]
     note += f". Right, every edge; shuffled edges reach this rank correlation with {p_value(found.p)}"
     ranked = f"rank correlation {found.spearman:.2f} with the exact ones"
+    if not np.isfinite(found.spearman):
+        ranked = "no order to compare with the exact ones"
     title = (
-        f"{result.model}: estimates of edge effects on {what} by {name} have "
-        f"{ranked if np.isfinite(found.spearman) else 'no order to compare with the exact ones'} and err by up to {found.worst_error:.3g} ({result.what})"
+        f"{result.model}: estimates of edge effects on {what} by {name} have {ranked} and err by up to "
+        f"{found.worst_error:.3g} ({result.what})"
     )
     return compose(
         panels, title, result.provenance, note=note, columns=2, width=width + _SIDE + 90, height=height,
