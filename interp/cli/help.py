@@ -25,7 +25,7 @@ EXAMPLES = {
     "interp fetch-data": "download the text that AddLM is trained on, and check it",
     "interp reproduce position-coupling:fig1": "a paper's figure: train what is missing, evaluate, draw",
     "interp gpu --plan": "what is to be trained on a GPU, with minutes and memory; without --plan it is",
-    "interp headlines": "every headline number of the papers, ours, and how to make it",
+    "interp headlines": "every fact that the papers claim, ours, and how to make it",
 }
 STATUS = (
     "Exit status: 0 done, 2 bad input (one sentence on stderr), 130 interrupted; of certify, 0 certified, 1 refuted, 3 "
