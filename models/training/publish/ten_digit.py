@@ -71,7 +71,7 @@ def report_ten_digit(runs: Runs, judge: Judge | None = None) -> Report:
         "seeds_once_perfect": len(once),
         "repeats": [{"seeds_tried": again.n, "seeds_grokked": again.correct} for again in repeated],
     }
-    if verdict is not None:
+    if verdict is not None and judge is not None:
         counts["chosen_by"] = judge.option
     if isinstance(chosen.state.get("accepted"), str):
         raise UserError(
