@@ -41,7 +41,7 @@ sample = draw(task, None, n=4096, seed=0, carry_heavy=0.5)  # half uniform, half
 with torch.inference_mode():
     logits, cache = adder.run_with_cache(sample.tokens)
 
-COLUMNS = np.arange(1, 10)  # those with a column below and digits of their own
+COLUMNS = np.arange(1, 10)  # those with a previous column and digits of their own
 queries = [task.query_positions[column] for column in COLUMNS]
 variables = {name: values.numpy() for name, values in task.variables(sample.problems).items()}
 digit_sum, carry, right = (variables[name][:, COLUMNS] for name in ("digit_sum", "carry_in", "s"))
@@ -50,7 +50,7 @@ total = digit_sum + carry
 # %% [markdown]
 # ## 1. Attention weighs two columns ten to one
 #
-# To predict a digit, the head looks at that digit's own column, and ten times less at the column below.
+# To predict a digit, the head looks at that digit's own column, and ten times less at the previous column.
 
 # %%
 attention = interp.attention_by_role(adder)
@@ -62,7 +62,7 @@ attention.figure()
 # %% [markdown]
 # Queries and keys depend on positions only, and `a3`, `b3` and `s3` share one position vector. So the head cannot tell
 # an operand from an answer digit. It picks *columns*, and reads whatever is already there. In its own column, it finds
-# the two operands. In the column below, it finds the operands *and the digit just written*.
+# the two operands. In the previous column, it finds the operands *and the digit just written*.
 
 # %%
 pattern = cache["pattern", 0].mean(0)[0].double().numpy()
@@ -83,7 +83,7 @@ compose(
             marks=[hline(-np.log(10), "-ln 10")],
         )
     ],
-    f"One column below scores {below:.2f} nats, any other column {others:.1f} or less",
+    f"The previous column scores {below:.2f} nats, any other column {others:.1f} or less",
     sample.provenance,
     height=460,
     note="s1 to s9, operand a. Columns off the scale score lower still",
@@ -95,11 +95,11 @@ compose(
 # All values lie along one direction, so attention writes a multiple `s` of one vector into the stream. The own column
 # has ten times the weight, so `s` is close to the decimal number that the two columns spell:
 #
-#     s = 10 (a + b) + (a' + b' + s')        up to scale and offset; ' is the column below
+#     s = 10 (a + b) + (a' + b' + s')        up to scale and offset; ' is the previous column
 #
-# The bracket holds the carry. The digits of the column below add up to s', or to s' + 10 if it has a carry out; if it
-# has a carry in, they add up to one less. So the bracket is 2 s' or 2 s' + 10, or one less than that. The query's own
-# token is s', so the model knows what the bracket is without a carry.
+# The bracket holds the carry. The digits of the previous column add up to s', or to s' + 10 if it has a carry out; if
+# it has a carry in, they add up to one less. So the bracket is 2 s' or 2 s' + 10, or one less than that. The query's
+# own token is s', so the model knows what the bracket is without a carry.
 
 # %%
 number = interp.written_number(adder, n=4096)

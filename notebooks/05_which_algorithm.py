@@ -38,11 +38,11 @@ adder = models.load("microadder-57")
 # * **ripple** carries from column to column, starting at the units.
 # * **look-ahead** finds the carry into a column from all operand digits below it. The MicroAdder paper says that its
 #   models do this.
-# * **chained** takes the digits of the column below, a' and b', and the digit s' that was *written* there: if a' + b' -
-#   s' is near ten, there was a carry.
+# * **chained** takes the digits of the previous column, a' and b', and the digit s' that was *written* there: if
+#   a' + b' - s' is near ten, there was a carry.
 #
-# Take a column below that adds up to nine. It writes 9, or 0 if a carry comes in. Now exchange the written digit, 9 for
-# 0, just before the model goes on. What should the next digit be?
+# Take a previous column that adds up to nine. It writes 9, or 0 if a carry comes in. Now exchange the written digit, 9
+# for 0, just before the model goes on. What should the next digit be?
 
 # %%
 a, b = 72_481, 41_513  # column 3: 2 + 1; column 2: 4 + 5 = 9, and no carry comes in: s2 = 9
@@ -114,7 +114,7 @@ found["microadder-57"].figure()
 STREAM, VALUE, MIDDLE = "blocks.0.hook_resid_pre", "blocks.0.attn.hook_v", "blocks.0.hook_resid_mid"
 HYPOTHESES = {
     "digit before, in the stream of the query": ("previous", Site(STREAM), None),
-    "sum of the column below, in its values": ("previous_sum", Site(VALUE, "digits below"), None),
+    "sum of the previous column, in its values": ("previous_sum", Site(VALUE, "digits below"), None),
     "sum of the own column, in its values": ("digit_sum", Site(VALUE, "own digits"), None),
     "total with carry, in the stream after attention": ("total", Site(MIDDLE), None),
     "total with carry, in one direction of it": ("total", Site(MIDDLE), 1),
@@ -166,6 +166,6 @@ scrubbed
 scrubbed.figure()
 
 # %% [markdown]
-# So these adders chain through their own outputs. Each column reads its two digits, the column below and the digit
+# So these adders chain through their own outputs. Each column reads its two digits, the previous column and the digit
 # written there, and nothing further down (`04_patching_carries.py` shows the same with patches). Ripple and look-ahead
 # read the same digits as each other and give the same answers here, so nothing above tells these two apart.

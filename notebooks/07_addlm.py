@@ -196,7 +196,7 @@ attention.figure("heads")
 attention.figure(layer=0, head=0)
 
 # %% [markdown]
-# In the first layer, two heads read the column's own digits and one head reads those of the column below. The digit
+# In the first layer, two heads read the column's own digits and one head reads those of the previous column. The digit
 # just written is the query's own token. MicroAdder reads the same three things. So is it the same algorithm? As in
 # `05_which_algorithm.py`, the probe exchanges the digit written before for a plausible wrong one.
 

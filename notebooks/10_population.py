@@ -86,7 +86,7 @@ table(wide.loc[list(trained["architecture"].unique()), [each.name for each in FI
 # ## 3. Base ten, or a head for each column
 #
 # For every adder, the figure has the gap of attention scores in the head that looks most at the own column. At ln 10 a
-# digit of the own column weighs ten times as much as one of the column below.
+# digit of the own column weighs ten times as much as one of the previous column.
 
 # %%
 shown = {name: frame["gap"].fillna(12).clip(-4, 12) for name, frame in (("m", found.members), ("u", found.controls))}
@@ -98,7 +98,7 @@ compose(
                 points(shown["u"], rows, "untrained copies", theme.GREY, size=7, opacity=0.6),
                 points(shown["m"], rows, "members", theme.BLUE, size=9, opacity=0.6),
             ],
-            x={"title": "gap between the own column and the column below, nats (12: 12 and more)"},
+            x={"title": "gap between the own column and the previous column, nats (12: 12 and more)"},
             y={"type": "category", "autorange": "reversed"},
             marks=[vline(LN10, "ln 10")],
         )
@@ -110,9 +110,9 @@ compose(
 
 # %% [markdown]
 # The adders far to the right have two heads, and there the head that looks most at the own column looks at hardly
-# anything else. Where does the column below come in? In some of them the other head weighs the columns ten to one; in
-# others one head looks at the own column and the other at the column below, and the ten to one comes after attention.
-# So which head to ask is part of the question, and base ten in one pattern is not how all adders add.
+# anything else. Where does the previous column come in? In some of them the other head weighs the columns ten to one;
+# in others one head looks at the own column and the other at the previous one, and the ten to one comes after
+# attention. So which head to ask is part of the question, and base ten in one pattern is not how all adders add.
 
 # %%
 two = found.members[found.members["heads"] == 2]
@@ -143,7 +143,7 @@ interp.carry_units(members[name], n=1000).figure()
 # %% [markdown]
 # ## 5. The circuits
 #
-# A carry is made by the column below, or passed on by it. For each kind and each adder, this is the smallest set of
+# A carry is made by the previous column, or passed on by it. For each kind and each adder, this is the smallest set of
 # edges of the residual stream that brings the carry back, found on pairs of problems that differ in that carry. How
 # many different circuits are there?
 

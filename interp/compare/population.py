@@ -46,7 +46,7 @@ from models.tasks.addition import FixedWidthAddition
 LN10 = math.log(10)
 #: The measurements of one adder: see :func:`readings`.
 Readings = Mapping[str, Any]
-#: How the column below carries -> the name of the smallest circuit on pairs of problems that differ in that.
+#: How the previous column carries -> the name of the smallest circuit on pairs of problems that differ in that.
 CIRCUITS = {"made carry": "circuit of a made carry", "passed carry": "circuit of a passed carry"}
 COLUMN, PAIRS = 4, 128  # the column whose carry in differs in pairs, and the number of pairs, half of them held out
 
@@ -74,8 +74,8 @@ def _most(name: str) -> Callable[[Readings], bool | None]:
 FINDINGS = (
     Finding(
         "base ten",
-        "In the head that looks most at the own column, its digits outweigh those of the column below tenfold, in the "
-        "mean over answer digits.",
+        "In the head that looks most at the own column, its digits outweigh those of the previous column tenfold, in "
+        "the mean over answer digits.",
         "this project (57 parameters)",
         _near("off"),
     ),
@@ -87,7 +87,7 @@ FINDINGS = (
     ),
     Finding(
         "base ten in some head",
-        "In some head the own digits outweigh those of the column below tenfold, in the mean over answer digits.",
+        "In some head the own digits outweigh those of the previous column tenfold, in the mean over answer digits.",
         "seen in this population",
         _near("least off"),
     ),
@@ -129,21 +129,21 @@ FINDINGS = (
     ),
     Finding(
         "made carry",
-        "A carry that the column below makes goes through the heads' values: patched alone, with every other route "
+        "A carry that the previous column makes goes through the heads' values: patched alone, with every other route "
         "held, they change most answers.",
         "seen in this population",
         _most("made carry by values"),
     ),
     Finding(
         "passed carry past the heads",
-        "A carry that the column below passes on goes from the digit written before to the MLP and the logits, past "
+        "A carry that the previous column passes on goes from the digit written before to the MLP and the logits, past "
         "the heads: patched alone, with every other route held, this changes most answers.",
         "seen in this population",
         _most("passed carry past the heads"),
     ),
     Finding(
         "passed carry by both",
-        "A carry that the column below passes on takes both routes together: neither the heads' values nor the way "
+        "A carry that the previous column passes on takes both routes together: neither the heads' values nor the way "
         "past the heads changes most answers alone, and both together do.",
         "seen in this population",
         lambda found: (
@@ -159,7 +159,7 @@ FINDINGS = (
 def readings(model: HookedModel, task: Any, n: int, seed: int) -> dict[str, Any]:
     """The measurements by which :data:`FINDINGS` are decided.
 
-    ``gap`` is the logarithm of how much more one digit of the own column weighs than one of the column below, in nats:
+    ``gap`` is the logarithm of how much more a digit of the own column weighs than one of the previous column, in nats:
     its mean over answer digits in the head with the largest weight on own digits. ``off`` is its distance from ln 10,
     ``worst off`` the largest such distance of an answer digit, ``lowest gap`` the smallest mean of any head, ``least
     off`` the smallest distance of any head's mean from ln 10. Neurons are counted by :func:`interp.carry_units`. The

@@ -199,7 +199,7 @@ def _place_question(place: str, words: str) -> None:
 
 for _place, _words in {
     "own column": "on the two digits that are added there",
-    "column below": "on the two digits of the column below",
+    "previous column": "on the two digits of the previous column",
     "written digit": "on its own token, the answer digit written before",
     "delimiters": "on plus, equals, BOS and other delimiters",
     "elsewhere": "on all other tokens",

@@ -5,8 +5,8 @@ numbers, it says where its two digits stand, and which position predicts its ans
 digit). Sums of many operands are asked about their last step and, unless a task is given, with two operands, so that
 every format adds two numbers.
 
-*Inner* columns are those above the units whose digits vary: each has two digits of its own, two in the column below, a
-written digit, and may receive a carry. Ten-digit formats have nine of them, two-digit sums one (the tens).
+*Inner* columns are those above the units whose digits vary: each has two digits of its own, two in the previous column,
+a written digit, and may receive a carry. Ten-digit formats have nine of them, two-digit sums one (the tens).
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from models.tasks.base import Task
 from models.tasks.multi_addition import MultiOperandAddition
 
 #: The places where a query can look, in the order of the figure's bars.
-PLACES = ("own column", "column below", "written digit", "delimiters", "elsewhere")
+PLACES = ("own column", "previous column", "written digit", "delimiters", "elsewhere")
 CARRY_HEAVY = 0.5
 
 
@@ -100,7 +100,7 @@ class Subject:
         """The keys of each of :data:`PLACES` for one column; every key up to the query is in one place."""
         layout, roles = self.layout, self.task.roles
         query = layout.queries[column]
-        found = {"own column": list(layout.operands[column]), "column below": list(layout.operands[column - 1])}
+        found = {"own column": list(layout.operands[column]), "previous column": list(layout.operands[column - 1])}
         found["written digit"] = [query]
         left = [at for at in range(query) if all(at not in keys for keys in found.values())]
         found["delimiters"] = [at for at in left if roles[at].kind in ("delimiter", "eos", "bos")]

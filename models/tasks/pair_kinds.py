@@ -74,17 +74,17 @@ def carry_pairs(
 
     Args:
         n: how many; None for all that exist (two-digit sums).
-        made: True: the column below has a sum s < 9 in one problem and s + 10 in the other, everything below it is
-            equal, and so is the digit written there. False: the column below has equal digits of sum 9 and passes on a
-            carry that arrives in only one of the problems; the digits below may all differ, and the digit written there
-            is 0 or 9. None: half of each, where both exist (``n`` None: all of both).
-        flipped: False for the controls, with the same carries into the column: the column below has other digits of
+        made: True: the previous column has a sum s < 9 in one problem and s + 10 in the other, everything below it is
+            equal, and so is the digit written there. False: the previous column has equal digits of sum 9 and passes on
+            a carry that arrives in only one of the problems; the digits below may all differ, and the digit written
+            there is 0 or 9. None: half of each, where both exist (``n`` None: all of both).
+        flipped: False for the controls, with the same carries into the column: the previous column has other digits of
             the same sum (made), or is the same 9 with the same carry into it and other digits below (passed).
         own_token: "equal" or "different", for the query's own token under teacher forcing. If the answer starts with
-            the units, this is the digit written in the column below: it is equal where a carry is made, as above; with
-            "different" the two sums of a made carry do not differ by ten; it always differs where a carry is passed on.
-            In a task that writes another column before (the one above, or none), either may be asked for, and None
-            leaves it as it comes.
+            the units, this is the digit written in the previous column: it is equal where a carry is made, as above;
+            with "different" the two sums of a made carry do not differ by ten; it always differs where a carry is
+            passed on. In a task that writes another column before (the one above, or none), either may be asked for,
+            and None leaves it as it comes.
         stops: the column's own digits do not add up to 9, so that the carry reaches no column above.
 
     The target is the answer's digit in ``column``; clean and corrupted are equally likely to have the carry.
@@ -132,7 +132,7 @@ def _reads(task: Task, target: int, column: int) -> bool:
 
 
 def _possible(made: bool, column: int, flipped: bool, own_token: str | None) -> bool:
-    """Whether there are pairs of one way, by the rule for the digit written in the column below."""
+    """Whether there are pairs of one way, by the rule for the digit written in the previous column."""
     if made:
         return flipped or own_token != "different"
     return column >= 2 and own_token in (None, "different" if flipped else "equal")
@@ -155,7 +155,7 @@ def _carry_promise(
     written: str | None,
     stops: bool,
 ) -> Promise:
-    """What carry pairs promise; ``written`` is the rule for the digit written in the column below."""
+    """What carry pairs promise; ``written`` is the rule for the digit written in the previous column."""
     below = column - 1
     keep = [f"{name}[{column}:]" for name in "ab"]
     differ, values = [], {}
@@ -253,7 +253,7 @@ def chain_pairs(
 ) -> ProblemPairs:
     """Pairs in which the carry into ``column`` has travelled ``lengths[0]`` columns (clean) and ``lengths[1]``.
 
-    0 is no carry, 1 a carry made in the column below, 1 + k one that k nines have passed on. Only the digits of one
+    0 is no carry, 1 a carry made in the previous column, 1 + k one that k nines have passed on. Only the digits of one
     column differ. With a length of 0 it is the column in which the other problem's chain starts, whose sum is s and
     s + 10, so that nines stand above it in both. Otherwise it is the first column of the shorter chain, which makes a
     carry by itself in one problem and is a nine that passes one on in the other, so that every carry is equal, and the

@@ -67,7 +67,7 @@ def looks_at(own: float, below: float) -> Any:
 
 
 def carry_pairs(model: Any, turned: bool = False, n: int = 48) -> tuple[Any, ProblemPairs]:
-    """(model, pairs that differ in a carry made in the column below); ``turned``: clean and corrupted exchanged."""
+    """(model, pairs that differ in a carry made in the previous column); ``turned``: clean and corrupted exchanged."""
     pairs = problem_pairs(model.task, "made carry", column=4, n=n)
     if turned:
         pairs = ProblemPairs(pairs.task, pairs.corrupted, pairs.clean, pairs.target, pairs.what, pairs.seed)

@@ -231,7 +231,7 @@ def test_pairs_are_drawn_evenly_from_all_of_their_kind_in_every_order_and_base(
 @pytest.mark.parametrize("down", [False, True])
 @pytest.mark.parametrize(("kind", "made"), [("made carry", True), ("passed carry", False)])
 def test_a_carry_s_own_column_is_as_often_nine_as_any_other(kind: str, made: bool, down: bool):
-    """In the tasks that write the highest digit first too, whose query does not read the column below."""
+    """In the tasks that write the highest digit first too, whose query does not read the previous column."""
     frame = Frame(between=(10,), after=(11,), operands_down=True, answer_down=down, vocabulary="0123456789+=")
     task = FramedAddition(frame)
     pairs = problem_pairs(task, kind, column=4, n=2000)

@@ -181,7 +181,7 @@ def causal_scrubbing(
             about a place that a column does not have (the last one has no digits) is left out there.
         algorithm: the causal model, as in :func:`interp.causal.interchange.interchange`.
         columns: answer columns; default all, or from the second on where numbers are added column by column (there is
-            no column below the units).
+            no column before the units).
         n: problems, half of them rich in carry chains if the task can draw them.
 
     Cost: three runs per column over the problems.
@@ -304,7 +304,7 @@ def _no_overlap(places: Sequence[Site]) -> None:
 def chained_claims(layer: int = 0) -> tuple[Claim, ...]:
     """The chained algorithm as claims about one attention layer.
 
-    Values of the column's digits matter through their sum, those of the column below through theirs, and the query's
+    Values of the column's digits matter through their sum, those of the previous column through theirs, and the query's
     own token through the output digit that it is; all other values do not matter. Queries and keys are not claimed,
     except the query's own, so where they depend on digits the hypothesis says less than it seems to.
     """

@@ -9,13 +9,13 @@ from interp.core.sites import QUERY, Site, require_hook
 from models.errors import UserError, unknown_name
 from models.tasks.algorithms import ColumnLayout
 
-#: Places that every task with columns has: the column's own digits, those of the column below, and all other positions
+#: Places that every task with columns has: the column's own digits, the previous column's, and all other positions
 #: before the query. The query itself, whose token is the output before it, is in none of them.
 OWN, BELOW, ELSEWHERE = "own digits", "digits below", "elsewhere"
 
 
 class NoPositions(UserError):
-    """The place does not exist for a column, such as the column below the units."""
+    """The place does not exist for a column, such as the previous column of the units."""
 
 
 def column_places(layout: ColumnLayout, column: int) -> dict[str, list[int]]:

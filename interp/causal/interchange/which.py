@@ -5,8 +5,8 @@ and only that column's prediction is read. Ripple carry and look-ahead ignore ou
 (:mod:`models.tasks.algorithms`) reads the carry off the written digit. This is an interchange of the variable
 ``previous``: the digit is what another problem shows there. There are two kinds of sources:
 
-    plausible   the column below adds up to 9 (and is not the units), so it shows 9 or 0, without or with a carry in; it
-                is given the other of the two. Everything near the query is as in an existing problem; only columns
+    plausible   the previous column adds up to 9 (and is not the units), so it shows 9 or 0 without or with a carry in;
+                it is given the other of the two. Everything near the query is as in an existing problem; only columns
                 further below show that the digit is wrong. No algorithm has to round here.
     any         any other digit, uniformly, in any column. Most differences x' + y' - z' then never occur in training;
                 what the chained algorithm does is a matter of rounding, and a model may do something else altogether.
@@ -63,7 +63,7 @@ _POOLS = 12  # examples are looked for among up to this many times n problems
 @dataclass(frozen=True, eq=False)
 class WhichAlgorithm(Result):
     """``examples``: Dataset over (corruption, example) of the predicted ``column``, its ``digit_sum`` and the
-    ``difference`` (x' + y' - z' of the column below, with the corrupted z'); ``before`` and ``after``, the model's
+    ``difference`` (x' + y' - z' of the previous column, with the corrupted z'); ``before`` and ``after``, the model's
     digit without and with the corruption; ``untrained``, the untrained twin's; ``right``, the true digit; and over
     (corruption, algorithm, example) ``answer`` and ``answer_before``, the algorithms' digits with and without it."""
 

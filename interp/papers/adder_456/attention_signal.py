@@ -4,7 +4,7 @@ The output of the attention sublayer at the query of digit i is projected on the
 that number is fitted by least squares, with an intercept, on
 
     own      x_i + y_i            the digit sum of the column that is predicted
-    below    x_{i-1} + y_{i-1}    the digit sum of the column below
+    below    x_{i-1} + y_{i-1}    the digit sum of the previous column
     last     s_{i-1}              the digit that was written last
 
 ``own / below`` of B = 10 means that the two columns are written as one two-digit number, 10 (x_i + y_i) + x_{i-1} +

@@ -74,7 +74,7 @@ class CarryRoutes(Result):
 
     def sentence(self) -> str:
         texts = []
-        for kind, what in (("made", "made in the column below"), ("passed", "passed on by it")):
+        for kind, what in (("made", "made in the previous column"), ("passed", "passed on by it")):
             found = [(route, self.flipped[kind, route].accuracy) for route in (*OWN, *ATTENTION)]
             strong = [f"{route} {share:.1%}" for route, share in sorted(found, key=lambda x: -x[1]) if share > 0.02]
             texts.append(f"a carry {what} is flipped by {', '.join(strong) or 'no single route'}")

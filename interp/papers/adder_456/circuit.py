@@ -45,14 +45,14 @@ problem at the query that predicts a digit (the root of the summed variances). R
 goes with a property of the problem (adjusted R²; crosses are the same with the property's values shuffled). Shares
 overlap, since the properties do. The control is a model of 456 parameters that was not trained.""",
     NEEDED: """Whole answers right after the pattern of every head is replaced at the queries of the answer: by its mean
-over other problems, so that attention is one constant matrix; by the model's own with the weight on the column below
+over other problems, so that attention is one constant matrix; by the model's own with the weight on the previous column
 handed to the column itself, so that what is read there is lost; or by equal weights on all visible keys, the control.
 Bars are 95% intervals.""",
     WRITES: """The attention's output at a digit's query, projected on the direction in which it varies most, fitted on
-three numbers: the digit sum of the column that is predicted, that of the column below, and the last output digit.
-Coefficients are divided by the one of the column below. Ten to one means that the two columns are written as one
+three numbers: the digit sum of the column that is predicted, that of the previous column, and the last output digit.
+Coefficients are divided by the one of the previous column. Ten to one means that the two columns are written as one
 two-digit number.""",
-    WAY: """Two problems agree in a column and above it and differ in the carry into it. Either the column below makes
+    WAY: """Two problems agree in a column and above it and differ in the carry into it. The previous column makes
 that carry (a digit sum of 10 or more), or it passes it on (a digit sum of 9). One activation is taken from the other
 problem: bars say how often the predicted digit becomes the other problem's. The last output digit is the query's own
 token; it reaches the prediction in the residual stream, and through the query, its key and its value.""",
@@ -61,7 +61,7 @@ from every other rival signal, with the rival held fixed, is drawn; it is a dete
 columns with that signal (or those without it) alone and apart from each rival. Others are needed for something else,
 or have no effect of their own.""",
     LOOK: """Mean weight at the query of each answer digit on positions of one meaning. Right: the score gap between a
-digit of the column itself and one of the column below, next to ln 10.""",
+digit of the column itself and one of the previous column, next to ln 10.""",
 }
 
 
@@ -120,7 +120,7 @@ def circuit_table(found: Mapping[str, Mapping[str, Result]]) -> pd.DataFrame:
                 "model": name,
                 "attention moves by, at most": f"{dependence.max_spread:.4f}" if dependence.depends else "0",
                 "right with its mean": f"{mean.accuracy:.1%}",
-                "right without the column below": f"{lost.accuracy:.1%}",
+                "right without the previous column": f"{lost.accuracy:.1%}",
                 "own column : below : last digit": f"{signal.mean('own')[0]:.2f} : 1 : {signal.mean('last')[0]:.2f}",
                 "carry passed on, from own token in the stream": f"{routes.rate('passed', OWN_TOKEN[0]).accuracy:.1%}",
                 "by all its routes": f"{routes.rate('passed', OWN_TOKEN[1]).accuracy:.1%}",
@@ -177,7 +177,7 @@ def _reading(found: Mapping[str, Result], other: Mapping[str, Result]) -> str:
         f"{stream.accuracy:.1%} in the residual stream alone; {below.accuracy:.1%} follow the operands further down. "
         "So the carry is the digit sum below less the last output digit, as in MicroAdder. What differs is where that "
         f"digit is read: {OTHER}'s attention writes it {_signal(other[WRITES]).mean('last')[0]:.2f} times as strongly "
-        f"as the column below, and there {other_token.accuracy:.1%} follow the token by all its routes and "
+        f"as the previous column, and there {other_token.accuracy:.1%} follow the token by all its routes and "
         f"{other_stream.accuracy:.1%} in the residual stream alone."
     )
 

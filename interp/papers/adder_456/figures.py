@@ -16,7 +16,11 @@ from interp.papers.adder_456.carry_routes import ROUTES, CarryRoutes
 from interp.papers.adder_456.pattern_ablation import PatternAblation
 from interp.papers.adder_456.pattern_dependence import PatternDependence
 
-_TERM_NAMES = {"own": "own column's digit sum", "below": "digit sum of the column below", "last": "last output digit"}
+_TERM_NAMES = {
+    "own": "own column's digit sum",
+    "below": "digit sum of the previous column",
+    "last": "last output digit",
+}
 _PATTERNS = (
     (theme.BLACK, "circle-open", 13),
     (theme.BLUE, "circle", 7),
@@ -74,13 +78,13 @@ def _rates(rates: Sequence[Any]) -> tuple[list[float], Ends, list[str]]:
 
 @drawing(AttentionSignal)
 def attention_signal(result: AttentionSignal) -> go.Figure:
-    """Coefficients of the number that attention writes, by target, in units of the column below."""
+    """Coefficients of the number that attention writes, by target, in units of the previous column."""
     targets = result.table.target.values.tolist()
     layers = []
     for term, colour in zip(TERMS, (theme.BLUE, theme.ORANGE, theme.VERMILION), strict=True):
         name, values = _TERM_NAMES[term], result.table.coefficient.sel(term=term).values
         layers.append(points(targets, values, name, colour, size=10, **hover(f"{{x}}: {name} {{y:.3f}}")))
-    panel = Panel(layers, x="answer digit predicted", y="coefficient, column below = 1", marks=[hline(10)])
+    panel = Panel(layers, x="answer digit predicted", y="coefficient, previous column = 1", marks=[hline(10)])
     return compose([panel], result.sentence(), result.provenance, note="Dashed: 10", width=900, height=520)
 
 
@@ -89,7 +93,7 @@ def carry_routes(result: CarryRoutes) -> go.Figure:
     """Share of predictions that an interchange flips, by route and kind of pair."""
     layers = []
     for kind, name, colour in (
-        ("made", "carry made in the column below", theme.BLUE),
+        ("made", "carry made in the previous column", theme.BLUE),
         ("passed", "carry passed on by it", theme.ORANGE),
         ("control", "control: no carry differs", theme.GREY),
     ):

@@ -32,8 +32,8 @@ EXAMPLES, FEW = 1000, 400  # per corruption; two-digit sums whose tens add up to
 QUESTION = "Which algorithm?"
 ALGORITHM = """Addition algorithms agree on every sum. They part where the digit written before the query is replaced:
 ripple carry and carry look-ahead do not read it, and the chained algorithm takes the carry to be the whole number
-nearest to (sum of the column below - digit written there) / 10. A plausible wrong digit is the 9 or 0 that a column of
-sum 9 would show with the other carry (so that with two digits it stands before the hundreds alone); any wrong digit
+nearest to (sum of the previous column - digit written there) / 10. A plausible wrong digit is the 9 or 0 that a column
+of sum 9 would show with the other carry (so that with two digits it stands before the hundreds alone); any wrong digit
 mostly gives differences that no sum has, where rounding decides. The untrained model of the same shape is the
 control."""
 BY_COLUMN = """How often the answer is the chained algorithm's where it is not that of ripple and look-ahead, by the
@@ -42,12 +42,12 @@ HYPOTHESES = """Each row is a hypothesis "this variable of the algorithm lives a
 of it, found on other problems by gradient descent, DAS) is taken from another problem, and the answer must become what
 the algorithm gives with the variable set. Only pairs whose answer that changes count. Controls: the variable's values
 dealt at random, an untrained model, a random subspace in which the activation moves as far. The chained algorithm's own
-variables: previous (the digit written before), previous_sum (of the column below), digit_sum, total (digit sum and
+variables: previous (the digit written before), previous_sum (of the previous column), digit_sum, total (digit sum and
 carry) and carry_in. Random pairs often make differences of previous_sum and previous that no sum has; there the
 algorithm rounds, and a model may do something else."""
 SCRUBBING = """All activations that the chained algorithm allows to be are resampled in one run: values of the column's
-digits from problems with the same digit sum, those of the column below with the same sum there, the query's own token
-from problems that show the same digit, all other values from any."""
+digits from problems with the same digit sum, those of the previous column with the same sum there, the query's own
+token from problems that show the same digit, all other values from any."""
 
 
 def algorithm(subject: Subject, problems: int | None, seed: int) -> Answer:

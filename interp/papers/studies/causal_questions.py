@@ -29,12 +29,12 @@ the two runs' logit differences; 1 is what exchanging the whole problem does. Th
 written before, so that "previous output" as a role of the residual stream or of a head's output is the query itself.
 Part of the cells were run through the model's own hooks as well, and agreed."""
 ARISES = {
-    "made": """The column below has a digit sum of s in one problem and s + 10 in the other. It writes the same digit in
-both, so that the carry is in the operands of that column and nowhere else in the input.""",
-    "passed": """The column below adds up to 9 with the same digits in both problems and passes on a carry that arrives
-in one of them. It writes 9 or 0, which the query's own token shows; the operands below it differ too.""",
+    "made": """The previous column has a digit sum of s in one problem and s + 10 in the other. It writes the same digit
+in both, so that the carry is in the operands of that column and nowhere else in the input.""",
+    "passed": """The previous column adds up to 9 with the same digits in both problems and passes on a carry that
+arrives in one of them. It writes 9 or 0, which the query's own token shows; the operands below it differ too.""",
 }
-ARISEN = {"made": "made in the column below", "passed": "passed on by the column below"}
+ARISEN = {"made": "made in the previous column", "passed": "passed on by the previous column"}
 PATCHED = (
     ("Residual stream by position", "resid_pre", "position"),
     ("Values by role", "v", "role"),

@@ -39,8 +39,8 @@ from models.zoo import read_entry
 
 TARGET = "comparison:population"
 STORED = DATA / "experiments" / "comparison-population.json"
-CIRCUITS = """A carry is made by the column below, or passed on by it. For each kind, the smallest set of edges of the
-residual stream that brings 90% of the right answers and of the logit difference back, found on 64 pairs of problems
+CIRCUITS = """A carry is made by the previous column, or passed on by it. For each kind, the smallest set of edges of
+the residual stream that brings 90% of the right answers and of the logit difference back, found on 64 pairs of problems
 that differ in that carry. All subsets were tried, or where there are too many, edges were taken away one by one. Heads
 have no order, so that circuits which differ in it count as one."""
 PROBLEMS = 1000

@@ -78,7 +78,7 @@ def column_labels(
     variables: Mapping[str, Int[Tensor, "n *column"]], role: Role, signal: str, base: int = 10
 ) -> Labels | None:
     """The labels of a signal in the column of one digit; None where the task's algorithm has no value for it (for
-    example because there is no column below)."""
+    example because there is no previous column)."""
     shape = variables["digit_sum"].shape
     below = Role(role.kind, role.label, role.column - 1, role.index) if role.column else None
     deciding = below if signal == "carry_in" else role

@@ -128,7 +128,7 @@ def test_dropping_edges_that_hang_loose_changes_nothing(switches: dict[str, Any]
 
 
 def test_the_hand_built_adder_needs_the_two_heads_that_the_theorem_says() -> None:
-    """PRE_SUM reads the digits, PRE_CARRY those of the column below, the query's own token completes the carry; the
+    """PRE_SUM reads the digits, PRE_CARRY those of the previous column, the query's own token completes the carry; the
     heads of ">" and of EOS are not needed. Two digits in the middle of a running sum: Theorem 4.1's construction."""
     model = models.build("position-coupling-hand-built")
     target = next(i for i, role in enumerate(model.task.target_roles) if role.index == 2 and role.column == 1)
