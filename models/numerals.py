@@ -56,11 +56,19 @@ def percent(share: Fraction, digits: int = 3, up: bool = False) -> str:
 
 
 def in_percent(share: float) -> str:
-    """A share between 0 and 1 as it stands in a sentence: "99.5%". One that is not whole is never written as if it
+    """A share as it stands in a sentence: "99.5%". One between 0 and 1 that is not whole is never written as if it
     were: "over 99.9%", "under 0.1%"."""
     if share in (0, 1):
         return f"{100 * share:.0f}%"
-    return "over 99.9%" if share >= 0.9995 else "under 0.1%" if 0 < share < 0.0005 else f"{share:.1%}"
+    if 0.9995 <= share < 1:
+        return "over 99.9%"
+    return "under 0.1%" if 0 < share < 0.0005 else f"{round(share, 3) + 0.0:.1%}"
+
+
+def in_percent_with(share: float, low: float, high: float) -> str:
+    """A share with its interval as both stand in a sentence: "99.5% [99.1%, 99.8%]"; without one that is not finite."""
+    ends = f" [{in_percent(low)}, {in_percent(high)}]" if math.isfinite(low) and math.isfinite(high) else ""
+    return in_percent(share) + ends
 
 
 def _written(value: float | Fraction, digits: int, rounding: str) -> str:

@@ -24,6 +24,7 @@ from jaxtyping import Bool, Float, Int, Real
 from scipy.special import betaincinv, ndtri, stdtrit
 
 from models.errors import UserError
+from models.numerals import in_percent_with
 
 #: The confidence level of all intervals, and the quantiles at their ends.
 LEVEL = 0.95
@@ -46,7 +47,7 @@ class Proportion:
         return self.successes / self.n if self.n else float("nan")
 
     def __str__(self) -> str:
-        return f"{self.value:.3f} [{self.low:.3f}, {self.high:.3f}]"
+        return in_percent_with(self.value, self.low, self.high)
 
 
 def clopper_pearson(successes: float | int, n: float | int, confidence: float = LEVEL) -> tuple[float, float]:

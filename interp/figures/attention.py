@@ -30,7 +30,7 @@ def attention_by_role(result: AttentionByRole, layer: int | None = None, head: i
     shown = np.where(n_keys > 0, weight, np.nan)
     said = hover(
         "predicting {y}: {z:.4f} on {x} ({n} positions)<br>standard deviation over inputs {spread:.2g}<br>"
-        "attention blind to roles: {uniform:.3f}",
+        "uniform attention: {uniform:.3f}",
         n=n_keys, spread=table.spread.values, uniform=table.uniform.values,
     )  # fmt: skip
     text = written(shown, lambda w: "<0.001" if w < 5e-4 else f"{w:.3f}")
@@ -137,7 +137,7 @@ def head_writes(result: HeadWrites) -> go.Figure:
             )
         )  # fmt: skip
     kept = result.table.linear.values[~np.isnan(result.table.linear.values)]
-    title = f"What heads write about a digit is {kept.min():.0%} to {kept.max():.0%} linear in its value"
+    title = f"What heads write for a digit is {kept.min():.0%} to {kept.max():.0%} linear in its value"
     base = result.line_of.sizes["digit"]
     note = f"Along each head's first principal direction; percentages are of the whole variance over {base} digits"
     height = 150 + 270 * -(-len(heads) // columns)
@@ -159,12 +159,12 @@ def figure_bracket(result: WrittenNumber) -> go.Figure:
         x, y = (found.written.values + aside)[rows], found.bracket.values[rows]
         said = hover("{y:.1f} after a {digit}", digit=found.written.values[rows])
         layers.append(points(x, y, f"carry {value}", colour, symbol, 5, opacity=0.5, **said))
-    title = "What attention writes of the previous column cannot be told from nothing"
+    title = "The previous column's weight in what attention writes does not differ from 0"
     if not np.isnan(result.ratio):
         title = f"The own column counts {result.ratio:.2f} times the previous one (explained {result.explained:.1%}); "
-        title += "carries "
-        title += f"lie {result.apart:.1f} or more apart in this sample" if result.apart > 0 else "are not apart"
+        title += "carry and no carry "
+        title += f"are at least {result.apart:.1f} apart in this sample" if result.apart > 0 else "overlap"
     x = {"title": "digit written before<br>(the query's own token)", "dtick": 1}
     y = "number written, less the own column's part<br>(digits of the previous column)"
-    note = f"{len(aside):,} columns, spread sideways; exact sums lie {result.base - 1} apart"
+    note = f"{len(aside):,} columns, with horizontal jitter; exact sums lie {result.base - 1} apart"
     return compose([Panel(layers, x=x, y=y)], title, result.provenance, note=note, height=500)

@@ -45,7 +45,7 @@ from interp.core.thresholds import BIMODAL, FAINT, FEWEST_FOR_MODES, MAJORITY, P
 from interp.probes.attention_keys import Keys, gap_interval, shuffled_keys, times
 from interp.probes.key_sets import read_patterns
 from models.errors import UserError, known_name
-from models.numerals import small
+from models.numerals import in_percent, small
 
 ROW_ERROR = 0.05  # how far a row's sum may be from 1; rounding 33 weights to bfloat16 gives 0.004 at most
 OWN, PREVIOUS = "own operands", "previous"  # a role's exact name, and the beginning of several
@@ -152,7 +152,7 @@ class AttentionByRole(Result):
         if both is None or not both.any():
             mass = row.weight.mean("target")
             top = mass.role.values[int(np.argmax(mass.values))]
-            return f"{name} puts {float(mass.max()):.3f} of its weight on {top}, averaged over targets"
+            return f"{name} puts {in_percent(float(mass.max()))} of its weight on {top}, averaged over targets"
         targets = row.target.values[both.values].tolist()
         pattern = self.pattern.sel(chosen).sel(target=targets).values
         member = row.member.sel(target=targets).astype(bool)

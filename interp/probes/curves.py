@@ -28,6 +28,7 @@ from interp.core.results import Provenance, Result
 from models.checkpoint import parse_weights, read_json
 from models.errors import UserError
 from models.evaluation import Rate
+from models.numerals import in_percent
 from models.training.run_folder import MEASURED, RunFolder
 from models.zoo import entry_file, read_entry
 
@@ -106,7 +107,7 @@ class Curves(Result):
         rate, steps = self.grokked(model), sorted(self.onset(model).values())
         low, high = rate.interval
         near = self.starts.get(model)
-        share = f"all begun near {near}" if near else f"{rate.accuracy:.1%}, 95% interval {low:.1%}-{high:.1%}"
+        share = f"all started near {near}" if near else f"{rate.accuracy:.1%}, 95% interval {low:.1%}-{high:.1%}"
         where = "on validation" if self.what in ("exact", "uniform") else f"({self.what})"
         one = rate.correct == 1
         does = f"answer{'s' * one} the whole test set"
@@ -114,11 +115,11 @@ class Curves(Result):
             does = f"{'is' if one else 'are'} once perfect {where}"
         text = f"{rate.correct} of {rate.n} seeds of {name} {does} ({share})"
         if not steps:
-            return f"{text}; none is ever perfect {where}, the best {float(curves.max()):.3f}"
+            return f"{text}; none is ever perfect {where}; the best reaches {in_percent(float(curves.max()))}"
         if len(steps) == 1:
             ((seed, step),) = self.onset(model).items()
-            return f"{text}; {f'seed {seed}' if seed >= 0 else 'one'} is perfect {where} first at step {step:,}"
-        text += f"; perfect {where} first at step {steps[0]:,}, at the median at {int(np.median(steps)):,}"
+            return f"{text}; {f'seed {seed}' if seed >= 0 else 'one'} is first perfect {where} at step {step:,}"
+        text += f"; the first is perfect {where} at step {steps[0]:,}, the median seed at {int(np.median(steps)):,}"
         own = self.chosen.get(model)
         at = self.onset(model).get(-1 if own is None else own)
         return text if at is None else f"{text}, seed {own} at {at:,}"

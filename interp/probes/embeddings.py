@@ -50,7 +50,7 @@ from interp.probes.geometry import (
     wrap,
 )
 from models.errors import UserError
-from models.numerals import p_value, small
+from models.numerals import in_percent, p_value, small
 
 Table = torch.Tensor | np.ndarray | list
 PERMUTATIONS = 2000
@@ -142,10 +142,11 @@ class CircleFit(Result):
     def sentence(self) -> str:
         text = f"The {self.points.sizes['label']} points {self.shape}"
         if self.planarity < 0.999:
-            text += f", in a plane that holds {self.planarity:.2f} of their variance"
+            text += f", in a plane that holds {in_percent(self.planarity)} of their variance"
         evenness = f"evenness {self.evenness:.2f}, {p_value(self.evenness_p)}"
         if not self.ordered and not self.even:
-            return f"{text}; their order around it is that of random labels ({self.order_text}; {evenness})."
+            order = f"their order around it is no better than that of random labels ({self.order_text}; {evenness})"
+            return f"{text}; {order}."
         order = "run" if self.ordered else "do not run"
         text += f"; the labels {order} around it in order ({self.order_text})"
         if not self.even:
@@ -153,7 +154,7 @@ class CircleFit(Result):
         uneven = small(math.degrees(self.stride_rms))
         return (
             f"{text}, label 0 at {math.degrees(self.start):.2f} degrees and each next one "
-            f"{math.degrees(self.stride):.3f} degrees on, to {uneven} degrees ({evenness})."
+            f"{math.degrees(self.stride):.3f} degrees further, give or take {uneven} degrees ({evenness})."
         )
 
     def to_dataframe(self) -> pd.DataFrame:
@@ -322,8 +323,9 @@ class FourierSpectrum(Result):
         top, n = self.main, self.provenance.n
         share, below = (float(part.sel(frequency=top)) for part in (self.share, self.null))
         return (
-            f"Frequency {top} (period {n / top:.3g} tokens) carries {share:.3f} of the variance; 95% of shuffled "
-            f"tables have less than {below:.3f} there, and {self.p_value:.1%} have as much at some frequency."
+            f"Frequency {top} (period {n / top:.3g} tokens) carries {in_percent(share)} of the variance. 95% of "
+            f"shuffled tables have less than {in_percent(below)} there, and {in_percent(self.p_value)} of shuffled "
+            "tables have as much at some frequency."
         )
 
     def to_dataframe(self) -> pd.DataFrame:

@@ -39,6 +39,7 @@ from interp.core.results import Provenance, Result
 from interp.core.runs import passes
 from interp.core.stats import permutation_p
 from models.errors import UserError
+from models.numerals import in_percent, p_value
 from models.tasks.base import Task
 from models.tasks.domain import base_of
 from models.unaltered import require_unaltered
@@ -69,14 +70,14 @@ class HeadWrites(Result):
                     texts.append(f"L{layer}H{head} writes nothing about the digit")
                     continue
                 texts.append(
-                    f"L{layer}H{head} writes digits {float(cell.linear):.0%} linear in their value (permuted digits "
-                    f"up to {float(cell.shuffled_high):.0%}, p = {float(cell.p_value):.3f})"
+                    f"What L{layer}H{head} writes for a digit is {in_percent(float(cell.linear))} linear in its value "
+                    f"(permuted digits reach {in_percent(float(cell.shuffled_high))}, {p_value(float(cell.p_value))})"
                 )
         control = float(self.table.untrained)
         blank = "untrained heads write nothing about the digit" if self.copies else NO_CONTROL
         if len(texts) > 4:
             texts = [*texts[:4], f"{len(texts) - 4} more heads in .to_dataframe()"]
-        return "; ".join([*texts, blank if np.isnan(control) else f"untrained heads {control:.0%}"]) + "."
+        return "; ".join([*texts, blank if np.isnan(control) else f"untrained heads reach {in_percent(control)}"]) + "."
 
     def to_dataframe(self) -> pd.DataFrame:
         """One row per layer and head."""

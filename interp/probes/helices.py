@@ -34,7 +34,7 @@ from interp.core.thresholds import SIGNIFICANT, STRONG
 from interp.probes.embeddings import PERMUTATIONS, Table, all_rows
 from interp.probes.geometry import FLAT, aligned_plane, as_table
 from models.errors import UserError
-from models.numerals import p_value, small
+from models.numerals import in_percent, p_value, small
 
 FEWEST = 6  # rows
 
@@ -102,8 +102,8 @@ class HelixFit(Result):
             named = {"wave": "wave along one axis"}.get(other, other)
             return f"The {n} rows cannot be said to lie on a helix: the best {named} fits them as well, or nearly."
         return (
-            f"A helix explains {self.explained:.4f} of the variance of the {n} rows ({p_value(self.p_value)}, and next "
-            f"to random walks {p_value(self.walk_p)}): "
+            f"A helix explains {in_percent(self.explained)} of the variance of the {n} rows "
+            f"({p_value(self.p_value)}, and next to random walks {p_value(self.walk_p)}): "
             f"amplitude {self.amp:.4f}, {abs(self.period):.3f} rows a turn, phase {math.degrees(self.phase):.2f} "
             f"degrees, rising {self.slope:.4f} a row from {self.offset:.4f}, root mean square distance "
             f"{small(self.residual)}."

@@ -21,7 +21,7 @@ from interp.core.stats import clopper_pearson
 from models.checkpoint import read_json, write_json_atomic
 from models.errors import UserError
 from models.evaluation import Rate
-from models.numerals import shown
+from models.numerals import in_percent, in_percent_with, shown
 
 FORMAT = 1
 OTHER_COUNTS = ("answer", "answer_forced")  # other counts of a table that are shares of ``n``
@@ -122,7 +122,7 @@ class Scores(Result):
             return self.said
         frame = self._tried()
         if frame.empty:
-            return f"{self.model}: its position tables reach none of these sizes."
+            return f"The position tables of {self.model} reach none of these sizes."
         parts = [f"{', '.join(self._totals(frame))}", self.worst()]
         beyond = int(self.out_of_reach.sum())
         parts += [f"{beyond} of {self.table.n.size} sizes are beyond its position tables"] if beyond else []
@@ -138,9 +138,9 @@ class Scores(Result):
         inside = self.in_training_range & self.reached
         if bool(inside.any()):
             outside = self.reached & ~inside
-            said = [f"exact match {float(self.accuracy.where(inside).mean()):.3f} in the training range"]
+            said = [f"exact match {in_percent(float(self.accuracy.where(inside).mean()))} in the training range"]
             return said + (
-                [f"{float(self.accuracy.where(outside).mean()):.3f} outside it"] if bool(outside.any()) else []
+                [f"{in_percent(float(self.accuracy.where(outside).mean()))} outside it"] if bool(outside.any()) else []
             )
         of = frame.groupby(self.series, sort=False) if self.series in self.table.dims else [("", frame)]
         told = {name: f"{rows.correct.sum():,} of {rows.n.sum():,} {self.counted}" for name, rows in of}
@@ -153,7 +153,7 @@ class Scores(Result):
         if frame.accuracy.min() == 1:
             alike = frame[frame[self.series] == frame[self.series].iloc[0]] if self.series in self.table.dims else frame
             if len(alike) == 1 or alike.n.nunique() > 1 or set(_rungs(alike)) != {"sampled"}:
-                return f"all of every stratum are {self.counted}"
+                return f"every problem of every stratum is {self.counted}"
             n = int(alike.n.iloc[0])
             bound = shown(error_bound(n), up=True)
             return f"with {n:,} problems in each stratum, the error rate of each is below {bound} (95%)"
@@ -161,7 +161,7 @@ class Scores(Result):
         named = ", ".join(
             f"{axis.replace('_', ' ')} {frame.at[row.Index, axis]}" for axis in map(str, self.table.n.dims)
         )
-        return f"worst at {named}: {row.correct:,} of {row.n:,} ({row.accuracy:.3f} [{row.low:.3f}, {row.high:.3f}])"
+        return f"worst at {named}: {row.correct:,} of {row.n:,} ({in_percent_with(row.accuracy, row.low, row.high)})"
 
     def to_dataframe(self) -> pd.DataFrame:
         """One row per stratum: n, correct, accuracy, low, high (Clopper-Pearson, 95%; the share itself where all
@@ -306,9 +306,9 @@ class GridPanels(Result):
     def sentence(self) -> str:
         outside = {panel.label: mean for panel, (_, mean) in zip(self.panels, self.means(), strict=True)}
         if all(np.isnan(mean) for mean in outside.values()):
-            return f"{self.title}: no size outside the training range."
+            return f"{self.title}: no size lies outside the training range."
         order = sorted(outside, key=lambda label: -np.nan_to_num(outside[label]))
-        said = [f"{outside[label]:.3f} with {label}" for label in order]
+        said = [f"{in_percent(outside[label])} with {label}" for label in order]
         least = f"; least {said[-1]}" if len(said) > 2 else ""
         following = f"; next {said[1]}" if len(said) > 1 else ""
         return f"{self.title}: mean exact match outside the training range {said[0]}{following}{least}."

@@ -45,6 +45,7 @@ from interp.core.sites import model_name
 from interp.core.stats import TAILS, percentile_interval
 from interp.core.thresholds import FAINT
 from models.errors import UserError
+from models.numerals import in_percent
 from models.tasks.algorithms import RIPPLE, column_layout
 
 RESAMPLES, SHOWN = 400, 3_000
@@ -78,7 +79,7 @@ class WrittenNumber(Result):
     provenance: Provenance
 
     def sentence(self) -> str:
-        text = "In what attention writes, the digits of the previous column have no weight that can be told from 0"
+        text = "In what attention writes, the weight of the previous column's digits does not differ from 0"
         if not np.isnan(self.ratio):
             text = (
                 f"In what attention writes, a digit of the own column counts {self.ratio:.2f} [{self.low:.2f}, "
@@ -86,19 +87,23 @@ class WrittenNumber(Result):
                 f"[{self.written_low:.2f}, {self.written_high:.2f}] times"
             )
         text += (
-            f"; a sum of these explains {self.explained:.4f} of its variance along the direction that has "
-            f"{self.along:.4f} of it"
+            f". A weighted sum of these explains {in_percent(self.explained)} of the variance along the main "
+            f"direction, which holds {in_percent(self.along)} of all variance"
         )
         control = NO_CONTROL
         if self.untrained is not None:
             explained, along = self.untrained
-            control = f"untrained {explained:.4f} and {along:.4f}"
+            control = f"untrained {in_percent(explained)} and {in_percent(along)}"
             control = "an untrained copy writes the same at every column" if np.isnan(along) else control
         text += f" ({control})"
         if np.isnan(self.apart):
             return f"{text}."
-        between = f"lie at least {self.apart:.1f} digits apart in this sample" if self.apart > 0 else "are not apart"
-        return f"{text}. Next to the digit written before, columns with and without a carry {between}."
+        between = "overlap in this sample"
+        if self.apart > 0:
+            between = f"are at least {self.apart:.1f} apart in this sample (n = {self.provenance.n:,} problems)"
+        return (
+            f"{text}. Relative to the digit written before, the numbers of columns with and without a carry {between}."
+        )
 
     def to_dataframe(self) -> pd.DataFrame:
         """One row per quantity: value, low, high, control."""

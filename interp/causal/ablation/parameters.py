@@ -44,6 +44,7 @@ from interp.core.stats import Bounds, bootstrap_interval, unseen
 from interp.core.strata import answer_columns
 from interp.core.thresholds import HARMLESS
 from models.errors import UserError
+from models.numerals import in_percent, in_percent_with
 from models.transformer import ArithmeticTransformer
 
 SCALES = ("accuracy", "loss", "logit")
@@ -109,17 +110,16 @@ class ParameterAblation(Result):
         harmless = self.harmless()
         first, above = table.iloc[0], int((self.single["drop"] > self.single.control_worst).sum())
         listed = (", ".join(harmless[:6]) or "none") + (", ..." if len(harmless) > 6 else "")
-        least = f"{len(harmless)} cost at most {HARMLESS} of the answer tokens ({listed})"
+        least = f"{len(harmless)} cost at most {in_percent(HARMLESS)} of the answer tokens ({listed})"
         if unseen(self.provenance.n) > HARMLESS:
-            least = f"{self.provenance.n} problems are too few to show that one costs at most {HARMLESS} of the answer"
+            least = f"{self.provenance.n} problems are too few to show that one costs at most {in_percent(HARMLESS)}"
         text = (
-            f"{self.model}, {_parameters(n)} {self.replacement}{self._same_text()}: {least}, the dearest is "
-            f"{first.parameter} (accuracy "
-            f"{self.clean['accuracy']:.3f} to {first.accuracy:.3f} "
-            f"[{first.accuracy_low:.3f}, {first.accuracy_high:.3f}])"
+            f"{self.model}, {_parameters(n)} {self.replacement}{self._same_text()}: {least}; the largest drop is "
+            f"that of {first.parameter} (accuracy from {in_percent(self.clean['accuracy'])} to "
+            f"{in_percent_with(first.accuracy, first.accuracy_low, first.accuracy_high)})"
         )
         if not bool(self.single.control_worst.isnull().all()):
-            text += f"; {above} of {n} cost more than every control step of their size"
+            text += f"; {above} of {n} cost more than any random step of the same size"
         if self.pairs.data_vars:
             pairs = self.interactions("loss")
             pairs = pairs[np.isfinite(pairs.interaction_loss)]  # a diverged variant has no loss
@@ -127,8 +127,9 @@ class ParameterAblation(Result):
             top, bottom = pairs.iloc[0], pairs.iloc[-1]
             apart = int(((pairs.interaction_loss_low > 0) | (pairs.interaction_loss_high < 0)).sum())
             text += (
-                f"; {apart:,} of {len(pairs):,} pairs do not add up in loss (95% interval off zero), "
-                f"{_pair(top)} {top.interaction_loss:+.2f} nats and {_pair(bottom)} {bottom.interaction_loss:+.2f} most"
+                f"; {apart:,} of {len(pairs):,} pairs interact in loss (95% interval without 0), most "
+                f"of all {_pair(top)} ({top.interaction_loss:+.2f} nats) and {_pair(bottom)} "
+                f"({bottom.interaction_loss:+.2f} nats)"
             )
         diverged = int((~np.isfinite(self.losses)).any(1).sum())
         text += f". {len(self.right):,} variants" + (f", {diverged:,} of which diverged" if diverged else "")

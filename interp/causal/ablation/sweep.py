@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -38,6 +39,7 @@ from interp.core.results import Provenance, Result
 from interp.core.sites import model_name, require_evaluation_mode, with_writable_stream
 from interp.core.strata import ALL, carry_strata
 from models.errors import UserError, known_name
+from models.numerals import in_percent_with
 from models.tasks.paired_problems import ProblemPairs
 
 ACCURACY = "accuracy"
@@ -83,23 +85,23 @@ class ComponentAblation(Result):
 
     def sentence(self) -> str:
         metric = self.choose("metric", None)
-        leaves, idle = [], []
+        leaves, idle, say = [], [], partial(_said, metric)
         for replacement in self.table.replacement.values.tolist():
             row = self.worst(metric, replacement)
             if not counts(row):
                 idle.append(
                     f"{VERB[replacement]}, none of {self.table.sizes['component']} changes it by more than chance (at "
-                    f"most {float(row['drop']):.3f} [{_one(row.drop_low)}, {_one(row.drop_high)}])"
+                    f"most {say(row['drop'], row.drop_low, row.drop_high)})"
                 )
                 continue
             leaves.append(
-                f"{_one(row.value)} [{_one(row.low)}, {_one(row.high)}] with {row.component.item()} {VERB[replacement]}"
-                + ("" if bool(row.control.isnull()) else f" (random change of that length: {_one(row.control)})")
+                f"{say(row.value, row.low, row.high)} with {row.component.item()} {VERB[replacement]}"
+                + ("" if bool(row.control.isnull()) else f" (random change of that length: {say(row.control)})")
             )
         whole = self.table.sel(metric=metric, stratum=ALL)
         found = [f"{_which(self.table.sizes['component'])} leaves {', '.join(leaves)}"] if leaves else []
         text = (
-            f"{self.model}: {metric} {_one(whole.clean)} over {_what(metric, int(whole.n))} of "
+            f"{self.model}: {metric} {say(whole.clean)} over {_what(metric, int(whole.n))} of "
             f"{int(whole.problems):,} problems; {'; '.join([*found, *idle])}"
         )
         return text + self._strata_text(metric) + self._unchanged_text() + "."
@@ -126,10 +128,10 @@ class ComponentAblation(Result):
         found = self.strata_hurt(metric)
         if found is None:
             return ""
-        most, least = found
+        (most, least), say = found, partial(_said, metric)
         return (
-            f"; {VERB[str(most.replacement.item())]}, it leaves {_one(most.value)} on {most.stratum.item()} "
-            f"(n = {int(most.n):,}) and {_one(least.value)} on {least.stratum.item()} (n = {int(least.n):,})"
+            f"; {VERB[str(most.replacement.item())]}, it leaves {say(most.value)} on {most.stratum.item()} "
+            f"(n = {int(most.n):,}) and {say(least.value)} on {least.stratum.item()} (n = {int(least.n):,})"
         )
 
     def _unchanged_text(self) -> str:
@@ -147,8 +149,11 @@ def counts(row: xr.Dataset) -> bool:
     return bool(row.drop_low > 0) or bool(row.drop_high < 0)
 
 
-def _one(value: Any) -> str:
-    return f"{float(value):.3f}"
+def _said(metric: str, value: Any, low: Any = np.nan, high: Any = np.nan) -> str:
+    """A value of a metric with its interval, accuracy in percent."""
+    if metric == ACCURACY:
+        return in_percent_with(float(value), float(low), float(high))
+    return f"{float(value):.3f}" + ("" if np.isnan(low) else f" [{float(low):.3f}, {float(high):.3f}]")
 
 
 def _what(metric: str, n: int) -> str:
@@ -156,7 +161,7 @@ def _what(metric: str, n: int) -> str:
 
 
 def _which(components: int) -> str:
-    return "the one component" if components == 1 else f"of {components} components, the one that counts most"
+    return "the one component" if components == 1 else f"of {components} components, the one with the largest effect"
 
 
 def compute_component_ablation(

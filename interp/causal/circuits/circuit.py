@@ -40,7 +40,7 @@ from interp.core.results import Provenance, Result
 from interp.core.sites import model_name
 from interp.core.stats import permutation_p, proportion
 from models.errors import UserError
-from models.numerals import p_value
+from models.numerals import in_percent, in_percent_with, p_value
 from models.tasks.paired_problems import ProblemPairs
 
 #: The name of a metric, or a function that binds one to pairs.
@@ -107,8 +107,8 @@ class Circuit(Result):
     def _text(self, array: xr.DataArray, part: str, ablation: str | None = None) -> str:
         value, low, high = array.sel(ablation=ablation or self.ablation, part=part).values
         if not np.isfinite((low, high)).all():
-            return f"{value:.1%}, with no interval since ablating every edge may change nothing"
-        return f"{value:.1%} [{low:.1%}, {high:.1%}]"
+            return f"{in_percent(value)}, with no interval since ablating every edge may change nothing"
+        return in_percent_with(value, low, high)
 
     def sentence(self) -> str:
         can = int(self.space.everything().sum())
@@ -128,16 +128,17 @@ class Circuit(Result):
                 f"{'is' if faithful == 1 else 'are'} ({self.found.looked_at})"
             )
         else:
-            claim = f"A smaller one is not ruled out ({self.found.looked_at})"
+            claim = f"A smaller faithful circuit is not ruled out ({self.found.looked_at})"
         return (
-            f"In {self.model}, {self.found.size} of the {can} edges that can carry {self.what} ({listed}) bring back "
+            f"In {self.model}, {self.found.size} of the {can} edges that can carry {self.what} ({listed}) recover "
             f"{self._text(self.faithfulness, 'circuit')} of the {spoken(self.metrics[0])} on {self.provenance.n:,} "
-            f"{where} under {self.ablation} ablation ({also}). They answer {self._text(self.exact_match, 'circuit')} "
-            f"right, the whole model {self._text(self.exact_match, 'full')}; without them "
-            f"{self._text(self.faithfulness, 'complement')} comes back, and "
-            f"{self._text(self.exact_match, 'complement')} of the answers are right. {len(self.needed)} of the "
+            f"{where} under {self.ablation} ablation ({also}). The circuit gives "
+            f"{self._text(self.exact_match, 'circuit')} of the answers right and the whole model "
+            f"{self._text(self.exact_match, 'full')}. The other edges recover "
+            f"{self._text(self.faithfulness, 'complement')} and give "
+            f"{self._text(self.exact_match, 'complement')} of the answers right. {len(self.needed)} of the "
             f"{self.found.size} {'is' if len(self.needed) == 1 else 'are'} needed (the interval of what is lost "
-            f"without one lies above zero). {len(self.random):,} random circuits of this size bring back "
+            f"without one lies above zero). {len(self.random):,} random circuits of this size recover "
             f"{np.mean(self.random):.1%} on average ({p_value(self.random_p)}). {claim}."
         )
 

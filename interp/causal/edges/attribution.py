@@ -128,13 +128,13 @@ class EdgeAttribution(EdgeEffects):
         strongest = np.argsort(-np.abs(effect), kind="stable")[:_SAID]
         parts = ", ".join(f"{self.estimate.edge.values[i]} ({effect[i]:+.3g})" for i in strongest)
         name = self.method if self.method == "eap" else f"{self.method} in {self.steps} step{'s' * (self.steps > 1)}"
-        text = f"{self.model}, {self.what}, {self.direction}: by {name} the strongest edges on the {spoken(metric)} "
+        text = f"{self.model}, {self.what}, {self.direction}: by {name}, the strongest edges on the {spoken(metric)} "
         text += f"are {parts}; "
         if self.method != "eap":
             sums = self.completeness(metric)
             off = f"off by {sums['error']:.0%} of the difference in the mean pair"
-            text += f"out of the embeddings they add up to {sums['out of the embeddings']:.3g} of "
-            text += f"{sums['difference']:.3g}, "
+            text += f"out of the embeddings the estimates add up to {sums['out of the embeddings']:.3g} "
+            text += f"where the runs differ by {sums['difference']:.3g}, "
             complete = sums["error"] <= TOLERANCE
             text += f"complete ({off}); " if complete else f"NOT complete ({off}, more than {TOLERANCE:.0%}); "
         if (metric, "edges") not in self.agreements:
@@ -143,7 +143,7 @@ class EdgeAttribution(EdgeEffects):
         ranks = f"{found.spearman:.2f} [{found.spearman_low:.2f}, {found.spearman_high:.2f}]"
         ranked = f"the rank correlation with the exact effects is {ranks}"
         if not np.isfinite(found.spearman):
-            ranked = "there is no order to compare (all alike, or too few)"
+            ranked = "no rank correlation can be computed (all alike, or too few)"
         return text + (
             f"over the {found.live} of {found.cells} edges that have an effect {ranked} and the worst error "
             f"{found.worst_error:.3g}, at {self.estimate.edge.values[found.worst]}, where the largest effect is "

@@ -94,8 +94,8 @@ class PathPatching(EdgeEffects):
         if not parts:
             found = f"none of {paths} {self.paths} paths changes the {spoken(metric)} beyond its interval"
         return (
-            f"{self.model}, {self.what}, {self.direction}: {found}; it is {base:.3g} without and {other:.3g} with all "
-            "patched."
+            f"{self.model}, {self.what}, {self.direction}: {found}. It is {base:.3g} unpatched and {other:.3g} with "
+            "every edge patched."
         )
 
     def to_dataframe(self) -> pd.DataFrame:

@@ -58,6 +58,7 @@ from interp.core.results import Provenance, Result
 from interp.core.sites import Site, model_name, require_evaluation_mode, with_writable_stream
 from interp.core.stats import Proportion, proportion
 from models.errors import UserError, known_name
+from models.numerals import in_percent
 from models.tasks.algorithms import Algorithm
 from models.tasks.task_variables import TaskVariables, causal_model
 
@@ -114,7 +115,8 @@ class InterchangeAccuracy(Result):
         return (
             f"{self.model}, {variable} of column {self.column} ({self.algorithm}) in {self.site}, {self.subspace}"
             f": interchange accuracy {found} on the {found.n:,} of {counted(len(self.outcomes.pair), 'pair')} whose "
-            f"answer it changes ({self.accuracy_all().value:.3f} on all; clean {self.clean.value:.3f}){listed}."
+            f"answer it changes ({in_percent(self.accuracy_all().value)} on all pairs; "
+            f"{in_percent(self.clean.value)} right without intervention){listed}."
         )
 
     def to_dataframe(self) -> pd.DataFrame:

@@ -43,6 +43,7 @@ from interp.core.results import Provenance, Result
 from interp.core.sites import Site, model_name, require_evaluation_mode, with_writable_stream
 from interp.core.stats import percentile_interval, resampled_sums
 from models.errors import UserError
+from models.numerals import in_percent, in_percent_with
 from models.tasks.algorithms import Algorithm, ColumnLayout
 from models.tasks.task_variables import TaskVariables, causal_model
 
@@ -96,12 +97,12 @@ class CausalScrubbing(Result):
             f"{counted(len(self.claims), 'claim')} in terms of {self.algorithm} allow{'s' * (len(self.claims) == 1)}"
         )
         return (
-            f"{self.model}: resampling what {claims} recovers "
-            f"{share:.3f} [{low:.3f}, {high:.3f}] of the loss (clean {self.loss('clean'):.4f}, scrubbed "
-            f"{self.loss():.4f}, scrambled {self.loss('scrambled'):.3f} nats) and leaves {right['scrubbed']:.3f} of "
-            f"the digits right (clean {right['clean']:.3f}); the same sites as if irrelevant {control[0]:.3f} "
-            f"[{control[1]:.3f}, {control[2]:.3f}] and {right['all irrelevant']:.3f}; "
-            f"{self.unmatched:.2%} of resamplings found no partner."
+            f"{self.model}: resampling what {claims} recovers {in_percent_with(share, low, high)} of the loss (clean "
+            f"{self.loss('clean'):.4f}, scrubbed {self.loss():.4f}, scrambled {self.loss('scrambled'):.3f} nats) and "
+            f"keeps {in_percent(right['scrubbed'])} of the digits right (clean {in_percent(right['clean'])}). As a "
+            f"control, resampling the same sites from any problem recovers {in_percent_with(*control)} and keeps "
+            f"{in_percent(right['all irrelevant'])} right. {in_percent(self.unmatched)} of the resamplings found no "
+            "matching problem."
         )
 
     def to_dataframe(self) -> pd.DataFrame:

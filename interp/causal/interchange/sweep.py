@@ -27,6 +27,7 @@ from interp.core.results import Provenance, Result
 from interp.core.sites import Site, model_name, require_evaluation_mode, with_writable_stream
 from interp.core.stats import LEVEL, clopper_pearson, proportion
 from models.errors import UserError
+from models.numerals import in_percent_with
 from models.tasks.algorithms import Algorithm
 from models.tasks.task_variables import TaskVariables, causal_model
 
@@ -62,9 +63,9 @@ class InterchangeSweep(Result):
         variable = self.variable.replace("_", " ")
         return (
             f"{self.model}, {variable} of column {self.column} ({self.algorithm}): {site} has the highest "
-            f"interchange accuracy of {counted(n, 'site')}, {found.value:.3f} [{low:.3f}, {high:.3f}] (an interval for "
-            f"the best of {n:,}) on {counted(found.n, 'pair')} whose answer the variable changes, with "
-            f"{counted(above, 'site')} above 0.9."
+            f"interchange accuracy of {counted(n, 'site')}, {in_percent_with(found.value, low, high)} (the interval "
+            f"is that of the best of {n:,}) on {counted(found.n, 'pair')} whose answer the variable changes; "
+            f"{counted(above, 'site')} above 90%."
         )
 
     def to_dataframe(self) -> pd.DataFrame:

@@ -180,8 +180,8 @@ class WhichAlgorithm(Result):
         names = self.examples.algorithm.values.tolist()
         winner = self.winner(self.deciding)
         if winner is None:
-            found = f"it is right without corruption in {self.clean(self.deciding)}"
-            verdict = f"{self.verdict} ({', '.join(names)}): {found}"
+            found = f"without corruption {self.clean(self.deciding)} of its answers are right"
+            verdict = f"{self.verdict} ({', '.join(names)}); {found}"
         else:
             shares = [
                 f"in {self.accuracy(winner[0], corruption)} of the cases with {digit}"
@@ -205,10 +205,10 @@ class WhichAlgorithm(Result):
                 for names in self.ranking(corruption)
             ]
             cases = "the one case" if disagree == 1 else f"the {disagree:,} cases"
-            text = f"With {digit} before the query it gives {' and '.join(shares)} of {cases} where they disagree."
+            text = f"With {digit} before the query, it gives {' and '.join(shares)} of {cases} where they disagree."
             text = text.replace("it gives that of", "it gives the digit of", 1)
         else:
-            text = f"With {digit} before the query the algorithms all agree."
+            text = f"With {digit} before the query, all algorithms agree."
         model, algorithm, both = (self.followed(best, corruption, changed_by=by) for by in CHANGED_BY)
         if not model.n:
             return f"{text} None of its predictions changes."

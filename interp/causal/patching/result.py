@@ -14,6 +14,7 @@ from interp.core.results import Provenance, Result
 from interp.core.stats import bootstrap_interval, ratio_interval
 from interp.core.thresholds import LEAST_SAID
 from models.errors import known_name
+from models.numerals import in_percent, in_percent_with
 
 _DOES = {"denoise": "restores", "noise": "breaks"}
 _WORDS = {"pos": "position", "dest": "destination", "src": "source"}
@@ -130,7 +131,7 @@ class PatchingSweep(Result):
             parts.append(
                 f"the strongest of {cells:,} patches of {self.site}, at {self._where(cell)}, {_DOES[direction]} "
                 f"{_interval(cell, 'recovered')} of {ends}, and the clean answer is given in "
-                f"{_interval(cell, 'answers')} of the pairs ({before:.1%} unpatched)"
+                f"{_interval(cell, 'answers')} of the pairs ({in_percent(before)} unpatched)"
             )
         return f"{self.model}, pairs that differ in {self.what}: {'; '.join(parts)}."
 
@@ -150,7 +151,7 @@ class PatchingSweep(Result):
 def _interval(cell: xr.Dataset, name: str) -> str:
     """A share of a cell with its interval; that of a single pair is all there is, and has none."""
     value, low, high = (float(cell[key]) for key in (name, f"{name}_low", f"{name}_high"))
-    return f"{value:.1%}" + (f" [{low:.1%}, {high:.1%}]" if np.isfinite((low, high)).all() else "")
+    return in_percent_with(value, low, high)
 
 
 def runs_differ(base: Float[np.ndarray, " n"], other: Float[np.ndarray, " n"], seed: int) -> bool:

@@ -93,10 +93,10 @@ class LogitAttribution(Result):
             layer, unit = np.unravel_index(int(np.abs(by_unit.values).argmax()), by_unit.shape)
             units = (
                 f" The largest neuron is neuron {unit} of layer {layer} ({by_unit.values[layer, unit]:+.2f}), and "
-                f"{self.units_needed():,} of {by_unit.size:,} neurons have 90% of the neurons' means, signs left out."
+                f"{self.units_needed():,} of {by_unit.size:,} neurons make up 90% of the sum of absolute means."
             )
         off = small(self.worst, 1)
-        return f"{self.headline()}{units} The parts of each problem add up to its lead within {off} logits."
+        return f"{self.headline()}{units} The parts add up to each problem's lead within {off} logits."
 
     def headline(self) -> str:
         """A sentence with the lead and its three largest parts."""
@@ -105,7 +105,7 @@ class LogitAttribution(Result):
         told = ", ".join(f"{mean.part.values[i]} {mean.values[i]:+.2f}" for i in order)
         return (
             f"{self.name}: the right digit leads {self.rival} by {float(self.lead.mean()):.2f} logits, averaged over "
-            f"targets, written directly by {told}."
+            f"targets. The largest direct contributions come from {told}."
         )
 
     def to_dataframe(self) -> pd.DataFrame:

@@ -45,7 +45,7 @@ from interp.probes.lens.probe_labels import SIGNALS, Labels, column_labels, row_
 from interp.probes.lens.reading import digit_targets, read, stream_points, variable_index
 from interp.probes.lens.ridge import FOLDS, held_out_predictions
 from models.errors import UserError, known_name, unknown_name
-from models.numerals import in_percent
+from models.numerals import in_percent, in_percent_with
 from models.tasks.base import Role, Task
 from models.tasks.domain import base_of, domain_of
 
@@ -93,12 +93,15 @@ class LinearProbes(Result):
             best = rows.loc[rows.score.idxmax()]
             measure = "R2" if bool(best.counted) else "AUROC"
             blank = rows.loc[rows.untrained_score.idxmax()] if rows.untrained_score.notna().any() else None
-            accuracy, score = ("", "") if blank is None else (f"{blank.untrained:.3f}", f"{blank.untrained_score:.3f}")
-            told = "no untrained copy" if blank is None else f"untrained copy, at {blank.site}, {accuracy}"
+            accuracy, score = (
+                ("", "") if blank is None else (in_percent(blank.untrained), f"{blank.untrained_score:.3f}")
+            )
+            told = "no untrained copy" if blank is None else f"untrained copy {accuracy}, at {blank.site}"
             texts.append(
-                f"{SIGNALS.get(signal, signal)} best at {best.site}, {best.accuracy:.3f} [{best.pair_low:.3f}, "
-                f"{best.pair_high:.3f}] right ({told}; labels shuffled {best.control:.3f}; {measure} "
-                f"{best.score:.3f}{score and f', untrained {score}'}, shuffled {best.control_score:.3f})"
+                f"{SIGNALS.get(signal, signal)} best at {best.site}, with an accuracy of "
+                f"{in_percent_with(best.accuracy, best.pair_low, best.pair_high)} ({told}; shuffled labels "
+                f"{in_percent(best.control)}; {measure} {best.score:.3f}{score and f', untrained {score}'}, shuffled "
+                f"{best.control_score:.3f})"
             )
         return (
             f"{self.name}, read linearly at {self.place} on pairs of digits never seen: {'; '.join(texts)}. On "

@@ -15,6 +15,7 @@ from interp.causal.circuits import Circuit, Criterion, search, smallest_circuit,
 from interp.causal.edges import EdgeExperiment
 from interp.core.metrics import Metric, logit_diff
 from models.errors import UserError
+from models.numerals import in_percent_with
 from models.tasks.base import Task
 from models.tasks.pair_kinds import problem_pairs
 from models.tasks.paired_problems import ProblemPairs
@@ -166,7 +167,7 @@ def test_the_mean_logit_difference_alone_is_satisfied_by_a_circuit_that_answers_
 def test_what_a_circuit_says_is_in_its_table_and_pictures(carry: Circuit) -> None:
     table = carry.to_dataframe()
     row = table.query("quantity == 'faithfulness' and ablation == 'corrupted' and of == 'circuit'").iloc[0]
-    assert f"{row.value:.1%} [{row.low:.1%}, {row.high:.1%}]" in carry.sentence()
+    assert in_percent_with(row.value, row.low, row.high) in carry.sentence()
     assert f"{carry.found.size} of the {int(carry.space.everything().sum())} edges" in carry.sentence()
     assert "(split by seed 0)" in str(carry.provenance)
     drops = table.query("quantity == 'drop in logit_diff'")

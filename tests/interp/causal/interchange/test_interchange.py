@@ -29,6 +29,7 @@ from interp.causal.interchange.subspaces import (
 from interp.core import runs
 from interp.core.stats import clopper_pearson
 from models.errors import UserError
+from models.numerals import in_percent_with
 from models.tasks.algorithms import CHAINED, RIPPLE, chained, column_layout
 from models.tasks.two_digit import TwoDigitAddition
 from tests.interp.conftest import stock_copy
@@ -368,4 +369,4 @@ def test_the_best_of_many_sites_is_corrected_for_their_number():
     site = found.best()
     right = found.right.sel(hook=site.hook, position=str(site.at)).values
     one, all_ = (clopper_pearson(int(right.sum()), len(right), 1 - 0.05 / k) for k in (1, found.accuracy.size))
-    assert all_[0] < one[0] and f"[{all_[0]:.3f}, {all_[1]:.3f}]" in found.sentence()
+    assert all_[0] < one[0] and in_percent_with(float(right.mean()), *all_) in found.sentence()

@@ -13,6 +13,7 @@ import xarray as xr
 from interp.core.stats import clopper_pearson
 from interp.figures import scores as figures
 from interp.probes.scored import GridPanel, GridPanels, Scores, by_size
+from models.numerals import in_percent
 
 
 def sums(seed: int = 0, offsets: str = "ids start at 1", operands: int = 6, digits: int = 5) -> Scores:
@@ -135,7 +136,7 @@ def test_the_title_of_panels_orders_them_by_what_they_reach():
     panels = GridPanels("Methods", (GridPanel("weak", (sums(3),)), GridPanel("strong", (sums(0),))))
     outside = dict(zip(("weak", "strong"), (mean for _, mean in panels.means()), strict=True))
     best = max(outside, key=lambda label: outside[label])
-    assert f"outside the training range {outside[best]:.3f} with {best};" in panels.sentence()
+    assert f"outside the training range {in_percent(outside[best])} with {best};" in panels.sentence()
 
 
 def test_these_figures_import_no_model(package_dir: Path):
