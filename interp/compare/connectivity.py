@@ -39,6 +39,7 @@ from interp.core.sites import require_evaluation_mode
 from interp.core.stats import bootstrap_interval, clopper_pearson, percentile_interval, resampled_sums
 from interp.core.thresholds import ABLE
 from models.errors import UserError, known_name
+from models.numerals import in_percent
 from models.transformer import ArithmeticTransformer
 from models.unaltered import require_unaltered
 
@@ -87,11 +88,12 @@ class ModeConnectivity(Result):
         present = set(self.barriers["path"])
         controls = [f"{path} {said(path)}" for path in (UNTRAINED, MOVED, BACK) if path in present]
         text += f" ({'; '.join(controls if UNTRAINED in present else [*controls, NO_CONTROL])})"
-        fall = f"whole answers right fall from {ends.min():.3f} at the worse end to {lowest:.3f} on the aligned line"
+        worse = in_percent(float(ends.min()))
+        fall = f"exact match falls from {worse} at the worse end to {in_percent(float(lowest))} on the aligned line"
         if not ends.min() > ABLE:
             fall = (
-                f"the worse end has {ends.min():.3f} of whole answers right, no more than {ABLE:.0%}, so that the line "
-                "joins no two solutions, with or without a barrier"
+                f"the worse end answers {worse} of the problems right, no more than {ABLE:.0%}, so that the line joins "
+                "no two solutions, with or without a barrier"
             )
         return (
             f"{text}; {fall}. Their parameters' distance is {everything.before:.3f} before and "

@@ -93,7 +93,8 @@ FINDINGS = (
     ),
     Finding(
         "a head for each column",
-        "One head looks at the own column a hundred times as much as at the one below, another the other way round.",
+        "One head attends to the own column a hundred times as much as to the previous one, another the other way "
+        "round.",
         "seen in this population",
         lambda found: None if found["heads"] == 1 else found["gap"] >= 2 * LN10 and found["lowest gap"] <= -2 * LN10,
     ),
@@ -105,13 +106,13 @@ FINDINGS = (
     ),
     Finding(
         "carry out",
-        "Some neuron tells the carry out of the column that is written, whatever else holds, and is needed for it.",
+        "Some neuron detects the carry out of the column that is written, whatever else holds, and is needed for it.",
         "seen in this population",
         lambda found: found["neurons of carry out"] > 0,
     ),
     Finding(
         "carry in",
-        "Some neuron tells the carry into the column that is written, whatever else holds, and is needed for it.",
+        "Some neuron detects the carry into the column that is written, whatever else holds, and is needed for it.",
         "a reading of MicroAdder, section 2.7 (67 and 57 parameters)",
         lambda found: found["neurons of carry in"] > 0,
     ),
@@ -366,7 +367,7 @@ def population(
         require_evaluation_mode(model)
         own = resolve_task(model, task)
         if not isinstance(own, FixedWidthAddition):
-            raise UserError(f"{name} is no adder of ten-digit numbers; the findings are about those.")
+            raise UserError(f"{name} does not add ten-digit numbers; the findings are about models that do.")
         member = draw < len(models)
         subjects = (rows[0], model), (rows[1], untrained_twin(model, own, seed + draw))
         for kept, subject in subjects if member else [(rows[2], model)]:

@@ -68,7 +68,7 @@ def decode(kind: Any, value: Any) -> Any:
     try:
         return _decode(kind, value)
     except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
-        raise UserError(f"This is no stored {getattr(kind, '__name__', kind)}: {error!r}.") from None
+        raise UserError(f"This is not a stored {getattr(kind, '__name__', kind)}: {error!r}.") from None
 
 
 def _decode(kind: Any, value: Any) -> Any:
@@ -113,7 +113,7 @@ def _decode(kind: Any, value: Any) -> Any:
     if kind is float:
         return float(value)
     if kind in (bool, int, str) and not isinstance(value, kind):
-        raise TypeError(f"{value!r} is no {kind.__name__}")
+        raise TypeError(f"{value!r} is not of type {kind.__name__}")
     return value
 
 

@@ -218,7 +218,7 @@ def task_of(*kinds: type) -> Need:
     """The task must be of one of these classes."""
 
     def need(model: HookedModel, task: Any) -> str:
-        return "" if isinstance(task, kinds) else f"its task is no {kinds[0].__name__}"
+        return "" if isinstance(task, kinds) else f"its task is not of the kind {kinds[0].__name__}"
 
     return need
 

@@ -329,7 +329,7 @@ def ratio_interval(
     how much there is to share. Cost: one product [cell, n] by [n, resamples].
 
     ``bounds`` of the ratio are known for shares and their differences. Without them, a cell whose ratio is the same in
-    every example gets bounds as well, so that its interval is no point: 0, 1 and the ratios of all cells, or for a mean
+    every example gets bounds as well, so that its interval has a width: 0, 1 and the ratios of all cells, or for a mean
     the least and the largest value in any cell.
 
     Raises:

@@ -8,7 +8,7 @@ import numpy as np
 import plotly.graph_objects as go
 
 from interp.causal.ablation.parameters import HARMLESS, ParameterAblation, check_scale
-from interp.causal.ablation.sweep import VERB, ComponentAblation, counts
+from interp.causal.ablation.sweep import VERB, ComponentAblation, counts, value_text
 from interp.core.metrics import spoken
 from interp.core.strata import ALL
 from interp.figures import theme
@@ -68,10 +68,10 @@ def _component_title(result: ComponentAblation, metric: str) -> str:
     parts = []
     for method in result.table.replacement.values.tolist():
         row = result.worst(metric, method)
-        named = f"{row.component.item()} {VERB[method]} leaves {float(row.value):.3f}"
+        named = f"{row.component.item()} {VERB[method]} leaves {value_text(metric, row.value)}"
         parts.append(named if counts(row) else f"nothing {VERB[method]} changes it by more than chance")
     clean = float(result.table.clean.sel(metric=metric, stratum=ALL))
-    return f"{result.model}, {spoken(metric)} {clean:.3f}: {'; '.join(parts)}"
+    return f"{result.model}, {spoken(metric)} {value_text(metric, clean)}: {'; '.join(parts)}"
 
 
 def _signed(value: float) -> str:

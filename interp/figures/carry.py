@@ -14,6 +14,7 @@ from interp.figures.layers import bars, hover, points
 from interp.figures.panels import QUARTERS, Panel, compose, hline
 from interp.probes.carry import CarryUnits
 from models.errors import UserError
+from models.numerals import in_percent
 
 _PANELS = 4
 _CARRY_COLOUR = {0: theme.BLUE, 1: theme.VERMILION}
@@ -140,13 +141,13 @@ def _ablation_title(result: CarryUnits, table: Any, chosen: list[tuple[int, int]
     if len(pairs):
         pair = pairs.iloc[0]
         return (
-            f"Zeroing {pair.unit} leaves {pair.unit_with:.3f} of the digits right with {name} and "
-            f"{pair.unit_without:.3f} without; {pair.other} does the opposite "
-            f"({pair.other_with:.3f} and {pair.other_without:.3f})"
+            f"Zeroing {pair.unit} keeps {in_percent(pair.unit_with)} of the digits with {name} right and "
+            f"{in_percent(pair.unit_without)} of the others; {pair.other} does the opposite "
+            f"({in_percent(pair.other_with)} and {in_percent(pair.other_without)})"
         )
     drop = table.set_index(["layer", "unit", "present"])["drop"]
     unit = max(chosen, key=lambda key: abs(drop[(*key, True)] - drop[(*key, False)]))
     return (
         f"No double dissociation on {name}: zeroing L{unit[0]} neuron {unit[1]} changes accuracy by "
-        f"{-drop[(*unit, True)]:+.3f} with and {-drop[(*unit, False)]:+.3f} without it"
+        f"{-100 * drop[(*unit, True)]:+.1f} points with it and {-100 * drop[(*unit, False)]:+.1f} without"
     )

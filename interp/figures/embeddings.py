@@ -15,7 +15,7 @@ from interp.figures.layers import circle as circle_around
 from interp.figures.panels import Panel, compose, label
 from interp.probes.embeddings import CircleFit, FourierSpectrum
 from interp.probes.helices import HelixFit
-from models.numerals import p_value
+from models.numerals import in_percent, p_value
 
 CROWDED = 0.12  # radians between neighbours below which their labels would overlap on a phone
 
@@ -105,8 +105,8 @@ def helix(result: HelixFit) -> go.Figure:
     ]  # fmt: skip
     title = (
         f"A helix of {abs(result.period):.2f} rows a turn, amplitude {result.amp:.2f} and rise {result.slope:.3f} a "
-        f"row explains {result.explained:.4f} of the variance (as much in shuffled rows: {p_value(result.p_value)}, in "
-        f"random walks: {p_value(result.walk_p)})"
+        f"row explains {in_percent(result.explained)} of the variance (as much in shuffled rows: "
+        f"{p_value(result.p_value)}, in random walks: {p_value(result.walk_p)})"
     )
     title = title if result.is_helix else result.sentence()
     return compose(panels, title, result.provenance, columns=2, height=600, widths=[0.52, 0.48], gaps=(90, 0))
@@ -134,7 +134,7 @@ def fourier(result: FourierSpectrum) -> go.Figure:
     )
     share = float(result.share.sel(frequency=result.main))
     title = (
-        f"Frequency {result.main} holds {share:.3f} of the variance; {result.p_value:.1%} of shuffled tables reach "
-        "that at some frequency"
+        f"Frequency {result.main} holds {in_percent(share)} of the variance; {in_percent(result.p_value)} of shuffled "
+        "tables reach that at some frequency"
     )
     return compose([panel], title, result.provenance, width=800, height=520)

@@ -15,6 +15,7 @@ from interp.figures import theme
 from interp.figures.drawing import drawing
 from interp.figures.layers import bars, cells, curve, hover
 from interp.figures.panels import QUARTERS, Panel, compose, hline, label
+from models.numerals import in_percent, in_percent_with
 
 _CORRUPTION_NAMES = {"plausible": "the digit of the other carry", "any": "any wrong digit"}
 _CARRY_COLOURS = {"-1": theme.SKY, "0": theme.BLUE, "1": theme.VERMILION, "2": theme.ORANGE, "other": theme.LIGHT}
@@ -41,12 +42,12 @@ def interchange_accuracy(result: InterchangeAccuracy) -> go.Figure:
     panel = Panel([layer], x=x | {"tickvals": QUARTERS}, y={"ticksuffix": "  "}, marks=numbers)
     found = result.accuracy()
     title = (
-        f"{result.model}: {found.value:.3f} of {found.n:,} answers change as {result.algorithm} says when "
+        f"{result.model}: {in_percent(found.value)} of {found.n:,} answers change as {result.algorithm} says when "
         f"the {result.variable.replace('_', ' ')} is interchanged"
     )
     note = (
-        f"Column {result.column}, {result.site}, {result.subspace}. Bars: 95% Clopper-Pearson. Without intervention "
-        f"{result.clean.value:.3f} right"
+        f"Column {result.column}, {result.site}, {result.subspace}. Bars: 95% Clopper-Pearson. "
+        f"{in_percent(result.clean.value)} right without intervention"
     )
     return compose(
         [panel], title, result.provenance, note=note, width=900, height=320 + 34 * len(table),
@@ -69,9 +70,9 @@ def interchange_sweep(result: InterchangeSweep) -> go.Figure:
     best = float(result.accuracy.sel(hook=site.hook, position=str(site.at)))
     title = (
         f"{result.model}: the {result.variable.replace('_', ' ')} of column {result.column} ({result.algorithm}) is "
-        f"moved best at {site} ({best:.3f})"
+        f"interchanged best at {site} ({in_percent(best)})"
     )
-    note = "Whole sites, one at a time; grey: nothing differs there"
+    note = "One whole site at a time; grey: source and base agree there"
     return compose([panel], title, result.provenance, note=note, height=250 + 42 * len(hooks), plot_bgcolor=theme.LIGHT)
 
 
@@ -164,8 +165,8 @@ def causal_scrubbing(result: CausalScrubbing) -> go.Figure:
     share, low, high = result.recovered()
     title = (
         f"{result.model}: {counted(len(result.claims), 'claim')} in terms of {result.algorithm} "
-        f"recover{'s' * (len(result.claims) == 1)} {share:.3f} "
-        f"[{low:.3f}, {high:.3f}] of the loss"
+        f"recover{'s' * (len(result.claims) == 1)} "
+        f"{in_percent_with(share, low, high)} of the loss"
     )
     note = (
         f"0 is another problem's logits ({result.loss('scrambled'):.2f} nats), 1 the clean run "

@@ -14,6 +14,7 @@ from interp.probes.lens.attribution import LogitAttribution
 from interp.probes.lens.logit_lens import LogitLens
 from interp.probes.lens.probe_labels import SIGNALS
 from interp.probes.lens.probes import LinearProbes
+from models.numerals import in_percent, in_percent_with
 
 _SHORT = {"carry_in": "carry in", "carry_out": "carry out", "nine": "sums of 9", "digit_sum": "the digit sum"}
 _MOST_PARTS, _MOST_UNITS = 24, 24  # at most so many are drawn; the table has all
@@ -37,7 +38,8 @@ def logit_lens(result: LogitLens) -> go.Figure:
         panels.append(Panel([layer], title, x="target" if name == "kl" else "", y={"type": "category"}))
     control = float(result.table.overall_control.max())
     end, low, high = (float(result.table[f"overall{name}"][-1]) for name in ("", "_low", "_high"))
-    note = f"Right at the end: {end:.3f} [{low:.3f}, {high:.3f}]; of other problems' answers at most {control:.2f}"
+    note = f"Right at the end: {in_percent_with(end, low, high)}; answers of other problems lead in at most "
+    note += in_percent(control)
     height = 300 + 3 * max(110, 26 * len(points_))
     return compose(
         panels, _lens_title(result), result.provenance, note=note, height=height, shared="x", gaps=(0, 44),
@@ -49,7 +51,8 @@ def _lens_title(result: LogitLens) -> str:
     before, after, low, high = result.largest_rise
     if high <= low:
         return f"{result.name}: no stream gives more right tokens than the one before"
-    return f"{result.name}: the right token leads in {low:.3f} of the answers at {before}, in {high:.3f} at {after}"
+    shares = in_percent(low), in_percent(high)
+    return f"{result.name}: the right token leads in {shares[0]} of the answers at {before}, in {shares[1]} at {after}"
 
 
 def _texts(values: np.ndarray) -> list[list[str]] | None:
@@ -108,7 +111,7 @@ def linear_probes(result: LinearProbes) -> go.Figure:
             ("accuracy", "accuracy, pairs never seen", theme.VERMILION, "circle", "solid"),
             ("score", "AUROC, or R² for numbers", theme.BLUE, "diamond", "dash"),
             ("control", "control: labels shuffled", theme.GREY, "circle-open", ""),
-            ("memorised", "control, pairs seen: by heart", theme.PURPLE, "x-thin-open", ""),
+            ("memorised", "control, fitted pairs: memorised", theme.PURPLE, "x-thin-open", ""),
             ("untrained", "control: untrained copy", theme.BLACK, "line-ew-open", ""),
         ):
             style = hover(

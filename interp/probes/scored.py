@@ -190,7 +190,7 @@ class Scores(Result):
     def from_grid(cls, value: Mapping[str, Any]) -> Scores:
         """The grid that :meth:`to_grid` wrote. Raises UserError for anything else."""
         if value.get("kind") != "exact-match-grid" or value.get("version") != FORMAT:
-            raise UserError(f"This is no exact-match grid of format {FORMAT}.")
+            raise UserError(f"This is not an exact-match grid of format {FORMAT}.")
         try:
             axes = value["axes"]
             table = xr.Dataset({name: (list(axes), np.array(v)) for name, v in value["counts"].items()}, axes)
@@ -333,7 +333,7 @@ class GridPanels(Result):
     def from_dict(cls, value: Mapping[str, Any]) -> GridPanels:
         """The panels that :meth:`to_dict` wrote. Raises UserError for anything else."""
         if value.get("kind") != "exact-match-panels":
-            raise UserError("These are no panels of exact-match grids.")
+            raise UserError("These are not panels of exact-match grids.")
         try:
             panels = tuple(
                 GridPanel(p["label"], tuple(Scores.from_grid(grid) for grid in p["grids"]), p["chosen_among"])

@@ -67,7 +67,7 @@ def _kept(path: Path, options: dict[str, object]) -> dict[str, BoardRow]:
             return {}
         return {row["file"]: BoardRow.from_dict(row) for row in value["rows"]}
     except (KeyError, TypeError):
-        raise UserError(f"{path} is no page of a board; choose another --out, or remove it.") from None
+        raise UserError(f"{path} is not a page of a board; choose another --out, or remove it.") from None
 
 
 def _data(rows: list[BoardRow], options: dict[str, object]) -> dict[str, object]:

@@ -125,7 +125,7 @@ def load_pooled_decoder(path: Path) -> ArithmeticTransformer:
     if not isinstance(cfg, dict) or not isinstance(weights, dict) or not _whole(cfg):
         raise UserError(f"{path} does not say its sizes as whole numbers from 1 to 4096.")
     if cfg.get("causal") is not True or cfg.get("pool") != "sum":
-        raise UserError(f"{path} is no causal decoder that ends in a sum over positions.")
+        raise UserError(f"{path} is not a causal decoder that ends in a sum over positions.")
     if not _fits(cfg, weights):
         raise UserError(f"{path} has other weights than its sizes say.")
     maps = PooledDecoder(*(cfg[name] for name in _SIZES))

@@ -282,7 +282,7 @@ class ColumnLayout:
         }
         for name, values in found.items():
             if (values < 0).any():
-                raise UserError(f"The sequence holds a token that is no digit where the algorithm reads {name!r}.")
+                raise UserError(f"The sequence holds a token other than a digit where the algorithm reads {name!r}.")
         return found
 
     def answer_tokens(self, answer: Int[Tensor, "*place"]) -> Int[Tensor, "*place"]:

@@ -90,7 +90,7 @@ class CharacterLanguage(Task):
                 if outside.numel():
                     raise UserError(f"Windows start at 0 to {last}, and {int(outside[0])} is not there.")
                 return starts
-        raise UserError(f"{problems!r} is no problem: give the character (an integer) at which a window starts.")
+        raise UserError(f"{problems!r} is not a problem: give the character (an integer) at which a window starts.")
 
     def validation_windows(self) -> Int[Tensor, "n 1"]:
         """The 871 windows that cover the validation part once, without overlap."""

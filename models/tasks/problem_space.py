@@ -76,7 +76,7 @@ class ProblemSpace:
             problem = torch.tensor([[min(int(part), 2**62) for part in parts]])
             if self.domain.holds(problem).all():
                 return self.task.as_problems(problem)
-        raise UserError(f"{text!r} is no problem of {self.task.name}.")
+        raise UserError(f"{text!r} is not a problem of {self.task.name}.")
 
     def text(self, problem: Int[Tensor, "1 *operands"]) -> str:
         """How a problem is written: "47 + 85", "0101"."""

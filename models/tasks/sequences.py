@@ -272,5 +272,5 @@ class SequenceTask(Task):
         if not all(operand.isdigit() for operand in operands):
             raise UserError(f"The query of {text!r} is not one of {self.name}; write it like '{self.example}'.")
         if not re.fullmatch(self.response_pattern, response):
-            raise UserError(f"What follows '=' in {text!r} is no beginning of a response of {self.name}.")
+            raise UserError(f"What follows '=' in {text!r} does not begin a response of {self.name}.")
         return torch.tensor([[self.vocabulary.index(character) for character in text]])

@@ -349,17 +349,17 @@ def _aside(folder: Path) -> Path:
 def _no_entry(folder: Path) -> str | None:
     """Why a folder is not an entry, and so not ours to remove; None if it is one, with nothing else in it."""
     if not folder.is_dir():
-        return "it is no folder"
+        return "it is not a folder"
     try:
         config = json.loads((folder / CONFIG).read_bytes())
         known = {CONFIG, *config["sha256"]} if config["format"] == FORMAT and config["weights"] else set()
     except (OSError, ValueError, KeyError, TypeError):
         known = set()
     if not known:
-        return "it is no entry of a zoo"
+        return "it is not an entry of a zoo"
     others = sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*") if not path.is_dir())
     others = [name for name in others if name not in known and not name.endswith(".tmp")]
-    return f"it holds {others[0]}, which is no part of the entry" if others else None
+    return f"it holds {others[0]}, which is not part of the entry" if others else None
 
 
 def _check_file_name(name: str, source: Path) -> None:

@@ -176,5 +176,5 @@ def test_bad_input_is_named():
         column_layout(TwoDigitAddition(), 1)
     task = DelimitedAddition()
     tokens = task.encode([(1, 2)])
-    with pytest.raises(UserError, match="no digit where the algorithm reads 'previous'"):
+    with pytest.raises(UserError, match="other than a digit where the algorithm reads 'previous'"):
         column_layout(task).inputs(tokens.index_put((torch.tensor(0), torch.tensor(25)), torch.tensor(10)))

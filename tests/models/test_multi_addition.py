@@ -467,7 +467,7 @@ def test_shapes_beyond_the_models_limits_are_refused() -> None:
 
 
 def test_without_a_scratchpad_there_are_no_arrows() -> None:
-    with pytest.raises(UserError, match="no beginning of a response"):
+    with pytest.raises(UserError, match="does not begin a response"):
         MultiOperandAddition(format=AdditionFormat(scratchpad=False)).tokenise("$1+2=0>3")
 
 

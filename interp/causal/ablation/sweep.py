@@ -85,7 +85,7 @@ class ComponentAblation(Result):
 
     def sentence(self) -> str:
         metric = self.choose("metric", None)
-        leaves, idle, say = [], [], partial(_said, metric)
+        leaves, idle, say = [], [], partial(value_text, metric)
         for replacement in self.table.replacement.values.tolist():
             row = self.worst(metric, replacement)
             if not counts(row):
@@ -128,7 +128,7 @@ class ComponentAblation(Result):
         found = self.strata_hurt(metric)
         if found is None:
             return ""
-        (most, least), say = found, partial(_said, metric)
+        (most, least), say = found, partial(value_text, metric)
         return (
             f"; {VERB[str(most.replacement.item())]}, it leaves {say(most.value)} on {most.stratum.item()} "
             f"(n = {int(most.n):,}) and {say(least.value)} on {least.stratum.item()} (n = {int(least.n):,})"
@@ -149,7 +149,7 @@ def counts(row: xr.Dataset) -> bool:
     return bool(row.drop_low > 0) or bool(row.drop_high < 0)
 
 
-def _said(metric: str, value: Any, low: Any = np.nan, high: Any = np.nan) -> str:
+def value_text(metric: str, value: Any, low: Any = np.nan, high: Any = np.nan) -> str:
     """A value of a metric with its interval, accuracy in percent."""
     if metric == ACCURACY:
         return in_percent_with(float(value), float(low), float(high))

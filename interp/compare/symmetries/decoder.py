@@ -41,7 +41,7 @@ class DecoderSymmetries(Symmetries):
         cfg = weight_map.config
         if cfg.positional_embedding_type == "fire" or cfg.attn_scores != "dot":
             raise UserError(
-                "No alignment is known here for FIRE's position biases or for scores that are no dot product."
+                "No alignment is known here for FIRE's position biases or for scores other than dot products."
             )
         self.cfg = cfg
         self.names = [name for name, _ in weight_map.named_parameters()]

@@ -144,7 +144,7 @@ def show_top_k(data: Any) -> list[Section]:
 trained with {TOP_K} keys, evaluated with other numbers. The intervals say what other windows might give and are far
 wider than the differences between rows, which are on the same windows.
 
-Of runs trained with their own number of keys the picture has the lowest seed; "all" is no top-k at all."""
+Of runs trained with their own number of keys the picture has the lowest seed; "all" is attention without top-k."""
     return [
         Section("What was measured", text + "\n\n" + METHOD),
         Section("Chosen after training", tables=[at_k]),

@@ -193,7 +193,7 @@ _BAR = "{desc}: {percentage:3.0f}% of the work, {elapsed} gone, about {remaining
 def _at(task: SequenceTask, shape: tuple[int, ...]) -> SequenceTask | None:
     """The task in this shape; None if the task refuses the shape as beyond what its model can do."""
     if min(shape, default=0) < 1 or len(shape) != len(task.shape):
-        raise UserError(f"{shape} is no shape of {task.name}: give {len(task.shape)} sizes from 1 on.")
+        raise UserError(f"{shape} is not a shape of {task.name}: give {len(task.shape)} sizes from 1 on.")
     try:
         return task.at(*shape)
     except UserError:

@@ -98,7 +98,7 @@ class Chapter:
         try:
             return self.answer(shown)
         except UserError as refused:
-            return [paragraph(f"There is no answer: {refused}")]
+            return [paragraph(f"This question was refused: {refused}")]
 
 
 def gather(name: str, n: int, seed: int) -> Shown:
@@ -308,7 +308,7 @@ CHAPTERS: Sequence[Chapter] = (
         "Which algorithm is it, and what does the paper say?",
         _account,
         "A model may chain carries through the digits that it wrote, or look ahead at all operands. One wrong digit "
-        "before the query tells the two apart.",
+        "before the query separates the two.",
     ),
     Chapter("training", "How did it emerge during training?", _training),
     Chapter(

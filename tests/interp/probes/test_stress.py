@@ -86,7 +86,7 @@ def test_every_ten_digit_adder_can_be_asked_and_nothing_else():
     random = interp.stress_suites(models.build("adder-456"), n=10)
     assert random.wrong > 0 and random.table.sizes["case"] == len(suites(10, 0))
     assert isinstance(models.build("adder-456").task, PaddedAddition)
-    with pytest.raises(UserError, match="another task"):
+    with pytest.raises(UserError):
         interp.stress_suites(models.build("position-coupling-hand-built"))
     with pytest.raises(UserError, match="at least 10"):
         interp.stress_suites(models.build("adder-456"), n=9)

@@ -46,7 +46,7 @@ def value_composition(result: ValueComposition) -> go.Figure:
     z = ((table["score"] - table["chance"]) / table["spread"]).values[pairs]
     said = hover("{y} into {x}: score {score:.3f}, {z:.1f} standard deviations", score=table["score"].values[pairs])
     layer = cells(z, names[heads:], names[:-heads], signed=True, bar="standard deviations", gap=0, **said)
-    note = "Colour: standard deviations from shuffles of the later head's rows; white cells are no pairs"
+    note = "Colour: standard deviations from shuffles of the later head's rows; white: not a pair"
     title = result.sentence().split(", most")[0].rstrip(".")
     panel = Panel([layer], x="later head (values)", y="earlier head (output)")
     return compose([panel], title, result.provenance, width=860, height=640, note=note)
