@@ -19,11 +19,15 @@ from importlib import import_module
 from pkgutil import walk_packages
 from typing import Any, TypeVar
 
+import numpy as np
 import pandas as pd
+import torch
 
 from interp.core.answers import Answer
 from interp.core.model import HookedModel
 from interp.core.problems import resolve_task
+from interp.core.sites import require_sums
+from interp.core.strata import column_variables, signal_columns
 from models.errors import UserError, known_name
 from models.questions import MODELS, SEVERAL_MODELS
 from models.questions import question as checked
@@ -75,6 +79,7 @@ class Probe:
     question: str
     ask: Callable[..., Any]
     needs: tuple[Need, ...] = ()
+    by_default: tuple[Need, ...] = ()  # what a call without further options needs as well
     scalar: Scalar | None = None
     page: OnPage | None = None
 
@@ -99,7 +104,7 @@ class Probe:
         task = getattr(model, "task", None) if task is None else task
         if task is None:
             return "it does not say what its task is"
-        return next((why for need in self.needs if (why := need(model, task))), "")
+        return next((why for need in (*self.needs, *self.by_default, _problems) if (why := need(model, task))), "")
 
     def takes(self, option: str) -> bool:
         """Whether the function has a parameter of this name."""
@@ -128,10 +133,14 @@ def probe(
     question: str,
     *,
     needs: Sequence[Need] = (),
+    by_default: Sequence[Need] = (),
     scalar: Scalar | None = None,
     page: OnPage | None = None,
 ) -> Callable[[_F], _F]:
     """Register a function as a probe under its own name; the function itself stays as it is.
+
+    ``needs`` are checked whenever it is asked; ``by_default`` only decides whether it is listed, as options of the
+    function may do without.
 
     Raises:
         UserError: another probe has the name.
@@ -141,9 +150,8 @@ def probe(
         known = _PROBES.get(ask.__name__)
         if known is not None and known.module != ask.__module__:
             raise UserError(f"A probe named {ask.__name__!r} is registered already, by {known.module}.")
-        _PROBES[ask.__name__] = Probe(
-            ask.__name__, question, checked(ask, finite=True, needs=tuple(needs)), tuple(needs), scalar, page
-        )
+        asked = checked(ask, finite=True, needs=tuple(needs))
+        _PROBES[ask.__name__] = Probe(ask.__name__, question, asked, tuple(needs), tuple(by_default), scalar, page)
         return ask
 
     return add
@@ -212,6 +220,36 @@ def neurons(model: HookedModel, task: Any) -> str:
     """The model must have an MLP."""
     has = getattr(model.cfg, "d_mlp", 0) and not getattr(model.cfg, "attn_only", False)
     return "" if has else "it has no MLP"
+
+
+def sums(model: HookedModel, task: Any) -> str:
+    """The residual stream must be the sum of what is written to it."""
+    try:
+        require_sums(model, "")
+    except UserError:
+        return "its residual stream is not the sum of what is written to it: norms come after the sums"
+    return ""
+
+
+def two_valued(model: HookedModel, task: Any) -> str:
+    """The task must have a variable with two values, such as a carry, at every column that it writes."""
+    try:
+        places = signal_columns(task)
+        drawn = task.sample(64, torch.Generator().manual_seed(0))
+        variables = column_variables(task, drawn, places.columns)
+    except (UserError, NoDomain):
+        return "its answers have no columns"
+    found = any(len(np.unique(values)) == 2 for values in variables.values())
+    return "" if found else "its task has no variable with two values at every column"
+
+
+def _problems(model: HookedModel, task: Any) -> str:
+    """The task must be able to draw problems: of text, only where the text is at hand."""
+    try:
+        task.encode(task.sample(1, torch.Generator().manual_seed(0)))
+    except UserError as error:
+        return str(error).rstrip(".")
+    return ""
 
 
 def task_of(*kinds: type) -> Need:

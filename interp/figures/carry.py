@@ -56,13 +56,10 @@ def _summary(result: CarryUnits) -> str:
 
 @drawing(CarryUnits)
 def carry_unit_activations(result: CarryUnits) -> go.Figure:
-    """Input of each unit over the column's digit sum; the colour is the carry in, filled markers have a carry out.
-
-    Raises:
-        UserError: the task has no digit sums.
-    """
+    """Input of each unit over the column's digit sum; the colour is the carry in, filled markers have a carry out. For
+    a task without digit sums, the picture of ablations."""
     if result.by_sum is None:
-        raise UserError("The task has no digit sums to draw against; figure('ablation') and to_dataframe() need none.")
+        return carry_unit_ablation(result)
     units, base = _units(result), result.by_sum.attrs.get("base", 10)
     panels = []
     for unit in units:

@@ -37,7 +37,7 @@ from interp.core import runs
 from interp.core import signal_measures as measures
 from interp.core.components import Neuron
 from interp.core.model import HookedModel
-from interp.core.probe import OnPage, neurons, probe
+from interp.core.probe import OnPage, neurons, probe, two_valued
 from interp.core.problems import Sample, draw, resolve_task, right_tokens
 from interp.core.results import Provenance
 from interp.core.strata import column_variables, signal_columns
@@ -126,6 +126,7 @@ def compute_carry_units(
 @probe(
     "Which neurons detect the carry, and which carry it?",
     needs=[neurons],
+    by_default=[two_valued],
     page=OnPage(pictures=("", "ablation"), control=True, most=1_000),
 )
 def carry_units(

@@ -8,8 +8,7 @@ import torch
 from torch import Tensor
 
 from models.config import TransformerConfig
-from models.errors import UserError
-from models.parts.weights import Weights, is_bias, weight_shapes
+from models.parts.weights import Weights, require_weights
 from models.weight_maps.base import WeightMap
 
 
@@ -24,17 +23,12 @@ class ConstantWeights(WeightMap):
 
     def __init__(self, cfg: TransformerConfig, weights: Mapping[str, Tensor]):
         super().__init__(cfg)
-        shapes = weight_shapes(cfg)
+        require_weights(weights, cfg)
         for key, tensor in weights.items():
-            if key not in shapes or tuple(tensor.shape) != shapes[key]:
-                raise UserError(f"This config has no {key} of shape {list(tensor.shape)}.")
             self.register_buffer(key.replace(".", "/"), tensor.to(getattr(torch, cfg.dtype)), persistent=False)
-        missing = [key for key in shapes if key not in weights and not is_bias(key)]
-        if missing:
-            raise UserError(f"A constant weight map must give {', '.join(missing)}.")
 
     def forward(self) -> Weights:
-        weights = {name.replace("/", "."): buffer for name, buffer in self._buffers.items()}
+        weights = {name.replace("/", "."): buffer for name, buffer in self.named_buffers()}
         if not torch.is_grad_enabled():
             return weights
         zero = torch.zeros((), requires_grad=True)  # without axes it changes neither dtype nor device

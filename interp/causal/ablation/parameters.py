@@ -241,7 +241,18 @@ def _square(values: np.ndarray, i: np.ndarray, j: np.ndarray, p: int) -> np.ndar
     return found
 
 
-@probe("What breaks without a parameter, or two?", needs=[parameters])
+MOST_VARIANTS = 20_000
+CONTROLS = 4
+
+
+def _few(model: HookedModel, task: Any) -> str:
+    """All parameters, their pairs and their controls must fit into one call."""
+    count = sum(parameter.numel() for parameter in model.parameters())
+    variants = 1 + count * (1 + CONTROLS) + count * (count - 1) // 2
+    return "" if variants <= MOST_VARIANTS else f"{count:,} parameters have too many pairs: pass pairs=False or only="
+
+
+@probe("What breaks without a parameter, or two?", needs=[parameters], by_default=[_few])
 def parameter_ablation(
     model: HookedModel,
     *,
@@ -253,9 +264,9 @@ def parameter_ablation(
     carry_heavy: float = 0.5,
     only: str | Sequence[str] | None = None,
     pairs: bool = True,
-    controls: int = 4,
+    controls: int = CONTROLS,
     initial_seed: int = 0,
-    most_variants: int = 20_000,
+    most_variants: int = MOST_VARIANTS,
 ) -> ParameterAblation:
     """Replace every free parameter, and every pair, of a small model.
 

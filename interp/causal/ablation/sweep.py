@@ -240,7 +240,7 @@ def component_ablation(
     n: int = 2048,
     seed: int = 0,
     carry_heavy: float = 0.5,
-    unchanged: str = "error",
+    unchanged: str | None = None,
     control: bool = True,
 ) -> ComponentAblation:
     """Ablate components one by one (:class:`~interp.core.components.Together` ablates several at once).
@@ -256,7 +256,8 @@ def component_ablation(
         metrics: "accuracy" (the default without pairs), with pairs also names of :mod:`interp.core.metrics` (then
             "logit_diff" is the default), or Metric objects bound to the problems.
         targets: the targets that "accuracy" counts, default all.
-        unchanged: "error" raises for an ablation that changes nothing, "keep" lists it (``changed`` is False).
+        unchanged: "error" raises for an ablation that changes nothing, "keep" lists it (``changed`` is False). By
+            default components that are named must change something, and those of the default sweep need not.
         control: also run a random change of the same length in place of every ablation.
 
     Cost: ``2 components x replacements + 3`` runs of the sample, about half without control.
@@ -266,6 +267,7 @@ def component_ablation(
             that changes nothing; or a model in training mode.
     """
     require_evaluation_mode(model)
+    unchanged = ("keep" if components is None else "error") if unchanged is None else unchanged
     task = resolve_task(model, pairs.task if pairs is not None and task is None else task)
     if pairs is not None and problems is not None:
         raise UserError("Give problems or pairs of problems, not both.")

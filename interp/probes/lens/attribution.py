@@ -35,7 +35,7 @@ import xarray as xr
 from jaxtyping import Float
 
 from interp.core.model import HookedModel
-from interp.core.probe import probe
+from interp.core.probe import probe, sums
 from interp.core.problems import draw, resolve_task, target_labels
 from interp.core.results import Provenance, Result
 from interp.core.sites import model_name, require_evaluation_mode, require_sums
@@ -173,7 +173,7 @@ def _moments(values: Float[np.ndarray, "*cell n"], axes: tuple[str, ...], seed: 
     return xr.Dataset({name: (axes, value) for name, value in moments.items()})
 
 
-@probe("Who writes the answer, by role and neuron?")
+@probe("Who writes the answer, by role and neuron?", needs=[sums])
 def logit_attribution(
     model: HookedModel,
     *,

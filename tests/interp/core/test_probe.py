@@ -142,6 +142,31 @@ def test_a_question_that_is_listed_for_a_model_is_answered(name: str):
     assert refused == {}
 
 
+def pictured(model: Any) -> dict[str, str]:
+    """What a model's listed questions do not answer with a sentence, a table and a figure, by name."""
+    failed = {}
+    for each in applying(model):
+        if each.name in {*SLOW, "exact_match_grid", "offset_sweep", "greedy_agreement", "attended_growth"}:
+            continue
+        options = {"n": 32} if each.takes("n") else {}
+        try:
+            found = each.ask(model, **options | (SMALL | {"parameter_ablation": {"n": 8}}).get(each.name, {}))
+            assert str(found) and found.to_dataframe() is not None and found.figure() is not None
+        except UserError as error:
+            failed[each.name] = str(error)
+    return failed
+
+
+def test_every_question_that_is_listed_for_an_adder_has_a_sentence_a_table_and_a_figure():
+    assert pictured(models.load("microadder-22")) == {}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", models.zoo_names())
+def test_every_question_that_is_listed_for_a_stored_model_has_a_sentence_a_table_and_a_figure(name: str):
+    assert pictured(models.load(name)) == {}
+
+
 def test_what_a_task_does_not_allow_is_not_listed():
     listed = set(interp.probes(highest_first()).index)
     for name in ("which_algorithm", "written_number", "certify", "accuracy_bounds", "decompile", "population"):

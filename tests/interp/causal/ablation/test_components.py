@@ -479,7 +479,7 @@ BAD = {
     "is this table's own metric": lambda m: component_ablation(m, metrics=Metric("accuracy", None, lambda x, rows: x)),
     "0 or 1 in every example": lambda m: component_ablation(
         m, components=Head(0, 0), metrics=Metric("exact_match", (5,), lambda x, rows: x[..., 0, 0])),
-    "writes in other tokens": lambda m: component_ablation(
+    "does not begin with its prompt": lambda m: component_ablation(
         m, pairs=ProblemPairs(Backwards(), PROBLEMS[:4], PROBLEMS[4:8], 0, "all"), task=TOY),
 }  # fmt: skip
 
