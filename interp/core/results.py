@@ -78,11 +78,12 @@ class Result(ABC):
 
     def _repr_html_(self) -> str:
         table = self.to_dataframe()
+        shown = table.head(_PREVIEW_ROWS).rename(columns=lambda name: str(name).replace("_", " "))
         more = f"<p>{len(table) - _PREVIEW_ROWS:,} more rows in <code>.to_dataframe()</code>.</p>"
         return (
             f"<p><b>{type(self).__name__}</b>: {html.escape(self.sentence())}</p>"
             f"<p><i>{html.escape(str(self.provenance))}</i></p>"
-            + table.head(_PREVIEW_ROWS).to_html(index=False, float_format=number)
+            + shown.to_html(index=False, float_format=number, na_rep="")
             + (more if len(table) > _PREVIEW_ROWS else "")
         )
 

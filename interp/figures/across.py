@@ -12,7 +12,7 @@ import plotly.graph_objects as go
 
 from interp.compare.answers import Question
 from interp.compare.subject import PLACES
-from interp.compare.table import ModelTable, value_text
+from interp.compare.table import ModelRow, ModelTable, value_text
 from interp.core.answers import Answer, DoesNotApply
 from interp.figures import theme
 from interp.figures.drawing import drawing
@@ -24,6 +24,7 @@ _WIDTH, _ROW, _GAP, _HEADINGS = 1180, 24, 130, 150  # pixels; the headings lean 
 _LIMITS = (0, 1.15)  # colour range of shares: text stays readable on 1
 _LETTER = 7.0  # width of a letter of a model's name, in pixels
 _COLOURED = ("share", "separability")  # units on a scale from 0 to 1
+_OF_ANSWERS = ("uniform", "carry-rich", "chains")  # shares of whole answers that are right
 _PLACE_COLOURS: dict[str, str] = dict(
     zip(PLACES, (theme.BLUE, theme.ORANGE, theme.GREEN, theme.GREY, theme.LIGHT), strict=True)
 )
@@ -103,7 +104,10 @@ def _table(result: ModelTable) -> Panel:
     columns, rows = list(range(len(result.questions))), list(range(len(result.rows)))
     answers = [[(row.answers[question.name], question) for question in result.questions] for row in result.rows]
     colours = [[_colour(*cell) for cell in line] for line in answers]
-    texts = [[_short(*cell) for cell in line] for line in answers]
+    texts = [
+        [_short(*cell, proved=_proved(row, cell[1])) for cell in line]
+        for row, line in zip(result.rows, answers, strict=True)
+    ]
     hovers = [
         f"<b>{row.name}</b>, {row.asked}<br>{_hover(*cell)}"
         for row, line in zip(result.rows, answers, strict=True)
@@ -142,8 +146,14 @@ def _colour(answer: Answer | DoesNotApply, question: Question) -> float | None:
     return answer.value if isinstance(answer, Answer) and question.unit in _COLOURED else None
 
 
-def _short(answer: Answer | DoesNotApply, question: Question) -> str:
-    """A number that fits into a cell; a share is shown as 1 only if nothing was wrong."""
+def _proved(row: ModelRow, question: Question) -> bool:
+    """Whether all of a question's answers are right by a proof, or since all inputs were run."""
+    whole = row.answers.get("all inputs")
+    return question.name in _OF_ANSWERS and isinstance(whole, Answer) and whole.value == 1 and whole.rung != "sampled"
+
+
+def _short(answer: Answer | DoesNotApply, question: Question, proved: bool = False) -> str:
+    """A number that fits into a cell; a share is shown as 1 only if nothing was wrong, and nothing can be."""
     if isinstance(answer, DoesNotApply):
         return "–"
     value = answer.value
@@ -151,7 +161,7 @@ def _short(answer: Answer | DoesNotApply, question: Question) -> str:
         return f"{value / 1e3:,.0f}k" if value >= 10_000 else f"{value:,.0f}"
     if question.unit != "share" or value < 1:
         return f"{min(value, 0.994) if question.unit == 'share' else value:.2f}"
-    if answer.low is None:
+    if answer.low is None or proved:
         return "1"
     digits = 3 if answer.low >= 0.99 else 2
     return ">" + f"{math.floor(answer.low * 10**digits) / 10**digits:.{digits}f}".lstrip("0")
@@ -201,9 +211,10 @@ def _chains(result: ModelTable, span: int) -> Panel:
     shape = (len(result.names), len(lengths))
     z, texts, hovers = np.full(shape, np.nan), np.full(shape, "", dtype=object), np.full(shape, "", dtype=object)
     for row, name in enumerate(result.names):
+        proved = _proved(result.rows[row], question)
         for part in known[name].parts if name in known else ():
             at = row, lengths.index(int(part.name))
-            z[at], texts[at] = part.value, _short(Answer(part.value, part.low, part.high, part.n), question)
+            z[at], texts[at] = part.value, _short(Answer(part.value, part.low, part.high, part.n), question, proved)
             interval = "" if part.low is None else f" [{part.low:.3f}, {part.high:.3f}]"
             hovers[at] = (
                 f"{name}, chain length {part.name}: {value_text(part.value, 'share')}{interval}, n = {part.n:,}"

@@ -1,7 +1,7 @@
 """Figures of right answers by stratum: intervals over one kind of strata, a heat map over two.
 
-Heat maps are laid out like Position Coupling's: red is 0 and blue is 1; a red box is the training range; grey is beyond
-the model's position tables, and white was not asked.
+Heat maps are laid out like Position Coupling's, from light (0) to dark blue (1); a red box is the training range; grey
+is beyond the model's position tables, and white was not asked.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import plotly.graph_objects as go
+from plotly.colors import sample_colorscale
 
 from interp.figures import theme
 from interp.figures.drawing import drawing
@@ -20,7 +21,7 @@ from interp.figures.panels import QUARTERS, Mark, Panel, compose, hline, label
 from interp.probes.scored import GridPanel, GridPanels, Scores, error_bound
 
 #: Red to blue as in the paper, through near-white at one half; both ends differ in lightness from the middle.
-SCALE = "RdBu"
+SCALE = sample_colorscale("Blues", np.linspace(0.1, 1, 9).tolist())  # 0 is not white: that was not asked
 BOX = "#C00000"
 BEYOND = "#BDBDBD"
 _AXES = {
@@ -141,7 +142,7 @@ def _panel(panel: GridPanel, side: float, first: bool) -> Panel:
     if grid.trained and x_axis in grid.trained and y_axis in grid.trained:
         (x0, x1), (y0, y1) = grid.trained[x_axis], grid.trained[y_axis]
         ends = {"x0": max(x0, x[0]) - 0.5, "x1": x1 + 0.5, "y0": max(y0, y[0]) - 0.5, "y1": y1 + 0.5}
-        lines = ({"color": "white", "width": 6}, {"color": BOX, "width": 3})  # the rim sets it off from red cells
+        lines = ({"color": "white", "width": 6}, {"color": BOX, "width": 3})  # the rim sets it off from dark cells
         marks += [Mark("add_shape", {"type": "rect", "line": line} | ends) for line in lines]
     title = "<br>".join(textwrap.wrap(panel.label, max(18, int(side / 7.2))))
     y_title = _AXES.get(y_axis, y_axis) if first else ""

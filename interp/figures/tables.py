@@ -30,7 +30,7 @@ def table(
     """
     frame: Any = rows if isinstance(rows, pd.DataFrame) else pd.DataFrame(rows, columns=list(columns))
     styler: Styler = frame.style.hide(axis="index").format(**{"na_rep": "", "precision": 3} | form)
-    styler = styler.set_table_styles([_LEFT])
+    styler = styler.format_index(lambda name: str(name).replace("_", " "), axis=1).set_table_styles([_LEFT])
     return styler.set_caption(caption) if caption else styler
 
 

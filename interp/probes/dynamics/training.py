@@ -30,6 +30,8 @@ from interp.probes.dynamics.snapshots import snapshots
 from models.errors import UserError
 from models.numerals import number
 
+_SAID = 3  # measures that a title names for one step
+
 
 @dataclass(frozen=True, eq=False)
 class TrainingDynamics(Result):
@@ -90,14 +92,18 @@ class TrainingDynamics(Result):
         return f"{start}half of the change over {int(steps[-1]):,} steps is made in {told} {count}.{still}"
 
     def headline(self) -> str:
-        """Which measure makes half of its change first, and which last."""
+        """Which measures make half of their change first, and which last; those of one step stand together."""
         moved = self.half_way().dropna(subset=["by"]).sort_values("by", kind="stable")
         start = f"{self.name}, seed {self.seed}: "
         if moved.empty:
             return start + "no measure changes"
-        ends = [f"{_in_words(row.reading)} (by step {row.by:,.0f})" for _, row in moved.iloc[[0, -1]].iterrows()]
+        ends = []
+        for by in (moved.by.min(), moved.by.max()):
+            names = [_in_words(reading) for reading in moved.reading[moved.by == by]]
+            more = [f"{len(names) - _SAID} more"] if len(names) > _SAID else []
+            ends.append(f"{' and '.join([*names[:_SAID], *more])} (by step {by:,.0f})")
         return f"{start}half of the change is made in {ends[0]}" + (
-            f" first, in {ends[1]} last" if len(moved) > 1 else ""
+            f" first, in {ends[1]} last" if moved.by.min() < moved.by.max() else ""
         )
 
     def to_dataframe(self) -> pd.DataFrame:

@@ -216,6 +216,16 @@ def test_a_share_below_one_is_never_shown_as_one() -> None:
     assert [line[0] for line in heat.text] == ["0.99", ">.996", "1"]
 
 
+@pytest.mark.parametrize("right, shown", [(1.0, "1"), (0.9, ">.996")])
+def test_what_is_proved_of_all_inputs_is_shown_of_samples_too(right: float, shown: str) -> None:
+    (share, _), *_ = find_questions(["uniform"])
+    answers = {"uniform": Answer(1.0, 0.996, 1.0, 1000, "sampled"), "all inputs": Answer(right, rung="exhaustive")}
+    row = ModelRow("m", "sums", "", 1, 1, 1, answers)
+    table = ModelTable((share,), (row,), interp.Provenance(1000, 0, "problems"))
+    heat = next(trace for trace in table.figure().data if trace.type == "heatmap" and trace.text is not None)
+    assert heat.text[0][0] == shown
+
+
 def test_parts_are_tabulated_and_questions_without_any_say_so() -> None:
     (chains, _), (size, _) = find_questions(["chains", "parameters"])
     answers = {"chains": Answer(0.5, parts=(Part("0", 1.0, n=10), Part("1", 0.5, n=10))), "parameters": Answer(3.0)}

@@ -96,6 +96,9 @@ def test_the_title_names_what_changes_first_and_last():
         "toy, seed 3: half of the change is made in loss (by step 10) first, in exact (by step 1,000) last"
     )
     assert trajectory([0.0, 1.0], measure="exact").headline().endswith("is made in exact (by step 1)")
+    together = [(step, {("exact", ""): Answer(step), ("loss", ""): Answer(2 - 2 * step)}) for step in (0.0, 1.0)]
+    tied = compute_training_dynamics([(int(step), found) for step, found in together], "toy", 3, MADE_UP).headline()
+    assert "exact and loss" in tied and "first" not in tied
     still = trajectory([1.0, 1.0])
     assert still.headline() == "made up, seed 7: no measure changes"
 
