@@ -81,7 +81,7 @@ class Comparison(Result):
             )
         if not self.control[1]:
             texts.append(NO_CONTROL)
-        return f"{self.names[0]} next to {self.names[1]}, distances from 0 to 1: {'; '.join(texts)}."
+        return f"Distances between {self.names[0]} and {self.names[1]}, from 0 to 1: {'; '.join(texts)}."
 
     def _rows(self, quantity: str) -> pd.DataFrame:
         return self.table[self.table["quantity"] == quantity]

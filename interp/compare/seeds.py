@@ -83,8 +83,8 @@ class SeedDistances(Result):
         else:
             text += f" ({NO_CONTROL})"
         text += (
-            f"; their answers' distributions {_range(self.functions['divergence'])} bits apart, the same whole answer "
-            f"in {_range(self.functions['agreement'])} of problems"
+            f"; their answers' distributions are {_range(self.functions['divergence'])} bits apart, and they give "
+            f"the same whole answer in {_range(self.functions['agreement'])} of problems"
         )
         parts = self.table[self.table["component"] != "all"].groupby("component", sort=False)[["before", "after"]]
         mean = parts.mean()["after"]

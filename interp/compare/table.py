@@ -89,7 +89,7 @@ class ModelTable(Result):
         asked = f"{counted(len(self.rows), 'model')} on {counted(tasks, 'task')}"
         found = self.findings()
         if not found:
-            return f"{asked}, asked {counted(len(self.questions), 'question')}."
+            return f"{asked} were asked {counted(len(self.questions), 'question')}."
         if self.adding != self.names:
             asked += f", of which {len(self.adding)} answer at least 99% of problems rich in carries; of those"
         return f"{asked}: {'; '.join(found)}."

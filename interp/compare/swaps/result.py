@@ -21,6 +21,7 @@ from interp.core.stats import percentile_interval, permutation_p, proportion
 from interp.core.thresholds import ABLE, KEPT
 from models.errors import known_name
 from models.evaluation import margins
+from models.numerals import in_percent, in_percent_with
 
 CLEAN = "whole model"
 SOURCES = ("swapped", "stitched", "itself", "ablated", "shuffled", "untrained", "stitched untrained")
@@ -117,19 +118,19 @@ class Swaps(Result):
     def sentence(self) -> str:
         if not self.able:
             return (
-                f"{self.names[0]} has all of an answer right in {_rate(self.whole)} of {self.provenance.n:,} problems: "
-                f"no more than {ABLE:.0%}, so that there is nothing that a part of {self.names[1]} could keep."
+                f"{self.names[0]} answers {_rate(self.whole)} of {self.provenance.n:,} problems right, no more than "
+                f"{ABLE:.0%}. So there is nothing that a part of {self.names[1]} could keep."
             )
         kept, components = self.kept(), self.components
         lost = sorted((c for c in components if c not in kept), key=lambda name: self.swapped(name)["exact"])
         text = (
-            f"{self.names[0]} has all of an answer right in {_rate(self.whole)} of {self.provenance.n:,} problems. "
+            f"{self.names[0]} answers {_rate(self.whole)} of {self.provenance.n:,} problems right. "
             f"With a part of {self.names[1]} in place of its own, mapped by a fit on {self.n_fit:,} other problems, "
             f"{len(kept)} of {len(components)} swaps keep at least {KEPT:.0%} of that"
         )
         if lost:
             said = "; ".join(f"{name} {_rate(self.swapped(name))}" for name in lost[:4])
-            text += f"; least is left with {said}" + (f" and {len(lost) - 4} more" if len(lost) > 4 else "")
+            text += f"; the fewest are kept with {said}" + (f" and {len(lost) - 4} more" if len(lost) > 4 else "")
         if (most := self.most()) is not None:
             text += f". {most[0].upper()}{most[1:]} swapped: {_rate(self.swapped(most))}{self._controls(most)}"
         return f"{text}.{self._stitched()}"
@@ -140,7 +141,9 @@ class Swaps(Result):
         for name in self.components:
             if len(rows := self.rows(name, "stitched")):
                 text, untrained = f"{name} {_rate(rows.iloc[0])}", self.rows(name, "stitched untrained")["exact"]
-                said.append(text + (f" (untrained at most {untrained.max():.3f})" if len(untrained) else ""))
+                said.append(
+                    text + (f" (untrained at most {in_percent(float(untrained.max()))})" if len(untrained) else "")
+                )
         return f" Through maps fitted to its own loss: {'; '.join(said)}." if said else ""
 
     def most(self) -> str | None:
@@ -151,7 +154,7 @@ class Swaps(Result):
         said = [f"{source} {_rate(self.rows(component, source).iloc[0])}" for source in ("shuffled", "ablated")]
         untrained = self.rows(component, "untrained")
         if len(untrained):
-            said.append(f"{len(untrained)} untrained models at most {untrained['exact'].max():.3f}")
+            said.append(f"{len(untrained)} untrained models at most {in_percent(float(untrained['exact'].max()))}")
         else:
             said.append(NO_CONTROL)
         return f" ({', '.join(said)})"
@@ -224,4 +227,4 @@ def recovered_shares(ablated: np.ndarray, here: np.ndarray, clean: np.ndarray, s
 
 
 def _rate(row: pd.Series) -> str:
-    return f"{row['exact']:.3f} [{row['low']:.3f}, {row['high']:.3f}]"
+    return in_percent_with(float(row["exact"]), float(row["low"]), float(row["high"]))

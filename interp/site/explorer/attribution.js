@@ -212,7 +212,7 @@ export function eigen(matrix) {
  * The plane of the first two principal axes of the digits' unembedding directions (the final norm's weights folded in,
  * their mean taken away): {digits: [[x, y]], share: of their variance in the plane, project(stream): [x, y]}. A stream
  * is projected after the final norm, before its weights; products of stream and digit in the plane are then those parts
- * of the logits that tell digits apart.
+ * of the logits that separate digits.
  */
 export function planeOf(model, base) {
   const { cfg, weights: W } = model,

@@ -18,7 +18,7 @@ function figure(kind, name, made, note = "") {
 function planeNote({ names, share, shaded }) {
   const percent = (100 * share).toFixed(share > 0.995 ? 1 : 0);
   return `the stream after the final norm, ${names}, among the directions that each answer\u2019s logit grows in; the plane
-    holds ${percent}% of what tells these apart; ${shaded ? "shaded: where the chosen digit wins; " : ""}small dots: where
+    holds ${percent}% of their variance; ${shaded ? "shaded: where the chosen digit wins; " : ""}small dots: where
     other steps end; path and directions have their own scales`;
 }
 

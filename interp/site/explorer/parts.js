@@ -326,9 +326,9 @@ export function logits(frame, state, target) {
   const said =
     token < 0
       ? "It cannot go on: a logit is not a number, or its positions end here."
-      : `chooses ${escaped(tokenText(entry, token))}, probability ${probability(p[token])}${wrong}; next is ${escaped(
+      : `chooses ${escaped(tokenText(entry, token))}, probability ${probability(p[token])}${wrong}; runner-up ${escaped(
           tokenText(entry, second),
-        )}, ${number(values[token] - values[second])} behind`;
+        )}, ${number(values[token] - values[second])} logits lower`;
   return `<section><p class="cx-what">Logits <small>${said}</small></p><div class="cx-logits" style="--columns:${
     shown.length
   }" role="img" aria-label="${said}">${bars.join("")}</div></section>`;

@@ -18,6 +18,7 @@ import models
 from interp.compare.swaps.parts import EVERYTHING
 from interp.compare.swaps.result import SOURCES, Swaps
 from models.errors import UserError
+from models.numerals import in_percent
 from models.tasks.multi_addition import MultiOperandAddition
 from models.tasks.two_digit import TwoDigitAddition
 from tests.interp.compare.gauge import CONFIG, dense, gauge_copy
@@ -107,7 +108,7 @@ def test_a_map_fitted_to_the_loss_does_better_than_least_squares_and_not_for_unt
     assert best["loss"] < least["loss"] and best["exact"] > least["exact"]
     assert best["r2"] < least["r2"], "least squares leave the least"
     assert trained.rows("L0 MLP", "stitched untrained")["exact"].max() < 0.2
-    assert f"L0 MLP {best['exact']:.3f}" in trained.sentence()
+    assert f"L0 MLP {in_percent(best['exact'])}" in trained.sentence()
 
 
 def test_what_is_not_swapped_cannot_be_stitched():
@@ -299,7 +300,7 @@ def test_of_a_model_that_answers_nothing_a_swap_keeps_nothing():
 def test_the_result_says_tabulates_and_draws_itself(trained: Swaps):
     text = trained.sentence()
     assert f"{len(trained.kept())} of {len(trained.components)} swaps keep at least 95%" in text
-    assert f"{trained.swapped(EVERYTHING)['exact']:.3f}" in text and "untrained" in text
+    assert in_percent(trained.swapped(EVERYTHING)["exact"]) in text and "untrained" in text
     assert "maps fitted on 96 others" in str(trained) and "n = 64" in trained._repr_html_()
     assert set(trained.summary()["component"]) == set(trained.components)
     figure = trained.figure()
