@@ -27,6 +27,7 @@ from interp.core.stats import (
     widened,
 )
 from models.errors import UserError
+from models.numerals import in_percent, in_percent_with
 from models.text_scores import TextLoss
 
 
@@ -369,3 +370,11 @@ def test_the_difference_of_two_shares_has_newcombes_interval():
         assert (round(low, 4), round(high, 4)) == expected
     with pytest.raises(UserError):
         stats.rate_difference(3, 2, 0, 1)
+
+
+def test_shares_in_sentences_are_never_rounded_to_all_or_none() -> None:
+    assert [in_percent(share) for share in (0.0, 1.0, 0.9999, 0.0001, 0.4, -0.0001, 1.005)] == [
+        "0%", "100%", "over 99.9%", "under 0.1%", "40.0%", "0.0%", "100.5%",
+    ]  # fmt: skip
+    assert in_percent_with(0.5, float("nan"), float("nan")) == "50.0%"
+    assert str(proportion(np.array([True, False]))) == "50.0% [1.3%, 98.7%]"
