@@ -24,6 +24,7 @@ from interp.core.stats import (
     clustered_proportion,
     mean_interval,
     permutation_p,
+    proportion,
     widened,
 )
 from models.errors import UserError
