@@ -239,7 +239,7 @@ def mean_shares(model: HookedModel, tokens: Any, keys: KeySets) -> Float[np.ndar
 
 @probe(
     "Do heads look at the tokens that the answer needs?",
-    needs=[task_of(MultiOperandAddition)],
+    by_default=[task_of(MultiOperandAddition)],
     page=OnPage({"n": 64}, ("", "shares")),
 )
 def needed_attention(

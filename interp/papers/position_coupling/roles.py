@@ -207,7 +207,7 @@ def _shuffled_overlaps(
     return result
 
 
-@probe("Which constructed head does each head play?", needs=[task_of(MultiOperandAddition)])
+@probe("Which constructed head does each head play?", by_default=[task_of(MultiOperandAddition)])
 def head_roles(
     model: HookedModel,
     *,
