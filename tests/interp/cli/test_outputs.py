@@ -88,10 +88,10 @@ def test_only_an_entry_is_overwritten(tmp_path: Path) -> None:
     folder = tmp_path / "mine"
     folder.mkdir()
     (folder / "thesis.tex").write_text("years")
-    with pytest.raises(models.UserError, match="no entry"):
+    with pytest.raises(models.UserError, match="not an entry"):
         stored(folder, overwrite=True)
     (folder / "config.json").write_text(json.dumps({"model": {"name": "a run"}}))  # as a run's folder
-    with pytest.raises(models.UserError, match="no entry"):
+    with pytest.raises(models.UserError, match="not an entry"):
         stored(folder, overwrite=True)
     assert (folder / "thesis.tex").read_text() == "years"
     entry = stored(tmp_path / "entry")

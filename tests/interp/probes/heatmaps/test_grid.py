@@ -210,7 +210,7 @@ def test_a_grid_survives_json_and_needs_no_model(tmp_path: Path):
     assert again.table.identical(result.table) and again.to_dict() == result.to_dict()
     assert again.to_dict() == result.to_dict()
     assert again.figure().to_json() == result.figure().to_json()
-    with pytest.raises(UserError, match="no exact-match grid"):
+    with pytest.raises(UserError, match="exact-match grid"):
         Scores.from_grid({"kind": "something"})
 
 
