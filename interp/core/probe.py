@@ -287,6 +287,19 @@ def parameters(model: HookedModel, task: Any) -> str:
     return "" if any(True for _ in model.parameters()) else "it has no free parameters"
 
 
+def named_dimensions(*names: str) -> Need:
+    """The model's weight map must name the dimensions of the residual stream, with these names among them."""
+
+    def need(model: HookedModel, task: Any) -> str:
+        dims = getattr(getattr(model, "weight_map", None), "dims", None) or {}
+        if not dims:
+            return "it has no named dimensions; only hand-built models do"
+        missing = [name for name in names if name not in dims]
+        return f"no dimension of its stream is named {', '.join(missing)}" if missing else ""
+
+    return need
+
+
 # ---- probes as names of the package
 
 

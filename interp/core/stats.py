@@ -195,16 +195,18 @@ def mean_difference(
 ) -> tuple[float, float, float]:
     """Difference of the means of two independent samples with its interval: (value, low, high).
 
-    The interval is Welch's, which allows unequal variances; it is infinite where a sample has a single value, or where
-    none has any spread. With ``bounds`` of the values it is what the intervals of the two means imply (Newcombe's
-    hybrid), which have them too.
+    The interval is Welch's, which allows unequal variances; it is infinite where none has any spread. With ``bounds``
+    of the values it is what the intervals of the two means imply (Newcombe's hybrid), which have them too. Where a
+    sample has a single value it is infinite with bounds as well: nothing tells how such values vary.
     """
     value = float(np.mean(values) - np.mean(others))
+    if min(len(values), len(others)) < 2:
+        return value, -math.inf, math.inf
     if bounds is not None:
         (mean, low, high), (other, low2, high2) = mean_interval(values, bounds), mean_interval(others, bounds)
         return value, value - math.hypot(mean - low, high2 - other), value + math.hypot(high - mean, other - low2)
-    parts = np.array([np.var(x, ddof=1) / len(x) if len(x) > 1 else math.inf for x in (values, others)])
-    if not np.isfinite(parts).all() or not parts.any():
+    parts = np.array([np.var(x, ddof=1) / len(x) for x in (values, others)])
+    if not parts.any():
         return value, -math.inf, math.inf
     df = parts.sum() ** 2 / (parts**2 / (np.array([len(values), len(others)]) - 1)).sum()
     half = float(stdtrit(df, (1 + confidence) / 2) * math.sqrt(parts.sum()))

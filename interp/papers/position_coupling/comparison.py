@@ -51,12 +51,12 @@ from interp.core.stats import mean_intervals, permutation_p
 from interp.papers.position_coupling.keys import (
     HAND_BUILT_HEADS,
     ROLE_NAMES,
+    constructed_roles,
     draw_coupled,
     key_sets,
     resolve_coupled_task,
 )
 from interp.probes.key_sets import CLIP, KeySets, read_patterns
-from models.errors import UserError
 from models.hand_built.coupled_addition import NAME
 from models.tasks.multi_addition import MultiOperandAddition
 
@@ -118,14 +118,10 @@ class CoupledComparison(Result):
 
 
 def role_groups(keys: KeySets) -> tuple[Bool[np.ndarray, "group target key"], Bool[np.ndarray, " target"]]:
-    """The one group that every visible key belongs to, and the targets where all roles are defined.
+    """The one group that every visible key belongs to, and the targets where all four roles are defined.
 
-    Raises:
-        UserError: a format without the scratchpad, which has no arrow and EOS roles.
+    The format must have them; see :func:`interp.papers.position_coupling.keys.constructed_roles`.
     """
-    missing = [role for role in ("sum", "carry", "arrow", "eos") if role not in keys.roles]
-    if missing:
-        raise UserError("Only the reversed scratchpad has all four roles of the construction; this format has not.")
     total, carry, arrow, eos = (keys.member[keys.index(role)] for role in ("sum", "carry", "arrow", "eos"))
     same = arrow & ~total
     rest = keys.visible & ~(total | carry | same | eos)
@@ -184,7 +180,7 @@ def _random_pairings(distance: Float[np.ndarray, "head reference"], rng: np.rand
 
 @probe(
     "How near are trained heads to the constructed ones?",
-    needs=[task_of(MultiOperandAddition)],
+    needs=[task_of(MultiOperandAddition), constructed_roles],
     page=OnPage({"n": 64}, least=1),  # the construction next to itself shows nothing
 )
 def coupled_comparison(
@@ -211,7 +207,6 @@ def coupled_comparison(
     """
     task = resolve_coupled_task(model, task)
     keys = key_sets(task)
-    role_groups(keys)
     sample = draw_coupled(task, problems, n, seed)
     constructed = reference is None
     if reference is None:

@@ -139,7 +139,10 @@ MEASURES: dict[str, Callable[[int], Iterable[tuple[int, int]]]] = {
 
 
 def compared(store: Store, figure: str, measure: str) -> Ours:
-    """One of :data:`MEASURES` with an interval over seeds; each difference has its own interval (95%, Welch's).
+    """One of :data:`MEASURES` with an interval over seeds; each difference has its own interval (95%).
+
+    The interval is Newcombe's hybrid of the two means', which allows for seeds that are not among so few (see
+    :func:`interp.core.stats.mean_difference`), so that three or four seeds of a panel are rarely sure of anything.
 
     That all differences are positive is confirmed if all intervals lie above zero, and refuted if one lies below. So
     the ends are the least of all lower and the least of all upper ends (for the spread, the largest).

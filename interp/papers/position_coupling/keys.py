@@ -36,6 +36,12 @@ HAND_BUILT_HEADS = {0: "sum", 1: "carry", 2: "arrow", 3: "eos"}  # heads 1-4 of 
 KeysOf = Callable[[Any], KeySets]  # the key sets of a task
 
 
+def constructed_roles(model: HookedModel, task: Any) -> str:
+    """The format must have all four roles of the construction, which needs a scratchpad of reversed numbers."""
+    has = task.format.scratchpad and task.format.reversed_response
+    return "" if has else "its format has not all four roles of the construction: no scratchpad of reversed numbers"
+
+
 def key_sets(task: MultiOperandAddition) -> KeySets:
     """The key sets of a task's shape. Cost: [target, key] comparisons per role.
 
@@ -45,7 +51,7 @@ def key_sets(task: MultiOperandAddition) -> KeySets:
     found = general.key_sets(task, task.needed_positions)
     step = np.array([_step(task, target) for target in range(len(found.queries))])
     labels = [f"{name} after b{i}" if name == ">" else name for name, i in zip(found.target_labels, step, strict=True)]
-    if task.format.scratchpad and task.format.reversed_response:
+    if not constructed_roles(None, task):
         layout = task.encode(torch.zeros(1, task.n_operands, task.n_digits, dtype=torch.int64))
         level1, level2 = task.position_ids(layout)[0].numpy().T
         query = list(found.queries)

@@ -26,7 +26,7 @@ from jaxtyping import Int
 from torch import Tensor
 
 from interp.core.model import HookedModel
-from interp.core.probe import probe, task_of
+from interp.core.probe import named_dimensions, probe, task_of
 from interp.core.results import Provenance, Result
 from interp.core.sites import model_name
 from models.errors import UserError
@@ -109,7 +109,10 @@ def as_fraction(value: float) -> str:
     return str(near) if abs(float(near) - value) <= NOTHING else f"{value:.2f}"
 
 
-@probe("What is in a construction's residual stream, by named dimension?", needs=[task_of(MultiOperandAddition)])
+@probe(
+    "What is in a construction's residual stream, by named dimension?",
+    needs=[task_of(MultiOperandAddition), named_dimensions()],
+)
 def named_stream(
     model: ArithmeticTransformer, tokens: str | Int[Tensor, "1 pos"], *, offsets: Sequence[int] | None = None
 ) -> NamedStream:
@@ -124,9 +127,7 @@ def named_stream(
         UserError: a model without named dimensions, with norms, or with hooks or other changes; a text that its task
             cannot read, no "=" in it, or offsets beyond the position tables.
     """
-    dims, labels = (getattr(model.weight_map, name, None) for name in ("dims", "dim_labels"))
-    if not dims or not labels:
-        raise UserError(f"{model_word(model_name(model))} has no named dimensions; only hand-built models do.")
+    dims, labels = model.weight_map.dims, model.weight_map.dim_labels
     if model.config.normalization_type is not None:
         raise UserError("The stream of a model with norms does not add up by stages.")
     require_unaltered(model, "A named stream")

@@ -24,7 +24,7 @@ import torch
 import xarray as xr
 from jaxtyping import Float, Int
 
-from interp.core.probe import probe, task_of
+from interp.core.probe import named_dimensions, probe, task_of
 from interp.core.results import Provenance, Result
 from interp.papers.position_coupling.keys import draw_coupled, key_sets, resolve_coupled_task
 from models.errors import UserError
@@ -88,7 +88,10 @@ class SumUnits(Result):
         return by.agg(digits=("one_hot", "size"), one_hot=("one_hot", "all")).assign(n=self.provenance.n)
 
 
-@probe("From which number does a construction's MLP make a digit?", needs=[task_of(MultiOperandAddition)])
+@probe(
+    "From which number does a construction's MLP make a digit?",
+    needs=[task_of(MultiOperandAddition), named_dimensions("SUM", "PRE_SUM", "PRE_CARRY", "NUM")],
+)
 def sum_units(model: ArithmeticTransformer, *, task: Any = None, n: int = 200, seed: int = 0) -> SumUnits:
     """Read the construction's SUM units; see the module.
 
@@ -100,9 +103,7 @@ def sum_units(model: ArithmeticTransformer, *, task: Any = None, n: int = 200, s
         UserError: a model without the named dimensions, with hooks or other changes, in which no unit writes SUM, or
             whose units do not share one reading of PRE_SUM.
     """
-    dims = getattr(model.weight_map, "dims", None) or {}
-    if not {"SUM", "PRE_SUM", "PRE_CARRY", "NUM"} <= set(dims):
-        raise UserError("Only the hand-built transformer of multi-operand addition has SUM units.")
+    dims = model.weight_map.dims
     require_unaltered(model, "What the SUM units write")
     W_in, W_out = (w[0].detach().double() for w in (model.W_in, model.W_out))
     units = torch.nonzero(W_out[:, dims["SUM"]].abs().amax(1) > 0).flatten()

@@ -191,7 +191,8 @@ def test_an_untrained_model_is_far_from_the_construction(untrained):
 
 def test_formats_without_the_four_roles_are_refused():
     model = models.build("position-coupling-1l4h-nope-no-scratchpad-small")
-    with pytest.raises(UserError, match="scratchpad"):
+    assert "coupled_comparison" not in interp.probes(model).index
+    with pytest.raises(UserError):
         interp.coupled_comparison(model, task=MultiOperandAddition(3, 2, AdditionFormat(scratchpad=False)), n=4)
 
 

@@ -50,11 +50,13 @@ def test_a_model_that_is_not_stored_is_named_with_the_command_that_trains_it():
         zoo_model("microadder-170-frozen-spiral")
 
 
-def test_a_page_names_its_command_and_its_data_lie_beside_it(tmp_path: Path):
+def test_a_page_names_its_command_and_its_data_lie_beside_it_where_asked(tmp_path: Path):
     rows = records(pd.DataFrame({"x": [1.0, float("nan"), float("inf")], "n": [1, 2, 3]}))
     page = Page("A title", [Section("One")], {"rows": rows})
     path = write_page(tmp_path / "paper" / "what.html", page, "interp reproduce paper:what")
     assert "interp reproduce paper:what" in path.read_text()
+    assert list(path.parent.iterdir()) == [path]
+    write_page(path, page, "interp reproduce paper:what", with_file=True)
     stored = json.loads(path.with_suffix(".json").read_text())["rows"]
     assert stored == [{"x": 1.0, "n": 1}, {"x": None, "n": 2}, {"x": None, "n": 3}]
 
