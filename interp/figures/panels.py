@@ -137,14 +137,14 @@ def compose(
         _fill(figure, panel, {"row": row, "col": column})
     _one_legend(figure)
     _one_bar_a_scale(figure, inside)
-    lines = _wrap_categories(figure, inside[0])
-    around["b"] += _LINE * (lines - 1)
+    titles = [axis.title.text or "" for axis in figure.select_xaxes()]
+    more = _wrap_categories(figure, inside[0]) - 1 + max((text.count("<br>") for text in titles), default=0)
+    around["b"] += _LINE * more
     theme.finish(figure, title, provenance, width, height, note, around)
     if plots is not None:
         figure.update_layout(height=plots + figure.layout.margin.t + around["b"])
     high = figure.layout.height - figure.layout.margin.t - around["b"]
-    under = 52 + _LINE * (lines - 1)
-    below = {"orientation": "h", "x": 0, "y": -under / high, "yanchor": "top", "traceorder": "normal"}
+    below = {"orientation": "h", "x": 0, "y": -(52 + _LINE * more) / high, "yanchor": "top", "traceorder": "normal"}
     figure.update_layout(legend=below | dict(legend or {}))
     return figure.update_layout(**layout)
 

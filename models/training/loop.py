@@ -71,7 +71,8 @@ def run_until(
     with InterruptFlag() as interrupt, Progress(trainer.step_number, recipe.steps, enabled=progress) as bar:
         if trainer.compiled and trainer.step_number < last:
             bar.say("compiling the training step: up to two minutes the first time, seconds after that")
-        while trainer.step_number < last and any(s.active for s in trainer.states) and not out_of_time():
+        # With no time at all nothing is trained; with any, a call takes a step, so that repeated calls come to an end.
+        while minutes != 0 and trainer.step_number < last and any(s.active for s in trainer.states):
             if trainer.step_number in trainer.snapshot_steps:
                 trainer.snapshot()
             trainer.step()
@@ -87,6 +88,8 @@ def run_until(
                     saved = time.monotonic()
                 if watch is not None:
                     watch(trainer.states, trainer.step_number, due)
+            if out_of_time():
+                break
         for row in bar.over(trainer.to_polish(), "BFGS"):
             trainer.polish(row)
             if time.monotonic() - saved > checkpoint_seconds:

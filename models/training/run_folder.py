@@ -16,6 +16,7 @@ import gzip
 import hashlib
 import json
 import os
+import re
 import shutil
 import warnings
 import zlib
@@ -35,6 +36,7 @@ MEASURED = ("exact", "token", "loss", "uniform", "validation_loss")
 _ENTRY = {"step": int, "file": str, "sha256": str, "state": dict}  # of a checkpoint.json
 _ACCEPTED_MODEL = "model.safetensors"
 _KEPT = "metrics.jsonl.gz"
+_DIGEST = re.compile("[0-9a-f]{64}")
 
 
 class Checkpoint(NamedTuple):
@@ -129,7 +131,9 @@ class RunFolder:
         """
         config = storage.read_json(self.config_path)
         digest = config.pop("digest", None)
-        misnamed = any(isinstance(value, str) and len(value) == 64 for value in config.values())  # a damaged key
+        misnamed = any(
+            isinstance(value, str) and _DIGEST.fullmatch(value) for value in config.values()
+        )  # a damaged key
         if misnamed or (digest is not None and digest != digest_of(config)):
             raise UserError(
                 f"{self.config_path} does not match the digest that it carries: its contents were changed; restore it."

@@ -35,8 +35,7 @@ def theta(run: Path) -> torch.Tensor:
 
 
 def test_a_second_process_is_refused_and_the_first_one_ends_as_if_alone(run: Path, tmp_path: Path):
-    config = json.loads((run / "config.json").read_text())
-    with RunFolder(run).open(config):
+    with RunFolder(run).open(RunFolder(run).config()):
         before = {p: p.read_bytes() for p in run.rglob("*") if p.is_file()}
         with (
             ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("fork")) as second,

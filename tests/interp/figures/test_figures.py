@@ -13,7 +13,7 @@ import torch
 
 import interp
 import models
-from interp.core.results import Result
+from interp.core.results import Provenance, Result
 from interp.core.stats import Proportion
 from interp.figures import drawings, layers, theme
 from interp.figures.dots import dot_plot
@@ -292,6 +292,17 @@ def test_hovering_names_its_fields():
     said = layers.hover("{y} at {x}: {z:.2f} [{low:.1f}] {n:,}", low=[[1.0, 2.0]], n=[[3], [4]])
     assert said["hovertemplate"] == "%{y} at %{x}: %{z:.2f} [%{customdata[0]:.1f}] %{customdata[1]:,}<extra></extra>"
     assert said["customdata"].shape == (2, 2, 2) and said["customdata"][1, 0].tolist() == [1.0, 4]
+
+
+def test_the_legend_keeps_clear_of_a_title_of_two_lines():
+    """Below the panel stand the tick labels, the axis title and the legend; each further line moves the legend down."""
+
+    def below(title: str) -> float:
+        series = layers.points([0, 1], [0, 1], "series", theme.BLUE, "circle", 5)
+        layout = compose([Panel([series], x=title)], "", Provenance(2, None, "points"), height=500).layout
+        return -layout.legend.y * (layout.height - layout.margin.t - layout.margin.b)
+
+    assert below("one") + 15 < below("one<br>two") < below("one<br>two<br>three") - 15
 
 
 def test_a_scale_has_one_bar_and_a_series_one_place_in_the_legend():
