@@ -67,8 +67,12 @@ def is_path(name_or_path: str | Path) -> bool:
     a submission, or the name of a folder here that holds a run or an entry and has no stored model's name."""
     text = os.fspath(name_or_path)
     apart = isinstance(name_or_path, Path) or "/" in text or os.sep in text
-    here = "\0" not in text and text not in stored() and (Path(text) / CONFIG).is_file()
-    return apart or text.endswith((".pt", ".pth", ".safetensors", ".py")) or here
+    if apart or text.endswith((".pt", ".pth", ".safetensors", ".py")):
+        return True
+    try:
+        return bool(text) and "\0" not in text and (Path(text) / CONFIG).is_file() and text not in stored()
+    except OSError:  # longer than the name of a file may be
+        return False
 
 
 def not_stored(name: str, registered: Iterable[str], allowed: Iterable[str]) -> UserError:

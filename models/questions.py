@@ -173,8 +173,9 @@ def _of_type(name: str, value: Any, function: Callable[..., Any]) -> Any:
         for candidate in (value, plain):
             if is_bearable(candidate, hint, conf=conf):
                 for entry in candidate if isinstance(candidate, (list, tuple)) else ():
+                    one = [entry] if isinstance(candidate, list) else (entry,)
                     # beartype looks at one entry, drawn at random; a list of one entry has no other
-                    if not is_bearable(type(candidate)([entry]), hint, conf=conf) and _same_for_all(hint):
+                    if not is_bearable(one, hint, conf=conf) and _same_for_all(hint):
                         raise UserError(f"{name} must be {_said(name, function)}, and one of it is {_shown(entry)}.")
                 return candidate
     finally:

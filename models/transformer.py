@@ -29,11 +29,12 @@ from models.generation import generate
 from models.lens_contract import LensContract, check_differentiable, padding_mask
 from models.lens_tokens import refuse_bos
 from models.parts.attention import Attention
+from models.parts.embeddings import Embed, Unembed
 from models.parts.mlp import MLP
 from models.parts.norms import Norm
 from models.parts.positions import FireBias, PosEmbed, WindowBias
 from models.parts.shapes import PositionIds, ScoreBias, Stream, Tokens
-from models.parts.weights import Weights, WeightView, weight_shapes, weight_view
+from models.parts.weights import Weights, WeightView, weight_shapes
 from models.post_norm_cache import PostNormCache
 from models.tasks.base import Task
 from models.tasks.brackets import BalancedBrackets
@@ -47,27 +48,6 @@ class Output(NamedTuple):
 
     logits: Float[Tensor, "batch pos d_vocab"]
     loss: Float[Tensor, " *batch_and_next"]
-
-
-class Embed(WeightView):
-    W_E = weight_view("W_E")  # [d_vocab, d_model]
-
-    def forward(self, tokens: Tokens, weights: Weights | None = None) -> Stream:
-        return self.get(self.weights_or_own(weights), "W_E")[tokens]
-
-
-class Unembed(WeightView):
-    W_U = weight_view("W_U")  # [d_model, d_vocab]
-    b_U = weight_view("b_U")  # [d_vocab]
-
-    def __init__(self, cfg: TransformerConfig):
-        super().__init__(cfg)
-        self.hook_in = HookPoint()  # [batch, pos, d_model]
-        self.hook_out = HookPoint()  # [batch, pos, d_vocab]
-
-    def forward(self, x: Stream, weights: Weights | None = None) -> Float[Tensor, "batch pos d_vocab"]:
-        weights = self.weights_or_own(weights)
-        return self.hook_out(self.add_bias(self.hook_in(x) @ self.get(weights, "W_U"), weights, "b_U"))
 
 
 class Block(WeightView):

@@ -26,7 +26,7 @@ from models.hooked import HookedModel
 
 _WEIGHT_MAP = "weight_map"
 _LIBRARIES = ("models", "transformer_lens", "torch", "transformers")  # whose models a bridge goes around
-#: Where the code of a library's forward passes lies: its own files, and those of libraries that wrap functions.
+#: Libraries that wrap functions: the code of a known forward pass may lie in their files.
 _WRAPPERS = ("jaxtyping", "beartype")
 #: The class of this project's models, and a function that makes one of a config.
 _MODELS: dict[type, Callable[[TransformerConfig], nn.Module]] = {}
@@ -157,8 +157,8 @@ def _global_hooks() -> list[str]:
 
 
 class _Class(NamedTuple):
-    """Whether a class's ``forward`` is defined in this project, TransformerLens or torch, and so is known; the names of
-    its methods, which an attribute of the module itself may replace."""
+    """Whether a class's ``forward`` is defined in this project or a library of :data:`_LIBRARIES`, and so is known; the
+    names of its methods, which an attribute of the module itself may replace."""
 
     known: bool
     methods: frozenset[str]

@@ -90,7 +90,7 @@ def _inputs(command: Any) -> Iterator[Path]:
 def _check_writable(path: Path, place: Path) -> None:
     folder: Path = next(parent for parent in place.parents if parent.exists())
     if not folder.is_dir() or not os.access(folder, os.W_OK):
-        raise UserError(f"{path} cannot be written: {folder} is no folder that can be written to.")
+        raise UserError(f"{path} cannot be written: {folder} is not a folder that can be written to.")
 
 
 def _is_ours(place: Path) -> bool:

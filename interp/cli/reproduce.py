@@ -61,7 +61,7 @@ class Reproduce:
             return 130
 
     def _stored(self) -> str | None:
-        """Show the stored numbers, if there are some and nothing of the command asks for others; says where."""
+        """Write the page of the stored numbers and say where; None if there are none or the command asks for others."""
         from interp.papers.studies.stored import stored_page, stored_studies
 
         chosen = {name: getattr(self, name) for name in ("seeds", "problems", "minutes", "extend", "data", "cluster")}

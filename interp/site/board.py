@@ -40,21 +40,20 @@ def board(
         raise UserError(f"The page is an .html file, not {out}.")
     options = {"checkpoints": None if checkpoints is None else str(checkpoints), "minutes": minutes}
     kept = {} if fresh else _kept(out, options)
-    rows: list[BoardRow] = []
+    rows: dict[str, BoardRow] = dict(kept)  # what is not reached before an interruption stays on the page
     files = submissions(folder)
     for path in (bar := tqdm(files, unit="file", disable=not sys.stderr.isatty())):
         name = path.relative_to(folder).as_posix()
         bar.set_description(name)
         row = kept.get(name)
         if row is None or row.sha256 != sha256(path.read_bytes()):
-            row = judge(path, name, checkpoints, minutes)
-        rows.append(row)
-        write_page(out, _page(rows, options), f"interp board {folder}")
+            row = rows[name] = judge(path, name, checkpoints, minutes)
+            write_page(out, _page(list(rows.values()), options), f"interp board {folder}")
         if not sys.stderr.isatty():
             print(f"{name}: {row.status} ({row.seconds:.1f} s)", file=sys.stderr, flush=True)
-    if not rows:
-        write_page(out, _page(rows, options), f"interp board {folder}")
-    return rows
+    found = [rows[path.relative_to(folder).as_posix()] for path in files]
+    write_page(out, _page(found, options), f"interp board {folder}")
+    return found
 
 
 def _kept(path: Path, options: dict[str, object]) -> dict[str, BoardRow]:

@@ -118,7 +118,7 @@ class Task(ABC):
         return tuple(known.index(text) for text in texts) if set(texts) <= set(known) else tuple(range(len(texts)))
 
     def digit_values(self, tokens: Int[Tensor, "*place"]) -> Int[Tensor, "*place"]:
-        """The value of the digit that each token stands for, or -1 for a token that is no digit.
+        """The value of the digit that each token stands for, or -1 for a token that is not a digit.
 
         Raises:
             UserError: ``digit_tokens`` that are not different tokens of the vocabulary, one for each digit.

@@ -16,8 +16,10 @@ from jaxtyping import Bool, Int
 from torch import Tensor
 
 from models.errors import UserError, known_name
+from models.questions import question
 from models.tasks.base import Task
 from models.tasks.pair_promise import Promise, changed_variables, first_of_each
+from models.tasks.problem_space import problem_text
 from models.tasks.sound import require_sound
 
 
@@ -70,12 +72,10 @@ class ProblemPairs:
         return len(self.clean)
 
     def __repr__(self) -> str:
-        one, other = (self.task.numbers(problems[:1])[0] for problems in (self.clean, self.corrupted))
-        sign = f" {self.task.operator} "
+        one, other = (problem_text(self.task, self.task.numbers(s[:1])[0]) for s in (self.clean, self.corrupted))
         return (
             f"<{len(self):,} pairs of {self.task.name} that differ in {self.what}: target "
-            f"{self.task.target_roles[self.target].label}, first {sign.join(map(str, one))} and "
-            f"{sign.join(map(str, other))}>"
+            f"{self.task.target_roles[self.target].label}, first {one} and {other}>"
         )
 
     @cached_property
@@ -158,6 +158,7 @@ class ProblemPairs:
         return self
 
 
+@question
 def pairs(
     task: Task, clean: Any, corrupted: Any, target: int | str | None = None, what: str | None = None
 ) -> ProblemPairs:
@@ -173,10 +174,10 @@ def pairs(
         UserError: problems that the task refuses, a pair of two equal problems, no target in which all pairs differ, or
             a target that does not exist.
     """
+    require_sound(task)
     sides = [given if isinstance(given, Tensor) else task.as_problems(given) for given in (clean, corrupted)]
     if what is None:
-        one, other = (task.numbers(side[:1])[0] for side in sides)
-        said = [f" {task.operator} ".join(map(str, numbers)) for numbers in (one, other)]
+        said = [problem_text(task, task.numbers(side[:1])[0]) for side in sides]
         what = f"{said[0]} and {said[1]}" + (f" (and {len(sides[0]) - 1:,} more)" if len(sides[0]) > 1 else "")
     found = ProblemPairs(task, sides[0], sides[1], 0, what)
     if same := int((found.clean == found.corrupted).flatten(1).all(1).sum()):
@@ -187,8 +188,9 @@ def pairs(
     if target is None:
         differs = (found.clean_targets != found.corrupted_targets).all(0).nonzero()[:, 0]
         if not len(differs):
-            named = ", ".join(labels)
-            raise UserError(f"There is no target whose right answers differ in every pair; name one: {named}.")
+            raise UserError(
+                f"There is no target whose right answers differ in every pair; name one: {', '.join(labels)}."
+            )
         target = int(differs[0])
     changed = changed_variables(task, found.clean, found.corrupted)
     return replace(found, target=target, changed=changed)

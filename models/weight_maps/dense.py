@@ -21,7 +21,7 @@ class DenseWeights(WeightMap):
         """A map whose parameters are copies of these weights, with their dtype and device; missing biases are zero.
 
         Raises:
-            UserError: a matrix or a norm's gain is missing, a name is none of the config's, or a shape is not its own.
+            UserError: a matrix or a norm's gain is missing, the config does not have a name, or a shape is not its own.
         """
         require_weights(weights, cfg)
         like = weights["embed.W_E"]

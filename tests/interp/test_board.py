@@ -47,6 +47,8 @@ def test_a_folder_is_judged_and_the_command_goes_on(tmp_path: Path, monkeypatch:
     (folder / "broken_7p.py").write_text("def ((")
     with pytest.raises(pytest.fail.Exception):
         main(["board", str(folder), "--out", str(out)])
+    left = {row["file"] for row in page_data(out)["rows"]}
+    assert left == {"ours/hard_92p.py", "soft.py", "broken_7p.py"}  # an interruption loses no row that was judged
 
 
 def test_a_folder_without_submissions_is_refused(tmp_path: Path) -> None:

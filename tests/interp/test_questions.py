@@ -6,7 +6,7 @@ import random
 from collections.abc import Sequence
 from dataclasses import replace
 from types import SimpleNamespace
-from typing import Any, get_type_hints
+from typing import Any, NamedTuple, get_type_hints
 
 import numpy as np
 import pytest
@@ -312,6 +312,20 @@ def test_every_entry_of_a_list_is_checked_and_random_numbers_are_not_touched(pla
     with pytest.raises(UserError, match="'three'"):
         ask(columns)
     assert random.getstate() == before
+
+
+def test_a_named_tuple_is_checked_entry_by_entry():
+    class Range(NamedTuple):
+        low: int
+        high: int
+
+    @question
+    def ask(columns: Sequence[int]) -> int:
+        return len(columns)
+
+    assert ask(Range(1, 2)) == 2
+    with pytest.raises(UserError):
+        ask(Range(1, "two"))  # type: ignore[arg-type]
 
 
 def test_logits_may_come_in_a_hugging_face_output():

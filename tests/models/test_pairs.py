@@ -448,3 +448,16 @@ def test_as_many_as_there_are_can_be_had_and_not_one_more():
     assert len(variable_pairs(Parity(3), "bit", 1, None, answer=None)) == 4
     with pytest.raises(UserError, match="too many"):
         carry_pairs(TEN, 3, None)
+
+
+# ---- pairs that are typed
+
+
+def test_pairs_of_bits_are_named_as_they_are_written():
+    assert pairs(Parity(4), ["0101"], ["0100"]).what == "0101 and 0100"
+
+
+@pytest.mark.parametrize("task", ["add", None, 3])
+def test_typed_pairs_need_a_task(task):
+    with pytest.raises(UserError):
+        pairs(task, [(1, 1)], [(1, 2)])

@@ -144,6 +144,15 @@ def test_an_unknown_name_brings_the_closest_match() -> None:
         models.load("entri")
 
 
+@pytest.mark.parametrize("name", ["x" * 300, "", "\0"])
+def test_a_name_that_no_file_can_have_is_refused_like_any_other(
+    name: str, entry: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(entry)  # which holds a config.json
+    with pytest.raises(UserError):
+        models.load(name)
+
+
 @pytest.mark.usefixtures("zoo_of_one")
 def test_a_constructed_model_loads_by_its_name_and_its_name_is_among_the_closest() -> None:
     assert models.load("adder-3-by-hand").name_or_path == "adder-3-by-hand"

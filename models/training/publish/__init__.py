@@ -65,9 +65,9 @@ def publish(
     runs = _runs(folders, repeats)
     report = next((kind for task, kind in _REPORTS.items() if isinstance(runs.model.task, task)), report_ten_digit)
     if repeats and report is not report_ten_digit:
-        raise UserError(f"--repeats counts seeds of ten-digit adders that grok; {runs.name} is no such model.")
+        raise UserError(f"--repeats counts seeds of ten-digit adders that grok; {runs.name} is not one.")
     if judge is not None and report is not report_ten_digit:
-        raise UserError(f"{judge.option} judges ten-digit adders; {runs.name} is no such model.")
+        raise UserError(f"{judge.option} judges ten-digit adders; {runs.name} is not one.")
     found = report(runs) if judge is None else report_ten_digit(runs, judge)
     step, configs = found.chosen.state["best_step"], runs.configs
     if found.steps is not None:

@@ -21,6 +21,7 @@ from interp.cli.help import EXAMPLES
 from interp.cli.known_names import check_options
 from interp.core.stored_data import digest, keep, kept
 from models.errors import UserError
+from models.known_names import known
 from models.registry import constructed
 
 
@@ -41,7 +42,8 @@ def test_all_lists_what_is_not_trained_and_json_and_csv_hold_the_same(tmp_path: 
     assert main(["list", "--all", "--csv", "--json", str(tmp_path / "list.json")]) == 0
     rows = list(csv.DictReader(io.StringIO(capsys.readouterr().out)))
     stored = json.loads((tmp_path / "list.json").read_text())["models"]
-    assert {row["model"] for row in rows} == {row["model"] for row in stored} == set(models.names(sweeps=True))
+    # Not the registry of this process, in which another test may have registered a sweep's models.
+    assert {row["model"] for row in rows} == {row["model"] for row in stored} == set(known().registered)
     sizes = {row["model"]: int(row["parameters"]) for row in rows}
     assert sizes["microadder-57"] == 57 and sizes["adder-456"] == 456
 
@@ -129,6 +131,7 @@ from interp.cli.help import EXAMPLES
 from interp.cli.known_names import check_options
 from interp.core.stored_data import digest, keep, kept
 from models.errors import UserError
+from models.known_names import known
 outcomes = []
 for line in json.loads(sys.argv[1]):
     try:
