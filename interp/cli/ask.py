@@ -15,6 +15,9 @@ from models.errors import UserError
 
 if TYPE_CHECKING:
     from interp.core.model import HookedModel
+    from interp.core.probe import Probe
+    from interp.core.results import Result
+    from interp.core.sections import Page
 
 
 @dataclass(frozen=True)
@@ -42,7 +45,7 @@ class Ask:
 
     def run(self) -> None:
         from interp.core.probe import find_probe
-        from interp.core.sections import Page, Section, records
+        from interp.core.sections import records
         from interp.site.pages import write_page
         from models.zoo import load
 
@@ -63,13 +66,7 @@ class Ask:
         found = asked.answer(model, task=task, seed=self.seed, **number)
         print(found)
         if self.out is not None:
-            table = found.to_dataframe()
-            sections = [
-                Section(asked.question, f"{found.sentence()}\n\n{found.provenance}.", figures=[found.figure()]),
-                Section("In numbers", "", [table]),
-            ]
-            page = Page(f"{asked.name} of {self.model}", sections, {"rows": records(table)})
-            write_page(self.out, page, f"interp ask {self.model} {asked.name}")
+            write_page(self.out, page_of(asked, self.model, found), f"interp ask {self.model} {asked.name}")
         if self.json is not None:
             write_json(self.json, {"sentence": found.sentence(), "rows": records(found.to_dataframe())})
 
@@ -87,3 +84,15 @@ class Ask:
             print(f"{told(name)}\n{indent}{rows.call[name]}")
         if here:
             print(f"\nAsk with a name:\n\n  $ interp ask {self.model} {here[0]}")
+
+
+def page_of(asked: Probe, name: str, found: Result) -> Page:
+    """The page of one answer: its sentence, its figure and its table."""
+    from interp.core.sections import Page, Section, records
+
+    table = found.to_dataframe()
+    sections = [
+        Section(asked.question, f"{found.sentence()}\n\n{found.provenance}.", figures=[found.figure()]),
+        Section("In numbers", "", [table]),
+    ]
+    return Page(f"{asked.name} of {name}", sections, {"rows": records(table)})

@@ -69,6 +69,17 @@ class ModeConnectivity(Result):
         """The barrier in nats per token. Raises UserError for a path that does not exist."""
         return float(self._row(path)["barrier"])
 
+    @property
+    def worse_end(self) -> float:
+        """The smaller share of whole answers that one of the two models has right."""
+        ends = (self.table["path"] == ALIGNED) & self.table["t"].isin([0.0, 1.0])
+        return float(self.table[ends]["exact"].min())
+
+    @property
+    def able(self) -> bool:
+        """Whether both models answer more than half of the problems right: a line joins no solutions otherwise."""
+        return self.worse_end > ABLE
+
     def _row(self, path: str) -> pd.Series:
         rows = self.barriers.set_index("path", drop=False)
         return rows.loc[known_name("path", path, rows.index)]
@@ -79,7 +90,6 @@ class ModeConnectivity(Result):
             return f"{row.barrier:.3g} [{row.low:.3g}, {row.high:.3g}]"
 
         lowest = self._row(ALIGNED)["lowest_exact"]
-        ends = self.table[(self.table["path"] == ALIGNED) & self.table["t"].isin([0.0, 1.0])]["exact"]
         everything = self.distances.set_index("component").loc["all"]
         text = (
             f"Between {self.names[0]} and {self.names[1]} the loss rises by {said(STORED)} nats a token above the "
@@ -88,9 +98,9 @@ class ModeConnectivity(Result):
         present = set(self.barriers["path"])
         controls = [f"{path} {said(path)}" for path in (UNTRAINED, MOVED, BACK) if path in present]
         text += f" ({'; '.join(controls if UNTRAINED in present else [*controls, NO_CONTROL])})"
-        worse = in_percent(float(ends.min()))
+        worse = in_percent(self.worse_end)
         fall = f"exact match falls from {worse} at the worse end to {in_percent(float(lowest))} on the aligned line"
-        if not ends.min() > ABLE:
+        if not self.able:
             fall = (
                 f"the worse end answers {worse} of the problems right, no more than {ABLE:.0%}, so that the line joins "
                 "no two solutions, with or without a barrier"

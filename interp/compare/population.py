@@ -32,10 +32,10 @@ from interp.causal.interchange import which_algorithm
 from interp.core.controls import untrained_twin
 from interp.core.model import HookedModel
 from interp.core.probe import columns, probe, task_of
-from interp.core.problems import ABLE, resolve_task
+from interp.core.problems import resolve_task
 from interp.core.results import Provenance, Result
 from interp.core.sites import model_name, require_evaluation_mode
-from interp.core.thresholds import ALIKE_GAPS
+from interp.core.thresholds import ABLE, ALIKE_GAPS
 from interp.probes.attention import OWN, attention_by_role
 from interp.probes.carry import carry_units
 from models.errors import UserError
@@ -195,7 +195,12 @@ def readings(model: HookedModel, task: Any, n: int, seed: int) -> dict[str, Any]
 
 
 def route_readings(model: HookedModel, task: Any, seed: int) -> dict[str, float]:
-    """The share of answers that each route of a carry changes alone; see :func:`readings`. Cost: a few runs."""
+    """The share of answers that each route of a carry changes alone, named "made carry by values" and so on.
+
+    The routes of each kind of carry start at the embeddings: "by values" into the heads' values, "past the heads" to
+    the MLP and the logits, "by both". Every other route is held at the unchanged run. NaN for a model that answers no
+    more than :data:`~interp.core.thresholds.ABLE` of the pairs right. Cost: a few runs.
+    """
     found = {}
     for kind in CIRCUITS:
         pairs = problem_pairs(task, kind, column=COLUMN, n=PAIRS, seed=seed)
@@ -265,18 +270,19 @@ class Population(Result):
 
     def verdict(self, finding: str) -> str:
         """For how many of the members a finding holds, in words: "all 30 of this population", "4 of 30", "none of 30",
-        or "untested" (makes sense for none)."""
+        "all 7 for which it makes sense" (of the 30), or "untested" (makes sense for none)."""
         found = self.share(finding)
         if not found.n:
             return "untested"
         if found.correct == found.n:
-            return f"all {found.n:,} of this population"
+            whole = found.n == len(self.members)
+            return f"all {found.n:,} {'of this population' if whole else 'for which it makes sense'}"
         return f"{found.correct:,} of {found.n:,}" if found.correct else f"none of {found.n:,}"
 
     def shared(self) -> list[str]:
-        """The findings that hold for all members for which they make sense."""
+        """The findings that hold for every member."""
         names = self.table["finding"].unique().tolist()
-        return [name for name in names if (share := self.share(name)).n and share.correct == share.n]
+        return [name for name in names if self.share(name).correct == len(self.members)]
 
     def by_architecture(self) -> str:
         """How many members each architecture has, the most frequent first: "122 microadder-57, 30 adder-763"."""

@@ -93,9 +93,11 @@ def _drawn(weight_map: Any, generator: torch.Generator) -> Any:
 
 
 @torch.no_grad()
-def _redrawn(model: HookedModel, seed: int) -> Any:
-    """A copy of a stock model whose parameters are fresh."""
+def _redrawn(model: HookedModel, seed: int) -> Any | None:
+    """A copy of a stock model whose parameters are fresh; None without a matrix, since matrices alone are drawn."""
     fresh: Any = copy.deepcopy(model)
+    if not any(parameter.ndim > 1 for parameter in fresh.parameters()):
+        return None
     generator = torch.Generator().manual_seed(seed)
     for name, parameter in fresh.named_parameters():
         kind = name.rsplit(".", 1)[-1]

@@ -190,14 +190,13 @@ def mean_interval(values: Float[np.ndarray, " n"], bounds: Bounds | None = None)
 def mean_difference(
     values: Float[np.ndarray, " n"],
     others: Float[np.ndarray, " m"],
-    confidence: float = 0.95,
     bounds: Bounds | None = None,
 ) -> tuple[float, float, float]:
     """Difference of the means of two independent samples with its interval: (value, low, high).
 
-    The interval is Welch's, which allows unequal variances; it is infinite where none has any spread. With ``bounds``
-    of the values it is what the intervals of the two means imply (Newcombe's hybrid), which have them too. Where a
-    sample has a single value it is infinite with bounds as well: nothing tells how such values vary.
+    The interval is Welch's, which allows unequal variances; it is infinite where neither sample has any spread. With
+    ``bounds`` of the values it is what the intervals of the two means imply (Newcombe's hybrid), which have them too.
+    Where a sample has a single value it is infinite with bounds as well: nothing tells how such values vary.
     """
     value = float(np.mean(values) - np.mean(others))
     if min(len(values), len(others)) < 2:
@@ -209,7 +208,7 @@ def mean_difference(
     if not parts.any():
         return value, -math.inf, math.inf
     df = parts.sum() ** 2 / (parts**2 / (np.array([len(values), len(others)]) - 1)).sum()
-    half = float(stdtrit(df, (1 + confidence) / 2) * math.sqrt(parts.sum()))
+    half = float(stdtrit(df, UPPER) * math.sqrt(parts.sum()))
     return value, value - half, value + half
 
 

@@ -161,9 +161,10 @@ def figure_bracket(result: WrittenNumber) -> go.Figure:
         layers.append(points(x, y, f"carry {value}", colour, symbol, 5, opacity=0.5, **said))
     title = "The previous column's weight in what attention writes does not differ from 0"
     if not np.isnan(result.ratio):
-        title = f"The own column counts {result.ratio:.2f} times the previous one (explained {result.explained:.1%}); "
-        title += "carry and no carry "
-        title += f"are at least {result.apart:.1f} apart in this sample" if result.apart > 0 else "overlap"
+        title = f"The own column counts {result.ratio:.2f} times the previous one (explained {result.explained:.1%})"
+        if not np.isnan(result.apart):
+            title += "; carry and no carry "
+            title += f"are at least {result.apart:.1f} apart in this sample" if result.apart > 0 else "overlap"
     x = {"title": "digit written before<br>(the query's own token)", "dtick": 1}
     y = "number written, less the own column's part<br>(digits of the previous column)"
     note = f"{len(aside):,} columns, with horizontal jitter; exact sums lie {result.base - 1} apart"

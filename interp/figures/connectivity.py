@@ -16,6 +16,7 @@ from interp.figures import theme
 from interp.figures.drawing import drawing
 from interp.figures.layers import bars, bound, cells, curve, hover, points, written
 from interp.figures.panels import Panel, compose
+from models.numerals import in_percent
 
 _LOWEST = 1e-6  # nats: a logarithmic axis cannot show a loss of 0
 _STYLES = {
@@ -50,6 +51,8 @@ def connectivity(result: ModeConnectivity) -> go.Figure:
         f"{result.names[0]} to {result.names[1]}: a barrier of {barriers[ALIGNED]:.3g} nats a token once aligned, "
         f"{barriers[STORED]:.3g} as stored"
     )
+    if not result.able:
+        title += f"; no two solutions, since the worse end answers only {in_percent(result.worse_end)} right"
     note = "Bars: 95% intervals over problems. Controls in grey"
     return compose(panels, title, result.provenance, note=note, columns=2, gaps=(90, 0), margin={"b": 110})
 

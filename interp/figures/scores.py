@@ -20,8 +20,8 @@ from interp.figures.layers import band, cells, curve, hover, points
 from interp.figures.panels import QUARTERS, Mark, Panel, compose, hline, label
 from interp.probes.scored import GridPanel, GridPanels, Scores, error_bound
 
-#: Red to blue as in the paper, through near-white at one half; both ends differ in lightness from the middle.
-SCALE = sample_colorscale("Blues", np.linspace(0.1, 1, 9).tolist())  # 0 is not white: that was not asked
+#: Light to dark blue. 0 is not white, which means that a cell was not asked.
+SCALE = sample_colorscale("Blues", np.linspace(0.1, 1, 9).tolist())
 BOX = "#C00000"
 BEYOND = "#BDBDBD"
 _AXES = {

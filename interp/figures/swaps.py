@@ -80,7 +80,11 @@ def swaps(result: Swaps, measure: str = "exact") -> go.Figure:
 
 
 def title(result: Swaps) -> str:
-    """Answers left with the other model's attention, MLP and both; for other choices of parts, which keep them."""
+    """Answers left with the other model's attention, MLP and both; for other choices of parts, which keep them.
+
+    For a model that has no answers to keep, the whole sentence."""
+    if not result.able:
+        return result.sentence()
     first, second = result.names
     if set(_WHOLE) <= set(result.components):
         attention, mlp, both = (f"{result.swapped(name)['exact']:.2f}" for name in _WHOLE)

@@ -17,7 +17,7 @@ from interp.core.frames import as_frame, select
 from interp.core.results import Provenance, Result
 from interp.core.thresholds import ABLE, CAUSAL, SEPARATES
 from models.errors import known_name
-from models.numerals import in_percent
+from models.numerals import in_percent, in_percent_with
 
 #: Kinds of units that separate a signal but do not carry it, in words.
 _WORDS = {
@@ -88,7 +88,7 @@ class CarryUnits(Result):
         rivals = [candidates.index(name) for name in self.agreement.rival.values.tolist()]
         of_rivals = np.nan_to_num(values["effect_apart"][..., rivals], nan=-np.inf)
         ablated = np.atleast_1d(~np.isnan(values["effect_apart"]).all(-1))
-        found = {}
+        able, found = self.able, {}
         for i, layer in enumerate(over.layer.values.tolist()):
             for u, unit in enumerate(over.unit.values.tolist()):
                 best = strongest[i, u]
@@ -100,7 +100,7 @@ class CarryUnits(Result):
                     kind = "none"
                 elif not ablated[i, u]:
                     kind = "not ablated"
-                elif not self.able:
+                elif not able:
                     kind = "not able"
                 elif more < CAUSAL:
                     kind = "correlate"
@@ -183,10 +183,10 @@ class CarryUnits(Result):
         at = {"layer": found["layer"], "unit": found["unit"]}
         row, signal = self.table.sel(at).sel(signal="carry_in"), measures.signal_name(found["signal"])
         apart = self.agreement.sel(at).sel(signal=found["signal"], rival="carry_in")
-        share, low, high = (float(apart[name]) for name in ("share", "low", "high"))
+        share = in_percent_with(*(float(apart[name]) for name in ("share", "low", "high")))
         return (
             f"On the {int(apart.n):,} columns where carry in and {signal} differ, neuron {found['unit']} follows "
-            f"{signal} in {in_percent(share)} [{in_percent(low)}, {in_percent(high)}]. As a carry-in detector it "
+            f"{signal} in {share}. As a carry-in detector it "
             f"reaches {in_percent(float(row.accuracy))} (majority baseline {in_percent(float(row.majority))})"
         )
 

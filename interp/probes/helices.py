@@ -6,9 +6,10 @@ A helix with a free period fits any smooth curve of few rows. Rows are said to l
 
 * their order matters: rows in random order are fitted worse (``p_value``)
 * no random walk explains them: walks that take the table's own steps in random order are fitted worse (``walk_p``)
-* a line, a parabola and a wave along one axis fit worse, each in the rows' number i: the helix is ahead by ``STRONG``
-  units of the Bayesian information criterion, ``N ln(S / N) + k ln N`` with N the count of the table's numbers, S the
-  sum of squared distances, and k = 2 D, 3 D, 3 D + 2 and (helix) 4 D - 3 numbers in D dimensions
+* a line, a parabola, a wave along one axis and a circle (the helix without its ramp) fit worse, each in the rows'
+  number i: the helix is ahead by ``STRONG`` units of the Bayesian information criterion, ``N ln(S / N) + k ln N`` with
+  N the count of the table's numbers, S the sum of squared distances, and k = 2 D, 3 D, 3 D + 2, 3 D - 1 and (helix)
+  4 D - 3 numbers in D dimensions
 
 The conventions are those of :mod:`interp.probes.embeddings`.
 """
@@ -47,8 +48,8 @@ class HelixFit(Result):
     ``centre`` [2]; ``slope`` (per row) and ``offset`` along ``axis`` [D]. ``residual``: root mean square distance of
     the rows from the helix; ``explained``: share of the variance; ``ellipticity``: 0 for a circle, 1 for a line;
     ``tilt``: angle between ramp and axis, rad. ``line``, ``parabola`` and ``wave``: root mean square distance of the
-    rows from the best curve of that kind. ``p_value`` and ``walk_p``: chance that rows in random order, and steps in
-    random order, are fitted as well.
+    rows from the best curve of that kind; ``circle``: from the helix's circle without its ramp. ``p_value`` and
+    ``walk_p``: chance that rows in random order, and steps in random order, are fitted as well.
     """
 
     amp: float
@@ -64,6 +65,7 @@ class HelixFit(Result):
     line: float
     parabola: float
     wave: float
+    circle: float
     p_value: float
     walk_p: float
     points: xr.DataArray  # [row, axis]: coordinates in the plane and along the axis
@@ -74,11 +76,13 @@ class HelixFit(Result):
 
     @property
     def advantage(self) -> dict[str, float]:
-        """BIC of the best line, parabola and wave minus the helix's: above 0 the helix is the better curve."""
+        """BIC of each rival curve minus the helix's: above 0 the helix is the better curve."""
         rows, dimensions = self.points.sizes["row"], self.basis.shape[1]
         n, least = rows * dimensions, float(np.abs(self.points.values).max()) * FLAT
+        rivals = {"line": (2, 0), "parabola": (3, 0), "wave": (3, 2), "circle": (3, -1)}  # a D + b numbers
         found = {}
-        for name, numbers in (("line", 2 * dimensions), ("parabola", 3 * dimensions), ("wave", 3 * dimensions + 2)):
+        for name, (each, more) in rivals.items():
+            numbers = each * dimensions + more
             ratio = max(getattr(self, name), least) / max(self.residual, least)
             found[name] = 2 * n * math.log(ratio) + (numbers - (4 * dimensions - 3)) * math.log(n)
         return found
@@ -125,6 +129,7 @@ class HelixFit(Result):
             ("line", self.line, "table units"),
             ("parabola", self.parabola, "table units"),
             ("wave", self.wave, "table units"),
+            ("circle", self.circle, "table units"),
             ("p_value", self.p_value, "permutation p of the rows' order"),
             ("walk_p", self.walk_p, "permutation p of the steps' order"),
         ]
@@ -211,9 +216,12 @@ def helix_fit(
     constant, gradient, cosine, sine = np.linalg.lstsq(_design(i, omega), table, rcond=None)[0]
     basis = aligned_plane(np.stack((cosine, sine)))
     rise = gradient - basis.T @ (basis @ gradient)
-    if np.linalg.norm(rise) <= FLAT * np.abs(table).max():  # no ramp: the axis then points from the origin to the plane
+    least = FLAT * np.abs(table).max()
+    if np.linalg.norm(rise) <= least:  # no ramp: the axis then points from the origin to the plane
         rise = constant - basis.T @ (basis @ constant)
-    axis = rise / max(float(np.linalg.norm(rise)), np.finfo(float).tiny)
+    if np.linalg.norm(rise) <= least:  # the origin lies in the plane: any direction out of it
+        rise = np.linalg.svd(basis)[2][2]
+    axis = rise / float(np.linalg.norm(rise))
     axis = axis * (np.sign(axis[np.argmax(np.abs(axis))]) or 1.0)
     frame = np.vstack((basis, axis))
     coordinates = table @ frame.T
@@ -244,6 +252,7 @@ def helix_fit(
         line=_distance(table, _design(i, 1.0)[:, :2]),
         parabola=_distance(table, np.stack((np.ones(n), i, i**2), 1)),
         wave=_wave_distance(table, grid),
+        circle=math.hypot(math.sqrt(error / n), float(slope) * float(np.std(i))),
         p_value=permutation_p(float(own.max()), null),
         walk_p=permutation_p(float(own.max()), periods.explained(walks).max(-1)),
         points=xr.DataArray(coordinates, dims=("row", "axis"), coords=coords),
@@ -264,7 +273,7 @@ def _wave_distance(table: Float[np.ndarray, "n D"], grid: Float[np.ndarray, " w"
     """The same from the best ramp with a wave along one axis: of the regression's two waves, the larger direction."""
     designs = np.stack([_design(np.arange(len(table)), w) for w in grid])
     waves = np.linalg.qr(designs)[0][..., 2:].transpose(0, 2, 1) @ table  # [w, 2, D]
-    largest = np.linalg.svd(waves, compute_uv=False)[:, 0].max() if len(table) else 0.0
+    largest = np.linalg.svd(waves, compute_uv=False)[:, 0].max()
     ramp = _distance(table, _design(np.arange(len(table)), 1.0)[:, :2]) ** 2 * len(table)
     return math.sqrt(max(ramp - float(largest) ** 2, 0.0) / len(table))
 

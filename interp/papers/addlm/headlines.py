@@ -7,8 +7,11 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 import models
 from interp.core.results import Provenance
+from interp.core.stats import mean_difference
 from interp.papers.headlines.rules import Ours, counted
 from interp.papers.headlines.store import NotStored, Store
 from models.addlm import model_name
@@ -28,28 +31,36 @@ def _rows(store: Store, model: str, steps: int | None = None) -> list[dict[str, 
     return found
 
 
-def loss(store: Store, model: str) -> Ours:
-    """The best validation loss, mean over seeds, in nats per character."""
-    best = [min(row["losses"]) for row in _rows(store, model)]
-    shown = ", ".join(f"{value:.3f}" for value in best)
-    source = f"seeds of {model}, the best loss of each on the validation part"
-    return counted(len(best), source, model=model).with_value(sum(best) / len(best), f"by seed {shown}")
+def _best(store: Store, model: str, steps: int | None = None) -> list[float]:
+    """The best validation loss of every seed, in nats per character, over all of its steps or the first ``steps``."""
+    return [
+        min(loss for step, loss in zip(row["steps"], row["losses"], strict=True) if steps is None or step <= steps)
+        for row in _rows(store, model, steps)
+    ]
 
 
-def loss_at(store: Store, model: str, steps: int) -> Ours:
-    """The best validation loss up to ``steps``, mean over seeds, in nats per character."""
-    found = [zip(row["steps"], row["losses"], strict=True) for row in _rows(store, model, steps)]
-    best = [min(loss for step, loss in row if step <= steps) for row in found]
+def loss(store: Store, model: str, steps: int | None = None) -> Ours:
+    """The best validation loss (up to ``steps``), mean over seeds, in nats per character."""
+    best = _best(store, model, steps)
     shown = ", ".join(f"{value:.3f}" for value in best)
-    source = f"seeds of {model}, the best loss of each in {steps:,} steps on the validation part"
+    of_each = "the best loss of each" if steps is None else f"the best loss of each in {steps:,} steps"
+    source = f"seeds of {model}, {of_each} on the validation part"
     return counted(len(best), source, model=model).with_value(sum(best) / len(best), f"by seed {shown}")
 
 
 def cost(store: Store, model: str, reference: str = FLOAT, steps: int | None = None) -> Ours:
-    """A model's loss minus that of the float baseline, in nats, at the end or after some steps."""
-    ours, other = (loss(store, name) if steps is None else loss_at(store, name, steps) for name in (model, reference))
-    n = min(ours.provenance.n, other.provenance.n)
-    return counted(n, f"seeds of {model} and of {reference}", model=model).with_value(ours.value - other.value)
+    """A model's best loss minus that of the float baseline, in nats, at the end or after some steps, with its interval
+    over seeds, which is infinite where one of them has a single seed."""
+    ours, other = (np.array(_best(store, name, steps)) for name in (model, reference))
+    value, low, high = mean_difference(ours, other)
+    source = Provenance(min(len(ours), len(other)), None, f"seeds of {model} and of {reference}")
+    return Ours(value, source, low, high, model=model, remark=_of_seeds(ours, other))
+
+
+def _of_seeds(ours: np.ndarray, other: np.ndarray) -> str:
+    """The two means that a difference is of, and from how many seeds."""
+    said = [f"{x.mean():.3f} ({len(x)} seed{'s' if len(x) > 1 else ''})" for x in (ours, other)]
+    return " against ".join(said)
 
 
 def after_best(store: Store, model: str) -> Ours:
@@ -66,12 +77,12 @@ def _generalisation(store: Store, model: str) -> dict[int, float]:
 
 
 def closer(store: Store) -> Ours:
-    """How much smaller AddLM's gap of validation to training loss is than the float model's; the least of its seeds."""
-    ours, twin = _generalisation(store, OURS), _generalisation(store, FLOAT)
-    seeds = sorted(ours.keys() & twin.keys())
-    shown = ", ".join(f"{ours[seed]:.3f} against {twin[seed]:.3f}" for seed in seeds)
-    least = min(twin[seed] - ours[seed] for seed in seeds)
-    return counted(len(seeds), f"seeds of {OURS} and of {FLOAT}").with_value(least, f"by seed {shown}")
+    """How much smaller AddLM's gap of validation to training loss is than the float model's, with its interval over
+    seeds."""
+    ours, twin = (np.array(list(_generalisation(store, name).values())) for name in (OURS, FLOAT))
+    value, low, high = mean_difference(twin, ours)
+    source = Provenance(min(len(ours), len(twin)), None, f"seeds of {OURS} and of {FLOAT}")
+    return Ours(value, source, low, high, remark=f"gaps {_of_seeds(ours, twin)}")
 
 
 def speed_up(store: Store) -> Ours:

@@ -20,7 +20,7 @@ import numpy as np
 from scipy.special import gammaln, stdtrit
 
 from interp.core.results import Provenance, Rung
-from interp.core.stats import clopper_pearson
+from interp.core.stats import UPPER, clopper_pearson
 from interp.core.thresholds import CONFIRMS, CONFIRMS_RARE, CONFIRMS_RATE, DECIDES, SIGNIFICANT
 from interp.papers.headlines.printed import Printed
 from models.errors import UserError
@@ -86,7 +86,7 @@ def over_seeds(values: list[float], what: str, lowest: float = -math.inf, highes
     unbounded, as no interval would be useful.
     """
     mean, n = float(np.mean(values)), len(values)
-    half = math.inf if n < 3 else float(stdtrit(n - 1, 0.975) * np.std(values, ddof=1) * math.sqrt(1 + 1 / n))
+    half = math.inf if n < 3 else float(stdtrit(n - 1, UPPER) * np.std(values, ddof=1) * math.sqrt(1 + 1 / n))
     remark = f"seeds from {min(values):.3g} to {max(values):.3g}" if n > 1 else "one seed"
     provenance = Provenance(n, None, what)
     return Ours(mean, provenance, max(lowest, mean - half), min(highest, mean + half), remark=remark)

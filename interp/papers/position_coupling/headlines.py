@@ -16,11 +16,11 @@ from scipy.special import stdtrit
 
 import models
 from interp.core.results import Provenance
-from interp.core.stats import mean_difference, mean_interval
+from interp.core.stats import UPPER, mean_difference, mean_interval
 from interp.papers.headlines.rules import Ours, counted, share
 from interp.papers.headlines.store import NotStored, Store, pick
 from interp.probes.attention import attention_by_role
-from interp.probes.scored import GridPanel
+from interp.probes.scored import GridPanel, GridPanels
 from models.hand_built.coupled_addition import NAME
 from models.numerals import shown
 
@@ -44,6 +44,14 @@ def _panel(store: Store, grids: str, label: str) -> GridPanel:
         if one.label == label:
             return one
     raise NotStored(f"{grids} has no panel {label!r}.")
+
+
+def _complete(store: Store, figure: str) -> GridPanels:
+    """All panels of a figure. Raises NotStored if some are missing."""
+    panels = store.grids(f"position-coupling-{figure}-small")
+    if panels.planned and len(panels.panels) < panels.planned:
+        raise NotStored(f"{len(panels.panels)} of {panels.planned} panels of {figure} are stored.")
+    return panels
 
 
 def cell(store: Store, grids: str, panel: str, **size: int) -> Ours:
@@ -100,14 +108,14 @@ def least_parity(store: Store, panels: list[str], bits: int) -> Ours:
 
 def one_factor_short(store: Store) -> Ours:
     """The mean exact match of Position Coupling without scratchpad on products beyond its training range (3 digits) of
-    which one factor has one digit; the least of its seeds is in the remark."""
+    which one factor has one digit; every seed's is in the remark."""
     one = _panel(store, "position-coupling-fig9-small", "Position Coupling, no scratchpad")
     shares = []
     for grid in one.grids:
         cells = grid.accuracy.stack(size=grid.accuracy.dims)
-        digits = np.array([size for size in cells["size"].values])
+        digits = np.array(cells["size"].values.tolist())
         shares.append(float(cells.values[(digits.min(1) == 1) & (digits.max(1) > 3)].mean()))
-    value, low, high = mean_interval(np.array(shares))
+    value, low, high = mean_interval(np.array(shares), (0.0, 1.0))
     remark = "by seed " + ", ".join(f"{value:.1%}" for value in shares)
     return Ours(value, Provenance(len(shares), None, f"seeds of {one.grids[0].model}"), low, high, remark=remark)
 
@@ -147,9 +155,7 @@ def compared(store: Store, figure: str, measure: str) -> Ours:
     That all differences are positive is confirmed if all intervals lie above zero, and refuted if one lies below. So
     the ends are the least of all lower and the least of all upper ends (for the spread, the largest).
     """
-    panels = store.grids(f"position-coupling-{figure}-small")
-    if panels.planned and len(panels.panels) < panels.planned:
-        raise NotStored(f"{len(panels.panels)} of {panels.planned} panels of {figure} are stored.")
+    panels = _complete(store, figure)
     means = [_means(one) for one in panels.panels]
     found = np.array([mean_difference(means[a], means[b], bounds=(0.0, 1.0)) for a, b in MEASURES[measure](len(means))])
     value, low, high = (found.max(0) if measure == "spread" else found.min(0)).tolist()
@@ -163,9 +169,7 @@ def trend_with_layers(store: Store) -> Ours:
 
     Ordinary least squares with one intercept per number of heads; 95% interval of Student's t over seeds.
     """
-    panels = store.grids("position-coupling-fig10-small")
-    if panels.planned and len(panels.panels) < panels.planned:
-        raise NotStored(f"{len(panels.panels)} of {panels.planned} panels of fig10 are stored.")
+    panels = _complete(store, "fig10")
     rows = [
         (layers, heads, value)
         for one in panels.panels
@@ -174,12 +178,13 @@ def trend_with_layers(store: Store) -> Ours:
     ]
     depth, heads, y = (np.array(column, float) for column in zip(*rows, strict=True))
     design = np.column_stack([np.log2(depth), *(heads == each for each in np.unique(heads))])
-    beta, (squares,), *_ = np.linalg.lstsq(design, y, rcond=None)
-    free = len(y) - design.shape[1]
+    beta = np.linalg.lstsq(design, y, rcond=None)[0]
+    squares, free = float(((y - design @ beta) ** 2).sum()), len(y) - design.shape[1]
     error = float(np.sqrt(squares / free * np.linalg.inv(design.T @ design)[0, 0]))
-    half = float(stdtrit(free, 0.975)) * error
+    half = float(stdtrit(free, UPPER)) * error
     slope = float(beta[0])
-    return Ours(slope, Provenance(len(y), None, "seeds of 12 decoders"), slope - half, slope + half)
+    source = Provenance(len(y), None, f"seeds of {len(panels.panels)} decoders")
+    return Ours(slope, source, slope - half, slope + half)
 
 
 def padding_gain(store: Store) -> Ours:

@@ -36,7 +36,7 @@ from interp.core.sites import model_name, require_evaluation_mode
 from interp.core.stats import bootstrap_interval, clopper_pearson, clustered_proportion
 from interp.probes.lens.reading import read, stream_points
 from models.errors import UserError
-from models.numerals import in_percent
+from models.numerals import in_percent, in_percent_with
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,7 +62,7 @@ class LogitLens(Result):
     def sentence(self) -> str:
         before, after, low, high = self.largest_rise
         t = self.table.overall, self.table.overall_low, self.table.overall_high
-        end, end_low, end_high = (float(x[-1]) for x in t)
+        end = in_percent_with(*(float(x[-1]) for x in t))
         first = float(self.table.kl.mean("target")[0])
         points = self.table.point.values
         told = (
@@ -72,7 +72,7 @@ class LogitLens(Result):
         )
         return (
             f"{self.name}: read by the final norm and W_U, the right token leads in {told}; at the end it "
-            f"leads in {in_percent(end)} [{in_percent(end_low)}, {in_percent(end_high)}]. The first stream is "
+            f"leads in {end}. The first stream is "
             f"{first:.2f} nats from the final distribution. As a control, the answers of other problems lead in at "
             f"most {in_percent(float(self.table.overall_control.max()))}."
         )

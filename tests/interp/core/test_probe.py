@@ -11,9 +11,11 @@ import torch
 
 import interp
 import models
+from interp.cli.ask import page_of
 from interp.core import probe as registry
 from interp.core.probe import Probe, applying, find_probe, probe, probes, registered
 from interp.core.results import Findings, Result
+from interp.site.pages import page_html
 from models.config import TransformerConfig
 from models.errors import UserError
 from models.tasks.framed_addition import Frame, FramedAddition
@@ -143,7 +145,7 @@ def test_a_question_that_is_listed_for_a_model_is_answered(name: str):
 
 
 def pictured(model: Any) -> dict[str, str]:
-    """What a model's listed questions do not answer with a sentence, a table and a figure, by name."""
+    """What a model's listed questions do not answer with a sentence, a table, a figure and a page, by name."""
     failed = {}
     for each in applying(model):
         if each.name in {*SLOW, "exact_match_grid", "offset_sweep", "greedy_agreement", "attended_growth"}:
@@ -151,19 +153,19 @@ def pictured(model: Any) -> dict[str, str]:
         options = {"n": 32} if each.takes("n") else {}
         try:
             found = each.ask(model, **options | (SMALL | {"parameter_ablation": {"n": 8}}).get(each.name, {}))
-            assert str(found) and found.to_dataframe() is not None and found.figure() is not None
+            assert str(found) and page_html(page_of(each, "a model", found), "")
         except UserError as error:
             failed[each.name] = str(error)
     return failed
 
 
-def test_every_question_that_is_listed_for_an_adder_has_a_sentence_a_table_and_a_figure():
+def test_every_question_that_is_listed_for_an_adder_has_a_sentence_a_table_a_figure_and_a_page():
     assert pictured(models.load("microadder-22")) == {}
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", models.zoo_names())
-def test_every_question_that_is_listed_for_a_stored_model_has_a_sentence_a_table_and_a_figure(name: str):
+def test_every_question_that_is_listed_for_a_stored_model_has_a_sentence_a_table_a_figure_and_a_page(name: str):
     assert pictured(models.load(name)) == {}
 
 

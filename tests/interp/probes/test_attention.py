@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 import interp
 import models
 from interp.core.results import Provenance
+from interp.core.thresholds import MAJORITY
 from interp.probes.attention import AttentionByRole, compute_attention_by_role, gap_interval, times
 from models.errors import UserError
 from models.tasks.addition import TenDigitAddition
@@ -130,8 +131,9 @@ def choosing(share: float, noise: float, n: int = 200) -> np.ndarray:
 @pytest.mark.parametrize(("share", "noise"), [(0.5, 0.0), (0.5, 0.1), (0.3, 0.0)])
 def test_a_head_that_picks_one_operand_by_value_is_called_bimodal_with_both_values(share, noise):
     result = compute(choosing(share, noise))
-    assert "bimodal over inputs: near 0.00 or 0.87" in result.statement()
-    assert not np.isnan(result.states.sel(target="s4").isel(layer=0, head=0, state=1).values).all()
+    states = result.states.sel(target="s4").isel(layer=0, head=0).transpose("key", "state").values
+    states = states[~np.isnan(states).any(1)]
+    assert len(states) == 2 and states == pytest.approx(np.array([[0.0, 0.87], [0.0, 0.87]]), abs=0.05)
     assert "to 1" not in result.statement(), "a ratio of means that no input has"
 
 
@@ -139,10 +141,10 @@ def test_other_spreads_over_inputs_are_not_called_bimodal():
     rng = np.random.default_rng(1)
     for spread in (0.0, 0.1, 1.0):
         scores = by_role_scores(own_operands=3.0) + spread * rng.normal(size=(200, 1, 1, 12, 33))
-        assert "bimodal" not in compute(softmax_patterns(scores)).statement()
+        assert np.isnan(compute(softmax_patterns(scores)).states).mean() > MAJORITY  # some weights have long tails
     uniform = rng.random((200, 1, 1, 12, 33))
-    assert "bimodal" not in compute(uniform / uniform.sum(-1, keepdims=True)).statement()
-    assert "bimodal" not in compute(choosing(0.5, 0.0, n=10)).statement(), "ten inputs do not show two modes"
+    assert np.isnan(compute(uniform / uniform.sum(-1, keepdims=True)).states).all()
+    assert np.isnan(compute(choosing(0.5, 0.0, n=10)).states).all(), "ten inputs do not show two modes"
 
 
 def test_every_planted_way_to_look_at_two_columns_has_a_statement_of_its_own():

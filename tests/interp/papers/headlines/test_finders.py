@@ -3,19 +3,21 @@
 import json
 import math
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
 import xarray as xr
-from scipy.stats import binomtest, sem, t
+from scipy.stats import binomtest, sem, t, ttest_ind
 
 import models
 from interp.papers.adder_456 import headlines as adder_456
 from interp.papers.adder_456.studies import errors_by_test_seed
 from interp.papers.addlm import headlines as addlm
 from interp.papers.headlines import NotStored, Store, finders
-from interp.papers.headlines.rules import AtLeast, AtMost
+from interp.papers.headlines.printed import read_numbers
+from interp.papers.headlines.rules import AtLeast, AtMost, Inside
 from interp.papers.microadder import headlines as microadder
 from interp.papers.position_coupling import headlines as position_coupling
 from interp.papers.toygpt import headlines as toygpt
@@ -28,7 +30,7 @@ pytestmark = pytest.mark.usefixtures("without_shape_checks")
 def stored(tmp_path, name: str, value: dict) -> Store:
     """A store that holds one experiment alone."""
     path = tmp_path / "experiments" / f"{name}.json"
-    path.parent.mkdir(parents=True)
+    path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(value))
     return Store(data=tmp_path)
 
@@ -139,8 +141,28 @@ def test_the_gap_of_both_losses_is_that_of_the_last_lines_of_training():
     for name in (addlm.FLOAT, addlm.OURS):
         lines = map(json.loads, (models.zoo.ZOO / name / "metrics.jsonl").read_text().splitlines())
         gaps[name] = [x["validation_loss"][0] - x["loss"][0] for x in lines if x["step"] == 2_000]
-    least = min(a - b for a, b in zip(gaps[addlm.FLOAT], gaps[addlm.OURS], strict=True))
-    assert addlm.closer(Store()).value == pytest.approx(least, abs=1e-5) and least > 0
+    found, of = addlm.closer(Store()), [gaps[name] for name in (addlm.FLOAT, addlm.OURS)]
+    assert found.value == pytest.approx(np.mean(of[0]) - np.mean(of[1]), abs=1e-5)
+    assert found.ends == pytest.approx(ttest_ind(*of, equal_var=False).confidence_interval(), abs=1e-4)
+
+
+def test_a_cost_in_loss_is_as_sure_as_its_seeds(tmp_path):
+    def costs(ours: list[float], floats: list[float]) -> Any:
+        rows = [
+            {"model": model, "budget": 2, "steps": [1, 2], "losses": [best, best + 0.5]}
+            for model, losses in (("m", ours), ("float", floats))
+            for best in losses
+        ]
+        return addlm.cost(stored(tmp_path, "addlm-runs", {"rows": rows}), "m", "float", steps=2)
+
+    sure, printed = costs([2.02, 2.03, 2.01], [1.88, 1.89, 1.9]), read_numbers("+0.14")
+    assert sure.value == pytest.approx(0.13)
+    assert (Inside().judge(sure, printed), AtMost(0.05).judge(sure, ())) == ("compatible", "differs")
+    for alone in (costs([2.02], [1.88, 1.89]), costs([2.02], [1.88])):
+        assert not np.isfinite(alone.ends).any()
+        assert {Inside().judge(alone, printed), AtMost(0.05).judge(alone, ()), AtMost(1.0).judge(alone, ())} == {
+            "undecided"
+        }
 
 
 def test_times_of_unequal_work_are_not_compared(monkeypatch):
