@@ -316,6 +316,11 @@ def bounds_of(values: np.ndarray) -> Bounds | None:
     return (-1.0, 1.0) if (values < 0).any() else (0.0, 1.0)
 
 
+def bounds_of_difference(values: np.ndarray, others: np.ndarray) -> Bounds | None:
+    """(-1, 1) for the differences of values that are all 0 or 1, whichever signs the sample happens to have."""
+    return (-1.0, 1.0) if bounds_of(values) == bounds_of(others) == (0.0, 1.0) else None
+
+
 def ratio_interval(
     above: Float[np.ndarray, "*cell n"],
     below: Real[np.ndarray, " n"],

@@ -7,14 +7,15 @@ from typing import Any
 import numpy as np
 import plotly.graph_objects as go
 
-from interp.causal.ablation.parameters import HARMLESS, ParameterAblation, check_scale
-from interp.causal.ablation.sweep import VERB, ComponentAblation, counts, value_text
+from interp.causal.ablation.parameters import ParameterAblation, check_scale, parameters_text
+from interp.causal.ablation.sweep import VERB, ComponentAblation, counts, largest_change, value_text
 from interp.core.metrics import spoken
 from interp.core.strata import ALL
 from interp.figures import theme
 from interp.figures.drawing import drawing
 from interp.figures.layers import bars, bound, cells, hover, points, written
 from interp.figures.panels import Panel, compose
+from models.numerals import in_percent
 
 _MOST_LISTED = 3
 _UNITS = {"loss": "nats", "accuracy": "share", "logit": "logits"}
@@ -65,11 +66,11 @@ def _largest(values: np.ndarray, most: int) -> np.ndarray:
 
 
 def _component_title(result: ComponentAblation, metric: str) -> str:
-    parts = []
+    parts, components = [], result.table.sizes["component"]
     for method in result.table.replacement.values.tolist():
         row = result.worst(metric, method)
         named = f"{row.component.item()} {VERB[method]} leaves {value_text(metric, row.value)}"
-        parts.append(named if counts(row) else f"nothing {VERB[method]} changes it by more than chance")
+        parts.append(named if counts(row) else f"{VERB[method]}, {largest_change(row, metric, components)}")
     clean = float(result.table.clean.sel(metric=metric, stratum=ALL))
     return f"{result.model}, {spoken(metric)} {value_text(metric, clean)}: {'; '.join(parts)}"
 
@@ -135,10 +136,8 @@ def _pairs(result: ParameterAblation, scale: str) -> list[go.Heatmap]:
 
 
 def _parameter_title(result: ParameterAblation) -> str:
-    table, harmless = result.ranked(), result.harmless()
-    dearest = table.iloc[0]
-    shown = ", ".join(harmless[:_MOST_LISTED]) + (", ..." if len(harmless) > _MOST_LISTED else "")
+    dearest = result.ranked().iloc[0]
     return (
-        f"{result.model}: {len(harmless)} of {len(table)} parameters can each be {result.replacement} for at most "
-        f"{HARMLESS} of the answer tokens ({shown or 'none'}); {dearest.parameter} costs {dearest['drop']:.3f}"
+        f"{result.model}, {parameters_text(result.single.sizes['parameter'])} {result.replacement}: "
+        f"{result.harmless_text(_MOST_LISTED)}; {dearest.parameter} costs {in_percent(dearest['drop'])}"
     )

@@ -87,6 +87,14 @@ class ParameterAblation(Result):
         table = self.ranked()
         return table[table["drop_high"] <= HARMLESS].parameter.tolist()
 
+    def harmless_text(self, most: int = 6) -> str:
+        """How many parameters cost next to nothing, in words, with the names of up to ``most``."""
+        if unseen(self.provenance.n) > HARMLESS:
+            return f"{self.provenance.n} problems are too few to show that one costs at most {in_percent(HARMLESS)}"
+        names = self.harmless()
+        listed = (", ".join(names[:most]) or "none") + (", ..." if len(names) > most else "")
+        return f"{len(names)} cost at most {in_percent(HARMLESS)} of the answer tokens ({listed})"
+
     def interactions(self, scale: str = "loss") -> pd.DataFrame:
         """One row per pair: ``parameter``, ``other``, ``drop`` and the interaction, the largest first.
 
@@ -107,15 +115,10 @@ class ParameterAblation(Result):
 
     def sentence(self) -> str:
         table, n = self.ranked(), len(self.single.parameter)
-        harmless = self.harmless()
         first, above = table.iloc[0], int((self.single["drop"] > self.single.control_worst).sum())
-        listed = (", ".join(harmless[:6]) or "none") + (", ..." if len(harmless) > 6 else "")
-        least = f"{len(harmless)} cost at most {in_percent(HARMLESS)} of the answer tokens ({listed})"
-        if unseen(self.provenance.n) > HARMLESS:
-            least = f"{self.provenance.n} problems are too few to show that one costs at most {in_percent(HARMLESS)}"
         text = (
-            f"{self.model}, {_parameters(n)} {self.replacement}{self._same_text()}: {least}; the largest drop is "
-            f"that of {first.parameter} (accuracy from {in_percent(self.clean['accuracy'])} to "
+            f"{self.model}, {parameters_text(n)} {self.replacement}{self._same_text()}: {self.harmless_text()}; "
+            f"the largest drop is that of {first.parameter} (accuracy from {in_percent(self.clean['accuracy'])} to "
             f"{in_percent_with(first.accuracy, first.accuracy_low, first.accuracy_high)})"
         )
         if not bool(self.single.control_worst.isnull().all()):
@@ -145,7 +148,7 @@ class ParameterAblation(Result):
         return as_frame(self.single)
 
 
-def _parameters(n: int) -> str:
+def parameters_text(n: int) -> str:
     return "one free parameter" if n == 1 else f"{n} free parameters one by one"
 
 

@@ -89,10 +89,7 @@ class ComponentAblation(Result):
         for replacement in self.table.replacement.values.tolist():
             row = self.worst(metric, replacement)
             if not counts(row):
-                idle.append(
-                    f"{VERB[replacement]}, none of {self.table.sizes['component']} changes it by more than chance (at "
-                    f"most {say(row['drop'], row.drop_low, row.drop_high)})"
-                )
+                idle.append(f"{VERB[replacement]}, {largest_change(row, metric, self.table.sizes['component'])}")
                 continue
             leaves.append(
                 f"{say(row.value, row.low, row.high)} with {row.component.item()} {VERB[replacement]}"
@@ -149,6 +146,13 @@ def counts(row: xr.Dataset) -> bool:
     return bool(row.drop_low > 0) or bool(row.drop_high < 0)
 
 
+def largest_change(row: xr.Dataset, metric: str, components: int) -> str:
+    """What to say of the largest drop where it does not count. Smaller ones are not ruled out by its interval."""
+    change = value_text(metric, row["drop"], row.drop_low, row.drop_high)
+    which = "the change" if components == 1 else f"the largest of {components} changes"
+    return f"{which}, by {change}, is within chance"
+
+
 def value_text(metric: str, value: Any, low: Any = np.nan, high: Any = np.nan) -> str:
     """A value of a metric with its interval, accuracy in percent."""
     if metric == ACCURACY:
@@ -192,12 +196,13 @@ def compute_component_ablation(
         before = clean[metric]
         estimate = masked_proportions if before.dtype == bool else _averages(seed)
         exact = np.float32 if before.dtype == bool else np.float64  # float32 is enough for -1, 0 and 1
+        bounds = (-1.0, 1.0) if before.dtype == bool else None
         drop = before.astype(exact) - ablated.astype(exact)
         for name, mask in strata[metric].items():
             j = names.index(name)
             for kind, found in (
                 ("value", estimate(ablated, mask)),
-                ("drop", bootstrap_ratio(drop, mask, seed)),
+                ("drop", bootstrap_ratio(drop, mask, seed, bounds)),
                 ("clean", estimate(before, mask)),
                 *([] if controls is None else [("control", estimate(controls[metric], mask))]),
             ):

@@ -118,7 +118,7 @@ class Circuit(Result):
         others = [name for name in self.faithfulness.ablation.values if name != self.ablation]
         also = ", ".join(
             f"{name} {self._text(self.faithfulness, 'circuit', name)}, "
-            f"{float(self.exact_match.sel(ablation=name, part='circuit', stat='value')):.1%} of the answers right"
+            f"{self._text(self.exact_match, 'circuit', name)} of the answers right"
             for name in others
         )
         if self.found.proven:

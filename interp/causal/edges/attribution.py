@@ -106,16 +106,16 @@ class EdgeAttribution(EdgeEffects):
         """Mean sums of the estimates out of the embeddings and into the logits, and the difference they approximate.
 
         ``error`` is how far the sums out of the embeddings are off, as a share of the difference (means over pairs of
-        absolute values): complete is an error of at most :data:`TOLERANCE`.
+        absolute values): complete is an error of at most :data:`TOLERANCE`. It is NaN where the runs do not differ.
         """
         metric = self.metric(metric)
         estimate, difference = self.estimate.sel(metric=metric), (self.other - self.base).sel(metric=metric)
-        mean = estimate.mean("example")
+        mean, out = estimate.mean("example"), estimate.isel(edge=_out_of(estimate)).sum("edge")
         return {
-            "out of the embeddings": float(estimate.isel(edge=_out_of(estimate)).sum("edge").mean()),
+            "out of the embeddings": float(out.mean()),
             "into the logits": float(mean.values[mean.receiver.values == "logits"].sum()),
             "difference": float(difference.mean()),
-            "error": incompleteness(estimate.isel(edge=_out_of(estimate)).sum("edge").values, difference.values),
+            "error": incompleteness(out.values, difference.values),
         }
 
     def matrix(self, metric: str | None = None, group: str | None = None, split: bool = False) -> xr.DataArray:
@@ -130,8 +130,8 @@ class EdgeAttribution(EdgeEffects):
         name = self.method if self.method == "eap" else f"{self.method} in {self.steps} step{'s' * (self.steps > 1)}"
         text = f"{self.model}, {self.what}, {self.direction}: by {name}, the strongest edges on the {spoken(metric)} "
         text += f"are {parts}; "
-        if self.method != "eap":
-            sums = self.completeness(metric)
+        sums = self.completeness(metric)
+        if self.method != "eap" and np.isfinite(sums["error"]):
             off = f"off by {sums['error']:.0%} of the difference in the mean pair"
             text += f"out of the embeddings the estimates add up to {sums['out of the embeddings']:.3g} "
             text += f"where the runs differ by {sums['difference']:.3g}, "

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,7 +14,7 @@ from torch import Tensor
 from interp.causal.edges.experiment import EdgeExperiment
 from interp.core.frames import as_frame
 from interp.core.results import Provenance, Result
-from interp.core.stats import bootstrap_interval
+from interp.core.stats import Bounds, bootstrap_interval
 from models.errors import known_name
 
 
@@ -82,10 +83,15 @@ def edge_matrix(values: xr.DataArray, group: str | None = None, split: bool = Fa
     return xr.DataArray(table, {"sender": ends[0], "receiver": ends[1]}, ["sender", "receiver"])
 
 
-def effect_table(effects: xr.DataArray, seed: int) -> pd.DataFrame:
-    """One row per metric and edge of ``effects`` (metric, edge, example): mean, spread, bootstrap interval, n."""
+def effect_table(effects: xr.DataArray, seed: int, bounds: Sequence[Bounds | None] | None = None) -> pd.DataFrame:
+    """One row per metric and edge of ``effects`` (metric, edge, example): mean, spread, bootstrap interval, n.
+
+    ``bounds`` are those of each metric's effects, where they are known.
+    """
     values, cell, n = effects.values, effects.isel(example=0), effects.sizes["example"]
-    low, high = bootstrap_interval(values, seed)
+    limits = [None] * len(values) if bounds is None else bounds
+    ends = [bootstrap_interval(one, seed, bounds=limit) for one, limit in zip(values, limits, strict=True)]
+    low, high = (np.stack(end) for end in zip(*ends, strict=True))
     spread = values.std(-1, ddof=1) if n > 1 else np.full(cell.shape, np.nan)
     columns = {"effect": values.mean(-1), "std": spread, "low": low, "high": high}
     table = xr.Dataset({name: cell.copy(data=column) for name, column in columns.items()})

@@ -31,12 +31,13 @@ from interp.core.metrics import Metric, spoken
 from interp.core.model import HookedModel
 from interp.core.probe import probe
 from interp.core.problems import slices
-from interp.core.stats import bootstrap_interval, ratio_interval
+from interp.core.stats import bootstrap_interval, bounds_of_difference, ratio_interval
 from models.errors import UserError, known_name
 from models.tasks.paired_problems import ProblemPairs
 
 PATHS = ("direct", "all")
 _SAID = 3
+_MASKS = 2**24  # entries of the masks that are made at once
 _ROUNDING = 1e-6  # up to this size, relative to the metric (or 1), an effect is rounding
 
 
@@ -73,7 +74,7 @@ class PathPatching(EdgeEffects):
         which has none: that have an effect)."""
         table = self.to_dataframe()
         table = table[table["metric"] == self.metric(metric)]
-        size = max(1.0, float(abs(self.base).max()), float(abs(self.other).max()))
+        size = max(1.0, *(float(abs(run.sel(metric=self.metric(metric))).max()) for run in (self.base, self.other)))
         off = (table["low"] > 0) | (table["high"] < 0)
         if self.values.sizes["example"] == 1:
             off = table["effect"].abs() > _ROUNDING * size
@@ -88,11 +89,13 @@ class PathPatching(EdgeEffects):
             for row in moving[:_SAID].itertuples()
         ]
         base, other = (float(x.sel(metric=metric).mean()) for x in (self.base, self.other))
-        found = (
-            f"{len(moving)} of {paths} {self.paths} paths change the {spoken(metric)}, most of all {', '.join(parts)}"
-        )
-        if not parts:
-            found = f"none of {paths} {self.paths} paths changes the {spoken(metric)} beyond its interval"
+        effect = f"an effect on the {spoken(metric)}"
+        if self.values.sizes["example"] > 1:
+            effect += " whose own 95% interval is off zero"
+        found = f"none of {paths} {self.paths} paths has {effect}"
+        if parts:
+            have = "has" if len(moving) == 1 else "have"
+            found = f"{len(moving)} of {paths} {self.paths} paths {have} {effect}, most of all {', '.join(parts)}"
         return (
             f"{self.model}, {self.what}, {self.direction}: {found}. It is {base:.3g} unpatched and {other:.3g} with "
             "every edge patched."
@@ -100,10 +103,9 @@ class PathPatching(EdgeEffects):
 
     def to_dataframe(self) -> pd.DataFrame:
         """One row per metric and edge: mean effect, its standard deviation over pairs and bootstrap interval (95%)."""
-        return effect_table(self.effects, self.provenance.seed or 0)
-
-
-_MASKS = 2**24  # entries of the masks that are made at once
+        values, base = (x.transpose("metric", ...).values for x in (self.values, self.base))
+        bounds = [bounds_of_difference(*pair) for pair in zip(values, base, strict=True)]
+        return effect_table(self.effects, self.provenance.seed or 0, bounds)
 
 
 @probe("Along which edge does the difference go?")

@@ -11,7 +11,7 @@ from jaxtyping import Float
 
 from interp.core.metrics import spoken
 from interp.core.results import Provenance, Result
-from interp.core.stats import bootstrap_interval, ratio_interval
+from interp.core.stats import bootstrap_interval, bounds_of_difference, ratio_interval
 from interp.core.thresholds import LEAST_SAID
 from models.errors import known_name
 from models.numerals import in_percent, in_percent_with
@@ -127,11 +127,12 @@ class PatchingSweep(Result):
             if share < LEAST_SAID:
                 parts.append(f"no patch of {self.site} {_DOES[direction]} {LEAST_SAID:.0%} of {ends}")
                 continue
+            alone = "; each interval is this patch's alone" if self.values.sizes["pair"] > 1 else ""
             before = float(self.unpatched_answers.sel(direction=direction).mean())
             parts.append(
                 f"the strongest of {cells:,} patches of {self.site}, at {self._where(cell)}, {_DOES[direction]} "
                 f"{_interval(cell, 'recovered')} of {ends}, and the clean answer is given in "
-                f"{_interval(cell, 'answers')} of the pairs ({in_percent(before)} unpatched)"
+                f"{_interval(cell, 'answers')} of the pairs ({in_percent(before)} unpatched){alone}"
             )
         return f"{self.model}, pairs that differ in {self.what}: {'; '.join(parts)}."
 
@@ -149,7 +150,10 @@ class PatchingSweep(Result):
 
 
 def _interval(cell: xr.Dataset, name: str) -> str:
-    """A share of a cell with its interval; that of a single pair is all there is, and has none."""
+    """A share of a cell with its interval; that of a single pair is all there is, and has none.
+
+    The interval is this cell's alone: it is not corrected for having chosen the cell among others.
+    """
     value, low, high = (float(cell[key]) for key in (name, f"{name}_low", f"{name}_high"))
     return in_percent_with(value, low, high)
 
@@ -160,5 +164,5 @@ def runs_differ(base: Float[np.ndarray, " n"], other: Float[np.ndarray, " n"], s
     apart = other - base
     if not abs(float(apart.mean())) > _NO_SPAN * max(abs(float(base.mean())), abs(float(other.mean())), 1.0):
         return False
-    low, high = bootstrap_interval(apart, seed)
+    low, high = bootstrap_interval(apart, seed, bounds=bounds_of_difference(base, other))
     return bool((apart > 0).all() or (apart < 0).all()) or not float(low) <= 0 <= float(high)
