@@ -38,14 +38,16 @@ def links(graph: EdgeGraph) -> tuple[tuple[str, str], ...]:
 
 def inert_edges(experiment: EdgeExperiment) -> Bool[Tensor, " edge"]:
     """Edges from embeddings that write exactly the same in both runs of every pair, at the edge's positions."""
-    graph, n = experiment.graph, experiment.graph.n_positions
+    graph, n, inputs = experiment.graph, experiment.graph.n_positions, 1 + experiment.graph.has_positions
+    same = torch.ones(inputs, n, dtype=torch.bool)
+    for at in experiment.masked.batches(len(experiment)):
+        own, other = (run[:inputs, at] for run in (experiment.values, experiment.alternative))
+        same &= (own == other).all(-1).all(1).cpu()
     inert = torch.zeros(len(graph), dtype=torch.bool)
     for i, edge in enumerate(graph.edges):
         if edge.sender in (EMBED, POS_EMBED):
             places = list(range(n)) if edge.group is None or graph.groups is None else list(graph.groups[edge.group])
-            sender = graph.senders.index(edge.sender)
-            same = torch.equal(experiment.values[sender][:, places], experiment.alternative[sender][:, places])
-            inert[i] = same
+            inert[i] = same[graph.senders.index(edge.sender), places].all()
     return inert
 
 

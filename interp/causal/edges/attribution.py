@@ -41,13 +41,11 @@ from torch import Tensor
 
 from interp.causal.edges.effects import EdgeEffects, asked, edge_matrix, effect_table, labelled
 from interp.causal.edges.experiment import EdgeExperiment
-from interp.causal.edges.masked import EXAMPLES_AT_ONCE
 from interp.causal.edges.paths import compute_direct
 from interp.core.agreement import Agreement, agreement
 from interp.core.metrics import Metric, spoken
 from interp.core.model import HookedModel
 from interp.core.probe import probe
-from interp.core.problems import slices
 from models.errors import UserError, known_name
 from models.tasks.paired_problems import ProblemPairs
 
@@ -201,11 +199,13 @@ def edge_attribution(
     steps, estimate = _estimates(experiment, method, steps)
     sweep = labelled(experiment, compute_direct(experiment) - base, "edge") if exact else None
     nodes = []
-    for axis, members in (("sender", graph.sender_masks), ("receiver", graph.receiver_masks)):
-        sums = torch.einsum("ve,men->mvn", members.to(estimate), estimate)
+    for axis, column, names in (("sender", 2, graph.senders), ("receiver", 1, graph.receivers)):
+        part = graph.edge_index[:, column]
+        sums = estimate.new_zeros(len(estimate), len(names), len(experiment))
+        sums = sums.index_add(1, part.to(estimate.device), estimate)
         found = {"estimate": labelled(experiment, sums, axis)}
         if exact:
-            found["exact"] = labelled(experiment, experiment(~members) - base, axis)
+            found["exact"] = labelled(experiment, experiment.without_each(part, len(names)) - base, axis)
         nodes.append(xr.Dataset(found))
     return EdgeAttribution(
         **asked(experiment),
@@ -250,7 +250,7 @@ def compute_attribution(experiment: EdgeExperiment, method: str, steps: int) -> 
     """The estimates of a method; see the module."""
     n_inputs = 1 + experiment.graph.has_positions
     columns = []
-    for at in slices(len(experiment), EXAMPLES_AT_ONCE):
+    for at in experiment.masked.batches(len(experiment)):
         value, other = experiment.values[:, at], experiment.alternative[:, at]
         ends = other[:n_inputs], value[:n_inputs]
         if method == "conductance":
@@ -263,10 +263,10 @@ def compute_attribution(experiment: EdgeExperiment, method: str, steps: int) -> 
                 before = written, gradients
             columns.append(total)
         else:
-            slopes = [
-                _gradients(experiment, ends[0] + k / steps * (ends[1] - ends[0]), at)[1] for k in range(1, steps + 1)
-            ]
-            columns.append(_products(experiment, other - value, torch.stack(slopes).mean(0)))
+            slopes = torch.zeros(())
+            for k in range(1, steps + 1):
+                slopes = slopes + _gradients(experiment, ends[0] + k / steps * (ends[1] - ends[0]), at)[1]
+            columns.append(_products(experiment, other - value, slopes / steps))
     return torch.cat(columns, -1)
 
 

@@ -10,18 +10,21 @@ from collections.abc import Mapping, Sequence
 from functools import cached_property
 
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from interp.causal.edges.graph import EdgeGraph
 from interp.causal.edges.masked import MaskedModel
 from interp.core.metrics import Metric, resolve_metrics
 from interp.core.model import HookedModel
+from interp.core.problems import slices
 from interp.core.sites import model_name
 from models.errors import UserError, known_name
 from models.tasks.paired_problems import ProblemPairs
 
 DIRECTIONS = ("denoise", "noise")
+#: Entries of the masks that are made at once.
+MASKS_AT_ONCE = 2**24
 
 
 class EdgeExperiment:
@@ -72,7 +75,8 @@ class EdgeExperiment:
             other = clean
         self.alternative = self.masked.alternative(alternative, other, seed)
         self.values = self.masked.values(self.tokens)
-        if torch.equal(self.values, self.alternative):
+        batches = self.masked.batches(len(self))
+        if all(torch.equal(self.values[:, at], self.alternative[:, at]) for at in batches):
             raise UserError(
                 "What cut edges carry equals what the run itself writes everywhere: cutting changes nothing."
             )
@@ -91,6 +95,11 @@ class EdgeExperiment:
             for values, found in zip(out, self.judge(logits, rows), strict=True):
                 values[which, rows] = found.to(out)
         return out
+
+    def without_each(self, part: Int[Tensor, " edge"], parts: int) -> Float[Tensor, "metric part n"]:
+        """The metrics with all edges of one part cut at a time; ``part`` says of every edge to which it belongs."""
+        blocks = slices(parts, max(1, MASKS_AT_ONCE // len(self.graph)))
+        return torch.cat([self(part != torch.arange(parts)[at, None]) for at in blocks], 1)
 
     def judge(self, logits: Float[Tensor, "*variant batch read d_vocab"], rows: slice) -> list[Tensor]:
         """Each metric [*variant, batch], from logits at the positions that the graph reads."""

@@ -193,13 +193,3 @@ class EdgeGraph:
     def stages(self) -> Int[Tensor, " edge"]:
         """The stage at which each edge is read."""
         return torch.tensor([self.stage_of[edge.receiver] for edge in self.edges])
-
-    @cached_property
-    def sender_masks(self) -> Bool[Tensor, "sender edge"]:
-        """For each sender, True at the edges that leave it."""
-        return torch.arange(len(self.senders))[:, None] == self.edge_index[:, 2]
-
-    @cached_property
-    def receiver_masks(self) -> Bool[Tensor, "receiver edge"]:
-        """For each receiver, True at the edges that enter it."""
-        return torch.arange(len(self.receivers))[:, None] == self.edge_index[:, 1]

@@ -28,8 +28,9 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from interp.causal.edges.graph import EdgeGraph
+from interp.causal.edges.written import Writes, batches, written
 from interp.core.model import HookedModel
-from interp.core.problems import derangement, slices
+from interp.core.problems import derangement
 from interp.core.sites import require_evaluation_mode, require_sums
 from models.errors import UserError, known_name
 from models.importers.stock import from_transformer_lens
@@ -40,8 +41,6 @@ from models.unaltered import require_unaltered
 ALTERNATIVES = ("corrupted", "resample", "mean", "zero")
 #: Numbers that the values and inputs of one chunk of variants may hold.
 NUMBERS_AT_ONCE = 2**20
-#: Examples that are run at once.
-EXAMPLES_AT_ONCE = 256
 
 
 @dataclass
@@ -118,9 +117,22 @@ class MaskedModel:
             parts.append(self.model.pos_embed(tokens, None, self.weights))
         return torch.stack(parts)[:, :, : self.graph.n_positions]
 
+    def shape(self, n: int) -> tuple[int, int, int, int]:
+        """The shape of what the senders write in ``n`` examples: [sender, n, seen, d_model]."""
+        return len(self.graph.senders), n, self.graph.n_positions, self.model.config.d_model
+
+    def batches(self, n: int) -> list[slice]:
+        """Examples that are run at once: all that is written and read in one run of them is held."""
+        senders, _, places, width = self.shape(n)
+        return batches(n, (senders + len(self.graph.receivers)) * places * width)
+
+    def values(self, tokens: Int[Tensor, "n pos"]) -> Writes:
+        """What every sender writes in the model's own run [sender, n, seen, d_model]; by batches if that is much."""
+        return written(lambda at: self._values(tokens[at]), self.shape(len(tokens)))
+
     @torch.no_grad()
-    def values(self, tokens: Int[Tensor, "batch pos"]) -> Float[Tensor, "sender batch seen d_model"]:
-        """What every sender writes in the model's own run, read by hooks."""
+    def _values(self, tokens: Int[Tensor, "batch pos"]) -> Float[Tensor, "sender batch seen d_model"]:
+        """The same of one batch, read by hooks."""
         parts = [self.embeddings(tokens)]
         names = [f"blocks.{i}.{hook}" for i in range(self.graph.n_layers) for hook in ("attn.hook_z", "hook_mlp_out")]
         found: dict[str, Tensor] = {}
@@ -137,21 +149,25 @@ class MaskedModel:
                 parts.append(found[f"blocks.{layer}.hook_mlp_out"][None, :, : self.graph.n_positions])
         return torch.cat(parts)
 
-    def alternative(
-        self, kind: str, tokens: Int[Tensor, "batch pos"], seed: int = 0
-    ) -> Float[Tensor, "sender batch seen d_model"]:
-        """What cut edges carry: "corrupted" from the run on ``tokens``, the other kinds from statistics of that run.
+    def alternative(self, kind: str, tokens: Int[Tensor, "n pos"], seed: int = 0) -> Writes:
+        """What cut edges carry [sender, n, seen, d_model]: "corrupted" from the run on ``tokens``, the other kinds from
+        statistics of that run.
 
         Raises:
             UserError: an unknown kind, or "resample" with a single example.
         """
         known_name("alternative", kind, ALTERNATIVES)
-        values = self.values(tokens)
-        if kind == "zero":
-            return torch.zeros_like(values)
+        if kind == "corrupted":
+            return self.values(tokens)
+        if kind == "resample":
+            return self.values(tokens[derangement(len(tokens), seed)])
+        shape = self.shape(len(tokens))
+        total = torch.zeros((shape[0], 1, *shape[2:]), dtype=torch.float64)
         if kind == "mean":
-            return values.mean(1, keepdim=True).expand_as(values)
-        return values if kind == "corrupted" else values[:, derangement(len(tokens), seed)]
+            values = self.values(tokens)
+            for at in self.batches(len(tokens)):
+                total += values[:, at].sum(1, keepdim=True, dtype=torch.float64).cpu()
+        return (total / len(tokens)).to(self.weights["embed.W_E"]).expand(shape)
 
     # ---- runs
 
@@ -160,7 +176,7 @@ class MaskedModel:
         self,
         tokens: Int[Tensor, "batch pos"],
         masks: Bool[Tensor, "variant edge"],
-        alternative: Float[Tensor, "sender batch seen d_model"],
+        alternative: Writes,
         additions: Addition | None = None,
     ) -> Float[Tensor, "variant batch read d_vocab"]:
         """Logits at the positions read, for every mask. For large results use :meth:`chunks`."""
@@ -168,7 +184,7 @@ class MaskedModel:
             raise UserError(f"A run needs sequences and masks, not {len(tokens)} and {len(masks)}.")
         tokens = tokens.to(self.model.device)
         columns = []
-        for at in slices(len(tokens), EXAMPLES_AT_ONCE):
+        for at in self.batches(len(tokens)):
             found = list(self._rows(tokens, masks, alternative, additions, at))
             order = torch.cat([which for which, _ in found]).argsort()
             columns.append(torch.cat([logits for _, logits in found])[order])
@@ -179,16 +195,16 @@ class MaskedModel:
         self,
         tokens: Int[Tensor, "batch pos"],
         masks: Bool[Tensor, "variant edge"],
-        alternative: Float[Tensor, "sender batch seen d_model"],
+        alternative: Writes,
         additions: Addition | None = None,
     ) -> Iterator[tuple[Int[Tensor, " variant"], slice, Float[Tensor, "variant batch read d_vocab"]]]:
         """(which variants, which examples, their logits), chunk by chunk, which bounds the memory."""
-        for at in slices(len(tokens), EXAMPLES_AT_ONCE):
+        for at in self.batches(len(tokens)):
             for which, logits in self._rows(tokens.to(self.model.device), masks, alternative, additions, at):
                 yield which, at, logits
 
     def _rows(
-        self, tokens: Tensor, masks: Tensor, alternative: Tensor, additions: Addition | None, at: slice
+        self, tokens: Tensor, masks: Tensor, alternative: Writes, additions: Addition | None, at: slice
     ) -> Iterator[tuple[Tensor, Tensor]]:
         """Chunks of variants of some examples, ordered by the first stage at which they differ from the model's run."""
         graph = self.graph
@@ -197,17 +213,19 @@ class MaskedModel:
                 f"Masks are truth values [variant, {len(graph)}], one for each edge; these are {masks.dtype} "
                 f"{list(masks.shape)}."
             )
-        shape = (len(graph.senders), len(tokens), graph.n_positions, self.model.config.d_model)
+        shape = self.shape(len(tokens))
         if alternative.shape != shape:
             raise UserError(f"Alternatives have shape {list(shape)} here, not {list(alternative.shape)}.")
+        carried = alternative[:, at]
         masks = masks.cpu()  # the graph's tensors are there
         embeddings = self.embeddings(tokens[at])
         # An embedding that is the same in both runs is never cut: its effect is then zero and not a rounding error.
-        same = (embeddings == alternative[: len(embeddings), at]).flatten(1).all(1).nonzero()[:, 0].cpu()
+        same = (embeddings == carried[: len(embeddings)]).flatten(1).all(1).nonzero()[:, 0].cpu()
         masks = masks | torch.isin(graph.edge_index[:, 2], same)
         base, logits, _ = self.propagate([embeddings[None]], 0)
         never = len(graph.receivers)
-        first = torch.where(masks, never, graph.edge_index[:, 1]).amin(1)  # receiver, in the order of stages
+        cut = ~masks  # edges are in the order of their receivers, and these in that of stages
+        first = torch.where(cut.any(1), graph.edge_index[cut.byte().argmax(1), 1], never)
         if additions is not None:
             first = torch.minimum(first, additions.receiver.cpu())
         if len(unchanged := (first == never).nonzero()[:, 0]):
@@ -220,7 +238,7 @@ class MaskedModel:
             added = None
             if additions is not None:
                 added = Addition(additions.receiver.cpu()[which], additions.delta[which][:, at])
-            yield which, self.propagate(begun, start, self.table(masks[which]), alternative[:, at], added)[1]
+            yield which, self.propagate(begun, start, self.table(masks[which]), carried, added)[1]
 
     def table(self, masks: Bool[Tensor, "variant edge"]) -> Float[Tensor, "variant group receiver sender"]:
         """Masks as a table of numbers: 1 where this run's value is kept (and where there is no edge), else 0."""

@@ -25,19 +25,17 @@ import xarray as xr
 from torch import Tensor
 
 from interp.causal.edges.effects import EdgeEffects, asked, edge_matrix, effect_table, labelled
-from interp.causal.edges.experiment import EdgeExperiment
-from interp.causal.edges.masked import EXAMPLES_AT_ONCE, Addition, Inputs
+from interp.causal.edges.experiment import MASKS_AT_ONCE, EdgeExperiment
+from interp.causal.edges.masked import Addition, Inputs
 from interp.core.metrics import Metric, spoken
 from interp.core.model import HookedModel
 from interp.core.probe import probe
-from interp.core.problems import slices
 from interp.core.stats import bootstrap_interval, bounds_of_difference, ratio_interval
 from models.errors import UserError, known_name
 from models.tasks.paired_problems import ProblemPairs
 
 PATHS = ("direct", "all")
 _SAID = 3
-_MASKS = 2**24  # entries of the masks that are made at once
 _ROUNDING = 1e-6  # up to this size, relative to the metric (or 1), an effect is rounding
 
 
@@ -142,7 +140,7 @@ def path_patching(
         **asked(experiment),
         paths=paths,
         values=labelled(experiment, found, "edge"),
-        senders=labelled(experiment, experiment(~experiment.graph.sender_masks), "sender"),
+        senders=labelled(experiment, compute_senders(experiment), "sender"),
     )
 
 
@@ -184,11 +182,13 @@ def route_table(
 
 def compute_direct(experiment: EdgeExperiment) -> Tensor:
     """Metrics [metric, edge, n] with one edge cut at a time."""
-    n, found = len(experiment.graph), []
-    for at in slices(n, max(1, _MASKS // n)):
-        edges = torch.arange(n)[at]
-        found.append(experiment(torch.arange(n) != edges[:, None]))
-    return torch.cat(found, 1)
+    n = len(experiment.graph)
+    return experiment.without_each(torch.arange(n), n)
+
+
+def compute_senders(experiment: EdgeExperiment) -> Tensor:
+    """Metrics [metric, sender, n] with all edges that leave a sender cut."""
+    return experiment.without_each(experiment.graph.edge_index[:, 2], len(experiment.graph.senders))
 
 
 @torch.no_grad()
@@ -196,20 +196,22 @@ def compute_all(experiment: EdgeExperiment) -> Tensor:
     """Metrics [metric, edge, n] with each receiver reading what it reads when a sender is patched everywhere."""
     graph, masked = experiment.graph, experiment.masked
     out = torch.empty(len(experiment.metrics), len(graph), len(experiment), dtype=masked.model.dtype)
-    for at in slices(len(experiment), EXAMPLES_AT_ONCE):
+    for at in masked.batches(len(experiment)):
         tokens, alternative = experiment.tokens[at], experiment.alternative[:, at]
         embeddings = masked.embeddings(tokens)[None]
         base = _padded(experiment, masked.propagate([embeddings], 0, record=True)[2])
-        for edges in graph.sender_masks:
+        for sender in range(len(graph.senders)):
+            edges = graph.edge_index[:, 2] == sender
             table = masked.table(~edges[None])
             inputs = masked.propagate([embeddings], 0, table, alternative, record=True)[2]
-            receivers = graph.edge_index[edges, 1]
-            change = Addition(receivers, (_padded(experiment, inputs) - base)[receivers])
-            keep_all = torch.ones(len(receivers), len(graph), dtype=torch.bool)
-            places = edges.nonzero()[:, 0]
-            for which, _, logits in masked.chunks(tokens, keep_all, alternative, change):
-                for values, found in zip(out, experiment.judge(logits, at), strict=True):
-                    values[places[which], at] = found.to(out)
+            changed = _padded(experiment, inputs) - base
+            for places in edges.nonzero()[:, 0].split(max(1, MASKS_AT_ONCE // len(graph))):
+                receivers = graph.edge_index[places, 1]
+                change = Addition(receivers, changed[receivers])
+                keep_all = torch.ones(len(places), len(graph), dtype=torch.bool)
+                for which, _, logits in masked.chunks(tokens, keep_all, alternative, change):
+                    for values, found in zip(out, experiment.judge(logits, at), strict=True):
+                        values[places[which], at] = found.to(out)
     return out
 
 

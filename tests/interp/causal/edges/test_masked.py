@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 import torch
 
 import models
+from interp.causal.circuits.edges import inert_edges
 from interp.causal.edges import Edge, EdgeExperiment, EdgeGraph, MaskedModel, edge_attribution, path_patching
+from interp.causal.edges import experiment as experiment_module
 from interp.causal.edges import masked as masked_module
+from interp.causal.edges import written as written_module
+from interp.causal.edges.paths import PATHS
 from models.errors import UserError
 from models.tasks.paired_problems import ProblemPairs
 from models.transformer import ArithmeticTransformer
@@ -141,8 +146,31 @@ def test_chunks_do_not_matter(monkeypatch):
     masks = random_masks(experiment.graph, 9)
     whole = experiment(masks)
     monkeypatch.setattr(masked_module, "NUMBERS_AT_ONCE", 1)
-    monkeypatch.setattr(masked_module, "EXAMPLES_AT_ONCE", 3)
+    monkeypatch.setattr(written_module, "EXAMPLES_AT_ONCE", 3)
     torch.testing.assert_close(experiment(masks), whole, rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize("kind", ["corrupted", "resample", "mean", "zero"])
+def test_what_is_written_may_be_computed_batch_by_batch(monkeypatch, kind):
+    """As it is where it cannot all be held: for effects, nodes and estimates, and for what is inert."""
+    model = dense(n_layers=2)(0).double()
+    pairs = pairs_for(model.task, 7)
+
+    def found():
+        experiment = EdgeExperiment(model, pairs, alternative=kind, direction="noise")
+        paths = [path_patching(model, pairs, paths=p, alternative=kind, direction="noise") for p in PATHS]
+        estimate = edge_attribution(model, pairs, steps=2, alternative=kind, direction="noise")
+        values = [x for p in paths for x in (p.values, p.senders)]
+        values += [estimate.estimate, estimate.exact, *estimate.senders.values(), *estimate.receivers.values()]
+        return type(experiment.values), inert_edges(experiment), [x.values for x in values]
+
+    held, inert, whole = found()
+    monkeypatch.setattr(written_module, "NUMBERS_HELD", 1000)
+    monkeypatch.setattr(experiment_module, "MASKS_AT_ONCE", 100)
+    by_batches, again, parts = found()
+    assert held is torch.Tensor and by_batches is written_module.Written and torch.equal(inert, again)
+    for one, other in zip(whole, parts, strict=True):
+        np.testing.assert_allclose(other, one, rtol=1e-9, atol=1e-9)
 
 
 def test_metrics_of_all_kept_are_those_of_the_run():
@@ -193,7 +221,7 @@ def test_an_edge_without_a_way_to_the_logits_has_no_effect(model, pairs):
 def test_an_embedding_that_does_not_change_has_exactly_no_effect():
     model = dense()(0)
     experiment = EdgeExperiment(model, pairs_for(model.task), direction="noise")
-    edges = experiment.graph.sender_masks[experiment.graph.senders.index("pos_embed")]
+    edges = experiment.graph.edge_index[:, 2] == experiment.graph.senders.index("pos_embed")
     values = experiment(~torch.eye(len(edges), dtype=torch.bool))
     assert torch.equal(values[:, edges], experiment.full[:, None].expand_as(values[:, edges]))
     assert not torch.equal(values, experiment.full[:, None].expand_as(values))

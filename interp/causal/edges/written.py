@@ -1,0 +1,43 @@
+"""What every sender writes in each of many examples: held where it is small, else computed anew where it is read."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from interp.core.problems import slices
+
+#: Numbers that are held, and that one batch of examples may take (256 MB in float32).
+NUMBERS_HELD = 2**26
+#: Examples that are run at once, if so many fit into :data:`NUMBERS_HELD`.
+EXAMPLES_AT_ONCE = 256
+
+
+def batches(n: int, numbers: int) -> list[slice]:
+    """``n`` examples in batches, where one of them takes so many ``numbers``."""
+    return slices(n, min(EXAMPLES_AT_ONCE, max(1, NUMBERS_HELD // numbers)))
+
+
+class Written:
+    """``written[senders, examples]`` is [sender, batch, seen, d_model] of two slices, computed when it is asked for."""
+
+    def __init__(self, compute: Callable[[slice], Tensor], shape: tuple[int, int, int, int]):
+        self.shape = torch.Size(shape)
+        self._compute = compute
+
+    def __getitem__(self, which: tuple[slice, slice]) -> Float[Tensor, "sender batch seen d_model"]:
+        senders, examples = which
+        return self._compute(examples)[senders]
+
+
+#: What senders write, [sender, n, seen, d_model].
+Writes = Tensor | Written
+
+
+def written(compute: Callable[[slice], Tensor], shape: tuple[int, int, int, int]) -> Writes:
+    """What ``compute`` gives for all examples at once if that can be held, else by the slice."""
+    many = shape[0] * shape[1] * shape[2] * shape[3] > NUMBERS_HELD
+    return Written(compute, shape) if many else compute(slice(0, shape[1]))
