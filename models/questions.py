@@ -22,6 +22,7 @@ import torch
 from torch import Tensor, nn
 
 from models.errors import UserError, unknown_name
+from models.hook_state import hooks_kept
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -87,9 +88,16 @@ def question(
             task = given.arguments.get("task") or getattr(model, "task", None)
             if model is not None and task is not None and (why := _why_not(needs, model, task)):
                 raise UserError(f"{function.__name__} does not apply: {why}.")
-            return function(*given.args, **given.kwargs)
+            with hooks_kept(_models_among(given.arguments)):
+                return function(*given.args, **given.kwargs)
 
     return asked
+
+
+def _models_among(arguments: Mapping[str, Any]) -> list[nn.Module]:
+    """The models among the arguments, also those in lists."""
+    values = [each for value in arguments.values() for each in (value if isinstance(value, (list, tuple)) else [value])]
+    return [value for value in values if isinstance(value, nn.Module)]
 
 
 def _why_not(needs: Sequence[Callable[[Any, Any], str]], model: Any, task: Any) -> str:

@@ -1,6 +1,7 @@
 """Circuits and responses as tables that do not depend on the basis of the residual stream, the heads or the units.
 
-For every head there are these tables. x and y are the embeddings of tokens, or what positions add at the places of the
+For every head there are these tables. x and y are the embeddings of tokens (of a vocabulary above
+:data:`MOST_TOKENS`, of those that occur in the problems that are compared), or what positions add at the places of the
 sequence; g1 are the gains of the norms before the head, g those after it:
 
     QK: x -> y      (x g1 W_Q + b) (y g1 W_K)^T / scale       rows x: tokens, query places or only the bias
@@ -25,12 +26,14 @@ embedding. A norm with gains is not invariant to a rotation of its input; here i
 from __future__ import annotations
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Float, Int
 
 from interp.compare.matching import centred_rows
 from interp.compare.readings import Frame, Readings, read_gain, weights_of, write_gain
 from interp.core.problems import digit_rows
 
+#: Tables are as wide as the vocabulary up to so many tokens; beyond, tokens that no problem has are left out.
+MOST_TOKENS = 2_048
 _NOTHING = 1e-7  # size of a table, relative to the product of its factors' sizes, that rounding alone can leave
 
 #: Table -> its name in figures.
@@ -57,7 +60,7 @@ def head_tables(reading: Readings, at: Frame) -> dict[str, Float[np.ndarray, "he
     """QK and OV tables of every head, with centred rows. QK is left out if scores are not dot products of fixed vectors
     (negative L1, max-plus, rotary positions)."""
     cfg, weights = reading.model.config, weights_of(reading.model)
-    inputs = {"token": weights["embed.W_E"]}
+    inputs = {"token": weights["embed.W_E"][tokens_of(at, cfg.d_vocab)]}
     if reading.places is not None:
         inputs["place"] = reading.places
     if cfg.normalization_type == "LN" and cfg.has_pre_norm:
@@ -93,6 +96,11 @@ def head_tables(reading: Readings, at: Frame) -> dict[str, Float[np.ndarray, "he
                 small = np.linalg.norm(products) <= limit**2
                 found.setdefault(f"OV written: {name}", []).append(np.zeros_like(products) if small else products)
     return {name: np.stack(tables) for name, tables in found.items()}
+
+
+def tokens_of(at: Frame, d_vocab: int) -> Int[np.ndarray, " token"]:
+    """The tokens of the tables: all, or of a vocabulary above :data:`MOST_TOKENS` those that the problems have."""
+    return np.arange(d_vocab) if d_vocab <= MOST_TOKENS else at.tokens.unique().numpy()
 
 
 def model_tables(reading: Readings) -> dict[str, Float[np.ndarray, "_ _"]]:

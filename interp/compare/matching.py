@@ -52,8 +52,8 @@ def relabelled_distances(
     """
     product = a.T @ b if len(a) == 1 else a @ b.T  # [i, j]: what a's row i adds in the place of b's row j
     orders = np.argsort(rng.random((draws, len(product))), axis=1)
-    if both:
-        cosine = (a[orders[:, :, None], orders[:, None, :]] * b).sum((1, 2))
+    if both:  # one by one: a table may be large
+        cosine = np.array([(a[np.ix_(order, order)] * b).sum() for order in orders])
     else:
         cosine = product[orders, np.arange(len(product))].sum(1)
     return 1 - (cosine / (np.linalg.norm(a) * np.linalg.norm(b))).clip(0, 1)

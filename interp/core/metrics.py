@@ -24,7 +24,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from interp.core.model import HookedModel
-from interp.core.problems import check_targets
+from interp.core.problems import check_targets, chunks
 from models.errors import UserError, unknown_name
 from models.tasks.paired_problems import ProblemPairs
 
@@ -172,7 +172,8 @@ def resolve_metrics(
             raise unknown_name("metric", metric, FACTORIES)
         elif metric == "kl":
             with torch.no_grad():
-                found.append(kl(pairs, model(pairs.clean_tokens.to(model.cfg.device)), target))
+                runs = torch.cat([model(batch) for batch in chunks(pairs.clean_tokens, model)])
+                found.append(kl(pairs, runs, target))
         else:
             found.append(FACTORIES[metric](pairs, target=target))
     return require_metrics(found, pairs.clean_tokens.shape[1])

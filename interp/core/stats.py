@@ -311,12 +311,14 @@ def bootstrap_interval(
 
 def bounds_of(values: np.ndarray) -> Bounds | None:
     """(0, 1) for values that are all 0 or 1, (-1, 1) for differences of such, else None."""
-    if values.dtype != bool and not ((np.abs(values) <= 1) & (values == np.round(values))).all():
+    if values.dtype == bool:
+        return 0.0, 1.0
+    if not ((np.abs(values) <= 1) & (values == np.round(values))).all():
         return None
     return (-1.0, 1.0) if (values < 0).any() else (0.0, 1.0)
 
 
-def bounds_of_difference(values: np.ndarray, others: np.ndarray) -> Bounds | None:
+def difference_bounds(values: np.ndarray, others: np.ndarray) -> Bounds | None:
     """(-1, 1) for the differences of values that are all 0 or 1, whichever signs the sample happens to have."""
     return (-1.0, 1.0) if bounds_of(values) == bounds_of(others) == (0.0, 1.0) else None
 

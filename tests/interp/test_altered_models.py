@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import copy
 import functools
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cache
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import pytest
 import torch
@@ -410,6 +412,52 @@ def _told(result: Any) -> str:
         frame = frame.drop(columns=[name for name in frame if "seconds" in str(name)])
         return f"{type(result).__name__}\n" + pd.DataFrame.to_csv(frame)
     return repr(result.tolist() if hasattr(result, "tolist") else result)
+
+
+#: Files between whose functions an interrupt can find hooks that are half on or half off.
+_HOOKING = ("HookedRootModule.py", "hook_points.py")
+
+
+#: Questions that compute for a while before they run a model.
+_LATE = ("population", "needed_attention")
+
+
+@pytest.mark.parametrize(
+    ("name", "ask", "build"),
+    [
+        pytest.param(*asked, id=f"{asked[0]}, {asked[2].__name__}", marks=[pytest.mark.slow] * (asked[0] in _LATE))
+        for asked in ASKED
+        if asked[0] not in SLOW
+    ],
+)
+def test_an_interrupt_anywhere_around_a_run_leaves_no_hook(name: str, ask: Any, build: Any) -> None:
+    """Ctrl-C comes at any instruction: here, on the way into or out of any of the functions that put hooks on."""
+    model, rng = build(), np.random.default_rng(sum(map(ord, name)))
+    for after in rng.integers(0, 300, 6):
+        left = [int(after)]
+
+        def interrupt(frame: Any, event: str, arg: Any, left: list[int] = left) -> None:
+            around = (frame, frame.f_back or frame)  # also of contextlib, where these call it
+            left[0] -= event in ("call", "return") and any(f.f_code.co_filename.endswith(_HOOKING) for f in around)
+            if left[0] < 0:
+                raise KeyboardInterrupt
+
+        came, running = False, sys.getprofile()
+        sys.setprofile(interrupt)
+        try:
+            ask(model)
+        except KeyboardInterrupt:
+            came = True
+        finally:
+            sys.setprofile(running)
+        assert not any(
+            vars(module).get(table)
+            for module in model.modules()
+            for table in ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "fwd_hooks", "bwd_hooks")
+        )
+        assert model.context_level == 0 and not model.training
+        if not came:
+            break
 
 
 def test_every_public_question_is_asked() -> None:

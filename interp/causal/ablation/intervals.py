@@ -3,26 +3,35 @@
 from __future__ import annotations
 
 import numpy as np
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Shaped
 
-from interp.core.stats import Bounds, bounds_of, clustered_proportion, ratio_interval
+from interp.core.stats import bounds_of, clustered_proportion, ratio_interval
 
 
 def bootstrap_ratio(
-    values: Float[np.ndarray, "*cell n read"], mask: Bool[np.ndarray, "n read"], seed: int, bounds: Bounds | None = None
+    values: Shaped[np.ndarray, "*cell n read"],
+    mask: Bool[np.ndarray, "n read"],
+    seed: int,
+    before: Shaped[np.ndarray, "n read"] | None = None,
 ) -> Float[np.ndarray, "*cell 3"]:
     """Mean over the masked entries with its 95% bootstrap interval: (value, low, high), one per cell.
 
+    The mean is that of ``values``, or with ``before`` that of ``before - values``, the drop.
+
     Problems are resampled with all of their entries; problems without an entry are left out. The mean is the ratio of
-    two sums, both recomputed in every draw (:func:`interp.core.stats.ratio_interval`). NaN for an empty mask. Where
-    ``bounds`` of the values are not given, values that are all 0 or 1 in every cell are taken for shares.
+    two sums, both recomputed in every draw (:func:`interp.core.stats.ratio_interval`). NaN for an empty mask. Drops of
+    truth values lie between -1 and 1, whichever signs the cells of this call have.
     """
     rows = mask.any(1)
     if not rows.any():
         return np.full((*values.shape[:-2], 3), np.nan)
-    flat = values.reshape(-1, *mask.shape)
-    total = np.stack([np.where(mask, cell, 0.0)[rows].sum(1, dtype=np.float64) for cell in flat])  # [cell, n]
-    found = np.stack(ratio_interval(total, mask[rows].sum(1), seed, bounds=bounds or bounds_of(flat)), -1)
+    flat, chosen = values.reshape(-1, *mask.shape), mask[rows]
+    total = np.empty((len(flat), int(rows.sum())))  # cell by cell, as the values may be many
+    for one, cell in zip(total, flat, strict=True):
+        held = cell[rows].astype(np.float64) if before is None else before[rows].astype(np.float64) - cell[rows]
+        one[:] = np.where(chosen, held, 0.0).sum(1)
+    bounds = bounds_of(flat) if before is None else (-1.0, 1.0) if before.dtype == bool else None
+    found = np.stack(ratio_interval(total, chosen.sum(1), seed, bounds=bounds), -1)
     return found.reshape(*values.shape[:-2], 3)
 
 

@@ -195,14 +195,11 @@ def compute_component_ablation(
     for i, (metric, ablated) in enumerate(values.items()):
         before = clean[metric]
         estimate = masked_proportions if before.dtype == bool else _averages(seed)
-        exact = np.float32 if before.dtype == bool else np.float64  # float32 is enough for -1, 0 and 1
-        bounds = (-1.0, 1.0) if before.dtype == bool else None
-        drop = before.astype(exact) - ablated.astype(exact)
         for name, mask in strata[metric].items():
             j = names.index(name)
             for kind, found in (
                 ("value", estimate(ablated, mask)),
-                ("drop", bootstrap_ratio(drop, mask, seed, bounds)),
+                ("drop", bootstrap_ratio(ablated, mask, seed, before)),
                 ("clean", estimate(before, mask)),
                 *([] if controls is None else [("control", estimate(controls[metric], mask))]),
             ):

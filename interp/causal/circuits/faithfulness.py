@@ -21,7 +21,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from interp.causal.circuits.space import Space
-from interp.core.stats import bounds_of_difference, ratio_interval
+from interp.core.stats import difference_bounds, ratio_interval
 from models.errors import UserError
 
 
@@ -43,7 +43,7 @@ def compute_drops(
     """The drop of F without each kept edge, with its interval: paired, so what the examples share cancels."""
     below = full.double() - empty.double()
     known = bool((below == 1).all())  # then F is itself a mean, of differences that may be of shares
-    bounds = bounds_of_difference(circuit.numpy(), without.numpy()) if known else None
+    bounds = difference_bounds(circuit.numpy(), without.numpy()) if known else None
     return ratio_interval((circuit.double() - without.double()).numpy(), below.numpy(), seed, bounds=bounds)
 
 

@@ -30,7 +30,7 @@ from interp.causal.edges.masked import Addition, Inputs
 from interp.core.metrics import Metric, spoken
 from interp.core.model import HookedModel
 from interp.core.probe import probe
-from interp.core.stats import bootstrap_interval, bounds_of_difference, ratio_interval
+from interp.core.stats import bootstrap_interval, difference_bounds, ratio_interval
 from models.errors import UserError, known_name
 from models.tasks.paired_problems import ProblemPairs
 
@@ -102,7 +102,7 @@ class PathPatching(EdgeEffects):
     def to_dataframe(self) -> pd.DataFrame:
         """One row per metric and edge: mean effect, its standard deviation over pairs and bootstrap interval (95%)."""
         values, base = (x.transpose("metric", ...).values for x in (self.values, self.base))
-        bounds = [bounds_of_difference(*pair) for pair in zip(values, base, strict=True)]
+        bounds = [difference_bounds(*pair) for pair in zip(values, base, strict=True)]
         return effect_table(self.effects, self.provenance.seed or 0, bounds)
 
 

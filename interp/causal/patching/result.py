@@ -11,7 +11,7 @@ from jaxtyping import Float
 
 from interp.core.metrics import spoken
 from interp.core.results import Provenance, Result
-from interp.core.stats import bootstrap_interval, bounds_of_difference, ratio_interval
+from interp.core.stats import bootstrap_interval, difference_bounds, ratio_interval
 from interp.core.thresholds import LEAST_SAID
 from models.errors import known_name
 from models.numerals import in_percent, in_percent_with
@@ -164,5 +164,5 @@ def runs_differ(base: Float[np.ndarray, " n"], other: Float[np.ndarray, " n"], s
     apart = other - base
     if not abs(float(apart.mean())) > _NO_SPAN * max(abs(float(base.mean())), abs(float(other.mean())), 1.0):
         return False
-    low, high = bootstrap_interval(apart, seed, bounds=bounds_of_difference(base, other))
+    low, high = bootstrap_interval(apart, seed, bounds=difference_bounds(base, other))
     return bool((apart > 0).all() or (apart < 0).all()) or not float(low) <= 0 <= float(high)

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.spatial.distance import jensenshannon
 
+import models
+from interp.compare import circuits
 from interp.compare.circuits import inner_products
 from interp.compare.heads import head_distances, js_distance, shuffled_roles
 from interp.compare.matching import centred_rows, match, relabelled_distances, scaled_distance
+from interp.compare.readings import frame, read
 from interp.compare.units import correlations, unit_distances, varying
 
 seeds = st.integers(0, 2**31 - 1)
@@ -111,3 +115,17 @@ def test_constant_units_are_said_not_to_vary():
     units = np.random.default_rng(0).normal(size=(10, 3, 3))
     units[..., 1] = 0.7
     assert varying(units).tolist() == [True, False, True]
+
+
+def test_tables_leave_out_tokens_that_no_problem_has_where_the_vocabulary_is_large(monkeypatch: pytest.MonkeyPatch):
+    """They would be as wide as the vocabulary squared; the other entries stay as they are, but for the rows' means."""
+    model = models.load("microadder-57")
+    problems = model.task.sample(40, torch.Generator().manual_seed(0)) * 0 + 12  # no 3 to 9 anywhere
+    at = frame(model.task, problems, model.task.encode(problems))
+    whole = circuits.head_tables(read(model, at), at)
+    monkeypatch.setattr(circuits, "MOST_TOKENS", 4)
+    few, seen = circuits.head_tables(read(model, at), at), at.tokens.unique().numpy()
+    assert len(seen) < model.cfg.d_vocab == len(whole["OV: token"][0])
+    assert few["OV: token"] == pytest.approx(whole["OV: token"][:, seen])
+    square = whole["QK: token -> token"][:, seen][:, :, seen]
+    assert few["QK: token -> token"] == pytest.approx(centred_rows(square))
