@@ -35,8 +35,8 @@ class Certify:
     """How far apart the bounds on the share of wrong pairs may be, where the model is not certified."""
     digits_only: bool = False
     """For ten-digit adders: judge the eleven digits, as AdderBoard does, and not the EOS after them."""
-    minutes: float | None = None
-    """How many minutes to try; what is not proved by then stays undecided."""
+    minutes: float | None = 15.0
+    """How many minutes to try (None: as many as it takes); what is not proved by then stays undecided."""
     check: OptionalFile = None
     """Verify this certificate against the model instead of making one; alone, the one that is stored with the model."""
     card: bool = False

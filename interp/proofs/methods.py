@@ -32,7 +32,7 @@ from interp.proofs.hand_built import certify_hand_built, check_hand_built, is_ha
 from interp.proofs.one_layer import Targets, one_layer_adder
 from interp.proofs.prefix_proof import certify_prefixes, check_prefixes
 from interp.proofs.verdict import LARGEST_FILE, ArithmeticName, Verdict, parse_verdict, verdict_of
-from interp.proofs.watch import TimeUp, time_limit
+from interp.proofs.watch import MINUTES, TimeUp, time_limit
 from models.checkpoint import read_bytes
 from models.errors import UserError
 from models.questions import question
@@ -183,7 +183,7 @@ def certify(
     task: Any = None,
     width: float | None = WIDTH,
     targets: Targets = "all",
-    minutes: float | None = None,
+    minutes: float | None = MINUTES,
 ) -> Any:
     """Certify that a model is right on every input of a domain, refute it by an input that it gets wrong, or neither.
 
@@ -196,7 +196,8 @@ def certify(
         task: the task, if the model does not carry it, or the model's own in another shape, ``model.task.at(...)``.
         width: how far apart the bounds on the share of right pairs may be, where a proof fails; None computes none.
         targets: "all", or for ten-digit adders the answer's "digits" without the EOS after them.
-        minutes: how long to try. A proof that is not complete by then is undecided.
+        minutes: how long to try; None: as long as it takes. A proof that is not complete by then is undecided, and says
+            what is left. Runs of all problems, which have no verdict before their end, then raise instead.
 
     Returns:
         a :class:`~interp.proofs.verdict.Verdict` of the method's own kind, such as
@@ -211,7 +212,10 @@ def certify(
         try:
             return method_for(model, task).certify(model, task, Asked(arithmetic, width, targets))
         except TimeUp:
-            raise UserError(f"{minutes:g} minutes are not enough for a verdict on {model_name(model)}.") from None
+            raise UserError(
+                f"{minutes:g} minutes are not enough for a verdict on {model_name(model)}; give more (minutes=),"
+                " or None for as many as it takes."
+            ) from None
 
 
 def _require_short(model: HookedModel, task: Any) -> None:

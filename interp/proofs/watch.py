@@ -14,6 +14,8 @@ from tqdm import tqdm
 
 from models.errors import UserError
 
+#: How long a proof is tried unless another time is given. The slowest stored one takes six minutes of one thread.
+MINUTES = 15.0
 DELAY = 2.0  # seconds before a bar is drawn
 #: Set by the command line: progress is also written where standard error is no terminal, as a line now and then.
 LINES = "CARRYLENS_PROGRESS"

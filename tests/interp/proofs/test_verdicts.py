@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import gzip
+import inspect
 import json
 import random
 import re
 import sys
+import time
 from dataclasses import replace
 from fractions import Fraction
 from functools import cache
@@ -22,7 +24,8 @@ from torch import nn
 import interp
 import models
 from interp.cli import main
-from interp.proofs import Certificate, check_certificate, load_certificate, watch
+from interp.cli.certify import Certify
+from interp.proofs import Certificate, check_certificate, load_certificate, stored, watch
 from interp.proofs.class_proofs import BranchAndBound
 from interp.proofs.coupled_grid import CertifiedGrid
 from interp.proofs.hand_built import HandBuiltCertificate, Part
@@ -185,6 +188,26 @@ def test_time_that_is_up_leaves_classes_open():
     with pytest.raises(UserError):
         interp.certify(models.load("toygpt-learned-pre"), arithmetic="float", minutes=1e-9)
     watch.check_time()  # the limit went with its question
+
+
+def test_a_proof_is_tried_for_a_limited_time_in_which_every_stored_one_was_made():
+    assert inspect.signature(interp.certify).parameters["minutes"].default == Certify("x").minutes == watch.MINUTES
+    files = list(Path(models.zoo.__file__).parent.glob(f"*/{stored.FILE}"))
+    taken = {path: json.loads(gzip.decompress(path.read_bytes()))["seconds"] for path in files}
+    assert len(taken) > 20 and 2 * max(taken.values()) < 60 * watch.MINUTES
+
+
+@pytest.mark.parametrize(
+    ("arithmetic", "tensor"), [pytest.param("float32", "W_O", marks=pytest.mark.slow), ("interval", "W_in")]
+)
+def test_a_broken_model_of_many_layers_ends_when_the_time_is_up_and_says_what_is_left(arithmetic, tensor):
+    model = models.load("toygpt-learned-pre").eval()
+    with torch.no_grad():
+        next(p for name, p in model.named_parameters() if name.endswith(tensor)).mul_(1e3)
+    start = time.monotonic()
+    found = interp.certify(model, arithmetic=arithmetic, minutes=0.02)
+    assert time.monotonic() - start < 60 and found.status in ("undecided", "refuted")
+    assert found.status == "refuted" or found.obstacle
 
 
 @pytest.mark.slow
