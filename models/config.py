@@ -26,6 +26,9 @@ from numbers import Integral, Real
 from types import NoneType
 from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin, get_type_hints
 
+import numpy as np
+
+from models.arguments import shown
 from models.errors import UserError, unknown_name
 
 if TYPE_CHECKING:
@@ -65,8 +68,9 @@ def _choices(cls: type) -> dict[str, tuple[Any, ...]]:
 def check_choices(options: Any) -> None:
     """Raise a UserError, with the closest match, if a Literal field of a dataclass has a value that is not allowed."""
     for name, choices in _choices(type(options)).items():
-        if getattr(options, name) not in choices:
-            raise unknown_name(name, getattr(options, name), map(str, choices))
+        value = getattr(options, name)
+        if not isinstance(value, (str, int, NoneType)) or value not in choices:
+            raise unknown_name(name, value if isinstance(value, str) else shown(value), map(str, choices))
 
 
 #: What a field of a type takes, in words; NumPy's numbers count as Python's.
@@ -100,12 +104,12 @@ def check_numbers(options: Any) -> None:
         if (optional and value is None) or (type(value) is kind and (kind is not float or math.isfinite(value))):
             continue
         abstract, words = _KINDS[kind]
-        if type(value).__module__ == "numpy" and hasattr(value, "item"):
+        if isinstance(value, np.generic):
             value = value.item()
             object.__setattr__(options, name, value)
         right = isinstance(value, abstract) and isinstance(value, bool) == (kind is bool)
         if not right or not math.isfinite(value):  # a whole number where a float is meant stays one
-            raise UserError(f"{name} must be {words}, not {value!r}.")
+            raise UserError(f"{name} must be {words}, not {shown(value)}.")
 
 
 @dataclass(frozen=True)

@@ -9,40 +9,20 @@ from __future__ import annotations
 
 import functools
 import inspect
-import math
-import operator
-import random
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
-from types import SimpleNamespace
-from typing import Any, Literal, ParamSpec, TypeVar, get_args, get_origin, get_type_hints
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, ParamSpec, TypeVar, get_args
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from models.errors import UserError, unknown_name
+from models.arguments import REAL, WHOLE, hints_of, is_number, misfit, of_type, plain_state, real, shown, whole
+from models.errors import UserError
 from models.hook_state import hooks_kept
 
 P = ParamSpec("P")
 R = TypeVar("R")
 
-MOST = 10**8  # the most problems, draws or steps that one question may be asked for
-#: Integer parameters by name, with their least and greatest values.
-WHOLE: dict[str, tuple[int, int]] = {
-    **dict.fromkeys(("seed", "run_seed", "initial_seed"), (0, 2**63 - 1)),
-    **dict.fromkeys(("n", "n_fit", "n_per_length", "runs", "steps", "batch_size", "most_variants"), (1, MOST)),
-    **dict.fromkeys(("draws", "permutations", "resamples"), (1, 10**6)),
-    **dict.fromkeys(("points", "folds"), (2, 10**4)),
-    **dict.fromkeys(("n_random", "max_ablated", "controls", "untrained", "layer", "target", "column"), (0, 10**6)),
-    **dict.fromkeys(("digits", "step"), (1, MOST)),
-}
-#: Real parameters by name, with their bounds; for those in ``OPEN``, the lower bound itself is not allowed.
-REAL: dict[str, tuple[float, float]] = {
-    **dict.fromkeys(("carry_heavy", "threshold"), (0.0, 1.0)),
-    **dict.fromkeys(("seconds", "period"), (0.0, 1e9)),
-}
-OPEN = ("seconds", "period")
 MODELS = ("model", "a", "b", "reference")
 SEVERAL_MODELS = ("models", "untrained")
 
@@ -69,18 +49,18 @@ def question(
         try:
             given = signature.bind(*args, **kwargs)
         except TypeError as error:
-            raise _misfit(function.__name__, signature, args, kwargs, error) from None
+            raise misfit(function.__name__, signature, args, kwargs, error) from None
         with plain_state():
             for name, value in given.arguments.items():
                 default = signature.parameters[name].default
                 if value is default or signature.parameters[name].kind is inspect.Parameter.VAR_KEYWORD:
                     continue
-                hint = _hints(function).get(name, Any)
+                hint = hints_of(function).get(name, Any)
                 if name == "model" and not hooked:
                     value = _model(name, value)
                 elif value is not None or hint is Any:  # the annotation says whether None is allowed
                     value = _checked(name, value, default, hint)
-                given.arguments[name] = _of_type(name, value, function)
+                given.arguments[name] = of_type(name, value, function)
                 if finite:
                     _require_finite(name, value)
             _check_fit(given.arguments)
@@ -104,38 +84,6 @@ def _why_not(needs: Sequence[Callable[[Any, Any], str]], model: Any, task: Any) 
     return next((why for need in needs if (why := need(model, task))), "")
 
 
-def _misfit(name: str, signature: inspect.Signature, args: Any, kwargs: Any, error: TypeError) -> UserError:
-    """The error for arguments that a function does not take, or does not get."""
-    parameters = signature.parameters.values()
-    named = [each.name for each in parameters if each.kind in (each.POSITIONAL_OR_KEYWORD, each.KEYWORD_ONLY)]
-    if unknown := next((key for key in kwargs if key not in named), None):
-        return unknown_name(f"option of {name}", unknown, named)
-    missing = [each for each in parameters if each.default is each.empty and each.kind < each.VAR_POSITIONAL]
-    missing = [each.name for each in missing[len(args) :] if each.name not in kwargs]
-    if missing:
-        return UserError(f"{name} needs {', '.join(missing)}.")
-    return UserError(f"{name} takes other arguments ({error}): {', '.join(named)}.")
-
-
-@contextmanager
-def plain_state() -> Iterator[None]:
-    """A context with float32 as torch's default dtype, the CPU as its default device, and no autocast.
-
-    Settings that a program made for its own computations would change how models are built and what they compute.
-    """
-    dtype, device = torch.get_default_dtype(), torch.get_default_device()
-    with ExitStack() as stack:
-        if dtype != torch.float32:
-            stack.callback(torch.set_default_dtype, dtype)
-            torch.set_default_dtype(torch.float32)
-        if device.type != "cpu":
-            stack.enter_context(torch.device("cpu"))
-        for kind in ("cpu", "cuda"):
-            if torch.is_autocast_enabled(kind):
-                stack.enter_context(torch.autocast(kind, enabled=False))
-        yield
-
-
 def _checked(name: str, value: Any, default: Any, hint: Any) -> Any:
     """The checked argument, as it is passed to the function; ``hint`` is its annotation.
 
@@ -144,10 +92,10 @@ def _checked(name: str, value: Any, default: Any, hint: Any) -> Any:
     """
     if isinstance(default, bool):
         return value
-    if name in WHOLE and _is_number(value):  # the annotation says whether it can be something else
-        return _whole(name, value, *WHOLE[name])
-    if name in REAL and _is_number(value):
-        return _real(name, value, *REAL[name])
+    if name in WHOLE and is_number(value):  # the annotation says whether it can be something else
+        return whole(name, value, *WHOLE[name])
+    if name in REAL and is_number(value):
+        return real(name, value, *REAL[name])
     of_models = "Any" in str(hint)  # and not of measurements
     if name in SEVERAL_MODELS and of_models:
         return _models(name, value)
@@ -156,95 +104,6 @@ def _checked(name: str, value: Any, default: Any, hint: Any) -> Any:
         return _hooked(name, value)
     check = _OTHERS.get(name)
     return value if check is None else check(name, value)
-
-
-@functools.cache
-def _hints(function: Callable[..., Any]) -> dict[str, Any]:
-    """The annotations of the parameters. The return type is left out, as only type checkers may know its name."""
-    said = {name: hint for name, hint in function.__annotations__.items() if name != "return"}
-    return get_type_hints(SimpleNamespace(__annotations__=said), vars(inspect.getmodule(function)))
-
-
-def _of_type(name: str, value: Any, function: Callable[..., Any]) -> Any:
-    """``value`` if it fits the function's annotation; NumPy's numbers and arrays are converted to Python's.
-
-    Raises:
-        UserError: it does not fit.
-    """
-    from beartype import BeartypeConf  # takes half a second with its imports, which not every program needs
-    from beartype.door import is_bearable
-
-    hint = _hints(function).get(name, Any)
-    plain = value.tolist() if isinstance(value, (np.generic, np.ndarray)) else value
-    conf, state = BeartypeConf(is_pep484_tower=True), random.getstate()
-    try:
-        for candidate in (value, plain):
-            if is_bearable(candidate, hint, conf=conf):
-                for entry in candidate if isinstance(candidate, (list, tuple)) else ():
-                    one = [entry] if isinstance(candidate, list) else (entry,)
-                    # beartype looks at one entry, drawn at random; a list of one entry has no other
-                    if not is_bearable(one, hint, conf=conf) and _same_for_all(hint):
-                        raise UserError(f"{name} must be {_said(name, function)}, and one of it is {_shown(entry)}.")
-                return candidate
-    finally:
-        random.setstate(state)
-    if isinstance(value, str) and any(isinstance(choice, str) for choice in _choices(hint)):
-        return value  # the function itself raises, with the closest choice
-    raise UserError(f"{name} must be {_said(name, function)}, not {_shown(value)}.")
-
-
-def _said(name: str, function: Callable[..., Any]) -> str:
-    """What a parameter takes, in the words of its annotation."""
-    said = function.__annotations__[name]
-    return _whole_number(name) if name in WHOLE else said if isinstance(said, str) else said.__name__
-
-
-def _same_for_all(hint: Any) -> bool:
-    """Whether an annotation says the same of all entries of a list, so that a list of one entry fits if it does."""
-    if get_origin(hint) is tuple:
-        return get_args(hint)[-1:] == (Ellipsis,)
-    return all(_same_for_all(part) for part in get_args(hint))
-
-
-def _choices(hint: Any) -> tuple[Any, ...]:
-    """What a Literal allows, or the Literals of a union."""
-    if get_origin(hint) is Literal:
-        return get_args(hint)
-    return tuple(choice for part in get_args(hint) for choice in _choices(part))
-
-
-def _is_number(value: object) -> bool:
-    return isinstance(value, (int, float, np.number)) or (isinstance(value, Tensor) and value.ndim == 0)
-
-
-def _whole(name: str, value: Any, least: int, most: int) -> int:
-    try:
-        whole = operator.index(value)
-    except (TypeError, RuntimeError, ValueError):  # a fraction, a tensor of several numbers
-        whole = None
-    if whole is None or isinstance(value, bool) or not least <= whole <= most:
-        raise UserError(f"{name} must be {_whole_number(name)}, not {_shown(value)}.")
-    return whole
-
-
-def _whole_number(name: str) -> str:
-    least, most = WHOLE[name]
-    return f"a whole number from {least} to {_power(most)}"
-
-
-def _power(number: int) -> str:
-    return "2^63 - 1" if number == 2**63 - 1 else f"{number:,}"
-
-
-def _real(name: str, value: Any, least: float, most: float) -> float:
-    try:
-        number = math.nan if isinstance(value, bool) else float(value)
-    except (OverflowError, TypeError):  # an integer of too many digits, a complex number
-        number = math.nan
-    if not least <= number <= most or not math.isfinite(number) or (name in OPEN and number == least):
-        bounds = f"positive and at most {most:g}" if name in OPEN else f"between {least:g} and {most:g}"
-        raise UserError(f"{name} must be {bounds}, not {_shown(value)}.")
-    return number
 
 
 def _model(name: str, value: Any) -> Any:
@@ -283,7 +142,7 @@ def _hooked(name: str, value: Any) -> Any:
             raise UserError(f"{name} has no {missing[0]}, which its config asks for.")
         return _with_numbers(name, value)
     hint = f" models.load({value!r}) makes one of a name." if isinstance(value, str) else ""
-    raise UserError(f"{name} is {_shown(value)}, which is not a model with TransformerLens hooks.{hint}")
+    raise UserError(f"{name} is {shown(value)}, which is not a model with TransformerLens hooks.{hint}")
 
 
 def _require_finite(name: str, value: Any) -> None:
@@ -305,7 +164,7 @@ def _require_finite(name: str, value: Any) -> None:
 def _each(name: str, value: Any, what: str, check: Callable[[str, Any], Any]) -> Any:
     """``value``, if it is a sequence whose entries all pass the check."""
     if isinstance(value, (str, bytes, Mapping)) or not isinstance(value, Sequence):
-        raise UserError(f"{name} must be {what}, not {_shown(value)}.")
+        raise UserError(f"{name} must be {what}, not {shown(value)}.")
     for entry in value:
         check(f"Every one of {name}", entry)
     return value
@@ -323,7 +182,7 @@ def _task(name: str, value: Any) -> Any:
 
 def _instance(name: str, value: Any, kind: type, what: str) -> Any:
     if not isinstance(value, kind):
-        raise UserError(f"{name} must be {what}, not {_shown(value)}.")
+        raise UserError(f"{name} must be {what}, not {shown(value)}.")
     return value
 
 
@@ -352,7 +211,7 @@ def _integers(name: str, value: Any) -> Any:
     if isinstance(value, Tensor) and value.dtype == torch.bool:
         raise UserError(f"{name} must be whole numbers, not of {value.dtype}.")
     if not isinstance(value, (Tensor, str, Iterable)) or isinstance(value, (nn.Module, Mapping, bytes)):
-        raise UserError(f"{name} must be whole numbers in a tensor, or a list of texts, not {_shown(value)}.")
+        raise UserError(f"{name} must be whole numbers in a tensor, or a list of texts, not {shown(value)}.")
     return value
 
 
@@ -388,18 +247,3 @@ def _check_fit(arguments: Mapping[str, Any]) -> None:
                     f"{name} must be of 0 to {cfg.d_vocab - 1}, at most {cfg.n_ctx} in a row: that is what the model "
                     "reads."
                 )
-
-
-def _shown(value: object) -> str:
-    """A description of a value in a few words."""
-    if isinstance(value, (Tensor, np.ndarray)):
-        return f"a {type(value).__name__} of shape {list(value.shape)}"
-    if isinstance(value, nn.Module):
-        return f"a {type(value).__name__}"
-    if isinstance(value, int) and abs(value) >= 2**63:
-        return f"a number of {value.bit_length()} bits"
-    try:
-        text = repr(value)
-    except Exception:  # an object that cannot be shown
-        text = f"a {type(value).__name__}"
-    return text if len(text) <= 60 else f"{text[:57]}..."

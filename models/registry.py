@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from models.arguments import typed
 from models.errors import UserError, unknown_name
 from models.questions import question
 
@@ -71,6 +72,7 @@ def register(spec: ModelSpec) -> ModelSpec:
     return spec
 
 
+@typed
 def names(sweeps: bool = False) -> list[str]:
     """The names of registered models; with ``sweeps`` also those that only figures compare."""
     return [name for name, spec in _registered().items() if sweeps or not spec.sweep]
@@ -87,6 +89,7 @@ def by_paper(names: Iterable[str]) -> list[str]:
     return sorted(names, key=lambda name: papers.index(get_spec(name).paper))
 
 
+@typed
 def get_spec(name: str) -> ModelSpec:
     """What a name stands for. Raises UserError with the closest match."""
     if name not in _registered():

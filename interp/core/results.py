@@ -6,12 +6,14 @@ import html
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import pandas as pd
 
 from interp.core.as_json import decode, encode
 from interp.core.frames import as_frame
+from models.arguments import check_fields
+from models.errors import UserError, known_name
 from models.numerals import number
 
 Rung = Literal["sampled", "exhaustive", "certified in floats", "certified in intervals", "certified with rounding"]
@@ -29,6 +31,12 @@ class Provenance:
     seed: int | None
     source: str  # what the n inputs are: "uniform problems", "rows of the table", ...
     rung: Rung = "sampled"
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+        known_name("rung", self.rung, get_args(Rung))
+        if self.n < 0:
+            raise UserError(f"n must be a number of inputs, not {self.n}.")
 
     def with_seed(self, seed: int) -> Provenance:
         """A copy with the seed of resamples and controls, where the inputs were given and have no seed."""

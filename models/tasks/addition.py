@@ -15,6 +15,7 @@ import torch
 from jaxtyping import Int, Integer
 from torch import Tensor
 
+from models.errors import UserError
 from models.notation import pairs_below
 from models.tasks import ten_digits
 from models.tasks.adderboard import adderboard, validation_problems
@@ -74,7 +75,13 @@ class FixedWidthAddition(Task):
         return DIGITS - target if self.answer_down else target
 
     def operand_position(self, operand: int, column: int) -> int:
-        """The position of an operand's digit in a column (0 is units)."""
+        """The position of an operand's digit in a column (0 is units).
+
+        Raises:
+            UserError: there is no such operand or column.
+        """
+        if operand not in (0, 1) or column not in range(DIGITS):
+            raise UserError(f"{self.name} has operands 0 and 1 of {DIGITS} digits; none is {column} of {operand}.")
         return self.starts[operand] + self._place(column)
 
     def as_problems(self, problems: Any) -> Int[Tensor, "n 2"]:
@@ -117,6 +124,8 @@ class FixedWidthAddition(Task):
     def decode(self, answer_tokens: Int[Tensor, "n target"]) -> list[int]:
         """Numbers from answer digits (a trailing EOS column is ignored); -1 where a token is not a digit."""
         digits = torch.as_tensor(answer_tokens)[..., : DIGITS + 1].long()
+        if digits.shape[-1] <= DIGITS:
+            raise UserError(f"An answer of {self.name} has {DIGITS + 1} digits, not {digits.shape[-1]}.")
         digits = digits.flip(-1) if self.answer_down else digits
         number = (digits * _POWERS.to(digits.device)).sum(-1)
         return torch.where((digits < 10).all(-1), number, -1).reshape(-1).tolist()

@@ -6,12 +6,14 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from inspect import isfunction
 from typing import Any
 
 import torch
 from jaxtyping import Int
 from torch import Tensor
 
+from models.arguments import checked, shown, whole_numbers
 from models.errors import UserError
 from models.notation import Notation
 from models.tasks.domain import Domain, NoDomain
@@ -31,6 +33,10 @@ class Role:
     index: int | None = None
 
 
+#: Methods that do not check their arguments, as training calls them in its inner loop.
+TRUSTED = ("encode_rows",)
+
+
 def problem_list(problems: Any, such_as: str, tuples: bool = True) -> list[Any]:
     """Problems as a list. A text is one problem, and with ``tuples`` so is a tuple of numbers.
 
@@ -40,8 +46,8 @@ def problem_list(problems: Any, such_as: str, tuples: bool = True) -> list[Any]:
     one = tuples and isinstance(problems, tuple) and problems and not isinstance(problems[0], (tuple, list, str))
     if isinstance(problems, str) or one:
         return [problems]
-    if not isinstance(problems, Iterable):
-        raise UserError(f"{problems!r} is not a list of problems; give {such_as}.")
+    if not isinstance(problems, Iterable) or getattr(problems, "ndim", 1) == 0:
+        raise UserError(f"{shown(problems)} is not a list of problems; give {such_as}.")
     found = list(problems)
     if not found:
         raise UserError("There is no problem to encode: the list is empty.")
@@ -71,6 +77,13 @@ class Task(ABC):
     operator: str = "+"
     #: How a problem is written, for tasks whose texts a :class:`Notation` can read.
     notation: Notation | None = None
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        """Every public method of a task checks its arguments by their names (:func:`models.arguments.checked`)."""
+        super().__init_subclass__(**options)
+        for name, method in list(vars(cls).items()):
+            if isfunction(method) and not name.startswith("_") and name not in TRUSTED:
+                setattr(cls, name, checked(method))
 
     # What a task sets in its class, in ``__init__``, or as a property of its own:
 
@@ -123,6 +136,7 @@ class Task(ABC):
         Raises:
             UserError: ``digit_tokens`` that are not different tokens of the vocabulary, one for each digit.
         """
+        tokens = whole_numbers("tokens", tokens)
         digits = list(self.digit_tokens)
         if len({*digits}) != self.domain.base or not all(0 <= token < self.d_vocab for token in digits):
             raise UserError(
@@ -146,6 +160,7 @@ class Task(ABC):
         """The problems that models of this task are scored on, with their name. Raises UserError if there are none."""
         raise UserError(f"The task {self.name} has no test set of its own; give the problems to score on.")
 
+    @checked
     def validation_problems(self, n: int, seed: int) -> Int[Tensor, "n operands"]:
         """Problems to select checkpoints on, none of them in the test set: the first n - n // 2 from the natural
         distribution, the rest hard ones. Raises UserError if the task has none."""
@@ -188,9 +203,10 @@ class Task(ABC):
     def token_text(self, tokens: Any) -> str:
         """Text of a token or a sequence of tokens; a number in brackets for one that the task does not have."""
         known = list(self.vocabulary)
-        found = torch.as_tensor(tokens).reshape(-1).tolist()
+        found = whole_numbers("tokens", tokens).reshape(-1).tolist()
         return "".join(known[token] if 0 <= token < len(known) else f"[{token}]" for token in found)
 
+    @checked
     def token_id(self, text: str) -> int:
         """The token of a one-token text. Raises UserError if there is none."""
         known = list(self.vocabulary)
@@ -206,6 +222,7 @@ class Task(ABC):
         """(tokens [pos, n], targets [target, n]) of trusted problems, for training; tasks override it for speed."""
         return self.encode(problems).T, self.targets(problems).T
 
+    @checked
     def position_ids(self, tokens: Int[Tensor, "n pos"]) -> Int[Tensor, "n pos level"]:
         """Position ids, from the tokens alone; the default is the absolute position as one level."""
         ids = torch.arange(tokens.shape[1], device=tokens.device)

@@ -14,6 +14,7 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
+from models.arguments import MOST, typed, whole_numbers
 from models.errors import UserError
 from models.tasks.base import Role, Task
 from models.tasks.domain import Domain
@@ -26,8 +27,9 @@ class BalancedBrackets(Task):
     d_vocab = 2
     operator = ""
 
+    @typed
     def __init__(self, length: int = 16):
-        if length < 2:
+        if not 2 <= length <= MOST:
             raise UserError(f"A string has two brackets or more, not {length}.")
         self.name, self.input_length = f"balanced-brackets-{length}", length
         self.domain = Domain.of((length,), base=2, n_columns=length)
@@ -38,7 +40,7 @@ class BalancedBrackets(Task):
     def as_problems(self, problems: Any) -> Int[Tensor, "n 1 length"]:
         """Brackets [n, 1, length], from such a tensor or from text."""
         if isinstance(problems, (Tensor, np.ndarray)):
-            found = torch.as_tensor(problems)
+            found = whole_numbers("problems", problems)
         else:
             texts = [problems] if isinstance(problems, str) else problems
             if not isinstance(texts, Iterable):

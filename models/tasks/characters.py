@@ -17,6 +17,7 @@ import torch
 from jaxtyping import Int, UInt8
 from torch import Tensor
 
+from models.arguments import shown
 from models.data import TINYSHAKESPEARE, read_corpus
 from models.errors import UserError
 from models.tasks.base import Role, Task, are_integers
@@ -90,7 +91,7 @@ class CharacterLanguage(Task):
                 if outside.numel():
                     raise UserError(f"Windows start at 0 to {last}, and {int(outside[0])} is not there.")
                 return starts
-        raise UserError(f"{problems!r} is not a problem: give the character (an integer) at which a window starts.")
+        raise UserError(f"{shown(problems)} is not a problem: give the integer at which a window starts.")
 
     def validation_windows(self) -> Int[Tensor, "n 1"]:
         """The 871 windows that cover the validation part once, without overlap."""

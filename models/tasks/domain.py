@@ -16,6 +16,7 @@ import torch
 from jaxtyping import Bool, Int, Integer
 from torch import Tensor
 
+from models.arguments import typed
 from models.errors import UserError
 
 if TYPE_CHECKING:
@@ -50,6 +51,7 @@ class Domain:
     n_columns: int | None = None
 
     @classmethod
+    @typed
     def of(
         cls,
         lengths: Sequence[int],

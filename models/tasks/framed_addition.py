@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from models.arguments import check_fields, typed
 from models.errors import UserError
 from models.tasks.addition import DIGITS, FixedWidthAddition
 
@@ -30,6 +31,7 @@ class Frame:
     vocabulary: str = "0123456789"
 
     def __post_init__(self) -> None:
+        check_fields(self)
         tokens = (*self.before, *self.between, *self.after)
         if not all(0 <= token < len(self.vocabulary) for token in tokens) or not self.between or not self.after:
             raise UserError(
@@ -51,6 +53,7 @@ class FramedAddition(FixedWidthAddition):
 
     ended = False
 
+    @typed
     def __init__(self, frame: Frame):
         self.frame = frame
         self.name = f"ten-digit-addition-framed-{frame.name}"

@@ -21,6 +21,7 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
+from models.arguments import check_fields, typed
 from models.errors import UserError
 from models.tasks.base import Role
 from models.tasks.schoolbook import schoolbook
@@ -54,6 +55,7 @@ class AdditionFormat:
     zero_start: bool = True  # the scratchpad begins with b_0 = 0; otherwise with b_1
 
     def __post_init__(self) -> None:
+        check_fields(self)
         if self.reversed_query and not self.reversed_response:
             raise UserError("A reversed query goes with a reversed response: the paper's six formats exclude the rest.")
         if not (self.scratchpad or self.zero_start):
@@ -73,6 +75,7 @@ class MultiOperandAddition(SequenceTask):
     operator = "+"
     example = "57+48+96"
 
+    @typed
     def __init__(
         self,
         n_operands: int = 3,

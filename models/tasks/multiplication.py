@@ -19,6 +19,7 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
+from models.arguments import typed
 from models.errors import UserError
 from models.tasks.base import Role
 from models.tasks.segments import (
@@ -48,6 +49,7 @@ class Multiplication(SequenceTask):
     example = "37*925"
     n_operands = 2
 
+    @typed
     def __init__(
         self,
         first_digits: int = 2,

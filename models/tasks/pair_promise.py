@@ -16,6 +16,7 @@ import torch
 from jaxtyping import Bool, Int, Integer
 from torch import Tensor
 
+from models.arguments import check_fields
 from models.errors import UserError, unknown_name
 from models.tasks.base import Task
 
@@ -80,6 +81,7 @@ class Promise:
     answer: str | None = None
 
     def __post_init__(self) -> None:
+        check_fields(self)
         for what in ("own_token", "answer"):
             rule = getattr(self, what)
             if rule is not None and rule not in TOKEN_RULES:

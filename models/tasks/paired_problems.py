@@ -15,8 +15,8 @@ import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
+from models.arguments import check_fields, shown, typed
 from models.errors import UserError, known_name
-from models.questions import question
 from models.tasks.base import Task
 from models.tasks.pair_promise import Promise, changed_variables, first_of_each
 from models.tasks.problem_space import problem_text
@@ -47,12 +47,13 @@ class ProblemPairs:
     exhaustive: bool = False
 
     def __post_init__(self) -> None:
+        check_fields(self, but=("clean", "corrupted", "changed"))
         require_sound(self.task)
         for side in ("clean", "corrupted"):  # on the CPU, where tasks compute
             given = getattr(self, side)
-            problems = given if isinstance(given, Tensor) else self.task.as_problems(given)
+            problems = given if isinstance(given, Tensor) and given.ndim > 1 else self.task.as_problems(given)
             object.__setattr__(self, side, problems.cpu())
-        if isinstance(self.target, bool) or self.target not in range(len(self.task.query_positions)):
+        if self.target not in range(len(self.task.query_positions)):
             raise UserError(
                 f"There is no target {self.target!r} of {self.task.name}; there are {len(self.task.query_positions)}, "
                 "counted from 0."
@@ -120,13 +121,18 @@ class ProblemPairs:
         Raises:
             UserError: no pair is selected.
         """
-        rows = rows.cpu() if isinstance(rows, Tensor) else rows
+        try:
+            rows = rows if isinstance(rows, slice) else torch.as_tensor(rows).cpu()
+            clean = self.clean[rows]
+        except (IndexError, TypeError, ValueError, RuntimeError, OverflowError):
+            said = f"rows must be numbers of these {len(self):,} pairs, a mask or a slice, not {shown(rows)}."
+            raise UserError(said) from None
         return replace(
             self,
-            clean=self.clean[rows],
+            clean=clean,
             corrupted=self.corrupted[rows],
             changed={name: values[rows] for name, values in self.changed.items()},
-            exhaustive=self.exhaustive and len(self.clean[rows]) == len(self),
+            exhaustive=self.exhaustive and len(clean) == len(self),
         )
 
     def check(self) -> ProblemPairs:
@@ -158,7 +164,7 @@ class ProblemPairs:
         return self
 
 
-@question
+@typed
 def pairs(
     task: Task, clean: Any, corrupted: Any, target: int | str | None = None, what: str | None = None
 ) -> ProblemPairs:
@@ -175,7 +181,10 @@ def pairs(
             a target that does not exist.
     """
     require_sound(task)
-    sides = [given if isinstance(given, Tensor) else task.as_problems(given) for given in (clean, corrupted)]
+    sides = [
+        given if isinstance(given, Tensor) and given.ndim > 1 else task.as_problems(given)
+        for given in (clean, corrupted)
+    ]
     if what is None:
         said = [problem_text(task, task.numbers(side[:1])[0]) for side in sides]
         what = f"{said[0]} and {said[1]}" + (f" (and {len(sides[0]) - 1:,} more)" if len(sides[0]) > 1 else "")

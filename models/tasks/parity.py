@@ -17,6 +17,7 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
+from models.arguments import typed
 from models.errors import UserError
 from models.tasks.base import Role, problem_list
 from models.tasks.segments import Counts, Digits, Lengths, Segments, places
@@ -37,6 +38,7 @@ class Parity(SequenceTask):
     n_position_levels = 1
     example = "0101"
 
+    @typed
     def __init__(self, n_bits: int = 4, scratchpad: bool = True, max_bits: int | None = None):
         if n_bits < 1:
             raise UserError(f"Parity takes at least one bit, not {n_bits}.")
@@ -116,6 +118,8 @@ class Parity(SequenceTask):
 
     def decode(self, answer_tokens: Int[Tensor, "n target"]) -> list[int]:
         """The answer bit: the last token before EOS."""
+        if answer_tokens.shape[-1] < 2:
+            raise UserError(f"An answer of {self.name} is a bit or more and EOS, not {answer_tokens.shape[-1]} token.")
         return torch.as_tensor(answer_tokens)[:, -2].tolist()
 
     def variables(self, problems: Any) -> dict[str, Int[Tensor, "n bit"]]:

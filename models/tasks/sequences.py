@@ -22,6 +22,7 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
+from models.arguments import shown, whole_numbers
 from models.errors import UserError
 from models.notation import Notation
 from models.tasks.base import Role, Task, are_integers, problem_list
@@ -55,9 +56,10 @@ class SequenceTask(Task):
 
     def at_shape(self, shape: Sequence[int]) -> SequenceTask:
         """:meth:`at` for a user's shape. Also raises UserError if it has a wrong number of numbers."""
-        if len(shape) != (n := len(self.shape)):
-            raise UserError(f"A shape of {self.name} is {n} number{'s' * (n > 1)}, not {len(shape)}.")
-        return self.at(*(int(size) for size in shape))
+        sizes = whole_numbers("shape", shape)
+        if sizes.shape != (n := len(self.shape),):
+            raise UserError(f"A shape of {self.name} is {n} number{'s' * (n > 1)}, not {shown(shape)}.")
+        return self.at(*sizes.tolist())
 
     @abstractmethod
     def shape_of(self, numbers: Sequence[int]) -> tuple[int, ...]:
@@ -74,7 +76,9 @@ class SequenceTask(Task):
 
     def _parse(self, problems: Any) -> list[tuple[int, ...]]:
         if isinstance(problems, (Tensor, np.ndarray)):
-            problems = [tuple(row) for row in torch.as_tensor(problems).tolist()]
+            if problems.ndim != 2:
+                raise UserError(f"Problems in a tensor are [n, operand] or digits, not {list(problems.shape)}.")
+            problems = [tuple(row) for row in problems.tolist()]
         return [self._parse_one(problem) for problem in problem_list(problems, f"some such as '{self.example}'")]
 
     @property

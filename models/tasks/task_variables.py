@@ -16,6 +16,7 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
+from models.arguments import check_fields
 from models.errors import UserError, unknown_name
 from models.tasks.algorithms import ColumnLayout, Interventions, column_layout, resolve_algorithm
 from models.tasks.base import Task
@@ -34,6 +35,9 @@ class TaskVariables:
 
     given: tuple[str, ...] = ()
     name: str = "the task's variables"
+
+    def __post_init__(self) -> None:
+        check_fields(self)
 
 
 @dataclass(frozen=True, eq=False)

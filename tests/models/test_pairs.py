@@ -23,6 +23,7 @@ from models.tasks import (
     carry_pairs,
     chain_pairs,
     digit_pairs,
+    pairs,
     problem_pairs,
     variable_pairs,
 )
