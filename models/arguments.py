@@ -138,8 +138,11 @@ def checked(method: Callable[..., Any]) -> Callable[..., Any]:
     It is cheap enough for methods that are called for every batch, and does what a compiler can follow.
     """
     names = [name for name in inspect.signature(method).parameters if name != "self"]
-    checks = [BY_NAME.get(name) for name in names]
-    if not any(checks):
+    by_name = {name: BY_NAME[name] for name in names if name in BY_NAME}
+    if method.__name__ == "position_ids":  # elsewhere, tokens may have any shape
+        by_name["tokens"] = _tokens
+    checks = [by_name.get(name) for name in names]
+    if not by_name:
         return method
 
     @functools.wraps(method)
@@ -151,7 +154,7 @@ def checked(method: Callable[..., Any]) -> Callable[..., Any]:
             for name, check, value in zip(names, checks, args, strict=False)
         ]
         for name in kwargs:
-            if (check := BY_NAME.get(name)) is not None:
+            if (check := by_name.get(name)) is not None:
                 kwargs[name] = check(self, name, kwargs[name])
         return method(self, *taken, **kwargs)
 
@@ -223,7 +226,6 @@ BY_NAME: dict[str, Callable[[Any, str, Any], Any]] = {
     "target": _target,
     "generator": _generator,
     "text": _text,
-    "tokens": _tokens,
     "answer_tokens": _answers,
 }
 

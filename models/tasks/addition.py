@@ -15,6 +15,7 @@ import torch
 from jaxtyping import Int, Integer
 from torch import Tensor
 
+from models.arguments import checked
 from models.errors import UserError
 from models.notation import pairs_below
 from models.tasks import ten_digits
@@ -70,10 +71,12 @@ class FixedWidthAddition(Task):
     def _place(self, column: int) -> int:
         return DIGITS - 1 - column if self.most_significant_first else column
 
+    @checked
     def target_column(self, target: int) -> int:
         """The column of a target, and the target of a column."""
         return DIGITS - target if self.answer_down else target
 
+    @checked
     def operand_position(self, operand: int, column: int) -> int:
         """The position of an operand's digit in a column (0 is units).
 

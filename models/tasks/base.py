@@ -79,10 +79,10 @@ class Task(ABC):
     notation: Notation | None = None
 
     def __init_subclass__(cls, **options: Any) -> None:
-        """Every public method of a task checks its arguments by their names (:func:`models.arguments.checked`)."""
+        """The methods that every task has check their arguments by name (:func:`models.arguments.checked`)."""
         super().__init_subclass__(**options)
         for name, method in list(vars(cls).items()):
-            if isfunction(method) and not name.startswith("_") and name not in TRUSTED:
+            if isfunction(method) and hasattr(Task, name) and not name.startswith("_") and name not in TRUSTED:
                 setattr(cls, name, checked(method))
 
     # What a task sets in its class, in ``__init__``, or as a property of its own:
