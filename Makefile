@@ -46,10 +46,11 @@ test-tl39: $(VENV39)/.dev
 	OMP_NUM_THREADS=1 $(VENV39)/bin/python -m pytest -n auto --dist worksteal -m "transformer_lens and not slow" \
 		tests/conformance tests/models/test_stock_importer.py
 
-# The notebooks are kept as scripts; this makes or updates the .ipynb files next to them.
+# The notebooks are kept as scripts; this makes or updates the .ipynb files next to them. The renderer keeps plotly.js in
+# a saved notebook, so that its figures are not blank after `jupyter nbconvert --to html`.
 lab: $(VENV)/.lab
 	$(BIN)/jupytext --quiet --sync notebooks/*.py
-	$(BIN)/jupyter lab notebooks
+	PLOTLY_RENDERER=$${PLOTLY_RENDERER:-plotly_mimetype+notebook} $(BIN)/jupyter lab notebooks
 
 # What the code and the stored results say comes first: the site's pages link to it.
 docs: $(VENV)/.docs

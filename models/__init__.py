@@ -27,22 +27,6 @@ if TYPE_CHECKING:
     from models.zoo import save_entry as save_entry
     from models.zoo import zoo_names as zoo_names
 
-#: The modules that register models; :mod:`models.registry` imports them before it looks for a name.
-REGISTERING = (
-    "models.addlm",
-    "models.addlm_adder",
-    "models.hand_built.adders",
-    "models.hand_built.coupled_addition",
-    "models.hand_built.free_addition",
-    "models.hand_built.microadder",
-    "models.hand_built.multiplication",
-    "models.hand_built.parity",
-    "models.low_rank_adder",
-    "models.microadder_continued",
-    "models.position_coupling_figures",
-    "models.toygpt",
-)
-
 #: The public names by module. They are imported on first use, as importing torch and TransformerLens takes seconds.
 _NAMES = {
     "models": "tasks zoo",

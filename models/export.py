@@ -7,7 +7,7 @@ the stock architecture lacks is refused with the name of the switch: an export n
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 import transformer_lens
@@ -15,16 +15,14 @@ from torch import Tensor
 
 from models.config import TransformerConfig
 from models.errors import UserError
+from models.lens_contract import LensContract
 from models.parts.weights import Weights
-
-if TYPE_CHECKING:
-    from models.transformer import ArithmeticTransformer
 
 #: Config fields that have the same name and meaning here and in TransformerLens.
 SAME_FIELDS = ("n_layers", "d_model", "n_heads", "d_head", "d_vocab", "n_ctx", "eps")
 
 
-def to_hooked_transformer(model: ArithmeticTransformer) -> Any:
+def to_hooked_transformer(model: LensContract) -> Any:
     """The model as a ``HookedTransformer`` with the same weights, hook names and logits (transformer-lens 3.9).
 
     Raises:
@@ -57,7 +55,7 @@ def to_hooked_transformer(model: ArithmeticTransformer) -> Any:
     return hooked.eval()
 
 
-def to_transformer_bridge(model: ArithmeticTransformer) -> Any:
+def to_transformer_bridge(model: LensContract) -> Any:
     """The model as a native ``TransformerBridge`` with equal logits (transformer-lens 4).
 
     The bridge rotates adjacent pairs only. For the other pairing, the columns of ``W_Q`` and ``W_K`` are reordered in
@@ -143,7 +141,7 @@ def _shared_options(cfg: TransformerConfig) -> dict[str, Any]:
     }
 
 
-def _stock_weights(model: ArithmeticTransformer) -> Weights:
+def _stock_weights(model: LensContract) -> Weights:
     """Detached copies of all effective weights, with zero biases and a position table filled in."""
     cfg = model.config
     weights = {key: tensor.detach().clone() for key, tensor in model.all_weights().items()}

@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor
 from transformer_lens.utilities.logits_utils import sample_logits
 
 from models.errors import UserError, unknown_name
+from models.lens_contract import LensContract
 from models.lens_tokens import refuse_bos
 from models.partial_forward import NOTHING, greedy, stands_for
-
-if TYPE_CHECKING:
-    from models.transformer import ArithmeticTransformer
 
 NEW_TOKENS = 10  # if the input is tokens, as in TransformerLens
 
 
 def generate(
-    model: ArithmeticTransformer,
+    model: LensContract,
     input: Any,
     max_new_tokens: int | None = None,
     stop_at_eos: bool = True,
@@ -87,7 +85,7 @@ def generate(
     return text if isinstance(input, list) or len(text) > 1 else text[0]
 
 
-def _prompt(model: ArithmeticTransformer, input: Any, spoken: bool) -> tuple[Tensor, int]:
+def _prompt(model: LensContract, input: Any, spoken: bool) -> tuple[Tensor, int]:
     """(prompt, how many tokens the answer has)."""
     if spoken:
         problems = input if isinstance(input, list) else [input]

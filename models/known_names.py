@@ -1,7 +1,8 @@
 """The names of all models and how their problems are written, known without importing torch, so that typing errors are
 reported at once.
 
-``names.json`` lists what the modules of :data:`models.REGISTERING` register. A test compares it with the registry.
+``names.json`` lists what the modules of :data:`models.registering.REGISTERING` register. A test compares it with the
+registry.
 After a model has been added there,
 
     python -m models.known_names
@@ -18,9 +19,9 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
 
-from models import REGISTERING
 from models.errors import UserError, unknown_name
 from models.notation import Notation
+from models.registering import REGISTERING
 
 ZOO = Path(__file__).parent / "zoo"
 CONFIG = "config.json"  # every stored model has one

@@ -17,13 +17,18 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from transformer_lens.HookedRootModule import HookedRootModule
 
-from models.config import RuntimeConfig, TransformerConfig
+from models.config import TransformerConfig
 from models.errors import UserError
 from models.lens_tokens import TokenMethods
 from models.lens_weights import WeightMethods
+from models.parts.embeddings import Embed, Unembed
+from models.parts.norms import Norm
+from models.parts.positions import FireBias, PosEmbed, WindowBias
 from models.parts.read_only import ReadOnly
 from models.parts.values import has_values
 from models.parts.weights import Weights, with_biases
+from models.runtime_config import RuntimeConfig
+from models.tasks.base import Task
 from models.weight_maps.base import WeightMap
 from models.weight_maps.kept import kept_weights
 
@@ -56,7 +61,16 @@ class LensContract(TokenMethods, WeightMethods, HookedRootModule):
     cfg: RuntimeConfig
     weight_map: WeightMap
     weight_shapes: dict[str, tuple[int, ...]]
+    task: Task
+    name_or_path: str | None
+    embed: Embed
+    pos_embed: PosEmbed  # where the config has such positions
+    fire: FireBias  # the same
     blocks: nn.ModuleList
+    ln_final: Norm  # where the config has one
+    unembed: Unembed
+    embed_tokens: Callable[..., Tensor]  # this and the next are methods of ArithmeticTransformer
+    window_bias: Callable[..., WindowBias | None]
 
     # ---- set-up
 

@@ -66,8 +66,10 @@ def in_percent(share: float) -> str:
 
 
 def in_percent_with(share: float, low: float, high: float) -> str:
-    """A share with its interval as both stand in a sentence: "99.5% [99.1%, 99.8%]"; without one that is not finite."""
-    ends = f" [{in_percent(low)}, {in_percent(high)}]" if math.isfinite(low) and math.isfinite(high) else ""
+    """A share with its interval as both stand in a sentence: "99.5% [99.1%, 99.8%]"; without one that is not finite,
+    and without one of no width, which a share of all problems has."""
+    known = math.isfinite(low) and math.isfinite(high) and low < high
+    ends = f" [{in_percent(low)}, {in_percent(high)}]" if known else ""
     return in_percent(share) + ends
 
 

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn
 
 from transformer_lens import ActivationCache
 
 from models.errors import UserError
-
-if TYPE_CHECKING:
-    from models.transformer import ArithmeticTransformer
+from models.lens_contract import LensContract
 
 
 class PostNormCache(ActivationCache):
@@ -21,7 +19,7 @@ class PostNormCache(ActivationCache):
     results before the norm keep their meaning and stay available.
     """
 
-    model: ArithmeticTransformer
+    model: LensContract
 
     def _refuse(self, *_: Any, **__: Any) -> NoReturn:
         raise UserError(

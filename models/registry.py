@@ -1,4 +1,4 @@
-"""Named models. To add one, write one file that calls :func:`register`, and name it in ``models/__init__.py``."""
+"""Named models. To add one, write one file that calls :func:`register`, and name it in ``models/registering.py``."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ import torch
 from models.arguments import typed
 from models.errors import UserError, unknown_name
 from models.questions import question
+from models.registering import REGISTERING
 
 if TYPE_CHECKING:
     from models.tasks.base import Task
@@ -51,8 +52,6 @@ _REGISTRY: dict[str, ModelSpec] = {}
 
 @cache
 def _import_models() -> None:
-    from models import REGISTERING
-
     for module in REGISTERING:
         import_module(module)
 

@@ -20,9 +20,10 @@ import torch
 from torch import nn
 from torch.nn.modules import module as torch_module
 
-from models.config import RuntimeConfig, TransformerConfig
+from models.config import TransformerConfig
 from models.errors import UserError
 from models.hooked import HookedModel
+from models.runtime_config import RuntimeConfig
 
 _WEIGHT_MAP = "weight_map"
 _LIBRARIES = ("models", "transformer_lens", "torch", "transformers")  # whose models a bridge goes around

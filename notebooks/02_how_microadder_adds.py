@@ -92,14 +92,23 @@ compose(
 # %% [markdown]
 # ## 2. Attention writes one number
 #
-# All values lie along one direction, so attention writes a multiple `s` of one vector into the stream. The own column
-# has ten times the weight, so `s` is close to the decimal number that the two columns spell:
+# In this model the matrix `W_V W_O` has rank one: the product has one singular value that is not zero. So attention
+# writes a multiple `s` of one vector into the stream, whatever it looks at. The own column has ten times the weight, so
+# `s` is close to the decimal number that the two columns spell:
 #
 #     s = 10 (a + b) + (a' + b' + s')        up to scale and offset; ' is the previous column
 #
 # The bracket holds the carry. The digits of the previous column add up to s', or to s' + 10 if it has a carry out; if
 # it has a carry in, they add up to one less. So the bracket is 2 s' or 2 s' + 10, or one less than that. The query's
 # own token is s', so the model knows what the bracket is without a carry.
+#
+# Larger MicroAdders write into more directions. The table has the second singular value of `W_V W_O` as a share of the
+# first, for all that are stored.
+
+# %%
+others = {name: models.load(name) for name in models.zoo_names() if name.startswith("microadder-")}
+ratios = {name: np.linalg.svd((m.W_V @ m.W_O)[0, 0].detach().double(), compute_uv=False) for name, m in others.items()}
+table([(name, values[1] / values[0]) for name, values in ratios.items()], ["model", "second / first"], precision=2)
 
 # %%
 number = interp.written_number(adder, n=4096)

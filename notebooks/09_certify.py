@@ -100,8 +100,8 @@ table([(a, b, a + b, answer) for (a, b), answer in zip(met.tolist(), said, stric
 # ## 2. Attention writes one number
 #
 # In the 57-parameter model, queries and keys depend on positions only, so the pattern is the same for every problem.
-# All values lie along one direction. So whatever attention reads, it writes a multiple `s` of one vector B into the
-# residual stream. Both facts can be seen: the pattern does not vary, and what is written has one singular value.
+# `W_V W_O` has rank one. So whatever attention reads, it writes a multiple `s` of one vector B into the residual
+# stream. Both facts can be seen: the pattern does not vary, and what is written has one singular value.
 
 # %%
 TARGET = 5  # we follow the prediction of answer digit s5

@@ -38,9 +38,8 @@ from interp.proofs.methods import certified_at_best
 from models.errors import UserError
 from models.evaluation import Score, score
 from models.tasks.addition import DIGITS, FixedWidthAddition
-from models.tasks.base import Task
+from models.tasks.base import Task, base_of
 from models.tasks.carries import problems_of_chain_length
-from models.tasks.domain import base_of
 from models.tasks.two_digit import TwoDigitAddition, all_problems
 from models.unaltered import alterations
 

@@ -16,8 +16,8 @@ from interp.core.model import HookedModel
 from interp.core.results import Provenance
 from interp.core.thresholds import ABLE
 from models.errors import UserError
-from models.tasks.base import Task
-from models.tasks.domain import NoDomain, domain_of
+from models.tasks.base import Task, domain_of
+from models.tasks.domain import NoDomain
 from models.tasks.sound import require_sound
 
 

@@ -11,6 +11,7 @@ from typing import Any, Literal, get_args
 import pandas as pd
 
 from interp.core.as_json import decode, encode
+from interp.core.drawings import draw
 from interp.core.frames import as_frame
 from models.arguments import check_fields
 from models.errors import UserError, known_name
@@ -71,8 +72,6 @@ class Result(ABC):
         Raises:
             UserError: there is no such figure.
         """
-        from interp.figures import draw  # results are data: drawing is imported only when a figure is asked for
-
         return draw(self, kind, **options)
 
     def to_dict(self) -> dict[str, Any]:

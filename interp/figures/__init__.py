@@ -8,7 +8,7 @@ from functools import cache
 from importlib import import_module
 from pkgutil import iter_modules
 
-from interp.figures.drawing import draw, drawing, drawings
+from interp.core.drawings import draw, drawing, drawings
 
 __all__ = ["draw", "drawing", "drawings", "import_all"]
 

@@ -9,10 +9,10 @@ import plotly.graph_objects as go
 
 from interp.causal.ablation.parameters import ParameterAblation, check_scale, parameters_text
 from interp.causal.ablation.sweep import VERB, ComponentAblation, counts, largest_change, value_text
+from interp.core.drawings import drawing
 from interp.core.metrics import spoken
 from interp.core.strata import ALL
 from interp.figures import theme
-from interp.figures.drawing import drawing
 from interp.figures.layers import bars, bound, cells, hover, points, written
 from interp.figures.panels import Panel, compose
 from models.numerals import in_percent

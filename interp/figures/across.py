@@ -14,8 +14,8 @@ from interp.compare.answers import Question
 from interp.compare.subject import PLACES
 from interp.compare.table import ModelRow, ModelTable, value_text
 from interp.core.answers import Answer, DoesNotApply
+from interp.core.drawings import drawing
 from interp.figures import theme
-from interp.figures.drawing import drawing
 from interp.figures.layers import bars, cells, hover, words
 from interp.figures.panels import Panel, compose, label
 from models.errors import UserError

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import plotly.graph_objects as go
 
+from interp.core.drawings import drawing
 from interp.figures import theme
-from interp.figures.drawing import drawing
 from interp.figures.layers import cells, curve, hover, points, written
 from interp.figures.panels import Panel, compose, vline
 from interp.probes.attention import OWN, PREVIOUS, AttentionByRole

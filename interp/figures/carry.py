@@ -7,9 +7,9 @@ from typing import Any
 import plotly.graph_objects as go
 import xarray as xr
 
+from interp.core.drawings import drawing
 from interp.core.signal_measures import signal_name
 from interp.figures import theme
-from interp.figures.drawing import drawing
 from interp.figures.layers import bars, hover, points
 from interp.figures.panels import QUARTERS, Panel, compose, hline
 from interp.probes.carry import CarryUnits

@@ -13,9 +13,9 @@ import xarray as xr
 from interp.causal.circuits.circuit import Circuit
 from interp.causal.circuits.edges import node_at
 from interp.causal.edges.graph import EMBED, LOGITS, POS_EMBED, Edge, EdgeGraph
+from interp.core.drawings import drawing
 from interp.core.metrics import spoken
 from interp.figures import theme
-from interp.figures.drawing import drawing
 from interp.figures.layers import band, hover
 from interp.figures.layers import curve as line
 from interp.figures.panels import Mark, Panel, compose, hline, label, vline

@@ -6,8 +6,8 @@ import numpy as np
 import plotly.graph_objects as go
 
 from interp.compare.classes import SolutionClasses
+from interp.core.drawings import drawing
 from interp.figures import theme
-from interp.figures.drawing import drawing
 from interp.figures.layers import bars, cells, hover
 from interp.figures.panels import Panel, compose, vline
 

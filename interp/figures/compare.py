@@ -10,8 +10,8 @@ import pandas as pd
 import plotly.graph_objects as go
 
 from interp.compare.result import Comparison
+from interp.core.drawings import drawing
 from interp.figures import theme
-from interp.figures.drawing import drawing
 from interp.figures.layers import cells, circle, curve, hover, points, words, written
 from interp.figures.panels import Panel, compose
 from models.numerals import number

@@ -12,8 +12,8 @@ import plotly.graph_objects as go
 from interp.compare.alignment import Alignment
 from interp.compare.connectivity import ALIGNED, BACK, MOVED, STORED, UNTRAINED, ModeConnectivity
 from interp.compare.seeds import SeedDistances
+from interp.core.drawings import drawing
 from interp.figures import theme
-from interp.figures.drawing import drawing
 from interp.figures.layers import bars, bound, cells, curve, hover, points, written
 from interp.figures.panels import Panel, compose
 from models.numerals import in_percent

@@ -9,8 +9,8 @@ import numpy as np
 import plotly.graph_objects as go
 from plotly.colors import sample_colorscale
 
+from interp.core.drawings import drawing
 from interp.figures import theme
-from interp.figures.drawing import drawing
 from interp.figures.layers import Number, curve, hover, points, words
 from interp.figures.panels import Panel, compose, vline
 from interp.probes.curves import Curves

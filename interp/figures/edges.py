@@ -10,9 +10,9 @@ import xarray as xr
 
 from interp.causal.edges.attribution import EdgeAttribution
 from interp.causal.edges.paths import PathPatching
+from interp.core.drawings import drawing
 from interp.core.metrics import spoken
 from interp.figures import theme
-from interp.figures.drawing import drawing
 from interp.figures.layers import bound, cells, curve, hover, points, written
 from interp.figures.panels import Mark, Panel, compose, label
 from models.numerals import p_value

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import plotly.graph_objects as go
 
+from interp.core.drawings import drawing
 from interp.figures import theme
-from interp.figures.drawing import drawing
 from interp.figures.layers import bars, curve, hover, points
 from interp.figures.layers import circle as circle_around
 from interp.figures.panels import Panel, compose, label

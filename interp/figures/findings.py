@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import plotly.graph_objects as go
 
+from interp.core.drawings import drawing
 from interp.core.results import Findings
 from interp.figures import theme
-from interp.figures.drawing import drawing
 from interp.figures.layers import hover, points
 from interp.figures.panels import Panel, compose
 

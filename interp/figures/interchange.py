@@ -11,8 +11,8 @@ from interp.causal.interchange.accuracy import HYPOTHESIS, InterchangeAccuracy, 
 from interp.causal.interchange.scrubbing import CausalScrubbing
 from interp.causal.interchange.sweep import InterchangeSweep
 from interp.causal.interchange.which import CHANGED_BY, CORRUPTIONS, WhichAlgorithm
+from interp.core.drawings import drawing
 from interp.figures import theme
-from interp.figures.drawing import drawing
 from interp.figures.layers import bars, cells, curve, hover
 from interp.figures.panels import QUARTERS, Panel, compose, hline, label
 from models.numerals import in_percent, in_percent_with

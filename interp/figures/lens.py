@@ -6,8 +6,8 @@ from __future__ import annotations
 import numpy as np
 import plotly.graph_objects as go
 
+from interp.core.drawings import drawing
 from interp.figures import theme
-from interp.figures.drawing import drawing
 from interp.figures.layers import bars, cells, curve, hover, points, short, written
 from interp.figures.panels import Panel, compose
 from interp.probes.lens.attribution import LogitAttribution

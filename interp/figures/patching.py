@@ -10,8 +10,8 @@ import plotly.graph_objects as go
 import xarray as xr
 
 from interp.causal.patching.result import PatchingSweep
+from interp.core.drawings import drawing
 from interp.core.metrics import spoken
-from interp.figures.drawing import drawing
 from interp.figures.layers import cells, hover
 from interp.figures.panels import Panel, compose
 

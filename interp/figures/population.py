@@ -5,8 +5,8 @@ from __future__ import annotations
 import plotly.graph_objects as go
 
 from interp.compare.population import Population
+from interp.core.drawings import drawing
 from interp.figures.dots import dot_plot
-from interp.figures.drawing import drawing
 
 
 @drawing(Population)

@@ -9,9 +9,9 @@ import pandas as pd
 import plotly.graph_objects as go
 from plotly.colors import sample_colorscale
 
+from interp.core.drawings import drawing
 from interp.core.results import Provenance
 from interp.figures import theme
-from interp.figures.drawing import drawing
 from interp.figures.layers import cells, curve, hover, points, words, written
 from interp.figures.panels import Panel, compose, hline
 from interp.proofs.accuracy_bounds import AccuracyBounds
@@ -51,10 +51,10 @@ def figure_margins(result: Certificate) -> go.Figure:
             if len(rows):
                 row = rows[least[rows].argmin()]
                 z[digit, column] = least[row]
-                said[digit, column] = f"{int(data.a[row])} + {int(data.b[row])}: margin {least[row]:.3f}"
+                said[digit, column] = f"{int(data.a[row])} + {int(data.b[row])}: margin {least[row]:.3g}"
     panel = margins(z, said, [label(t) for t in targets], tokens, "token asked for", "right token")
     worst = [
-        f"{int(data.a[row])} + {int(data.b[row])} ({least[row]:.3f}, at {label(int(target[row]))})"
+        f"{int(data.a[row])} + {int(data.b[row])} ({least[row]:.3g}, at {label(int(target[row]))})"
         for row in np.argsort(least)[:_WORST]
     ]
     note = "Smallest lead of the right token among the hunted pairs of every class. Lowest: " + "; ".join(worst)
@@ -68,7 +68,7 @@ def margins(z: np.ndarray, said: np.ndarray, columns: list[str], rows: list[Any]
     ticks = [tick for tick in np.arange(-6, 7) / 2 if low <= tick <= high] or [low, high]
     bar = {"title": "margin (logits)", "tickvals": ticks, "ticktext": [f"{10**tick:.2g}" for tick in ticks]}
     logs = np.where(z > 0, np.log10(np.where(z > 0, z, 1.0)), np.nan)
-    text = written(np.where(z > 0, z, np.nan))
+    text = written(np.where(z > 0, z, np.nan), lambda margin: f"{margin:.2f}" if margin >= 0.1 else f"{margin:.2g}")
     style: dict[str, Any] = {"scale": _SCALE, "limits": (low, high), "text": text, "letters": 11, "bar": bar}
     layers: list[Any] = [cells(logs, columns, rows, **style, **hover("{x} = {y}<br>{problem}", problem=said))]
     wrong = np.argwhere(z <= 0)

@@ -14,8 +14,8 @@ import numpy as np
 import plotly.graph_objects as go
 from plotly.colors import sample_colorscale
 
+from interp.core.drawings import drawing
 from interp.figures import theme
-from interp.figures.drawing import drawing
 from interp.figures.layers import band, cells, curve, hover, points
 from interp.figures.panels import QUARTERS, Mark, Panel, compose, hline, label
 from interp.probes.scored import GridPanel, GridPanels, Scores, error_bound

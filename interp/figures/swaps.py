@@ -10,8 +10,8 @@ import plotly.graph_objects as go
 
 from interp.compare.swaps.parts import EVERYTHING
 from interp.compare.swaps.result import KEPT, Swaps
+from interp.core.drawings import drawing
 from interp.figures import theme
-from interp.figures.drawing import drawing
 from interp.figures.layers import cells, hover, points, words, written
 from interp.figures.panels import Panel, compose, vline
 from models.errors import UserError, known_name

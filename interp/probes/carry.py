@@ -43,7 +43,7 @@ from interp.core.results import Provenance
 from interp.core.strata import column_variables, signal_columns
 from interp.probes.carry_result import CarryUnits
 from models.errors import UserError
-from models.tasks.domain import base_of
+from models.tasks.base import base_of
 
 
 def compute_carry_units(

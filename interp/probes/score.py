@@ -33,9 +33,9 @@ from interp.probes.scored import OTHER_COUNTS, Scores
 from models.errors import UserError, unknown_name
 from models.evaluation import Rate, predict
 from models.tasks.addition import DIGITS, FixedWidthAddition
-from models.tasks.base import Task
+from models.tasks.base import Task, domain_of
 from models.tasks.carries import problems_of_chain_length
-from models.tasks.domain import NoDomain, domain_of
+from models.tasks.domain import NoDomain
 
 #: Columns of the result, which no label can be named.
 TAKEN = ("n", "correct", "accuracy", "low", "high", "rung", "wrong_example", "index", *OTHER_COUNTS)

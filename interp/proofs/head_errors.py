@@ -142,7 +142,7 @@ class Heads:
         whole, rest = self._scores_off(weight, above, keys, self.to_keys[above[:, -1]])
         better = whole.amax(-1, keepdim=True) < scores.rad.amax(-1, keepdim=True)
         narrow = Enclosure.apart(scores.mid, torch.where(better, whole, scores.rad))
-        rounding = self.stages.forward.rounding
+        rounding = self.stages.enclosed.rounding
         pattern, own = rounding.softmax(narrow), rounding.exponents(narrow)[1] - narrow.rad
         rest, wide = ((part + own).permute(1, 2, 0) for part in (rest, whole))
         mid, rad = (part.permute(1, 2, 0) for part in (pattern.mid, pattern.rad))
@@ -167,7 +167,7 @@ class Heads:
         keys in the pattern. The error of a query is that of what the heads read, times W_Q, plus the query's own
         rounding; the same holds for keys.
         """
-        stages, cfg, at = self.stages, self.stages.forward.config, above[:, -1]
+        stages, cfg, at = self.stages, self.stages.enclosed.config, above[:, -1]
         assert self.q.own is not None and self.k.own is not None
         scale, query_length, lengths = abs(cfg.score_scale), self.q.length[:, at, None], self.k.length[:, above]
         longest = lengths.amax(-1, keepdim=True)
@@ -251,7 +251,7 @@ class Heads:
         of_keys = of_keys + slack * (query.norm(dim=-1) * size).sum(-1)
         most = (done.weight + done.stray)[:, :, None]
         of_values = (most @ together.view(-1, 1, *together.shape[-2:]) @ most.mT)[..., 0, 0].sqrt()
-        reach, scale = self.reach[done.above], abs(self.stages.forward.config.score_scale)
+        reach, scale = self.reach[done.above], abs(self.stages.enclosed.config.score_scale)
         return (reach[:, -1] * of_query / scale + (reach * (of_keys / scale + of_values)).sum(1)) * (1 + KNOWN)
 
     def along(self, done: Attended, vectors: Float[Tensor, "query d other"]) -> Float[Tensor, "query other"]:
@@ -263,7 +263,7 @@ class Heads:
         read = (self.maps.ov @ vectors[:, None]).permute(0, 3, 1, 2)  # [query, other, head, d]
         of_values = (done.weight[:, :, None, None] @ read[:, None])[..., 0, :].norm(dim=-1)
         of_values = of_values + done.stray @ read.norm(dim=-1).mT
-        scale, reach = abs(self.stages.forward.config.score_scale), self.reach[done.above][..., None]
+        scale, reach = abs(self.stages.enclosed.config.score_scale), self.reach[done.above][..., None]
         found = reach[:, -1] * of_query / scale + (reach * (of_keys / scale + of_values)).sum(1)
         score, stream = self.longest
         known = KNOWN * self.reach.amax() * (1 + 1 / scale) * (1 + score) * (stream + self.maps.ov.norm())

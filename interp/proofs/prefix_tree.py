@@ -14,7 +14,8 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from interp.proofs.balls import LARGEST
-from interp.proofs.enclosed import Enclosure, Keys, Matrix, Normed
+from interp.proofs.enclosed import Enclosure, Keys, Normed
+from interp.proofs.enclosed_weights import EnclosedWeights
 from interp.proofs.enclosures import Rounding, norm_roundings
 from interp.proofs.head_errors import Heads
 from interp.proofs.prefix_nodes import Tree
@@ -34,33 +35,12 @@ class Stream:
         return Stream(self.whole[rows], None if self.mlp is None else self.mlp[rows])
 
 
-class EnclosedForward:
+class EnclosedForward(EnclosedWeights):
     """The hooked forward pass of :mod:`models.transformer` in balls, over the nodes of a tree."""
 
     def __init__(self, config: TransformerConfig, weights: dict[str, Tensor], rounding: Rounding):
-        self.config, self.rounding = config, rounding
-        kept = {name: value.detach().double() for name, value in weights.items()}
-        # Adding zeros is exact.
-        self.weights = {
-            name: value for name, value in kept.items() if name.split(".")[-1][0] != "b" or bool(value.any())
-        }
-        self.matrices = {
-            name: Matrix.of(self._flat(name), config.n_heads if name.endswith(("W_Q", "W_K", "W_V")) else 1)
-            for name in weights
-            if self._is_matrix(name)
-        }
+        super().__init__(config, weights, rounding)
         self.steepness = Steepness(self) if rounding.unit32 and applies(config) else None
-
-    @staticmethod
-    def _is_matrix(name: str) -> bool:
-        return name.rsplit(".", 1)[1] in ("W_Q", "W_K", "W_V", "W_O", "W_in", "W_gate", "W_out", "W_U")
-
-    def _flat(self, name: str) -> Tensor:
-        """A weight as a matrix [input, output], without its head axis."""
-        value = self.weights[name]
-        if value.ndim == 3:
-            return value.flatten(0, 1) if name.endswith("W_O") else value.transpose(0, 1).flatten(1)
-        return value
 
     def _linear(self, x: Enclosure | Normed, matrix: str, bias: str | None = None) -> Enclosure:
         found = None if bias is None else self.weights.get(bias)

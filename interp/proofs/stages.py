@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import torch
 from jaxtyping import Float
@@ -20,10 +19,8 @@ from torch import Tensor
 
 from interp.proofs.balls import ACTIVATION_ROUNDINGS, CURVED, LARGEST, SHAPES
 from interp.proofs.enclosed import DOUBLE
+from interp.proofs.enclosed_weights import EnclosedWeights
 from interp.proofs.enclosures import LIBRARY_ULPS, norm_roundings
-
-if TYPE_CHECKING:
-    from interp.proofs.prefix_tree import EnclosedForward
 
 STEEP = 1.21  # above |x|^2 times the second derivative of x / scale, over sqrt n: see :meth:`Stages.norm`
 #: Relative error of float64 in products of known numbers, on top of what is bounded as the model's own roundings.
@@ -57,9 +54,9 @@ class Ball:
 class Stages:
     """The stages that models are made of, with the weights and the rounding of one forward pass."""
 
-    def __init__(self, forward: EnclosedForward):
-        self.forward = forward
-        self.grown, self.tiny = forward.rounding.growth, forward.rounding.tiny
+    def __init__(self, weights: EnclosedWeights):
+        self.enclosed = weights
+        self.grown, self.tiny = weights.rounding.growth, weights.rounding.tiny
 
     def add(self, x: Ball, y: Ball) -> Ball:
         found = Ball(x.mid + y.mid, x.norm + y.norm)
@@ -69,18 +66,18 @@ class Stages:
         return self.grown(1) * total.length + self.tiny * total.mid.shape[-1]
 
     def linear(self, x: Ball, matrix: str, bias: str | None = None) -> Ball:
-        w = self.forward.matrices[matrix]
+        w = self.enclosed.matrices[matrix]
         found = Ball(x.mid[:, w.used] @ w.values, x.norm * float(w.stretch[0]) + self.rounding_of_products(x, matrix))
         return found if bias is None else self.shifted(found, bias)
 
     def shifted(self, x: Ball, bias: str) -> Ball:
         """``x`` with a bias added, if the model has it."""
-        known = self.forward.weights.get(bias)
+        known = self.enclosed.weights.get(bias)
         return x if known is None else self.add(x, Ball(known.flatten().expand_as(x.mid), torch.zeros_like(x.norm)))
 
     def rounding_of_products(self, x: Ball, matrix: str) -> Tensor:
         """Each entry is off by at most ``n u`` times the products' magnitudes, that is |x| times a column's length."""
-        w = self.forward.matrices[matrix]
+        w = self.enclosed.matrices[matrix]
         wide, n = float(w.columns.norm()) * (1 + KNOWN), len(w.values)
         return self.grown(n) * (1 + KNOWN) * x.length * wide + n * self.tiny * (1 + w.values.shape[1])
 
@@ -93,7 +90,7 @@ class Stages:
         ``5 (eps / s) / |x|^2``; inside it q^4 becomes ``(q^2 + 3 p^2 eps / s^2)^2`` and no other term is larger.
         Where these ratios are at most 0.01, that of ``x / s`` is at most ``STEEP / (sqrt n s^2)``.
         """
-        gain = self.forward.weights[f"{name}.w"]
+        gain = self.enclosed.weights[f"{name}.w"]
         x = self.centred(x)
         least, middle, *_ = self.scales(x)
         wide = float(gain.abs().max()) * x.norm / least[:, 0] * (1 + KNOWN)
@@ -101,15 +98,15 @@ class Stages:
 
     def centred(self, x: Ball) -> Ball:
         """``x`` minus its mean if norms are LayerNorm. The mean is off by ``(n + 2) u`` times the mean magnitude."""
-        if self.forward.config.normalization_type != "LN":
+        if self.enclosed.config.normalization_type != "LN":
             return x
         n = x.mid.shape[-1]
         own = self.grown(n + 3) * (1 + KNOWN) * x.length + 2 * n * self.tiny
         return Ball(x.mid - x.mid.mean(-1, keepdim=True), x.norm + own)
 
     def scales(self, x: Ball) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        cfg = self.forward.config
-        return self.forward.rounding.scales(x.mid, x.whole, cfg.eps, cfg.norm_eps_outside)
+        cfg = self.enclosed.config
+        return self.enclosed.rounding.scales(x.mid, x.whole, cfg.eps, cfg.norm_eps_outside)
 
     def rounding_of_norm(self, x: Ball, gain: Tensor) -> Tensor:
         """The rounding of a norm, relative to y, whose length before the gain is at most sqrt n; infinite where its
@@ -121,7 +118,7 @@ class Stages:
 
     def curve_of_norm(self, x: Ball, gain: Tensor) -> Tensor:
         """How far a norm curves over a ball that is centred."""
-        cfg, least = self.forward.config, self.scales(x)[0][:, 0]
+        cfg, least = self.enclosed.config, self.scales(x)[0][:, 0]
         curve = STEEP / 2 * x.whole**2 / (math.sqrt(x.mid.shape[-1]) * least**2) * gain.abs().max()
         share = cfg.eps / least ** (1 if cfg.norm_eps_outside else 2)
         return torch.where(share <= 0.01, curve * (1 + KNOWN), torch.inf)
@@ -135,7 +132,7 @@ class Stages:
 
     def curve_of_gate(self, gate: Ball, value: Ball) -> Tensor:
         """How far it curves: at most ``(c / 2) e^2 (|value| + |f|) + s |e f|``; c and s bound act's derivatives."""
-        steep, curved = SHAPES[self.forward.config.act_fn][3], CURVED[self.forward.config.act_fn]
+        steep, curved = SHAPES[self.enclosed.config.act_fn][3], CURVED[self.enclosed.config.act_fn]
         return (curved / 2 * gate.whole**2 * self.widest(value) + steep * gate.whole * value.whole) * (1 + KNOWN)
 
     def rounding_of_gate(self, gate: Ball, value: Ball) -> Tensor:
@@ -150,15 +147,15 @@ class Stages:
     @property
     def rounding_of_activation(self) -> float:
         """The rounding of an activation, relative to its argument, whose magnitude it does not exceed."""
-        own = self.forward.rounding.unit32 * ACTIVATION_ROUNDINGS[self.forward.config.act_fn] * (1 + 1e-5)
+        own = self.enclosed.rounding.unit32 * ACTIVATION_ROUNDINGS[self.enclosed.config.act_fn] * (1 + 1e-5)
         return own + 64 * LIBRARY_ULPS * DOUBLE
 
     def activation(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """The activation's values and slopes in float64."""
-        if self.forward.config.act_fn == "silu":
+        if self.enclosed.config.act_fn == "silu":
             share = torch.sigmoid(x)
             return x * share, share * (1 + x * (1 - share))
-        if self.forward.config.act_fn == "gelu":
+        if self.enclosed.config.act_fn == "gelu":
             share = torch.special.erfc(-x / math.sqrt(2)) / 2
             return x * share, share + x * (-(x**2) / 2).exp() / math.sqrt(2 * math.pi)
         scale, cubic = 2 * math.sqrt(2 / math.pi), 0.044715

@@ -15,7 +15,6 @@ precision, as the model's own are assumed to be (:mod:`interp.proofs.balls`).
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import torch
 from jaxtyping import Float
@@ -23,12 +22,10 @@ from torch import Tensor
 
 from interp.proofs.balls import CURVED, SHAPES
 from interp.proofs.enclosed import Enclosure, Normed
+from interp.proofs.enclosed_weights import EnclosedWeights
 from interp.proofs.head_errors import AT_ONCE, SINGLE, Attended, HeadMaps, Heads, cancelled, lengths_of
 from interp.proofs.stages import KNOWN, Ball, Stages
 from models.config import TransformerConfig
-
-if TYPE_CHECKING:
-    from interp.proofs.prefix_tree import EnclosedForward
 
 #: Of how many matrices the derivatives of an MLP at the nodes of a part are put together.
 MOST_SLOPES = 64
@@ -139,32 +136,32 @@ class Slopes:
 
 
 class Steepness(Stages):
-    """Bounds for the blocks of one model in the arithmetic of ``forward``. Precondition: :func:`applies`."""
+    """Bounds for the blocks of one model in the arithmetic of ``weights``. Precondition: :func:`applies`."""
 
-    def __init__(self, forward: EnclosedForward):
-        super().__init__(forward)
-        self.steep, self.curved = SHAPES[forward.config.act_fn][3], CURVED[forward.config.act_fn]
-        names = [f"blocks.{layer}.attn" for layer in range(forward.config.n_layers)]
-        self.maps = {n: HeadMaps.of(*(forward.weights[f"{n}.W_{c}"] for c in "QKVO")) for n in names}
+    def __init__(self, weights: EnclosedWeights):
+        super().__init__(weights)
+        self.steep, self.curved = SHAPES[weights.config.act_fn][3], CURVED[weights.config.act_fn]
+        names = [f"blocks.{layer}.attn" for layer in range(weights.config.n_layers)]
+        self.maps = {n: HeadMaps.of(*(weights.weights[f"{n}.W_{c}"] for c in "QKVO")) for n in names}
 
     def heads(self, name: str, q: Enclosure, k: Enclosure, v: Enclosure, read: Normed) -> Heads:
         return Heads.of(self, self.maps[name], q, k, v, read.whole.norm)
 
-    def _strayed(self, name: str, mlp: MLP) -> Float[Tensor, " node"]:
+    def _displacement(self, name: str, mlp: MLP) -> Float[Tensor, " node"]:
         """How far the norm before the MLP is from its derivative, its roundings included."""
         assert mlp.read.own is not None
-        return mlp.read.own + self.curve_of_norm(self._centred(mlp.x), self.forward.weights[f"{name}.ln2.w"])
+        return mlp.read.own + self.curve_of_norm(self._centred(mlp.x), self.enclosed.weights[f"{name}.ln2.w"])
 
     def _centred(self, x: Enclosure) -> Ball:
         return self.centred(Ball(x.mid, x.norm))
 
     def after_mlp(self, name: str, mlp: MLP, hidden: Enclosure, out: Enclosure) -> Float[Tensor, " node"]:
         """The length of the error of ``x + MLP(norm(x))``, before the rounding of that sum."""
-        w_in, w_out = (self.forward.matrices[f"{name}.mlp.W_{c}"] for c in ("in", "out"))
+        w_in, w_out = (self.enclosed.matrices[f"{name}.mlp.W_{c}"] for c in ("in", "out"))
         pre = mlp.pre
         assert pre.own is not None and hidden.own is not None and out.own is not None
         curve = (self.curved / 2 * pre.rad**2).norm(dim=-1)
-        inner = self.steep * (float(w_in.stretch[0]) * self._strayed(name, mlp) + pre.own)
+        inner = self.steep * (float(w_in.stretch[0]) * self._displacement(name, mlp) + pre.own)
         off = self._followed(name, mlp) + float(w_out.stretch[0]) * (inner + curve + hidden.own)
         return (off + out.own) * (1 + KNOWN)
 
@@ -175,7 +172,7 @@ class Steepness(Stages):
         that of the MLP's own, and the norm's projection adds (d + 32) u times the matrices' norms. What enters the
         first block is all but exact, and is not followed through its heads.
         """
-        weights, cfg, half = self.forward.weights, self.forward.config, mlp.half
+        weights, cfg, half = self.enclosed.weights, self.enclosed.config, mlp.half
         assert half is not None
         gain, w_in, w_out = (weights[f"{name}.{part}"] for part in ("ln2.w", "mlp.W_in", "mlp.W_out"))
         d, scaled, c = len(w_in), gain[:, None] * w_in, self._centred(mlp.x).mid
@@ -204,7 +201,7 @@ class Steepness(Stages):
         return torch.cat([self._lead_errors(name, mlp[rows], away) for rows in parts])
 
     def _lead_errors(self, name: str, mlp: MLP, away: Tensor) -> Tensor:
-        weights, cfg, half, pre = self.forward.weights, self.forward.config, mlp.half, mlp.pre
+        weights, cfg, half, pre = self.enclosed.weights, self.enclosed.config, mlp.half, mlp.pre
         assert half is not None
         w_in, w_out, gain = (weights[f"{name}.{part}"] for part in ("mlp.W_in", "mlp.W_out", "ln2.w"))
         (d, units), back = w_in.shape, w_out @ away
@@ -217,7 +214,7 @@ class Steepness(Stages):
             direct = direct - direct.mean(-1, keepdim=True)
         direct = away.T + direct
         off = direct.norm(dim=-1) * half.straight[:, None] + half.heads.along(half.done, direct.mT)
-        off = off + through.norm(dim=-1) * self._strayed(name, mlp)[:, None]
+        off = off + through.norm(dim=-1) * self._displacement(name, mlp)[:, None]
         b_in, b_out = (weights.get(f"{name}.mlp.{bias}", torch.zeros(())).abs() for bias in ("b_in", "b_out"))
         own = self.grown(d + 3) * (mlp.read.whole.size @ w_in.abs() + b_in) + (d + 3) * self.tiny
         own = self.steep * own + self.curved / 2 * pre.rad**2 + self.rounding_of_activation * pre.size

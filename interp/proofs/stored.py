@@ -7,7 +7,7 @@ recomputes in some minutes. ``interp train NAME --certify`` gives the training l
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +28,6 @@ from models.transformer import ArithmeticTransformer
 
 FILE = "certificate.json.gz"
 Provable = Certificate | ProvedVerdict
-SLACK = 0.1  # the share of its bounds that a stored certificate gives up, see :func:`durable`
 ALL_PAIRS = "all pairs of ten-digit numbers"
 CONSTRUCTED = DATA / "constructed_verdicts.json"
 
@@ -51,22 +50,10 @@ def facts(certificate: Provable) -> dict[str, Any]:
     return found | {"domain": certificate.domain, "witness": certificate.witness}
 
 
-def durable(certificate: Certificate) -> Certificate:
-    """The same certificate with slightly weaker claims.
-
-    A proof claims exactly the bounds that it found. If another machine or a later version rounds an enclosure
-    differently, by far less than this, the claim would no longer hold to the last digit.
-    """
-    classes = certificate.classes.copy(deep=True)
-    classes["proved"] = classes.proved.copy(data=[float(f"{(1 - SLACK) * x:.5g}") for x in classes.proved.values])
-    return replace(certificate, classes=classes)
-
-
 def store(entry: str | Path, certificate: Verdict) -> Path:
     """Put a certificate into an entry, if it is about the entry's weights; returns the entry.
 
-    A ten-digit adder's claims are made a little weaker (:func:`durable`) and proved once more; other proofs take
-    minutes and are not repeated.
+    A ten-digit adder's claims are proved once more; other proofs take minutes and are not repeated.
 
     Raises:
         UserError: no such entry, another kind of verdict, one that is undecided or sampled, or that does not hold for
@@ -83,7 +70,6 @@ def store(entry: str | Path, certificate: Verdict) -> Path:
         )
     model = zoo.load(entry)
     if isinstance(certificate, Certificate):
-        certificate = durable(certificate)
         check_one_layer(certificate, model)
     else:
         task_of(certificate, model, None)
@@ -180,7 +166,7 @@ class Certifier:
             return judging.Verdict(False, f"validated at 100%, and no verdict on all pairs: {error}")
         if certificate.status not in ("certified", "sampled"):  # sampled: in floats, where nothing is proved
             return judging.Verdict(False, _turned_down(certificate))
-        files = {FILE: durable(certificate).to_bytes()}
+        files = {FILE: certificate.to_bytes()}
         return judging.Verdict(True, certificate.finding(), facts(certificate), files)
 
 

@@ -11,13 +11,14 @@ There are no hooks. ``use_cache=False`` runs the hooked forward on every prefix,
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from jaxtyping import Int
 from torch import Tensor
 
 from models.errors import UserError
+from models.lens_contract import LensContract
 from models.partial_forward.layers import (
     FireBiasTable,
     blocks_of,
@@ -31,15 +32,12 @@ from models.parts.shapes import Tokens
 from models.parts.weights import Weights
 from models.unaltered import require_unaltered
 
-if TYPE_CHECKING:
-    from models.transformer import ArithmeticTransformer
-
 NOTHING = -1  # stands where a row cannot go on: its ids have left the tables, or a logit is NaN
 
 
 @torch.no_grad()
 def greedy(
-    model: ArithmeticTransformer,
+    model: LensContract,
     prompts: Tokens,
     n_tokens: int,
     stop: int | None = None,
@@ -118,7 +116,7 @@ def greedy(
 class _Uncached:
     """Logits of the last token, by the hooked forward on the whole prefix."""
 
-    def __init__(self, model: ArithmeticTransformer, weights: Weights | None):
+    def __init__(self, model: LensContract, weights: Weights | None):
         self.model = model
         self.options: dict[str, Any] = {} if weights is None else {"weights": weights}
 
@@ -130,7 +128,7 @@ class _Uncached:
 class _Cached:
     """Logits of the last token; remembers keys and values [layer][batch, pos, head, d_head] of those before."""
 
-    def __init__(self, model: ArithmeticTransformer, weights: Weights, batch: int, total: int):
+    def __init__(self, model: LensContract, weights: Weights, batch: int, total: int):
         cfg = model.config
         self.model, self.weights, self.known = model, weights, 0
         like = weights["embed.W_E"]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, TypeGuard, cast
+from typing import TypeGuard, cast
 
 import torch
 from jaxtyping import Float, Int
@@ -13,15 +13,13 @@ from torch.nn import functional as F
 from models.config import TransformerConfig
 from models.lens_contract import LensContract
 from models.parts.attention import Attention
+from models.parts.block import Block
 from models.parts.norms import Norm
 from models.parts.positions import rotate
 from models.parts.shapes import PerKey, PerQuery, QueryStream, ScoreBias, Stream, Tokens
 from models.parts.tropical import attend
 from models.parts.weights import Weights
 from models.unaltered import alterations
-
-if TYPE_CHECKING:
-    from models.transformer import ArithmeticTransformer, Block
 
 #: Queries of one problem at a time, on a CPU without gradients; 64 to 256 were equally fast.
 QUERIES_AT_ONCE = 128
@@ -30,7 +28,7 @@ QUERIES_AT_ONCE = 128
 Bias = Callable[[int, int], Tensor]
 
 
-def stands_for(model: object) -> TypeGuard[ArithmeticTransformer]:
+def stands_for(model: object) -> TypeGuard[LensContract]:
     """Whether :func:`logits_from` returns what ``model(tokens)`` returns, without skipping any change to the model.
 
     This is for questions about a model as it is; training uses :func:`supports`, and has dropout here as well.
@@ -53,7 +51,7 @@ def _tropical(cfg: TransformerConfig) -> bool:
     return cfg.attn_scores != "dot" or cfg.attn_top_k is not None
 
 
-def blocks_of(model: ArithmeticTransformer) -> list[Block]:
+def blocks_of(model: LensContract) -> list[Block]:
     """The model's blocks, of which torch says only that they are modules."""
     return cast("list[Block]", [*model.blocks])
 
@@ -62,7 +60,7 @@ def blocks_of(model: ArithmeticTransformer) -> list[Block]:
 
 
 def embed(
-    model: ArithmeticTransformer,
+    model: LensContract,
     tokens: Tokens,
     weights: Weights,
     position_ids: Int[Tensor, "#batch pos level"] | None = None,
@@ -197,13 +195,13 @@ def _future(n_query: int, start: int, like: Tensor) -> Float[Tensor, "query key"
     return torch.full((n_query, start + n_query), float("-inf"), dtype=like.dtype, device=like.device).triu(1 + start)
 
 
-def dropout(component: ArithmeticTransformer | Block, x: Tensor) -> Tensor:
+def dropout(component: LensContract | Block, x: Tensor) -> Tensor:
     """Dropout as the hooked forward has it: in training mode, on embeddings and on what sublayers write."""
     rate = component.config.dropout
     return F.dropout(x, rate) if rate and component.training else x
 
 
-def unembed(model: ArithmeticTransformer, residual: Stream, weights: Weights) -> Float[Tensor, "batch pos d_vocab"]:
+def unembed(model: LensContract, residual: Stream, weights: Weights) -> Float[Tensor, "batch pos d_vocab"]:
     """Logits, through the final norm if there is one."""
     if model.config.has_final_norm:
         residual = norm_output(model.ln_final, residual, weights)
@@ -255,7 +253,7 @@ class FireBiasTable:
     The hooked forward's [query, key, 32] would take half a gigabyte at 2,013 tokens; rows are taken a few at a time.
     """
 
-    def __init__(self, model: ArithmeticTransformer, weights: Weights):
+    def __init__(self, model: LensContract, weights: Weights):
         self.model, self.weights = model, weights
         self.table: Tensor | None = None  # [head, pos, pos]
 
@@ -268,7 +266,7 @@ class FireBiasTable:
         return self.table[:, start:stop, :stop]
 
 
-def fire_bias(model: ArithmeticTransformer, weights: Weights, n_pos: int) -> Bias:
+def fire_bias(model: LensContract, weights: Weights, n_pos: int) -> Bias:
     """FIRE's bias for one sequence length; differentiable where gradients are on."""
     if not torch.is_grad_enabled():
         return FireBiasTable(model, weights)

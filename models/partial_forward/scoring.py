@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from models.errors import UserError
+from models.lens_contract import LensContract
 from models.partial_forward.layers import (
     QUERIES_AT_ONCE,
     Bias,
@@ -22,21 +23,19 @@ from models.partial_forward.layers import (
     keys_and_values,
     unembed,
 )
+from models.parts.block import Block
 from models.parts.positions import WindowBias
 from models.parts.shapes import PositionIds, Stream, Tokens
 from models.parts.weights import Weights
 from models.tasks.sequences import SequenceTask
 from models.unaltered import require_unaltered
 
-if TYPE_CHECKING:
-    from models.transformer import ArithmeticTransformer, Block
-
 SCORES_AT_ONCE = 2**21  # batch x head x query x key that stay in the processor's cache
 FEWEST_QUERIES = 16  # a product for fewer rows costs just as much
 
 
 def logits_from(
-    model: ArithmeticTransformer,
+    model: LensContract,
     tokens: Tokens,
     first: int,
     weights: Weights,
@@ -56,7 +55,7 @@ def logits_from(
 
 
 def _before_last(
-    model: ArithmeticTransformer, tokens: Tensor, weights: Weights, position_ids: Tensor | None, bias: Bias | None
+    model: LensContract, tokens: Tensor, weights: Weights, position_ids: Tensor | None, bias: Bias | None
 ) -> tuple[Block, Stream, Bias | None]:
     """The last block, the stream that it reads, and FIRE's bias or the window's, if the model has one."""
     residual = dropout(model, embed(model, tokens, weights, position_ids))
@@ -72,7 +71,7 @@ def _before_last(
 
 @torch.no_grad()
 def logits_at(
-    model: ArithmeticTransformer,
+    model: LensContract,
     tokens: Tokens,
     rows: Int[Tensor, " row"],
     position_ids: PositionIds | None = None,
@@ -112,7 +111,7 @@ def logits_at(
 
 
 def responses_right(
-    model: ArithmeticTransformer,
+    model: LensContract,
     tokens: Tokens,
     targets: Tokens,
     mask: Bool[Tensor, "batch pos"],
@@ -148,7 +147,7 @@ def responses_right(
 
 
 def exact_match(
-    model: ArithmeticTransformer,
+    model: LensContract,
     task: SequenceTask,
     problems: Int[Tensor, "n operand column"],
     tokens_a_batch: int = 16_384,

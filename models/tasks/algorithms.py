@@ -33,8 +33,7 @@ from jaxtyping import Int
 from torch import Tensor
 
 from models.errors import UserError, unknown_name
-from models.tasks.base import Task
-from models.tasks.domain import base_of
+from models.tasks.base import Task, base_of
 
 INPUTS = ("a", "b", "previous")
 CHECKED = 64  # problems on which ripple carry must give a task's targets

@@ -18,6 +18,8 @@ from models.errors import UserError
 from models.notation import Notation
 from models.tasks.domain import Domain, NoDomain
 
+LOOKED_AT = 512  # this many problems of the task's own distribution must lie in its domain
+
 
 @dataclass(frozen=True)
 class Role:
@@ -227,3 +229,24 @@ class Task(ABC):
         """Position ids, from the tokens alone; the default is the absolute position as one level."""
         ids = torch.arange(tokens.shape[1], device=tokens.device)
         return ids.expand(tokens.shape[0], -1)[..., None]
+
+
+def domain_of(task: Task) -> Domain:
+    """The task's domain, checked on problems that the task draws.
+
+    Raises:
+        UserError: a task without a domain, or one that draws a problem outside it.
+    """
+    domain = task.domain
+    drawn = task.sample(LOOKED_AT, torch.Generator().manual_seed(0))
+    if not (inside := domain.holds(drawn)).all():
+        raise UserError(
+            f"The task {task.name} draws the problem {tuple(drawn[~inside][0].tolist())}, which is not among the "
+            f"{domain.size:,} of what it says its domain is."
+        )
+    return domain
+
+
+def base_of(task: Task) -> int:
+    """The base of the task's digits. Raises UserError without a domain."""
+    return task.domain.base

@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from math import prod
-from typing import TYPE_CHECKING
 
 import torch
 from jaxtyping import Bool, Int, Integer
@@ -18,11 +17,6 @@ from torch import Tensor
 
 from models.arguments import typed
 from models.errors import UserError
-
-if TYPE_CHECKING:
-    from models.tasks.base import Task
-
-LOOKED_AT = 512  # this many problems of the task's own distribution must lie in its domain
 
 
 class NoDomain(UserError):
@@ -135,24 +129,3 @@ class Domain:
         digits = self.digits_of(problems)
         inside = (digits >= torch.tensor(self.lowest)) & (digits < self.base)
         return inside.all(1) & (self.problems(digits) == problems).flatten(1).all(1)
-
-
-def domain_of(task: Task) -> Domain:
-    """The task's domain, checked on problems that the task draws.
-
-    Raises:
-        UserError: a task without a domain, or one that draws a problem outside it.
-    """
-    domain = task.domain
-    drawn = task.sample(LOOKED_AT, torch.Generator().manual_seed(0))
-    if not (inside := domain.holds(drawn)).all():
-        raise UserError(
-            f"The task {task.name} draws the problem {tuple(drawn[~inside][0].tolist())}, which is not among the "
-            f"{domain.size:,} of what it says its domain is."
-        )
-    return domain
-
-
-def base_of(task: Task) -> int:
-    """The base of the task's digits. Raises UserError without a domain."""
-    return task.domain.base

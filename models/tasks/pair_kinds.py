@@ -23,8 +23,8 @@ from torch import Tensor
 
 from models.errors import UserError, unknown_name
 from models.questions import question
-from models.tasks.base import Task
-from models.tasks.domain import Domain, domain_of
+from models.tasks.base import Task, domain_of
+from models.tasks.domain import Domain
 from models.tasks.pair_promise import Promise
 from models.tasks.pair_space import Block, require_count
 from models.tasks.pair_variables import checked_pairs, draw_pairs, variable_pairs

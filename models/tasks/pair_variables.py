@@ -14,8 +14,8 @@ from torch import Tensor
 
 from models.errors import UserError, unknown_name
 from models.questions import question
-from models.tasks.base import Task
-from models.tasks.domain import Domain, domain_of
+from models.tasks.base import Task, domain_of
+from models.tasks.domain import Domain
 from models.tasks.pair_promise import Promise, changed_variables, place, spelt
 from models.tasks.pair_space import Block, PairSpace
 from models.tasks.paired_problems import ProblemPairs

@@ -11,8 +11,8 @@ from jaxtyping import Int
 from torch import Tensor
 
 from models.errors import UserError
-from models.tasks.base import Task
-from models.tasks.domain import Domain, domain_of
+from models.tasks.base import Task, domain_of
+from models.tasks.domain import Domain
 from models.tasks.sequences import SequenceTask
 
 

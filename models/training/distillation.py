@@ -59,7 +59,7 @@ class TaughtObjective(GeneralObjective):
         _require_one_language(student, teacher)
         self.student, self.teacher, self.how = student, teacher, how
         self.group_size, self.cuda_group_size = student.group_size, student.cuda_group_size
-        self.told = {name: p.detach()[None] for name, p in teacher.model.weight_map.named_parameters()}
+        self.teacher_parameters = {name: p.detach()[None] for name, p in teacher.model.weight_map.named_parameters()}
         self.answering = teacher.answering_kernel() if isinstance(teacher, PositionOnlyObjective) else None
         self._tables: Tables | None = None  # the teacher's, one copy per seed
         if isinstance(student, PositionOnlyObjective) and student.has_kernel:
@@ -77,11 +77,11 @@ class TaughtObjective(GeneralObjective):
         n_seeds, n_rows, teacher = len(tokens), tokens.shape[-1], self.teacher
         tokens = tokens[:, : teacher.model.task.input_length].contiguous()
         if self.answering is None or not self.takes_kernel(tokens):
-            told = {name: p.expand(n_seeds, *p.shape[1:]) for name, p in self.told.items()}
-            return self.how.sharpness * teacher.logits(told, tokens)
+            teacher_parameters = {name: p.expand(n_seeds, *p.shape[1:]) for name, p in self.teacher_parameters.items()}
+            return self.how.sharpness * teacher.logits(teacher_parameters, tokens)
         assert isinstance(teacher, PositionOnlyObjective)
         if self._tables is None or len(self._tables.mixing) != n_seeds:
-            one = teacher.tables(self.told, tokens.shape[1])
+            one = teacher.tables(self.teacher_parameters, tokens.shape[1])
             one = one._replace(w_u=self.how.sharpness * one.w_u)
             self._tables = Tables(*(table.expand(n_seeds, *table.shape[1:]).contiguous() for table in one))
         found = torch.empty(n_seeds, teacher.model.config.d_vocab, len(teacher.queries), n_rows)

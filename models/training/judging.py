@@ -51,15 +51,15 @@ class Judge(Protocol):
     def __call__(self, model: ArithmeticTransformer, step: int, seed: int) -> Verdict: ...
 
 
-class Hearings:
+class Candidates:
     """Presents the candidates of one run to its judge, and keeps what is accepted in the run's folder."""
 
     def __init__(self, judge: Judge, name: str, layout: ParameterLayout, folder: RunFolder):
         self.judge, self.layout, self.folder = judge, layout, folder
         self.model = build(name)
 
-    def hear(self, state: SeedState, theta: Float[Tensor, " parameter"], step: int) -> dict[str, Any]:
-        """Judge a seed's parameters and decide its fate; returns the entry for the metrics.
+    def examine(self, state: SeedState, theta: Float[Tensor, " parameter"], step: int) -> dict[str, Any]:
+        """Let the judge decide on a seed's parameters; returns the entry for the metrics.
 
         What is accepted is in the folder when this returns. After a crash before the next checkpoint, the resumed run
         finds the same candidate again and replaces the files by equal ones.

@@ -12,7 +12,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -21,9 +20,6 @@ from scipy.optimize import minimize
 from torch import Tensor
 
 from models.errors import UserError
-
-if TYPE_CHECKING:
-    from models.training.trainer import Trainer
 
 #: The estimate of the inverse Hessian has at most this many rows: 32 MB, and a tenth of a second per iteration.
 MOST_PARAMETERS = 2_000
@@ -74,19 +70,3 @@ def polished(
     end = torch.as_tensor(found.x, dtype=theta.dtype, device=theta.device)
     better = math.isfinite(found.fun) and found.fun < before and bool(torch.isfinite(end).all())
     return end if better else theta.detach().clone()
-
-
-def polished_seed(trainer: Trainer, row: int) -> Float[Tensor, " parameter"]:
-    """The parameters of one seed after its last step, polished as the recipe says."""
-    recipe, state = trainer.recipe, trainer.states[row]
-    settings = recipe.polish
-    assert settings is not None  # the caller checks this
-    stream = trainer.make_stream([state.seed], settings.problems)
-    stream.observe([state.token_uniform])
-    batch = stream.batch(recipe.steps if settings.drawn_at is None else settings.drawn_at)
-
-    def loss(theta: Tensor) -> Tensor:
-        small = settings.penalty * theta.square().sum()
-        return trainer.objective.loss(trainer.layout.unflatten(theta[None]), *batch)[0] + small
-
-    return polished(loss, trainer.theta[row], settings.iterations)

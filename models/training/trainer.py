@@ -15,16 +15,17 @@ import torch
 
 from models.errors import UserError
 from models.registry import build
+from models.training.adamw import StackedAdamW
+from models.training.counter import row_keys
 from models.training.data import TrainingStream
 from models.training.devices import multiplies_bfloat16
-from models.training.judging import Hearings, Judge
-from models.training.objective import ParameterLayout
+from models.training.judging import Candidates, Judge
+from models.training.objective import ParameterLayout, PerSeed, Theta
 from models.training.objectives import even_group_size, make_objective
 from models.training.parallel import Share
-from models.training.polish import polished_seed
+from models.training.polish import polished
 from models.training.recipes import Recipe
 from models.training.run_folder import RunFolder, log_spaced_steps
-from models.training.seed_group import SeedGroup
 from models.training.seed_state import SeedState
 from models.training.sequence_objective import SequenceStream, SequenceValidator
 from models.training.sequence_problems import SequenceSource
@@ -56,9 +57,9 @@ class Trainer:
         self.layout = ParameterLayout(self.model)
         self.objective = make_objective(self.model, recipe)
         self.autocast = recipe.autocast and multiplies_bfloat16(device)
-        self.hearings = None if judge is None else Hearings(judge, name, self.layout, folder)
+        self.candidates = None if judge is None else Candidates(judge, name, self.layout, folder)
         # With a judge, a perfect seed ends only when the judge accepts it.
-        self.fate = recipe if judge is None else recipe.replace(stop_after_perfect=None)
+        self.stopping_recipe = recipe if judge is None else recipe.replace(stop_after_perfect=None)
         self.decays = self.layout.decays.to(device)
         self.states = [SeedState(seed) for seed in seeds]
         if start is None:
@@ -177,10 +178,10 @@ class Trainer:
             return
         if not torch.isfinite(self.theta[row]).all():
             state.end("failed", self.step_number)
-        elif state.judge(report, self.step_number, self.fate):
+        elif state.judge(report, self.step_number, self.stopping_recipe):
             self.best_theta[row] = self.theta[row]
-        if self.hearings is not None and state.active and state.exact == 1.0:
-            self.verdicts.append(self.hearings.hear(state, self.theta[row], self.step_number))
+        if self.candidates is not None and state.active and state.exact == 1.0:
+            self.verdicts.append(self.candidates.examine(state, self.theta[row], self.step_number))
             if state.accepted is not None:
                 self.best_theta[row] = self.theta[row]
 
@@ -201,8 +202,19 @@ class Trainer:
         return [row for row, state in enumerate(self.states) if state.active and not state.polished]
 
     def polish(self, row: int) -> None:
+        """Lower one seed's loss by BFGS, on a batch of its own problems (:class:`models.training.polish.Polish`)."""
+        settings, state = self.recipe.polish, self.states[row]
+        assert settings is not None  # to_polish names no seed without
         self.collect()
-        self.theta[row] = polished_seed(self, row)
+        stream = self.make_stream([state.seed], settings.problems)
+        stream.observe([state.token_uniform])
+        batch = stream.batch(self.recipe.steps if settings.drawn_at is None else settings.drawn_at)
+
+        def loss(theta: torch.Tensor) -> torch.Tensor:
+            small = settings.penalty * theta.square().sum()
+            return self.objective.loss(self.layout.unflatten(theta[None]), *batch)[0] + small
+
+        self.theta[row] = polished(loss, self.theta[row], settings.iterations)
         self.states[row].polished = True
         self._make_groups()
 
@@ -275,3 +287,62 @@ class Trainer:
         for state in self.states:
             if state.active:
                 state.end("finished", self.step_number)
+
+
+class SeedGroup:
+    """Up to ``group_size`` seeds with their slice of the tables, padded to exactly that size."""
+
+    def __init__(self, trainer: Trainer, rows: list[int]):
+        self.trainer, self.rows = trainer, rows
+        padded = rows + [rows[0]] * (trainer.group_size - len(rows))
+        self.index = torch.tensor(padded, device=trainer.device)
+        theta = trainer.theta[self.index].clone().requires_grad_()
+        self.optimiser = StackedAdamW(theta, trainer.recipe, trainer.decays, trainer.held_until)
+        self.optimiser.m.copy_(trainer.moments[0][self.index])
+        self.optimiser.v.copy_(trainer.moments[1][self.index])
+        seeds = [trainer.states[row].seed for row in padded]
+        self.stream = trainer.make_stream(seeds)
+        self.losses = torch.full((trainer.group_size,), float("nan"), device=trainer.device)
+        self.refresh()
+
+    def refresh(self) -> None:
+        """Apply changes of status and weight decay."""
+        trainer = self.trainer
+        rows = self.index.tolist()
+        active = [trainer.states[r].active and i < len(self.rows) for i, r in enumerate(rows)]
+        self.active = torch.tensor(active, device=trainer.device)
+        self.weight_decay = torch.tensor(
+            [trainer.states[r].weight_decay(trainer.recipe) for r in rows], device=trainer.device
+        )
+        if isinstance(self.stream, TrainingStream):
+            self.stream.observe([trainer.states[r].token_uniform for r in rows])
+
+    def step(self, number: int) -> None:
+        trainer, theta = self.trainer, self.optimiser.theta
+        batch = self.stream.batch(number)
+        if trainer.model.config.dropout:  # dropout depends only on (seed, step), as the problems do
+            first = trainer.states[self.rows[0]].seed
+            torch.manual_seed(int(row_keys(first, number, 1, torch.device("cpu"))))
+        losses, grad = self._gradient(theta, batch)
+        if (radius := trainer.recipe.sam_radius) is not None:
+            uphill = theta.detach() + radius * grad / (grad.norm(dim=1, keepdim=True) + 1e-12)
+            _, grad = self._gradient(uphill.requires_grad_(), batch)
+        self.losses = losses
+        self.optimiser.step(grad, number, self.weight_decay * trainer.recipe.decay_at(number), self.active)
+
+    def _gradient(self, theta: Theta, batch: tuple) -> tuple[PerSeed, Theta]:
+        """The seeds' losses on a batch, over all processes, and the gradient of the minimised loss."""
+        trainer = self.trainer
+        with torch.autocast(trainer.device.type, torch.bfloat16, enabled=trainer.autocast):
+            losses = trainer.objective.loss(trainer.layout.unflatten(theta), *batch)
+            penalty = trainer.recipe.l1_penalty
+            minimised = losses if penalty is None else losses + penalty * theta.abs().sum(1)
+        (grad,) = torch.autograd.grad(minimised.sum(), theta)
+        return trainer.share.mean(losses.detach()), trainer.share.mean(grad)
+
+    def write_back(self) -> None:
+        n = len(self.rows)
+        index = self.index[:n]
+        self.trainer.theta[index] = self.optimiser.theta.detach()[:n]
+        self.trainer.moments[0][index] = self.optimiser.m[:n]
+        self.trainer.moments[1][index] = self.optimiser.v[:n]

@@ -17,8 +17,8 @@ from models.tasks import (
     TwoDigitAddition,
     problem_pairs,
 )
-from models.tasks.base import Role
-from models.tasks.domain import NoDomain, domain_of
+from models.tasks.base import Role, domain_of
+from models.tasks.domain import NoDomain
 from models.tasks.padded_addition import PaddedAddition
 from models.tasks.problem_space import ProblemSpace
 from tests.other_tasks import ColumnAddition, modular_addition

@@ -106,7 +106,7 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
 def test_ctrl_c_in_the_middle_of_a_step_finishes_it_and_saves(tmp_path: Path, monkeypatch, number, undisturbed):
     """Two groups: the signal comes when one has taken the step and the other has not."""
     from models.training.position_only import PositionOnlyObjective
-    from models.training.seed_group import SeedGroup
+    from models.training.trainer import SeedGroup
 
     original, step = PositionOnlyObjective.__init__, SeedGroup.step
 

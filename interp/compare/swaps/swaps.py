@@ -66,8 +66,8 @@ from interp.core.sites import model_name, pair_names
 from models.errors import UserError
 from models.evaluation import margins
 from models.importers.stock import from_transformer_lens
-from models.tasks.base import Task
-from models.tasks.domain import NoDomain, domain_of
+from models.tasks.base import Task, domain_of
+from models.tasks.domain import NoDomain
 from models.transformer import ArithmeticTransformer
 
 _STITCHED_COPIES = 3

@@ -7,8 +7,8 @@ from typing import Any
 
 import plotly.graph_objects as go
 
+from interp.core.drawings import drawing
 from interp.figures import theme
-from interp.figures.drawing import drawing
 from interp.figures.layers import Ends, bars, curve, hover, points
 from interp.figures.panels import Panel, compose, hline, label
 from interp.papers.adder_456.attention_signal import TERMS, AttentionSignal

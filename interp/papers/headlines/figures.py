@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import plotly.graph_objects as go
 
+from interp.core.drawings import drawing
 from interp.figures import theme
-from interp.figures.drawing import drawing
 from interp.figures.layers import bars, hover, points
 from interp.figures.panels import Panel, compose, vline
 from interp.papers.headlines.result import Headlines

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import plotly.graph_objects as go
 
+from interp.core.drawings import drawing
 from interp.figures import theme
-from interp.figures.drawing import drawing
 from interp.figures.layers import bars, hover, points
 from interp.figures.panels import Panel, compose, hline
 from interp.papers.microadder.hand_set import KINDS, DigitsKept, DiscoverabilityGap, NumberComparison

@@ -36,7 +36,7 @@ HAND_BUILT_HEADS = {0: "sum", 1: "carry", 2: "arrow", 3: "eos"}  # heads 1-4 of 
 KeysOf = Callable[[Any], KeySets]  # the key sets of a task
 
 
-def constructed_roles(model: HookedModel, task: Any) -> str:
+def constructed_roles(model: HookedModel | None, task: Any) -> str:
     """The format must have all four roles of the construction, which needs a scratchpad of reversed numbers."""
     has = task.format.scratchpad and task.format.reversed_response
     return "" if has else "its format has not all four roles of the construction: no scratchpad of reversed numbers"

@@ -127,7 +127,8 @@ def named_stream(
         UserError: a model without named dimensions, with norms, or with hooks or other changes; a text that its task
             cannot read, no "=" in it, or offsets beyond the position tables.
     """
-    dims, labels = model.weight_map.dims, model.weight_map.dim_labels
+    weight_map: Any = model.weight_map  # of a construction, which names its dimensions
+    dims, labels = weight_map.dims, weight_map.dim_labels
     if model.config.normalization_type is not None:
         raise UserError("The stream of a model with norms does not add up by stages.")
     require_unaltered(model, "A named stream")

@@ -16,7 +16,7 @@ Sampled, teacher-forced; the curve is exact at its grid. Source: Position Coupli
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pandas as pd
@@ -103,7 +103,7 @@ def sum_units(model: ArithmeticTransformer, *, task: Any = None, n: int = 200, s
         UserError: a model without the named dimensions, with hooks or other changes, in which no unit writes SUM, or
             whose units do not share one reading of PRE_SUM.
     """
-    dims = model.weight_map.dims
+    dims: dict[str, slice] = cast(Any, model.weight_map).dims
     require_unaltered(model, "What the SUM units write")
     W_in, W_out = (w[0].detach().double() for w in (model.W_in, model.W_out))
     units = torch.nonzero(W_out[:, dims["SUM"]].abs().amax(1) > 0).flatten()

@@ -39,9 +39,8 @@ from interp.probes.embeddings import circle_fit
 from interp.probes.lens.reading import digit_targets, read, variable_of
 from models.errors import UserError, known_name
 from models.tasks.addition import DIGITS, FixedWidthAddition
-from models.tasks.base import Task
+from models.tasks.base import Task, base_of
 from models.tasks.carries import problems_of_chain_length
-from models.tasks.domain import base_of
 
 _LEAST_OF_A_LENGTH = 20  # problems that a chain length needs where lengths are found and not planted
 

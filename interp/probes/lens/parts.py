@@ -15,8 +15,7 @@ from interp.core.problems import chunks, membership
 from interp.probes.attention import visible_roles
 from interp.probes.lens.reading import carry_flipped
 from models.errors import UserError, known_name
-from models.tasks.base import Task
-from models.tasks.domain import base_of
+from models.tasks.base import Task, base_of
 from models.transformer import ArithmeticTransformer
 
 #: Columns of the table of parts.

@@ -46,8 +46,7 @@ from interp.probes.lens.reading import digit_targets, read, stream_points, varia
 from interp.probes.lens.ridge import FOLDS, held_out_predictions
 from models.errors import UserError, known_name, unknown_name
 from models.numerals import in_percent, in_percent_with
-from models.tasks.base import Role, Task
-from models.tasks.domain import base_of, domain_of
+from models.tasks.base import Role, Task, base_of, domain_of
 
 ALL = "all"  # the rows of all columns together
 MEANS, SCORES = ("control", "memorised", "untrained"), ("score", "control_score", "untrained_score")

@@ -16,8 +16,8 @@ from jaxtyping import Bool, Int
 from torch import Tensor
 
 from interp.core.problems import draw
-from models.tasks.base import Task
-from models.tasks.domain import Domain, domain_of
+from models.tasks.base import Task, domain_of
+from models.tasks.domain import Domain
 
 CARRY_RICH = 0.5  # share of the draws that are rich in carries, where a task has carries
 #: A domain counts as exhausted after this many draws in a row that bring nothing new.

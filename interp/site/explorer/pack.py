@@ -22,8 +22,7 @@ from interp.core.sites import model_name, require_evaluation_mode
 from models.errors import UserError, unknown_name
 from models.importers.stock import from_transformer_lens
 from models.tasks.addition import FixedWidthAddition
-from models.tasks.base import Task
-from models.tasks.domain import base_of
+from models.tasks.base import Task, base_of
 from models.tasks.framed_addition import FramedAddition
 from models.tasks.multi_addition import MultiOperandAddition
 from models.tasks.multiplication import Multiplication

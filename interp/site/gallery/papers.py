@@ -42,7 +42,7 @@ def part_of(target: str) -> Part:
     """What a target found, after the command that makes it. Sections after the first few are folded."""
     what = target.partition(":")[2]
     known = studies().get(target)
-    heading = known.title if known else _TITLES.get(target, what.replace("-", " "))
+    heading = known.title if known else _title(target)
     found = stored_sections(target)
     items = [commands([command_of(target)]), *sections(found[:OPEN], heading)]
     if len(found) > OPEN:
@@ -53,12 +53,20 @@ def part_of(target: str) -> Part:
 
 _TITLES = {
     "position-coupling:hand-built": "The hand-built transformer, proved and run",
-    "position-coupling:fig1-small": "Figure 1: methods in multi-operand addition, at a small size",
-    "position-coupling:fig3-small": "Figure 3: parity, at a small size",
-    "position-coupling:grid-small": "How far one layer adds",
-    "position-coupling:grid-multiplication-small": "How far two layers multiply",
     "addlm:runs": "The table and the ablation: every finished run",
 }
+
+
+def _title(target: str) -> str:
+    """A target's heading where its study has none: the figure and what the paper varies in it, with the size."""
+    from models.position_coupling_figures import FIGURES
+
+    paper, _, what = target.partition(":")
+    name = what.removesuffix("-small")
+    if paper != "position-coupling" or name not in FIGURES:
+        return _TITLES.get(target, what.replace("-", " "))
+    number = f"Figure {name.removeprefix('fig')}: " if name.startswith("fig") else ""
+    return f"{number}{FIGURES[name].title}{', at a small size' if name != what else ''}"
 
 
 def _counted() -> list[Part]:

@@ -13,11 +13,11 @@ import torch
 
 import interp
 import models
+from interp.core.drawings import registered
 from interp.core.results import Provenance, Result
 from interp.core.stats import Proportion
 from interp.figures import drawings, layers, theme
 from interp.figures.dots import dot_plot
-from interp.figures.drawing import registered
 from interp.figures.panels import Panel, compose
 from tests.comparing import numbers_are_finite
 from tests.interp.figures import planted

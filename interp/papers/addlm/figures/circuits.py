@@ -8,8 +8,8 @@ import numpy as np
 import pandas as pd
 import plotly.graph_objects as go
 
+from interp.core.drawings import drawing
 from interp.figures import theme
-from interp.figures.drawing import drawing
 from interp.figures.layers import bars, cells, curve, hover, points
 from interp.figures.panels import Panel, compose
 from interp.papers.addlm.heads import HeadTable

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import plotly.graph_objects as go
 
+from interp.core.drawings import drawing
 from interp.figures import theme
-from interp.figures.drawing import drawing
 from interp.figures.layers import bars, curve, hover
 from interp.figures.panels import Panel, compose, hline
 from interp.papers.addlm.entries import NORMAL, THRESHOLD, UNIFORM, TernaryEntries

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import numpy as np
 import plotly.graph_objects as go
 
+from interp.core.drawings import drawing
 from interp.figures import theme
-from interp.figures.drawing import drawing
 from interp.figures.layers import cells, curve, hover, points
 from interp.figures.panels import Mark, Panel, compose
 from interp.papers.position_coupling.attention import NeededAttention

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import numpy as np
 import plotly.graph_objects as go
 
+from interp.core.drawings import drawing
 from interp.figures import theme
-from interp.figures.drawing import drawing
 from interp.figures.layers import cells, hover
 from interp.figures.panels import Mark, Panel, compose, label
 from interp.papers.position_coupling.named_stream import NOTHING, NamedStream, as_fraction

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import plotly.graph_objects as go
 
+from interp.core.drawings import drawing
 from interp.figures import theme
-from interp.figures.drawing import drawing
 from interp.figures.layers import bars, cells, curve, hover, points, written
 from interp.figures.panels import Mark, Panel, compose, frame, hline, vline
 from interp.papers.position_coupling.causal import PatternSubstitution

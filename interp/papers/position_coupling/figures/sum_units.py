@@ -6,8 +6,8 @@ from typing import Any
 
 import plotly.graph_objects as go
 
+from interp.core.drawings import drawing
 from interp.figures import theme
-from interp.figures.drawing import drawing
 from interp.figures.layers import cells, hover, points
 from interp.figures.panels import Panel, compose
 from interp.papers.position_coupling.sum_units import SumUnits

@@ -7,8 +7,8 @@ from typing import Any
 import pandas as pd
 import plotly.graph_objects as go
 
+from interp.core.drawings import drawing
 from interp.figures import theme
-from interp.figures.drawing import drawing
 from interp.figures.layers import bars, curve, hover
 from interp.figures.panels import Panel, compose
 from interp.papers.toygpt.carry import CarryPath

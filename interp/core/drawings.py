@@ -18,19 +18,19 @@ from functools import cache
 from importlib import import_module
 from importlib.util import find_spec
 from pkgutil import iter_modules
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
-import plotly.graph_objects as go
-
-from interp.core.results import Result
 from models.errors import UserError, unknown_name
 
-Drawing = Callable[..., go.Figure]
+if TYPE_CHECKING:  # drawing is imported only when a figure is asked for
+    import plotly.graph_objects as go
+
+Drawing = Callable[..., "go.Figure"]
 _DRAWINGS: dict[type, dict[str, Drawing]] = {}
 _F = TypeVar("_F", bound=Drawing)
 
 
-def drawing(result: type[Result], kind: str = "") -> Callable[[_F], _F]:
+def drawing(result: type[Any], kind: str = "") -> Callable[[_F], _F]:
     """Register a function as the default figure of a type of results, or as its figure ``kind``."""
 
     def add(draws: _F) -> _F:
@@ -40,7 +40,7 @@ def drawing(result: type[Result], kind: str = "") -> Callable[[_F], _F]:
     return add
 
 
-def drawings(result: type[Result]) -> dict[str, Drawing]:
+def drawings(result: type[Any]) -> dict[str, Drawing]:
     """Every figure of a type of results by name; the default is called "". A subclass has its parents' figures, too."""
     import_module("interp.figures").import_all()
     _import_beside(result.__module__)
@@ -68,7 +68,7 @@ def _import_beside(module: str) -> None:
             import_module(f"{name}.{each.name}")
 
 
-def draw(result: Result, kind: str = "", **options: Any) -> go.Figure:
+def draw(result: Any, kind: str = "", **options: Any) -> go.Figure:
     """Draw a result.
 
     Raises:
