@@ -14,7 +14,8 @@ import torch
 from interp.cli.commands import parse
 from interp.cli.gpu import read_queue
 from models.training.devices import resolve_device
-from models.training.recipes import Recipe, get_recipe
+from models.training.named_recipes import get_recipe
+from models.training.recipes import Recipe
 from models.training.run_folder import RunFolder
 from models.training.trainer import Trainer
 

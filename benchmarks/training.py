@@ -19,7 +19,8 @@ from torch.nn import functional as F
 import models
 from benchmarks.plain_low_rank_adder import PlainLowRankAdder
 from benchmarks.plain_microadder import PlainMicroAdder
-from models.training.recipes import Recipe, get_recipe
+from models.registry import recipe_of
+from models.training.recipes import Recipe
 from models.training.run_folder import RunFolder
 from models.training.trainer import Trainer
 
@@ -38,7 +39,7 @@ class Subject:
 
     @property
     def recipe(self) -> Recipe:
-        return get_recipe(models.get_spec(self.name).recipe or "")
+        return recipe_of(self.name)
 
 
 def plain_step(subject: Subject) -> Callable[[], None]:

@@ -141,14 +141,14 @@ def model_name(size: str, suffix: str = "") -> str:
 
 
 for _size, _variants in VARIANTS.items():
-    add_recipe(f"addlm-{_size}", recipe_for(SIZES[_size]))
+    _recipe = add_recipe(f"addlm-{_size}", recipe_for(SIZES[_size]))
     for _suffix, _variant in _variants.items():
         register(
             ModelSpec(
                 name=model_name(_size, _suffix),
                 weight_map=partial(TernaryWeights, _variant.config(SIZES[_size]), _variant.ternary),
                 task=CharacterLanguage,
-                recipe=f"addlm-{_size}",
+                recipe=_recipe,
                 source="AddLM (kader-xai), key result, architecture and ablation",
                 sweep=(_size, _suffix) not in {("0.8m", ""), ("0.8m", "-float")},
             )

@@ -31,7 +31,7 @@ class AdderSize(Shape):
     task: Callable[[], Task]
     n_ctx: int
     top_k: int
-    recipe: str
+    recipe: Recipe
 
     def config(self, variant: Variant) -> TransformerConfig:
         if variant.top_k is not None:

@@ -175,7 +175,7 @@ RECIPE = Recipe(  # section 1.2
     stop_after_perfect=None,  # as in the paper, whose curves go to the last step
 )
 add_recipe("adder-456", RECIPE)
-add_recipe("adder-512", RECIPE.replace(steps=27_000))  # section 1.3; the larger models
+LARGER = add_recipe("adder-512", RECIPE.replace(steps=27_000))  # section 1.3; the larger models
 
 
 for _name, _options in OPTIONS.items():
@@ -184,7 +184,7 @@ for _name, _options in OPTIONS.items():
             name=_name,
             weight_map=partial(LowRankAdderWeights, _options),
             task=PaddedAddition,
-            recipe="adder-456" if _options.normalization_type == "RMS" else "adder-512",
+            recipe=RECIPE if _options.normalization_type == "RMS" else LARGER,
             source="A 456-Parameter Transformer Solves 10-Digit Addition (2026), tables 1 and 4",
         )
     )
@@ -197,7 +197,7 @@ for _name, _changes in RANK_2.items():
             name=_name,
             weight_map=partial(LowRankAdderWeights, replace(OPTIONS["adder-456"], **_changes)),
             task=PaddedAddition,
-            recipe="adder-456",
+            recipe=RECIPE,
             source="A 456-Parameter Transformer Solves 10-Digit Addition (2026), section 2.3",
             sweep=True,
         )

@@ -223,7 +223,7 @@ def changed(base: int, changes: dict[str, Any]) -> MicroAdderOptions | None:
     return None if found == options else found
 
 
-def register_options(name: str, options: MicroAdderOptions, recipe: str | None, sweep: bool = False) -> None:
+def register_options(name: str, options: MicroAdderOptions, recipe: Recipe | None, sweep: bool = False) -> None:
     """Register a member of the family under a name."""
     register(
         ModelSpec(
@@ -243,8 +243,8 @@ def _before_the_first_column() -> list[float]:
     return spiral(amp, phase, slope, offset, n=1, first=-1)[0].tolist()
 
 
-def _recipe(n_parameters: int) -> str:
-    return "microadder" if n_parameters <= 67 else "microadder-74"
+def _recipe(n_parameters: int) -> Recipe:
+    return RECIPES["microadder" if n_parameters <= 67 else "microadder-74"]
 
 
 for _rung in LADDER:
@@ -270,7 +270,7 @@ PLACED_START = add_recipe(
 #: neuron starts by reading one axis of the token plane against the other, as the neurons of all seeds that grok do in
 #: the end, and the head starts by subtracting that axis; they are free from the first step. The schedule begins like
 #: the placed start's in a fifth of the steps; in half as many steps more, the rate falls to a hundredth.
-_SHORT = RECIPES[PLACED_START].shrunk(5)
+_SHORT = PLACED_START.shrunk(5)
 _OPPOSED = [
     (f"{name}[{5 * neuron + axis}]", own if neuron == axis else other)
     for name, own, other in (("W_fc1", 0.35, -0.25), ("W_head", -1.0, 0.5))
@@ -284,7 +284,7 @@ OPPOSED_START = add_recipe(
 
 #: BFGS after that, on problems as drawn before carries fade: most seeds that stand at 90 to 99.9% then reach 100%.
 _POLISH = Polish(drawn_at=4_000)
-OPPOSED_POLISHED = add_recipe("microadder-opposed-polished", RECIPES[OPPOSED_START].replace(polish=_POLISH))
+OPPOSED_POLISHED = add_recipe("microadder-opposed-polished", OPPOSED_START.replace(polish=_POLISH))
 
 #: 53 parameters, one norm gain: not a rung of the paper's. A fifth of the steps is enough.
 SHORT_PLACED_START = add_recipe("microadder-placed-start-short", _SHORT)

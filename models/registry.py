@@ -17,6 +17,7 @@ from models.registering import REGISTERING
 
 if TYPE_CHECKING:
     from models.tasks.base import Task
+    from models.training.recipes import Recipe
     from models.transformer import ArithmeticTransformer
     from models.weight_maps.base import WeightMap
 
@@ -36,7 +37,7 @@ class ModelSpec:
     name: str
     weight_map: Callable[..., WeightMap]
     task: Callable[..., Task]
-    recipe: str | None  # a key of models.training.recipes; None for models that are not trained
+    recipe: Recipe | None  # None for models that are not trained
     source: str  # paper and section
     options: dict[str, Any] = field(default_factory=dict)
     sweep: bool = False  # one of many variants behind a figure; listed only on request
@@ -94,6 +95,18 @@ def get_spec(name: str) -> ModelSpec:
     if name not in _registered():
         raise unknown_name("model", name, _registered())
     return _registered()[name]
+
+
+def recipe_of(name: str) -> Recipe:
+    """The recipe that trains a registered model.
+
+    Raises:
+        UserError: as :func:`get_spec`, and for a constructed model.
+    """
+    recipe = get_spec(name).recipe
+    if recipe is None:
+        raise UserError(f"{name} is not a trained model: its weights are constructed.")
+    return recipe
 
 
 def parameter_count(name: str) -> int:

@@ -17,7 +17,7 @@ from typing import Literal
 from models.config import PositionKind, TransformerConfig
 from models.registry import ModelSpec, register
 from models.tasks.two_digit import TwoDigitAddition
-from models.training.recipes import Recipe, add_recipe, get_recipe
+from models.training.recipes import Recipe, add_recipe
 from models.training.two_digit_problems import TwoDigitProblems
 from models.weight_maps.dense import DenseWeights
 
@@ -89,7 +89,7 @@ RECIPE = add_recipe(
 LONG_RECIPE = add_recipe(
     "toygpt-long",
     replace(
-        get_recipe(RECIPE),
+        RECIPE,
         steps=4_000,
         batch_size=128,
         min_lr_ratio=0.01,

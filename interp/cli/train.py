@@ -129,15 +129,14 @@ def train_class(arguments: list[str]) -> type:
     if name is not None:
         check_registered(name)
 
-    from models.registry import get_spec
-    from models.training.recipes import Recipe, get_recipe
+    from models.registry import recipe_of
+    from models.training.named_recipes import get_recipe
+    from models.training.recipes import Recipe
 
     recipe = Recipe()
     if name is not None:
-        spec = get_spec(name)
-        if spec.recipe is None:
-            raise UserError(f"{name} is not a trained model: its weights are constructed.")
-        recipe = get_recipe(_value_of("--recipe", arguments) or spec.recipe)
+        recipe, other = recipe_of(name), _value_of("--recipe", arguments)
+        recipe = get_recipe(other) if other else recipe
     annotation = Annotated[Recipe, tyro.conf.arg(name=""), tyro.conf.AvoidSubcommands]
     extended = make_dataclass("Train", [("recipe", annotation, field(default=recipe))], bases=(Train,), frozen=True)
     extended.__doc__ = Train.__doc__

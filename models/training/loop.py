@@ -16,9 +16,10 @@ from models.questions import question
 from models.training.devices import resolve_device
 from models.training.interrupt import InterruptFlag
 from models.training.judging import Judge
+from models.training.named_recipes import checked_recipe
 from models.training.parallel import AccelerateShare, Share
 from models.training.progress import Progress
-from models.training.recipes import Recipe, checked_recipe
+from models.training.recipes import Recipe
 from models.training.run_folder import RunFolder
 from models.training.seed_state import SeedState
 from models.training.sequence_problems import SequenceSource

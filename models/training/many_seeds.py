@@ -37,9 +37,10 @@ from models.errors import UserError
 from models.registry import build
 from models.training.judging import Judge
 from models.training.loop import TrainResult, check_minutes, config_of, train
+from models.training.named_recipes import checked_recipe
 from models.training.objectives import even_group_size, make_objective
 from models.training.progress import Progress
-from models.training.recipes import Recipe, checked_recipe
+from models.training.recipes import Recipe
 from models.training.run_folder import MEASURED, RunFolder
 from models.training.seed_state import SeedState
 from models.training.start import Start

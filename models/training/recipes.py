@@ -9,17 +9,13 @@ import math
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
-from models import registry
-from models.errors import UserError, unknown_name
+from models.errors import UserError
 from models.training.addition_problems import AdditionProblems, CarryMix, MetricCarryMix
-from models.training.data import require_problems_of
-from models.training.polish import MOST_PARAMETERS, Polish
+from models.training.polish import Polish
 from models.training.sequence_problems import AdditionSet, MultiplicationSet, ParitySet, SequenceSource
 from models.training.text_windows import TextWindows
 from models.training.two_digit_problems import TwoDigitProblems
 from models.training.varied_length_problems import VariedLengthProblems
-
-MOST_SEEDS = 100_000  # per run
 
 
 @dataclass(frozen=True)
@@ -195,35 +191,14 @@ RECIPES: dict[str, Recipe] = {
 }
 
 
-def add_recipe(name: str, recipe: Recipe) -> str:
-    """Add a recipe under a name, for :func:`models.registry.register`."""
+def add_recipe(name: str, recipe: Recipe) -> Recipe:
+    """Name a recipe, for ``interp train MODEL --recipe NAME``; returns it."""
     if name in RECIPES:
         raise UserError(f"A recipe named {name!r} exists already.")
     RECIPES[name] = recipe
-    return name
-
-
-def get_recipe(name: str) -> Recipe:
-    registry.names()  # imports the modules of the models, which add their recipes
-    if name not in RECIPES:
-        raise unknown_name("recipe", name, RECIPES)
-    return RECIPES[name]
-
-
-def checked_recipe(name: str, seeds: int, first_seed: int, recipe: Recipe | None) -> Recipe:
-    """The recipe, by default the model's own. Raises UserError if it or the seeds cannot be trained."""
-    spec = registry.get_spec(name)
-    if recipe is None:
-        if spec.recipe is None:
-            raise UserError(f"{name} is not a trained model: its weights are constructed.")
-        recipe = get_recipe(spec.recipe)
-    if not 1 <= seeds <= MOST_SEEDS or not 0 <= first_seed < 2**62:
-        raise UserError(
-            f"--seeds must be at least 1 and at most {MOST_SEEDS:,}, and --first-seed not negative and below 2^62."
-        )
-    require_problems_of(spec.task(**spec.options), recipe.problems)
-    if recipe.polish is not None and (n := registry.parameter_count(name)) > MOST_PARAMETERS:
-        raise UserError(
-            f"polish keeps an inverse Hessian, of at most {MOST_PARAMETERS:,} parameters; {name} has {n:,}."
-        )
     return recipe
+
+
+def recipe_name(recipe: Recipe) -> str:
+    """The name under which a recipe was added; empty for another one."""
+    return next((name for name, named in RECIPES.items() if named == recipe), "")

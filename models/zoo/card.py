@@ -13,10 +13,10 @@ from typing import Any
 from models.checkpoint import parse_weights
 from models.evaluation import Rate, Score
 from models.numerals import shown
-from models.registry import build, get_spec
+from models.registry import build, recipe_of
 from models.tasks.multi_addition import MultiOperandAddition
 from models.training.objective import ParameterLayout
-from models.training.recipes import get_recipe
+from models.training.recipes import recipe_name
 from models.training.run_folder import differences
 from models.zoo.files import CARD, STORED_AS
 
@@ -62,15 +62,18 @@ def made_by(name: str, training: Mapping[str, Any]) -> str:
     Args:
         training: ``training`` of the entry's config, with ``commands`` and ``recipe``.
     """
-    registered = get_spec(name).recipe or ""
+    registered = recipe_of(name)
     changes = [
         f"* `{path}`: {_shown(now)} (registered: {_shown(then)})"
-        for path, now, then in differences(training["recipe"], get_recipe(registered).to_dict())
+        for path, now, then in differences(training["recipe"], registered.to_dict())
     ]
     made = "Made by\n\n" + "\n".join(f"    {command}" for command in training["commands"])
     if not changes:
         return made
-    return f"{made}\n\nwith a recipe that differs from the registered one, {registered}, in\n\n" + "\n".join(changes)
+    return (
+        f"{made}\n\nwith a recipe that differs from the registered one, {recipe_name(registered)}, in\n\n"
+        + "\n".join(changes)
+    )
 
 
 # ---- what every card has

@@ -18,7 +18,7 @@ from models.errors import UserError
 from models.tasks.characters import CHARACTERS, N_CTX, TRAINING, CharacterLanguage
 from models.text_scores import text_loss
 from models.training import train
-from models.training.recipes import get_recipe
+from models.training.named_recipes import get_recipe
 from models.training.text_windows import TextWindows
 from tests.text_at_hand import needs_text
 

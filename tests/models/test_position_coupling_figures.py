@@ -7,14 +7,9 @@ import pytest
 import models
 from models.position_coupling import PAPER, SMALL
 from models.position_coupling_figures import FIGURES
-from models.registry import get_spec
-from models.training.recipes import get_recipe
+from models.registry import recipe_of
 
 VARIANTS = [v for figure in FIGURES.values() for panels in (figure.paper, figure.small) for v in panels.values()]
-
-
-def recipe_of(variant):
-    return get_recipe(str(get_spec(variant.name).recipe))
 
 
 @pytest.mark.parametrize(
@@ -28,7 +23,7 @@ def recipe_of(variant):
 )
 def test_the_recipes_are_those_of_the_papers_tables(task, size, steps, batch, lr, limits, problems) -> None:
     variant = PAPER[task]
-    recipe = recipe_of(variant)
+    recipe = recipe_of(variant.name)
     s = variant.size
     assert (s.n_layers, s.n_heads, s.d_model, s.head, s.d_mlp) == size
     assert (recipe.steps, recipe.batch_size, recipe.lr) == (steps, batch, lr)
@@ -73,7 +68,7 @@ def test_only_the_compared_property_varies_in_figure_1() -> None:
 @pytest.mark.parametrize("variant", [v for v in VARIANTS if v.small], ids=lambda v: v.name)
 def test_small_models_stay_within_two_million_parameters_and_train_on_a_recipe_of_their_own(variant) -> None:
     assert sum(p.numel() for p in variant.weights().parameters()) < 2_000_000
-    recipe = recipe_of(variant)
+    recipe = recipe_of(variant.name)
     assert recipe.problems == variant.training_set
     assert recipe.steps <= 2_500
 

@@ -11,14 +11,16 @@ from torch.nn import functional as F
 import models
 from models.errors import UserError
 from models.hand_built.adders import ADDERS
+from models.registry import recipe_of
 from models.training import train
 from models.training.addition_problems import AdditionProblems
 from models.training.data import TrainingStream
 from models.training.distillation import TaughtObjective, distilled
+from models.training.named_recipes import get_recipe
 from models.training.objective import GeneralObjective
 from models.training.objectives import make_objective
 from models.training.position_only import PositionOnlyObjective
-from models.training.recipes import Recipe, Teacher, get_recipe
+from models.training.recipes import Recipe, Teacher
 from models.training.run_folder import RunFolder
 from tests.training.stacked import stack
 
@@ -104,7 +106,7 @@ def test_who_speaks_another_language_is_no_teacher(student: str, teacher: str):
 
 
 def test_sequences_of_many_lengths_have_no_teacher():
-    recipe = get_recipe(str(models.get_spec("position-coupling-1l4h-small").recipe))
+    recipe = recipe_of("position-coupling-1l4h-small")
     with pytest.raises(UserError):
         make_objective(models.build("position-coupling-1l4h-small"), recipe.replace(teacher=TEACHERS[0]))
     with pytest.raises(UserError):

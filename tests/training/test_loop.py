@@ -15,8 +15,9 @@ from models.errors import UserError
 from models.training import train
 from models.training.addition_problems import AdditionProblems, MetricCarryMix
 from models.training.devices import resolve_device
+from models.training.named_recipes import get_recipe
 from models.training.objective import ParameterLayout
-from models.training.recipes import Recipe, get_recipe
+from models.training.recipes import Recipe
 from models.training.run_folder import RunFolder, log_spaced_steps
 from models.training.seed_state import SeedState
 from models.training.start import Start

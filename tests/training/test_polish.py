@@ -7,14 +7,15 @@ import pytest
 import torch
 
 from models.errors import UserError
-from models.registry import build, get_spec, parameter_count
+from models.registry import build, parameter_count, recipe_of
 from models.training import train
 from models.training.addition_problems import AdditionProblems
 from models.training.data import TrainingStream
+from models.training.named_recipes import get_recipe
 from models.training.objective import ParameterLayout
 from models.training.objectives import objective_for
 from models.training.polish import MOST_PARAMETERS, Polish, polished
-from models.training.recipes import Recipe, get_recipe
+from models.training.recipes import Recipe
 from models.training.run_folder import RunFolder
 from models.zoo import zoo_names
 from tests.training.edited import contents
@@ -49,7 +50,7 @@ def test_a_model_whose_inverse_hessian_is_too_large_is_refused_before_anything_i
     large = next(
         name for name in zoo_names() if name.startswith("addlm-adder") and parameter_count(name) > MOST_PARAMETERS
     )
-    recipe = get_recipe(str(get_spec(large).recipe)).replace(polish=Polish())
+    recipe = recipe_of(large).replace(polish=Polish())
     with pytest.raises(UserError):
         train(large, tmp_path / "run", recipe=recipe, **QUIET)
     assert not (tmp_path / "run").exists()

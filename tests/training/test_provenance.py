@@ -2,8 +2,9 @@
 
 import json
 
+from models.training.named_recipes import get_recipe
 from models.training.provenance import how_made
-from models.training.recipes import Recipe, get_recipe
+from models.training.recipes import Recipe
 from models.zoo.card import made_by
 
 

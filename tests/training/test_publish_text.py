@@ -8,8 +8,8 @@ import pytest
 import models
 from models.errors import UserError
 from models.training import train
+from models.training.named_recipes import get_recipe
 from models.training.publish import publish
-from models.training.recipes import get_recipe
 from tests.text_at_hand import needs_text
 
 NAME = "addlm-0.8m-float"

@@ -14,8 +14,8 @@ from models.errors import UserError
 from models.evaluation import score
 from models.tasks.two_digit import all_problems
 from models.training.loop import train
+from models.training.named_recipes import get_recipe
 from models.training.publish import publish
-from models.training.recipes import get_recipe
 from models.zoo import read_entry
 
 NAME = "toygpt-none-none"

@@ -2,7 +2,8 @@
 
 import pytest
 
-from models.training.recipes import Recipe, get_recipe
+from models.training.named_recipes import get_recipe
+from models.training.recipes import Recipe
 from models.training.seed_state import SeedState
 
 

@@ -12,11 +12,11 @@ from torch.nn import functional as F
 import models
 from models.errors import UserError
 from models.position_coupling import SMALL, DecoderSize
-from models.registry import get_spec
+from models.registry import recipe_of
 from models.training import train
+from models.training.named_recipes import get_recipe
 from models.training.objective import ParameterLayout
 from models.training.publish import publish
-from models.training.recipes import get_recipe
 from models.training.run_folder import RunFolder
 from models.training.sequence_objective import SequenceObjective, SequenceStream, SequenceValidator
 
@@ -26,7 +26,7 @@ NAME = "position-coupling-1l4h-d32-small"
 @pytest.fixture
 def recipe():
     problems = SMALL["addition"].replace(longest=2, most=2).training_set
-    return get_recipe(get_spec(NAME).recipe).replace(
+    return recipe_of(NAME).replace(
         steps=6, warmup_steps=2, batch_size=16, eval_every=2, validation_size=32, snapshots=2, problems=problems
     )
 

@@ -29,7 +29,7 @@ from models.evaluation import Rate
 from models.low_rank_adder import RANK_2
 from models.numerals import p_cell
 from models.training.loop import train
-from models.training.recipes import get_recipe
+from models.training.named_recipes import get_recipe
 
 #: (model, the neighbour with more factors, what the neighbour has in low rank in addition).
 STEPS = (

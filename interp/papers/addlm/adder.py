@@ -11,7 +11,6 @@ from typing import Any
 
 import pandas as pd
 
-import models
 from interp.core.sections import Section
 from interp.papers.addlm.multiplications import beside_twin
 from interp.papers.studies import Made, Settings, shows, study
@@ -19,8 +18,8 @@ from interp.papers.studies.runs import SeedRun, train_in_time
 from interp.probes.score import accuracy_by_chain
 from models.addlm_adder import ADDERS
 from models.evaluation import Rate, score
+from models.registry import recipe_of
 from models.tasks.two_digit import TwoDigitAddition, all_problems
-from models.training.recipes import get_recipe
 from models.transformer import ArithmeticTransformer
 
 SEEDS = 2
@@ -44,7 +43,7 @@ def runs_of(settings: Settings) -> list[SeedRun]:
     """All runs, the two-digit ones first, seed by seed."""
     root, seeds = settings.out / "addlm-adder" / "runs", range(settings.seeds or SEEDS)
     names = [f"addlm-adder-{what}{kind}" for what in ADDERS for kind in KINDS]
-    recipes = {name: get_recipe(models.get_spec(name).recipe or "") for name in names}
+    recipes = {name: recipe_of(name) for name in names}
     return [SeedRun(name, seed, recipes[name], root / name / f"seed-{seed}") for name in names for seed in seeds]
 
 

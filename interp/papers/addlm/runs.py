@@ -22,9 +22,8 @@ from interp.papers.studies.runs import SeedRun, train_in_time
 from interp.probes.curves import Curves
 from models.addlm import ABLATION, OF_PAPER, PAPER_STEPS, SIZES, model_name
 from models.checkpoint import read_json
-from models.registry import get_spec
+from models.registry import recipe_of
 from models.tasks.characters import N_CTX, CharacterLanguage
-from models.training.recipes import get_recipe
 from models.training.run_folder import RunFolder
 
 STORED = DATA / "experiments" / "addlm-runs.json"
@@ -62,7 +61,7 @@ def stored_rows() -> tuple[LossRow, ...]:
 
 def seed_run(settings: Settings, model: str, seed: int) -> SeedRun:
     folder = settings.out / "addlm" / "runs" / model / f"seed-{seed}"
-    return SeedRun(model, seed, get_recipe(get_spec(model).recipe or ""), folder)
+    return SeedRun(model, seed, recipe_of(model), folder)
 
 
 def row_of(run: SeedRun) -> LossRow | None:
@@ -85,7 +84,7 @@ def rows_for(settings: Settings, wanted: Iterable[tuple[str, int | None]], seeds
     """
     rows, runs = [], []
     for model, steps in wanted:
-        steps = steps or get_recipe(get_spec(model).recipe or "").steps
+        steps = steps or recipe_of(model).steps
         known = [row for row in stored_rows() if row["model"] == model and steps in row["steps"]]
         if settings.seeds is None and known:
             rows += [cut(row, steps) for row in known]

@@ -24,7 +24,6 @@ from models.microadder_fit import carried_over
 from models.microadder_ladder import SEARCH
 from models.registry import build
 from models.training.objective import ParameterLayout
-from models.training.recipes import get_recipe
 from models.training.run_folder import RunFolder
 from models.training.start import Start
 
@@ -66,7 +65,7 @@ def _arm(settings: Settings, step: Step, model: models.ArithmeticTransformer) ->
         f"{step.before}, carried over",
         "interp reproduce microadder:continued",
     )
-    return Arm(step.what, step.name, get_recipe(CONTINUE), f"continued/{step.name}", start)
+    return Arm(step.what, step.name, CONTINUE, f"continued/{step.name}", start)
 
 
 @study("microadder:continued", "Below 57 parameters from the trained 57 itself, one step after the other")
@@ -104,7 +103,7 @@ def continued(settings: Settings) -> Made | None:
             if right == 10_010:
                 solved.add(step.name)
     if len(rows) == len(CONTINUED) + len(TRIED):
-        arm = Arm(RANDOM_START, SMALLEST.name, get_recipe(SEARCH), "continued/random-start")
+        arm = Arm(RANDOM_START, SMALLEST.name, SEARCH, "continued/random-start")
         if train_arm(settings, arm, settings.seeds or RANDOM_SEEDS):
             sweeps.append(read_arm(folder_of(settings, arm), arm))
     smallest = min(solved, key=lambda name: sum(p.numel() for p in here[name].parameters()))

@@ -18,20 +18,20 @@ from interp.papers.studies import Made, Settings, study
 from interp.papers.studies.seed_sweeps import sweep_curves
 from interp.papers.studies.sweeps import Arm, sweep_made, train_arms
 from models.microadder_ladder import SHORT_PLACED_START, TAUGHT
-from models.training.recipes import Teacher, get_recipe
+from models.training.recipes import Teacher
 
 SEEDS = 64
 STUDENTS = {"53 parameters": "microadder-53", "57 parameters": "microadder-57"}
 TEACHERS = {
     "no teacher": None,
-    "taught by 57": get_recipe(TAUGHT).teacher,
+    "taught by 57": TAUGHT.teacher,
     "taught by 3 by hand": Teacher("adder-3-by-hand", sharpness=1024.0),
 }
 
 
 def arms() -> list[Arm]:
     """Both students with each teacher and without one, all from the same seeds."""
-    recipe = get_recipe(SHORT_PLACED_START)
+    recipe = SHORT_PLACED_START
     return [
         Arm(f"{student}, {how}", name, recipe.replace(teacher=teacher), f"distillation/{name}-{number}")
         for student, name in STUDENTS.items()

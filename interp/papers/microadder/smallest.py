@@ -23,7 +23,6 @@ from interp.papers.studies import Made, Settings, shows, study
 from interp.papers.studies.seed_sweeps import sweep_curves
 from interp.papers.studies.sweeps import Arm, read_entry_row, show_sweeps, sweep_made, train_arms
 from models.microadder_ladder import LADDER, OPPOSED_POLISHED, POLISHED, SMALLEST
-from models.training.recipes import get_recipe
 
 TARGET, FIRST_SEED = "microadder:smallest", 7000
 ZOO, PLACED, OPPOSED = "as in the zoo (Adam)", "placed arc, then BFGS", "opposed neurons, then BFGS"
@@ -34,7 +33,7 @@ def arms() -> list[Arm]:
     """57 and 53 parameters with neurons that start opposed; smaller ones with the arc placed and random neurons."""
     found = [(n, OPPOSED, OPPOSED_POLISHED) for n in (57, 53)] + [(n, PLACED, POLISHED) for n in SMALLEST]
     return [
-        Arm(f"{n} with {how}", f"microadder-{n}", get_recipe(recipe), f"smallest/{n}", first_seed=FIRST_SEED)
+        Arm(f"{n} with {how}", f"microadder-{n}", recipe, f"smallest/{n}", first_seed=FIRST_SEED)
         for n, how, recipe in found
     ]
 

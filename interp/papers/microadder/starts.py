@@ -25,8 +25,8 @@ from interp.proofs import certify
 from interp.proofs.certificate import Certificate
 from models.microadder_ladder import OPPOSED_START, PLACED_START
 from models.registry import build
+from models.training.named_recipes import get_recipe
 from models.training.objective import ParameterLayout
-from models.training.recipes import get_recipe
 from models.training.run_folder import RunFolder
 
 NAME, PAPERS = "microadder-57", "the paper's recipe"
@@ -38,13 +38,13 @@ SEEDS = 64
 def arms() -> list[Arm]:
     """The recipe; the same with the arc held for two thirds of the steps; a short run of the paper's own recipe, for
     its seeds' arcs (the zoo keeps only one seed's parameters of the whole run); and neurons that start opposed too."""
-    placed, papers = get_recipe(PLACED_START), get_recipe("microadder")
+    placed, papers = PLACED_START, get_recipe("microadder")
     longer = placed.replace(hold_until=tuple((name, 2 * step) for name, step in placed.hold_until or ()))
     return [
         Arm(PLACED, NAME, placed, "starts/placed", first_seed=1000),
         Arm(LONGER, NAME, longer, "starts/placed-longer", first_seed=2000),
         Arm(SHORT, NAME, papers.shrunk(5), "starts/papers-short", first_seed=1000),
-        Arm(OPPOSED, NAME, get_recipe(OPPOSED_START), "starts/opposed", first_seed=4000),
+        Arm(OPPOSED, NAME, OPPOSED_START, "starts/opposed", first_seed=4000),
     ]
 
 

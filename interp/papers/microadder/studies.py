@@ -22,7 +22,7 @@ from models.evaluation import Rate
 from models.microadder_ladder import BELOW, CONSTRAINTS, DEAD_ENDS, LADDER, changed, differences, slug, variant_name
 from models.registry import build
 from models.training.addition_problems import AdditionProblems, CarryMix, MetricCarryMix
-from models.training.recipes import get_recipe
+from models.training.named_recipes import get_recipe
 from models.zoo import read_entry, zoo_names
 
 TRAINED_RUNGS = (242, 170, 133, 100)

@@ -18,9 +18,8 @@ from interp.papers.position_coupling.squares import SQUARES, N, right_at, square
 from interp.papers.studies import Made, Settings, shows, study
 from interp.papers.studies.sweeps import Arm, folder_of, train_arm
 from models.hand_built.free_addition import WIDTHS, at_construction, constructed, name_of
-from models.registry import build, get_spec
+from models.registry import build, recipe_of
 from models.training.load_run import model_of
-from models.training.recipes import get_recipe
 from models.training.run_folder import RunFolder
 from models.training.start import Start
 from models.transformer import ArithmeticTransformer
@@ -51,7 +50,7 @@ def arm_of(width: int, random: bool) -> Arm:
     """One width, and where its seeds begin."""
     name = name_of(width)
     label = f"d = {width}, from {'random weights' if random else 'the construction'}"
-    recipe, folder = get_recipe(str(get_spec(name).recipe)), f"{name}/{'random' if random else 'construction'}"
+    recipe, folder = recipe_of(name), f"{name}/{'random' if random else 'construction'}"
     if random:
         return Arm(label, name, recipe, folder, paper="position-coupling")
     parameters = dict(at_construction(width).named_parameters())

@@ -32,10 +32,9 @@ from interp.probes.scored import GridPanel, GridPanels, Scores
 from models.errors import UserError, unknown_name
 from models.position_coupling import Variant
 from models.position_coupling_figures import FIGURES
-from models.registry import get_spec
+from models.registry import recipe_of
 from models.tasks.sequences import SequenceTask
 from models.training.devices import resolve_device
-from models.training.recipes import get_recipe
 
 PAPER = "position-coupling"
 LONG = 6 * 3600.0  # a longer training, in seconds, is not started on a CPU without ``yes``
@@ -76,7 +75,7 @@ class Source:
     @property
     def run(self) -> SeedRun:
         name = self.variant.name
-        recipe = get_recipe(get_spec(name).recipe or "")
+        recipe = recipe_of(name)
         return SeedRun(name, self.seed or 0, recipe, self.folder / self.label, None, self.settings.progress)
 
     @property

@@ -29,9 +29,8 @@ from interp.papers.studies.runs import SeedRun, train_in_time, zoo_model
 from interp.papers.studies.sweeps import SMALL, Arm, train_arm
 from models.checkpoint import read_json, write_json_atomic
 from models.importers import load_published
-from models.registry import get_spec
+from models.registry import recipe_of
 from models.training.load_run import model_of
-from models.training.recipes import get_recipe
 from models.training.run_folder import RunFolder
 from models.zoo import read_entry
 
@@ -76,7 +75,7 @@ FAMILIES = (
 
 
 def _single_runs(settings: Settings, family: Family) -> list[SeedRun]:
-    recipe = get_recipe(str(get_spec(family.name).recipe)).replace(snapshots=2)
+    recipe = recipe_of(family.name).replace(snapshots=2)
     root = settings.out / "comparison" / "runs" / family.name
     return [SeedRun(family.name, seed, recipe, root / f"seed-{seed}") for seed in family.seeds]
 
@@ -84,7 +83,7 @@ def _single_runs(settings: Settings, family: Family) -> list[SeedRun]:
 def _stacked(settings: Settings, family: Family) -> list[tuple[str, Any]]:
     """Seeds of one stacked run (a fifth of the recipe's steps, as in the zoo) that answer all of validation."""
     folder = settings.out / "comparison" / "runs" / family.name
-    recipe = get_recipe(str(get_spec(family.name).recipe)).shrunk(SMALL)
+    recipe = recipe_of(family.name).shrunk(SMALL)
     train_arm(settings, Arm("stacked seeds", family.name, recipe, str(folder.absolute())), family.stacked)
     loaded = RunFolder(folder).load_checkpoint()
     if loaded is None:

@@ -24,12 +24,12 @@ from interp.papers.studies.seed_sweeps import compare_variants, comparison_table
 from interp.papers.studies.tables import show_tables
 from interp.probes.curves import read_curves
 from models.errors import UserError
-from models.registry import build, get_spec
+from models.registry import build, recipe_of
 from models.training.loop import train
 from models.training.many_seeds import Run, train_on
 from models.training.objective import ParameterLayout
 from models.training.provenance import made_with
-from models.training.recipes import Recipe, get_recipe
+from models.training.recipes import Recipe
 from models.training.run_folder import RunFolder
 from models.training.start import Start
 from models.transformer import ArithmeticTransformer
@@ -61,7 +61,7 @@ def arms_of(settings: Settings, what: Sequence[tuple[str, str]], group: str) -> 
         raise UserError(f"MicroAdder's sweeps come in sizes small and paper, not {settings.size!r}.")
     arms = []
     for label, name in what:
-        recipe = get_recipe(str(get_spec(name).recipe))
+        recipe = recipe_of(name)
         recipe = recipe.shrunk(SMALL) if settings.size == "small" else recipe
         arms.append(Arm(label, name, recipe, f"{group}-{settings.size}/{name}"))
     return arms

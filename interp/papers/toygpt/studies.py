@@ -31,7 +31,7 @@ from interp.probes.scored import Scores
 from models.checkpoint import read_json, write_json_atomic
 from models.evaluation import score
 from models.tasks.two_digit import all_problems
-from models.training.recipes import get_recipe
+from models.training.named_recipes import get_recipe
 
 SEEDS, LONG_SEEDS = 5, 2
 EARLY, LATE = (250, 500, 750, BUDGET), (1_500, 2_000, 3_000, 4_000, 5_000)

@@ -33,7 +33,6 @@ from models.cluster import Cluster, each
 from models.errors import UserError
 from models.registry import get_spec, names
 from models.tasks.sequences import SequenceTask
-from models.training.recipes import get_recipe
 from models.unaltered import require_unaltered
 
 #: Names of a shape's sizes, in the order of ``task.shape``; the first is the figures' x axis.
@@ -71,7 +70,7 @@ def training_range(model: HookedModel) -> dict[str, tuple[int, int]] | None:
     """The sizes that a registered model's recipe draws from; None if it has no recipe."""
     name = str(getattr(model, "name_or_path", None))
     recipe = get_spec(name).recipe if name in names(sweeps=True) else None
-    problems = None if recipe is None else get_recipe(recipe).problems
+    problems = None if recipe is None else recipe.problems
     most = {
         "operands": getattr(problems, "max_operands", None),
         "digits": getattr(problems, "max_digits", None),

@@ -17,10 +17,9 @@ from models.checkpoint import load_weights
 from models.errors import UserError
 from models.evaluation import Rate
 from models.partial_forward import greedy
-from models.registry import get_spec
+from models.registry import recipe_of
 from models.tasks.two_digit import all_problems, held_out_problems
 from models.training.publish.report import Report, Runs, Seed, check_once, grokked
-from models.training.recipes import get_recipe
 
 ROWS = 500  # decoded at a time, so that their activations stay in the processor's cache
 
@@ -41,7 +40,7 @@ def report_two_digit(runs: Runs) -> Report:
     Raises:
         UserError: a run without a snapshot at the budget, seeds tried twice.
     """
-    budget = get_recipe(get_spec(runs.name).recipe or "").steps
+    budget = recipe_of(runs.name).steps
     step = min(budget, runs.configs[0]["recipe"]["steps"])
     rows, seconds = [], 0.0
     for run in runs.folders:

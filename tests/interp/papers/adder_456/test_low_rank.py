@@ -12,8 +12,7 @@ from interp.papers.adder_456.low_rank import BASE, STEPS, compared, rank_2, rate
 from interp.papers.studies import Settings, reproduce
 from models.low_rank_adder import RANK_2
 from models.numerals import p_cell
-from models.registry import get_spec
-from models.training.recipes import get_recipe
+from models.registry import get_spec, recipe_of
 
 
 def row(model: str, grokked: int, seeds: int) -> dict[str, object]:
@@ -23,7 +22,7 @@ def row(model: str, grokked: int, seeds: int) -> dict[str, object]:
 
 def test_pairs_differ_in_their_factors_and_not_in_their_recipe():
     for more, fewer, _ in STEPS:
-        recipes = [get_recipe(str(get_spec(name).recipe)) for name in (more, fewer)]
+        recipes = [recipe_of(name) for name in (more, fewer)]
         assert recipes[0] == recipes[1]
         a, b = (models.build(name) for name in (more, fewer))
         assert a.cfg.normalization_type == b.cfg.normalization_type and a.cfg.d_mlp == b.cfg.d_mlp

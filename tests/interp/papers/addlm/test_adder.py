@@ -2,25 +2,26 @@
 
 from __future__ import annotations
 
+from itertools import product
 from pathlib import Path
 
 import pytest
 
 import models
-from interp.papers.addlm.adder import accuracy_table, multiplication_table, runs_of
+from interp.papers.addlm.adder import KINDS, accuracy_table, multiplication_table, runs_of
 from interp.papers.studies import Settings, reproduce
 from models.addlm_adder import ADDERS
 from models.registry import get_spec
-from models.training.recipes import RECIPES, get_recipe
+from tests.quick_recipes import change_recipe
 
 
 @pytest.fixture
 def two_steps(monkeypatch) -> None:
-    for size in ADDERS.values():
-        few = get_recipe(size.recipe).replace(
-            steps=2, warmup_steps=1, batch_size=16, validation_size=8, eval_every=1, snapshots=0
-        )
-        monkeypatch.setitem(RECIPES, size.recipe, few)
+    for what, kind in product(ADDERS, KINDS):
+        change_recipe(
+            monkeypatch, f"addlm-adder-{what}{kind}",
+            steps=2, warmup_steps=1, batch_size=16, validation_size=8, eval_every=1, snapshots=0,
+        )  # fmt: skip
     monkeypatch.setattr("interp.papers.addlm.adder.PER_CHAIN", 2)
     monkeypatch.setattr("interp.papers.addlm.adder.ADDERS", {"two-digit": ADDERS["two-digit"]})
 

@@ -17,7 +17,6 @@ from models.checkpoint import read_json
 from models.microadder_ladder import POLISHED, SMALLEST
 from models.registry import build
 from models.training.objective import ParameterLayout
-from models.training.recipes import get_recipe
 
 STORED = DATA / "experiments" / "microadder-smallest.json"
 
@@ -37,7 +36,7 @@ def test_two_seeds_of_the_smallest_begin_apart_in_all_that_is_called_random():
     layout = ParameterLayout(build("microadder-22"))
     for name in ("W_v", "W_fc1", "W_head"):
         assert (rows[0][layout.places(name)] != rows[1][layout.places(name)]).all()
-    assert {name.partition("[")[0] for name, _ in get_recipe(POLISHED).begin_at or ()} == {
+    assert {name.partition("[")[0] for name, _ in POLISHED.begin_at or ()} == {
         "arc_A", "arc_start", "arc_stride",
     }  # fmt: skip
 

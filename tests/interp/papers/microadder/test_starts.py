@@ -13,11 +13,10 @@ from interp.core.thresholds import SHRUNK
 from interp.papers.microadder.starts import PAPERS, PLACED, arc_row, arms, starts
 from interp.papers.studies import Settings
 from models.microadder_ladder import PLACED_START
-from models.training.recipes import get_recipe
 
 
 def test_the_placed_start_lies_where_trained_arcs_and_the_column_before_the_first_lie():
-    begin = dict(get_recipe(PLACED_START).begin_at or ())
+    begin = dict(PLACED_START.begin_at or ())
     trained = {name: p.item() for name, p in models.load("microadder-57").weight_map.named_parameters() if p.ndim == 0}
     centre = begin["arc_start"] + 4.5 * begin["arc_stride"]
     assert centre == pytest.approx(math.pi / 4)
@@ -34,7 +33,7 @@ def test_no_seed_of_the_study_is_one_that_the_recipe_was_found_with():
 
 
 def test_a_shorter_schedule_holds_for_the_same_share_of_it():
-    recipe = get_recipe(PLACED_START)
+    recipe = PLACED_START
     short = recipe.shrunk(5)
     shares = [{step / each.steps for _, step in each.hold_until or ()} for each in (recipe, short)]
     assert shares[0] == shares[1] == {1 / 3}

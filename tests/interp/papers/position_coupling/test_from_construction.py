@@ -6,7 +6,6 @@ import json
 
 import torch
 
-import models
 from interp.papers.position_coupling.from_construction import (
     arm_of,
     pattern_changes,
@@ -16,7 +15,7 @@ from interp.papers.position_coupling.from_construction import from_construction 
 from interp.papers.position_coupling.squares import SQUARES
 from interp.papers.studies import Settings
 from models.hand_built.free_addition import constructed
-from models.training.recipes import get_recipe
+from models.registry import recipe_of
 
 
 def test_patterns_change_by_nothing_where_attention_stays_and_by_all_where_a_head_looks_elsewhere():
@@ -31,11 +30,11 @@ def test_patterns_change_by_nothing_where_attention_stays_and_by_all_where_a_hea
 
 
 def test_a_few_steps_train_every_arm_and_the_page_shows_them(tmp_path, monkeypatch):
-    recipe = get_recipe(str(models.get_spec(arm_of(41, True).model).recipe)).replace(
+    recipe = recipe_of(arm_of(41, True).model).replace(
         steps=2, warmup_steps=0, batch_size=4, eval_every=1, validation_size=4, snapshots=0
     )
     module = "interp.papers.position_coupling.from_construction"
-    monkeypatch.setattr(f"{module}.get_recipe", lambda name: recipe)
+    monkeypatch.setattr(f"{module}.recipe_of", lambda name: recipe)
     for name, value in (("WIDTHS", (41,)), ("RANDOM_WIDTHS", (41,)), ("SQUARES", (4,))):
         monkeypatch.setattr(f"{module}.{name}", value)
     monkeypatch.setattr("interp.papers.position_coupling.squares.SQUARES", (4,))

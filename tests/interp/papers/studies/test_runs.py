@@ -15,7 +15,7 @@ from interp.papers.studies import Settings
 from interp.papers.studies.runs import SeedRun, train_in_time, zoo_model
 from interp.site.pages import write_page
 from models.errors import UserError
-from models.training.recipes import get_recipe
+from models.training.named_recipes import get_recipe
 
 
 def test_the_minutes_of_a_command_are_counted_from_its_start():

@@ -25,7 +25,8 @@ from interp.papers.studies.seed_sweeps import (
 from models.errors import UserError
 from models.microadder_ladder import LADDER
 from models.training.addition_problems import AdditionProblems, CarryMix, MetricCarryMix
-from models.training.recipes import Recipe, get_recipe
+from models.training.named_recipes import get_recipe
+from models.training.recipes import Recipe
 from models.training.run_folder import RunFolder
 
 EXPERIMENTS = Path(microadder.__file__).parents[2] / "data" / "experiments"

@@ -13,7 +13,7 @@ from interp.papers.studies.runs import OutOfTime, SeedRun, train_all
 from interp.papers.toygpt.seeds import budget_table, largest_gap, orderings, over_seeds, seed_curves
 from interp.papers.toygpt.studies import BEST, POSITIONS, claims, measured, runs_of
 from models.errors import UserError
-from models.training.recipes import get_recipe
+from models.training.named_recipes import get_recipe
 from models.training.run_folder import RunFolder
 
 VARIANTS = {"x": "X", "y": "Y"}

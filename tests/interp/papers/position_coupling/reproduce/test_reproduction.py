@@ -21,8 +21,7 @@ from interp.probes.scored import GridPanel, GridPanels
 from models.errors import UserError
 from models.position_coupling import SMALL, DecoderSize, Variant
 from models.position_coupling_figures import FIGURES, PaperFigure, register_variant
-from models.registry import get_spec
-from models.training.recipes import RECIPES, get_recipe
+from tests.quick_recipes import change_recipe
 
 TINY = {
     "coupled": SMALL["addition"].replace(size=DecoderSize(1, 2, 8, 8), longest=2, most=2, limits=(4, 4), set_size=64),
@@ -36,11 +35,10 @@ TINY = {
 def tiny(monkeypatch) -> dict[str, Variant]:
     """A figure "tiny" of two models that train in a second."""
     for variant in TINY.values():
-        recipe = get_spec(register_variant(variant)).recipe or ""
-        few = get_recipe(recipe).replace(
-            steps=12, warmup_steps=1, batch_size=4, validation_size=4, eval_every=4, snapshots=0
-        )
-        monkeypatch.setitem(RECIPES, recipe, few)
+        change_recipe(
+            monkeypatch, register_variant(variant),
+            steps=12, warmup_steps=1, batch_size=4, validation_size=4, eval_every=4, snapshots=0,
+        )  # fmt: skip
     figures = dict(FIGURES) | {"tiny": PaperFigure("Two models", "addition", TINY, TINY)}
     monkeypatch.setattr("interp.papers.position_coupling.studies.FIGURES", figures)
     study = studies.Study("position-coupling:tiny", "Two models", partial(reproduce, "tiny"))
@@ -181,8 +179,7 @@ def test_a_stored_small_model_is_used_for_one_seed_and_never_for_a_median(tiny, 
 
 def test_a_run_with_another_recipe_is_refused(tiny, tmp_path: Path, monkeypatch):
     assert job(tmp_path)
-    recipe = get_spec(TINY["coupled"].name).recipe or ""
-    monkeypatch.setitem(RECIPES, recipe, get_recipe(recipe).replace(lr=0.5))
+    change_recipe(monkeypatch, TINY["coupled"].name, lr=0.5)
     with pytest.raises(UserError, match=r"recipe\.lr is 0\.001 there and 0\.5 now"):
         job(tmp_path)
 
