@@ -1,4 +1,4 @@
-"""Named models. To add one, write one file that calls :func:`register`, and name it in ``models/registering.py``."""
+"""Named models. To add one, write one file that calls :func:`register`, and name it in :data:`REGISTERING`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ import torch
 from models.arguments import typed
 from models.errors import UserError, unknown_name
 from models.questions import question
-from models.registering import REGISTERING
 
 if TYPE_CHECKING:
     from models.tasks.base import Task
@@ -21,6 +20,22 @@ if TYPE_CHECKING:
     from models.transformer import ArithmeticTransformer
     from models.weight_maps.base import WeightMap
 
+
+#: The modules that register models; they are imported before a name is looked for.
+REGISTERING = (
+    "models.addlm",
+    "models.addlm_adder",
+    "models.hand_built.adders",
+    "models.hand_built.coupled_addition",
+    "models.hand_built.free_addition",
+    "models.hand_built.microadder",
+    "models.hand_built.multiplication",
+    "models.hand_built.parity",
+    "models.low_rank_adder",
+    "models.microadder_continued",
+    "models.position_coupling_figures",
+    "models.toygpt",
+)
 
 #: Words in ``ModelSpec.source`` that name a paper, in the order in which models are listed.
 PAPERS = ("MicroAdder", "456-Parameter", "Position Coupling", "ToyGPT", "AddLM")

@@ -12,13 +12,13 @@ import tyro
 
 from interp.cli.outputs import OUTPUT
 from models.errors import UserError
-from models.known_names import check_loadable, check_problem, is_path
+from models.stored_names import is_path, not_stored, stored
 
 
 @dataclass(frozen=True)
 class Named:
-    """Marks arguments that can be refused before torch is imported: ``check`` raises UserError for an unknown name or
-    for a place that cannot be written to."""
+    """Marks arguments that can be refused before anything is computed: ``check`` raises UserError for an unknown name
+    or for a place that cannot be written to."""
 
     check: Callable[[Any], None]
     place: bool = False
@@ -47,11 +47,19 @@ def _check_model_file(name_or_path: str) -> None:
         raise UserError(f"There is no file or folder {name_or_path}.")
 
 
-MODEL = Named(check_loadable)
+def _check_loadable(name_or_path: str) -> None:
+    """Raises UserError, as :func:`models.load` does, for anything but a path or the name of a loadable model."""
+    if is_path(name_or_path) or name_or_path in stored():
+        return
+    from models.registry import constructed, names
+
+    if name_or_path not in constructed():
+        raise not_stored(name_or_path, names(sweeps=True), [*stored(), *constructed()])
+
+
+MODEL = Named(_check_loadable)
 MODEL_FILE = Named(_check_model_file, place=True)
 FOLDER = Named(_check_folder, place=True)
-#: Marks an argument that holds problems for the command's models.
-PROBLEMS = object()
 ModelName = Annotated[str, MODEL, MODEL_FILE, tyro.conf.Positional, tyro.conf.arg(metavar="MODEL")]
 ModelNames = Annotated[tuple[str, ...], MODEL, MODEL_FILE, tyro.conf.Positional, tyro.conf.arg(metavar="[MODEL ...]")]
 Shape = Annotated[tuple[int, ...], tyro.conf.arg(metavar="INT [INT ...]", help_behavior_hint="")]
@@ -66,28 +74,20 @@ STORED = "stored"  # what a bare ``--check`` of ``interp certify`` means
 
 
 def check_names(command: Any, places: bool = True) -> None:
-    """Raise UserError for a command with an unknown model, probe, study or paper, a badly written problem, a missing
-    folder, or an output file where a folder is.
+    """Raise UserError for a command with an unknown model, probe, study or paper, a missing folder, or an output file
+    where a folder is.
 
     Args:
         command: an instance of a command's dataclass.
         places: whether the folders and files that are read must exist.
     """
-    models: list[str] = []
     for field, hint in get_type_hints(type(command), include_extras=True).items():
         given = getattr(command, field)
-        marks = [mark for mark in getattr(hint, "__metadata__", ()) if isinstance(mark, Named) or mark is PROBLEMS]
         values = list(given) if isinstance(given, (tuple, list)) else [] if given is None else [given]
-        for mark in marks:
+        for mark in getattr(hint, "__metadata__", ()):
             if isinstance(mark, Named) and (places or not mark.place):
                 for value in values:
                     mark.check(value)
-            if mark is MODEL:
-                models += values
-            if mark is PROBLEMS:
-                for model in models:
-                    for text in values:
-                        check_problem(model, text)
 
 
 def with_bare(flag: str, value: str, arguments: list[str], names: Collection[str] = ()) -> list[str]:

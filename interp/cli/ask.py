@@ -9,7 +9,6 @@ import tyro
 
 from interp.cli.arguments import Force, ModelName, Named, OptionalOutput, OptionalPage, Shape, one_thread, shaped
 from interp.cli.help import filled
-from interp.cli.known_names import check_probe
 from interp.cli.outputs import write_json
 from models.errors import UserError
 
@@ -18,6 +17,12 @@ if TYPE_CHECKING:
     from interp.core.probe import Probe
     from interp.core.results import Result
     from interp.core.sections import Page
+
+
+def _check_probe(name: str) -> None:
+    from interp.core.probe import find_probe
+
+    find_probe(name)
 
 
 @dataclass(frozen=True)
@@ -29,7 +34,7 @@ class Ask:
 
     model: ModelName
     """A zoo name, a constructed model, an entry's folder, a snapshot or a published .pt checkpoint."""
-    probe: Annotated[str | None, Named(check_probe), tyro.conf.Positional, tyro.conf.arg(metavar="[PROBE]")] = None
+    probe: Annotated[str | None, Named(_check_probe), tyro.conf.Positional, tyro.conf.arg(metavar="[PROBE]")] = None
     """A probe's name, from that list."""
     shape: Shape = ()
     """The task's shape, for tasks of many (operands and digits of an addition, say)."""

@@ -17,7 +17,6 @@ from typing import Any
 
 from interp.cli.arguments import STORED, check_names, with_bare
 from interp.cli.help import filled, help_text
-from interp.cli.known_names import check_options
 from interp.cli.outputs import check_outputs, name_outputs
 from interp.cli.parse_errors import parsed
 from models.errors import UserError, unknown_name
@@ -102,10 +101,9 @@ def parse(arguments: list[str], places: bool = True) -> Any:
     name, rest = arguments[0], arguments[1:]
     if name == "train":
         from interp.cli.train import train_class
-        from models.known_names import known
+        from models.registry import names
 
-        rest = with_bare("--certify", "float32", rest, known().registered)
-        check_options(rest)
+        rest = with_bare("--certify", "float32", rest, names(sweeps=True))
         return _command(train_class(rest), name, rest)
     if name == "certify":
         rest = with_bare("--check", STORED, rest)

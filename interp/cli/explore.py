@@ -8,7 +8,7 @@ from typing import Annotated
 
 import tyro
 
-from interp.cli.arguments import PROBLEMS, Force, ModelNames, Page, one_thread
+from interp.cli.arguments import Force, ModelNames, Page, one_thread
 from models.errors import UserError
 
 
@@ -20,7 +20,7 @@ class Explore:
 
     models: Annotated[ModelNames, tyro.conf.arg(metavar="MODEL [MODEL]")] = ()
     """One or two: zoo names, constructed models, paths of snapshots or of published .pt checkpoints."""
-    problems: Annotated[tuple[str, ...], PROBLEMS] = ()
+    problems: tuple[str, ...] = ()
     """Problems to offer, such as --problems 57+48 99+1; examples for the models' task by default. Any can be typed."""
     out: Page = Path("explore.html")
     """The page to write."""

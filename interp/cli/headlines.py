@@ -8,20 +8,28 @@ from typing import Annotated, Any
 
 from interp.cli.arguments import Force, Named, OptionalOutput, one_thread
 from interp.cli.help import filled
-from interp.cli.known_names import check_paper
 from interp.cli.outputs import write_json
 from interp.core.stored_data import DATA, keep, kept
-from models.known_names import CONFIG, ZOO
+from models.errors import unknown_name
+from models.stored_names import CONFIG, ZOO
 
 FILE = DATA / "headlines.json"  # `python -m interp.cli.headlines` writes it
 ALL = "all"
+
+
+def _check_paper(key: str) -> None:
+    from interp.papers import papers
+
+    keys = [paper.key for paper in papers().values()]
+    if key not in keys:
+        raise unknown_name("paper", key, keys)
 
 
 @dataclass(frozen=True)
 class ShowHeadlines:
     """Print every fact that the five papers claim, ours, and the command that makes it. Nothing is trained."""
 
-    paper: Annotated[str | None, Named(check_paper)] = None
+    paper: Annotated[str | None, Named(_check_paper)] = None
     """microadder, adder-456, position-coupling, toygpt or addlm; all of them by default."""
     markdown: bool = False
     """Print Markdown, one table per paper."""

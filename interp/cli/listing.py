@@ -11,8 +11,7 @@ from typing import Any
 from interp.cli.arguments import Force, OptionalOutput
 from interp.cli.outputs import write_json
 from interp.core.stored_data import DATA, keep, kept
-from models.known_names import CONFIG, ZOO
-from models.known_names import FILE as NAMES
+from models.stored_names import CONFIG, ZOO
 
 FILE = DATA / "models.json"  # `python -m interp.cli.listing` writes it
 NOT_TRAINED, CONSTRUCTED = "not trained yet", "constructed"
@@ -55,8 +54,11 @@ class List:
 
 
 def sources() -> list[Path]:
-    """What the table is made of: the entries' data, the verdicts on constructed models, and the registered names."""
-    return [*ZOO.glob(f"*/{CONFIG}"), DATA / "constructed_verdicts.json", NAMES]
+    """What the table is made of: the entries' data, the verdicts on constructed models, and the modules that register
+    models."""
+    here = ZOO.parent
+    registering = [path for path in here.rglob("*.py") if "register" in path.read_text(encoding="utf-8")]
+    return [*ZOO.glob(f"*/{CONFIG}"), DATA / "constructed_verdicts.json", *registering]
 
 
 def table() -> dict[str, Any]:

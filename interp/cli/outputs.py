@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, get_type_hints
 
 from models.errors import UserError
-from models.known_names import ZOO, is_path, stored
+from models.stored_names import ZOO, is_path, stored
 
 MADE_BY = "carrylens"
 GENERATOR = f'<meta name="generator" content="{MADE_BY}">'

@@ -10,7 +10,12 @@ from typing import Annotated, Literal
 import tyro
 
 from interp.cli.arguments import ClusterAddress, Named, ended, use_data, use_threads
-from interp.cli.known_names import check_study
+
+
+def _check_study(target: str) -> None:
+    from interp.papers.studies import find_study
+
+    find_study(target)
 
 
 @dataclass(frozen=True)
@@ -20,7 +25,7 @@ class Reproduce:
     The same command resumes after a stop.
     """
 
-    figure: Annotated[str, Named(check_study), tyro.conf.Positional, tyro.conf.arg(metavar="PAPER:WHAT")]
+    figure: Annotated[str, Named(_check_study), tyro.conf.Positional, tyro.conf.arg(metavar="PAPER:WHAT")]
     """For example position-coupling:fig1; a wrong name lists the others."""
     size: Literal["small", "paper"] = "small"
     """Models that two CPU cores train in minutes, or the paper's own."""

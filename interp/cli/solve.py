@@ -7,7 +7,7 @@ from typing import Annotated
 
 import tyro
 
-from interp.cli.arguments import PROBLEMS, ModelName
+from interp.cli.arguments import ModelName
 from models.errors import UserError
 
 
@@ -19,7 +19,6 @@ class Solve:
     """A zoo name, an entry's folder, a snapshot or a published .pt checkpoint."""
     problems: Annotated[
         tuple[str, ...],
-        PROBLEMS,
         tyro.conf.Positional,
         tyro.conf.arg(metavar="PROBLEM [PROBLEM ...]", help_behavior_hint="(required)"),
     ]

@@ -120,19 +120,15 @@ class Train:
 
 def train_class(arguments: list[str]) -> type:
     """``Train`` with the named model's recipe as further flags, whose defaults are the recipe's values."""
-    from models.known_names import check_registered, known
-
-    # The name may come after flags and their values; a first word that is not a name is taken for a misspelt one.
-    name = next((a for a in arguments if a in known().registered), None)
-    if name is None and arguments and not arguments[0].startswith("-"):
-        name = arguments[0]
-    if name is not None:
-        check_registered(name)
-
-    from models.registry import recipe_of
+    from models.registry import names, recipe_of
     from models.training.named_recipes import get_recipe
     from models.training.recipes import Recipe
 
+    registered = names(sweeps=True)
+    # The name may come after flags and their values; a first word that is not a name is taken for a misspelt one.
+    name = next((a for a in arguments if a in registered), None)
+    if name is None and arguments and not arguments[0].startswith("-"):
+        name = arguments[0]
     recipe = Recipe()
     if name is not None:
         recipe, other = recipe_of(name), _value_of("--recipe", arguments)

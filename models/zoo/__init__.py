@@ -40,9 +40,9 @@ from models.checkpoint import (
 )
 from models.errors import UserError, unknown_name
 from models.hooked import HookedModel
-from models.known_names import CONFIG, ZOO, is_path, not_stored, stored
 from models.locks import locked
 from models.questions import question
+from models.stored_names import CONFIG, ZOO, is_path, not_stored, stored
 from models.zoo.files import CARD, STORED_AS, WEIGHTS
 
 if TYPE_CHECKING:

@@ -1,0 +1,40 @@
+"""Where stored models lie, and what their names are; all of it is known without importing torch."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from pathlib import Path
+
+from models.errors import UserError, unknown_name
+
+ZOO = Path(__file__).parent / "zoo"
+CONFIG = "config.json"  # every stored model has one
+
+
+def stored(zoo: Path = ZOO) -> list[str]:
+    """The names of the entries in a folder, sorted."""
+    return sorted(config.parent.name for config in zoo.glob(f"*/{CONFIG}"))
+
+
+def is_path(name_or_path: str | Path) -> bool:
+    """Whether a model is given by a path: a ``Path``, a text with a separator or with the suffix of a weight file or of
+    a submission, or the name of a folder here that holds a run or an entry and has no stored model's name."""
+    text = os.fspath(name_or_path)
+    apart = isinstance(name_or_path, Path) or "/" in text or os.sep in text
+    if apart or text.endswith((".pt", ".pth", ".safetensors", ".py")):
+        return True
+    try:
+        return bool(text) and "\0" not in text and (Path(text) / CONFIG).is_file() and text not in stored()
+    except OSError:  # longer than the name of a file may be
+        return False
+
+
+def not_stored(name: str, registered: Iterable[str], allowed: Iterable[str]) -> UserError:
+    """The error for a name that is not one of the ``allowed`` models: not trained yet, or unknown."""
+    if name in registered:
+        return UserError(
+            f"{name} is registered and not trained: `interp train {name}` trains it, and models.build({name!r}) makes "
+            "an untrained one."
+        )
+    return unknown_name("stored model", name, allowed)
