@@ -18,7 +18,7 @@ export PYTHONPYCACHEPREFIX := $(abspath $(VENV))/bytecode
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --dist worksteal
 
 .DEFAULT_GOAL := help
-.PHONY: help report test test-all test-tl39 lab docs notebooks bench gpu gpu-plan lint clean
+.PHONY: help report test test-all test-tl39 lab docs notebooks bench gpu lint clean
 
 help:
 	@echo "make report     train nothing, probe the stored models, write report.html"
@@ -29,8 +29,7 @@ help:
 	@echo "make docs       build site/: guide, how-to pages, API reference, gallery"
 	@echo "make notebooks  execute the notebooks and store what they show, for docs/notebooks and the gallery"
 	@echo "make bench      measure speed: training, scoring, decoding, patching"
-	@echo "make gpu        on a machine with a GPU: tests, speed, then a queue of trainings"
-	@echo "make gpu-plan   print that queue, with estimated minutes and memory"
+	@echo "make gpu        on a machine with a GPU: the tests that need one, and how fast it trains"
 	@echo "make lint       ruff, pyright and the rule of imports"
 
 report: $(VENV)/.runtime
@@ -65,16 +64,9 @@ notebooks: $(VENV)/.dev
 bench: $(VENV)/.runtime
 	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks
 
-# Minutes that the queue may take in this call; the next call goes on.
-MINUTES ?=
-
 gpu: $(VENV)/.gpu
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m cuda
 	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks gpu
-	$(BIN)/interp gpu $(if $(MINUTES),--minutes $(MINUTES))
-
-gpu-plan: $(VENV)/.runtime
-	$(BIN)/interp gpu --plan
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .

@@ -1,4 +1,4 @@
-"""What jobs of `interp gpu` take on the GPU at hand, from some steps of each: minutes, and memory at its highest.
+"""What large trainings take on the GPU at hand, from some steps of each: minutes, and memory at its highest.
 
 Without a GPU nothing is measured: `ON_CPU` are the stacks of seeds alone, as many as a CPU does in seconds.
 """
@@ -11,14 +11,21 @@ from pathlib import Path
 
 import torch
 
-from interp.cli.commands import parse
-from interp.cli.gpu import read_queue
+from models.registry import recipe_of
 from models.training.devices import resolve_device
 from models.training.named_recipes import get_recipe
 from models.training.recipes import Recipe
 from models.training.run_folder import RunFolder
 from models.training.trainer import Trainer
 
+LARGE = (
+    "position-coupling-2l2h",
+    "addlm-5m-float",
+    "addlm-5m",
+    "addlm-25m",
+    "addlm-25m-float",
+    "position-coupling-6l8h",
+)
 STACKS, ON_CPU = (64, 256, 1024, 4096), (16, 64)
 WARM, STEPS = 10, 30
 
@@ -55,10 +62,8 @@ def main() -> None:
     on_gpu = device.type == "cuda"
     print(f"Training steps on {torch.cuda.get_device_name(device) if on_gpu else 'the CPU'}")
     asked = [("microadder-57", get_recipe("microadder"), n) for n in (STACKS if on_gpu else ON_CPU)]
-    for job in read_queue() if on_gpu else ():
-        if job.command[0] == "train":
-            command = parse(job.command)
-            asked.append((command.name, command.recipe, command.seeds))
+    if on_gpu:
+        asked += [(name, recipe_of(name), 1) for name in LARGE]
     for name, recipe, seeds in asked:
         step, gib = measure(name, recipe, seeds, device)
         whole = step * recipe.steps / 60

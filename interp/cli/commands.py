@@ -38,7 +38,6 @@ COMMANDS = {
     "report": "report:Report",
     "explore": "explore:Explore",
     "gallery": "gallery:Gallery",
-    "gpu": "gpu:Gpu",
     "reproduce": "reproduce:Reproduce",
     "headlines": "headlines:ShowHeadlines",
 }

@@ -24,7 +24,6 @@ EXAMPLES = {
     "interp gallery": "gallery/index.html: a static site on everything that is stored",
     "interp fetch-data": "download the text that AddLM is trained on, and check it",
     "interp reproduce position-coupling:fig1": "a paper's figure: train what is missing, evaluate, draw",
-    "interp gpu --plan": "what is to be trained on a GPU, with minutes and memory; without --plan it is",
     "interp headlines": "every fact that the papers claim, ours, and how to make it",
 }
 STATUS = (
