@@ -9,8 +9,10 @@ It also gets the results, which hold more than is stored, but only for their fig
 from __future__ import annotations
 
 import time
+import tomllib
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import cache
 from importlib import import_module
 from pathlib import Path
 from typing import Any, TypeVar
@@ -22,12 +24,12 @@ from interp.papers.targets import check_target
 from models.cluster import Cluster
 from models.errors import UserError
 
+KEPT = Path(__file__).with_name("kept.toml")
 #: Imported when a study is looked up, so that ``import interp`` stays fast.
 _OWN = (
     "causal",
     "comparison",
     "comparison_population",
-    "comparison_price",
     "comparison_seeds",
     "comparison_swaps",
 )  # these are about models of several papers
@@ -85,6 +87,7 @@ class Study:
     stored: str = ""  # the file of kept numbers, if it is not named after the target
     command: str = ""  # what makes the numbers, if it is not ``interp reproduce TARGET``
     extends: bool = False  # whether it can keep stored data and add what they lack
+    kept: str = ""  # the commit that had the study and made the numbers, which this version only shows
 
 
 Show = Callable[..., list[Section]]  # (data), or (data, results) if the study has results
@@ -148,7 +151,15 @@ def studies() -> dict[str, Study]:
     modules = [f"{name}.{module}" for name, paper in papers().items() for module in paper.studies]
     for module in modules + [f"studies.{module}" for module in _OWN]:
         import_module(f"interp.papers.{module}")
+    for target, (title, commit) in _kept().items():
+        _STUDIES.setdefault(target, Study(target, title, None, kept=commit))
     return dict(_STUDIES)
+
+
+@cache
+def _kept() -> dict[str, tuple[str, str]]:
+    """Title and commit of studies whose stored numbers are shown and not made again."""
+    return {target: (row["title"], row["commit"]) for target, row in tomllib.loads(KEPT.read_text()).items()}
 
 
 def find_study(target: str) -> Study:

@@ -30,8 +30,10 @@ def stored_studies() -> dict[str, Path]:
 
 
 def command_of(target: str) -> str:
-    """The command that makes the numbers of a target again."""
+    """The command that makes the numbers of a target again; for a study that only an earlier version has, with that."""
     study = studies().get(target)
+    if study is not None and study.kept:
+        return f"git checkout {study.kept} && interp reproduce {target} --again"
     if study is not None and study.command:
         return study.command
     paper, _, what = target.partition(":")

@@ -173,7 +173,6 @@ def test_a_unit_that_carries_nothing_gets_a_panel_beside_one_that_does():
 
 #: Where results of other types are drawn: by tests that make them, since they need a model.
 DRAWN_IN = {
-    "papers/studies/test_comparison_price.py": "Price",
     "causal/ablation/test_components.py": "ComponentAblation",
     "causal/ablation/test_parameters.py": "ParameterAblation",
     "causal/circuits/test_circuit.py": "Circuit",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 
 import pandas as pd
 import pytest
@@ -29,9 +30,16 @@ def test_every_stored_result_becomes_tables_and_figures_without_a_trained_model(
 
 @pytest.mark.parametrize("target", STORED)
 def test_the_command_of_a_stored_result_exists(target):
-    command = command_of(target)
+    checkout, _, command = command_of(target).rpartition(" && ")
     asked = command.removeprefix("interp reproduce ").split()[0]
-    assert studies()[asked].run is not None
+    assert (studies()[asked].run is None) == bool(checkout)
+
+
+def test_what_is_kept_of_an_earlier_version_is_stored_and_of_a_commit_of_this_repository():
+    for target, study in studies().items():
+        if study.kept:
+            assert study.run is None and target in stored_studies() and study.title
+            assert re.fullmatch("[0-9a-f]{8}", study.kept)
 
 
 def test_a_page_is_what_shows_its_stored_data(tmp_path):
