@@ -26,15 +26,20 @@ class AttackModel:
     """Seed of both searches."""
     seconds: float | None = None
     """Stop the attack after this many seconds; the result then depends on the machine."""
+    card: bool = False
+    """Keep the first wrong answer in the model's zoo entry, with a line on its card."""
     json: OptionalOutput = None
     """Also write the result here."""
     force: Force = False
 
     def run(self) -> int:
         from interp.proofs.attacks import attack
-        from models.zoo import load
+        from interp.proofs.stored import store
+        from models.zoo import load, read_entry
 
         one_thread()
+        if self.card:
+            read_entry(self.model)  # refuses a model without an entry, and so without a card, before the work
         model = load(self.model)
         task, progress = shaped(model.task, self.shape), sys.stderr.isatty()
         result = attack(model, task=task, runs=self.runs, seed=self.seed, seconds=self.seconds, progress=progress)
@@ -46,4 +51,6 @@ class AttackModel:
             print(f"{result.text(wrong.problem)} = {answer}   wrong: it is {wrong.expected} ({where})")
         if self.json is not None:
             write_json(self.json, result.to_dict())
+        if self.card:
+            print(f"written to {store(self.model, result)}")
         return 1 if result.wrong else 0

@@ -127,9 +127,12 @@ def _print(rows: list[dict[str, Any]]) -> None:
 
 def _shown(row: dict[str, Any]) -> dict[str, str]:
     right, known = row["right (sampled)"], row["all inputs"]
-    evidence = known.split(" ")[0].strip(",:") or ("sampled" if row["of"] else "")
+    evidence = known.split(" ")[0].strip(",:")
+    if not evidence or known.startswith("not judged"):
+        evidence = "sampled" if row["of"] else ""
     if evidence == "exhaustive" and " of " in known:
-        right = known.removeprefix("exhaustive: ").replace(" of ", "/")
+        correct, _, n = known.removeprefix("exhaustive: ").split(" ")[:3]
+        right = f"{correct}/{n}"
     return {
         "model": row["model"],
         "numbers": f"{row['parameters']:,}",

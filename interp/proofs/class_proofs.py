@@ -39,12 +39,13 @@ class BranchAndBound:
     """
 
     def __init__(self, adder: OneLayerAdder, arithmetic: Arithmetic):
-        real = read_ratio_attention(adder, REAL)
-        if real.obstacle is not None:
-            raise UserError(f"The certifier cannot judge {model_name(adder.model)}: {real.obstacle}.")
-        enclosed = read_ratio_attention(adder, arithmetic) if arithmetic.unit else real
+        enclosed = read_ratio_attention(adder, arithmetic)
+        # The hunt needs no bounds, so that it reads the same terms, and those over the reals where there are no others.
+        terms = read_ratio_attention(adder, REAL) if enclosed.obstacle is not None and arithmetic.unit else enclosed
+        if terms.obstacle is not None:
+            raise UserError(f"The certifier cannot judge {model_name(adder.model)}: {terms.obstacle}.")
         self.obstacle = (weights_out_of_range(adder) or enclosed.obstacle) if arithmetic.unit else None
-        self.classes, self.hunted = hunt(adder, real)
+        self.classes, self.hunted = hunt(adder, terms)
         self.numbers = numbers_of_problems(self.classes)
         self.search = Search(adder, arithmetic, enclosed)
         self._proofs: dict[tuple[int, int], dict[tuple[int, int], ClassProof]] = {}

@@ -104,13 +104,17 @@ def problem_space(task: Task) -> ProblemSpace:
     """The problems of the task's shape. Raises UserError if they are too many to run or the task does not list them."""
     space = ProblemSpace.of(task)
     if space.size > LARGEST_SPACE:
-        size = f"{space.size:,}" if space.size < 10**15 else f"about 10^{len(str(space.size)) - 1}"
         raise UserError(
-            f"{task.name} has {size} {space.what}, and at most {LARGEST_SPACE:,} are run one by one"
+            f"{task.name} has {size_text(space)} {space.what}, and at most {LARGEST_SPACE:,} are run one by one"
             + ("; a smaller shape may do" if isinstance(task, SequenceTask) else "")
             + "."
         )
     return space
+
+
+def size_text(space: ProblemSpace) -> str:
+    """How many problems a space has, such as "1,048,576" or "about 10^20"."""
+    return f"{space.size:,}" if space.size < 10**15 else f"about 10^{len(str(space.size)) - 1}"
 
 
 def certify_exhaustively(model: HookedModel, task: Any = None, batch_size: int = BATCH_SIZE) -> ExhaustiveCertificate:

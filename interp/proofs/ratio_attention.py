@@ -186,7 +186,8 @@ def _weights(
     """Fill in one head's weights and spreads. Returns the lemma's largest eta, or None if scores are too far apart."""
     vectors = [key for at in keys for key in at.values()]
     middle = [arb(x.mid()) for x in max(vectors, key=lambda key: float(_dot(query, key).mid()))]
-    scores = [{t: _score(arithmetic, query, key, middle, scale) for t, key in at.items()} for at in keys]
+    sizes = [upper(q) for q in query]
+    scores = [{t: _score(arithmetic, query, key, middle, scale, sizes) for t, key in at.items()} for at in keys]
     reached = functools.reduce(arb.max, [functools.reduce(arb.min, [s.lower() for s in at.values()]) for at in scores])
     scores = [{t: score for t, score in at.items() if not score < reached - FAR} for at in scores]
     everything = hull([s for at in scores for s in at.values()])
@@ -218,14 +219,17 @@ def _dot(x: list[Ball], y: list[Ball]) -> Ball:
     return sum((a * b for a, b in zip(x, y, strict=True)), arb(0))
 
 
-def _score(arithmetic: Arithmetic, query: list[Ball], key: list[Ball], middle: list[Ball], scale: float) -> Ball:
+def _score(
+    arithmetic: Arithmetic, query: list[Ball], key: list[Ball], middle: list[Ball], scale: float, sizes: list[Ball]
+) -> Ball:
     """The computed score minus ``query . middle / scale``, which is the same for all keys whatever the query's error.
 
-    The score is ``q . k`` by the arithmetic's dot product, divided by the scale (three roundings).
+    ``sizes`` are the largest magnitudes of the query's components. The score is ``q . k`` by the arithmetic's dot
+    product, divided by the scale (three roundings).
     """
     apart = _dot(query, [k - m for k, m in zip(key, middle, strict=True)])
     if arithmetic.unit:
-        size = _dot([upper(q) for q in query], [upper(k) for k in key])
+        size = _dot(sizes, [upper(k) for k in key])
         apart = apart + around_zero(arithmetic.dot_error(size, len(key) + 1, 3))
     return apart / arb(scale)
 

@@ -1,5 +1,7 @@
 """Stored verdicts on registered models: a trained model's next to its weights, for its card, the others in one file.
 
+A wrong answer that ``interp attack`` found is a verdict too: it refutes, and anybody can ask the model again.
+
 Constructed models have no entry; their verdicts are stored in one file, which ``python -m interp.proofs.stored``
 recomputes in some minutes. ``interp train NAME --certify`` gives the training loop a :class:`Certifier` as its judge.
 """
@@ -13,67 +15,98 @@ from typing import Any
 
 import models
 from interp.core.stored_data import DATA
+from interp.proofs.attacks.attack import Attack, task_text
 from interp.proofs.certificate import Certificate
 from interp.proofs.certify import certify_one_layer, check_one_layer
+from interp.proofs.exhaustive import LARGEST_SPACE, ExhaustiveCertificate, size_text
 from interp.proofs.methods import certified_at_best, certify, parse_certificate
-from interp.proofs.small_domain import ProvedVerdict, task_of
-from interp.proofs.verdict import IN_WORDS, ArithmeticName, Verdict
+from interp.proofs.small_domain import ProvedVerdict, SmallDomainVerdict, task_of
+from interp.proofs.verdict import IN_WORDS, ArithmeticName, Verdict, wrong_answer
 from models import zoo
 from models.errors import UserError
 from models.registry import build, constructed
 from models.tasks.addition import FixedWidthAddition
 from models.tasks.multi_addition import MultiOperandAddition
+from models.tasks.problem_space import ProblemSpace
 from models.training import judging
 from models.transformer import ArithmeticTransformer
 
 FILE = "certificate.json.gz"
-Provable = Certificate | ProvedVerdict
+Storable = Certificate | SmallDomainVerdict
 ALL_PAIRS = "all pairs of ten-digit numbers"
 CONSTRUCTED = DATA / "constructed_verdicts.json"
 
 
-def facts(certificate: Provable) -> dict[str, Any]:
-    """The facts of a certificate that an entry's config keeps, for its card."""
-    found = {
-        "status": certificate.status,
-        "arithmetic": IN_WORDS[certificate.arithmetic],
-        "smallest_margin": certificate.smallest_margin,
-        "file": FILE,
-    }
-    if isinstance(certificate, Certificate):
-        found |= {"targets": certificate.targets, "witness": list(certificate.witness)}
-        if certificate.counterexample is not None:
-            a, b, answer = certificate.counterexample
+def facts(verdict: Storable) -> dict[str, Any]:
+    """The facts of a verdict that an entry's config keeps, for its card."""
+    found = {"status": verdict.status, "smallest_margin": verdict.smallest_margin, "file": FILE}
+    if isinstance(verdict, Certificate):
+        found |= {"arithmetic": IN_WORDS[verdict.arithmetic]}
+        found |= {"targets": verdict.targets, "witness": list(verdict.witness)}
+        if verdict.counterexample is not None:
+            a, b, answer = verdict.counterexample
             found["counterexample"] = f"{a} + {b} -> {'no number' if answer is None else answer}"
-            found["share"] = "" if certificate.accuracy is None else certificate.accuracy.wrong()
+            found["share"] = "" if verdict.accuracy is None else verdict.accuracy.wrong()
         return found
-    return found | {"domain": certificate.domain, "witness": certificate.witness}
+    if isinstance(verdict, ExhaustiveCertificate):
+        n, right, domain = verdict.score.n, verdict.score.correct, f"all {verdict.score.n:,} {verdict.what}"
+        found |= {"arithmetic": "by running every problem", "share": f"wrong on {n - right:,} of {domain}"}
+    else:
+        assert isinstance(verdict, ProvedVerdict)
+        domain = verdict.domain
+        found |= {"arithmetic": IN_WORDS[verdict.arithmetic]}
+    if verdict.counterexample is not None:
+        found["counterexample"] = f"{verdict.counterexample.problem} -> {verdict.counterexample.predicted}"
+    return found | {"domain": domain, "witness": verdict.witness}
 
 
-def store(entry: str | Path, certificate: Verdict) -> Path:
-    """Put a certificate into an entry, if it is about the entry's weights; returns the entry.
+def store(entry: str | Path, verdict: Verdict | Attack) -> Path:
+    """Put a verdict into an entry, if it is about the entry's weights; returns the entry.
 
-    A ten-digit adder's claims are proved once more; other proofs take minutes and are not repeated.
+    A ten-digit adder's claims are proved once more; other proofs take minutes and are not repeated. Of an attack the
+    first wrong answer is kept, if the entry's model gives it again.
 
     Raises:
-        UserError: no such entry, another kind of verdict, one that is undecided or sampled, or that does not hold for
-            the entry's model.
+        UserError: no such entry, a verdict that is undecided or sampled, an attack that found nothing, or one that does
+            not hold for the entry's model.
     """
-    if not isinstance(certificate, Provable):
-        raise UserError(f"Cards have a line for proofs about all problems, and this verdict is {certificate.method}.")
-    targets = certificate.targets if isinstance(certificate, Certificate) else "all"
-    refuted = certificate.status == "refuted" and isinstance(certificate, Certificate)
-    if (certificate.status != "certified" and not refuted) or targets != "all":
-        raise UserError(
-            "A card has the verdict on a model that is certified on all tokens, or on an adder that is refuted, and "
-            f"this one is {certificate.status} ({targets})."
-        )
     model = zoo.load(entry)
-    if isinstance(certificate, Certificate):
-        check_one_layer(certificate, model)
+    if isinstance(verdict, Attack):
+        return zoo.change_entry(entry, certificate=refutation(verdict, model))
+    targets = verdict.targets if isinstance(verdict, Certificate) else "all"
+    if not isinstance(verdict, Storable) or verdict.status not in ("certified", "refuted") or targets != "all":
+        raise UserError(
+            "A card has the verdict on a model that is certified on all tokens or refuted, and "
+            f"this one is {verdict.status} ({targets})."
+        )
+    if isinstance(verdict, Certificate):
+        check_one_layer(verdict, model)
     else:
-        task_of(certificate, model, None)
-    return zoo.change_entry(entry, certificate=facts(certificate), extra_files={FILE: certificate.to_bytes()})
+        task_of(verdict, model, None)
+    return zoo.change_entry(entry, certificate=facts(verdict), extra_files={FILE: verdict.to_bytes()})
+
+
+def refutation(attack: Attack, model: ArithmeticTransformer) -> dict[str, Any]:
+    """The facts of an attack's first wrong answer that an entry's config keeps, found again by running the model.
+
+    The answer is the number, or where that is right and the scratchpad is not, the whole response.
+
+    Raises:
+        UserError: the attack found nothing wrong, was on another task or shape, or the model gives the right answer.
+    """
+    task = model.task
+    if not attack.wrong:
+        raise UserError("A card has the verdict on a model that is proved or refuted; this attack found nothing wrong.")
+    if attack.task != task_text(task):
+        raise UserError(f"A card is about {task_text(task)}, and this attack was on {attack.task}.")
+    wrong = attack.wrong[0]
+    text = attack.text(wrong.problem)
+    again = wrong_answer(model, task, ProblemSpace.of(task).find(text))
+    if again is None:
+        raise UserError(f"The entry's model answers {text} rightly.")
+    number = wrong.predicted is not None and wrong.predicted >= 0 and wrong.predicted != wrong.expected
+    said = wrong.predicted if number else again.predicted
+    return {"status": "refuted", "method": "attack", "problem": text, "counterexample": f"{text} -> {said}"}
 
 
 def stored_verdict(entry: str | Path) -> Verdict | None:
@@ -94,27 +127,52 @@ def stored_certificate(entry: str | Path) -> Certificate | None:
 
 
 def all_pairs(entry: Any) -> str:
-    """The strength of evidence that an entry reached on all pairs; empty without a certificate."""
+    """The strength of evidence that a ten-digit adder is right on all pairs, such as "certified with rounding".
+
+    It is empty without a certificate, and for a model that is refuted: there is no evidence that it is right.
+    """
     certificate = stored_certificate(entry)
-    return "" if certificate is None or certificate.status == "refuted" else certificate.provenance.rung
+    return certificate.provenance.rung if certificate is not None and certificate.status == "certified" else ""
 
 
 def on_all_inputs(name: str) -> str:
-    """The strength of evidence on all inputs in a few words, with the domain if it is not all pairs; may be empty."""
+    """What is known of a registered model on all inputs, in a few words.
+
+    It is one of
+
+        certified with rounding           the strength of a proof, with the domain if that is not all pairs
+        exhaustive: 9,897 of 10,000       how many of all problems are right, where all were run
+        refuted: 12 + 34 -> 47            a problem that is answered wrongly, and the wrong answer
+        not judged: no proof for ...      a stored model without a verdict, and how many problems it would be about
+
+    and empty for a model that is not stored, and for a model of text, whose score is a loss.
+    """
     if name not in zoo.zoo_names():  # not trained yet, or constructed
         found = json.loads(CONSTRUCTED.read_text()).get(name)
         if found is None:
             return ""
         return found["evidence"] if found["domain"] == ALL_PAIRS else f"{found['evidence']}, {found['domain']}"
-    whole = zoo.read_entry(name)["score"].get("all")
+    entry = zoo.read_entry(name)
+    whole = entry["score"].get("all")
     if whole is not None:
         return f"exhaustive: {whole['correct']:,} of {whole['n']:,}"
     found = stored_verdict(name)
+    if isinstance(found, ExhaustiveCertificate):
+        return f"exhaustive: {found.score.correct:,} of {found.score.n:,} {found.what}"
+    if "counterexample" in (known := entry.get("certificate", {})):
+        return f"refuted: {known['counterexample']}"
     if isinstance(found, ProvedVerdict):
         return f"{found.provenance.rung}, {found.domain}"
-    if found is not None and found.status == "refuted":
-        return f"refuted: {facts(found)['counterexample']}"
-    return all_pairs(name)
+    if found is not None:
+        return all_pairs(name)
+    return "" if "loss" in entry["score"] else _not_judged(name)
+
+
+def _not_judged(name: str) -> str:
+    space = ProblemSpace.of(zoo.load(name).task)
+    if space.size <= LARGEST_SPACE:
+        return f"not judged yet: {size_text(space)} problems can be run"
+    return f"not judged: no proof for {size_text(space)} problems, too many to run"
 
 
 def judge_constructed(name: str) -> dict[str, Any]:

@@ -16,7 +16,6 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 from jaxtyping import Float
-from scipy.optimize import minimize
 from torch import Tensor
 
 from models.errors import UserError
@@ -56,6 +55,7 @@ def polished(
         The end point, or ``theta`` if the loss is not lower there or not finite. An iteration costs n^2 operations for
         n parameters, and one or two evaluations of loss and gradient.
     """
+    from scipy.optimize import minimize  # imported here: it takes as long as the rest of this package
 
     def loss_and_gradient(flat: np.ndarray) -> tuple[float, np.ndarray]:
         point = torch.as_tensor(flat, dtype=theta.dtype, device=theta.device).requires_grad_()

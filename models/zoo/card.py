@@ -128,17 +128,19 @@ def _certificate(config: Mapping[str, Any]) -> list[str]:
     found = config.get("certificate")
     if not isinstance(found, Mapping):
         return []
-    command = f"`interp certify {config['model']}`"
-    if "domain" in found:
-        return [
-            f"**Certified** {found['arithmetic']}: {found['domain']}. Every margin is above "
-            f"{shown(found['smallest_margin'])} logits. The proof is in `{found['file']}`; {command} makes it again."
-        ]
+    command = f"`interp {found.get('method', 'certify')} {config['model']}`"
     if found["status"] == "refuted":
         share = f" It is {found['share']}." if found.get("share") else ""
+        where = f"The evidence is in `{found['file']}`; {command} makes it again." if "file" in found else ""
         return [
-            f"**Refuted**: {found['counterexample']} (run through the model).{share} The evidence is in "
-            f"`{found['file']}`; {command} makes it again."
+            f"**Refuted**: {found['counterexample']} (run through the model).{share} "
+            + (where or f"{command} finds a wrong answer again.")
+        ]
+    if "domain" in found:
+        margins = f"above {shown(found['smallest_margin'])}"
+        return [
+            f"**Certified** {found['arithmetic']}: {found['domain']}. Every margin is {margins} logits. The "
+            f"proof is in `{found['file']}`; {command} makes it again."
         ]
     a, b = found["witness"]
     where = f"The smallest margin is {found['smallest_margin']:.3f} logits, at {a} + {b}"

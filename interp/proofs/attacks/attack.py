@@ -29,6 +29,7 @@ from interp.proofs.attacks.space import ProblemSpace, problem_space
 from models.checkpoint import write_json_atomic
 from models.errors import UserError
 from models.evaluation import Failure, score
+from models.tasks.base import Task
 
 RUNS = 20_000
 SEARCHES = ("attack", "random")
@@ -190,7 +191,7 @@ def attack(
     first = {name: None if t.first_wrong is None else t.first_wrong.runs for name, t in found.items()}
     return Attack(
         model=model_name(model),
-        task=", ".join(filter(None, (task.name, getattr(task, "shape_text", "")))),
+        task=task_text(task),
         operator=getattr(task, "operator", "+"),
         runs=spent,
         budget=runs,
@@ -204,6 +205,11 @@ def attack(
         first_wrong=first,
         provenance=Provenance(tally.tried, seed, "problems along gradients"),
     )
+
+
+def task_text(task: Task) -> str:
+    """A task's name and shape, as results say them."""
+    return ", ".join(filter(None, (task.name, getattr(task, "shape_text", ""))))
 
 
 def replay(model: HookedModel, space: ProblemSpace, kept: list[Wrong]) -> tuple[WrongAnswer, ...]:

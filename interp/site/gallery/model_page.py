@@ -14,7 +14,7 @@ from interp.probes.curves import learning_curves
 from interp.proofs.certificate import Certificate
 from interp.proofs.coupled_grid import load_certified_grids
 from interp.proofs.methods import certified_at_best, certify
-from interp.proofs.stored import on_all_inputs, stored_certificate
+from interp.proofs.stored import all_pairs, on_all_inputs, stored_certificate
 from interp.site.gallery import facts as say
 from interp.site.gallery.papers import PAPERS as PAGES
 from interp.site.gallery.papers import paper_path
@@ -104,7 +104,7 @@ Found = tuple[say.Row, str, list[tuple[str, Any]], list[Part]]
 
 def _trained(name: str, model: ArithmeticTransformer, entry: dict[str, Any], row: say.Row) -> Found:
     certificate = stored_certificate(name)
-    rung = certificate.provenance.rung if certificate is not None else ""
+    rung = all_pairs(name)  # empty where the certificate refutes
     fields = say.score_fields(entry["score"]) | say.seed_fields(entry["training"])
     row = replace(row, **(fields | ({"rung": rung} if rung else {})))
     parts = [_accuracy(name, model, entry)]
@@ -131,6 +131,8 @@ def _trained(name: str, model: ArithmeticTransformer, entry: dict[str, Any], row
 
 
 def certificate_sentence(certificate: Certificate) -> str:
+    if certificate.status != "certified":
+        return certificate.finding()
     a, b = certificate.witness
     return (
         f"{certificate.provenance.rung}: right on all 10^20 pairs, smallest margin "
@@ -150,8 +152,9 @@ def _accuracy(name: str, model: ArithmeticTransformer, entry: dict[str, Any]) ->
 
 
 def certificate_part(name: str, certificate: Certificate) -> Part:
+    kind = "proof" if certificate.status == "certified" else "evidence"
     text = (
-        f"{say.certificate_words(certificate)} The proof is stored next to the weights; the first command checks it "
+        f"{say.certificate_words(certificate)} The {kind} is stored next to the weights; the first command checks it "
         "again without trusting it, and the second makes it from scratch."
     )
     lines = [f"interp certify {name} --check", f"interp certify {name}"]
@@ -199,7 +202,7 @@ def _constructed(model: ArithmeticTransformer, row: say.Row) -> Found:
     arithmetic = "" if certificate.arithmetic == "float32" else f" --arithmetic {certificate.arithmetic}"
     proof = [paragraph(say.certificate_words(certificate)), commands([f"interp certify {row.name}{arithmetic}"])]
     proof.append(figure_data(certificate.figure()))
-    known = certificate_sentence(certificate) if row.rung else certificate.finding()
+    known = certificate_sentence(certificate)
     facts: list[tuple[str, Any]] = [("Right of those tried", words), ("On all inputs", known)]
     return row, sentence, facts, [chain_part(model, found), Part("certificate", "Certificate", proof)]
 
@@ -220,7 +223,8 @@ def _constructed_sequences(model: ArithmeticTransformer, row: say.Row) -> Found:
         return row, sentence, [("On all inputs", proof.sentence())], [Part("certificate", "Certificate", items)]
     sentence = "No parameters: every weight is constructed, in the manner of Theorem 4.1."
     certificate = certify(model)
-    row = replace(row, rung=certificate.provenance.rung)
+    if certificate.status == "certified":
+        row = replace(row, rung=certificate.provenance.rung)
     text = say.certificate_words(certificate)
     items = [paragraph(text), commands([f"interp certify {name}"]), figure_data(certificate.figure())]
     return row, f"{sentence} {text}", [], [Part("certificate", "Certificate", items)]
