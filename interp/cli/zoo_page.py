@@ -25,7 +25,9 @@ How to read the columns:
 * **all inputs** says what is known of every input. "Certified with rounding" is a proof for every input that includes
   the rounding of every float32 operation; "certified in intervals" is a proof about the real numbers that the weights
   define; "exhaustive" is a count over every input; "refuted" names one that is answered wrongly. `interp certify NAME`
-  makes all of them. For adders of ten digits, every input means all 10^20 pairs.
+  makes them, or `interp attack NAME`, whose search finds wrong answers where no proof reaches. "Not judged" are models
+  with too many inputs to run, that no proof covers and in which no search found a wrong answer. For adders of ten
+  digits, every input means all 10^20 pairs.
 * **runs of seeds** are the runs that were trained, and the next column says how many of them are perfect. A seed is
   perfect if its checkpoint, selected on validation problems that are disjoint from the test set, answers the whole test
   set. The count includes a repeat of the same seeds on a build that rounds differently: there, other seeds succeed, or
