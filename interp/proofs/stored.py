@@ -9,6 +9,7 @@ recomputes in some minutes. ``interp train NAME --certify`` gives the training l
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,7 @@ from interp.proofs.exhaustive import LARGEST_SPACE, ExhaustiveCertificate, size_
 from interp.proofs.methods import certified_at_best, certify, parse_certificate
 from interp.proofs.small_domain import ProvedVerdict, SmallDomainVerdict, task_of
 from interp.proofs.verdict import IN_WORDS, ArithmeticName, Verdict, wrong_answer
+from interp.proofs.watch import MINUTES
 from models import zoo
 from models.errors import UserError
 from models.registry import build, constructed
@@ -39,7 +41,9 @@ CONSTRUCTED = DATA / "constructed_verdicts.json"
 
 def facts(verdict: Storable) -> dict[str, Any]:
     """The facts of a verdict that an entry's config keeps, for its card."""
-    found = {"status": verdict.status, "smallest_margin": verdict.smallest_margin, "file": FILE}
+    found: dict[str, Any] = {"status": verdict.status, "smallest_margin": verdict.smallest_margin, "file": FILE}
+    if 2 * verdict.seconds > 60 * MINUTES:  # for the card's command: twice what it took
+        found["minutes"] = math.ceil(2 * verdict.seconds / 60)
     if isinstance(verdict, Certificate):
         found |= {"arithmetic": IN_WORDS[verdict.arithmetic]}
         found |= {"targets": verdict.targets, "witness": list(verdict.witness)}

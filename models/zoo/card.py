@@ -128,7 +128,8 @@ def _certificate(config: Mapping[str, Any]) -> list[str]:
     found = config.get("certificate")
     if not isinstance(found, Mapping):
         return []
-    command = f"`interp {found.get('method', 'certify')} {config['model']}`"
+    limit = f" --minutes {found['minutes']}" if "minutes" in found else ""
+    command = f"`interp {found.get('method', 'certify')} {config['model']}{limit}`"
     if found["status"] == "refuted":
         share = f" It is {found['share']}." if found.get("share") else ""
         where = f"The evidence is in `{found['file']}`; {command} makes it again." if "file" in found else ""
