@@ -67,7 +67,8 @@ class Reproduce:
 
     def _stored(self) -> str | None:
         """Write the page of the stored numbers and say where; None if there are none or the command asks for others."""
-        from interp.papers.studies.stored import stored_page, stored_studies
+        from interp.papers.studies import find_study
+        from interp.papers.studies.stored import command_of, stored_page, stored_studies
 
         chosen = {name: getattr(self, name) for name in ("seeds", "problems", "minutes", "extend", "data", "cluster")}
         if self.again or any(value is not None for value in chosen.values()) or self.offsets != "start 1":
@@ -78,9 +79,10 @@ class Reproduce:
         from interp.site.pages import write_page
 
         paper, _, what = self.figure.partition(":")
-        command = f"interp reproduce {self.figure} --size {self.size} --again"
+        again = command_of(target) if find_study(self.figure).kept else ""
+        command = again or f"interp reproduce {self.figure} --size {self.size} --again"
         at = write_page(self.out / paper / f"{what}.html", stored_page(target), command)
-        return f"wrote {at} from stored numbers; --again makes them again"
+        return f"wrote {at} from stored numbers; {f'`{again}`' if again else '--again'} makes them again"
 
     def go(self) -> bool:
         """Make the page as far as time allows; return whether time was left at the end."""

@@ -102,9 +102,6 @@ class Recipe:
     snapshots: int = 48  # log-spaced over the run, besides step 0 and the last
     autocast: bool = False  # bfloat16 matrix products, where they are fast; MicroAdder does not survive it
     teacher: Teacher | None = None  # a model whose logits guide the training
-    l1_penalty: float | None = None  # times the sum of the absolute values of a seed's parameters, added to its loss
-    sam_radius: float | None = None  # sharpness-aware: the gradient is taken this far up the slope (Foret et al. 2021)
-    final_decay: float | None = None  # the weight decay goes to this in a straight line over the run
 
     def __post_init__(self) -> None:
         for name, least, most in _WHOLE:
@@ -127,13 +124,9 @@ class Recipe:
         for name, value in self.begin_at or ():
             if not math.isfinite(value):
                 raise UserError(f"{name} must begin at a finite value, not {value}.")
-        for name in ("l1_penalty", "sam_radius", "final_decay"):
-            value = getattr(self, name)
-            if value is not None and not 0 <= value < math.inf:
-                raise UserError(f"{name} must be finite and not negative, or None, not {value}.")
         for name, step in self.hold_until or ():
             if step < 0:
-                raise UserError(f"{name} must be held until a step that is not negative, not {step}.")
+                raise UserError(f"{name} must be held until a step >= 0, not {step}.")
         if self.polish is not None and isinstance(self.problems, SequenceSource):
             raise UserError("polish needs problems of one length, with all operands in columns.")
         for step, share in self.keep_best or ():
@@ -149,12 +142,6 @@ class Recipe:
         progress = (step - self.warmup_steps) / max(1, self.steps - self.warmup_steps)
         low = self.lr * self.min_lr_ratio
         return low + (self.lr - low) * 0.5 * (1 + math.cos(math.pi * min(1.0, progress)))
-
-    def decay_at(self, step: int) -> float:
-        """The factor on the weight decay at a step: 1 unless it goes to ``final_decay``."""
-        if self.final_decay is None or not self.weight_decay:
-            return 1.0
-        return 1 + (self.final_decay / self.weight_decay - 1) * step / max(1, self.steps - 1)
 
     def replace(self, **changes: Any) -> Recipe:
         return replace(self, **changes)

@@ -324,20 +324,15 @@ class SeedGroup:
             first = trainer.states[self.rows[0]].seed
             torch.manual_seed(int(row_keys(first, number, 1, torch.device("cpu"))))
         losses, grad = self._gradient(theta, batch)
-        if (radius := trainer.recipe.sam_radius) is not None:
-            uphill = theta.detach() + radius * grad / (grad.norm(dim=1, keepdim=True) + 1e-12)
-            _, grad = self._gradient(uphill.requires_grad_(), batch)
         self.losses = losses
-        self.optimiser.step(grad, number, self.weight_decay * trainer.recipe.decay_at(number), self.active)
+        self.optimiser.step(grad, number, self.weight_decay, self.active)
 
     def _gradient(self, theta: Theta, batch: tuple) -> tuple[PerSeed, Theta]:
-        """The seeds' losses on a batch, over all processes, and the gradient of the minimised loss."""
+        """The seeds' losses on a batch, over all processes, and their gradients."""
         trainer = self.trainer
         with torch.autocast(trainer.device.type, torch.bfloat16, enabled=trainer.autocast):
             losses = trainer.objective.loss(trainer.layout.unflatten(theta), *batch)
-            penalty = trainer.recipe.l1_penalty
-            minimised = losses if penalty is None else losses + penalty * theta.abs().sum(1)
-        (grad,) = torch.autograd.grad(minimised.sum(), theta)
+        (grad,) = torch.autograd.grad(losses.sum(), theta)
         return trainer.share.mean(losses.detach()), trainer.share.mean(grad)
 
     def write_back(self) -> None:

@@ -414,51 +414,6 @@ def test_a_few_steps_on_cuda_agree_with_the_cpu(tmp_path: Path):
 # ---- recipes that change what a step is
 
 
-def after_one_step(out: Path, recipe: Recipe) -> torch.Tensor:
-    trainer = Trainer("microadder-57", recipe, [0, 1], RunFolder(out), torch.device("cpu"), False)
-    trainer.step()
-    trainer.collect()
-    return trainer.theta
-
-
-def gradient_at(trainer: Trainer, theta: torch.Tensor) -> torch.Tensor:
-    theta = theta.clone().requires_grad_()
-    losses = trainer.objective.loss(trainer.layout.unflatten(theta), *trainer.groups[0].stream.batch(0))
-    return torch.autograd.grad(losses.sum(), theta)[0]
-
-
-@pytest.mark.parametrize("change", ["l1_penalty", "sam_radius"])
-def test_a_changed_gradient_is_the_one_that_its_definition_gives(tmp_path: Path, change: str):
-    recipe = TINY.replace(**{change: 0.05}, warmup_steps=0, weight_decay=0.0)
-    trainer = Trainer("microadder-57", recipe, [0, 1], RunFolder(tmp_path), torch.device("cpu"), False)
-    theta = trainer.theta.clone()
-    grad = gradient_at(trainer, theta)
-    if change == "l1_penalty":
-        expected = grad + 0.05 * theta.sign()
-    else:
-        expected = gradient_at(trainer, theta + 0.05 * grad / grad.norm(dim=1, keepdim=True))
-    trainer.step()
-    norm = expected.norm(dim=1, keepdim=True)
-    torch.testing.assert_close(
-        trainer.groups[0].optimiser.m, 0.1 * expected * (1 / norm).clamp(max=1), atol=1e-6, rtol=1e-4
-    )
-
-
-def test_what_costs_nothing_changes_nothing(tmp_path: Path):
-    plain = after_one_step(tmp_path, TINY)
-    for change in ({"l1_penalty": 0.0}, {"sam_radius": 0.0}, {"final_decay": TINY.weight_decay}):
-        assert torch.equal(after_one_step(tmp_path, TINY.replace(**change)), plain), change
-
-
-def test_a_weight_decay_goes_to_its_end_in_a_straight_line():
-    recipe = TINY.replace(weight_decay=0.02, final_decay=0.1)
-    assert [recipe.weight_decay * recipe.decay_at(step) for step in (0, TINY.steps - 1)] == pytest.approx([0.02, 0.1])
-    middle = (recipe.decay_at(10) + recipe.decay_at(20)) / 2
-    assert recipe.decay_at(15) == pytest.approx(middle)
-    assert TINY.decay_at(7) == 1.0
-    assert TINY.replace(final_decay=0.0).decay_at(TINY.steps - 1) == pytest.approx(0.0)
-
-
 @pytest.mark.parametrize(("capability", "rounds"), [("AVX2", False), ("AVX512", True)])
 def test_autocast_rounds_only_where_the_processor_has_bfloat16(tmp_path: Path, monkeypatch, capability, rounds):
     monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: capability)

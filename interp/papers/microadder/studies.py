@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 import pandas as pd
@@ -120,39 +119,6 @@ def dead_ends(settings: Settings) -> Made | None:
         f"plateau near {plateau:.0%} with two or three key dimensions, {alibi:.0%} with ALiBi."
     )
     return sweep_made(settings, "dead-ends", "Dead ends", rows, text, [("67", label) for label, _ in what[1:]])
-
-
-#: Section 5.2 at 67 parameters: changes of the recipe. The strengths were fixed before any of them was trained.
-DEAD_RECIPES: dict[str, dict[str, Any]] = {
-    "first norm 1e-4": {"l1_penalty": 1e-4},
-    "first norm 1e-3": {"l1_penalty": 1e-3},
-    "SAM 0.05": {"sam_radius": 0.05},
-    "weight decay that falls": {"final_decay": 0.0},
-    "weight decay that rises": {"final_decay": 0.1},
-}
-
-
-@study("microadder:dead-recipes", "What the paper says does not help training (section 5.2)")
-def dead_recipes(settings: Settings) -> Made | None:
-    (base,) = arms_of(settings, [("67", "microadder-67")], "dead-recipes")
-    arms = [base] + [
-        replace(
-            base,
-            label=f"67, {what}",
-            recipe=base.recipe.replace(**change),
-            folder=f"dead-recipes-{settings.size}/{slug(what)}",
-        )
-        for what, change in DEAD_RECIPES.items()
-    ]
-    rows = train_arms(settings, arms, settings.seeds or SEEDS)
-    text = (
-        "The paper: penalties of the first norm (eight tries), sharpness-aware minimisation and schedules of weight "
-        "decay fail. Here the model of 67 parameters, with one change of its recipe at a time. A penalty is the sum of "
-        "the parameters' absolute values times the number; SAM takes the gradient so far up the slope; the weight "
-        "decay of 0.01 goes in a straight line to 0 or to 0.1."
-    )
-    pairs = [("67", arm.label) for arm in arms[1:]]
-    return sweep_made(settings, "dead-recipes", "Recipes that are said to fail", rows, text, pairs)
 
 
 # ---- the training distribution

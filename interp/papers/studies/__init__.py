@@ -133,10 +133,13 @@ def reproduce(target: str, settings: Settings) -> Page | None:
     """Run a study and show what it made; None if time ran out before there was anything.
 
     Raises:
-        UserError: no study of this name, or what the study refuses.
+        UserError: no study of this name, one of which only the numbers are kept, or what the study refuses.
     """
     found = find_study(target)
-    assert found.run is not None  # find_study names none without
+    if found.run is None:
+        raise UserError(
+            f"{target} is kept as data: this version shows its numbers, and the one of commit {found.kept} makes them."
+        )
     if settings.extend is not None and not found.extends:
         raise UserError(f"{target} cannot keep stored numbers; it takes no --extend.")
     made = found.run(settings)
@@ -164,6 +167,6 @@ def _kept() -> dict[str, tuple[str, str]]:
 
 def find_study(target: str) -> Study:
     """A study by ``paper:what``. Raises UserError with the closest match."""
-    known = {name: each for name, each in studies().items() if each.run is not None}
+    known = {name: each for name, each in studies().items() if each.run is not None or each.kept}
     check_target(target, known)
     return known[target]
