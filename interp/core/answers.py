@@ -1,4 +1,4 @@
-"""A number with what it rests on: the form that a probe's finding takes in a table or on a curve."""
+"""A measured number with its interval, sample size and control: a probe's finding in a table or on a curve."""
 
 from __future__ import annotations
 
@@ -22,8 +22,11 @@ class Part:
 
 @dataclass(frozen=True)
 class Answer:
-    """A number with what it rests on. ``low`` and ``high``: 95% interval, None where nothing was sampled; ``n``: number
-    of what ``note`` or the question names; ``control``: the same measure of what ``control_note`` names."""
+    """A measured number with its interval, sample size and control.
+
+    ``low`` and ``high``: 95% interval, None where nothing was sampled; ``n``: number of what ``note`` or the question
+    names; ``control``: the same measure of what ``control_note`` names.
+    """
 
     value: float
     low: float | None = None

@@ -34,7 +34,7 @@ class CarryUnits(Result):
 
     * ``auroc``, ``auroc_apart`` and the ``rival`` that lowers it most
     * ``threshold``, ``above`` (the signal lies above it); ``accuracy``, ``accuracy_low``, ``accuracy_high`` on the
-      other half of the problems; ``majority``: accuracy of always giving the commoner answer
+      other half of the problems; ``majority``: accuracy of always predicting the more frequent answer
     * ``pre_min``, ``pre_max``, ``post_min``, ``post_max`` [..., present]: activation ranges, present in (False, True);
       ``gap`` between the two ranges of the input, positive where they do not overlap; ``flat``, ``band`` and
       ``squashed`` describe two states of the output (:func:`interp.core.signal_measures.ranges`)

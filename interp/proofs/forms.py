@@ -223,11 +223,11 @@ class Curve:
         slope = (found[-1] - found[0]) / np.where(near, 1.0, width)
         if near.any():
             slope[near] = self.slope(points[CELLS // 2][near])
-        strayed = found - slope * points
+        residual = found - slope * points
         lost = (CURVE_ERROR + roundings(4) * np.abs(slope)) * magnitude + LEAST
         curved, arched = self.bends(low, high)
         sagitta = (width / CELLS + 2.0**-50 * magnitude) ** 2 / 8 * UP
-        line = _on_line(x, slope, strayed.min(0) - sagitta * curved - lost, strayed.max(0) + sagitta * arched + lost)
+        line = _on_line(x, slope, residual.min(0) - sagitta * curved - lost, residual.max(0) + sagitta * arched + lost)
         error = CURVE_ERROR * magnitude + LEAST
         left, right, lowest, _ = SHAPES[self.name]
         turns = (low < right) & (high > left)

@@ -161,12 +161,12 @@ def _level(
 def _sums(query: Query, u: Float[np.ndarray, " r"], level: float, sign: int) -> _Sum:
     """``w (u . c - level)`` in integers, rounded down (``sign`` 1) or up (-1) by more than rounding may do."""
     r, weights, coords = len(u), query.weights[0], query.coords[0]
-    strayed = query.sides[0, ..., 2 * r :]
+    beyond = query.sides[0, ..., 2 * r :]
     value = coords @ u - level
-    if strayed.shape[-1]:
-        value = value - sign * (strayed @ np.abs(u))
+    if beyond.shape[-1]:
+        value = value - sign * (beyond @ np.abs(u))
     value = weights * value
-    size = float((weights * (np.abs(coords) @ np.abs(u) + abs(level) + strayed.sum(-1))).max())
+    size = float((weights * (np.abs(coords) @ np.abs(u) + abs(level) + beyond.sum(-1))).max())
     slack = 4 * (2 * r + 8)
     scale = 2.0**_BITS / size if size > 0 else 0.0  # attention that writes nothing has level 0 everywhere
     f = np.floor(value * scale).astype(np.int64) - sign * slack

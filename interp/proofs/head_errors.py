@@ -1,4 +1,4 @@
-"""How far off attention may be in balls: to first order in the errors of what the heads read, and beyond it.
+"""Error bounds of attention whose inputs lie in balls: to first order in the errors of what heads read, and beyond.
 
 A head's output moves with its values and with its scores, ``dz = sum_j p_j dv_j + sum_j p_j ds_j (v_j - z)``. To first
 order each is a matrix times the error of what the heads read at one node. What several heads and keys make of one such

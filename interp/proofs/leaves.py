@@ -223,8 +223,8 @@ class Query:
         for h in range(len(self.weights)):
             total += self._head(h, leaves)
         r = self.coords.shape[-1]
-        strayed = np.zeros(r) if total.shape[1] == 2 * r else np.maximum(total[:, 2 * r :], 0) * (1 + 2.0**-40)
-        return -total[:, r : 2 * r] - strayed, total[:, :r] + strayed
+        beyond = np.zeros(r) if total.shape[1] == 2 * r else np.maximum(total[:, 2 * r :], 0) * (1 + 2.0**-40)
+        return -total[:, r : 2 * r] - beyond, total[:, :r] + beyond
 
     def _head(self, h: int, leaves: Leaves) -> Float[np.ndarray, "n side"]:
         layout, n = self.layout, len(leaves)

@@ -1,4 +1,4 @@
-"""Shorter errors in deep models, by how steep each half of a block is at each node.
+"""Tighter bounds from the local Lipschitz constant of each sublayer, at each node.
 
 :class:`interp.proofs.enclosures.Rounding` passes an error on from one operation to the next, and lets every matrix
 stretch it by its largest singular value. No single error is stretched by all of them, so that balls grow many times

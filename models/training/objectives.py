@@ -31,7 +31,7 @@ def make_objective(model: ArithmeticTransformer, recipe: Recipe) -> Any:
     """The objective that computes the losses of stacked seeds.
 
     Raises:
-        UserError: the recipe's teacher is not stored, speaks another language, or teaches sequences of many lengths.
+        UserError: the recipe's teacher is not stored, has another vocabulary, or teaches sequences of many lengths.
     """
     if recipe.teacher is None:
         return SequenceObjective(model) if isinstance(recipe.problems, SequenceSource) else objective_for(model)

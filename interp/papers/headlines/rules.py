@@ -30,7 +30,7 @@ Judgement = Literal["reproduced", "compatible", "differs", "undecided"]
 
 @dataclass(frozen=True)
 class Ours:
-    """A number of this project with what it rests on.
+    """A number of this project with its interval, sample size and evidence.
 
     ``low`` and ``high`` are the ends of a 95% interval, if there is one. ``counts`` are the successes and trials of a
     share, ``p`` is that of a test with effect ``value``. ``able`` is False if what it is compared with did not succeed
