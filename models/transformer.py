@@ -202,6 +202,7 @@ class ArithmeticTransformer(LensContract):
             if tokens is None:
                 raise UserError("attn_window asks how far position ids are apart: pass tokens=... or position_ids=...")
             position_ids = self.task.position_ids(tokens)
+            assert position_ids is not None  # of a task with coupled positions
         return WindowBias(position_ids, self.config.window_offsets)
 
     def loss_fn(

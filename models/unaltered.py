@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
 from types import NoneType
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import torch
 from torch import nn
@@ -225,7 +225,7 @@ def _expected_of(model: nn.Module, found: list[str]) -> dict[str, _Part] | None:
         return {}
     if type(runtime) is not RuntimeConfig or runtime._config is not config or runtime._model[0] is not model:
         found.append("the model's cfg was replaced")
-    if any("parametrizations" in module._modules for module in model.weight_map.modules()):
+    if any("parametrizations" in module._modules for module in cast(nn.Module, model.weight_map).modules()):
         found.append("the weight map has a torch parametrization")
     if getattr(model.weight_map, "config", None) != config:
         found.append("the weight map has another config than the model")

@@ -58,7 +58,7 @@ class Block(Stages):
 
     def _directions(self, tokens: Int[Tensor, " n"]) -> tuple[Tensor, Tensor, Tensor]:
         """The direction of each token's lead over every other, [n, other, d]; the leads; what their roundings add."""
-        unembed, d = self.forward.matrices["unembed.W_U"], self.normed.mid.shape[-1]
+        unembed, d = self.enclosed.matrices["unembed.W_U"], self.normed.mid.shape[-1]
         columns = torch.zeros(unembed.values.shape[1], d, dtype=torch.float64)
         columns[:, unembed.used] = unembed.values.T
         away, length = columns[tokens][:, None] - columns, columns.norm(dim=-1)
@@ -80,8 +80,8 @@ class Block(Stages):
     def followed(self, tokens: Int[Tensor, " n"]) -> Bounds:
         """Tighter bounds, which follow each lead's error back to z. Cost: ten times that of :meth:`leads`."""
         back, lead, off = self._directions(tokens)
-        back, off = self._through_norm(back, off, self.last, self.forward.weights["ln_final.w"])
-        back, off = self._through_norm(back, off, self.whole, self.forward.weights[f"{self.name}.ln2_post.w"])
+        back, off = self._through_norm(back, off, self.last, self.enclosed.weights["ln_final.w"])
+        back, off = self._through_norm(back, off, self.whole, self.enclosed.weights[f"{self.name}.ln2_post.w"])
         return self._least(lead, self._from_whole(back, off) + KNOWN * (1 + lead.abs()), tokens)
 
     def tighten(self) -> None:
@@ -98,7 +98,7 @@ class Block(Stages):
 
     def _from_whole(self, back: Tensor, off: Tensor) -> Tensor:
         """The error of the stages from the stream after the MLP back to z, added to the error ``off`` so far."""
-        weights, name = self.forward.weights, self.name
+        weights, name = self.enclosed.weights, self.name
         direct, off = back, off + self._along(back, self.rounding_of_sum(self.whole))
         back, off = self._through_matrix(back, off, self.hidden, f"{name}.mlp.W_out")
         curve = self.curve_of_gate(self.gate, self.value) + self.rounding_of_gate(self.gate, self.value)
@@ -126,12 +126,12 @@ class Block(Stages):
         off = off + self._along(back, self.curve_of_norm(x, gain) + self.rounding_of_norm(x, gain))
         y, root = x.mid[:, None] / middle, (x.mid.norm(dim=-1) / math.sqrt(n))[:, None, None]
         # The scale's derivative is x / (n root) with eps outside the root, and x / (n s) with eps inside.
-        slope = x.mid[:, None] / (n * (root if self.forward.config.norm_eps_outside else middle))
+        slope = x.mid[:, None] / (n * (root if self.enclosed.config.norm_eps_outside else middle))
         back = back * gain
         return (back - (back * y).sum(-1, keepdim=True) * slope) / middle, off
 
     def _through_matrix(self, back: Tensor, off: Tensor, x: Ball | Enclosure, matrix: str) -> tuple[Tensor, Tensor]:
-        w = self.forward.matrices[matrix]
+        w = self.enclosed.matrices[matrix]
         off = off + self._along(back, self.rounding_of_products(Ball(x.mid, x.norm), matrix))
         before = torch.zeros(*back.shape[:2], x.mid.shape[-1], dtype=torch.float64)
         before[..., w.used] = back @ w.values.T

@@ -185,7 +185,7 @@ def inexact_products(device: torch.device | str | None) -> list[str]:
     except RuntimeError:  # torch refuses to name one for all if another was set for some
         settings = []
     library: Any = torch.backends.mkldnn if kind == "cpu" else torch.backends.cuda
-    owners = (torch.backends, library, getattr(library, "matmul", None))
+    owners: tuple[Any, ...] = (torch.backends, library, getattr(library, "matmul", None))
     settings += [str(owner.fp32_precision) for owner in owners if hasattr(owner, "fp32_precision")]
     found = [
         f"torch's float32 matmul precision is {setting!r}, and the certifier needs 'highest'"

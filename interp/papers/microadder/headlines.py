@@ -124,7 +124,7 @@ def works(store: Store) -> Ours:
 def right_rungs(store: Store) -> Ours:
     """The share of the ladder's rungs above 57 whose stored seed answers all of AdderBoard."""
     names = [each.name for each in LADDER[:-1]]
-    counts = {name: store.score(name).counts for name in names}
+    counts = {name: found for name in names if (found := store.score(name).counts) is not None}
     wrong = [f"{name} answers {k:,} of {n:,}" for name, (k, n) in counts.items() if k < n]
     proved = sum(is_certified(store, name) for name in names)
     found = share(len(names) - len(wrong), len(names), "rungs, the stored seed of each", "exhaustive")
