@@ -64,9 +64,7 @@ class Trial:
 
 
 def significant(values: torch.Tensor, digits: int) -> torch.Tensor:
-    """Numbers rounded to this many significant decimal digits, in their dtype. Raises UserError below one digit."""
-    if digits < 1:
-        raise UserError(f"Numbers have at least one significant digit, not {digits}.")
+    """Numbers rounded to this many significant decimal digits, in their dtype."""
     text = np.vectorize(lambda x: float(f"{x:.{digits - 1}e}"), otypes=[float])
     return torch.from_numpy(text(values.detach().double().numpy())).to(values.dtype).reshape(values.shape)
 

@@ -1,7 +1,7 @@
 """MicroAdder's 57 and 67 parameters set by hand: a few values of at most three digits, all others 0, 1 or -1.
 
 The parametrisation is that of :mod:`models.microadder`, so that trained and hand-set numbers can be compared
-(``interp reproduce microadder:gap``). Algorithm and signs are those of :mod:`models.hand_built.adders`, whose docstring
+(``interp compare``). Algorithm and signs are those of :mod:`models.hand_built.adders`, whose docstring
 derives them; this one says how MicroAdder's numbers relate to them. The values were solved from these relations and
 then moved on a grid of two to three digits until the smallest margin over all 10^20 problems was largest.
 

@@ -47,6 +47,11 @@ def test_a_twin_has_the_parametrisation_of_the_trained_model(n: int) -> None:
     assert all(float(f"{v:.2e}") == v for v in values)  # three digits at most
 
 
+def test_both_twins_are_one_function_so_that_one_certificate_is_about_both() -> None:
+    small, large = (models.build(name).effective_weights() for name in TWINS)
+    assert small.keys() == large.keys() and all(torch.equal(small[key], large[key]) for key in small)
+
+
 def flat(numbers: dict) -> list[tuple[str, float]]:
     return [(name, float(v)) for name, value in numbers.items() for v in np.array(value, dtype=float).reshape(-1)]
 

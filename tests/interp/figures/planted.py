@@ -10,7 +10,6 @@ import xarray as xr
 
 from interp.core.results import Findings, Provenance, Result
 from interp.papers.addlm.weights import TernaryTraining
-from interp.papers.microadder.hand_set import DiscoverabilityGap
 from interp.papers.toygpt.attention import AttentionMaps
 from interp.papers.toygpt.carry import CarryPath
 from interp.probes.curves import Curves, curve_table
@@ -84,17 +83,6 @@ def carry_path() -> CarryPath:
     return CarryPath("m", table, STREAMS, {}, 120, PROVENANCE)
 
 
-def discoverability_gap() -> DiscoverabilityGap:
-    """A certified adder set by hand of 4 numbers, a trained one of 57, and one that is not certified."""
-    columns = ("model", "made", "numbers", "values", "rung", "smallest_margin")
-    rows = [
-        ("by-hand", "by hand", 4, 4, "certified with rounding", 0.5),
-        ("trained", "trained", 57, 50, "certified in intervals", 0.1),
-        ("other", "trained", 70, 60, "sampled", np.nan),
-    ]
-    return DiscoverabilityGap(pd.DataFrame(rows, columns=list(columns)), PROVENANCE)
-
-
 def findings() -> Findings:
     """Two rows with a control."""
     table = pd.DataFrame(
@@ -105,5 +93,5 @@ def findings() -> Findings:
 
 PLANTED: tuple[Callable[[], Result], ...] = (
     findings,
-    accuracy_by_chain, grokking_curves, ternary_training, attention_maps, carry_path, discoverability_gap,
+    accuracy_by_chain, grokking_curves, ternary_training, attention_maps, carry_path,
 )  # fmt: skip

@@ -192,7 +192,6 @@ DRAWN_IN = {
     "papers/addlm/test_entries.py": "TernaryEntries TextAttention",
     "papers/addlm/test_inside.py": "HeadTable PatchingCheck ScoreReading IntegerCircuits ValueComposition",
     "papers/headlines/test_table.py": "Headlines",
-    "papers/microadder/test_hand_set.py": "DigitsKept NumberComparison",
     "papers/position_coupling/test_construction.py": "NamedStream SumUnits",
     "papers/position_coupling/test_errors.py": (
         "NeededAttention PatternSubstitution CoupledComparison AttendedGrowth HeadRoles HeadWrites"
@@ -273,12 +272,6 @@ def test_the_carry_path_has_its_shares_and_intervals():
     np.testing.assert_allclose(stream.error_y.array, 0.05)
     assert [row[0] for row in stream.customdata] == [10, 20, 90]
     np.testing.assert_allclose(replaced.y, [0.3, 0.4])
-
-
-def test_the_gap_marks_what_is_certified_and_how():
-    traces = by_name(planted.discoverability_gap().figure())
-    assert list(traces["trained"][0].x) == [57, 70]
-    assert list(traces["trained"][0].marker.symbol) == ["diamond", "x-thin-open"]
 
 
 def test_hovering_writes_no_exponents():

@@ -35,7 +35,7 @@ def test_every_constructed_model_has_a_stored_verdict_and_no_other():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["parity-hand-built", "adder-4-by-hand"])
+@pytest.mark.parametrize("name", ["parity-hand-built", "adder-3-by-hand", "adder-4-by-hand", "microadder-57-by-hand"])
 def test_a_stored_verdict_is_what_the_certifier_says(name):
     found, stored = judge_constructed(name), json.loads(CONSTRUCTED.read_text())[name]
     assert found.pop("smallest_margin") == pytest.approx(
