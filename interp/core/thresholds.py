@@ -53,8 +53,6 @@ LEAST_SAID, RECOVERED = 0.01, 0.05
 HARMLESS = 0.01
 #: Share of the whole model's answers that a swapped part must give to be said to keep them.
 KEPT = 0.95
-#: Rise in the share of answers that follow an interchange from which a layer is said to gather.
-LEAST_RISE = 0.05
 
 #: Largest half-width of a 95% interval that still confirms a paper's number: as a share of the number; for counted
 #: rates, absolute and as a share of the rarer outcome's rate, since every rate near 0 is within 0.05 of another.

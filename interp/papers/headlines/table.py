@@ -21,7 +21,6 @@ BESIDE: dict[str, str] = {
     "adder-456:circuit": "the paper does not look inside",
     "adder-456:causal": "the paper does not look inside",
     "adder-456:card": "writes a card",
-    "toygpt:carry": "says more of one model than Table 1 does of three sums",
     "toygpt:causal": "the paper does not look inside",
     "microadder:continued": "trains on from another model; the paper's claims are about random starts",
     "microadder:starts": "the paper has one way for seeds to begin",

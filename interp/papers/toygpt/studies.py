@@ -12,25 +12,18 @@ from functools import cache, partial
 from typing import Any
 
 import pandas as pd
+import torch
 
 from interp.core.model import HookedModel
-from interp.core.results import Result
-from interp.core.sections import Section, records
+from interp.core.sections import Section
 from interp.papers.headlines.read import stated
 from interp.papers.studies import Made, Settings, shows, study
-from interp.papers.studies.runs import SeedRun, train_in_time, zoo_model
-from interp.papers.toygpt.attention import AttentionMaps, attention_maps
-from interp.papers.toygpt.carry import carry_path
-from interp.papers.toygpt.errors import carry_errors
-from interp.papers.toygpt.problems import LABELS
+from interp.papers.studies.runs import SeedRun, train_in_time
 from interp.papers.toygpt.seeds import BUDGET, budget_table, last_step, orderings, orderings_text, seed_curves
 from interp.probes.curves import Curves
-from interp.probes.lens import LinearProbes, linear_probes
-from interp.probes.lens.reading import stream_points
-from interp.probes.scored import Scores
 from models.checkpoint import read_json, write_json_atomic
-from models.evaluation import score
-from models.tasks.two_digit import all_problems
+from models.evaluation import predict, score
+from models.tasks.two_digit import all_problems, held_out_problems
 from models.training.named_recipes import get_recipe
 
 SEEDS, LONG_SEEDS = 5, 2
@@ -47,13 +40,8 @@ IN_THE_PAPER = {
     "toygpt-learned-post": "Post-LN",
     "toygpt-learned-none": "No LayerNorm",
 }
+DIGITS = ("units", "tens", "hundreds")
 WHAT = {"positions": ("Positions, pre-LN", POSITIONS), "layernorm": ("LayerNorm, learned positions", PLACEMENTS)}
-
-
-READ_AT = ("b0", "s0")  # shown with a figure; the table has all positions
-READ = """Ridge regression on the label "carry out of the units", on all 10,000 sums; what is scored are pairs of units
-digits that the probe never saw. "Can be read" is not "is used": a carry is a threshold on a0 + b0, so wherever both
-digits lie linearly, a probe finds it."""
 
 
 @cache
@@ -87,8 +75,7 @@ def measured(run: SeedRun) -> list[dict[str, Any]]:
         model = run.model_at(step)
         row: dict[str, Any] = {"model": run.name, "seed": run.seed, "step": step}
         if step in (BUDGET, LATE[-1]):
-            errors = carry_errors(model)
-            row |= _right(errors) | {"errors": _counts(errors)}
+            row |= errors(model)
         else:
             row |= {"test": score(model).correct, "train": None}
         rows[str(step)] = row
@@ -96,12 +83,28 @@ def measured(run: SeedRun) -> list[dict[str, Any]]:
     return [rows[step] for step in sorted(rows, key=int)]
 
 
-def _counts(errors: Scores) -> dict[str, Any]:
-    return {key: errors.about[key] for key in ("digits", "first_wrong", "kinds")}
+def errors(model: HookedModel) -> dict[str, Any]:
+    """Right sums held out (``test``) and not (``train``), and ``errors`` among all 10,000: right ``digits``, wrong sums
+    by their ``first_wrong`` digit, and wrong tens digits by ``kinds``.
 
-
-def _right(errors: Scores) -> dict[str, int]:
-    return {key: errors.about[key].correct for key in ("test", "train")}
+    Each digit is judged given the right ones before it. A tens digit of the sum without its carry is "missed", one of
+    the sum with a carry that there is not is "spurious". Cost: 10,000 forward passes of six tokens.
+    """
+    task, problems = model.task, all_problems()
+    expected, predicted = task.targets(problems), predict(model, problems, task=task)
+    right, carry = predicted == expected, task.variables(problems)["carry_out"][:, 0] == 1
+    exact, key = right.all(1), problems[:, 0] * 100 + problems[:, 1]
+    first, held_out = (~right).long().argmax(1)[~exact], held_out_problems()
+    is_test = torch.isin(key, held_out[:, 0] * 100 + held_out[:, 1])
+    off = (predicted - expected)[:, 1] % 10
+    kinds = {"missed": carry & (off == 9), "spurious": ~carry & (off == 1)}
+    kinds["other"] = ~right[:, 1] & ~kinds["missed"] & ~kinds["spurious"]
+    counts = {
+        "digits": {digit: int(right[:, i].sum()) for i, digit in enumerate(DIGITS)},
+        "first_wrong": {digit: int((first == i).sum()) for i, digit in enumerate(DIGITS)},
+        "kinds": {kind: int(rows.sum()) for kind, rows in kinds.items()},
+    }
+    return {"test": int(exact[is_test].sum()), "train": int(exact[~is_test].sum()), "errors": counts}
 
 
 def comparison(question: str, settings: Settings) -> dict[str, Any]:
@@ -220,89 +223,3 @@ for _target, _title, _question, _what in (
 ):
     _stored = "" if _target.startswith("table") else f"experiments/toygpt-table-{_question}.json"
     study(f"toygpt:{_target}", _title, stored=_stored)(partial(_comparison, _question, _what))
-
-
-@study("toygpt:fig3", "Attention maps of every head and layer")
-def figure_3(settings: Settings) -> Made:
-    result = attention_maps(zoo_model(BEST))
-    data = {
-        "model": result.name,
-        "sentence": result.sentence(),
-        "keys": result.keys.values.tolist(),
-        "overlaps": result.overlaps(),
-        "overlap": result.overlap.values.round(6).tolist(),
-        "mean": result.pattern.sel(view="mean of all").fillna(0).values.round(4).tolist(),
-    }
-    return Made(data, "ToyGPT: attention maps", [result])
-
-
-@shows("toygpt:fig3")
-def show_attention_maps(data: Any, results: Sequence[AttentionMaps] = ()) -> list[Section]:
-    """Keys and overlaps, and the maps themselves if the result is available."""
-    keys = pd.DataFrame({"layer": range(len(data["keys"])), "keys attended to": data["keys"]})
-    overlaps = pd.DataFrame({"heads of": list(data["overlaps"]), "mean overlap": list(data["overlaps"].values())})
-    text = (
-        f"{data['sentence']}\n\nThe paper shows the maps of one sum and reads off that they get less sparse from layer "
-        "to layer, most from the first to the second, and that heads of one layer are alike. Keys attended to "
-        "(exp(entropy), averaged over heads, queries and all 10,000 sums) measure the first; the mean overlap of two "
-        "heads (1 minus the total variation distance of their patterns) measures the second. The maps, of means and "
-        "of single sums, are on the page that the command writes."
-    )
-    figures = [result.figure() for result in results]
-    return [Section("Attention of every head", text, (keys, overlaps), figures)]
-
-
-def carry_probes(model: HookedModel) -> dict[str, LinearProbes]:
-    """Where the carry out of the units can be read, by position, on pairs of units digits that the probes never saw."""
-    blocks = range(model.cfg.n_layers)
-    sites = [*stream_points(model), *(f"blocks.{i}.hook_{part}_out" for i in blocks for part in ("attn", "mlp"))]
-    asked: dict[str, Any] = {"problems": all_problems(), "signals": "carry_out", "columns": "s0"}
-    return {position: linear_probes(model, at=position, sites=sites, **asked) for position in LABELS}
-
-
-@study("toygpt:carry", "Carry errors, and the carry's path through the layers")
-def carry(settings: Settings) -> Made:
-    model = zoo_model(BEST)
-    errors, probes, path = carry_errors(model), carry_probes(model), carry_path(model)
-    table = pd.concat([found.overall("carry_out").assign(position=at) for at, found in probes.items()])
-    results = (errors, *(probes[position] for position in READ_AT), path)
-    data = {
-        "model": errors.model,
-        "errors": _counts(errors) | _right(errors),
-        "failures": [list(failure) for failure in errors.about["failures"]],
-        "by_units_sum": records(errors.to_dataframe(), 5),
-        "probes": records(table.drop(columns=["signal", "column", "counted"]), 5),
-        "path": records(path.table, 5),
-        "points": list(path.points),
-        "emitted": path.emitted,
-        "sentences": [result.sentence() for result in results],
-    }
-    return Made(data, "ToyGPT: the carry", results)
-
-
-@shows("toygpt:carry")
-def show_carry(data: Any, results: Sequence[Result] = ()) -> list[Section]:
-    """Errors, where the carry can be read and where it is used; with a figure per sentence if there are ``results``."""
-    said, figures = data["sentences"], [result.figure() for result in results]
-    failures = [{"sum": f"{a} + {b}", "claimed": claimed, "right": a + b} for a, b, claimed in data["failures"]]
-    errors = (pd.DataFrame(failures), pd.DataFrame(data["by_units_sum"]))
-    probes, replaced = pd.DataFrame(data["probes"]), _rounded(pd.DataFrame(data["path"]))
-    probes = probes[["position", "site", *(name for name in probes if name not in ("position", "site"))]]
-    return [
-        Section("Errors", said[0], errors, figures[:1]),
-        Section("Where the carry can be read", f"{READ}\n\n" + "\n\n".join(said[1:-1]), (probes,), figures[1:-1]),
-        Section("Where it is used", said[-1], (), figures[-1:]),
-        Section("Every replaced activation", "Counts of tens digits, with 95% intervals.", (replaced,)),
-    ]
-
-
-def _rounded(table: pd.DataFrame) -> pd.DataFrame:
-    shown = table[["site", "position", "n", "follows", "stays", "other"]].copy()
-    shown["share that follows [95%]"] = [
-        f"{row.share:.3f} [{row.low:.3f}, {row.high:.3f}]" for row in table.itertuples()
-    ]
-    shown["control changes [95%]"] = [
-        "–" if row.kind == "head" else f"{row.control_share:.3f} [{row.control_low:.3f}, {row.control_high:.3f}]"
-        for row in table.itertuples()
-    ]
-    return shown

@@ -10,15 +10,12 @@ import xarray as xr
 
 from interp.core.results import Findings, Provenance, Result
 from interp.papers.addlm.weights import TernaryTraining
-from interp.papers.toygpt.attention import AttentionMaps
-from interp.papers.toygpt.carry import CarryPath
 from interp.probes.curves import Curves, curve_table
 from interp.probes.score import by_chain
 from interp.probes.scored import Scores
 from models.evaluation import Rate
 
 PROVENANCE = Provenance(12, 0, "planted numbers")
-STREAMS = ("embed", "L0", "L1")
 
 
 def accuracy_by_chain() -> Scores:
@@ -44,45 +41,6 @@ def ternary_training() -> TernaryTraining:
     return TernaryTraining(table, PROVENANCE)
 
 
-def attention_maps() -> AttentionMaps:
-    """Two layers of two heads on three tokens; the second view is the first backwards."""
-    mean = np.tril(np.arange(1, 37.0).reshape(2, 2, 3, 3) / 36)
-    mean[..., np.triu_indices(3, 1)[0], np.triu_indices(3, 1)[1]] = np.nan
-    places = {"layer": [0, 1], "head": [0, 1]}
-    tokens = {"query": ["1", "+", "2"], "key": ["1", "+", "2"]}
-    pattern = xr.DataArray(np.stack((mean, mean[::-1])), {"view": ["mean", "1 + 2"], **places, **tokens})
-    names = [f"L{layer}H{head}" for layer in (0, 1) for head in (0, 1)]
-    return AttentionMaps(
-        "m", pattern, xr.DataArray([[1.0, 1.5], [2.0, 2.5]], places), 2.0,
-        xr.DataArray(np.eye(4), {"one": names, "other": names}), xr.DataArray(mean / 10, {**places, **tokens}),
-        ((1, 2),), PROVENANCE,
-    )  # fmt: skip
-
-
-def _along_the_stream(
-    columns: Callable[[int], dict[str, float]], extra: tuple[tuple[str, str, int], ...]
-) -> pd.DataFrame:
-    sites = [("stream", site, layer) for layer, site in enumerate(STREAMS)] + list(extra)
-    rows = []
-    for position in ("a0", "b0", "s0"):
-        for kind, site, layer in sites:
-            rows.append({"kind": kind, "site": site, "layer": layer, "position": position} | columns(len(rows)))
-    return pd.DataFrame(rows)
-
-
-def carry_path() -> CarryPath:
-    """At s0 a tenth, two and nine tenths of 100 follow, along the streams."""
-
-    def columns(row: int) -> dict[str, float]:
-        share = (0.1, 0.2, 0.9, 0.3, 0.4)[row % 5]
-        counts = {"follows": round(100 * share), "n": 100, "stays": 0, "other": 0, "control_changed": 1}
-        ends = {"low": share - 0.05, "high": share + 0.05, "control_low": 0.0, "control_high": 0.02}
-        return counts | ends | {"share": share, "control_share": 0.01}
-
-    table = _along_the_stream(columns, (("sublayer", "L0 attention", 0), ("head", "L0H0", 0)))
-    return CarryPath("m", table, STREAMS, {}, 120, PROVENANCE)
-
-
 def findings() -> Findings:
     """Two rows with a control."""
     table = pd.DataFrame(
@@ -93,5 +51,5 @@ def findings() -> Findings:
 
 PLANTED: tuple[Callable[[], Result], ...] = (
     findings,
-    accuracy_by_chain, grokking_curves, ternary_training, attention_maps, carry_path,
+    accuracy_by_chain, grokking_curves, ternary_training,
 )  # fmt: skip

@@ -255,25 +255,6 @@ def test_grokking_curves_are_grouped_by_whether_the_seed_was_ever_perfect():
     assert list(never.y) == [0.0, 0.1, None]  # it ended after two evaluations
 
 
-def test_maps_of_attention_have_a_panel_a_head_and_a_button_a_view():
-    result = planted.attention_maps()
-    figure = result.figure()
-    np.testing.assert_array_equal(figure.data[3].z, result.pattern.sel(view="mean", layer=1, head=1))
-    np.testing.assert_array_equal(figure.data[3].customdata[..., 0], result.spread.sel(layer=1, head=1))
-    second = figure.layout.updatemenus[0].buttons[1]
-    assert second.label == "1 + 2"
-    np.testing.assert_array_equal(second.args[0]["z"][0], result.pattern.sel(view="1 + 2", layer=0, head=0))
-
-
-def test_the_carry_path_has_its_shares_and_intervals():
-    traces = by_name(planted.carry_path().figure())
-    stream, replaced = traces["at s0"]
-    np.testing.assert_allclose(stream.y, [0.1, 0.2, 0.9])
-    np.testing.assert_allclose(stream.error_y.array, 0.05)
-    assert [row[0] for row in stream.customdata] == [10, 20, 90]
-    np.testing.assert_allclose(replaced.y, [0.3, 0.4])
-
-
 def test_hovering_writes_no_exponents():
     assert layers.hover("{x:.4g} {y:,.3g} {z:.2f} {low:.3~g}", low=[1e-7])["hovertemplate"] == (
         "%{x:.4~r} %{y:,.3~r} %{z:.2f} %{customdata[0]:.3~r}<extra></extra>"

@@ -12,7 +12,7 @@ import pytest
 import interp
 import models
 from interp.papers.toygpt.seeds import accuracies, largest_gap, orderings
-from interp.papers.toygpt.studies import BEST, BUDGET, PLACEMENTS, POSITIONS, SEEDS, comparison_of
+from interp.papers.toygpt.studies import BEST, BUDGET, PLACEMENTS, POSITIONS, SEEDS, comparison_of, errors
 from models.toygpt import VARIANTS
 from models.zoo import entry_file, read_entry
 
@@ -58,6 +58,12 @@ def test_the_carry_data_is_about_the_model_in_the_zoo():
     assert data["errors"]["test"] + data["errors"]["train"] == score["all"]["correct"]
     card = " ".join(entry_file(BEST, "card.md").decode().split())
     assert " ".join(data["sentences"][2].split()) in card
+
+
+def test_errors_of_the_stored_model_are_counted_as_they_are_stored():
+    found, kept = errors(models.load(BEST)), stored("carry")["errors"]
+    assert found["errors"] | {key: found[key] for key in ("test", "train")} == kept
+    assert found["errors"]["kinds"] == {"missed": 16, "spurious": 6, "other": 0}
 
 
 def test_attention_moves_the_carry_to_where_the_tens_are_predicted():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -18,6 +19,7 @@ from interp.core.results import Provenance
 from interp.probes.lens import compute_linear_probes, linear_probes
 from interp.probes.lens.probe_labels import SIGNALS, column_labels, pair_folds
 from interp.probes.lens.probes import positions_at
+from interp.probes.lens.reading import stream_points
 from interp.probes.lens.ridge import held_out_predictions
 from models.errors import UserError
 from models.tasks.addition import TenDigitAddition
@@ -193,12 +195,33 @@ def test_scratchpad_digits_of_many_operands_are_columns_too():
     assert found.overall("digit_sum").score[0] > 0.98
 
 
+def test_a_probe_finds_a_threshold_on_units_pairs_it_never_saw_and_nothing_in_dealt_labels():
+    cell = np.repeat(np.arange(100), 10)
+    rng = np.random.default_rng(0)
+    total = cell // 10 + cell % 10
+    x = np.stack([cell // 10, cell % 10], 1) + 0.01 * rng.standard_normal((1000, 2))
+    dealt = rng.permutation(np.arange(100) % 2 == 0)[cell]
+    labels = np.stack([total >= 10, dealt], 1)
+    right = (held_out_predictions(x, np.where(labels, 1.0, -1.0), (cell % 7 + cell // 7) % 5) > 0) == labels
+    assert right[:, 0].mean() > 0.93
+    assert right[:, 1].mean() < 0.65
+
+
+def test_a_probe_does_not_learn_the_table_of_pairs_by_heart():
+    cell = np.repeat(np.arange(100), 5)
+    labels = np.random.default_rng(1).random(100)[cell] < 0.5
+    predicted = held_out_predictions(np.eye(100)[cell], np.where(labels, 1.0, -1.0)[:, None], cell % 5)
+    assert ((predicted[:, 0] > 0) == labels).mean() < 0.65
+
+
 @pytest.mark.slow
 def test_the_stored_probes_of_two_digit_adders_are_found_again():
-    from interp.papers.toygpt.studies import carry_probes
-
     stored = json.loads((Path(interp.__file__).parent / "data/experiments/toygpt-carry.json").read_text())
-    found = carry_probes(models.load(stored["model"]))
+    model = models.load(stored["model"])
+    outputs = [f"blocks.{i}.hook_{part}_out" for i in range(model.cfg.n_layers) for part in ("attn", "mlp")]
+    asked: dict[str, Any] = {"problems": all_problems(), "signals": "carry_out", "columns": "s0"}
+    asked["sites"] = [*stream_points(model), *outputs]
+    found = {at: linear_probes(model, at=at, **asked) for at in ("a1", "a0", "b1", "b0", "s0", "s1")}
     assert 0.75 < max(each.table.untrained.max() for each in found.values()) < 1  # random features have it too
     rows = [(at, row) for at, each in found.items() for row in each.overall("carry_out").to_dict("records")]
     for (at, now), then in zip(rows, stored["probes"], strict=True):

@@ -1,1 +1,0 @@
-"""Figures of :mod:`interp.papers.toygpt`'s results."""
