@@ -2,8 +2,6 @@
 
 At the queries of the answer, the rows of a head's pattern become
 
-    "mean"       their mean over problems: the head no longer chooses between keys by what they hold
-    "uniform"    equal weights on all visible keys
     "zero"       zero, as at all other positions: the head writes nothing
     rows         given rows [target, key]; where they are NaN the head keeps its own
     a function   what it returns for the head's own rows [n, 1, target, key]
@@ -29,7 +27,6 @@ from interp.core.sites import Edit, Site
 from models.errors import unknown_name
 from models.tasks.base import Task
 
-PATTERNS = ("mean", "uniform", "zero")
 Pattern = str | Float[Tensor, "target key"] | Callable[[Tensor], Tensor]
 
 
@@ -53,26 +50,16 @@ def right_with_patterns(
     tokens: Int[Tensor, "n pos"],
     targets: Int[Tensor, "n target"],
     patterns: Mapping[tuple[int, int], Pattern],
-    others: Int[Tensor, "m pos"] | None = None,
 ) -> Bool[Tensor, "n target"]:
     """Which targets are predicted right, teacher-forced, with these patterns by (layer, head); see the module.
 
-    Args:
-        others: the problems over which a "mean" is taken; default the same ones.
-
-    Cost: one run over the problems, and for a mean one over the others.
+    Cost: one run.
 
     Raises:
         UserError: an unknown pattern (with the closest), or a model that diverged.
     """
     queries = list(task.query_positions)
-    means = mean_patterns(
-        model,
-        tokens if others is None else others,
-        queries,
-        [head for head, pattern in patterns.items() if isinstance(pattern, str) and pattern == "mean"],
-    )
-    edits = [_edit(queries, head, means.get(head, pattern)) for head, pattern in patterns.items()]
+    edits = [_edit(queries, head, pattern) for head, pattern in patterns.items()]
     return right_tokens(runs.run(model, tokens, edits, queries), targets)
 
 
@@ -82,16 +69,9 @@ def _edit(queries: Sequence[int], head: tuple[int, int], pattern: Pattern) -> Ed
         return site.put(lambda own, _: torch.where(pattern.to(own).isnan(), own, pattern.to(own)))
     if callable(pattern):
         return site.put(lambda own, _: pattern(own))
-    if pattern == "uniform":
-        return site.put(lambda own, _: _uniform(own, queries))
     if pattern == "zero":
         return Site(site.hook, None, site.head).put(0.0)
-    raise unknown_name("pattern", pattern, PATTERNS)
-
-
-def _uniform(own: Float[Tensor, "n 1 query key"], queries: Sequence[int]) -> Float[Tensor, "query key"]:
-    visible = torch.arange(own.shape[-1]) <= torch.tensor(queries)[:, None]
-    return (visible / visible.sum(1, keepdim=True)).to(own)
+    raise unknown_name("pattern", pattern, ["zero"])
 
 
 def _rows(layer: int, head: int, queries: Sequence[int]) -> Site:

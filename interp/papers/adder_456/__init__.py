@@ -1,4 +1,4 @@
-"""A ten-digit adder's circuit: whether attention follows the problem, what it writes, and how the carry arrives."""
+"""The 456-parameter adder: its studies and headline numbers."""
 
 from interp.papers import Paper
 
@@ -8,6 +8,6 @@ PAPER = Paper(
     title="A 456-Parameter Transformer Solves 10-Digit Addition",
     words="Low-rank ten-digit adders whose attention may depend on the tokens (2026).",
     order=1,
-    studies=("studies", "circuit", "low_rank"),
+    studies=("studies", "low_rank"),
     label="456 parameters",
 )

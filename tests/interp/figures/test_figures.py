@@ -188,7 +188,6 @@ DRAWN_IN = {
     "compare/test_population.py": "Population SolutionClasses",
     "compare/test_swaps.py": "Swaps",
     "figures/test_figures.py": "AttentionByRole CarryUnits CircleFit HelixFit FourierSpectrum",
-    "papers/adder_456/test_adder_circuit.py": "AttentionSignal CarryRoutes PatternAblation PatternDependence",
     "papers/addlm/test_entries.py": "TernaryEntries TextAttention",
     "papers/addlm/test_inside.py": "HeadTable PatchingCheck ScoreReading IntegerCircuits ValueComposition",
     "papers/headlines/test_table.py": "Headlines",

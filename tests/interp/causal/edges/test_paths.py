@@ -10,9 +10,8 @@ from transformer_lens import patching
 import models
 from interp.causal.edges import EdgeExperiment, edge_attribution, path_patching
 from interp.core.metrics import Metric, resolve_metrics
-from interp.papers.adder_456.carry_routes import route_pairs
 from models.errors import UserError
-from models.tasks import problem_pairs
+from models.tasks import carry_pairs, problem_pairs
 from models.transformer import ArithmeticTransformer
 from tests.comparing import numbers_are_finite
 from tests.conformance.table import dense
@@ -147,7 +146,7 @@ def test_microadders_carry_goes_by_the_column_below_and_its_answer_and_by_nothin
     """The chained rule, seen in single edges: c = (10 (x + y) + x' + y' - z') / 10 needs the previous operands' values
     where a carry is made, the previous answer where one is passed on, and no digit below."""
     model = models.load(name)
-    pairs = route_pairs(model.task, kind, 5, 64)
+    pairs = carry_pairs(model.task, 5, 64, made=kind != "passed", flipped=kind != "control")
     result = path_patching(model, pairs, metrics="exact_match", groups=model.task.relative_roles(5), direction="noise")
     effect = result.effects.isel(metric=0).mean("example")
     by_value = {

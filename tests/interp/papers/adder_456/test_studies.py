@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 
 import models
-from interp.papers.adder_456.circuit import DEPENDENCE, NEEDED, PROBES, UNITS, WAY, WRITES, circuit_table
 from interp.papers.adder_456.studies import breakdown, case_table, comparison_table, figure_1, suite_table
 from interp.papers.studies import Settings, find_study, reproduce
 from interp.probes.stress import stress_suites
@@ -49,17 +48,6 @@ def test_stress_tables_count_the_errors_of_every_model_and_show_one_of_each():
         assert (cases[f"{name}: a wrong one"] != "").equals(cases[name] > 0)
     assert suites.problems.iloc[-1] == cases.problems.sum() == result.provenance.n
     assert ((cases["bound if none is wrong"] == "") == (cases.rung == "exhaustive")).all()
-
-
-def test_models_beside_each_other_show_what_their_probes_found():
-    model = models.load("microadder-57")
-    few = {DEPENDENCE: {"n": 64}, NEEDED: {"n_per_length": 3}, WRITES: {"n": 200}, WAY: {"n_per_column": 6}}
-    found = {what: PROBES[what](model, **few.get(what, {"n": 128})) for what in (*few, UNITS)}
-    table = circuit_table({"microadder-57": found})
-    assert table["attention moves by, at most"].tolist() == ["0"] and table["right with its mean"].tolist() == [
-        "100.0%"
-    ]
-    assert table["neurons for carry out"].tolist() == ["2 exact switches"]
 
 
 def test_a_wrong_name_is_answered_with_the_right_one():
