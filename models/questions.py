@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, ParamSpec, TypeVar, get_args
 
 import numpy as np
@@ -74,10 +74,11 @@ def question(
     return asked
 
 
-def _models_among(arguments: Mapping[str, Any]) -> list[nn.Module]:
+def _models_among(arguments: Mapping[str, Any]) -> Iterator[nn.Module]:
     """The models among the arguments, also those in lists."""
-    values = [each for value in arguments.values() for each in (value if isinstance(value, (list, tuple)) else [value])]
-    return [value for value in values if isinstance(value, nn.Module)]
+    for value in arguments.values():
+        several = value if isinstance(value, (list, tuple)) else [value]
+        yield from (each for each in several if isinstance(each, nn.Module))
 
 
 def _why_not(needs: Sequence[Callable[[Any, Any], str]], model: Any, task: Any) -> str:

@@ -59,7 +59,7 @@ def graph(result: Circuit) -> go.Figure:
     x, y = (
         {"visible": False, "range": ends} for ends in ([min(xs) - 1.0, max(xs) + 1.0], [min(ys) - 0.75, max(ys) + 0.4])
     )
-    value, low, high = result.faithfulness.sel(ablation=result.ablation, part="circuit").values
+    value, low, high = result.faithfulness.sel(replacement=result.replacement, part="circuit").values
     can = int(result.space.everything().sum())
     title = (
         f"{result.model}: {result.found.size} of {can} edges bring back {value:.0%} [{low:.0%}, {high:.0%}] of the "
@@ -67,7 +67,7 @@ def graph(result: Circuit) -> go.Figure:
     )
     lost = " and ".join(f"the {spoken(name)}" for name in result.metrics)
     what = "Labels: what is lost of" if len(edges) <= _MOST_LABELS else "Widths: the most that is lost of"
-    note = f"Read upwards. {what} {lost} when the edge is cut ({result.ablation} ablation). Grey: not in the circuit"
+    note = f"Read upwards. {what} {lost} when the edge is cut ({result.replacement} ablation). Grey: not in the circuit"
     width = int(np.clip(_SLOT * (max(xs) - min(xs) + 2) + 100, 760, 1500))
     height = int(np.clip(_ROW * (max(ys) - min(ys) + 1.3) + 190, 460, 1500))
     return compose(
@@ -97,7 +97,7 @@ def curve(result: Circuit) -> go.Figure:
     y = {"title": "Faithfulness", "range": [max(min(spread), -1) - 0.15, min(max(spread), 2) + 0.2]}
     title = f"{result.model}: how many edges are needed ({result.what})"
     where = "pairs that were not searched on" if result.held_out else "the pairs that were searched on"
-    note = f"{result.ablation.capitalize()} ablation, on {where}"
+    note = f"{result.replacement.capitalize()} ablation, on {where}"
     return compose([Panel(layers, x="Edges kept", y=y, marks=marks)], title, result.provenance, note=note)
 
 

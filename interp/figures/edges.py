@@ -37,7 +37,7 @@ def path_patching(result: PathPatching, metric: str | None = None) -> go.Figure:
     one = "one edge alone is patched" if direct else "one receiver alone hears of a patched sender"
     base, other = (float(x.sel(metric=metric).mean()) for x in (result.base, result.other))
     note = (
-        f"Path patching, {result.direction}, {result.alternative}: change of the {spoken(metric)} from {base:.3g} when "
+        f"Path patching, {result.direction}, {result.replacement}: change of the {spoken(metric)} from {base:.3g} when "
         f"{one}; every edge patched leaves {other:.3g}. Grey: no edge"
     )
     width, height = _size(matrix)
@@ -55,7 +55,7 @@ def edge_attribution(result: EdgeAttribution, metric: str | None = None) -> go.F
         result.method if result.method == "eap" else f"{result.method} in {result.steps} step{'s' * (result.steps > 1)}"
     )
     what = f"the {spoken(metric)}"
-    note = f"{result.direction.capitalize()}, {result.alternative}: estimated change of {what}. Grey: no edge"
+    note = f"{result.direction.capitalize()}, {result.replacement}: estimated change of {what}. Grey: no edge"
     if result.exact is None:
         panel = _matrix(matrix, bound(matrix), metric)
         title = f"{result.model}: effects of edges on {what} estimated by {name}, not compared ({result.what})"

@@ -47,7 +47,7 @@ from models.tasks.paired_problems import ProblemPairs
 Metrics = str | Callable[[ProblemPairs], Metric]
 PARTS = ("full", "circuit", "complement", "ablated")
 STATS = ("value", "low", "high")
-ABLATIONS = ("corrupted", "mean", "zero")
+REPLACEMENTS_TRIED = ("corrupted", "mean", "zero")
 _CURVE_POINTS = 30
 _RANDOM_A_SIZE = 20
 
@@ -56,7 +56,7 @@ _RANDOM_A_SIZE = 20
 class Circuit(Result):
     """A circuit and how it was judged. ``found.mask`` marks its edges among ``space.labels``.
 
-    ``faithfulness`` (of the first metric) and ``exact_match`` are [ablation, part, stat] on the held-out pairs, with
+    ``faithfulness`` (of the first metric) and ``exact_match`` are [replacement, part, stat] on the held-out pairs, with
     the parts full, circuit, complement, ablated and the stats value, low, high. The rest is under the search's
     ablation: ``drops`` [metric, edge, stat] without each edge; ``curve`` [metric, size, stat], the faithfulness of the
     best circuit of each size that the search saw; and, for the first metric, ``random``, the faithfulness of random
@@ -66,7 +66,7 @@ class Circuit(Result):
     model: str
     what: str
     metrics: tuple[str, ...]
-    ablation: str
+    replacement: str
     threshold: float
     graph: EdgeGraph
     space: Space
@@ -101,11 +101,11 @@ class Circuit(Result):
     @property
     def random_p(self) -> float:
         """Share of random circuits of this size (and the circuit itself) that are as close to F = 1 as the circuit."""
-        of = float(self.faithfulness.sel(ablation=self.ablation, part="circuit", stat="value"))
+        of = float(self.faithfulness.sel(replacement=self.replacement, part="circuit", stat="value"))
         return permutation_p(1 - abs(1 - of), 1 - np.abs(1 - self.random))
 
-    def _text(self, array: xr.DataArray, part: str, ablation: str | None = None) -> str:
-        value, low, high = array.sel(ablation=ablation or self.ablation, part=part).values
+    def _text(self, array: xr.DataArray, part: str, replacement: str | None = None) -> str:
+        value, low, high = array.sel(replacement=replacement or self.replacement, part=part).values
         if not np.isfinite((low, high)).all():
             return f"{in_percent(value)}, with no interval since ablating every edge may change nothing"
         return in_percent_with(value, low, high)
@@ -115,7 +115,7 @@ class Circuit(Result):
         names = self.edges
         listed = ", ".join(names) if len(names) <= 8 else f"between {', '.join(self.nodes)}"
         where = "held-out pairs" if self.held_out else "pairs, those they were found on,"
-        others = [name for name in self.faithfulness.ablation.values if name != self.ablation]
+        others = [name for name in self.faithfulness.replacement.values if name != self.replacement]
         also = ", ".join(
             f"{name} {self._text(self.faithfulness, 'circuit', name)}, "
             f"{self._text(self.exact_match, 'circuit', name)} of the answers right"
@@ -132,7 +132,7 @@ class Circuit(Result):
         return (
             f"In {self.model}, {self.found.size} of the {can} edges that can carry {self.what} ({listed}) recover "
             f"{self._text(self.faithfulness, 'circuit')} of the {spoken(self.metrics[0])} on {self.provenance.n:,} "
-            f"{where} under {self.ablation} ablation ({also}). The circuit gives "
+            f"{where} under {self.replacement} ablation ({also}). The circuit gives "
             f"{self._text(self.exact_match, 'circuit')} of the answers right and the whole model "
             f"{self._text(self.exact_match, 'full')}. The other edges recover "
             f"{self._text(self.faithfulness, 'complement')} and give "
@@ -148,12 +148,12 @@ class Circuit(Result):
             "faithfulness": self.faithfulness.rename(part="of"),
             "exact match": self.exact_match.rename(part="of"),
         }
-        of = {"ablation": self.ablation}
+        of = {"replacement": self.replacement}
         for words, array, axis in (("drop in {}", self.drops, "edge"), ("{} by size", self.curve, "size")):
             for name in self.metrics:
                 arrays[words.format(name)] = array.sel(metric=name, drop=True).rename({axis: "of"}).assign_coords(of)
         tables = [as_frame(array.to_dataset("stat")).assign(quantity=name) for name, array in arrays.items()]
-        frame = leading(pd.concat(tables, ignore_index=True), ("quantity", "ablation", "of"))
+        frame = leading(pd.concat(tables, ignore_index=True), ("quantity", "replacement", "of"))
         return frame.astype({"of": str}).assign(n=self.provenance.n)
 
 
@@ -163,7 +163,7 @@ def smallest_circuit(
     pairs: ProblemPairs,
     *,
     metrics: Metrics | Sequence[Metrics] = ("logit_diff", "exact_match"),
-    ablation: str = "corrupted",
+    replacement: str = "corrupted",
     method: str = "auto",
     threshold: float = 0.9,
     groups: Mapping[str, Sequence[int]] | str | None = None,
@@ -178,7 +178,7 @@ def smallest_circuit(
         pairs: clean and corrupted problems; the circuit carries what they differ in.
         metrics: names of :mod:`interp.core.metrics`, or functions that bind a metric to pairs. A circuit must restore
             all of them; faithfulness is reported for the first. Default the logit difference and the right answer.
-        ablation: what a cut edge carries during the search: "corrupted", "resample", "mean" or "zero".
+        replacement: what a cut edge carries during the search: "corrupted", "resample", "mean" or "zero".
         method: "exhaustive", "greedy", "acdc", or "auto" (exhaustive up to 32,768 different circuits, else greedy).
         groups: "roles" splits every edge by the roles of its positions relative to the target (the task's
             ``relative_roles``); or groups of positions of your own.
@@ -210,11 +210,13 @@ def smallest_circuit(
         raise UserError("A circuit is judged by means over pairs, and needs at least 2 of them.")
     one, other = halves(pairs, seed) if held_out else (pairs, pairs)
     bind = lambda of: [metric if isinstance(metric, str) else metric(of) for metric in asked]  # noqa: E731
-    first = EdgeExperiment(model, one, bind(one), ablation, "noise", groups, seed=seed)
+    first = EdgeExperiment(model, one, bind(one), replacement, "noise", groups, seed=seed)
     names, space = [metric.name for metric in first.metrics], space_of(first)
     if {metric for metric in asked if isinstance(metric, str)} - {"kl"}:
         right = (
-            first if "exact_match" in names else EdgeExperiment(model, one, "exact_match", ablation, "noise", seed=seed)
+            first
+            if "exact_match" in names
+            else EdgeExperiment(model, one, "exact_match", replacement, "noise", seed=seed)
         )
         share = float(right.full[[metric.name for metric in right.metrics].index("exact_match")].double().mean())
         require_able(model_name(model), share, f"the {len(one):,} pairs to be searched on")
@@ -229,12 +231,12 @@ def smallest_circuit(
     extra = () if "exact_match" in names else ("exact_match",)
     judges = {
         kind: EdgeExperiment(model, other, [*bind(other), *extra], kind, "noise", groups, seed=seed)
-        for kind in dict.fromkeys((ablation, *ABLATIONS))
+        for kind in dict.fromkeys((replacement, *REPLACEMENTS_TRIED))
     }
     faithfulness, exact_match = _judge_parts(judges, space, found, seed)
-    drops, curve = _judge_edges(judges[ablation], names, space, found, seed)
+    drops, curve = _judge_edges(judges[replacement], names, space, found, seed)
     random, random_curve = _judge_chance(
-        judges[ablation], space, found.size, curve["size"].values.tolist(), n_random, seed
+        judges[replacement], space, found.size, curve["size"].values.tolist(), n_random, seed
     )
     how = f"apart from the {len(one):,} searched on (split by seed {seed})" if held_out else "searched on as well"
     rung = "exhaustive" if getattr(pairs, "exhaustive", False) and not held_out else "sampled"
@@ -242,7 +244,7 @@ def smallest_circuit(
         model=model_name(model),
         what=pairs.what,
         metrics=tuple(names),
-        ablation=ablation,
+        replacement=replacement,
         threshold=threshold,
         graph=first.graph,
         space=space,
@@ -281,7 +283,7 @@ def _judge_parts(
         of_parts[0], of_parts[3] = 1.0, 0.0  # by definition
         faithful.append(of_parts)
         exact.append([(found.value, found.low, found.high) for found in map(proportion, right.numpy())])
-    axes = {"ablation": list(judges), "part": list(PARTS)}
+    axes = {"replacement": list(judges), "part": list(PARTS)}
     return _labelled(np.stack(faithful), **axes), _labelled(np.array(exact), **axes)
 
 

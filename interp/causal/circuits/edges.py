@@ -41,7 +41,7 @@ def inert_edges(experiment: EdgeExperiment) -> Bool[Tensor, " edge"]:
     graph, n, inputs = experiment.graph, experiment.graph.n_positions, 1 + experiment.graph.has_positions
     same = torch.ones(inputs, n, dtype=torch.bool)
     for at in experiment.masked.batches(len(experiment)):
-        own, other = (run[:inputs, at] for run in (experiment.values, experiment.alternative))
+        own, other = (run[:inputs, at] for run in (experiment.values, experiment.replacement))
         same &= (own == other).all(-1).all(1).cpu()
     inert = torch.zeros(len(graph), dtype=torch.bool)
     for i, edge in enumerate(graph.edges):

@@ -1,7 +1,7 @@
 """The edges that a search may keep or ablate, and which subsets of them are different circuits.
 
 Two masks can be the same circuit. An edge does nothing unless a path of kept edges leads from its receiver to the
-logits. Where the alternative values come from one consistent run (a corrupted run, not zeros or means), an edge also
+logits. Where the replacement values come from one consistent run (a corrupted run, not zeros or means), an edge also
 does nothing unless a path of kept edges leads to its sender from an embedding in which the runs differ: a node with
 only corrupted inputs computes its corrupted output itself. :meth:`Space.live` drops such edges, so a circuit is counted
 once and its size is the number of edges that can matter. Nothing else is assumed: effects need not be monotone in the
@@ -31,7 +31,7 @@ class Space:
     """Edge ``i`` runs from node ``senders[i]`` to node ``receivers[i]`` and is called ``labels[i]``.
 
     ``links`` are permanent: they join a head's three inputs to the head. ``inert[i]``: the edge carries the same value
-    kept or ablated, so it never counts. ``consistent``: the alternative values are those of one run of the model.
+    kept or ablated, so it never counts. ``consistent``: the replacement values are those of one run of the model.
 
     Raises:
         UserError: no edges, lists of different lengths, a repeated label, a cycle, or no edge into ``output``.

@@ -1,6 +1,6 @@
 """Estimates of every edge's and every node's effect from a few gradients, each compared with the exact effect.
 
-Sender s writes ``value_s`` in the run and ``other_s`` in the alternative; ``g_r`` is the gradient of the metric with
+Sender s writes ``value_s`` in the run and ``other_s`` in the replacement; ``g_r`` is the gradient of the metric with
 respect to what receiver r reads, all paths after r included:
 
     eap           (other_s - value_s) . g_r, g_r of the run itself: the first-order term of cutting the edge s -> r
@@ -165,7 +165,7 @@ def edge_attribution(
     method: str = "eap-ig",
     steps: int | None = None,
     direction: str | None = None,
-    alternative: str = "corrupted",
+    replacement: str = "corrupted",
     groups: Mapping[str, Sequence[int]] | None = None,
     target: int | None = None,
     exact: bool = True,
@@ -178,23 +178,23 @@ def edge_attribution(
             the estimates of the first metric are complete.
         exact: also patch every edge and node (the cost of :func:`interp.causal.edges.path_patching`); without it,
             nothing says how good the estimates are.
-        direction, alternative, groups, target, seed: see :class:`interp.causal.edges.EdgeExperiment`.
+        direction, replacement, groups, target, seed: see :class:`interp.causal.edges.EdgeExperiment`.
 
     Cost: ``steps`` forward and backward passes (conductance one more; twice as many where they are raised), in addition
     to the exact sweep.
 
     Raises:
         UserError: unknown names, a metric without a gradient (exact match), steps below 1, or conductance with an
-            alternative that is not a run (mean, zero).
+            replacement that is not a run (mean, zero).
     """
     known_name("method", method, METHODS)
     if steps is not None and steps < 1:
         raise UserError(f"At least one step is needed, not {steps}.")
-    if method == "conductance" and alternative not in ("corrupted", "resample"):
+    if method == "conductance" and replacement not in ("corrupted", "resample"):
         raise UserError(
-            f"Conductance follows runs from one input to another, and the alternative {alternative!r} is not a run."
+            f"Conductance follows runs from one input to another, and the replacement {replacement!r} is not a run."
         )
-    experiment = EdgeExperiment(model, pairs, metrics, alternative, direction, groups, target, seed)
+    experiment = EdgeExperiment(model, pairs, metrics, replacement, direction, groups, target, seed)
     graph, base = experiment.graph, experiment.full[:, None]
     steps, estimate = _estimates(experiment, method, steps)
     sweep = labelled(experiment, compute_direct(experiment) - base, "edge") if exact else None
@@ -251,7 +251,7 @@ def compute_attribution(experiment: EdgeExperiment, method: str, steps: int) -> 
     n_inputs = 1 + experiment.graph.has_positions
     columns = []
     for at in experiment.masked.batches(len(experiment)):
-        value, other = experiment.values[:, at], experiment.alternative[:, at]
+        value, other = experiment.values[:, at], experiment.replacement[:, at]
         ends = other[:n_inputs], value[:n_inputs]
         if method == "conductance":
             total, before = torch.zeros(()), None

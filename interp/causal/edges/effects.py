@@ -26,7 +26,7 @@ class EdgeEffects(Result):
     model: str
     what: str
     direction: str
-    alternative: str
+    replacement: str
     base: xr.DataArray
     other: xr.DataArray
     provenance: Provenance
@@ -45,7 +45,7 @@ def asked(experiment: EdgeExperiment) -> dict[str, Any]:
         "model": experiment.name,
         "what": pairs.what,
         "direction": experiment.direction,
-        "alternative": experiment.kind,
+        "replacement": experiment.kind,
         "base": labelled(experiment, experiment.full),
         "other": labelled(experiment, experiment.empty),
         "provenance": Provenance(len(pairs), seed, f"pairs of {pairs.task.name} problems"),

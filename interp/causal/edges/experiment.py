@@ -1,6 +1,6 @@
 """The start of every question about edges: pairs of problems, a metric and a masked model.
 
-noise      kept edges carry the clean run, cut edges the alternative: shows what the model needs
+noise      kept edges carry the clean run, cut edges the replacement: shows what the model needs
 denoise    kept edges carry the corrupted run, cut edges the clean one: shows what is enough to restore the answer
 """
 
@@ -34,16 +34,16 @@ class EdgeExperiment:
         model: a model of this project, or a stock TransformerLens model.
         pairs: clean and corrupted problems.
         metrics: names or :class:`interp.core.metrics.Metric`; they say which positions are read.
-        alternative: what cut edges carry: "corrupted", "resample", "mean" or "zero"
+        replacement: what cut edges carry: "corrupted", "resample", "mean" or "zero"
             (:mod:`interp.causal.edges.masked`). Statistics are taken over the clean problems.
-        direction: "denoise" or "noise"; default denoise if the alternative is "corrupted", else noise, which is then
+        direction: "denoise" or "noise"; default denoise if the replacement is "corrupted", else noise, which is then
             the only direction.
         groups: split every edge by groups of positions.
         target: the task's target to judge, if not the pairs' own.
         seed: seed of the resampling.
 
     Raises:
-        UserError: bad names, or an alternative that equals the run itself everywhere (cutting would change nothing).
+        UserError: bad names, or an replacement that equals the run itself everywhere (cutting would change nothing).
     """
 
     def __init__(
@@ -51,32 +51,32 @@ class EdgeExperiment:
         model: HookedModel,
         pairs: ProblemPairs,
         metrics: str | Metric | Sequence[str | Metric] = "logit_diff",
-        alternative: str = "corrupted",
+        replacement: str = "corrupted",
         direction: str | None = None,
         groups: Mapping[str, Sequence[int]] | None = None,
         target: int | None = None,
         seed: int = 0,
     ):
         if direction is None:
-            direction = "denoise" if alternative == "corrupted" else "noise"
+            direction = "denoise" if replacement == "corrupted" else "noise"
         known_name("direction", direction, DIRECTIONS)
-        if direction == "denoise" and alternative != "corrupted":
+        if direction == "denoise" and replacement != "corrupted":
             raise UserError(
-                f"Denoising puts clean values into the corrupted run; the alternative {alternative!r} belongs to noise."
+                f"Denoising puts clean values into the corrupted run; the replacement {replacement!r} belongs to noise."
             )
-        self.name, self.pairs, self.direction, self.kind = model_name(model), pairs, direction, alternative
+        self.name, self.pairs, self.direction, self.kind = model_name(model), pairs, direction, replacement
         self.seed = seed
         self.metrics = resolve_metrics(model, pairs, metrics, target)
         self.masked = MaskedModel(model, _positions(self.metrics, pairs), groups, pairs.task)
         self.graph: EdgeGraph = self.masked.graph
         clean, corrupted = pairs.clean_tokens, pairs.corrupted_tokens
         self.tokens, other = (clean, corrupted) if direction == "noise" else (corrupted, clean)
-        if alternative != "corrupted":
+        if replacement != "corrupted":
             other = clean
-        self.alternative = self.masked.alternative(alternative, other, seed)
+        self.replacement = self.masked.replacement(replacement, other, seed)
         self.values = self.masked.values(self.tokens)
         batches = self.masked.batches(len(self))
-        if all(torch.equal(self.values[:, at], self.alternative[:, at]) for at in batches):
+        if all(torch.equal(self.values[:, at], self.replacement[:, at]) for at in batches):
             raise UserError(
                 "What cut edges carry equals what the run itself writes everywhere: cutting changes nothing."
             )
@@ -91,7 +91,7 @@ class EdgeExperiment:
     def __call__(self, masks: Bool[Tensor, "variant edge"]) -> Float[Tensor, "metric variant n"]:
         """The metrics under every mask. Cost: at most one forward pass per mask, less if it cuts only late edges."""
         out = torch.full((len(self.metrics), len(masks), len(self)), float("nan"), dtype=self.masked.model.dtype)
-        for which, rows, logits in self.masked.chunks(self.tokens, masks, self.alternative):
+        for which, rows, logits in self.masked.chunks(self.tokens, masks, self.replacement):
             for values, found in zip(out, self.judge(logits, rows), strict=True):
                 values[which, rows] = found.to(out)
         return out

@@ -1,15 +1,15 @@
-"""Runs of a model with some of its edges cut: each edge carries this run's value or an alternative.
+"""Runs of a model with some of its edges cut: each edge carries this run's value or an replacement.
 
-    input_r = sum over senders s of (mask[s, r] ? value_s in this very run : alternative_s) + b_O's of earlier layers
+    input_r = sum over senders s of (mask[s, r] ? value_s in this very run : replacement_s) + b_O's of earlier layers
 
 Kept values are those of the masked run itself, so a cut edge's effect propagates through everything after it. With all
-edges kept this is the model; with all cut it is the run that the alternatives come from. Many masks are run at once, in
+edges kept this is the model; with all cut it is the run that the replacements come from. Many masks are run at once, in
 chunks that fit a core's cache, from the first stage at which a mask cuts anything, and in the last layer only at the
 positions whose logits are read.
 
 In shapes, ``seen`` stands for the positions up to the last one read, and ``read`` for those whose logits are read.
 
-The alternatives (:meth:`MaskedModel.alternative`) for every sender, example and position are:
+The replacements (:meth:`MaskedModel.replacement`) for every sender, example and position are:
 
     corrupted   what the sender wrote in the run of another problem
     resample    the same, where the other problem is another example of the same sample (a seeded derangement)
@@ -38,7 +38,7 @@ from models.tasks.base import Task
 from models.transformer import ArithmeticTransformer, Block
 from models.unaltered import require_unaltered
 
-ALTERNATIVES = ("corrupted", "resample", "mean", "zero")
+REPLACEMENTS = ("corrupted", "resample", "mean", "zero")
 #: Numbers that the values and inputs of one chunk of variants may hold.
 NUMBERS_AT_ONCE = 2**20
 
@@ -149,14 +149,14 @@ class MaskedModel:
                 parts.append(found[f"blocks.{layer}.hook_mlp_out"][None, :, : self.graph.n_positions])
         return torch.cat(parts)
 
-    def alternative(self, kind: str, tokens: Int[Tensor, "n pos"], seed: int = 0) -> Writes:
+    def replacement(self, kind: str, tokens: Int[Tensor, "n pos"], seed: int = 0) -> Writes:
         """What cut edges carry [sender, n, seen, d_model]: "corrupted" from the run on ``tokens``, the other kinds from
         statistics of that run.
 
         Raises:
             UserError: an unknown kind, or "resample" with a single example.
         """
-        known_name("alternative", kind, ALTERNATIVES)
+        known_name("replacement", kind, REPLACEMENTS)
         if kind == "corrupted":
             return self.values(tokens)
         if kind == "resample":
@@ -176,7 +176,7 @@ class MaskedModel:
         self,
         tokens: Int[Tensor, "batch pos"],
         masks: Bool[Tensor, "variant edge"],
-        alternative: Writes,
+        replacement: Writes,
         additions: Addition | None = None,
     ) -> Float[Tensor, "variant batch read d_vocab"]:
         """Logits at the positions read, for every mask. For large results use :meth:`chunks`."""
@@ -185,7 +185,7 @@ class MaskedModel:
         tokens = tokens.to(self.model.device)
         columns = []
         for at in self.batches(len(tokens)):
-            found = list(self._rows(tokens, masks, alternative, additions, at))
+            found = list(self._rows(tokens, masks, replacement, additions, at))
             order = torch.cat([which for which, _ in found]).argsort()
             columns.append(torch.cat([logits for _, logits in found])[order])
         return torch.cat(columns, 1)
@@ -195,16 +195,16 @@ class MaskedModel:
         self,
         tokens: Int[Tensor, "batch pos"],
         masks: Bool[Tensor, "variant edge"],
-        alternative: Writes,
+        replacement: Writes,
         additions: Addition | None = None,
     ) -> Iterator[tuple[Int[Tensor, " variant"], slice, Float[Tensor, "variant batch read d_vocab"]]]:
         """(which variants, which examples, their logits), chunk by chunk, which bounds the memory."""
         for at in self.batches(len(tokens)):
-            for which, logits in self._rows(tokens.to(self.model.device), masks, alternative, additions, at):
+            for which, logits in self._rows(tokens.to(self.model.device), masks, replacement, additions, at):
                 yield which, at, logits
 
     def _rows(
-        self, tokens: Tensor, masks: Tensor, alternative: Writes, additions: Addition | None, at: slice
+        self, tokens: Tensor, masks: Tensor, replacement: Writes, additions: Addition | None, at: slice
     ) -> Iterator[tuple[Tensor, Tensor]]:
         """Chunks of variants of some examples, ordered by the first stage at which they differ from the model's run."""
         graph = self.graph
@@ -214,9 +214,9 @@ class MaskedModel:
                 f"{list(masks.shape)}."
             )
         shape = self.shape(len(tokens))
-        if alternative.shape != shape:
-            raise UserError(f"Alternatives have shape {list(shape)} here, not {list(alternative.shape)}.")
-        carried = alternative[:, at]
+        if replacement.shape != shape:
+            raise UserError(f"Replacements have shape {list(shape)} here, not {list(replacement.shape)}.")
+        carried = replacement[:, at]
         masks = masks.cpu()  # the graph's tensors are there
         embeddings = self.embeddings(tokens[at])
         # An embedding that is the same in both runs is never cut: its effect is then zero and not a rounding error.
@@ -254,7 +254,7 @@ class MaskedModel:
         values: list[Tensor],
         start: int,
         table: Float[Tensor, "variant group receiver sender"] | None = None,
-        alternative: Float[Tensor, "sender batch seen d_model"] | None = None,
+        replacement: Float[Tensor, "sender batch seen d_model"] | None = None,
         addition: Addition | None = None,
         record: bool = False,
     ) -> tuple[list[Tensor], Tensor, list[Inputs]]:
@@ -266,7 +266,7 @@ class MaskedModel:
         graph, values, inputs = self.graph, list(values), []
         for stage in range(start, graph.n_stages):
             parts = [
-                self._input(stage, names, values, only_read, table, alternative, addition).expand(
+                self._input(stage, names, values, only_read, table, replacement, addition).expand(
                     -1, len(names) if record else -1, -1, -1, -1
                 )
                 for names, only_read in graph.reads(stage)
@@ -307,7 +307,7 @@ class MaskedModel:
         values: list[Tensor],
         only_read: bool,
         table: Tensor | None,
-        alternative: Tensor | None,
+        replacement: Tensor | None,
         addition: Addition | None,
     ) -> Float[Tensor, "variant #receiver batch seen d_model"]:
         """What these receivers read: the sum over edges and the biases; one tensor for all where nothing is cut."""
@@ -319,9 +319,9 @@ class MaskedModel:
         if keep is None or bool(keep.all()):
             total = written.sum(1, keepdim=True)
         else:
-            assert alternative is not None
+            assert replacement is not None
             groups = self._group_of[self._read] if only_read else self._group_of
-            total = _mixed(keep, written, groups) + _mixed(1 - keep, pick(alternative[:n])[None], groups)
+            total = _mixed(keep, written, groups) + _mixed(1 - keep, pick(replacement[:n])[None], groups)
         biases = [self.weights.get(f"blocks.{layer}.attn.b_O") for layer in range((stage + 1) // 2)]
         for bias in biases:
             total = total if bias is None else total + bias

@@ -114,7 +114,7 @@ def path_patching(
     metrics: str | Metric | Sequence[str | Metric] = "logit_diff",
     paths: str = "direct",
     direction: str | None = None,
-    alternative: str = "corrupted",
+    replacement: str = "corrupted",
     groups: Mapping[str, Sequence[int]] | None = None,
     target: int | None = None,
     seed: int = 0,
@@ -123,7 +123,7 @@ def path_patching(
 
     Args:
         paths: "direct" or "all" (see the module).
-        direction, alternative, groups, target: see :class:`interp.causal.edges.EdgeExperiment`.
+        direction, replacement, groups, target: see :class:`interp.causal.edges.EdgeExperiment`.
         seed: seed of resampling and of the bootstrap.
 
     Cost: at most one forward pass per edge, less for late edges (532 edges of a four-layer model, 64 pairs: 6 s).
@@ -134,7 +134,7 @@ def path_patching(
     known_name("kind of paths", paths, PATHS)
     if paths == "all" and groups is not None:
         raise UserError('Groups of positions split direct edges; with paths="all" there are none to split.')
-    experiment = EdgeExperiment(model, pairs, metrics, alternative, direction, groups, target, seed)
+    experiment = EdgeExperiment(model, pairs, metrics, replacement, direction, groups, target, seed)
     found = compute_direct(experiment) if paths == "direct" else compute_all(experiment)
     return PathPatching(
         **asked(experiment),
@@ -197,19 +197,19 @@ def compute_all(experiment: EdgeExperiment) -> Tensor:
     graph, masked = experiment.graph, experiment.masked
     out = torch.empty(len(experiment.metrics), len(graph), len(experiment), dtype=masked.model.dtype)
     for at in masked.batches(len(experiment)):
-        tokens, alternative = experiment.tokens[at], experiment.alternative[:, at]
+        tokens, replacement = experiment.tokens[at], experiment.replacement[:, at]
         embeddings = masked.embeddings(tokens)[None]
         base = _padded(experiment, masked.propagate([embeddings], 0, record=True)[2])
         for sender in range(len(graph.senders)):
             edges = graph.edge_index[:, 2] == sender
             table = masked.table(~edges[None])
-            inputs = masked.propagate([embeddings], 0, table, alternative, record=True)[2]
+            inputs = masked.propagate([embeddings], 0, table, replacement, record=True)[2]
             changed = _padded(experiment, inputs) - base
             for places in edges.nonzero()[:, 0].split(max(1, MASKS_AT_ONCE // len(graph))):
                 receivers = graph.edge_index[places, 1]
                 change = Addition(receivers, changed[receivers])
                 keep_all = torch.ones(len(places), len(graph), dtype=torch.bool)
-                for which, _, logits in masked.chunks(tokens, keep_all, alternative, change):
+                for which, _, logits in masked.chunks(tokens, keep_all, replacement, change):
                     for values, found in zip(out, experiment.judge(logits, at), strict=True):
                         values[places[which], at] = found.to(out)
     return out

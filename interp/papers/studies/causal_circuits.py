@@ -96,7 +96,7 @@ def _drops(found: Circuit) -> pd.DataFrame:
 def _facts(question: str, heading: str, found: Circuit) -> list[dict[str, object]]:
     n, can = found.provenance.n, int(found.space.everything().sum())
     kept = {
-        name: tuple(map(float, array.sel(ablation=found.ablation, part="circuit").values))
+        name: tuple(map(float, array.sel(replacement=found.replacement, part="circuit").values))
         for name, array in (("logit difference", found.faithfulness), ("right answers", found.exact_match))
     }
     control = f"{found.random.mean():.3f} random circuits of that size"

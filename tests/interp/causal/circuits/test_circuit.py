@@ -80,8 +80,8 @@ def test_heads_that_write_nothing_are_left_out(planted: Circuit) -> None:
 
 
 def test_the_whole_graph_is_one_and_the_empty_one_zero_under_every_ablation(planted: Circuit) -> None:
-    for ablation in ("corrupted", "mean", "zero"):
-        of = planted.faithfulness.sel(ablation=ablation)
+    for replacement in ("corrupted", "mean", "zero"):
+        of = planted.faithfulness.sel(replacement=replacement)
         np.testing.assert_allclose(of.sel(part="full"), 1, atol=1e-9)
         np.testing.assert_allclose(of.sel(part="ablated"), 0, atol=1e-9)
 
@@ -136,7 +136,7 @@ def test_the_hand_built_adder_needs_the_two_heads_that_the_theorem_says() -> Non
     circuit = smallest_circuit(model, random_pairs(model.task, 40, target), method="greedy", threshold=0.99, n_random=5)
     expected = {"embed->L0H0.v", "embed->L0H1.v", "embed->MLP0", "L0H0->MLP0", "L0H1->MLP0", "MLP0->logits"}
     assert set(circuit.edges) == expected and set(circuit.needed) == expected
-    assert circuit.faithfulness.sel(ablation="corrupted", part="circuit", stat="value") == pytest.approx(1, abs=1e-6)
+    assert circuit.faithfulness.sel(replacement="corrupted", part="circuit", stat="value") == pytest.approx(1, abs=1e-6)
 
 
 @pytest.fixture(scope="module")
@@ -148,9 +148,9 @@ def carry() -> Circuit:
 def test_microadder_takes_the_carry_from_the_previous_column_and_the_previous_output(carry: Circuit) -> None:
     read = {edge for edge in carry.edges if edge.startswith("embed->L0H0")}
     assert read == {"embed->L0H0.v@previous operands", "embed->L0H0.v@previous output"}
-    assert carry.faithfulness.sel(part="circuit", ablation="corrupted", stat="value") > 0.9
-    assert carry.exact_match.sel(part="circuit", ablation="corrupted", stat="value") > 0.9
-    assert abs(carry.faithfulness.sel(part="complement", ablation="corrupted", stat="value")) < 0.1
+    assert carry.faithfulness.sel(part="circuit", replacement="corrupted", stat="value") > 0.9
+    assert carry.exact_match.sel(part="circuit", replacement="corrupted", stat="value") > 0.9
+    assert abs(carry.faithfulness.sel(part="complement", replacement="corrupted", stat="value")) < 0.1
 
 
 def test_the_mean_logit_difference_alone_is_satisfied_by_a_circuit_that_answers_wrongly(carry: Circuit) -> None:
@@ -159,14 +159,14 @@ def test_the_mean_logit_difference_alone_is_satisfied_by_a_circuit_that_answers_
     pairs = problem_pairs(model.task, "made carry", column=3, n=128)
     easy = smallest_circuit(model, pairs, metrics="logit_diff", threshold=0.8)
     hard = smallest_circuit(model, pairs, threshold=0.8)
-    right = [float(c.exact_match.sel(part="circuit", ablation="corrupted", stat="value")) for c in (easy, hard)]
+    right = [float(c.exact_match.sel(part="circuit", replacement="corrupted", stat="value")) for c in (easy, hard)]
     assert easy.found.score >= 0.8 and right[0] < 0.5 < 0.8 < right[1]
     assert easy.found.size < hard.found.size
 
 
 def test_what_a_circuit_says_is_in_its_table_and_pictures(carry: Circuit) -> None:
     table = carry.to_dataframe()
-    row = table.query("quantity == 'faithfulness' and ablation == 'corrupted' and of == 'circuit'").iloc[0]
+    row = table.query("quantity == 'faithfulness' and replacement == 'corrupted' and of == 'circuit'").iloc[0]
     assert in_percent_with(row.value, row.low, row.high) in carry.sentence()
     assert f"{carry.found.size} of the {int(carry.space.everything().sum())} edges" in carry.sentence()
     assert "(split by seed 0)" in str(carry.provenance)
@@ -246,7 +246,7 @@ def test_bad_input() -> None:
     with pytest.raises(UserError, match="bound to other examples"):
         smallest_circuit(model, pairs, metrics=[logit_diff(pairs)])  # pyright: ignore[reportArgumentType]
     with pytest.raises(UserError, match="Did you mean 'corrupted'"):
-        smallest_circuit(model, pairs, ablation="corupted")
+        smallest_circuit(model, pairs, replacement="corupted")
     with pytest.raises(UserError, match="Did you mean 'greedy'"):
         smallest_circuit(model, pairs, metrics=own_answers(model), method="greed")
     with pytest.raises(UserError, match="'roles' or a mapping"):

@@ -36,7 +36,7 @@ def test_eap_is_the_derivative_of_the_exact_effect(name, direction):
     model = BUILDERS[name](0).double()
     experiment = EdgeExperiment(model, pairs_for(model.task), direction=direction)
     step = 1e-6
-    experiment.alternative = experiment.values + step * (experiment.alternative - experiment.values)
+    experiment.replacement = experiment.values + step * (experiment.replacement - experiment.values)
     estimate = compute_attribution(experiment, "eap", 1) / step
     exact = (compute_direct(experiment) - experiment.full[:, None]) / step
     scale = float(exact.abs().max())
@@ -312,6 +312,6 @@ def test_bad_input_is_one_clear_sentence():
     with pytest.raises(UserError, match="'exact_match' has no gradient"):
         edge_attribution(model, pairs, metrics="exact_match", direction="noise")
     with pytest.raises(UserError, match="is not a run"):
-        edge_attribution(model, pairs, method="conductance", alternative="zero", direction="noise")
+        edge_attribution(model, pairs, method="conductance", replacement="zero", direction="noise")
     with pytest.raises(UserError, match="must have one shape"):
         agreement(np.zeros((0, 2)), np.zeros((0, 2)))

@@ -29,7 +29,7 @@ def random_masks(graph: EdgeGraph, n: int = 12, seed: int = 0) -> torch.Tensor:
     return torch.rand(n, len(graph), generator=generator) < share
 
 
-def by_hooks(model: ArithmeticTransformer, tokens, mask, graph: EdgeGraph, alternative) -> torch.Tensor:
+def by_hooks(model: ArithmeticTransformer, tokens, mask, graph: EdgeGraph, replacement) -> torch.Tensor:
     """Logits of one mask by hooks of the model itself: every reader's input is put together from what senders wrote.
 
     [batch, read, d_vocab]. Written without the masked forward's table, stages and shortcuts.
@@ -42,11 +42,11 @@ def by_hooks(model: ArithmeticTransformer, tokens, mask, graph: EdgeGraph, alter
         where[name][list(group)] = True
 
     def corrected(x, receiver):
-        """``x`` plus, for every edge into ``receiver`` that is cut, the alternative minus what was written."""
+        """``x`` plus, for every edge into ``receiver`` that is cut, the replacement minus what was written."""
         x = x.clone()
         for edge in cut:
             if edge.receiver == receiver:
-                change = alternative[graph.senders.index(edge.sender)] - written[edge.sender][:, :n]
+                change = replacement[graph.senders.index(edge.sender)] - written[edge.sender][:, :n]
                 x[:, :n] += change * where[edge.group][:, None]
         return x
 
@@ -112,21 +112,21 @@ def test_any_mask_is_what_hooks_on_every_reader_give(model, pairs, groups):
     experiment = EdgeExperiment(model, pairs, groups=groups, direction="noise")
     masked, graph = experiment.masked, experiment.graph
     masks = random_masks(graph)
-    found = masked.run(pairs.clean_tokens, masks, experiment.alternative)
-    expected = torch.stack([by_hooks(model, pairs.clean_tokens, m, graph, experiment.alternative) for m in masks])
+    found = masked.run(pairs.clean_tokens, masks, experiment.replacement)
+    expected = torch.stack([by_hooks(model, pairs.clean_tokens, m, graph, experiment.replacement) for m in masks])
     torch.testing.assert_close(found, expected, rtol=1e-8, atol=1e-9 * float(expected.abs().max()))
     assert float((found[1:] - found[:1]).abs().max()) > 1e-6  # and masks matter
 
 
 @pytest.mark.parametrize("kind", ["zero", "mean", "resample"])
-def test_other_alternatives_too(kind):
+def test_other_replacements_too(kind):
     model = dense()(0).double()
     pairs = pairs_for(model.task)
-    experiment = EdgeExperiment(model, pairs, alternative=kind, direction="noise")
+    experiment = EdgeExperiment(model, pairs, replacement=kind, direction="noise")
     masks = random_masks(experiment.graph, 6)
-    found = experiment.masked.run(pairs.clean_tokens, masks, experiment.alternative)
+    found = experiment.masked.run(pairs.clean_tokens, masks, experiment.replacement)
     for logits, mask in zip(found, masks, strict=True):
-        expected = by_hooks(model, pairs.clean_tokens, mask, experiment.graph, experiment.alternative)
+        expected = by_hooks(model, pairs.clean_tokens, mask, experiment.graph, experiment.replacement)
         torch.testing.assert_close(logits, expected, rtol=1e-8, atol=1e-9)
 
 
@@ -157,9 +157,9 @@ def test_what_is_written_may_be_computed_batch_by_batch(monkeypatch, kind):
     pairs = pairs_for(model.task, 7)
 
     def found():
-        experiment = EdgeExperiment(model, pairs, alternative=kind, direction="noise")
-        paths = [path_patching(model, pairs, paths=p, alternative=kind, direction="noise") for p in PATHS]
-        estimate = edge_attribution(model, pairs, steps=2, alternative=kind, direction="noise")
+        experiment = EdgeExperiment(model, pairs, replacement=kind, direction="noise")
+        paths = [path_patching(model, pairs, paths=p, replacement=kind, direction="noise") for p in PATHS]
+        estimate = edge_attribution(model, pairs, steps=2, replacement=kind, direction="noise")
         values = [x for p in paths for x in (p.values, p.senders)]
         values += [estimate.estimate, estimate.exact, *estimate.senders.values(), *estimate.receivers.values()]
         return type(experiment.values), inert_edges(experiment), [x.values for x in values]
@@ -210,7 +210,7 @@ def reaching_the_logits(graph: EdgeGraph, mask: torch.Tensor) -> torch.Tensor:
 
 
 def test_an_edge_without_a_way_to_the_logits_has_no_effect(model, pairs):
-    experiment = EdgeExperiment(model, pairs, alternative="zero", direction="noise")
+    experiment = EdgeExperiment(model, pairs, replacement="zero", direction="noise")
     masks = random_masks(experiment.graph, 8, seed=3)
     live = torch.stack([reaching_the_logits(experiment.graph, mask) for mask in masks])
     assert not (live & ~masks).any()
@@ -272,24 +272,24 @@ def test_bad_input_is_one_clear_sentence():
     with pytest.raises(UserError, match="one for each edge"):
         experiment(torch.ones(2, 3, dtype=torch.bool))
     with pytest.raises(UserError, match="Did you mean 'resample'"):
-        EdgeExperiment(model, pairs, alternative="resampled", direction="noise")
+        EdgeExperiment(model, pairs, replacement="resampled", direction="noise")
     with pytest.raises(UserError, match="no direction"):
         EdgeExperiment(model, pairs, direction="denoised")
     with pytest.raises(UserError, match="belongs to noise"):
-        EdgeExperiment(model, pairs, alternative="mean", direction="denoise")
+        EdgeExperiment(model, pairs, replacement="mean", direction="denoise")
     with pytest.raises(UserError, match="changes nothing"):
         EdgeExperiment(
             model, ProblemPairs(pairs.task, pairs.clean, pairs.clean, 0, "nothing"), "probability", direction="noise"
         )
     with pytest.raises(UserError, match="needs at least two"):
-        EdgeExperiment(model, pairs_for(model.task, 1), alternative="resample", direction="noise")
+        EdgeExperiment(model, pairs_for(model.task, 1), replacement="resample", direction="noise")
     with pytest.raises(UserError, match="position 1 is in none"):
         EdgeExperiment(model, pairs, groups={"a": [0, 2, 3, 4]}, direction="noise")
     with pytest.raises(UserError, match="in two of them"):
         EdgeExperiment(model, pairs, groups={"a": [0, 1, 2, 3, 4], "b": [4]}, direction="noise")
     with pytest.raises(UserError, match="between 0 and 5"):
         MaskedModel(model, [6])
-    with pytest.raises(UserError, match="Alternatives have shape"):
+    with pytest.raises(UserError, match="Replacements have shape"):
         experiment.masked.run(pairs.clean_tokens, torch.ones(1, len(experiment.graph)).bool(), experiment.values[:2])
     with pytest.raises(UserError, match="needs sequences and masks, not 5 and 0"):
         experiment.masked.run(pairs.clean_tokens, torch.ones(0, len(experiment.graph)).bool(), experiment.values)

@@ -231,10 +231,10 @@ def test_bad_input_is_one_clear_sentence():
         result.matrix(group="operands")
 
 
-def test_clean_values_go_into_the_corrupted_run_unless_what_is_cut_carries_another_alternative():
+def test_clean_values_go_into_the_corrupted_run_unless_what_is_cut_carries_another_replacement():
     model = BUILDERS["no norms"](0)
     pairs = pairs_for(model.task)
     default, given = path_patching(model, pairs), path_patching(model, pairs, direction="denoise")
     assert default.direction == "denoise" and np.array_equal(default.values, given.values)
     assert edge_attribution(model, pairs, exact=False).direction == "denoise"
-    assert path_patching(model, pairs, alternative="zero").direction == "noise"
+    assert path_patching(model, pairs, replacement="zero").direction == "noise"
