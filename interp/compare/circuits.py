@@ -103,11 +103,13 @@ def tokens_of(at: Frame, d_vocab: int) -> Int[np.ndarray, " token"]:
     return np.arange(d_vocab) if d_vocab <= MOST_TOKENS else at.tokens.unique().numpy()
 
 
-def model_tables(reading: Readings) -> dict[str, Float[np.ndarray, "_ _"]]:
+def model_tables(reading: Readings, at: Frame) -> dict[str, Float[np.ndarray, "_ _"]]:
     """Responses by digit sum and carry in, with centred rows, and the embeddings' inner products."""
     found: dict[str, np.ndarray] = {name: centred_rows(table) for name, table in reading.responses.items()}
     weights = weights_of(reading.model)
-    found["digits"] = inner_products(weights["embed.W_E"][digit_rows(reading.model.task)])
+    rows = np.asarray(digit_rows(reading.model.task))
+    known = tokens_of(at, reading.model.config.d_vocab)
+    found["digits"] = inner_products(weights["embed.W_E"][rows[np.isin(rows, known)]])
     if reading.places is not None:
         found["places"] = inner_products(reading.places)
     return found

@@ -182,7 +182,7 @@ def _controls(
 
 def _side(model: HookedModel, at: Frame) -> _Side:
     reading = read(from_transformer_lens(model, at.task), at)
-    return _Side(reading, head_tables(reading, at), model_tables(reading))
+    return _Side(reading, head_tables(reading, at), model_tables(reading, at))
 
 
 def _measure(left: _Side, right: _Side) -> _Measured:

@@ -129,3 +129,5 @@ def test_tables_leave_out_tokens_that_no_problem_has_where_the_vocabulary_is_lar
     assert few["OV: token"] == pytest.approx(whole["OV: token"][:, seen])
     square = whole["QK: token -> token"][:, seen][:, :, seen]
     assert few["QK: token -> token"] == pytest.approx(centred_rows(square))
+    digits = model.W_E.detach().double().numpy()[seen[seen < 10]]
+    assert circuits.model_tables(read(model, at), at)["digits"] == pytest.approx(circuits.inner_products(digits))
