@@ -21,19 +21,20 @@
 
 # %%
 import pandas as pd
+import plotly.express as px
+import torch
+from torch.nn import functional as F
 
 import interp
 import models
 from interp.core.results import Provenance
-from interp.figures.tables import findings, table
+from interp.figures.tables import table
 from interp.papers.addlm.claims import claims_table
 from interp.papers.addlm.entries import ternary_entries
 from interp.papers.addlm.figures.loss import loss_by_keys
-from interp.papers.addlm.heads import head_table, window_losses
 from interp.papers.addlm.multiplications import count_multiplications
 from interp.papers.addlm.scores import read_scores
 from interp.papers.addlm.studies import INFERENCE_KEYS, with_top_k
-from interp.papers.addlm.text_attention import text_attention
 from interp.papers.addlm.weights import integer_circuits, value_composition
 from models.tasks.characters import text_tokens
 
@@ -130,30 +131,80 @@ I never writ, nor no man ever loved.
 n_ctx = addlm.config.n_ctx
 windows = text_tokens([SONNETS[i : i + n_ctx + 1] for i in range(0, len(SONNETS) - n_ctx, n_ctx)])
 tokens, targets = windows[:, :-1], windows[:, 1:]
-text_attention(addlm, SONNETS[:n_ctx]).figure(layer=1, head=3)
+
+
+def effective_keys(pattern):
+    """Over how many equal weights each query's pattern spreads: exp(entropy), of shape [..., query]."""
+    return torch.exp(-torch.special.xlogy(pattern, pattern).sum(-1))
+
+
+def draw_pattern(model, layer, head, last=40):
+    """A head's weights in the first window, for its last characters: rows look back at columns."""
+    _, cache = model.run_with_cache(tokens[:1])
+    pattern = cache["pattern", layer][0, head, -last:].detach()
+    kept, spread = (pattern > 0).sum(-1), effective_keys(pattern).mean()
+    title = (
+        f"L{layer}H{head} of {model.name_or_path} keeps {kept.min()} to {kept.max()} keys, like {spread:.1f} equal ones"
+    )
+    letters = SONNETS[n_ctx - last : n_ctx].replace(" ", "␣").replace("\n", "⏎")
+    figure = px.imshow(pattern[:, -last:].numpy(), color_continuous_scale="Blues", title=title, height=860)
+    figure.update_xaxes(tickvals=list(range(last)), ticktext=list(letters), title="character looked at")
+    return figure.update_yaxes(tickvals=list(range(last)), ticktext=list(letters), title="character that looks back")
+
+
+draw_pattern(addlm, layer=1, head=3)
 
 # %%
-text_attention(twin, SONNETS[:n_ctx]).figure(layer=0, head=3)
+draw_pattern(twin, layer=0, head=3)
 
 # %% [markdown]
 # The first head looks for something. The second, of the float model, spreads over everything, which AddLM's attention
-# cannot do. (Each picture has its own scale.) The next cells summarise all heads over all windows, and show how much
-# the model needs each head.
+# cannot do. (Each picture has its own scale.) The next cell summarises all heads over all windows, and shows how much
+# the model needs each head: how far the loss rises when the head's output is replaced by its mean. Effective keys are
+# means over the queries with more than sixteen earlier characters, as the others have nothing to choose.
+
 
 # %%
-source = f"windows of {n_ctx} characters of two sonnets"
-heads = {model.name_or_path: head_table(model, tokens, targets, source) for model in (addlm, twin)}
-findings(heads, "model")
+def loss(model, hooks=()):
+    """The mean cross-entropy over all windows, in nats per character, under hooks."""
+    with torch.no_grad():
+        return F.cross_entropy(model.run_with_hooks(tokens, fwd_hooks=list(hooks)).transpose(1, 2), targets).item()
 
-# %%
-heads[addlm.name_or_path].figure()
+
+def head_summary(model):
+    """One row per head: its effective keys, and the rise of the loss without it."""
+    _, cache = model.run_with_cache(tokens)
+    rows, whole, heads = [], loss(model), torch.arange(model.cfg.n_heads)[:, None]
+    for layer in range(model.cfg.n_layers):
+        keys = effective_keys(cache["pattern", layer])[..., 16:].mean((0, 2))
+        for head in heads.flatten().tolist():
+
+            def without(z, hook, head=head):
+                return torch.where(heads == head, z.mean((0, 1), keepdim=True), z)
+
+            rise = loss(model, [(f"blocks.{layer}.attn.hook_z", without)]) - whole
+            rows.append((model.name_or_path, f"L{layer}H{head}", keys[head].item(), rise))
+    return pd.DataFrame(rows, columns=["model", "head", "effective keys", "rise of the loss"])
+
+
+heads = pd.concat([head_summary(model) for model in (addlm, twin)], ignore_index=True)
+px.scatter(
+    heads,
+    x="effective keys",
+    y="rise of the loss",
+    color="model",
+    symbol="model",
+    text="head",
+    log_x=True,
+    title="AddLM's heads use few keys each; what a model loses without a head, in nats per character",
+).update_traces(textposition="top center")
 
 # %% [markdown]
 # Why does a query's best key win? The probe asks how many coordinates carry the key's advantage, and how much of the
 # advantage is the key's own bias.
 
 # %%
-scores = read_scores(addlm, tokens, source)
+scores = read_scores(addlm, tokens, f"windows of {n_ctx} characters of two sonnets")
 scores
 
 # %%
@@ -164,12 +215,15 @@ scores.figure()
 # trained with.
 
 # %%
-by_keys = {
-    str(k or "all"): float(window_losses(with_top_k(addlm, k), tokens, targets, []).mean()) for k in INFERENCE_KEYS
-}
+by_keys = {str(k or "all"): loss(with_top_k(addlm, k)) for k in INFERENCE_KEYS}
 spread = max(by_keys[k] for k in ("8", "16", "32", "all")) - min(by_keys[k] for k in ("8", "16", "32", "all"))
 finding = f"From eight keys on the loss differs by {spread:.3f} nats at most; with one key it is {by_keys['1']:.2f}"
-loss_by_keys({"addlm-0.8m, trained with 16 keys": by_keys}, finding, Provenance(len(tokens), None, source), "loss")
+loss_by_keys(
+    {"addlm-0.8m, trained with 16 keys": by_keys},
+    finding,
+    Provenance(len(tokens), None, scores.provenance.source),
+    "loss",
+)
 
 # %% [markdown]
 # ## 4. Adding in the same algebra

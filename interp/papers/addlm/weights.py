@@ -1,4 +1,4 @@
-"""AddLM's circuits as integers: OV matrices, their composition, and the ternary weights over training.
+"""AddLM's circuits as integers: OV matrices and their composition.
 
 A ternary weight is one scale times -1, 0 and 1, so a head's OV circuit is ``s_V s_O`` times an integer matrix
 
@@ -12,9 +12,7 @@ compositions leave it out: they are about the weights, and say nothing about the
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -30,7 +28,6 @@ from models.checkpoint import load_weights, save_weights
 from models.errors import UserError
 from models.packing import ternary_matrices
 from models.transformer import ArithmeticTransformer
-from models.weight_maps.ternary import TernaryMatrix, ternarise
 
 _PRIME = 2_147_483_647  # entries modulo this fit into int64 products
 
@@ -176,58 +173,3 @@ def value_composition(model: ArithmeticTransformer, draws: int = 20, seed: int =
     table = xr.Dataset({name: (("early", "late"), values) for name, values in parts}, coords)
     provenance = Provenance(draws, seed, "shuffles a pair of heads")
     return ValueComposition(circuits.model, table, draws, provenance)
-
-
-@dataclass(frozen=True, eq=False)
-class TernaryTraining(Result):
-    """Ternary weights over a run. ``table`` over (step, kind): ``zeros``, share of entries that are 0; ``flipped``,
-    share of entries that differ from the snapshot before (NaN at the first); ``from_start`` and ``to_end``, shares that
-    differ from the first and from the last snapshot."""
-
-    table: xr.Dataset
-    provenance: Provenance
-
-    def sentence(self) -> str:
-        mean = self.table.mean("kind")
-        zeros, moved = mean["zeros"].values, float(mean["from_start"].values[-1])
-        late = float(mean["flipped"].values[-1])
-        before, last = (int(step) for step in self.table.step.values[-2:])
-        return (
-            f"The share of zeros goes from {zeros[0]:.3f} to {zeros[-1]:.3f}; {moved:.1%} of the entries end with "
-            f"another value than they began with, and {late:.1%} differ between steps {before:,} and {last:,}."
-        )
-
-
-def ternary_training(snapshots: Mapping[int, Mapping[str, Tensor]], model: ArithmeticTransformer) -> TernaryTraining:
-    """Sparsity and flips from a run's snapshots (``RunFolder(path).snapshots()``, its first seed).
-
-    Means over matrices of one kind are means over entries, not over matrices. Entries are compared as the model uses
-    them, -1, 0 or 1; a latent weight that moves without crossing a threshold has not flipped.
-
-    Raises:
-        UserError: fewer than two snapshots, or a model without ternary weights.
-    """
-    if len(snapshots) < 2:
-        raise UserError("Changes over training need at least two snapshots.")
-    constrained, steps = sorted(ternary_matrices(model)), sorted(snapshots)
-    kinds = sorted({key.rsplit(".", 1)[1] for key in constrained})
-
-    def entries(step: int) -> dict[str, Tensor]:
-        trits: dict[str, list[Tensor]] = {kind: [] for kind in kinds}
-        for key in constrained:
-            matrix: TernaryMatrix = ternarise(snapshots[step][key.replace(".", "/")][0])
-            trits[key.rsplit(".", 1)[1]].append(matrix.values.flatten())
-        return {kind: torch.cat(values) for kind, values in trits.items()}
-
-    at = {step: entries(step) for step in steps}
-    share = lambda a, b: [float((a[kind] != b[kind]).double().mean()) for kind in kinds]  # noqa: E731
-    nothing = [float("nan")] * len(kinds)
-    table = {
-        "zeros": [[float((at[s][kind] == 0).double().mean()) for kind in kinds] for s in steps],
-        "flipped": [nothing, *(share(at[a], at[b]) for a, b in pairwise(steps))],
-        "from_start": [share(at[steps[0]], at[s]) for s in steps],
-        "to_end": [share(at[s], at[steps[-1]]) for s in steps],
-    }
-    n = sum(len(values) for values in at[steps[0]].values())
-    dataset = xr.Dataset({k: (("step", "kind"), v) for k, v in table.items()}, {"step": steps, "kind": kinds})
-    return TernaryTraining(dataset, Provenance(n, None, f"ternary entries at {len(steps)} snapshots", "exhaustive"))

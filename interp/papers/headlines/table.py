@@ -29,7 +29,6 @@ BESIDE: dict[str, str] = {
     "position-coupling:from-construction": "the paper's seeds begin at random weights",
     "addlm:top-k": "the paper chose 16 keys and compares no other number",
     "addlm:adder": "the paper has a language model alone",
-    "addlm:choices": "the paper has a language model alone",
 }
 
 

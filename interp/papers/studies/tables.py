@@ -16,11 +16,10 @@ def show_tables(data: Mapping[str, Any]) -> list[Section]:
     """One section for every part of ``data`` that is a table (rows as mappings or as numbers, columns and rows, one
     mapping to numbers, or a stored frame or result), with the sentence that ``data`` has for it; then the other
     sentences."""
-    parts = {**data, **data.get("tables", {})}
     sentences = data.get("sentences", [data["sentence"]] if "sentence" in data else {})
     sentences = dict(sentences) if isinstance(sentences, Mapping) else dict.fromkeys(sentences, "")
     sections = []
-    for name, value in parts.items():
+    for name, value in _parts(data).items():
         table = _as_table(value)
         if table is not None and len(table):
             sections.append(Section(_heading(name), sentences.pop(name, ""), (table,), level=3))
@@ -30,6 +29,15 @@ def show_tables(data: Mapping[str, Any]) -> list[Section]:
     elif sentences:
         sections.append(Section("In words", "", (pd.DataFrame({"finding": list(sentences)}),), level=3))
     return sections
+
+
+def _parts(data: Mapping[str, Any]) -> dict[str, Any]:
+    """What may be a table, by name; a mapping of tables, as of several models, gives each of them."""
+    parts = {**data, **data.get("tables", {})}
+    for name, value in data.items():
+        if name != "tables" and isinstance(value, Mapping) and all(_as_table(x) is not None for x in value.values()):
+            parts |= {f"{name}, {which}": table for which, table in value.items()}
+    return parts
 
 
 def _heading(name: str) -> str:

@@ -6,10 +6,8 @@ from collections.abc import Callable
 
 import numpy as np
 import pandas as pd
-import xarray as xr
 
 from interp.core.results import Findings, Provenance, Result
-from interp.papers.addlm.weights import TernaryTraining
 from interp.probes.curves import Curves, curve_table
 from interp.probes.score import by_chain
 from interp.probes.scored import Scores
@@ -29,18 +27,6 @@ def grokking_curves() -> Curves:
     return Curves(curve_table("m", {"exact": exact}, [0, 1, 2], [0, 10, 20]), "exact", PROVENANCE, {"m": 0})
 
 
-def ternary_training() -> TernaryTraining:
-    """Two kinds of matrices at three steps."""
-    values = np.arange(6.0).reshape(3, 2) / 10
-    flipped = values.copy()
-    flipped[0] = np.nan
-    columns = {"zeros": values, "flipped": flipped, "from_start": values / 2, "to_end": values[::-1]}
-    table = xr.Dataset(
-        {k: (("step", "kind"), v) for k, v in columns.items()}, {"step": [0, 10, 100], "kind": ["W_Q", "W_K"]}
-    )
-    return TernaryTraining(table, PROVENANCE)
-
-
 def findings() -> Findings:
     """Two rows with a control."""
     table = pd.DataFrame(
@@ -51,5 +37,5 @@ def findings() -> Findings:
 
 PLANTED: tuple[Callable[[], Result], ...] = (
     findings,
-    accuracy_by_chain, grokking_curves, ternary_training,
+    accuracy_by_chain, grokking_curves,
 )  # fmt: skip

@@ -188,8 +188,8 @@ DRAWN_IN = {
     "compare/test_population.py": "Population SolutionClasses",
     "compare/test_swaps.py": "Swaps",
     "figures/test_figures.py": "AttentionByRole CarryUnits CircleFit HelixFit FourierSpectrum",
-    "papers/addlm/test_entries.py": "TernaryEntries TextAttention",
-    "papers/addlm/test_inside.py": "HeadTable PatchingCheck ScoreReading IntegerCircuits ValueComposition",
+    "papers/addlm/test_entries.py": "TernaryEntries",
+    "papers/addlm/test_inside.py": "ScoreReading IntegerCircuits ValueComposition",
     "papers/headlines/test_table.py": "Headlines",
     "papers/position_coupling/test_construction.py": "NamedStream SumUnits",
     "papers/position_coupling/test_errors.py": (

@@ -1,4 +1,4 @@
-"""What ternary matrices hold, and where heads look in a line of text."""
+"""What ternary matrices hold."""
 
 from __future__ import annotations
 
@@ -8,13 +8,10 @@ import torch
 
 import models
 from interp.papers.addlm.entries import NORMAL, ternary_entries
-from interp.papers.addlm.text_attention import text_attention
 from models.errors import UserError
 from models.transformer import ArithmeticTransformer
 from models.weight_maps.ternary import TERNARY, ternarise
 from tests.interp.papers.addlm.small import small
-
-TEXT = "Shall I compare thee to a summer's day?"
 
 
 @pytest.fixture
@@ -77,35 +74,3 @@ def test_the_histogram_holds_every_entry_within_its_reach(model):
     area = sum(float((np.array(bar.y) * bar.width).sum()) for bar in bars)
     assert area == pytest.approx(1)
     assert f"{result.share():.1%}" in figure.layout.title.text
-
-
-# ---- attention over text
-
-
-def test_a_row_of_the_text_pattern_keeps_the_best_keys_only(model):
-    result = text_attention(model, TEXT)
-    assert (result.kept.isel(query=slice(4, None)) >= 4).all()  # top_k is 4; ties may keep more
-    assert (result.kept.isel(query=0) == 1).all()
-    assert np.allclose(result.pattern.sum("key"), 1, atol=1e-5)
-    assert (result.effective <= result.kept + 1e-6).all() and (result.effective >= 1 - 1e-9).all()
-
-
-def test_effective_keys_are_the_exponential_of_the_entropy(model):
-    result = text_attention(model, TEXT)
-    row = result.pattern.sel(layer=1, head=1).values[-1]
-    row = row[row > 0]
-    assert float(result.effective.sel(layer=1, head=1)[-1]) == pytest.approx(float(np.exp(-(row * np.log(row)).sum())))
-
-
-def test_the_text_figure_has_the_characters_as_labels(model):
-    figure = text_attention(model, TEXT + "\n").figure(layer=0, head=1, last=10)
-    assert "".join(figure.layout.xaxis.ticktext) == "er's␣day?⏎"
-
-
-def test_texts_and_heads_that_do_not_exist_are_clear_errors(model):
-    with pytest.raises(UserError, match="no token for 'é'"):
-        text_attention(model, "café")
-    with pytest.raises(UserError, match="40 at most"):
-        text_attention(model, "a" * 41)
-    with pytest.raises(UserError, match="no L5H0"):
-        text_attention(model, TEXT).figure(layer=5, head=0)
