@@ -25,6 +25,7 @@ observe), :mod:`interp.causal` (which intervene), :mod:`interp.proofs`; :mod:`in
 
 import ast
 import sys
+from difflib import get_close_matches
 from importlib import import_module
 from inspect import getsource, isfunction
 from typing import TYPE_CHECKING, Any
@@ -106,10 +107,15 @@ def __getattr__(name: str) -> Any:
         registered()
         found = known(name)
     if found is None:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        near = get_close_matches(name, [*_HOME, *registered()], 1)
+        meant = f". Did you mean {near[0]!r}?" if near else ""
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}{meant}")
     globals()[name] = found
     return found
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__, *_ROOMS})
+    """Every registered probe is listed, which imports the modules of all of them."""
+    from interp.core.probe import registered
+
+    return sorted({*globals(), *__all__, *_ROOMS, *registered()})

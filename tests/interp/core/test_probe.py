@@ -91,6 +91,12 @@ def test_an_answer_takes_the_options_that_the_probe_has(own_registry: None) -> N
 def test_the_names_that_type_checkers_see_are_those_that_are_imported_when_asked_for() -> None:
     assert {"score", "certify", "compare_models", "Result", "probe"} <= set(interp.__all__)
     assert all(getattr(interp, name) is not None for name in interp.__all__)
+    assert set(registered()) <= set(dir(interp))
+
+
+def test_a_mistyped_name_gets_the_closest_one():
+    with pytest.raises(AttributeError, match="carry_units"):
+        interp.carry_unitz  # noqa: B018
 
 
 def test_what_is_no_name_is_no_attribute() -> None:
