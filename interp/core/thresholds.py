@@ -47,8 +47,8 @@ ABLE = 0.5
 FOLLOWS = 0.9
 #: Loss of right digits from which a head is said to be needed.
 NEEDED = 0.1
-#: Share recovered by patching below which no cell is named, and below which a cell is left out of a table.
-LEAST_SAID, RECOVERED = 0.01, 0.05
+#: Share recovered by patching below which no cell is named.
+LEAST_SAID = 0.01
 #: Drop of accuracy up to which a parameter is said to cost nothing.
 HARMLESS = 0.01
 #: Share of the whole model's answers that a swapped part must give to be said to keep them.

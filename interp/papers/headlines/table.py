@@ -18,8 +18,6 @@ BESIDE: dict[str, str] = {
     "adder-456:table1": "counts parameters, which hold by construction",
     "adder-456:table4": "counts parameters, which hold by construction",
     "adder-456:stress": "the paper has uniform test problems alone",
-    "adder-456:causal": "the paper does not look inside",
-    "toygpt:causal": "the paper does not look inside",
     "microadder:continued": "trains on from another model; the paper's claims are about random starts",
     "microadder:starts": "the paper has one way for seeds to begin",
     "position-coupling:repairs": "the paper's models do generalise",

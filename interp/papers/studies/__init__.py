@@ -27,7 +27,6 @@ from models.errors import UserError
 KEPT = Path(__file__).with_name("kept.toml")
 #: Imported when a study is looked up, so that ``import interp`` stays fast.
 _OWN = (
-    "causal",
     "comparison",
     "comparison_population",
     "comparison_seeds",

@@ -19,7 +19,6 @@ from interp.compare.swaps.result import Swaps
 from interp.compare.swaps.swaps import swap_components
 from interp.core.sections import Section, records
 from interp.papers.studies import Made, Settings, shows, study
-from interp.papers.studies.causal_answers import interval
 from interp.papers.studies.runs import zoo_model
 from models.checkpoint import write_json_atomic
 from models.errors import UserError
@@ -185,9 +184,14 @@ def show_swaps(data: Any, results: Sequence[Swaps] = ()) -> list[Section]:
     return sections
 
 
+def _interval(value: float, low: float, high: float) -> str:
+    """A number and its interval, for a cell without line breaks."""
+    return f"{value:.3f} [{low:.3f}, {high:.3f}]".replace(" ", "\u00a0")
+
+
 def _shown(table: pd.DataFrame) -> pd.DataFrame:
     """The summary, with few enough columns for a page."""
-    exact = [interval(row.exact, row.low, row.high) for row in table.itertuples()]
+    exact = [_interval(row.exact, row.low, row.high) for row in table.itertuples()]
     left_out = ["exact", "low", "high", "tokens", "recovered", "p_untrained"]
     table.insert(2, "swapped", exact)
     table["partner"] = [text.split(", ", 1)[0] + " ..." if ", " in text else text for text in table["partner"]]

@@ -28,7 +28,7 @@ def paper_page(paper: Paper, models: Sequence[Link], links: Sequence[Link]) -> b
     """The page of a paper; ``models`` are the site's models that belong to it."""
     order = list(studies())
     targets = [target for target in stored_studies() if target.startswith(f"{paper.key}:")]
-    targets.sort(key=lambda target: (target.endswith(":causal"), order.index(target) if target in order else -1))
+    targets.sort(key=lambda target: order.index(target) if target in order else -1)
     parts = [part_of(target) for target in targets]
     if paper.key == "adder-456":
         parts = [*_counted(), *parts]

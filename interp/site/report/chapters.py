@@ -17,11 +17,13 @@ import torch
 from markupsafe import Markup
 
 import models
+from interp.causal.circuits import smallest_circuit
+from interp.causal.patching import activation_patching
 from interp.compare.across import compare_models
 from interp.compare.compare import compare
 from interp.core.controls import copies_to_draw
 from interp.core.model import HookedModel
-from interp.core.probe import find_probe
+from interp.core.probe import columns, find_probe
 from interp.core.problems import digit_rows
 from interp.papers.headlines import table as headlines
 from interp.probes.dynamics import training_dynamics
@@ -39,7 +41,9 @@ from interp.site.pages import figure_data
 from models.errors import UserError
 from models.evaluation import margins, predict, teacher_forcing
 from models.registry import get_spec
+from models.tasks import problem_pairs
 from models.tasks.addition import FixedWidthAddition
+from models.tasks.algorithms import column_layout
 from models.tasks.two_digit import TwoDigitAddition
 
 HARDEST = "9999999999+1"  # the longest carry chain that there is
@@ -203,6 +207,23 @@ def _hardest(shown: Shown) -> list[Markup]:
     return [paragraph(text), table(pd.DataFrame(rows))]
 
 
+def _carry(shown: Shown) -> list[Markup]:
+    """By how a carry arises: in one layer the edges that are enough for it, in more the streams that have it."""
+    task = shown.model.task
+    if columns(3)(shown.model, task):
+        return []
+    column = min(4, len(column_layout(task)) // 2)
+    items = []
+    for kind in ("made carry", "passed carry") if column > 1 else ("made carry",):
+        pairs = problem_pairs(task, kind, column=column, n=min(shown.n, 256), seed=shown.seed)
+        if shown.model.cfg.n_layers == 1:
+            found = smallest_circuit(shown.model, pairs, groups="roles", seed=shown.seed)
+        else:
+            found = activation_patching(shown.model, pairs, seed=shown.seed)
+        items += [figure_data(found.figure()), folded("In words", paragraph(found.sentence()))]
+    return items
+
+
 def _account(shown: Shown) -> list[Markup]:
     """The algorithm that the model follows under intervention, and where its paper says otherwise."""
     items = _asked("which_algorithm")(shown)
@@ -301,6 +322,14 @@ CHAPTERS: Sequence[Chapter] = (
         "How does a number become a digit?",
         _decision,
         "Where the digits' embeddings (rows 0 to 9 of the table W_E) lie on an arc, in order, an angle is a digit.",
+    ),
+    Chapter(
+        "carry",
+        "Which way does a carry come?",
+        _carry,
+        "Two problems differ in one carry. The previous column makes it (its digits add up to ten or more) or passes "
+        "it on (they add up to nine). Parts of one run are put into the other. A circuit is a set of edges that is "
+        "enough for the digit with the carry.",
     ),
     Chapter("hardest", "What happens when a carry runs through every column?", _hardest),
     Chapter(

@@ -93,6 +93,15 @@ def test_the_paper_stands_next_to_what_was_measured_and_the_twin_next_to_the_mod
     assert "microadder-57-by-hand" in text.split('<h2 id="beside">')[1].split("<h2 ")[0]
 
 
+def test_a_carry_s_way_is_a_circuit_in_one_layer_and_a_stream_in_more_and_no_question_without_columns():
+    (carry,) = (chapter for chapter in CHAPTERS if chapter.anchor == "carry")
+    made, _, passed, _ = carry.items(gather("adder-456", 64, 0))
+    assert "made in column 3" in made and "passed on by column 3" in passed and "edges bring back" in made
+    (stream, _) = carry.items(gather("toygpt-learned-pre", 32, 0))
+    assert "patching the residual stream restores" in stream
+    assert carry.items(gather("parity-hand-built", 32, 0)) == []
+
+
 def test_the_parameter_table_lists_every_number():
     model = models.load("microadder-57")
     table = parameter_table(model)
