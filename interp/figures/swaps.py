@@ -19,11 +19,9 @@ from models.errors import UserError, known_name
 _ROW = 30  # pixels
 _MARKS = {  # source: name, symbol, colour, size; drawn in this order
     "untrained": ("untrained model's", "diamond-open", theme.ORANGE, 8),
-    "stitched untrained": ("untrained model's, fitted to its loss", "triangle-up-open", theme.ORANGE, 9),
     "ablated": ("ablated", "line-ns", theme.BLACK, 12),
     "shuffled": ("the other's on another problem", "x-thin", theme.GREY, 9),
     "itself": ("its own, mapped alike", "circle-open", theme.GREEN, 13),
-    "stitched": ("the other's, map fitted to its loss", "triangle-up", theme.SKY, 12),
     "swapped": ("the other's", "circle", theme.BLUE, 10),
 }
 _WHOLE = ("L0 attention", "L0 MLP", EVERYTHING)  # of one layer
@@ -90,7 +88,7 @@ def title(result: Swaps) -> str:
         attention, mlp, both = (f"{result.swapped(name)['exact']:.2f}" for name in _WHOLE)
         return (
             f"{first} answers {attention} of the problems with {second}'s attention in place of its own, {mlp} with "
-            f"its MLP, {both} with both{_stitched(result)}"
+            f"its MLP, {both} with both"
         )
     kept = result.kept()
     if not kept:
@@ -98,14 +96,6 @@ def title(result: Swaps) -> str:
     lost = [name for name in result.components if name not in kept]
     more = f", fewer with {_listed(lost)}" if lost else ""
     return f"{first} with parts of {second}: at least {KEPT:.0%} of its answers are left with {_listed(kept)}{more}"
-
-
-def _stitched(result: Swaps) -> str:
-    rows = [result.rows(name, "stitched") for name in _WHOLE[:2]]
-    if not all(map(len, rows)):
-        return ""
-    attention, mlp = (f"{row['exact'].iloc[0]:.2f}" for row in rows)
-    return f"; {attention} and {mlp} through maps fitted to its own loss"
 
 
 def _listed(names: Sequence[str]) -> str:
@@ -123,14 +113,14 @@ def _marks(result: Swaps, source: str, measure: str) -> list[go.Scatter]:
         f"{row.component}: {row.exact:.3f} [{row.low:.3f}, {row.high:.3f}] of {row.n:,} problems, {row.tokens:.3f} of "
         f"tokens<br>loss {row.loss:.4g} nats, recovered {_number(row.recovered)} "
         f"[{_number(row.recovered_low)}, {_number(row.recovered_high)}]"
-        + (f"<br>taken from {row.partner}" if source in ("swapped", "shuffled", "stitched") and row.partner else "")
+        + (f"<br>taken from {row.partner}" if source in ("swapped", "shuffled") and row.partner else "")
         + (f"<br>p against untrained {row.p_untrained:.3f}" if row.p_untrained == row.p_untrained else "")
         for row in rows.itertuples()
     ]
     style: dict[str, Any] = {"text": said, "marker": {"line": {"width": 2, "color": colour}}} | hover(
         "{text}", extra=name
     )
-    if source in ("swapped", "stitched"):
+    if source == "swapped":
         style |= {"ends_x": (rows[ends[0]].clip(lower=-1.0), rows[ends[1]]), "bar": {"thickness": 1.5}}
     values = rows[measure].astype(float).clip(lower=-1.0)
     return [points(values, rows["component"], name, colour, symbol, size, **style)]

@@ -31,15 +31,13 @@ _ROUNDING = 1e-6  # directions in which x varies by less than this share of its 
 @dataclass(frozen=True, eq=False)
 class PartMap:
     """One part's map. ``weight`` is None for patterns and for parts without a counterpart. ``rank``: in how many
-    directions the other's activation varies. ``offset``: added to the mapped activation (in maps fitted to the loss).
-    """
+    directions the other's activation varies."""
 
     places: tuple[int, ...]
     mean: Float[Tensor, "place d"] | None = None
     mean_other: Float[Tensor, "place d_other"] | None = None
     weight: Float[Tensor, "d_other d"] | None = None
     rank: int = 0
-    offset: Float[Tensor, " d"] | None = None
 
     @property
     def fitted(self) -> int:
@@ -55,8 +53,7 @@ class PartMap:
         assert self.mean is not None
         if self.weight is None or self.mean_other is None:
             return self.ablated(len(other))
-        mapped = self.mean + (other[:, list(self.places)].double() - self.mean_other) @ self.weight
-        return mapped if self.offset is None else mapped + self.offset
+        return self.mean + (other[:, list(self.places)].double() - self.mean_other) @ self.weight
 
 
 def activations(

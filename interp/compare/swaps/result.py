@@ -24,7 +24,7 @@ from models.evaluation import margins
 from models.numerals import in_percent, in_percent_with
 
 CLEAN = "whole model"
-SOURCES = ("swapped", "stitched", "itself", "ablated", "shuffled", "untrained", "stitched untrained")
+SOURCES = ("swapped", "itself", "ablated", "shuffled", "untrained")
 _RESAMPLES = 1000
 _NO_HARM = 1e-3  # nats; if ablation loses less than this, there is nothing to recover
 
@@ -133,18 +133,7 @@ class Swaps(Result):
             text += f"; the fewest are kept with {said}" + (f" and {len(lost) - 4} more" if len(lost) > 4 else "")
         if (most := self.most()) is not None:
             text += f". {most[0].upper()}{most[1:]} swapped: {_rate(self.swapped(most))}{self._controls(most)}"
-        return f"{text}.{self._stitched()}"
-
-    def _stitched(self) -> str:
-        """What fitting to the loss adds, in words; empty if nothing was stitched."""
-        said = []
-        for name in self.components:
-            if len(rows := self.rows(name, "stitched")):
-                text, untrained = f"{name} {_rate(rows.iloc[0])}", self.rows(name, "stitched untrained")["exact"]
-                said.append(
-                    text + (f" (untrained at most {in_percent(float(untrained.max()))})" if len(untrained) else "")
-                )
-        return f" Through maps fitted to its own loss: {'; '.join(said)}." if said else ""
+        return f"{text}."
 
     def most(self) -> str | None:
         """The swapped component that holds most of what layers write; None if no such component was swapped."""

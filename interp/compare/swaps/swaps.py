@@ -13,9 +13,6 @@ The column ``source`` says what replaces the part:
     untrained    the part of a freshly initialised model, with heads and units matched and maps fitted again: what a
                  linear map makes of features that no training or construction chose. Parts without a partner are
                  ablated
-    stitched     b's part, through a map that was then fitted to a's own loss (:mod:`interp.compare.swaps.stitch`):
-                 about the best that a linear map can do; "stitched untrained": the same from untrained models. For the
-                 fit, logits whose mean margin is below 8 are scaled to 8
     itself       a's own part, through a map fitted in the same way: the cost of matching and fitting alone
 
 Measures, on problems that the fit has not seen:
@@ -35,13 +32,12 @@ Limits. Sampled. ``fitted`` says how many numbers a linear map can choose (d_b x
 in all directions), and a whole stream or MLP in which b has already solved the problem hands a the answer: compare with
 ``untrained`` and ``shuffled``, and look at parts before wholes. If a pattern does not depend on the problem, another
 problem's is as good: then ``ablated`` and ``untrained`` are the controls. Matching is done on the fit's problems. A
-swap that fails through least squares can succeed stitched; the part then holds what is needed, but not as its largest
-variation. One that fails both ways may succeed through a nonlinear map.
+swap that fails through least squares may succeed through a map that is fitted to a's loss (model stitching), or through
+a nonlinear one; the part then holds what is needed, but not as its largest variation.
 """
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -55,7 +51,6 @@ from interp.compare.readings import Frame, Readings, frame, read
 from interp.compare.swaps.maps import PartMap, activations, fit_maps
 from interp.compare.swaps.parts import PATTERNS, Part, by_role, components_of, parts_beside
 from interp.compare.swaps.result import CLEAN, Outcome, Swaps, compute_swaps
-from interp.compare.swaps.stitch import Forward, stitched
 from interp.core.controls import copies_to_draw
 from interp.core.model import HookedModel
 from interp.core.probe import probe
@@ -64,14 +59,10 @@ from interp.core.results import Provenance
 from interp.core.runs import Activations, passes
 from interp.core.sites import model_name, pair_names
 from models.errors import UserError
-from models.evaluation import margins
 from models.importers.stock import from_transformer_lens
 from models.tasks.base import Task, domain_of
 from models.tasks.domain import NoDomain
 from models.transformer import ArithmeticTransformer
-
-_STITCHED_COPIES = 3
-_MARGIN = 8.0  # nats by which the right token must lead, at least, on average, when a map is fitted to the loss
 
 
 @probe("What survives when one model's parts replace the other's?")
@@ -85,7 +76,6 @@ def swap_components(
     n_fit: int = 256,
     seed: int = 0,
     untrained: int | Sequence[HookedModel] = 9,
-    stitch: Sequence[str] = (),
 ) -> Swaps:
     """Replace parts of ``a`` by those of ``b`` and count what ``a`` still answers; see the module.
 
@@ -98,11 +88,9 @@ def swap_components(
             chains. If a task has fewer problems, they are split in this proportion, and the result says how.
         untrained: control models in place of b, or how many copies of b to draw (of a if b's numbers are set by hand;
             none if both models' are).
-        stitch: which of the components to fit to the loss as well, for b and for three of the untrained models.
 
     Cost: two runs of b and one of each control over the held-out problems, and for every component one run of a for
-    each of them; about 100 runs for one layer with one head. Stitching takes about 80 forward and backward runs per
-    component and model.
+    each of them; about 100 runs for one layer with one head.
 
     Raises:
         UserError: models of different formats, a model that diverged, an unknown component (with the closest), fewer
@@ -126,15 +114,7 @@ def swap_components(
         _Source("shuffled", 0, swapped, tokens[derangement(len(tokens), seed)]),
         _Source("itself", 0, _Other(left, a, at, chosen), tokens),
     ]
-    drawn = [_Other(left, model, at, chosen) for model in copies]
-    sources += [_Source("untrained", i, other, tokens) for i, other in enumerate(drawn)]
-    for name, members in components_of(parts, stitch).items() if stitch else ():
-        if name not in chosen:
-            raise UserError(f"{name!r} is to be stitched, but it is not among the components.")
-        for place, other in enumerate((swapped, *drawn[:_STITCHED_COPIES])):
-            better = _stitch(left.model, other, members, at, task.targets(fit))
-            which = ("stitched", 0) if place == 0 else ("stitched untrained", place - 1)
-            sources.append(_Source(*which, better, tokens, only=name))
+    sources += [_Source("untrained", i, _Other(left, copy, at, chosen), tokens) for i, copy in enumerate(copies)]
     outcomes = _outcomes(left.model, tokens, task.targets(held_out), at, chosen, sources)
     return compute_swaps(
         outcomes,
@@ -210,50 +190,12 @@ class _Other:
         self.hooks = [part.source.hook for part in self.parts.values() if part.source is not None]
 
 
-def _stitch(
-    a: ArithmeticTransformer, other: _Other, members: Sequence[str], at: Frame, targets: Int[Tensor, "n target"]
-) -> _Other:
-    """The same source with these parts' maps fitted to the loss of a, on the fit's problems.
-
-    Logits of models with small margins (with numbers set by hand) are scaled up for this: a low cross-entropy is not
-    what makes their answers right.
-    """
-    frozen, start = copy.deepcopy(a).requires_grad_(False), 0
-    scale = _MARGIN / min(max(_mean_margin(a, at, targets), _MARGIN / 1e4), _MARGIN)
-    forwards: list[tuple[Forward, Tensor]] = []
-    hooks = [other.parts[name].site.hook for name in members]
-    for batch in chunks(at.tokens, a):
-        right = targets[start : start + len(batch)].to(batch.device)
-        start += len(batch)
-        with torch.no_grad():
-            _, own = activations(a, batch, hooks)
-            _, theirs = activations(other.model, batch.to(other.model.cfg.device), other.hooks)
-
-        def forward(
-            maps: Mapping[str, PartMap], batch: Tensor = batch, own: Activations = own, theirs: Activations = theirs
-        ) -> Tensor:
-            new = {name: _new(other.parts[name], maps[name], own, theirs, at) for name in members}
-            return scale * _run(frozen, batch, other, new)[:, list(at.queries)]
-
-        forwards.append((forward, right))
-    better = copy.copy(other)
-    better.maps = stitched({name: other.maps[name] for name in members}, forwards)
-    return better
-
-
-@torch.no_grad()
-def _mean_margin(a: ArithmeticTransformer, at: Frame, targets: Int[Tensor, "n target"]) -> float:
-    logits = torch.cat([a(batch)[:, list(at.queries)].cpu() for batch in chunks(at.tokens, a)])
-    return float(margins(logits, targets).mean())
-
-
 @dataclass(frozen=True, eq=False)
 class _Source:
     name: str
     copy: int
     other: _Other
     tokens: Int[Tensor, "n pos"]  # the tokens on which the other model runs
-    only: str | None = None  # the one component it is for, or None for all
 
 
 @torch.no_grad()
@@ -289,13 +231,11 @@ def _outcomes(
         for source in sources:
             other = source.other
             _, theirs = activations(other.model, source.tokens[rows].to(other.model.cfg.device), other.hooks)
-            components = chosen if source.only is None else {source.only: chosen[source.only]}
-            needed = dict.fromkeys(member for members in components.values() for member in members)
-            news = {name: _new(other.parts[name], other.maps[name], own, theirs, at) for name in needed}
+            news = {name: _new(part, other.maps[name], own, theirs, at) for name, part in other.parts.items()}
             near = {
                 name: _closeness(a, other.parts[name], other.maps[name], own, new, at) for name, new in news.items()
             }
-            for name, members in components.items():
+            for name, members in chosen.items():
                 logits = _run(a, batch, other, {member: news[member] for member in members})
                 judge((name, source.name, source.copy), logits).close([near[member] for member in members])
     return found
@@ -323,7 +263,7 @@ def _new(part: Part, of: PartMap, own: Activations, theirs: Activations, at: Fra
 def _run(a: ArithmeticTransformer, batch: Tensor, other: _Other, new: Mapping[str, Tensor]) -> Tensor:
     """Logits of a with these replacements."""
     edits = [other.parts[name].put(value, other.maps[name].places) for name, value in new.items()]
-    ((_, logits, _),) = passes(a, batch, edits, gradients=True)
+    ((_, logits, _),) = passes(a, batch, edits)
     return logits
 
 

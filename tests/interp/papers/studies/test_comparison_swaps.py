@@ -26,7 +26,7 @@ def run(out: Path, problems: int = 8, minutes: float | None = None) -> tuple[Pag
 def test_both_directions_of_a_pair_are_on_the_page_and_a_second_run_computes_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    pair = Pair("microadder-57", "adder-3-by-hand", untrained=1, stitch=(), why="Why they are here.")
+    pair = Pair("microadder-57", "adder-3-by-hand", untrained=1, why="Why they are here.")
     monkeypatch.setattr(comparison_swaps, "PAIRS", (pair,))
     page, said = run(tmp_path)
     assert page is not None and len(said) == 2
