@@ -14,7 +14,7 @@ import torch
 import models
 from interp.probes.heatmaps.cells import CellScorer, cell_problems
 from models.partial_forward import greedy
-from models.position_coupling_figures import FIGURES
+from models.position_coupling_variants import FIGURES
 
 OPERANDS = DIGITS = 10
 PROBLEMS, ROUNDS = 20, 5

@@ -5,7 +5,7 @@ outside the root, unscaled scores, a gated tanh-GELU MLP, no biases, and a final
 
 Every line of the paper's Tables 1 to 3 and every panel of its figures is a :class:`Variant`, registered under a name
 such as ``position-coupling-6l8h-fire`` together with its recipe; ``-small`` is the same comparison at a size that two
-CPU cores train in minutes. :data:`models.position_coupling_figures.FIGURES` says which figure shows which.
+CPU cores train in minutes. :data:`models.position_coupling_variants.FIGURES` says which figure shows which.
 """
 
 from __future__ import annotations

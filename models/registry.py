@@ -26,14 +26,14 @@ REGISTERING = (
     "models.addlm",
     "models.addlm_adder",
     "models.hand_built.adders",
-    "models.hand_built.coupled_addition",
     "models.hand_built.free_addition",
     "models.hand_built.microadder",
     "models.hand_built.multiplication",
     "models.hand_built.parity",
+    "models.hand_built.position_coupling_addition",
     "models.low_rank_adder",
     "models.microadder_continued",
-    "models.position_coupling_figures",
+    "models.position_coupling_variants",
     "models.toygpt",
 )
 

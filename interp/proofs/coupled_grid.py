@@ -20,7 +20,7 @@ from interp.proofs.coupled_addition import HAND_BUILT, ShapeProof, prove_shapes
 from interp.proofs.verdict import ArithmeticName
 from models.checkpoint import write_bytes_atomic
 from models.errors import UserError
-from models.hand_built.coupled_addition import NAME
+from models.hand_built.position_coupling_addition import NAME
 from models.numerals import shown
 
 STORED = DATA / "hand_built_certificates.json"

@@ -48,9 +48,9 @@ from interp.proofs.verdict import (
 from interp.proofs.watch import ENDED, INTERRUPTED, TIME_UP, why_ended
 from models.errors import UserError
 from models.evaluation import predict
-from models.hand_built.coupled_addition import HandBuiltOptions
 from models.hand_built.multiplication import HandBuiltMultiplicationOptions
 from models.hand_built.parity import HandBuiltParityOptions
+from models.hand_built.position_coupling_addition import HandBuiltOptions
 from models.hooked import registered_name
 from models.numerals import shown
 from models.tasks.base import Task

@@ -1,9 +1,9 @@
 """The decoder of the hand-built addition with every weight free: does training stay at the construction?
 
-The architecture is that of :mod:`models.hand_built.coupled_addition` for sums up to 30 x 30 (one layer, four heads, no
-norms, 44 ReLUs), in a residual stream of at least its 41 dimensions. :func:`at_construction` gives the parameters that
-compute the construction. The further dimensions are written to at random and not read, so they change no logit, but
-gradients reach them.
+The architecture is that of :mod:`models.hand_built.position_coupling_addition` for sums up to 30 x 30 (one layer, four
+heads, no norms, 44 ReLUs), in a residual stream of at least its 41 dimensions. :func:`at_construction` gives the
+parameters that compute the construction. The further dimensions are written to at random and not read, so they change
+no logit, but gradients reach them.
 """
 
 from __future__ import annotations
@@ -12,7 +12,12 @@ from dataclasses import replace
 
 import torch
 
-from models.hand_built.coupled_addition import HandBuiltOptions, HandBuiltWeights, hand_built_config, hand_built_task
+from models.hand_built.position_coupling_addition import (
+    HandBuiltOptions,
+    HandBuiltWeights,
+    hand_built_config,
+    hand_built_task,
+)
 from models.position_coupling import SMALL
 from models.registry import ModelSpec, build, register
 from models.tasks.multi_addition import MultiOperandAddition

@@ -51,7 +51,7 @@ import math
 import torch
 
 from models.errors import UserError, unknown_name
-from models.hand_built.coupled_addition import HEADS, HandBuiltOptions
+from models.hand_built.position_coupling_addition import HEADS, HandBuiltOptions
 from models.hooked import HookedModel
 
 DTYPES = ("float32", "float64", "bfloat16", "float16")

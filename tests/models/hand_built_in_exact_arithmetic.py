@@ -23,7 +23,7 @@ from jaxtyping import Int
 from torch import Tensor
 
 from models.errors import UserError
-from models.hand_built.coupled_addition import HEADS, HandBuiltWeights
+from models.hand_built.position_coupling_addition import HEADS, HandBuiltWeights
 from models.transformer import ArithmeticTransformer
 
 DENOMINATOR = 300  # of every rational weight: 0.1, 0.21 and 1/3 are 30, 63 and 100 of it

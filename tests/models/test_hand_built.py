@@ -18,7 +18,7 @@ from interp.core.operand_problems import grid_problems
 from interp.papers.position_coupling.hand_built import run_cell
 from models.errors import UserError
 from models.hand_built.construction import codes
-from models.hand_built.coupled_addition import HandBuiltOptions
+from models.hand_built.position_coupling_addition import HandBuiltOptions
 from models.partial_forward import logits_at
 from tests.comparing import assert_same
 from tests.conformance.expected import expected_activations

@@ -57,7 +57,7 @@ from interp.papers.position_coupling.keys import (
     resolve_coupled_task,
 )
 from interp.probes.key_sets import CLIP, KeySets, read_patterns
-from models.hand_built.coupled_addition import NAME
+from models.hand_built.position_coupling_addition import NAME
 from models.tasks.multi_addition import MultiOperandAddition
 
 GROUPS = ("sum", "carry", "same digit", "eos", "rest")

@@ -39,7 +39,7 @@ from interp.proofs.coupled_grid import load_certified_grids
 from models.checkpoint import read_json
 from models.errors import unknown_name
 from models.evaluation import margins
-from models.hand_built.coupled_addition import NAME
+from models.hand_built.position_coupling_addition import NAME
 from models.partial_forward import logits_at
 from models.transformer import ArithmeticTransformer
 

@@ -2,7 +2,7 @@
 
     interp reproduce position-coupling:fig1 --size small
 
-Every model of the figure's table (:data:`models.position_coupling_figures.FIGURES`) is trained with its recipe, in one
+Every model of the figure's table (:data:`models.position_coupling_variants.FIGURES`) is trained with its recipe, in one
 run folder per seed, so that figures share models and more seeds can be added later. Grids are stored cell by cell next
 to the runs.
 
@@ -31,7 +31,7 @@ from interp.probes.heatmaps.grid import PAPER_GRID, exact_match_grid, rectangle
 from interp.probes.scored import GridPanel, GridPanels, Scores
 from models.errors import UserError, unknown_name
 from models.position_coupling import Variant
-from models.position_coupling_figures import FIGURES
+from models.position_coupling_variants import FIGURES
 from models.registry import recipe_of
 from models.tasks.sequences import SequenceTask
 from models.training.devices import resolve_device

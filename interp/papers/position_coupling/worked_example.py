@@ -21,7 +21,7 @@ import models
 from interp.papers.position_coupling.printed_tables import FROM_EQUALS, OFFSETS, TABLES, TOKENS
 from models.errors import UserError
 from models.hand_built.construction import codes
-from models.hand_built.coupled_addition import NAME
+from models.hand_built.position_coupling_addition import NAME
 
 ETA = 16.0
 TOLERANCE = 1e-9

@@ -24,7 +24,7 @@ from interp.site.gallery.render import Link, Part, code, commands, markdown, pag
 from interp.site.gallery.shape_scores import shape_scores
 from interp.site.pages import figure_data
 from models.evaluation import Score, score
-from models.hand_built.coupled_addition import NAME as HAND_BUILT
+from models.hand_built.position_coupling_addition import NAME as HAND_BUILT
 from models.registry import PAPERS, get_spec
 from models.tasks.addition import FixedWidthAddition
 from models.tasks.sequences import SequenceTask

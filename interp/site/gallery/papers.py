@@ -59,7 +59,7 @@ _TITLES = {
 
 def _title(target: str) -> str:
     """A target's heading where its study has none: the figure and what the paper varies in it, with the size."""
-    from models.position_coupling_figures import FIGURES
+    from models.position_coupling_variants import FIGURES
 
     paper, _, what = target.partition(":")
     name = what.removesuffix("-small")

@@ -20,7 +20,7 @@ from interp.probes.heatmaps.grid import PAPER_GRID
 from interp.probes.scored import GridPanel, GridPanels
 from models.errors import UserError
 from models.position_coupling import SMALL, DecoderSize, Variant
-from models.position_coupling_figures import FIGURES, PaperFigure, register_variant
+from models.position_coupling_variants import FIGURES, PaperFigure, register_variant
 from tests.quick_recipes import change_recipe
 
 TINY = {

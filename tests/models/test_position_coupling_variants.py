@@ -6,7 +6,7 @@ import pytest
 
 import models
 from models.position_coupling import PAPER, SMALL
-from models.position_coupling_figures import FIGURES
+from models.position_coupling_variants import FIGURES
 from models.registry import recipe_of
 
 VARIANTS = [v for figure in FIGURES.values() for panels in (figure.paper, figure.small) for v in panels.values()]
