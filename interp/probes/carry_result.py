@@ -152,7 +152,7 @@ class CarryUnits(Result):
         state = "on with" if bool(row.above) else "off with"
         kind = {"switch": "an exact switch in this sample", "detector": "a detector"} | _WORDS
         if found["kind"] == "needed" and found["needed_for"] not in (None, found["signal"]):
-            kind["needed"] = f"needed, but most for {measures.signal_name(found['needed_for'])}"
+            kind["needed"] = f"needed, and more so for {measures.signal_name(found['needed_for'])}"
         text = (
             f"{name} is {state} {signal} ({kind[found['kind']]}): input in "
             f"[{lows[0]:.2f}, {highs[0]:.2f}] without and [{lows[1]:.2f}, {highs[1]:.2f}] with it"
