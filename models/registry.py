@@ -26,7 +26,6 @@ REGISTERING = (
     "models.addlm",
     "models.addlm_adder",
     "models.hand_built.adders",
-    "models.hand_built.free_addition",
     "models.hand_built.microadder",
     "models.hand_built.multiplication",
     "models.hand_built.parity",

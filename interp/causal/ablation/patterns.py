@@ -4,7 +4,6 @@ At the queries of the answer, the rows of a head's pattern become
 
     "zero"       zero, as at all other positions: the head writes nothing
     rows         given rows [target, key]; where they are NaN the head keeps its own
-    a function   what it returns for the head's own rows [n, 1, target, key]
 
 Values and the heads that are not named stay the model's own, so this tests whether a *pattern* is sufficient given the
 rest. Fixed rows are off the model's own distribution: a drop can mean that the choice by value carries information, or
@@ -13,7 +12,7 @@ only that later layers meet a scale that they never saw.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -27,12 +26,7 @@ from interp.core.sites import Edit, Site
 from models.errors import unknown_name
 from models.tasks.base import Task
 
-Pattern = str | Float[Tensor, "target key"] | Callable[[Tensor], Tensor]
-
-
-def heads_of(model: HookedModel) -> list[tuple[int, int]]:
-    """Every head, as (layer, head)."""
-    return [(layer, head) for layer in range(model.cfg.n_layers) for head in range(model.cfg.n_heads)]
+Pattern = str | Float[Tensor, "target key"]
 
 
 def mean_patterns(
@@ -67,8 +61,6 @@ def _edit(queries: Sequence[int], head: tuple[int, int], pattern: Pattern) -> Ed
     site = _rows(*head, queries)
     if isinstance(pattern, Tensor):
         return site.put(lambda own, _: torch.where(pattern.to(own).isnan(), own, pattern.to(own)))
-    if callable(pattern):
-        return site.put(lambda own, _: pattern(own))
     if pattern == "zero":
         return Site(site.hook, None, site.head).put(0.0)
     raise unknown_name("pattern", pattern, ["zero"])

@@ -5,8 +5,7 @@ from __future__ import annotations
 import torch
 
 import models
-from interp.papers.position_coupling.near_ids import show_near_ids
-from interp.papers.position_coupling.squares import SQUARES, first_digits, right_at
+from interp.papers.position_coupling.near_ids import SQUARES, first_digits, right_at, show_near_ids
 from models.tasks.multi_addition import MultiOperandAddition
 
 
