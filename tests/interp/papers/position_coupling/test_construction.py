@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 import interp
 import models
 from interp.papers.position_coupling.named_stream import as_fraction
-from interp.papers.position_coupling.printed_tables import FROM_EQUALS, OFFSETS, TABLES, TOKENS
 from models.errors import UserError
+from tests.parity.printed_tables import FROM_EQUALS, OFFSETS, TABLES, TOKENS
 
 WRITTEN_BY = {
     "tokens": {"NUM", "IS_BOS", "FULL_ONES"},
