@@ -125,30 +125,38 @@ table(
 
 # %%
 trained = models.load("position-coupling-1l4h-small")
-looks = interp.needed_attention(trained, n=300)
-looks.figure()
+patterns = interp.attention_by_role(trained, n=300)
+patterns.figure("pattern", layer=0, head=0)
+
+# %%
+patterns.figure("pattern", layer=0, head=1)
 
 # %% [markdown]
 # There are two families of diagonals, as in the construction: the digits to be added, and those that decide the carry.
-# The next probe brings both models into the same coordinates and matches their heads.
+# The next probe says which of the four constructed heads each head plays, and how far its pattern agrees with that one.
+# Its controls are shuffled tokens and untrained copies.
 
 # %%
-pairs = interp.coupled_comparison(trained)
-pairs
+looks = interp.key_attention(trained)
+looks
 
 # %%
-pairs.figure()
+looks.figure()
 
 # %% [markdown]
-# The heads for digit sum and carry have counterparts at nearly no distance, far below what untrained copies and
-# shuffled roles give. The arrow and EOS heads have none: three of the trained heads look at the digits to be added, and
-# none counts. No trained head uses `$`, where every constructed head leaves a share of its weight:
+# The heads for digit sum and carry have counterparts. The arrow and EOS heads have none: three of the trained heads
+# look at the digits to be added, and none counts. No trained head uses `$`, where every constructed head leaves a share
+# of its weight:
 
 # %%
-weight_on_bos = pairs.pairs[["head", "bos", "reference_bos"]].to_dataframe().reset_index()
-weight_on_bos = weight_on_bos[["reference", "head", "reference_bos", "bos"]]
-weight_on_bos.columns = ["constructed head", "matched trained head", "weight on $, constructed", "weight on $, trained"]
-table(weight_on_bos)
+reference = models.build("position-coupling-hand-built", max_operands=4, max_digits=4)
+constant = interp.key_attention(reference, task=trained.task, n=50)
+weight_on_bos = [
+    (name, head, float(found.table.bos.sel(layer=0, head=head, role=role)))
+    for name, found in (("constructed", constant), ("trained", looks))
+    for (_, head), role in found.roles().items()
+]
+table(weight_on_bos, ["model", "head", "weight on $"])
 
 # %% [markdown]
 # ## 6. The same function by other means
@@ -158,7 +166,6 @@ table(weight_on_bos)
 # untrained copies says how far apart two models are that have nothing in common.
 
 # %%
-reference = models.build("position-coupling-hand-built", max_operands=4, max_digits=4)
 beside = interp.compare(trained, reference, n=64)
 distances = beside.table
 parts = distances["part"].isin(["responses", "embeddings"]) | (distances["quantity"] == "QK: query place, key place")
@@ -168,22 +175,25 @@ shown = distances.loc[parts & (distances["nothing"] == ""), columns]
 table(shown.rename(columns=lambda name: name.replace("p_", "p, ")), caption=caption)
 
 # %% [markdown]
-# (Two trained heads are equally near to the digit-sum head. Over all tokens, L0H2 is matched with it; at digits, L0H1
-# was.) As functions of digit sum and carry, the two models are almost one. The scores of the two adding heads agree as
-# far as they depend on places. The embeddings of digits and places are no nearer to each other than an untrained copy's
-# are. And the two models work by different means.
+# (Three trained heads play the digit-sum head. Over all tokens, L0H2 is matched with it.) As functions of digit sum and
+# carry, the two models are almost one. The scores of the two adding heads agree as far as they depend on places. The
+# embeddings of digits and places are no nearer to each other than an untrained copy's are. And the two models work by
+# different means.
 #
 # **Choosing.** The construction's scores ignore the digits, so its weights are constant. Trained heads weigh the two
-# digits by their value, so their weights vary from problem to problem:
+# digits by their value, so that a head's mean pattern agrees with the constructed one better than its patterns do
+# problem by problem:
 
 # %%
-constant = interp.needed_attention(reference, task=trained.task, n=50)
 spread = {
-    name: found.table.choice.max("role").values.ravel()
+    (name, pattern): [
+        found.table[column].sel(layer=0, head=at[1], role=role).item() for at, role in found.roles().items()
+    ]
     for name, found in ((beside.names[0], looks), (beside.names[1], constant))
+    for pattern, column in (("mean", "overlap"), ("each problem", "overlap_each"))
 }
 heads = [f"L0H{head}" for head in range(4)]
-caption = "Weight on the operand's digit: standard deviation over problems, by head"
+caption = "Overlap with the constructed head that a head plays"
 pd.DataFrame(spread, index=heads).T.style.format(precision=3).set_caption(caption)
 
 # %% [markdown]

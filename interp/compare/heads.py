@@ -7,12 +7,10 @@ gives a distribution p over roles. The distance of two heads, on the same proble
 
 (the Jensen-Shannon distance, a metric: 0 the same, 1 disjoint), and pairs are matched to make the sum smallest. It
 ignores how a head splits its weight among the keys of one role. BOS is a role like the others: a head that rests there
-is far from one that rests elsewhere (:func:`interp.coupled_comparison` sets BOS aside).
+is far from one that rests elsewhere.
 """
 
 from __future__ import annotations
-
-from collections.abc import Callable
 
 import numpy as np
 from jaxtyping import Float
@@ -38,21 +36,14 @@ def js_distance(p: Float[np.ndarray, "*row role"], q: Float[np.ndarray, "*row ro
     return np.sqrt(js_divergence(p, q))
 
 
-def total_variation(p: Float[np.ndarray, "*row role"], q: Float[np.ndarray, "*row role"]) -> Float[np.ndarray, "*row"]:
-    """Total variation distance of distributions over the last axis, in [0, 1]."""
-    return np.abs(p - q).sum(-1) / 2
-
-
-def head_distances(
-    left: Roles, right: Roles, distance: Callable[..., np.ndarray] = js_distance
-) -> Float[np.ndarray, "n left right"]:
+def head_distances(left: Roles, right: Roles) -> Float[np.ndarray, "n left right"]:
     """Distance of every pair of heads on every problem, averaged over targets.
 
     Missing rows (NaN) do not count; heads without a common row have distance 1.
     """
     found = np.empty((len(left), left.shape[1], right.shape[1]))
     for i, j in np.ndindex(*found.shape[1:]):
-        found[:, i, j] = known_mean(distance(left[:, i], right[:, j]))
+        found[:, i, j] = known_mean(js_distance(left[:, i], right[:, j]))
     return np.nan_to_num(found, nan=1.0)
 
 

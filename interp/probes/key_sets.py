@@ -1,15 +1,8 @@
-"""Sets of keys with which attention is compared, and the measures of a pattern's rows.
+"""Sets of keys with which attention is compared.
 
 A key set has a name (a role) and says for every target which keys belong to it. :func:`keys_by_role` uses the roles
-that any task gives its positions, :func:`key_sets` those that a function names. The measures of one row p (a head's
-weights over the keys of one prediction) and a set S treat keys on which a head rests, such as BOS, separately:
-
-    share[S]    sum of p over S
-    bos         p on the resting keys
-    keys        how many other keys weigh more than 0.01 (the clipping of Position Coupling's Figure 7)
-    effective   exp(entropy) of p on the others, renormalised; NaN where they have less than 0.01. 2 equal weights: 2
-    top[S]      whether the |S| heaviest of the others are exactly S
-    first[S]    whether the heaviest of the others is in S
+that any task gives its positions, :func:`key_sets` those that a function names. Keys on which a head rests, such as
+BOS, are kept apart.
 """
 
 from __future__ import annotations
@@ -27,10 +20,7 @@ from interp.core.runs import passes
 from models.errors import UserError, known_name
 from models.tasks.base import Task
 
-CLIP = 0.01
-
-# "_": chunks differ in size, and the type check looks at one of them at random.
-Patterns = Float[np.ndarray, "_ layer head query key"]
+CLIP = 0.01  # weights up to this are not attended to (the clipping of Position Coupling's Figure 7)
 
 
 @dataclass(frozen=True, eq=False)
@@ -142,40 +132,6 @@ def read_patterns(
         if not np.isfinite(stacked).all():
             raise UserError("The attention pattern holds NaN: the model has diverged.")
         yield stacked
-
-
-def measure_rows(
-    rows: Float[np.ndarray, "chunk layer head target key"], keys: KeySets
-) -> dict[str, Float[np.ndarray, "chunk layer head target *role"]]:
-    """The measures of the module's docstring: ``bos``, ``keys``, ``effective`` [..., target] and ``share``, ``top``,
-    ``first``, ``operand`` [..., target, role]. ``operand`` is the share on those of the set's keys that come before the
-    response. Measures of a role that is not defined at a target are NaN."""
-    if rows.shape[-2:] != keys.visible.shape:
-        raise UserError(f"Patterns of {rows.shape[-2:]} (target, key) do not fit key sets of {keys.visible.shape}.")
-    off = np.where(keys.resting, 0, rows)
-    total = off.sum(-1)
-    log = np.log(off, out=np.zeros_like(off), where=off > 0)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        entropy = np.log(total) - (off * log).sum(-1) / total
-    parts: dict[str, list[np.ndarray]] = {"share": [], "top": [], "first": [], "operand": []}
-    for member in keys.member:
-        defined = member.any(-1)
-        least = np.where(member, off, np.inf).min(-1)
-        most = np.where(member, off, -1.0).max(-1)
-        other = np.where(member, -1.0, off).max(-1)
-        values = {
-            "share": np.einsum("nlhtk,tk->nlht", rows, member.astype(rows.dtype)),
-            "operand": np.einsum("nlhtk,tk->nlht", rows, (member & keys.in_query).astype(rows.dtype)),
-            "top": (least > other).astype(float),
-            "first": (most > other).astype(float),
-        }
-        for name, value in values.items():
-            parts[name].append(np.where(defined, value, np.nan))
-    result = {name: np.stack(values, -1).astype(np.float32) for name, values in parts.items()}
-    result["bos"] = rows[..., keys.resting].sum(-1).astype(np.float32)
-    result["keys"] = (off > CLIP).sum(-1).astype(np.float32)
-    result["effective"] = np.where(total > CLIP, np.exp(entropy), np.nan).astype(np.float32)
-    return result
 
 
 def known_mean(values: Float[np.ndarray, "*cell target"]) -> Float[np.ndarray, "*cell"]:

@@ -71,16 +71,6 @@ def wrong_at(place: str) -> Any:
     return model
 
 
-def all_on_bos(pattern: Tensor) -> Tensor:
-    return torch.zeros_like(pattern).index_fill(-1, torch.tensor([0]), 1.0)
-
-
-def fewer_with_length(pattern: Tensor) -> Tensor:
-    """The same weight on the first of 60 / (length of the sequence) tokens behind BOS."""
-    kept = 60 // pattern.shape[-1]
-    return torch.zeros_like(pattern).index_fill(-1, torch.arange(1, 1 + kept), 1 / kept)
-
-
 def first_head_even(pattern: Tensor) -> Tensor:
     """Head 0 blind where it should find the digits to be added, and only there."""
     keys = key_sets(MultiOperandAddition(OPERANDS, DIGITS))

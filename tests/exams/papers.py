@@ -6,22 +6,17 @@ from collections.abc import Mapping
 from typing import Any
 
 import interp
-from interp.papers.position_coupling.attention import NeededAttention
 from interp.papers.position_coupling.causal import PatternSubstitution
-from interp.papers.position_coupling.comparison import CoupledComparison
-from interp.papers.position_coupling.growth import AttendedGrowth
 from interp.papers.position_coupling.named_stream import NamedStream
 from interp.probes.head_writes import HeadWrites
 from interp.probes.scored import Scores
 from tests.exams.coupled_subjects import (
     NAMED,
     PATTERN,
-    all_on_bos,
     built,
     changed,
     even,
     exchanged,
-    fewer_with_length,
     first_head_even,
     hooked,
     peeks,
@@ -69,28 +64,10 @@ register_exam(
 )
 
 
-def _needed(found: NeededAttention) -> tuple[float, ...]:
-    """Head 0 on the digits to be added, then on those of the carry: share, and how often its heaviest keys are those"""
-    row = found.table.sel(layer=0, head=0)
-    return tuple(round(float(row[name].sel(role=role)), 3) for role in ("sum", "carry") for name in _SHARES)
-
-
-_SHARES = ("share", "agreement")
 register_exam(
     Exam(
-        "needed_attention",
-        lambda model: interp.needed_attention(model, n=16, untrained=()),
-        _needed,
-        presence=Case(built, (0.667, 1.0, 0.0, 0.0)),
-        absence=Case(lambda: hooked(PATTERN, even), lambda got: max(got) < 0.1),
-        inversion=Case(lambda: exchanged("Q", "K"), (0.0, 0.0, 0.667, 1.0)),
-        untrained=Case(untrained_summer, lambda got: max(got) < 0.1),
-    )
-)
-register_exam(
-    Exam(
-        "head_roles",
-        lambda model: interp.head_roles(model, n=16),
+        "key_attention",
+        lambda model: interp.key_attention(model, n=16),
         lambda found: tuple(found.roles().values()),
         presence=Case(built, tuple(FOUR)),
         absence=Case(lambda: hooked(PATTERN, even), SILENT),
@@ -144,42 +121,6 @@ register_exam(
         absence=Case(built, (0, 0, False, {})),
         inversion=Case(lambda: wrong_at("b1[2]"), (24, 0, False, {(1, "2"): 24})),
         untrained=Case(untrained_summer, lambda got: got[0] == 24 and not got[2]),
-    )
-)
-
-
-def _slopes(found: AttendedGrowth) -> list[float]:
-    """Tokens an operand of heads 0 to 3, and of all together."""
-    return found.slopes.slope.sel(measure="keys").values.round(2).tolist()
-
-
-register_exam(
-    Exam(
-        "attended_growth",
-        lambda model: interp.attended_growth(model, operands=(2, 3, 4), digits=2, n=4, untrained=()),
-        _slopes,
-        presence=Case(lambda: hooked(PATTERN, even), ([6.0] * 5)),  # half of twelve tokens an operand
-        absence=Case(lambda: hooked(PATTERN, all_on_bos), ([0.0] * 5)),
-        inversion=Case(lambda: hooked(PATTERN, fewer_with_length), lambda got: max(got) < -0.5),
-        untrained=Case(untrained_summer, lambda got: min(got) > 3),
-    )
-)
-
-
-def _matched(found: CoupledComparison) -> tuple[float, bool, list[str]]:
-    """Mean distance, whether shuffled roles are farther, and the heads that the constructed four are matched with."""
-    return round(found.total["distance"], 3), found.total["p_shuffled"] < 0.05, found.pairs["head"].values.tolist()
-
-
-register_exam(
-    Exam(
-        "coupled_comparison",
-        lambda model: interp.coupled_comparison(model, n=16, untrained=()),
-        _matched,
-        presence=Case(built, (0.0, True, ["L0H0", "L0H1", "L0H2", "L0H3"])),
-        absence=Case(lambda: hooked(PATTERN, even), lambda got: got[0] > 0.8 and not got[1]),
-        inversion=Case(lambda: exchanged("Q", "K"), (0.0, True, ["L0H1", "L0H0", "L0H2", "L0H3"])),
-        untrained=Case(untrained_summer, lambda got: got[0] > 0.8 and not got[1]),
     )
 )
 

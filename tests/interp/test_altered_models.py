@@ -355,11 +355,8 @@ SUMMER: dict[str, Callable[[Any], Any]] = {
     "models.score": lambda m: models.score(m, _few(m)),
     "models.score, greedy": lambda m: models.score(m, _few(m), method="greedy"),
     "attack": lambda m: _attack(m, task=m.task.at(2, 2), runs=30),
-    "needed_attention": lambda m: interp.needed_attention(m, n=16, untrained=[]),
-    "head_roles": lambda m: interp.head_roles(m, n=16, untrained=[]),
+    "key_attention": lambda m: interp.key_attention(m, n=16, untrained=[]),
     "pattern_substitution": lambda m: interp.pattern_substitution(m, n=4),
-    "coupled_comparison": lambda m: interp.coupled_comparison(m, n=16, untrained=[]),
-    "attended_growth": lambda m: interp.attended_growth(m, operands=(2, 3, 4), n=8, untrained=[]),
     "first_errors": lambda m: interp.first_errors(m, task=m.task.at(6, 5), n=32),
     "head_writes": lambda m: interp.head_writes(m, n=16, untrained=[]),
     "exact_match_grid": lambda m: interp.exact_match_grid(m, shapes=[(2, 2), (3, 3)], n=20, progress=False),
@@ -419,7 +416,7 @@ _HOOKING = ("HookedRootModule.py", "hook_points.py")
 
 
 #: Questions that compute for a while before they run a model.
-_LATE = ("population", "needed_attention")
+_LATE = ("population", "key_attention")
 
 
 @pytest.mark.parametrize(

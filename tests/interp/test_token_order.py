@@ -72,8 +72,8 @@ ASK: dict[str, Callable[[Any], Any]] = {
 }  # fmt: skip
 #: Questions of other tasks, and of runs and files.
 OTHERS = {
-    "accuracy_bounds", "accuracy_by_chain", "attended_growth", "coupled_comparison", "decompile", "exact_match_grid",
-    "first_errors", "greedy_agreement", "head_roles", "learning_curves", "named_stream", "needed_attention",
+    "accuracy_bounds", "accuracy_by_chain", "decompile", "exact_match_grid", "first_errors", "greedy_agreement",
+    "key_attention", "learning_curves", "named_stream",
     "offset_sweep", "patch_sweep", "pattern_substitution", "population", "stress_suites", "sum_units",
     "training_dynamics",
 }  # fmt: skip

@@ -9,8 +9,8 @@ A hook on ``attn.hook_pattern`` replaces, for one head (or all that have a role)
                                   choose between keys by value (mean ablation of the pattern)
     zero                          all rows by zeros: the head writes nothing (zero ablation)
 
-``own role`` names the ideal of the role that :func:`interp.papers.position_coupling.roles.head_roles` finds. The ideals
-of the other roles are the control: if they do as well, the head is not needed for this and "faithful" means nothing.
+``own role`` names the ideal of the role that :mod:`interp.papers.position_coupling.key_attention` finds. The ideals of
+the other roles are the control: if they do as well, the head is not needed for this and "faithful" means nothing.
 
 The outcome is exact match of the whole response, teacher-forced (equal to greedy decoding for whole responses), on the
 same problems before and after, with Clopper-Pearson intervals; ``p_changed`` is McNemar's exact test on the problems
@@ -41,8 +41,8 @@ from interp.core.model import HookedModel
 from interp.core.probe import probe, task_of
 from interp.core.results import Provenance, Result
 from interp.core.stats import clopper_pearson
+from interp.papers.position_coupling.key_attention import KeyAttention, key_attention
 from interp.papers.position_coupling.keys import ROLE_NAMES, KeySets, draw_coupled, key_sets, resolve_coupled_task
-from interp.papers.position_coupling.roles import HeadRoles, head_roles
 from models.errors import UserError
 from models.tasks.multi_addition import MultiOperandAddition
 
@@ -154,7 +154,7 @@ def pattern_substitution(
     problems: Any = None,
     n: int = 500,
     seed: int = 0,
-    roles: HeadRoles | None = None,
+    roles: KeyAttention | None = None,
     heads: Sequence[tuple[int, int]] | None = None,
     bos: bool = False,
 ) -> PatternSubstitution:
@@ -164,18 +164,18 @@ def pattern_substitution(
         model: any model with TransformerLens hooks; ``attn.hook_pattern`` is set.
         task: multi-operand addition in the shape to use; by default ``model.task``.
         problems: problems to answer; by default ``n`` are drawn from T_A with ``seed``.
-        roles: which role each head plays; by default from :func:`head_roles` on other problems.
+        roles: which role each head plays; by default from :func:`key_attention` on other problems.
         heads: (layer, head) to try; by default all.
         bos: give BOS a share in the ideal patterns, as in the construction.
 
     Cost: one forward pass over the problems for each head and pattern.
 
     Raises:
-        UserError: as for :func:`head_roles`; an unknown head.
+        UserError: as for :func:`key_attention`; an unknown head.
     """
     task = resolve_coupled_task(model, task)
     sample, keys = draw_coupled(task, problems, n, seed), key_sets(task)
-    roles = head_roles(model, task=task, n=64, seed=seed + 1) if roles is None else roles
+    roles = key_attention(model, task=task, n=64, seed=seed + 1) if roles is None else roles
     found = roles.roles()
     chosen = list(found) if heads is None else list(heads)
     unknown = [head for head in chosen if head not in found]

@@ -12,7 +12,9 @@ from itertools import permutations
 from typing import Any
 
 import numpy as np
+import torch
 from scipy.special import stdtrit
+from scipy.stats import linregress
 
 import models
 from interp.core.results import Provenance
@@ -20,6 +22,7 @@ from interp.core.stats import UPPER, mean_difference, mean_interval
 from interp.papers.headlines.rules import Ours, counted, share
 from interp.papers.headlines.store import NotStored, Store, pick
 from interp.probes.attention import attention_by_role
+from interp.probes.key_sets import read_patterns
 from interp.probes.scored import GridPanel, GridPanels
 from models.hand_built.position_coupling_addition import NAME
 from models.numerals import shown
@@ -208,19 +211,33 @@ def of_the_papers_size(store: Store, figure: str, panel: str, **size: int) -> Ou
 # ---- what heads attend to
 
 
-def growth(store: Store) -> Ours:
+def growth(store: Store, n: int = 32) -> Ours:
     """The slope, over two to six operands, of the tokens that all heads together attend to (above 0.01, without BOS).
 
     It is the steepest slope among the models that add in their training range.
     """
-    from interp.papers.position_coupling.growth import attended_growth
+    operands = range(2, 7)
+    fits = {}
+    for name in (SMALL, WIDE, TWO_LAYERS):
+        model = store.model(name)
+        fits[name] = linregress(operands, [_attended(model, m, n) for m in operands])
+    steepest = max(fits, key=lambda name: float(fits[name].slope))
+    slope, digits = float(fits[steepest].slope), store.model(steepest).task.n_digits
+    half = float(stdtrit(len(operands) - 2, UPPER) * fits[steepest].stderr)
+    remark = "tokens an operand more: " + ", ".join(f"{float(fit.slope):.2f} {name}" for name, fit in fits.items())
+    source = Provenance(n, 0, f"problems of T_A({digits}, m) for each m")
+    return Ours(slope, source, slope - half, slope + half, model=steepest, remark=remark)
 
-    found = {name: attended_growth(store.model(name), n=32) for name in (SMALL, WIDE, TWO_LAYERS)}
-    rows = {name: result.slopes.sel(unit="any head", measure="keys") for name, result in found.items()}
-    steepest = max(rows, key=lambda name: float(rows[name].slope))
-    value, low, high = (float(rows[steepest][name]) for name in ("slope", "low", "high"))
-    remark = "tokens an operand more: " + ", ".join(f"{float(row.slope):.2f} {name}" for name, row in rows.items())
-    return Ours(value, found[steepest].provenance, low, high, model=steepest, remark=remark)
+
+def _attended(model: Any, operands: int, n: int) -> float:
+    """Tokens that all heads together attend to in one step, mean over ``n`` problems."""
+    from interp.papers.position_coupling.key_attention import count_attended
+    from interp.papers.position_coupling.keys import key_sets
+
+    task = model.task.at(operands, model.task.n_digits)
+    keys, problems = key_sets(task), task.sample(n, torch.Generator().manual_seed(operands))
+    rows = read_patterns(model, task.encode(problems), keys.queries)
+    return float(np.concatenate([count_attended(chunk, keys) for chunk in rows])[:, -1].mean())
 
 
 def on_needed(store: Store) -> Ours:
@@ -228,13 +245,14 @@ def on_needed(store: Store) -> Ours:
 
     It is the least among the models with one layer and four heads, as constructed, that add in their training range.
     """
-    from interp.papers.position_coupling.attention import needed_attention
+    from interp.papers.position_coupling.key_attention import key_attention
 
     shares, source = {}, None
     for name, size in ((SMALL, (6, 5)), (WIDE, (10, 10))):
         model = store.model(name)
-        result = needed_attention(model, task=model.task.at(*size), n=32, untrained=[])
-        shares[name], source = result.to_dataframe().groupby("head")["share"].max().tolist(), result.provenance
+        result = key_attention(model, task=model.task.at(*size), n=32, untrained=[])
+        shares[name] = result.table.weight.sel(role=["sum", "carry"]).max("role").values.ravel().tolist()
+        source = result.provenance
     assert source is not None
     least = min(shares, key=lambda name: min(shares[name]))
     remark = "; ".join(f"{name} {', '.join(f'{x:.2f}' for x in heads)}" for name, heads in shares.items())

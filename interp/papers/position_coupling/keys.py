@@ -16,7 +16,6 @@ response is written from its most significant digit.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -30,16 +29,7 @@ from interp.probes.key_sets import KeySets
 from models.errors import UserError
 from models.tasks.multi_addition import MultiOperandAddition
 
-NEEDED = ("sum", "carry")
 ROLE_NAMES = {"sum": "digit sum", "carry": "carry", "arrow": "arrow", "eos": "EOS"}
-HAND_BUILT_HEADS = {0: "sum", 1: "carry", 2: "arrow", 3: "eos"}  # heads 1-4 of the theorem, counted from 0
-KeysOf = Callable[[Any], KeySets]  # the key sets of a task
-
-
-def constructed_roles(model: HookedModel | None, task: Any) -> str:
-    """The format must have all four roles of the construction, which needs a scratchpad of reversed numbers."""
-    has = task.format.scratchpad and task.format.reversed_response
-    return "" if has else "its format has not all four roles of the construction: no scratchpad of reversed numbers"
 
 
 def key_sets(task: MultiOperandAddition) -> KeySets:
@@ -51,14 +41,14 @@ def key_sets(task: MultiOperandAddition) -> KeySets:
     found = general.key_sets(task, task.needed_positions)
     step = np.array([_step(task, target) for target in range(len(found.queries))])
     labels = [f"{name} after b{i}" if name == ">" else name for name, i in zip(found.target_labels, step, strict=True)]
-    if not constructed_roles(None, task):
+    if task.format.scratchpad and task.format.reversed_response:
         layout = task.encode(torch.zeros(1, task.n_operands, task.n_digits, dtype=torch.int64))
         level1, level2 = task.position_ids(layout)[0].numpy().T
         query = list(found.queries)
         after = level1 == level1[query][:, None] + 1  # keys of the significance to be predicted
         own = (level1 == level1[query][:, None]) & (level2 == level2[query][:, None])
         arrow, eos = after & found.visible & (found.column >= 0)[:, None], own & found.visible
-        found = replace(found, roles=(*NEEDED, "arrow", "eos"), member=np.stack((*found.member, arrow, eos)))
+        found = replace(found, roles=(*found.roles, "arrow", "eos"), member=np.stack((*found.member, arrow, eos)))
     return replace(found, step=step, target_labels=tuple(labels))
 
 
@@ -96,14 +86,3 @@ def resolve_coupled_task(model: HookedModel, task: Any) -> MultiOperandAddition:
     if not found.has_fixed_layout:
         raise UserError("Without zero padding tokens have no fixed places; these probes need the padded format.")
     return found
-
-
-def sample_of(
-    model: HookedModel, task: Any, keys: KeysOf | None, problems: Any, n: int, seed: int
-) -> tuple[Any, Sample, KeySets]:
-    """The task, its problems and its key sets, for multi-operand addition or for any task with ``keys``."""
-    if keys is not None:
-        task = resolve_task(model, task)
-        return task, draw(task, problems, n, seed), keys(task)
-    task = resolve_coupled_task(model, task)
-    return task, draw_coupled(task, problems, n, seed), key_sets(task)

@@ -192,9 +192,7 @@ DRAWN_IN = {
     "papers/addlm/test_inside.py": "ScoreReading IntegerCircuits ValueComposition",
     "papers/headlines/test_table.py": "Headlines",
     "papers/position_coupling/test_construction.py": "NamedStream SumUnits",
-    "papers/position_coupling/test_errors.py": (
-        "NeededAttention PatternSubstitution CoupledComparison AttendedGrowth HeadRoles HeadWrites"
-    ),
+    "papers/position_coupling/test_errors.py": ("PatternSubstitution KeyAttention HeadWrites"),
     "probes/dynamics/test_training_dynamics.py": "TrainingDynamics",
     "probes/heatmaps/test_figures.py": "GridPanels",
     "probes/lens/test_attribution.py": "LogitAttribution",

@@ -36,15 +36,13 @@ def test_keys_that_a_query_does_not_see_are_left_out():
 
 def test_heads_of_another_task_play_the_roles_of_its_positions():
     model = models.load("adder-456")
-    found = interp.head_roles(model, n=16, keys=keys_by_role)
+    found = interp.key_attention(model, n=16, keys=keys_by_role)
     assert found.role(0, 0) == "own operands"
-    looks = interp.needed_attention(model, n=16, keys=keys_by_role)
-    cell = looks.table.sel(layer=0, head=0, role="own operands")
-    assert float(cell.share) > 0.8 > 0.2 > float(cell.shuffled_high) and float(cell.agreement) == 1
-    for figure in (looks.figure(), looks.figure("shares"), found.figure()):
-        assert "own operands" in figure.to_json()
+    cell = found.table.sel(layer=0, head=0, role="own operands")
+    assert float(cell.weight) > 0.8 > 0.2 > float(cell.shuffled_high)
+    assert "own operands" in found.figure().to_json()
     with pytest.raises(UserError):
-        interp.head_roles(model, n=16)
+        interp.key_attention(model, n=16)
 
 
 def test_an_adder_s_head_writes_digits_on_a_line_and_two_bits_always_lie_on_one():

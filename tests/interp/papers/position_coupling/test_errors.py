@@ -11,7 +11,6 @@ import interp
 import models
 from interp.core.results import Provenance
 from interp.papers.position_coupling.errors import compute_first_errors
-from interp.papers.position_coupling.figures.attention import segments
 from interp.papers.position_coupling.keys import key_sets
 from interp.probes.scored import Scores
 from models.errors import UserError
@@ -101,46 +100,23 @@ def test_predictions_of_other_targets_are_refused():
 
 def figures(model, shape):
     task = model.task.at(*shape)
-    attention = interp.needed_attention(model, task=task, n=8)
-    yield attention.figure()
-    yield attention.figure(layer=0, head=1)
-    yield attention.figure("shares")
-    yield interp.head_roles(model, task=task, n=8).figure()
+    yield interp.key_attention(model, task=task, n=8).figure()
     yield interp.pattern_substitution(model, task=task, n=8).figure()
     yield interp.first_errors(model, task=task, n=8).figure()
-    comparison = interp.coupled_comparison(model, task=task, n=8, untrained=[])
-    yield comparison.figure()
-    yield comparison.figure("difference")
     yield interp.head_writes(model, task=task, n=32).figure()
-    growth = interp.attended_growth(model, operands=(2, 3, 4), digits=2, n=4)
-    yield growth.figure()
-    yield growth.figure(measure="effective")
 
 
 @pytest.mark.parametrize("trained_kind", [False, True])
 def test_every_result_draws_itself_with_its_provenance(hand_built, trained_kind):
     model = models.build(TRAINED, seed=2) if trained_kind else hand_built
     drawn = list(figures(model, (3, 2)))
-    assert len(drawn) == 11
+    assert len(drawn) == 4
     for figure in drawn:
         assert isinstance(figure, go.Figure) and figure.data
         title, subtitle = figure.layout.title.text, figure.layout.title.subtitle.text
         assert "sampled: n = " in subtitle.replace("<br>", " ")
         assert "nan" not in title and any(c.isdigit() for c in title)
         figure.to_json()
-
-
-def test_the_attention_picture_clips_below_one_percent_and_hides_the_future(hand_built):
-    result = interp.needed_attention(hand_built, task=hand_built.task.at(3, 2), n=4)
-    z = np.array(result.figure(layer=0, head=0).data[0].z, dtype=float)
-    assert np.isnan(z[np.triu_indices(len(z), 1)]).all()
-    below = z[np.tril_indices(len(z))]
-    assert ((below == 0) | (below >= 0.01)).all() and (below == 0).any()
-
-
-def test_numbers_are_labelled_in_their_middle():
-    middles, names, edges = segments(["$", "a1[1]", "a1[0]", "=", "b0[0]", "b0[1]"])
-    assert (middles, names, edges) == ([1.5, 4.5], ["a1", "b0"], [2.5, 5.5])
 
 
 # ---- the stored model, where there is one
@@ -151,8 +127,5 @@ def test_trained_heads_look_where_the_constructed_digit_sum_and_carry_heads_do()
     if TRAINED not in zoo_names():
         pytest.skip(f"the zoo has no {TRAINED}")
     model = load(TRAINED)
-    roles = interp.head_roles(model, task=model.task.at(4, 4), n=64)
+    roles = interp.key_attention(model, task=model.task.at(4, 4), n=64)
     assert {"sum", "carry"} <= set(roles.roles().values())
-    comparison = interp.coupled_comparison(model, task=model.task.at(4, 4), n=64)
-    assert (comparison.pairs.distance.sel(reference=["digit sum", "carry"]).values < 0.5).all()
-    assert comparison.total["p_untrained"] < 0.05 and comparison.total["p_shuffled"] < 0.05

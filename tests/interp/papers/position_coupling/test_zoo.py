@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 import interp
@@ -11,33 +12,29 @@ pytestmark = pytest.mark.skipif(
     not {"position-coupling-1l4h-small", "position-coupling-1l4h-no-scratchpad-small"} <= set(models.zoo_names()),
     reason="needs the zoo's one-layer models",
 )
-OPERANDS = range(2, 7)
 
 
-def slopes(name: str) -> dict[str, tuple[float, float]]:
-    """95% interval of tokens attended to per further operand, by head."""
-    found = interp.attended_growth(models.load(name), operands=OPERANDS).slopes.sel(measure="keys")
-    return {
-        str(unit): (float(found.low.sel(unit=unit)), float(found.high.sel(unit=unit))) for unit in found.unit.values
-    }
+def attended(name: str) -> np.ndarray:
+    """Tokens attended to in one step, for two operands and for six, by head."""
+    model = models.load(name)
+    found = [interp.key_attention(model, task=model.task.at(m, 4), n=16, untrained=[]).attended for m in (2, 6)]
+    return np.stack([each.values[:-1] for each in found])
 
 
 def test_with_the_scratchpad_heads_attend_to_as_many_tokens_whatever_the_number_of_operands() -> None:
-    by_head = slopes("position-coupling-1l4h-small")
-    by_head.pop("any head")
-    assert all(low < 0 < high < 0.25 for low, high in by_head.values()), by_head
+    two, six = attended("position-coupling-1l4h-small")
+    assert (np.abs(six - two) < 1).all()  # a quarter of a token an operand
 
 
 def test_without_the_scratchpad_every_head_attends_to_about_one_more_token_an_operand_or_more() -> None:
-    by_head = slopes("position-coupling-1l4h-no-scratchpad-small")
-    by_head.pop("any head")
-    assert all(low > 0.9 for low, _ in by_head.values()), by_head
+    two, six = attended("position-coupling-1l4h-no-scratchpad-small")
+    assert (six - two > 0.9 * 4).all()
 
 
 def test_the_stored_models_heads_play_constructed_roles() -> None:
     """Digit sum and carry have counterparts; nothing plays the arrow or the EOS head."""
     model = models.load("position-coupling-1l4h-small")
-    roles = list(interp.head_roles(model, task=model.task.at(5, 5), n=64).roles().values())
+    roles = list(interp.key_attention(model, task=model.task.at(5, 5), n=64).roles().values())
     assert set(roles) == {"sum", "carry"}
 
 

@@ -1,30 +1,35 @@
-"""Which of the four heads of Theorem 4.1 a head is: digit sum, carry, arrow or EOS.
+"""Which keys each head attends to, next to those that the four heads of Theorem 4.1 attend to.
 
 Each constructed head attends to BOS and, equally, to the keys S of its role
-(:mod:`interp.papers.position_coupling.keys`). For a head with weights p in one row and w = 1 - p[BOS],
+(:mod:`interp.papers.position_coupling.keys`): digit sum, carry, arrow or EOS. For a head with weights p in one row and
+w = 1 - p[BOS],
 
     overlap  = sum over S of min(p, w / |S|) / w       1 minus the total variation distance to the constructed row
-    share    = sum over S of p / w                     attention on S, however it is split
+    share    = sum over S of p / w                     attention on S off BOS, however it is split
+    weight   = sum over S of p                         attention on S; constructed digit sum and carry heads: 2/3
     bos      = p[BOS]                                  constructed: 1/3; arrow: 1/(1 + |S|)
 
-are w-weighted means over the targets where the role is defined. ``overlap`` is that of the mean pattern over problems,
-which does not distinguish a head that picks one of two digits by value from one that weighs both equally;
-``overlap_each``, the mean over problems of single rows, does. Only ``overlap`` distinguishes "arrow" from "sum", whose
-keys are among its own.
+are means over the targets where the role is defined; the first two are weighted by w. ``overlap`` is that of the mean
+pattern over problems, which does not distinguish a head that picks one of two digits by value from one that weighs both
+equally; ``overlap_each``, the mean over problems of single rows, does. Only ``overlap`` distinguishes "arrow" from
+"sum", whose keys are among its own.
 
 A head plays the role with the largest overlap if (1) more than half of its attention without BOS is on the role's keys,
 (2) shuffled key sets overlap as much in at most 5% of draws, (3) no head of an untrained copy does, and (4) it does not
-rest: less than 90% of its attention is on BOS there.
+rest: less than 90% of its attention is on BOS there. The construction is the positive control: its heads play exactly
+their roles, with an overlap of 1.
 
 Limits: a pattern says where a head looks, not what it does with it; :mod:`interp.papers.position_coupling.causal` tests
 that. At targets where a role is not defined, any pattern is allowed. Sampled, teacher-forced, ids from 1.
 
 With ``keys``, the same measures apply to any other task's heads, by the roles that the task gives its positions.
+
+Source: Position Coupling (ICLR 2025), section 4.4, Figure 7, and appendix D.5; the measures are this project's.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -35,30 +40,33 @@ from jaxtyping import Float
 
 from interp.core.controls import untrained_models
 from interp.core.model import HookedModel
-from interp.core.probe import probe, task_of
+from interp.core.probe import OnPage, probe, task_of
+from interp.core.problems import draw, resolve_task
 from interp.core.results import Provenance, Result
 from interp.core.stats import mean_intervals, permutation_p
 from interp.core.thresholds import MAJORITY, RESTING, SIGNIFICANT
-from interp.papers.position_coupling.keys import ROLE_NAMES, KeysOf, sample_of
-from interp.probes.key_sets import KeySets, read_patterns
+from interp.papers.position_coupling.keys import ROLE_NAMES, draw_coupled, key_sets, resolve_coupled_task
+from interp.probes.key_sets import CLIP, KeySets, read_patterns
 from models.errors import UserError
 from models.tasks.multi_addition import MultiOperandAddition
 
+ANY = "any head"
+
 
 @dataclass(frozen=True, eq=False)
-class HeadRoles(Result):
+class KeyAttention(Result):
     """Heads compared with constructed roles. ``table`` is a Dataset over (layer, head, role):
 
-    * ``overlap``, ``overlap_each`` with ``overlap_each_std`` (over problems), ``share`` with ``share_low``,
-      ``share_high``, ``bos``
+    * ``overlap``, ``overlap_each``, ``share`` with ``share_low``, ``share_high`` (95% over problems), ``weight``,
+      ``bos``
     * ``shuffled``, ``shuffled_high`` (97.5%), ``p_value``; ``untrained_max`` (NaN without control models)
 
-    ``bos`` [layer, head, predicted]: mean weight on BOS when predicting a "digit" and when predicting a "delimiter",
-    which the constructed arrow head tells apart.
+    ``attended`` [unit]: keys without BOS that weigh more than 0.01 in one step, mean over problems and the targets of
+    the first role; units are "L0H0", ... and "any head" (keys that weigh so much in at least one head).
     """
 
     table: xr.Dataset
-    bos: xr.DataArray
+    attended: xr.DataArray
     provenance: Provenance
 
     @property
@@ -97,7 +105,7 @@ class HeadRoles(Result):
         silent = sum(role is None for role in self.roles().values())
         if len(self.heads) > 8:
             texts.append(f"{silent} of {len(self.heads)} heads play none")
-        return "; ".join(texts) + "."
+        return "; ".join(texts) + f"; {float(self.attended.sel(unit=ANY)):.1f} keys are attended to in one step."
 
     def to_dataframe(self) -> pd.DataFrame:
         """One row per layer, head and role; ``plays`` marks the verdict."""
@@ -107,14 +115,14 @@ class HeadRoles(Result):
         return frame.assign(n=self.provenance.n)
 
 
-def compute_head_roles(
+def compute_key_attention(
     rows: Iterable[Float[np.ndarray, "_ layer head target key"]],
     keys: KeySets,
     provenance: Provenance,
     untrained: Float[np.ndarray, "copy layer head role"] | None = None,
-    draws: int = 999,
-) -> HeadRoles:
-    """The roles, from the rows of patterns at the targets.
+    draws: int = 199,
+) -> KeyAttention:
+    """The measures and roles, from the rows of patterns at the targets.
 
     Args:
         rows: chunks of problems.
@@ -126,50 +134,56 @@ def compute_head_roles(
     Raises:
         UserError: no problem, or rows of another shape.
     """
-    each, shares, sums, n = [], [], 0.0, 0
+    each, shares, counts, sums = [], [], [], 0.0
     for chunk in rows:
         if chunk.shape[-2:] != keys.visible.shape:
             raise UserError(f"Rows of {chunk.shape[-2:]} do not fit key sets of {keys.visible.shape}.")
         overlap, share = _overlaps(chunk, keys)
         each.append(overlap)
         shares.append(share)
-        sums, n = sums + chunk.sum(0, dtype=np.float64), n + len(chunk)
+        counts.append(count_attended(chunk, keys))
+        sums = sums + chunk.sum(0, dtype=np.float64)
+    n = sum(map(len, each))
     if not n:
         raise UserError("There is no attention pattern to compare.")
     mean = np.asarray(sums) / n
     (overlap,), (share,) = _overlaps(mean[None], keys)
-    single = np.concatenate(each)
     _, low, high = mean_intervals(np.concatenate(shares))
     null = _shuffled_overlaps(mean, keys, draws, provenance.seed or 0)
     resting = mean[..., keys.resting].sum(-1)
+    on_keys = np.stack([np.where(member, mean, 0).sum(-1) for member in keys.member], -2)
     measures = {
         "overlap": overlap,
-        "overlap_each": single.mean(0),
-        "overlap_each_std": single.std(0),
+        "overlap_each": np.concatenate(each).mean(0),
         "share": share,
         "share_low": low.clip(0, 1),
         "share_high": high.clip(0, 1),
+        "weight": np.stack([on_keys[..., i, where].mean(-1) for i, where in enumerate(keys.defined)], -1),
         "bos": np.stack([resting[..., where].mean(-1) for where in keys.defined], -1),
         "shuffled": null.mean(0),
         "shuffled_high": np.quantile(null, 0.975, axis=0),
         "p_value": permutation_p(overlap, null),
     }
-    coords: dict[str, Any] = {"layer": np.arange(mean.shape[0]), "head": np.arange(mean.shape[1])}
+    layers, heads = mean.shape[:2]
     table = xr.Dataset(
         {name: (("layer", "head", "role"), value) for name, value in measures.items()},
-        coords=coords | {"role": list(keys.roles)},
+        coords={"layer": np.arange(layers), "head": np.arange(heads), "role": list(keys.roles)},
     )
     highest = np.full(len(keys.roles), np.nan) if untrained is None else untrained.max((0, 1, 2))
     table["untrained_max"] = ("role", highest)
-    at = [_mean(resting[..., where]) for where in (keys.column >= 0, keys.column < 0)]
-    predicted = xr.DataArray(
-        np.stack(at, -1), dims=("layer", "head", "predicted"), coords=coords | {"predicted": ["digit", "delimiter"]}
-    )
-    return HeadRoles(table, predicted, provenance)
+    units = [f"L{layer}H{head}" for layer, head in np.ndindex(layers, heads)]
+    attended = xr.DataArray(np.concatenate(counts).mean(0), dims="unit", coords={"unit": [*units, ANY]})
+    return KeyAttention(table, attended, provenance)
 
 
-def _mean(values: Float[np.ndarray, "layer head target"]) -> Float[np.ndarray, "layer head"]:
-    return values.mean(-1) if values.shape[-1] else np.full(values.shape[:-1], np.nan)
+def count_attended(
+    rows: Float[np.ndarray, "n layer head target key"], keys: KeySets
+) -> Float[np.ndarray, "n head_or_any"]:
+    """Keys that weigh more than 0.01 in each problem, without BOS: mean over the targets of the first role, for every
+    head and then for any head."""
+    heavy = rows[..., keys.defined[0], :][..., ~keys.resting] > CLIP
+    heads = heavy.sum(-1).mean(-1).reshape(len(rows), -1)
+    return np.concatenate((heads, heavy.any((1, 2)).sum(-1).mean(-1)[:, None]), 1)
 
 
 def _overlaps(
@@ -207,8 +221,12 @@ def _shuffled_overlaps(
     return result
 
 
-@probe("Which constructed head does each head play?", by_default=[task_of(MultiOperandAddition)])
-def head_roles(
+@probe(
+    "Which keys does each head attend to, next to the constructed heads?",
+    by_default=[task_of(MultiOperandAddition)],
+    page=OnPage({"n": 64}),
+)
+def key_attention(
     model: HookedModel,
     *,
     task: Any = None,
@@ -216,13 +234,14 @@ def head_roles(
     n: int = 256,
     seed: int = 0,
     untrained: Sequence[HookedModel] | None = None,
-    keys: KeysOf | None = None,
-) -> HeadRoles:
-    """Which constructed role every head of a hooked model plays; see the module.
+    keys: Callable[[Any], KeySets] | None = None,
+) -> KeyAttention:
+    """Which keys every head of a hooked model attends to, and which constructed role it plays; see the module.
 
     Args:
         model: any model with TransformerLens hooks.
-        task: multi-operand addition in the shape to use; by default ``model.task``.
+        task: multi-operand addition in the shape to use, for example ``model.task.at(11, 11)`` (operands, digits); by
+            default ``model.task``.
         problems: the problems to use; by default ``n`` are drawn from T_A with ``seed``.
         untrained: control models; by default four freshly initialised copies, none if the model has no parameters.
         keys: the key sets of a task, for other tasks and roles (:func:`interp.probes.key_sets.keys_by_role`).
@@ -231,10 +250,15 @@ def head_roles(
         UserError: another task without ``keys``, ids beyond the model's tables, fewer than 2 problems, a model that
             diverged.
     """
-    task, sample, sets = sample_of(model, task, keys, problems, n, seed)
+    if keys is None:
+        task = resolve_coupled_task(model, task)
+        sample, sets = draw_coupled(task, problems, n, seed), key_sets(task)
+    else:
+        task = resolve_task(model, task)
+        sample, sets = draw(task, problems, n, seed), keys(task)
     controls = []
     for control in untrained_models(model, untrained, 4, seed):
         rows = np.concatenate(list(read_patterns(control, sample.tokens[:32], sets.queries)))
         controls.append(_overlaps(rows.mean(0, keepdims=True), sets)[0][0])
     rows = read_patterns(model, sample.tokens, sets.queries)
-    return compute_head_roles(rows, sets, sample.provenance, np.stack(controls) if controls else None)
+    return compute_key_attention(rows, sets, sample.provenance, np.stack(controls) if controls else None)

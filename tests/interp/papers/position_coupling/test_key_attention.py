@@ -1,4 +1,4 @@
-"""Roles of heads, ideal patterns in their place, and trained heads beside constructed ones."""
+"""Which keys heads attend to, next to the constructed heads, and ideal patterns in their place."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ import interp
 import models
 from interp.core.results import Provenance
 from interp.papers.position_coupling.causal import compute_pattern_substitution
-from interp.papers.position_coupling.comparison import GROUPS, distances, match, role_groups, role_masses
-from interp.papers.position_coupling.keys import HAND_BUILT_HEADS, key_sets
-from interp.papers.position_coupling.roles import compute_head_roles
+from interp.papers.position_coupling.key_attention import compute_key_attention
+from interp.papers.position_coupling.keys import key_sets
 from interp.probes.head_writes import compute_head_writes
 from interp.probes.key_sets import read_patterns
 from models.errors import UserError
-from models.tasks.multi_addition import AdditionFormat, MultiOperandAddition
+from models.tasks.multi_addition import MultiOperandAddition
 from models.weight_maps import DenseWeights
 from tests.interp.conftest import stock_copy
 
+HAND_BUILT_HEADS = {0: "sum", 1: "carry", 2: "arrow", 3: "eos"}  # heads 1-4 of the theorem, counted from 0
 MADE_UP = Provenance(8, 0, "made-up problems")
 
 
@@ -43,22 +43,24 @@ def rows_of(model, task, n=8):
 
 @pytest.mark.parametrize("shape", [(2, 2), (4, 3), (6, 4)])
 def test_the_four_hand_built_heads_come_out_as_exactly_their_roles(hand_built, shape):
-    result = interp.head_roles(hand_built, task=hand_built.task.at(*shape), n=8)
+    result = interp.key_attention(hand_built, task=hand_built.task.at(*shape), n=8)
     assert {head: role for (_, head), role in result.roles().items()} == HAND_BUILT_HEADS
     for head, role in HAND_BUILT_HEADS.items():
         cell = result.table.sel(layer=0, head=head)
         assert float(cell.overlap.sel(role=role)) == pytest.approx(1, abs=1e-4)
         assert float(cell.share.sel(role=role)) == pytest.approx(1, abs=1e-4)
         assert (cell.overlap.drop_sel(role=role).values < 0.7).all()
-    assert float(result.table.bos.sel(layer=0, head=0, role="sum")) == pytest.approx(1 / 3, abs=1e-4)
-    assert result.bos.sel(layer=0, head=2, predicted="delimiter").item() == pytest.approx(1, abs=1e-4)
+    summing = result.table.sel(layer=0, head=0, role="sum")
+    assert float(summing.bos) == pytest.approx(1 / 3, abs=1e-4)
+    assert float(summing.weight) == pytest.approx(2 / 3, abs=1e-4)
+    assert float(result.attended.sel(unit="L0H0")) == 2
 
 
 def test_a_role_that_untrained_heads_play_as_well_is_not_granted(hand_built):
     task = hand_built.task.at(3, 3)
     rows = rows_of(hand_built, task)
     control = np.ones((1, 1, 4, 4))
-    result = compute_head_roles([rows], key_sets(task), MADE_UP, untrained=control, draws=99)
+    result = compute_key_attention([rows], key_sets(task), MADE_UP, untrained=control, draws=99)
     assert set(result.roles().values()) == {None}
 
 
@@ -70,15 +72,42 @@ def test_a_head_that_looks_at_one_of_the_two_digits_is_half_a_digit_sum_head():
     for target in np.flatnonzero(keys.defined[0]):
         rows[..., target, 0] = 0
         rows[..., target, np.flatnonzero(keys.member[0, target])[0]] = 1
-    result = compute_head_roles([rows], keys, MADE_UP, draws=99)
+    result = compute_key_attention([rows], keys, MADE_UP, draws=99)
     assert result.role(0, 0) == "sum"
     assert float(result.table.overlap.sel(layer=0, head=0, role="sum")) == pytest.approx(0.5)
     assert float(result.table.share.sel(layer=0, head=0, role="sum")) == pytest.approx(1)
+    assert result.attended.values.tolist() == [1, 1]
+
+
+def test_a_choice_by_value_shows_in_single_rows_and_not_in_their_mean():
+    task = MultiOperandAddition(3, 3)
+    keys = key_sets(task)
+    rows = np.zeros((2, 1, 1, *keys.visible.shape))
+    rows[..., 0] = 1
+    for target in np.flatnonzero(keys.defined[0]):
+        rows[..., target, 0] = 0
+        for problem, key in enumerate(np.flatnonzero(keys.member[0, target])):
+            rows[problem, ..., target, key] = 1
+    cell = compute_key_attention([rows], keys, MADE_UP, draws=99).table.sel(layer=0, head=0, role="sum")
+    assert (float(cell.overlap), float(cell.overlap_each)) == pytest.approx((1, 0.5))
+
+
+def test_the_number_of_keys_grows_with_the_operands_where_attention_is_even(hand_built):
+    attended = []
+    for operands in (2, 3, 4):
+        keys = key_sets(MultiOperandAddition(operands, 2))
+        even = np.where(keys.visible, 1.0, 0)
+        even /= even.sum(-1, keepdims=True)
+        found = compute_key_attention([np.stack([even[None, None]] * 2)], keys, MADE_UP, draws=9)
+        where = keys.defined[0]
+        assert found.attended.values == pytest.approx([keys.visible[where].sum(-1).mean()] * 2)
+        attended.append(found.attended.values[0])
+    assert attended[0] < attended[1] < attended[2]
 
 
 def test_without_scratchpad_only_digit_sum_and_carry_are_asked_for():
     model = models.build("position-coupling-1l4h-nope-no-scratchpad-small")
-    result = interp.head_roles(model, task=model.task.at(3, 2), n=8)
+    result = interp.key_attention(model, task=model.task.at(3, 2), n=8)
     assert result.table.role.values.tolist() == ["sum", "carry"]
     with pytest.raises(UserError, match="no head"):
         result.role(3, 0)
@@ -89,7 +118,7 @@ def test_a_head_that_rests_on_bos_plays_no_role_with_what_is_left(hand_built):
     rows = rows_of(hand_built, task)
     resting = 0.05 * rows
     resting[..., 0] += 0.95
-    result = compute_head_roles([resting], key_sets(task), MADE_UP, draws=99)
+    result = compute_key_attention([resting], key_sets(task), MADE_UP, draws=99)
     assert set(result.roles().values()) == {None}
     assert float(result.table.share.sel(layer=0, head=0, role="sum")) == pytest.approx(1, abs=1e-3)
 
@@ -142,60 +171,6 @@ def test_substitution_leaves_no_hook_behind_and_refuses_unknown_heads(hand_built
         interp.pattern_substitution(hand_built, task=hand_built.task.at(2, 2), n=4, heads=[(0, 9)])
 
 
-# ---- comparison
-
-
-def test_every_visible_key_has_one_group():
-    keys = key_sets(MultiOperandAddition(4, 3))
-    groups, where = role_groups(keys)
-    assert groups.shape[0] == len(GROUPS) and (groups.sum(0) == keys.visible).all()
-    assert (keys.step[where] >= 1).all() and (keys.column[where] >= 1).all()
-
-
-def test_the_hand_built_model_is_at_distance_zero_from_itself(hand_built):
-    result = interp.coupled_comparison(hand_built, task=hand_built.task.at(3, 3), n=8)
-    assert result.pairs.reference.values.tolist() == ["digit sum", "carry", "arrow", "EOS"]
-    assert result.pairs["head"].values.tolist() == ["L0H0", "L0H1", "L0H2", "L0H3"]
-    assert result.pairs.distance.values == pytest.approx(0, abs=1e-4)
-    assert np.abs(result.difference().values).max() < 1e-4
-    off = result.distance.distance.values[~np.eye(4, dtype=bool)]
-    assert off.min() > 0.5 and result.total["random pairing"] > 0.5 and result.total["shuffled"] > 0.4
-    assert result.total["p_shuffled"] == pytest.approx(1 / 200)
-    assert np.isnan(result.total["untrained"])
-
-
-def test_permuted_heads_are_matched_back(hand_built):
-    task = hand_built.task.at(3, 3)
-    keys = key_sets(task)
-    tokens = task.encode(task.sample(6, torch.Generator().manual_seed(0)))
-    masses, _ = role_masses(hand_built, tokens, keys)
-    order = [3, 1, 0, 2]
-    assert match(distances(masses[:, order], masses).mean(0)) == [(0, 2), (1, 1), (2, 3), (3, 0)]
-
-
-def test_distance_is_total_variation_and_blind_to_the_split_within_a_role():
-    one, other = np.zeros((1, 1, 1, 5)), np.zeros((1, 1, 1, 5))
-    one[..., 0], other[..., 0], other[..., 4] = 1, 0.75, 0.25
-    assert distances(one, other).item() == pytest.approx(0.25)
-    nothing = np.full((1, 1, 1, 5), np.nan)
-    assert distances(one, nothing).item() == 1
-
-
-def test_an_untrained_model_is_far_from_the_construction(untrained):
-    copies = [models.build("position-coupling-1l4h-small", seed=seed) for seed in (7, 8, 9)]
-    result = interp.coupled_comparison(untrained, task=untrained.task.at(3, 3), n=12, untrained=copies)
-    assert result.total["distance"] > 0.8 and result.total["p_untrained"] >= 0.25
-    assert result.total["p_shuffled"] > 0.05
-    assert len(result.to_dataframe()) == 4
-
-
-def test_formats_without_the_four_roles_are_refused():
-    model = models.build("position-coupling-1l4h-nope-no-scratchpad-small")
-    assert "coupled_comparison" not in interp.probes(model).index
-    with pytest.raises(UserError):
-        interp.coupled_comparison(model, task=MultiOperandAddition(3, 2, AdditionFormat(scratchpad=False)), n=4)
-
-
 # ---- what heads write
 
 
@@ -235,9 +210,8 @@ def test_a_stock_transformer_lens_copy_gives_the_same_numbers():
             parameter.data *= 30
     model = models.ArithmeticTransformer(weights, task)
     stock = stock_copy(model)
-    ours, theirs = (interp.needed_attention(m, task=task, n=12, untrained=[]) for m in (model, stock))
-    assert theirs.pattern.values == pytest.approx(ours.pattern.values, abs=1e-5)
-    ours, theirs = (interp.head_roles(m, task=task, n=12, untrained=[]) for m in (model, stock))
+    ours, theirs = (interp.key_attention(m, task=task, n=12, untrained=[]) for m in (model, stock))
+    assert theirs.attended.values == pytest.approx(ours.attended.values, abs=0.05)
     assert theirs.table.overlap.values == pytest.approx(ours.table.overlap.values, abs=1e-5)
     ours, theirs = (interp.head_writes(m, task=task, n=24, untrained=[]) for m in (model, stock))
     assert theirs.table.linear.values == pytest.approx(ours.table.linear.values, abs=1e-3)
