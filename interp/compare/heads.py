@@ -15,8 +15,6 @@ from __future__ import annotations
 import numpy as np
 from jaxtyping import Float
 
-from interp.probes.key_sets import known_mean
-
 Roles = Float[np.ndarray, "n head target role"]
 
 
@@ -34,6 +32,13 @@ def js_divergence(p: Float[np.ndarray, "*row role"], q: Float[np.ndarray, "*row 
 def js_distance(p: Float[np.ndarray, "*row role"], q: Float[np.ndarray, "*row role"]) -> Float[np.ndarray, "*row"]:
     """The square root of the divergence, a metric."""
     return np.sqrt(js_divergence(p, q))
+
+
+def known_mean(values: Float[np.ndarray, "*cell target"]) -> Float[np.ndarray, "*cell"]:
+    """Mean over the targets without missing values (NaN); NaN where all are missing."""
+    kept = ~np.isnan(values)
+    with np.errstate(invalid="ignore"):
+        return np.where(kept, values, 0).sum(-1) / kept.sum(-1)
 
 
 def head_distances(left: Roles, right: Roles) -> Float[np.ndarray, "n left right"]:

@@ -132,10 +132,3 @@ def read_patterns(
         if not np.isfinite(stacked).all():
             raise UserError("The attention pattern holds NaN: the model has diverged.")
         yield stacked
-
-
-def known_mean(values: Float[np.ndarray, "*cell target"]) -> Float[np.ndarray, "*cell"]:
-    """Mean over the targets without missing values (NaN); NaN where all are missing."""
-    kept = ~np.isnan(values)
-    with np.errstate(invalid="ignore"):
-        return np.where(kept, values, 0).sum(-1) / kept.sum(-1)
