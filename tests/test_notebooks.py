@@ -12,7 +12,7 @@ import nbformat
 import pytest
 from nbmake.nb_run import NotebookRun
 
-from interp.site.gallery.notebooks import notebook_page, notebook_path
+from interp.site.gallery.notebook_pages import notebook_page, notebook_path
 from interp.site.notebooks import Notebook, read_notebook, said, store_notebook, stored_notebooks
 from models.errors import UserError
 from tests.conftest import SHARED

@@ -34,7 +34,7 @@ class AttackModel:
 
     def run(self) -> int:
         from interp.proofs.attacks import attack
-        from interp.proofs.stored import store
+        from interp.proofs.stored_certificates import store
         from models.zoo import load, read_entry
 
         one_thread()

@@ -32,7 +32,7 @@ class Board:
 
     def run(self) -> None:
         one_thread()
-        from interp.site.board import board, summary, to_dataframe
+        from interp.site.board_page import board, summary, to_dataframe
 
         rows = board(self.folder, self.out, self.checkpoints, self.minutes, self.fresh)
         table = to_dataframe(rows)[["file", "stated", "free", "score", "verdict", "seconds"]]

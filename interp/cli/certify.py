@@ -47,7 +47,7 @@ class Certify:
 
     def run(self) -> int:
         from interp.proofs import certify, check_certificate, load_certificate
-        from interp.proofs.stored import store
+        from interp.proofs.stored_certificates import store
         from models.zoo import load, read_entry
 
         one_thread()
@@ -81,7 +81,7 @@ class Certify:
         return certificate.exit_status
 
     def _stored(self) -> Verdict:
-        from interp.proofs.stored import stored_verdict
+        from interp.proofs.stored_certificates import stored_verdict
 
         found = stored_verdict(self.model)
         if found is None:

@@ -59,14 +59,14 @@ class Compare:
 
     def _matched(self, a: Any, b: Any) -> tuple[str, Sequence[Any], dict[str, Any]]:
         from interp.compare.compare import compare
-        from interp.compare.sections import matched_data, matched_sections
+        from interp.compare.comparison_sections import matched_data, matched_sections
 
         found = compare(a, b, n=128 if self.problems is None else self.problems, seed=self.seed)
         return f"{found.names[0]} next to {found.names[1]}", matched_sections(found), matched_data(found)
 
     def _asked(self, loaded: Sequence[Any]) -> tuple[str, Sequence[Any], dict[str, Any]]:
         from interp.compare.across import PROBLEMS, compare_models
-        from interp.compare.sections import table_sections
+        from interp.compare.comparison_sections import table_sections
 
         say = (lambda line: print(line, file=sys.stderr)) if sys.stderr.isatty() else None
         table = compare_models(loaded, n=PROBLEMS if self.problems is None else self.problems, seed=self.seed, say=say)

@@ -71,7 +71,7 @@ def sources() -> list[Path]:
 def tables() -> dict[str, Any]:
     """The whole table and that of every paper, as JSON."""
     from interp.papers.headlines import PAPERS
-    from interp.papers.headlines.table import table
+    from interp.papers.headlines.headline_table import table
 
     one_thread()
     whole = table()

@@ -35,7 +35,7 @@ class Publish:
 
     def run(self) -> None:
         from interp.proofs import check_certificate
-        from interp.proofs.stored import Certifier, stored_certificate
+        from interp.proofs.stored_certificates import Certifier, stored_certificate
         from models.training.publish import publish
         from models.zoo import load
 

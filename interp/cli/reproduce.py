@@ -68,7 +68,7 @@ class Reproduce:
     def _stored(self) -> str | None:
         """Write the page of the stored numbers and say where; None if there are none or the command asks for others."""
         from interp.papers.studies import find_study
-        from interp.papers.studies.stored import command_of, stored_page, stored_studies
+        from interp.papers.studies.stored_studies import command_of, stored_page, stored_studies
 
         chosen = {name: getattr(self, name) for name in ("seeds", "problems", "minutes", "extend", "data", "cluster")}
         if self.again or any(value is not None for value in chosen.values()) or self.offsets != "start 1":

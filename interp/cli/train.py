@@ -69,7 +69,7 @@ class Train:
         use_data(self.data)
         out, judge = self._out, None
         if self.certify is not None:
-            from interp.proofs.stored import certifier_for
+            from interp.proofs.stored_certificates import certifier_for
 
             judge = certifier_for(self.name, self.certify)
         recipe = getattr(self, "recipe")  # noqa: B009 (a field of the subclass that train_class makes)

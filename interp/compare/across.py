@@ -16,8 +16,8 @@ from typing import Any
 import models
 from interp.compare.answers import Question
 from interp.compare.known_questions import find_questions
+from interp.compare.model_table import ModelRow, ModelTable
 from interp.compare.subject import CARRY_HEAVY, Subject, subject
-from interp.compare.table import ModelRow, ModelTable
 from interp.core.answers import Answer, DoesNotApply
 from interp.core.model import HookedModel
 from interp.core.probe import probe

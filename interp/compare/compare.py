@@ -3,7 +3,7 @@
     heads        matched by where they look               :mod:`interp.compare.heads`
     units        matched by what they respond to          :mod:`interp.compare.units`
     circuits     QK and OV of the matched heads, the responses of attention, MLP and logits to digit sum and carry,
-                 the geometry of the embeddings           :mod:`interp.compare.circuits`
+                 the geometry of the embeddings           :mod:`interp.compare.weight_circuits`
     parameters   number by number, if both have the same
 
 All distances lie between 0 and 1 and do not depend on a basis: permuting heads or units, rotating the stream (if norms
@@ -30,13 +30,13 @@ import pandas as pd
 import xarray as xr
 from jaxtyping import Float
 
-from interp.compare.circuits import NAMES, head_tables, model_tables
+from interp.compare.comparison_result import Comparison
 from interp.compare.digits import digit_points
 from interp.compare.heads import head_distances, shuffled_roles
 from interp.compare.matching import match, relabelled_distances, scaled_distance
 from interp.compare.readings import Frame, Readings, frame, read
-from interp.compare.result import Comparison
 from interp.compare.units import correlations, matched_units, sign_free, unit_distances, varying
+from interp.compare.weight_circuits import NAMES, head_tables, model_tables
 from interp.core.controls import copies_to_draw
 from interp.core.model import HookedModel
 from interp.core.parameters import parameters_beside

@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 import models
-from interp.causal.ablation.runs import run_ablations
+from interp.causal.ablation.ablated_runs import run_ablations
 from interp.causal.interchange import InterchangeAccuracy, Site, interchange, which_algorithm
 from interp.compare.answers import question
 from interp.compare.subject import PLACES, Subject
@@ -160,7 +160,7 @@ def all_inputs(subject: Subject) -> Answer:
 def _stored_rung(model: HookedModel) -> Any:
     """The rung of the certificate of the zoo entry with exactly these parameters. None without such an entry or
     certificate, and for an altered model, which does not compute what its parameters say."""
-    from interp.proofs.stored import all_pairs
+    from interp.proofs.stored_certificates import all_pairs
 
     name = str(getattr(model, "name_or_path", ""))
     if name not in models.zoo_names() or alterations(model):

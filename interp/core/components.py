@@ -6,7 +6,7 @@ something else:
     x  ->  x - P x + P r        r = 0 (zero), the mean of x by position (mean), x in another example's run (resample)
 
 For a head P keeps its slice of ``attn.hook_z``, for a neuron its entry of ``mlp.hook_post``, for a direction the
-component along it. Attention edges are in :mod:`interp.causal.ablation.edges`.
+component along it. Attention edges are in :mod:`interp.causal.ablation.pattern_edges`.
 """
 
 from __future__ import annotations

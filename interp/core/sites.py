@@ -36,8 +36,8 @@ class Site:
     """A piece of an activation: one head, one neuron, a subspace, or all of it, at some positions of a hook point.
 
     ``at`` are positions (for a pattern: the queries' rows), or None for all of them. A hypothesis about a column may
-    name places instead (:mod:`interp.causal.interchange.sites`), which stand for other positions in each column.
-    With ``basis`` [width, k] of orthonormal directions, the piece is the activation's coordinates along them.
+    name places instead (:mod:`interp.causal.interchange.interchange_sites`), which stand for other positions in each
+    column. With ``basis`` [width, k] of orthonormal directions, the piece is the activation's coordinates along them.
     """
 
     hook: str

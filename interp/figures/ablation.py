@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import plotly.graph_objects as go
 
-from interp.causal.ablation.parameters import ParameterAblation, check_scale, parameters_text
-from interp.causal.ablation.sweep import VERB, ComponentAblation, counts, largest_change, value_text
+from interp.causal.ablation.component_ablations import VERB, ComponentAblation, counts, largest_change, value_text
+from interp.causal.ablation.parameter_ablations import ParameterAblation, check_scale, parameters_text
 from interp.core.drawings import drawing
 from interp.core.metrics import spoken
 from interp.core.strata import ALL

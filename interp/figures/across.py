@@ -1,4 +1,4 @@
-"""Figures of :class:`interp.compare.table.ModelTable`."""
+"""Figures of :class:`interp.compare.model_table.ModelTable`."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ import numpy as np
 import plotly.graph_objects as go
 
 from interp.compare.answers import Question
+from interp.compare.model_table import ModelRow, ModelTable, value_text
 from interp.compare.subject import PLACES
-from interp.compare.table import ModelRow, ModelTable, value_text
 from interp.core.answers import Answer, DoesNotApply
 from interp.core.drawings import drawing
 from interp.figures import theme

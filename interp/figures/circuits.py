@@ -11,7 +11,7 @@ import plotly.graph_objects as go
 import xarray as xr
 
 from interp.causal.circuits.circuit import Circuit
-from interp.causal.circuits.edges import node_at
+from interp.causal.circuits.circuit_edges import node_at
 from interp.causal.edges.graph import EMBED, LOGITS, POS_EMBED, Edge, EdgeGraph
 from interp.core.drawings import drawing
 from interp.core.metrics import spoken

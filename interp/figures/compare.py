@@ -1,4 +1,4 @@
-"""The figure of :class:`interp.compare.result.Comparison`."""
+"""The figure of :class:`interp.compare.comparison_result.Comparison`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 import plotly.graph_objects as go
 
-from interp.compare.result import Comparison
+from interp.compare.comparison_result import Comparison
 from interp.core.drawings import drawing
 from interp.figures import theme
 from interp.figures.layers import cells, circle, curve, hover, points, words, written

@@ -8,7 +8,7 @@ import numpy as np
 import plotly.graph_objects as go
 import xarray as xr
 
-from interp.causal.edges.attribution import EdgeAttribution
+from interp.causal.edges.gradient_attribution import EdgeAttribution
 from interp.causal.edges.paths import PathPatching
 from interp.core.drawings import drawing
 from interp.core.metrics import spoken

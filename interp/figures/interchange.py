@@ -8,8 +8,8 @@ import numpy as np
 import plotly.graph_objects as go
 
 from interp.causal.interchange.accuracy import HYPOTHESIS, InterchangeAccuracy, counted
+from interp.causal.interchange.interchange_sweeps import InterchangeSweep
 from interp.causal.interchange.scrubbing import CausalScrubbing
-from interp.causal.interchange.sweep import InterchangeSweep
 from interp.causal.interchange.which import CHANGED_BY, CORRUPTIONS, WhichAlgorithm
 from interp.core.drawings import drawing
 from interp.figures import theme

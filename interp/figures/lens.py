@@ -10,10 +10,10 @@ from interp.core.drawings import drawing
 from interp.figures import theme
 from interp.figures.layers import bars, cells, curve, hover, points, short, written
 from interp.figures.panels import Panel, compose
-from interp.probes.lens.attribution import LogitAttribution
+from interp.probes.lens.direct_attribution import LogitAttribution
+from interp.probes.lens.linear_probing import LinearProbes
 from interp.probes.lens.logit_lens import LogitLens
 from interp.probes.lens.probe_labels import SIGNALS
-from interp.probes.lens.probes import LinearProbes
 from models.numerals import in_percent, in_percent_with
 
 _SHORT = {"carry_in": "carry in", "carry_out": "carry out", "nine": "sums of 9", "digit_sum": "the digit sum"}

@@ -9,7 +9,7 @@ import numpy as np
 import plotly.graph_objects as go
 import xarray as xr
 
-from interp.causal.patching.result import PatchingSweep
+from interp.causal.patching.patching_result import PatchingSweep
 from interp.core.drawings import drawing
 from interp.core.metrics import spoken
 from interp.figures.layers import cells, hover

@@ -18,7 +18,7 @@ from interp.proofs.accuracy_bounds import AccuracyBounds
 from interp.proofs.attacks.attack import SEARCHES, Attack
 from interp.proofs.certificate import Certificate
 from interp.proofs.coupled_grid import CertifiedGrid
-from interp.proofs.curves import DecisionCurves
+from interp.proofs.decision_curves import DecisionCurves
 from interp.proofs.decompile import Decompiled
 from interp.proofs.exhaustive import ExhaustiveCertificate
 from interp.proofs.hand_built import HandBuiltCertificate

@@ -1,4 +1,4 @@
-"""The figure of :class:`interp.compare.swaps.result.Swaps`."""
+"""The figure of :class:`interp.compare.swaps.swap_result.Swaps`."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import Any
 import pandas as pd
 import plotly.graph_objects as go
 
-from interp.compare.swaps.parts import EVERYTHING
-from interp.compare.swaps.result import KEPT, Swaps
+from interp.compare.swaps.swap_result import KEPT, Swaps
+from interp.compare.swaps.swapped_parts import EVERYTHING
 from interp.core.drawings import drawing
 from interp.figures import theme
 from interp.figures.layers import cells, hover, points, words, written

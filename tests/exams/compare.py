@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import interp
+from interp.compare.comparison_result import Comparison
 from interp.compare.connectivity import ModeConnectivity
+from interp.compare.model_table import ModelTable
 from interp.compare.population import Population
-from interp.compare.result import Comparison
 from interp.compare.seeds import SeedDistances
-from interp.compare.swaps.result import Swaps
-from interp.compare.table import ModelTable
+from interp.compare.swaps.swap_result import Swaps
 from interp.core.answers import Answer
 from tests.exams.exam import Case, Exam, register_exam
 from tests.exams.subjects import looks_at, looks_everywhere, moved, negated, scaled, shaken, trained, untrained, without

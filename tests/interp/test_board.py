@@ -10,9 +10,9 @@ import pytest
 import torch
 
 from interp.cli.commands import main
-from interp.compare import board as rows
-from interp.compare.board import near_nines
-from interp.site.board import summary
+from interp.compare import board_verdicts as rows
+from interp.compare.board_verdicts import near_nines
+from interp.site.board_page import summary
 from interp.site.pages.document import page_data
 from models.tasks.addition import DIGITS
 from tests.models.submissions import HARD, TIED_VALUES
@@ -42,7 +42,7 @@ def test_a_folder_is_judged_and_the_command_goes_on(tmp_path: Path, monkeypatch:
     assert sum(map(int, problem.split("+"))) != int(said)
     assert (broken["status"], broken["stated"], broken["free"]) == ("unreadable", 7, None)
     assert "hard_92p" in out.read_text()
-    monkeypatch.setattr("interp.site.board.judge", lambda *given: pytest.fail("judged again"))
+    monkeypatch.setattr("interp.site.board_page.judge", lambda *given: pytest.fail("judged again"))
     assert main(["board", str(folder), "--out", str(out)]) == 0
     (folder / "broken_7p.py").write_text("def ((")
     with pytest.raises(pytest.fail.Exception):

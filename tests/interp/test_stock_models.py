@@ -16,7 +16,7 @@ import pytest
 import torch
 
 import interp
-import interp.causal.patching.sweep
+import interp.causal.patching.patching_sweeps
 import models
 from interp.causal.patching import SITES
 from interp.core.controls import NO_CONTROL, untrained_copy
@@ -78,7 +78,7 @@ def swept(model: Any, pairs: Any, **options: Any) -> Any:
 def through_hooks(model: Any, site: str, by: str = "position") -> Any:
     """The sweep by the model's own hooks, one variant at a time."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(interp.causal.patching.sweep, "_copy", lambda model, task: None)
+        patch.setattr(interp.causal.patching.patching_sweeps, "_copy", lambda model, task: None)
         return swept(model, PAIRS, site=site, by=by)
 
 

@@ -18,7 +18,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from interp.causal.ablation.runs import mean_activations
+from interp.causal.ablation.ablated_runs import mean_activations
 from interp.core import runs
 from interp.core.model import HookedModel
 from interp.core.problems import right_tokens

@@ -1,16 +1,16 @@
 """Search for the smallest circuit that does what the whole model does.
 
-space          which edges can matter, and which subsets of them are different circuits
-search         exhaustive, greedy and ACDC-like searches with one signature
-faithfulness   faithfulness, completeness and minimality with bootstrap intervals
-split          two halves of the pairs that share no problem
-edges          the edge graph of a model as a space to search in
-circuit        the whole search, for a model and pairs of problems
+circuit_space    which edges can matter, and which subsets of them are different circuits
+circuit_search   exhaustive, greedy and ACDC-like searches with one signature
+faithfulness     faithfulness, completeness and minimality with bootstrap intervals
+split            two halves of the pairs that share no problem
+circuit_edges    the edge graph of a model as a space to search in
+circuit          the whole search, for a model and pairs of problems
 """
 
 from interp.causal.circuits.circuit import Circuit, smallest_circuit
-from interp.causal.circuits.edges import space_of
+from interp.causal.circuits.circuit_edges import space_of
+from interp.causal.circuits.circuit_search import METHODS, Criterion, Found, acdc, exhaustive, greedy, search
+from interp.causal.circuits.circuit_space import Space
 from interp.causal.circuits.faithfulness import compute_drops, compute_faithfulness
-from interp.causal.circuits.search import METHODS, Criterion, Found, acdc, exhaustive, greedy, search
-from interp.causal.circuits.space import Space
 from interp.causal.circuits.split import halves

@@ -1,9 +1,10 @@
 """The smallest circuit of a model that does what the whole model does, judged on problems that it was not found on.
 
 A circuit is a set of edges of the residual stream (:mod:`interp.causal.edges`); all others carry what they would in
-another run. It is searched for on one half of the pairs (:mod:`interp.causal.circuits.search`) and judged on the other,
-which shares no problem with it: by the faithfulness and exact match of the circuit, of its complement and of random
-circuits of the same size, under corrupted-run, mean and zero ablation, and by the drop without each of its edges.
+another run. It is searched for on one half of the pairs (:mod:`interp.causal.circuits.circuit_search`) and judged on
+the other, which shares no problem with it: by the faithfulness and exact match of the circuit, of its complement and of
+random circuits of the same size, under corrupted-run, mean and zero ablation, and by the drop without each of its
+edges.
 
 Edges that the ablation cannot see belong to no circuit. A pair's two runs have the same position embeddings, so under
 corrupted-run ablation edges from them are neither kept nor cut. Such edges always stay on, also under the other
@@ -24,10 +25,10 @@ import xarray as xr
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from interp.causal.circuits.edges import space_of
+from interp.causal.circuits.circuit_edges import space_of
+from interp.causal.circuits.circuit_search import Criterion, Found, search
+from interp.causal.circuits.circuit_space import Space
 from interp.causal.circuits.faithfulness import compute_drops, compute_faithfulness, random_circuits, without_each
-from interp.causal.circuits.search import Criterion, Found, search
-from interp.causal.circuits.space import Space
 from interp.causal.circuits.split import halves
 from interp.causal.edges import EdgeExperiment, EdgeGraph
 from interp.causal.edges.graph import LOGITS
@@ -186,8 +187,8 @@ def smallest_circuit(
         n_random: number of random circuits of the same size to compare with.
         options: options of the search method, such as ``share=0.1`` for greedy.
 
-    Cost: masked runs on half of the pairs (:mod:`interp.causal.circuits.search` says how many), and a few hundred on
-    the other half.
+    Cost: masked runs on half of the pairs (:mod:`interp.causal.circuits.circuit_search` says how many), and a few
+    hundred on the other half.
 
     Raises:
         UserError: a model that answers no more than half of the pairs right (unless the metrics are your own or "kl",

@@ -20,7 +20,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from interp.causal.circuits.space import Space
+from interp.causal.circuits.circuit_space import Space
 from interp.core.stats import difference_bounds, ratio_interval
 from models.errors import UserError
 

@@ -9,8 +9,8 @@ The algorithms are those of :mod:`models.tasks.algorithms`.
 """
 
 from interp.causal.interchange.accuracy import InterchangeAccuracy, compute_interchange, interchange
+from interp.causal.interchange.interchange_sweeps import InterchangeSweep, interchange_sweep
 from interp.causal.interchange.scrubbing import CausalScrubbing, Claim, causal_scrubbing, chained_claims
-from interp.causal.interchange.sweep import InterchangeSweep, interchange_sweep
 from interp.causal.interchange.which import WhichAlgorithm, which_algorithm
 from interp.core.controls import untrained_twin
 from interp.core.sites import Site

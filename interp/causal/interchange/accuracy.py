@@ -35,8 +35,8 @@ import xarray as xr
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from interp.causal.interchange.interchange_sites import find_place
 from interp.causal.interchange.pairs import InterchangePairs, draw_pairs
-from interp.causal.interchange.sites import find_place
 from interp.causal.interchange.subspaces import (
     METHODS,
     NoDirections,

@@ -33,8 +33,8 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from interp.causal.interchange.accuracy import counted
+from interp.causal.interchange.interchange_sites import BELOW, ELSEWHERE, OWN, NoPositions, find_place
 from interp.causal.interchange.pairs import distinct_problems
-from interp.causal.interchange.sites import BELOW, ELSEWHERE, OWN, NoPositions, find_place
 from interp.core import runs
 from interp.core.model import HookedModel
 from interp.core.probe import probe

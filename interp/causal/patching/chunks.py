@@ -9,8 +9,8 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from interp.causal.patching.patch_sites import Groups
 from interp.causal.patching.run import as_slice
-from interp.causal.patching.sites import Groups
 
 #: Up to this many numbers, cost depends on the number of operations and not on their size: old and new keys are joined.
 FEW_NUMBERS = 2**15

@@ -33,8 +33,8 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from interp.causal.patching.chunks import Chunk, chunks, weighted, with_columns, z_of_changed_values
+from interp.causal.patching.patch_sites import Groups, Site, parts_of
 from interp.causal.patching.run import CachedActivations, Frame, Run, as_slice
-from interp.causal.patching.sites import Groups, Site, parts_of
 from interp.core.problems import slices
 from models.partial_forward import layers as fast
 from models.partial_forward.layers import heads_output

@@ -9,8 +9,8 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from interp.causal.patching.patch_sites import Site
 from interp.causal.patching.run import as_slice
-from interp.causal.patching.sites import Site
 from interp.core.model import HookedModel
 from interp.core.sites import require_hook
 from models.errors import UserError

@@ -148,7 +148,7 @@ class Frame:
 
 
 class Run:
-    """Activations of one batch of tokens, by the site names of :mod:`interp.causal.patching.sites`.
+    """Activations of one batch of tokens, by the site names of :mod:`interp.causal.patching.patch_sites`.
 
     Streams before a layer, keys and values hold all positions; all others hold only :meth:`Frame.rows` of their layer.
     """

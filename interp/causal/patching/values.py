@@ -13,9 +13,9 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from interp.causal.patching.engine import NUMBERS_AT_ONCE, Engine, read_positions
+from interp.causal.patching.patch_sites import SITES, Groups, Site, parts_of
 from interp.causal.patching.plain import ROUNDING, UNPATCHED, PlainPatcher, Variant
 from interp.causal.patching.run import CachedActivations, Frame, Run, as_slice
-from interp.causal.patching.sites import SITES, Groups, Site, parts_of
 from interp.core.metrics import Metric
 from interp.core.model import HookedModel
 from interp.core.problems import slices

@@ -19,7 +19,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from interp.compare.swaps.parts import PATTERNS, Part
+from interp.compare.swaps.swapped_parts import PATTERNS, Part
 from interp.core.problems import chunks
 from interp.core.runs import Activations, passes
 from models.errors import UserError

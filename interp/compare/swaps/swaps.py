@@ -1,8 +1,8 @@
 """Component swaps: parts of one model are replaced by another's, to see what the two have in common.
 
-Both models run on the same tokens. One part of ``a`` (:mod:`interp.compare.swaps.parts` lists them) is replaced by b's,
-through a map that was fitted on other problems (:mod:`interp.compare.swaps.maps`), and the rest of a is recomputed.
-Activations may be similar only in what no later layer reads; a swap tests them on a's own later layers.
+Both models run on the same tokens. One part of ``a`` (:mod:`interp.compare.swaps.swapped_parts` lists them) is replaced
+by b's, through a map that was fitted on other problems (:mod:`interp.compare.swaps.maps`), and the rest of a is
+recomputed. Activations may be similar only in what no later layer reads; a swap tests them on a's own later layers.
 
 The column ``source`` says what replaces the part:
 
@@ -49,8 +49,8 @@ from torch import Tensor
 from interp.compare.compare import require_one_format
 from interp.compare.readings import Frame, Readings, frame, read
 from interp.compare.swaps.maps import PartMap, activations, fit_maps
-from interp.compare.swaps.parts import PATTERNS, Part, by_role, components_of, parts_beside
-from interp.compare.swaps.result import CLEAN, Outcome, Swaps, compute_swaps
+from interp.compare.swaps.swap_result import CLEAN, Outcome, Swaps, compute_swaps
+from interp.compare.swaps.swapped_parts import PATTERNS, Part, by_role, components_of, parts_beside
 from interp.core.controls import copies_to_draw
 from interp.core.model import HookedModel
 from interp.core.probe import probe

@@ -14,7 +14,7 @@ import pandas as pd
 from interp.core.sections import Section
 from interp.papers.addlm.multiplications import beside_twin
 from interp.papers.studies import Made, Settings, shows, study
-from interp.papers.studies.runs import SeedRun, train_in_time
+from interp.papers.studies.training_runs import SeedRun, train_in_time
 from interp.probes.score import accuracy_by_chain
 from models.addlm_adder import ADDERS
 from models.evaluation import Rate, score

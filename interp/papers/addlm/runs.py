@@ -18,7 +18,7 @@ from interp.core.results import Provenance
 from interp.core.sections import Section
 from interp.core.stored_data import DATA
 from interp.papers.studies import Settings, Study, register_study, shows
-from interp.papers.studies.runs import SeedRun, train_in_time
+from interp.papers.studies.training_runs import SeedRun, train_in_time
 from interp.probes.curves import Curves
 from models.addlm import ABLATION, OF_PAPER, PAPER_STEPS, SIZES, model_name
 from models.checkpoint import read_json

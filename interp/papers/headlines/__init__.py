@@ -20,8 +20,8 @@ is missing.
 """
 
 from interp.papers.headlines.headline import Headline, Row
-from interp.papers.headlines.result import Headlines
+from interp.papers.headlines.headline_table import PAPERS, registered, table
+from interp.papers.headlines.headlines_result import Headlines
 from interp.papers.headlines.store import NotStored, Store
-from interp.papers.headlines.table import PAPERS, registered, table
 
 __all__ = ["table", "registered", "Headlines", "Headline", "Row", "Store", "NotStored", "PAPERS"]

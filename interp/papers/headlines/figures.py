@@ -12,7 +12,7 @@ from interp.core.drawings import drawing
 from interp.figures import theme
 from interp.figures.layers import bars, hover, points
 from interp.figures.panels import Panel, compose, vline
-from interp.papers.headlines.result import Headlines
+from interp.papers.headlines.headlines_result import Headlines
 
 if TYPE_CHECKING:
     from interp.papers.headlines.headline import Row

@@ -74,7 +74,7 @@ class Store:
 
     def certified(self, name: str) -> Ours:
         """The share of all 10^20 pairs that a stored proof covers, which is 1 if there is one."""
-        from interp.proofs.stored import stored_certificate
+        from interp.proofs.stored_certificates import stored_certificate
 
         certificate = stored_certificate(self.folder(name))
         if certificate is None or certificate.status != "certified":

@@ -34,7 +34,7 @@ from interp.core.sections import Section
 from interp.core.stored_data import DATA
 from interp.figures.proofs import certified_margins
 from interp.papers.studies import Made, Settings, Study, register_study, shows
-from interp.probes.heatmaps.store import CellStore
+from interp.probes.heatmaps.grid_store import CellStore
 from interp.proofs.coupled_grid import load_certified_grids
 from models.checkpoint import read_json
 from models.errors import unknown_name

@@ -20,7 +20,7 @@ from interp.figures.panels import SHARE, Panel, compose
 from interp.papers.position_coupling.keys import draw_coupled
 from interp.papers.position_coupling.studies import sources_of
 from interp.papers.studies import Made, Settings, shows, study
-from interp.papers.studies.runs import OutOfTime
+from interp.papers.studies.training_runs import OutOfTime
 from models.evaluation import Rate
 from models.partial_forward import exact_match
 from models.tasks.multi_addition import MultiOperandAddition

@@ -25,7 +25,7 @@ import models
 from interp.core.sections import Section
 from interp.papers.position_coupling.cost import duration, training_seconds
 from interp.papers.studies import Made, Settings, shows, study
-from interp.papers.studies.runs import OutOfTime, SeedRun
+from interp.papers.studies.training_runs import OutOfTime, SeedRun
 from interp.probes.heatmaps.cells import Offsets
 from interp.probes.heatmaps.grid import PAPER_GRID, exact_match_grid, rectangle
 from interp.probes.scored import GridPanel, GridPanels, Scores

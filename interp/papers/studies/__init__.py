@@ -19,7 +19,7 @@ from typing import Any, TypeVar
 
 from interp.core.sections import Page, Section
 from interp.papers import papers
-from interp.papers.studies.tables import show_tables
+from interp.papers.studies.stored_tables import show_tables
 from interp.papers.targets import check_target
 from models.cluster import Cluster
 from models.errors import UserError

@@ -12,9 +12,9 @@ from typing import Any
 
 import models
 from interp.compare.across import PROBLEMS, compare_models
+from interp.compare.comparison_sections import ABOUT, table_sections
 from interp.compare.known_questions import registered
-from interp.compare.sections import ABOUT, table_sections
-from interp.compare.table import ModelTable
+from interp.compare.model_table import ModelTable
 from interp.core.sections import Section
 from interp.core.stored_data import DATA
 from interp.papers.studies import Made, Settings, shows, study

@@ -25,8 +25,8 @@ from interp.compare.seeds import SeedDistances, seed_distances
 from interp.core.as_json import decode, encode
 from interp.core.sections import Section
 from interp.papers.studies import Made, Settings, shows, study
-from interp.papers.studies.runs import SeedRun, train_in_time, zoo_model
 from interp.papers.studies.sweeps import SMALL, Arm, train_arm
+from interp.papers.studies.training_runs import SeedRun, train_in_time, zoo_model
 from models.checkpoint import read_json, write_json_atomic
 from models.importers import load_published
 from models.registry import recipe_of

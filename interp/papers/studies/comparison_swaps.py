@@ -15,11 +15,11 @@ from typing import Any
 import pandas as pd
 
 import models
-from interp.compare.swaps.result import Swaps
+from interp.compare.swaps.swap_result import Swaps
 from interp.compare.swaps.swaps import swap_components
 from interp.core.sections import Section, records
 from interp.papers.studies import Made, Settings, shows, study
-from interp.papers.studies.runs import zoo_model
+from interp.papers.studies.training_runs import zoo_model
 from models.checkpoint import write_json_atomic
 from models.errors import UserError
 from models.transformer import ArithmeticTransformer

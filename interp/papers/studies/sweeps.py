@@ -21,7 +21,7 @@ from interp.core.sections import Section
 from interp.figures.curves import seeds_by_variant
 from interp.papers.studies import Made, Settings, shows
 from interp.papers.studies.seed_sweeps import compare_variants, comparison_table, finished, sweep_curves, sweep_table
-from interp.papers.studies.tables import show_tables
+from interp.papers.studies.stored_tables import show_tables
 from interp.probes.curves import read_curves
 from models.errors import UserError
 from models.registry import build, recipe_of

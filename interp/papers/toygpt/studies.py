@@ -18,7 +18,7 @@ from interp.core.model import HookedModel
 from interp.core.sections import Section
 from interp.papers.headlines.read import stated
 from interp.papers.studies import Made, Settings, shows, study
-from interp.papers.studies.runs import SeedRun, train_in_time
+from interp.papers.studies.training_runs import SeedRun, train_in_time
 from interp.papers.toygpt.seeds import BUDGET, budget_table, last_step, orderings, orderings_text, seed_curves
 from interp.probes.curves import Curves
 from models.checkpoint import read_json, write_json_atomic

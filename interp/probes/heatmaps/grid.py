@@ -26,7 +26,7 @@ from interp.core.model import HookedModel
 from interp.core.probe import probe, task_of
 from interp.core.sites import model_name
 from interp.probes.heatmaps.cells import BLOCK, CellScorer, Offsets, cell_problems, generator
-from interp.probes.heatmaps.store import CellStore, Counts
+from interp.probes.heatmaps.grid_store import CellStore, Counts
 from interp.probes.scored import Scores, by_size
 from models.checkpoint import content_digest
 from models.cluster import Cluster, each

@@ -12,8 +12,8 @@ is computed at the queries, with the right answer in place (teacher forcing). Fo
 each digit is.
 
 Limits. The lens sees only what already lies in the directions that ``W_U`` reads: a stream may hold the answer in
-another basis (:mod:`interp.probes.lens.probes` looks for that). Norms that follow the sums (post-norm) rescale the
-stream on its way, which the lens leaves out. Source: nostalgebraist (2020), "interpreting GPT: the logit lens"."""
+another basis (:mod:`interp.probes.lens.linear_probing` looks for that). Norms that follow the sums (post-norm) rescale
+the stream on its way, which the lens leaves out. Source: nostalgebraist (2020), "interpreting GPT: the logit lens"."""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
 """Search along the gradients of a model's margins for a problem that it answers wrong, where no proof reaches.
 
-:func:`interp.proofs.attacks.attack.attack` asks the question; :mod:`~interp.proofs.attacks.search` does the search.
+:func:`interp.proofs.attacks.attack.attack` asks the question; :mod:`~interp.proofs.attacks.attack_search` does the
+search.
 """
 
 from interp.proofs.attacks.attack import Attack, WrongAnswer, attack

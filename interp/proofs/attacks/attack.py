@@ -23,9 +23,9 @@ from interp.core.probe import probe
 from interp.core.problems import resolve_task
 from interp.core.results import Provenance, Result
 from interp.core.sites import model_name, require_hook
-from interp.proofs.attacks.runs import EMBED, Runner
-from interp.proofs.attacks.search import Report, Tally, Wrong, gradient_search, random_search
-from interp.proofs.attacks.space import ProblemSpace, problem_space
+from interp.proofs.attacks.attack_search import Report, Tally, Wrong, gradient_search, random_search
+from interp.proofs.attacks.counted_runs import EMBED, Runner
+from interp.proofs.attacks.problem_digits import ProblemSpace, problem_space
 from models.checkpoint import write_json_atomic
 from models.errors import UserError
 from models.evaluation import Failure, score

@@ -21,8 +21,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from interp.proofs.attacks.runs import Gradients, Runner
-from interp.proofs.attacks.space import Digits, OtherDigits, ProblemSpace
+from interp.proofs.attacks.counted_runs import Gradients, Runner
+from interp.proofs.attacks.problem_digits import Digits, OtherDigits, ProblemSpace
 from interp.proofs.columns import all_classes
 from interp.proofs.one_layer import Layout, read_layout
 from models.errors import UserError

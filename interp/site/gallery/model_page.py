@@ -14,12 +14,12 @@ from interp.probes.curves import learning_curves
 from interp.proofs.certificate import Certificate
 from interp.proofs.coupled_grid import load_certified_grids
 from interp.proofs.methods import certified_at_best, certify
-from interp.proofs.stored import all_pairs, on_all_inputs, stored_certificate
+from interp.proofs.stored_certificates import all_pairs, on_all_inputs, stored_certificate
 from interp.site.gallery import facts as say
 from interp.site.gallery.papers import PAPERS as PAGES
 from interp.site.gallery.papers import paper_path
 from interp.site.gallery.pictures import attention_pattern, attention_svg
-from interp.site.gallery.probes import SMALL, chain_part, parameter_part, probe_parts
+from interp.site.gallery.probe_cells import SMALL, chain_part, parameter_part, probe_parts
 from interp.site.gallery.render import Link, Part, code, commands, markdown, page, paragraph, table
 from interp.site.gallery.shape_scores import shape_scores
 from interp.site.pages import figure_data

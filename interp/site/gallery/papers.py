@@ -8,7 +8,7 @@ from pathlib import Path
 from interp.core.sections import Section
 from interp.papers import Paper, papers
 from interp.papers.studies import studies
-from interp.papers.studies.stored import command_of, stored_sections, stored_studies
+from interp.papers.studies.stored_studies import command_of, stored_sections, stored_studies
 from interp.site.gallery.render import Link, Part, commands, folded, page, sections
 
 OPEN = 4  # sections of an experiment that are not folded

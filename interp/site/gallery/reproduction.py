@@ -8,7 +8,7 @@ import pandas as pd
 
 from interp.papers import headlines
 from interp.papers.headlines.headline import KINDS, Row
-from interp.papers.headlines.result import IN_WORDS, Headlines
+from interp.papers.headlines.headlines_result import IN_WORDS, Headlines
 from interp.site.gallery.papers import PAPERS
 from interp.site.gallery.render import Link, page
 from interp.site.pages import figure_data, table_html

@@ -16,7 +16,7 @@ from interp.papers import Paper
 from interp.site.explorer import asset_files
 from interp.site.gallery.manifest import Manifest, code_digest, digest, digest_of, open_folder
 from interp.site.gallery.model_page import Made, model_page, paper_of, path_of
-from interp.site.gallery.notebooks import NOTEBOOKS, notebook_page, notebook_path, notebooks_page
+from interp.site.gallery.notebook_pages import NOTEBOOKS, notebook_page, notebook_path, notebooks_page
 from interp.site.gallery.overviews import (
     COMPARISON,
     comparison_page,

@@ -6,11 +6,11 @@ share one copy (:mod:`interp.site.gallery`).
 
 from interp.site.pages.document import document
 from interp.site.pages.figure import figure_data, figure_html, fixed_figure_html
-from interp.site.pages.sections import section_html, table_html, with_long_cells
+from interp.site.pages.page_file import page_html, write_page
+from interp.site.pages.page_sections import section_html, table_html, with_long_cells
 from interp.site.pages.secured import secured
 from interp.site.pages.style import style, theme_script
 from interp.site.pages.words import as_read
-from interp.site.pages.write import page_html, write_page
 
 __all__ = [
     "as_read",

@@ -5,6 +5,6 @@ write_report(["microadder-57", "adder-456"], Path("report.html"))
 The chapters are in :mod:`interp.site.report.chapters`; those that do not apply to a model are left out.
 """
 
-from interp.site.report.write import write_report
+from interp.site.report.report_file import write_report
 
 __all__ = ["write_report"]

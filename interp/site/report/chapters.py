@@ -30,12 +30,12 @@ from interp.probes.dynamics import training_dynamics
 from interp.probes.embeddings import circle_fit
 from interp.proofs import decision_curves
 from interp.proofs.certificate import Certificate
-from interp.proofs.stored import stored_certificate
+from interp.proofs.stored_certificates import stored_certificate
 from interp.site.explorer import static_view
 from interp.site.gallery import facts as say
 from interp.site.gallery.model_page import certificate_part, training_items
 from interp.site.gallery.papers import PAPERS
-from interp.site.gallery.probes import SMALL, chain_part, parameter_part
+from interp.site.gallery.probe_cells import SMALL, chain_part, parameter_part
 from interp.site.gallery.render import commands, control, folded, paragraph, table
 from interp.site.pages import figure_data
 from models.errors import UserError

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from interp.cli import main
-from interp.compare.table import ModelTable
+from interp.compare.model_table import ModelTable
 
 pytestmark = pytest.mark.usefixtures("without_shape_checks")
 

@@ -18,8 +18,8 @@ import interp
 import models
 from interp.compare.answers import question
 from interp.compare.known_questions import find_questions
+from interp.compare.model_table import ModelRow, ModelTable, cell_text
 from interp.compare.subject import subject
-from interp.compare.table import ModelRow, ModelTable, cell_text
 from interp.core import stats
 from interp.core.answers import Answer, DoesNotApply, Part
 from interp.core.controls import untrained_twin

@@ -13,8 +13,8 @@ from torch import Tensor
 
 import interp
 import models
-from interp.compare.circuits import NAMES
-from interp.compare.result import Comparison
+from interp.compare.comparison_result import Comparison
+from interp.compare.weight_circuits import NAMES
 from models.errors import UserError
 from models.tasks.multi_addition import MultiOperandAddition
 from tests.interp.compare.gauge import CONFIG, TASK, Change, dense, permute, rescale, rotate

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from interp.compare.readings import Frame, frame
 from interp.compare.swaps.maps import least_squares
-from interp.compare.swaps.parts import by_role
-from interp.compare.swaps.result import recovered_shares
+from interp.compare.swaps.swap_result import recovered_shares
+from interp.compare.swaps.swapped_parts import by_role
 from models.tasks.addition import TenDigitAddition
 from models.tasks.multi_addition import MultiOperandAddition
 

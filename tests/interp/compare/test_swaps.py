@@ -15,8 +15,8 @@ from torch import Tensor
 
 import interp
 import models
-from interp.compare.swaps.parts import EVERYTHING
-from interp.compare.swaps.result import SOURCES, Swaps
+from interp.compare.swaps.swap_result import SOURCES, Swaps
+from interp.compare.swaps.swapped_parts import EVERYTHING
 from models.errors import UserError
 from models.numerals import in_percent
 from models.tasks.multi_addition import MultiOperandAddition

@@ -16,7 +16,15 @@ from interp.cli.arguments import with_bare
 from interp.proofs import check_certificate, load_certificate
 from interp.proofs.methods import parse_certificate
 from interp.proofs.one_layer import read_adder
-from interp.proofs.stored import FILE, Certifier, all_pairs, facts, on_all_inputs, store, stored_certificate
+from interp.proofs.stored_certificates import (
+    FILE,
+    Certifier,
+    all_pairs,
+    facts,
+    on_all_inputs,
+    store,
+    stored_certificate,
+)
 from interp.proofs.trials import rounded
 from models.errors import UserError
 from models.evaluation import predict
@@ -116,7 +124,7 @@ def test_a_candidate_is_certified_in_floats_before_anything_dearer(monkeypatch):
         asked.append(arithmetic)
         return certificate(NAME, arithmetic) if model is zoo(NAME) else interp.certify(model, arithmetic=arithmetic)
 
-    monkeypatch.setattr("interp.proofs.stored.certify_one_layer", counted)
+    monkeypatch.setattr("interp.proofs.stored_certificates.certify_one_layer", counted)
     assert Certifier("interval")(zoo(NAME), 1, 0).accepted and asked == ["float", "interval"]
     assert not Certifier("interval")(models.build(NAME, 0), 1, 0).accepted and asked[2:] == ["float"]
     verdict = Certifier("float")(zoo(NAME), 1, 0)
@@ -128,7 +136,7 @@ def test_undecided_is_not_certified(monkeypatch):
         found = certificate(NAME, "float")
         return found if arithmetic == "float" else replace(found, status="undecided", arithmetic=arithmetic)
 
-    monkeypatch.setattr("interp.proofs.stored.certify_one_layer", undecided)
+    monkeypatch.setattr("interp.proofs.stored_certificates.certify_one_layer", undecided)
     verdict = Certifier("interval")(zoo(NAME), 1, 0)
     assert not verdict.accepted and not verdict.files
     assert verdict.statement.startswith(

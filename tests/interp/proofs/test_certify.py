@@ -16,7 +16,7 @@ from interp.cli import main
 from interp.proofs import Certificate, check_certificate, load_certificate
 from interp.proofs.balls import REAL
 from interp.proofs.counting import Counts
-from interp.proofs.curves import decision_curves
+from interp.proofs.decision_curves import decision_curves
 from interp.proofs.hunting import attention_of
 from interp.proofs.leaves import Query
 from interp.proofs.one_layer import read_adder

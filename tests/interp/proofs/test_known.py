@@ -9,7 +9,7 @@ import pytest
 import interp
 import models
 from interp.proofs import check_certificate
-from interp.proofs.stored import (
+from interp.proofs.stored_certificates import (
     CONSTRUCTED,
     all_pairs,
     judge_constructed,

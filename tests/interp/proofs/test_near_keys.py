@@ -19,7 +19,7 @@ from interp.proofs.enclosures import FLOAT32, REAL
 from interp.proofs.near_classes import Seen, Step
 from interp.proofs.near_keys import LocalForward, certify_near_keys
 from interp.proofs.prefix_tree import EnclosedForward
-from interp.proofs.stored import store, stored_certificate, stored_verdict
+from interp.proofs.stored_certificates import store, stored_certificate, stored_verdict
 from models.config import TransformerConfig
 from models.errors import UserError
 from models.evaluation import margins

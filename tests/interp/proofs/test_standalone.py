@@ -19,7 +19,7 @@ import torch
 import models
 from interp.proofs import standalone
 from interp.proofs.standalone import TASKS, write_standalone
-from interp.proofs.stored import stored_certificate
+from interp.proofs.stored_certificates import stored_certificate
 from models.errors import UserError
 from tests.interp.proofs.conftest import certificate, zoo
 

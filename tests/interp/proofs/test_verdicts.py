@@ -25,7 +25,7 @@ import interp
 import models
 from interp.cli import main
 from interp.cli.certify import Certify
-from interp.proofs import Certificate, check_certificate, load_certificate, stored, watch
+from interp.proofs import Certificate, check_certificate, load_certificate, stored_certificates, watch
 from interp.proofs.class_proofs import BranchAndBound
 from interp.proofs.coupled_grid import CertifiedGrid
 from interp.proofs.hand_built import HandBuiltCertificate, Part
@@ -192,7 +192,7 @@ def test_time_that_is_up_leaves_classes_open():
 
 def test_a_proof_is_tried_for_a_limited_time_in_which_every_stored_one_was_made():
     assert inspect.signature(interp.certify).parameters["minutes"].default == Certify("x").minutes == watch.MINUTES
-    files = list(Path(models.zoo.__file__).parent.glob(f"*/{stored.FILE}"))
+    files = list(Path(models.zoo.__file__).parent.glob(f"*/{stored_certificates.FILE}"))
     taken = {path: json.loads(gzip.decompress(path.read_bytes()))["seconds"] for path in files}
     given = {path: models.zoo.read_entry(path.parent)["certificate"].get("minutes", watch.MINUTES) for path in files}
     assert len(taken) > 20 and all(2 * taken[path] <= 60 * given[path] for path in files)

@@ -40,7 +40,7 @@ def page(tmp_path_factory) -> Path:
     out = tmp_path_factory.mktemp("report") / "report.html"
     with pytest.MonkeyPatch.context() as patch:
         few = tuple(chapter for chapter in CHAPTERS if chapter.anchor in FEW)
-        patch.setattr("interp.site.report.write.CHAPTERS", few)
+        patch.setattr("interp.site.report.report_file.CHAPTERS", few)
         write_report(NAMES, out, n=64)
     return out
 
@@ -150,7 +150,7 @@ def _refuses(shown: Shown) -> list[Markup]:
 def test_an_empty_zoo_and_a_folder_as_page_are_refused(tmp_path: Path, monkeypatch):
     with pytest.raises(UserError, match="is a folder"):
         write_report((), tmp_path)
-    monkeypatch.setattr("interp.site.report.write.zoo_names", list)
+    monkeypatch.setattr("interp.site.report.report_file.zoo_names", list)
     with pytest.raises(UserError, match="zoo holds no model"):
         write_report((), tmp_path / "report.html")
     assert not any(tmp_path.iterdir())

@@ -27,9 +27,9 @@ from interp.causal.ablation import (
     run_ablations,
     sublayers,
 )
+from interp.causal.ablation.ablated_runs import as_far
+from interp.causal.ablation.component_ablations import counts
 from interp.causal.ablation.intervals import bootstrap_ratio, masked_proportions
-from interp.causal.ablation.runs import as_far
-from interp.causal.ablation.sweep import counts
 from interp.core.components import check_components
 from interp.core.metrics import Metric, exact_match, kl, logit_diff
 from interp.core.problems import derangement

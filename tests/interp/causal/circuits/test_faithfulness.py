@@ -10,8 +10,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from interp.causal.circuits.circuit_space import Space
 from interp.causal.circuits.faithfulness import compute_drops, compute_faithfulness, random_circuits
-from interp.causal.circuits.space import Space
 from interp.causal.circuits.split import halves, linked
 from interp.core.stats import ratio_interval, unseen
 from models.errors import UserError

@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from interp.causal.circuits.search import METHODS, Criterion, search
-from interp.causal.circuits.space import Space
+from interp.causal.circuits.circuit_search import METHODS, Criterion, search
+from interp.causal.circuits.circuit_space import Space
 from models.errors import UserError
 
 #: Two layers: a and b feed h and g, which feed the logits; a also feeds the logits itself.

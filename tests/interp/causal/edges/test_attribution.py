@@ -13,9 +13,9 @@ from hypothesis.extra.numpy import arrays
 
 import models
 from interp.causal.edges import EdgeExperiment, edge_attribution, path_patching
-from interp.causal.edges import attribution as attribution_module
+from interp.causal.edges import gradient_attribution as attribution_module
 from interp.causal.edges import written as written_module
-from interp.causal.edges.attribution import TOLERANCE, compute_attribution
+from interp.causal.edges.gradient_attribution import TOLERANCE, compute_attribution
 from interp.causal.edges.paths import compute_direct
 from interp.core.agreement import agreement
 from interp.core.metrics import Metric

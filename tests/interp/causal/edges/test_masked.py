@@ -7,7 +7,7 @@ import pytest
 import torch
 
 import models
-from interp.causal.circuits.edges import inert_edges
+from interp.causal.circuits.circuit_edges import inert_edges
 from interp.causal.edges import Edge, EdgeExperiment, EdgeGraph, MaskedModel, edge_attribution, path_patching
 from interp.causal.edges import experiment as experiment_module
 from interp.causal.edges import masked as masked_module

@@ -15,8 +15,8 @@ from interp.causal.interchange import (
     untrained_twin,
     which_algorithm,
 )
+from interp.causal.interchange.interchange_sites import column_places, find_place
 from interp.causal.interchange.pairs import distinct_problems, draw_pairs
-from interp.causal.interchange.sites import column_places, find_place
 from interp.causal.interchange.subspaces import (
     das_basis,
     das_starts,

@@ -14,9 +14,9 @@ from transformer_lens import ActivationCache, patching
 
 from interp.causal.patching import SITES, patch_sweep
 from interp.causal.patching.engine import Engine
+from interp.causal.patching.patch_sites import get_site, parts_of, position_groups
 from interp.causal.patching.plain import PlainPatcher, Variant
 from interp.causal.patching.run import CachedActivations, Frame, Run
-from interp.causal.patching.sites import get_site, parts_of, position_groups
 from interp.core.metrics import Metric
 from models.transformer import ArithmeticTransformer
 from tests.conformance.table import ROWS, Row

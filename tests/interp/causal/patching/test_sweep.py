@@ -10,10 +10,10 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import models
-from interp.causal.patching import SITES, PatchMismatch, activation_patching, patch_sweep, sweep, values
+from interp.causal.patching import SITES, PatchMismatch, activation_patching, patch_sweep, patching_sweeps, values
 from interp.causal.patching.engine import Engine
+from interp.causal.patching.patching_result import runs_differ
 from interp.causal.patching.plain import PlainPatcher
-from interp.causal.patching.result import runs_differ
 from interp.causal.patching.run import Frame
 from interp.core.metrics import Metric, exact_match, kl, logit_diff
 from models.errors import UserError
@@ -369,7 +369,7 @@ def test_stacked_variants_are_those_of_single_runs_and_the_unpatched_run_is_amon
         assert np.allclose(fast.base, plain.base, atol=1e-3) and sizes == [cells, cells, 1, 0]
         sizes.clear()
         with monkeypatch.context() as not_copied:
-            not_copied.setattr(sweep, "_copy", lambda *of: None)
+            not_copied.setattr(patching_sweeps, "_copy", lambda *of: None)
             together = activation_patching(stock, few, site=site, layers=[0, -1])
         assert sizes == [cells + 1, cells] and not together.fast
         assert np.allclose(together.unpatched.values, plain.base, atol=1e-4)

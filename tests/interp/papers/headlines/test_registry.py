@@ -17,8 +17,8 @@ from interp.cli.train import train_class
 from interp.core.stored_data import digest
 from interp.papers.headlines import PAPERS, Store, registered, table
 from interp.papers.headlines.headline import KINDS
+from interp.papers.headlines.headline_table import BESIDE
 from interp.papers.headlines.rules import AtLeast, AtMost
-from interp.papers.headlines.table import BESIDE
 from interp.papers.microadder.headlines import MEASURES, arc_degrees, gain_ratio
 from interp.papers.studies import find_study, studies
 from models.errors import UserError

@@ -12,7 +12,7 @@ import pytest
 
 from interp.core.sections import Page, Section, records
 from interp.papers.studies import Settings
-from interp.papers.studies.runs import SeedRun, train_in_time, zoo_model
+from interp.papers.studies.training_runs import SeedRun, train_in_time, zoo_model
 from interp.site.pages import write_page
 from models.errors import UserError
 from models.training.named_recipes import get_recipe

@@ -11,8 +11,8 @@ import pytest
 from interp.cli import main
 from interp.cli.reproduce import Reproduce
 from interp.papers.studies import Settings, reproduce, show_of, studies
-from interp.papers.studies.stored import command_of, stored_sections, stored_studies
-from interp.papers.studies.tables import show_tables
+from interp.papers.studies.stored_studies import command_of, stored_sections, stored_studies
+from interp.papers.studies.stored_tables import show_tables
 from models.errors import UserError
 
 STORED = stored_studies()

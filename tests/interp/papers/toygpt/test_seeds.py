@@ -9,7 +9,7 @@ import pytest
 
 import models
 from interp.papers.studies import Settings, find_study, reproduce
-from interp.papers.studies.runs import OutOfTime, SeedRun, train_all
+from interp.papers.studies.training_runs import OutOfTime, SeedRun, train_all
 from interp.papers.toygpt.seeds import budget_table, largest_gap, orderings, over_seeds, seed_curves
 from interp.papers.toygpt.studies import BEST, POSITIONS, claims, measured, runs_of
 from models.errors import UserError

@@ -17,8 +17,8 @@ import models
 from interp.core.problems import distinct
 from interp.core.results import Provenance
 from interp.probes.lens import compute_linear_probes, linear_probes
+from interp.probes.lens.linear_probing import positions_at
 from interp.probes.lens.probe_labels import SIGNALS, column_labels, pair_folds
-from interp.probes.lens.probes import positions_at
 from interp.probes.lens.reading import stream_points
 from interp.probes.lens.ridge import held_out_predictions
 from models.errors import UserError

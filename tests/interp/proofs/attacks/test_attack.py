@@ -16,7 +16,7 @@ import interp
 import models
 from interp.cli import main
 from interp.proofs.attacks import Attack
-from interp.proofs.attacks.space import problem_space
+from interp.proofs.attacks.problem_digits import problem_space
 from interp.proofs.trials import perturb, random_pairs, rounded
 from models.errors import UserError
 from models.evaluation import predict

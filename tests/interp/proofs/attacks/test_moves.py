@@ -13,9 +13,8 @@ from hypothesis import strategies as st
 from scipy.stats import binomtest
 
 import models
-from interp.proofs.attacks.programme import programme
-from interp.proofs.attacks.runs import Runner, estimates, margin_of
-from interp.proofs.attacks.space import (
+from interp.proofs.attacks.counted_runs import Runner, estimates, margin_of
+from interp.proofs.attacks.problem_digits import (
     ProblemSpace,
     changed_digits,
     crossed,
@@ -24,6 +23,7 @@ from interp.proofs.attacks.space import (
     runs_of_nines,
     unseen,
 )
+from interp.proofs.attacks.programme import programme
 from models.tasks import MultiOperandAddition, Multiplication, Parity, TenDigitAddition, TwoDigitAddition
 from models.tasks.base import Task
 from models.tasks.padded_addition import PaddedAddition

@@ -73,7 +73,7 @@ def test_the_second_time_nothing_is_trained_or_evaluated(tiny, tmp_path: Path, m
     def never(*_, **__):
         raise AssertionError("done already")
 
-    monkeypatch.setattr("interp.papers.studies.runs.train", never)
+    monkeypatch.setattr("interp.papers.studies.training_runs.train", never)
     monkeypatch.setattr("interp.probes.heatmaps.grid._count", never)
     said: list[str] = []
     assert panels_of(job(tmp_path, said)).to_dict() == before
@@ -90,7 +90,7 @@ def test_a_job_that_runs_out_of_time_ends_like_one_that_does_not(tiny, tmp_path:
     def slice_of(*arguments, **options):
         return train(*arguments, **options | {"minutes": None, "stop_at_step": next(stops)})
 
-    monkeypatch.setattr("interp.papers.studies.runs.train", slice_of)
+    monkeypatch.setattr("interp.papers.studies.training_runs.train", slice_of)
     said: list[str] = []
     for _ in range(12):
         page = job(tmp_path / "cut", said, minutes=5.0)

@@ -2,8 +2,9 @@
 
 A wrong answer that ``interp attack`` found is a verdict too: it refutes, and anybody can ask the model again.
 
-Constructed models have no entry; their verdicts are stored in one file, which ``python -m interp.proofs.stored``
-recomputes in some minutes. ``interp train NAME --certify`` gives the training loop a :class:`Certifier` as its judge.
+Constructed models have no entry; their verdicts are stored in one file, which ``python -m
+interp.proofs.stored_certificates`` recomputes in some minutes. ``interp train NAME --certify`` gives the training loop
+a :class:`Certifier` as its judge.
 """
 
 from __future__ import annotations

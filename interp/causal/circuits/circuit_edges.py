@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Bool
 from torch import Tensor
 
-from interp.causal.circuits.space import Space
+from interp.causal.circuits.circuit_space import Space
 from interp.causal.edges import EdgeExperiment, EdgeGraph
 from interp.causal.edges.graph import EMBED, LOGITS, POS_EMBED
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import pandas as pd
 import xarray as xr
 
-from interp.compare.circuits import NAMES
 from interp.compare.digits import DigitPoints
+from interp.compare.weight_circuits import NAMES
 from interp.core.controls import NO_CONTROL
 from interp.core.results import Provenance, Result
 from models.errors import known_name

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from interp.compare.result import Comparison
-from interp.compare.table import ModelTable
+from interp.compare.comparison_result import Comparison
+from interp.compare.model_table import ModelTable
 from interp.core.sections import Section, records
 
 ABOUT = """One row per model, one column per question, all asked in what every format of addition shares: where the two

@@ -17,8 +17,8 @@ import pandas as pd
 import xarray as xr
 
 from interp.causal.interchange.accuracy import counted
+from interp.causal.interchange.interchange_sites import find_place
 from interp.causal.interchange.pairs import draw_pairs
-from interp.causal.interchange.sites import find_place
 from interp.core import runs
 from interp.core.model import HookedModel
 from interp.core.probe import probe

@@ -40,8 +40,8 @@ from interp.core.problems import draw, resolve_task, target_labels
 from interp.core.results import Provenance, Result
 from interp.core.sites import model_name, require_evaluation_mode, require_sums
 from interp.core.stats import bootstrap_interval
-from interp.probes.lens.parts import PARTS_AXES, attributed, choose_rivals
 from interp.probes.lens.reading import digit_targets
+from interp.probes.lens.stream_parts import PARTS_AXES, attributed, choose_rivals
 from models.errors import UserError
 from models.importers.stock import from_transformer_lens
 from models.numerals import small
@@ -133,7 +133,7 @@ def compute_logit_attribution(
 
     Args:
         values: every part's logits; NaN where a part does not exist for a target.
-        parts: one row per part with :data:`interp.probes.lens.parts.PARTS_AXES`.
+        parts: one row per part with :data:`interp.probes.lens.stream_parts.PARTS_AXES`.
         units: logits of the MLPs' units; their sums are among the parts already.
         lead: the model's own difference, to which a problem's parts must add up.
 

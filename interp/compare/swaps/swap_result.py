@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from interp.compare.swaps.parts import EVERYTHING
+from interp.compare.swaps.swapped_parts import EVERYTHING
 from interp.core.controls import NO_CONTROL
 from interp.core.problems import right_tokens
 from interp.core.results import Provenance, Result

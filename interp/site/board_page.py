@@ -1,4 +1,4 @@
-"""The page of ``interp board``: what :mod:`interp.compare.board` found out about each submission in a folder."""
+"""The page of ``interp board``: what :mod:`interp.compare.board_verdicts` found out about each submission."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from pathlib import Path
 import pandas as pd
 from tqdm import tqdm
 
-from interp.compare.board import BoardRow, judge, submissions
+from interp.compare.board_verdicts import BoardRow, judge, submissions
 from interp.core.sections import Page, Section
 from interp.proofs.verdict import versions
 from interp.site.pages.document import page_data
-from interp.site.pages.write import write_page
+from interp.site.pages.page_file import write_page
 from models.checkpoint import sha256
 from models.errors import UserError
 

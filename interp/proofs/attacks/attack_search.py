@@ -3,8 +3,8 @@
 :func:`gradient_search` keeps an archive of the smallest margins in every *niche* (a target, the token read there, the
 right token and the best other one), so that it does not spend all its runs on one way to fail. A step takes some
 problems of the archive that were not taken yet and computes the gradient of each one's margin. It estimates every
-neighbour's margin (:mod:`interp.proofs.attacks.space`, :func:`interp.proofs.attacks.runs.estimates`) and runs the most
-promising ones through the model, with a few that have no estimate, the programme's proposals
+neighbour's margin (:mod:`interp.proofs.attacks.problem_digits`, :func:`interp.proofs.attacks.counted_runs.estimates`)
+and runs the most promising ones through the model, with a few that have no estimate, the programme's proposals
 (:mod:`interp.proofs.attacks.programme`) and fresh problems. Nothing is run twice.
 """
 
@@ -20,9 +20,8 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from interp.core.problems import slices
-from interp.proofs.attacks.programme import Programme, programme
-from interp.proofs.attacks.runs import GRADIENT_RUNS, Margins, Runner, estimates
-from interp.proofs.attacks.space import (
+from interp.proofs.attacks.counted_runs import GRADIENT_RUNS, Margins, Runner, estimates
+from interp.proofs.attacks.problem_digits import (
     Digits,
     OtherDigits,
     ProblemSpace,
@@ -32,6 +31,7 @@ from interp.proofs.attacks.space import (
     runs_of_nines,
     unseen,
 )
+from interp.proofs.attacks.programme import Programme, programme
 
 KEPT = 20  # wrong problems that are kept: the first, and those with the smallest margins
 START_SHARE, MOST_START = 0.2, 4_096  # share of the runs for the sample that the search starts from, and its limit

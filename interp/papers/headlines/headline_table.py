@@ -5,8 +5,8 @@ from __future__ import annotations
 from interp.core.results import Provenance
 from interp.papers import papers
 from interp.papers.headlines.headline import Headline
+from interp.papers.headlines.headlines_result import Headlines
 from interp.papers.headlines.read import read_headlines
-from interp.papers.headlines.result import Headlines
 from interp.papers.headlines.store import Store
 from models.errors import unknown_name
 

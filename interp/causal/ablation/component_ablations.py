@@ -7,7 +7,7 @@ Without pairs of problems the metric is "accuracy", the share of single answer t
 forcing. With pairs every metric of :mod:`interp.core.metrics` is available, on the clean runs. Intervals are at 95%:
 Korn and Graubard's for accuracies (Clopper and Pearson's where a problem has one entry), and the bootstrap over
 problems for other metrics and every drop. The control of every cell is a change of the same length in a random
-direction (:mod:`interp.causal.ablation.runs`).
+direction (:mod:`interp.causal.ablation.ablated_runs`).
 
 Limits. Sampled. The model never trained on ablated runs: a drop says that something downstream needs the part to be
 about as it was, not what the part represents. Later layers may compensate for a removed part, which hides it.
@@ -27,8 +27,8 @@ import xarray as xr
 from jaxtyping import Bool, Float
 from torch import Tensor
 
+from interp.causal.ablation.ablated_runs import REPLACEMENTS, check_replacement, run_ablations
 from interp.causal.ablation.intervals import bootstrap_ratio, masked_proportions
-from interp.causal.ablation.runs import REPLACEMENTS, check_replacement, run_ablations
 from interp.core.components import Component, check_components, heads, hooks_of, neurons, sublayers
 from interp.core.frames import as_frame
 from interp.core.metrics import Metric, resolve_metrics
@@ -250,7 +250,7 @@ def component_ablation(
     Args:
         model: any model with TransformerLens hooks.
         components: default sublayers, heads and, if there are at most 64, neurons.
-        replacement: one or more of "zero", "mean" and "resample" (:mod:`interp.causal.ablation.runs`).
+        replacement: one or more of "zero", "mean" and "resample" (:mod:`interp.causal.ablation.ablated_runs`).
         task: what its tokens mean; default ``model.task``.
         problems: problems to look at; by default ``n`` are drawn with ``seed``, a share ``carry_heavy`` rich in
             carries. ``seed`` also draws the resampling partners and the bootstrap.

@@ -33,8 +33,8 @@ import xarray as xr
 from jaxtyping import Int
 from torch import Tensor
 
-from interp.causal.patching.result import PatchingSweep, runs_differ
-from interp.causal.patching.sites import check_layers, get_site, position_groups
+from interp.causal.patching.patch_sites import check_layers, get_site, position_groups
+from interp.causal.patching.patching_result import PatchingSweep, runs_differ
 from interp.causal.patching.values import (
     Question,
     SweepValues,
@@ -111,7 +111,7 @@ def patch_sweep(
         base_tokens: the tokens to run (TransformerLens: ``corrupted_tokens``).
         source: where patches come from: tokens of the same shape, or a cache by hook name.
         metrics: only the positions that some metric reads are computed.
-        site: one of :data:`interp.causal.patching.sites.SITES`.
+        site: one of :data:`interp.causal.patching.patch_sites.SITES`.
         by: a patch covers one "position", all positions of a "role" relative to ``target``, or "all".
         task: what the tokens mean, default ``model.task``. A stock model needs it for the fast path, roles and labels.
         target: the target to which roles are relative.

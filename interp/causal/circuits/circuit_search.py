@@ -30,7 +30,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from interp.causal.circuits.space import MOST_EDGES_LISTED, Space
+from interp.causal.circuits.circuit_space import MOST_EDGES_LISTED, Space
 from models.errors import UserError, known_name
 
 #: ``masks [variant, edge]`` -> the metrics of every example ``[metric, variant, n]``.
