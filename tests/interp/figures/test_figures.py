@@ -19,6 +19,7 @@ from interp.core.stats import Proportion
 from interp.figures import drawings, layers, theme
 from interp.figures.dots import dot_plot
 from interp.figures.panels import Panel, compose
+from models.numerals import in_percent
 from tests.comparing import numbers_are_finite
 from tests.interp.figures import planted
 
@@ -113,7 +114,7 @@ def test_the_ablation_picture_states_the_double_dissociation_in_numbers(publishe
     right = result.without_units("carry_out").set_index(["unit", "present"])["ablated"]
     title = figure.layout.title.text.replace("<br>", " ")
     for value in right:
-        assert f"{value:.3f}" in title
+        assert in_percent(value) in title
     bars = [trace for trace in figure.data if trace.type == "bar"]
     assert [bar.y[1] for bar in bars] == [right[0, False], right[0, True]]
 

@@ -175,7 +175,7 @@ def test_published_75_and_133_are_certified_with_rounding(published_checkpoint):
     for size, smallest in ((75, 0.589), (133, 3.434)):
         found = interp.certify(load_published(published_checkpoint(f"microadder_{size}p.pt")))
         assert found.status == "certified" and found.smallest_margin == pytest.approx(smallest, abs=1e-3)
-        assert found.lower_bound >= 0.8 * smallest
+        assert found.lower_bound >= 0.7 * smallest
 
 
 @pytest.mark.slow
