@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import traceback
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -27,7 +28,9 @@ def hooks_kept(models: Iterable[Any]) -> Iterator[None]:
     try:
         yield
     except KeyboardInterrupt as error:
-        traceback.clear_frames(error.__traceback__)  # ends contexts that were entered and never left
+        # Contexts that were entered and never left end here and not later, when they would count once more.
+        traceback.clear_frames(error.__traceback__)
+        gc.collect()
         for model, level, hooks in kept:
             for module, name, before in hooks:
                 held = vars(module).get(name)

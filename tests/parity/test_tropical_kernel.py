@@ -8,11 +8,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-import models
 from models import TransformerConfig, UserError
 from models.parts import tropical_kernel
 from models.parts.attention import Attention
 from models.parts.tropical_kernel import eager_tropical_attention, fused_available, fused_tropical_attention
+from models.runtime_config import RuntimeConfig
 
 needs_compiler = pytest.mark.skipif(not fused_available(), reason="no C compiler here")
 
@@ -167,7 +167,7 @@ def test_it_is_the_attention_of_the_hooked_forward(top_k: int):
         attn_scores="neg_l1",
         attn_top_k=top_k,
     )
-    attention = Attention(cfg, (models.config.RuntimeConfig(cfg, None),))
+    attention = Attention(cfg, (RuntimeConfig(cfg, None),))
     attention.name = "attn"
     generator = torch.Generator().manual_seed(0)
     weights = {f"attn.W_{x}": torch.randn(2, 16, 8, generator=generator) for x in "QKV"}

@@ -52,7 +52,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     with pytest.MonkeyPatch.context() as patch, unchecked_shapes():
         asked = import_module("interp.papers.headlines.headline_table")
         patch.setattr(asked, "registered", lambda paper=None: tuple(r for r in few_rows() if paper in (None, r.paper)))
-        for module in ("site", "notebooks"):
+        for module in ("site", "notebook_pages"):
             patch.setattr(f"interp.site.gallery.{module}.stored_notebooks", lambda: notebooks)
         build(folder, NAMES, progress=False)
         yield folder
