@@ -29,7 +29,7 @@ from models.errors import UserError
 from tests.interp.site.looks import FAINT_TEXTS, MEETING_TEXTS, wait_until
 from tests.shape_checks import unchecked_shapes
 
-NAMES = ("microadder-57", "parity-hand-built", "parity-coupling-1l4h-small")
+NAMES = ("microadder-57", "parity-hand-built", "position-coupling-1l4h-small")
 NOTEBOOK = "01_quick_start"
 WIDTHS = (1400, 380)
 
@@ -109,8 +109,8 @@ def _parameters(name: str) -> list[dict[str, Any]]:
 
 
 def test_what_was_only_sampled_is_not_called_proved(site: Path):
-    page = (site / path_of("parity-coupling-1l4h-small")).read_text()
-    assert "certified" not in page and "sampled" in page and "not known: no certificate" in page
+    page = (site / path_of("position-coupling-1l4h-small")).read_text()
+    assert "certified" not in page and "sampled" in page and "not judged" in page
 
 
 def test_a_card_keeps_its_table_loses_its_title_and_cannot_bring_markup():
@@ -282,7 +282,7 @@ def test_the_list_of_models_filters_and_sorts(site: Path, open_page: Callable[..
     page.keyboard.press("Escape")
     assert len(shown()) == 3
     page.get_by_role("button", name="parameters").press("Enter")
-    assert shown() == ["microadder-57", "parity-hand-built", "parity-coupling-1l4h-small"]  # within each paper
+    assert shown() == ["microadder-57", "parity-hand-built", "position-coupling-1l4h-small"]  # within each paper
     page.get_by_role("button", name="parameters").press("Enter")
     assert shown()[-1] == "parity-hand-built"
     assert page.locator("th[aria-sort=descending]").inner_text().startswith("parameters")
