@@ -6,6 +6,7 @@ import gc
 import traceback
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from types import GeneratorType
 from typing import Any
 
 from torch import nn
@@ -32,6 +33,8 @@ def hooks_kept(models: Iterable[Any]) -> Iterator[None]:
         traceback.clear_frames(error.__traceback__)
         gc.collect()
         for model, level, hooks in kept:
+            if level == 0:  # else a context of the caller's is open
+                _end_contexts(model)
             for module, name, before in hooks:
                 held = vars(module).get(name)
                 if isinstance(held, dict):  # which the handles of its hooks know
@@ -42,6 +45,15 @@ def hooks_kept(models: Iterable[Any]) -> Iterator[None]:
             if level is not None:
                 model.context_level = level
         raise
+
+
+def _end_contexts(model: nn.Module) -> None:
+    """End contexts of hooks that nobody will leave: what still refers to them would end them later."""
+    for each in gc.get_objects():
+        if not isinstance(each, GeneratorType) or each.gi_code.co_name != "hooks" or not each.gi_suspended:
+            continue
+        if each.gi_frame.f_locals.get("self") is model:
+            each.close()
 
 
 def _hooks_of(model: nn.Module) -> list[tuple[nn.Module, str, Any]]:
