@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
 from pathlib import Path
-
-from models.errors import UserError, unknown_name
 
 ZOO = Path(__file__).parent / "zoo"
 CONFIG = "config.json"  # every stored model has one
@@ -28,13 +25,3 @@ def is_path(name_or_path: str | Path) -> bool:
         return bool(text) and "\0" not in text and (Path(text) / CONFIG).is_file() and text not in stored()
     except OSError:  # longer than the name of a file may be
         return False
-
-
-def not_stored(name: str, registered: Iterable[str], allowed: Iterable[str]) -> UserError:
-    """The error for a name that is not one of the ``allowed`` models: not trained yet, or unknown."""
-    if name in registered:
-        return UserError(
-            f"{name} is registered and not trained: `interp train {name}` trains it, and models.build({name!r}) makes "
-            "an untrained one."
-        )
-    return unknown_name("stored model", name, allowed)

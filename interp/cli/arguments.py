@@ -12,7 +12,7 @@ import tyro
 
 from interp.cli.outputs import OUTPUT
 from models.errors import UserError
-from models.stored_names import is_path, not_stored, stored
+from models.stored_names import is_path, stored
 
 
 @dataclass(frozen=True)
@@ -51,10 +51,11 @@ def _check_loadable(name_or_path: str) -> None:
     """Raises UserError, as :func:`models.load` does, for anything but a path or the name of a loadable model."""
     if is_path(name_or_path) or name_or_path in stored():
         return
-    from models.registry import constructed, names
+    from models.registry import constructed
+    from models.zoo import resolve
 
     if name_or_path not in constructed():
-        raise not_stored(name_or_path, names(sweeps=True), [*stored(), *constructed()])
+        resolve(name_or_path, constructed())
 
 
 MODEL = Named(_check_loadable)

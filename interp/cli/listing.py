@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -56,8 +57,9 @@ class List:
 def sources() -> list[Path]:
     """What the table is made of: the entries' data, the verdicts on constructed models, and the modules that register
     models."""
-    here = ZOO.parent
-    registering = [path for path in here.rglob("*.py") if "register" in path.read_text(encoding="utf-8")]
+    called = re.compile(r"\bregister\w*\(")
+    modules = [*ZOO.parent.glob("*.py"), *ZOO.parent.glob("hand_built/*.py")]
+    registering = [path for path in modules if called.search(path.read_text(encoding="utf-8"))]
     return [*ZOO.glob(f"*/{CONFIG}"), DATA / "constructed_verdicts.json", *registering]
 
 

@@ -42,7 +42,7 @@ from models.errors import UserError, unknown_name
 from models.hooked import HookedModel
 from models.locks import locked
 from models.questions import question
-from models.stored_names import CONFIG, ZOO, is_path, not_stored, stored
+from models.stored_names import CONFIG, ZOO, is_path, stored
 from models.zoo.files import CARD, STORED_AS, WEIGHTS
 
 if TYPE_CHECKING:
@@ -118,7 +118,12 @@ def resolve(name_or_path: str | Path, also: Iterable[str] = ()) -> Path:
         return ZOO / text
     if is_path(name_or_path):
         return Path(text).expanduser()
-    raise not_stored(text, registry.names(sweeps=True), [*zoo_names(), *also])
+    if text in registry.names(sweeps=True):
+        raise UserError(
+            f"{text} is registered and not trained: `interp train {text}` trains it, and models.build({text!r}) makes "
+            "an untrained one."
+        )
+    raise unknown_name("stored model", text, [*zoo_names(), *also])
 
 
 def read_entry(name_or_path: str | Path) -> dict[str, Any]:

@@ -70,10 +70,8 @@ def made_by(name: str, training: Mapping[str, Any]) -> str:
     made = "Made by\n\n" + "\n".join(f"    {command}" for command in training["commands"])
     if not changes:
         return made
-    return (
-        f"{made}\n\nwith a recipe that differs from the registered one, {recipe_name(registered)}, in\n\n"
-        + "\n".join(changes)
-    )
+    known = f", {recipe_name(registered)}," if recipe_name(registered) else ""
+    return f"{made}\n\nwith a recipe that differs from the registered one{known} in\n\n" + "\n".join(changes)
 
 
 # ---- what every card has

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import copy
 import functools
+import gc
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -33,6 +34,7 @@ from models.parts.attention import Attention
 from models.parts.mlp import MLP
 from models.parts.norms import Norm
 from models.parts.weights import WeightView
+from models.questions import question
 from models.tasks import problem_pairs
 from models.transformer import ArithmeticTransformer, Block, Embed
 from models.unaltered import alterations
@@ -455,6 +457,23 @@ def test_an_interrupt_anywhere_around_a_run_leaves_no_hook(name: str, ask: Any, 
         assert model.context_level == 0 and not model.training
         if not came:
             break
+
+
+def test_a_context_of_hooks_that_an_interrupt_leaves_open_does_not_end_later() -> None:
+    model, left = models.load("microadder-57"), []
+
+    @question
+    def ask(model: Any) -> None:
+        context = model.hooks(fwd_hooks=[])
+        context.__enter__()
+        left.append(context)
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        ask(model)
+    left.clear()  # nothing refers to it now, and it ends
+    gc.collect()
+    assert model.context_level == 0
 
 
 def test_every_public_question_is_asked() -> None:

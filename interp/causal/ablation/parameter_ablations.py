@@ -88,7 +88,7 @@ class ParameterAblation(Result):
         return table[table["drop_high"] <= HARMLESS].parameter.tolist()
 
     def harmless_text(self, most: int = 6) -> str:
-        """How many parameters cost next to nothing, in words, with the names of up to ``most``."""
+        """A phrase that counts the parameters that cost at most :data:`HARMLESS`, and names up to ``most`` of them."""
         if unseen(self.provenance.n) > HARMLESS:
             return f"{self.provenance.n} problems are too few to show that one costs at most {in_percent(HARMLESS)}"
         names = self.harmless()

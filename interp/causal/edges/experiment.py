@@ -43,7 +43,7 @@ class EdgeExperiment:
         seed: seed of the resampling.
 
     Raises:
-        UserError: bad names, or an replacement that equals the run itself everywhere (cutting would change nothing).
+        UserError: bad names, or a replacement that equals the run itself everywhere (cutting would change nothing).
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""Runs of a model with some of its edges cut: each edge carries this run's value or an replacement.
+"""Runs of a model with some of its edges cut: each edge carries this run's value or a replacement.
 
     input_r = sum over senders s of (mask[s, r] ? value_s in this very run : replacement_s) + b_O's of earlier layers
 

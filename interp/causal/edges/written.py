@@ -1,4 +1,4 @@
-"""What every sender writes in each of many examples: held where it is small, else computed anew where it is read."""
+"""What every sender writes in each of many examples. It is kept if it is small, and computed on each read if not."""
 
 from __future__ import annotations
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -44,12 +44,16 @@ from models.registry import get_spec
 from models.tasks import problem_pairs
 from models.tasks.addition import FixedWidthAddition
 from models.tasks.algorithms import column_layout
+from models.tasks.problem_space import ProblemSpace
 from models.tasks.two_digit import TwoDigitAddition
 
 HARDEST = "9999999999+1"  # the longest carry chain that there is
 ASKED = 5, 7  # the decision drawn is that of this answer digit, after this token
 LEAD = "lead of the right digit (logits)"
 OTHER = "adder-456"  # the model that others are compared with
+#: One problem in so many is asked which algorithm it follows: a plausible wrong digit needs a column that adds up to
+#: nine, which one problem in ten of a two-digit task has.
+RARE = 25
 
 
 @dataclass(frozen=True, eq=False)
@@ -226,6 +230,8 @@ def _carry(shown: Shown) -> list[Markup]:
 
 def _account(shown: Shown) -> list[Markup]:
     """The algorithm that the model follows under intervention, and where its paper says otherwise."""
+    with contextlib.suppress(UserError):  # a task that does not define its domain
+        shown = replace(shown, n=min(shown.n, ProblemSpace.of(shown.model.task).size // RARE))
     items = _asked("which_algorithm")(shown)
     paper = next((paper.key for paper in PAPERS if paper.name == get_spec(shown.registered).paper), None)
     rows = [

@@ -19,7 +19,7 @@ from interp.cli.commands import COMMANDS, parse
 from interp.cli.help import EXAMPLES
 from interp.core.stored_data import digest, keep, kept
 from models.errors import UserError
-from models.registry import constructed
+from models.registry import REGISTERING, constructed
 
 
 @pytest.fixture(autouse=True)
@@ -129,6 +129,11 @@ def test_the_kept_table_of_models_is_the_one_that_is_made_now() -> None:
     made = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True).stdout
     kept = json.loads(listing.FILE.read_text())
     assert kept == {"made_of": digest(listing.sources()), "table": json.loads(made)}
+
+
+def test_the_kept_table_depends_on_every_module_that_registers_models() -> None:
+    root = listing.ZOO.parent.parent
+    assert {root / f"{module.replace('.', '/')}.py" for module in REGISTERING} <= set(listing.sources())
 
 
 def test_a_table_that_was_made_of_other_files_is_made_again(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from interp.papers.position_coupling.causal import compute_pattern_substitution
 from interp.papers.position_coupling.key_attention import compute_key_attention
 from interp.papers.position_coupling.keys import key_sets
 from interp.probes.head_writes import compute_head_writes
-from interp.probes.key_sets import read_patterns
+from interp.probes.key_sets import KeySets, read_patterns
 from models.errors import UserError
 from models.tasks.multi_addition import MultiOperandAddition
 from models.weight_maps import DenseWeights
@@ -64,14 +64,21 @@ def test_a_role_that_untrained_heads_play_as_well_is_not_granted(hand_built):
     assert set(result.roles().values()) == {None}
 
 
-def test_a_head_that_looks_at_one_of_the_two_digits_is_half_a_digit_sum_head():
-    task = MultiOperandAddition(3, 3)
-    keys = key_sets(task)
-    rows = np.zeros((2, 1, 1, *keys.visible.shape))
+def one_digit_each(keys: KeySets, which: tuple[int, ...]) -> np.ndarray:
+    """Rows of one head that looks, in each problem, at one of the digits of the sum's role, and else at BOS."""
+    rows = np.zeros((len(which), 1, 1, *keys.visible.shape))
     rows[..., 0] = 1
     for target in np.flatnonzero(keys.defined[0]):
         rows[..., target, 0] = 0
-        rows[..., target, np.flatnonzero(keys.member[0, target])[0]] = 1
+        digits = np.flatnonzero(keys.member[0, target])
+        for problem, chosen in enumerate(which):
+            rows[problem, ..., target, digits[chosen]] = 1
+    return rows
+
+
+def test_a_head_that_looks_at_one_of_the_two_digits_is_half_a_digit_sum_head():
+    keys = key_sets(MultiOperandAddition(3, 3))
+    rows = one_digit_each(keys, (0, 0))
     result = compute_key_attention([rows], keys, MADE_UP, draws=99)
     assert result.role(0, 0) == "sum"
     assert float(result.table.overlap.sel(layer=0, head=0, role="sum")) == pytest.approx(0.5)
@@ -80,14 +87,8 @@ def test_a_head_that_looks_at_one_of_the_two_digits_is_half_a_digit_sum_head():
 
 
 def test_a_choice_by_value_shows_in_single_rows_and_not_in_their_mean():
-    task = MultiOperandAddition(3, 3)
-    keys = key_sets(task)
-    rows = np.zeros((2, 1, 1, *keys.visible.shape))
-    rows[..., 0] = 1
-    for target in np.flatnonzero(keys.defined[0]):
-        rows[..., target, 0] = 0
-        for problem, key in enumerate(np.flatnonzero(keys.member[0, target])):
-            rows[problem, ..., target, key] = 1
+    keys = key_sets(MultiOperandAddition(3, 3))
+    rows = one_digit_each(keys, (0, 1))
     cell = compute_key_attention([rows], keys, MADE_UP, draws=99).table.sel(layer=0, head=0, role="sum")
     assert (float(cell.overlap), float(cell.overlap_each)) == pytest.approx((1, 0.5))
 
