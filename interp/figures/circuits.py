@@ -72,7 +72,7 @@ def graph(result: Circuit) -> go.Figure:
     height = int(np.clip(_ROW * (max(ys) - min(ys) + 1.3) + 190, 460, 1500))
     return compose(
         [Panel(layers, x=x, y=y, marks=marks)], title, result.provenance, note=note, width=width, height=height,
-        showlegend=True, legend={"y": 0, "itemwidth": 40}, margin={"l": 30, "b": 70},
+        showlegend=True, legend={"y": 0, "itemwidth": 40}, margin={"l": 30, "b": 70}, meta={"least_width": width},
     )  # fmt: skip
 
 
