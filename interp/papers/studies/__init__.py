@@ -86,7 +86,7 @@ class Study:
     stored: str = ""  # the file of kept numbers, if it is not named after the target
     command: str = ""  # what makes the numbers, if it is not ``interp reproduce TARGET``
     extends: bool = False  # whether it can keep stored data and add what they lack
-    kept: str = ""  # the commit that had the study and made the numbers, which this version only shows
+    kept: str = ""  # the last commit that has the study; this version only shows its numbers
 
 
 Show = Callable[..., list[Section]]  # (data), or (data, results) if the study has results
@@ -137,7 +137,8 @@ def reproduce(target: str, settings: Settings) -> Page | None:
     found = find_study(target)
     if found.run is None:
         raise UserError(
-            f"{target} is kept as data: this version shows its numbers, and the one of commit {found.kept} makes them."
+            f"{target} is kept as data: this version shows its numbers, and commit {found.kept} is the last that "
+            "has the study."
         )
     if settings.extend is not None and not found.extends:
         raise UserError(f"{target} cannot keep stored numbers; it takes no --extend.")
