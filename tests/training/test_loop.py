@@ -4,6 +4,7 @@ import json
 import multiprocessing
 import signal
 import time
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -103,6 +104,19 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
     return contents(folder)
 
 
+@pytest.fixture
+def foreground() -> Iterator[None]:
+    """Signals as in a terminal; a program in the background of a shell ignores some, and so would its tests."""
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
+
+
+@pytest.mark.usefixtures("foreground")
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_ctrl_c_in_the_middle_of_a_step_finishes_it_and_saves(tmp_path: Path, monkeypatch, number, undisturbed):
     """Two groups: the signal comes when one has taken the step and the other has not."""
@@ -132,6 +146,7 @@ def test_ctrl_c_in_the_middle_of_a_step_finishes_it_and_saves(tmp_path: Path, mo
     assert contents(tmp_path / "run") == undisturbed
 
 
+@pytest.mark.usefixtures("foreground")
 def test_a_second_ctrl_c_does_not_wait(tmp_path: Path, monkeypatch):
     def impatient(self):
         signal.raise_signal(signal.SIGINT)
