@@ -43,7 +43,7 @@ test-all: $(VENV)/.cluster
 
 test-tl39: $(VENV39)/.dev
 	OMP_NUM_THREADS=1 $(VENV39)/bin/python -m pytest -n auto --dist worksteal -m "transformer_lens and not slow" \
-		tests/conformance tests/models/test_stock_importer.py
+		tests/conformance tests/models/importers/test_stock.py
 
 # The notebooks are kept as scripts; this makes or updates the .ipynb files next to them. The renderer keeps plotly.js in
 # a saved notebook, so that its figures are not blank after `jupyter nbconvert --to html`.

@@ -15,7 +15,7 @@ from interp.compare.board_verdicts import near_nines
 from interp.site.board_page import summary
 from interp.site.pages.document import page_data
 from models.tasks.addition import DIGITS
-from tests.models.submissions import HARD, TIED_VALUES
+from tests.models.importers.submissions import HARD, TIED_VALUES
 
 pytestmark = pytest.mark.usefixtures("without_shape_checks")
 

@@ -29,7 +29,7 @@ from models.transformer import ArithmeticTransformer
 from models.weight_maps.dense import DenseWeights
 from tests.interp.conftest import stock_copy
 from tests.interp.proofs.conftest import certificate, class_of, dense, digits_of, zoo
-from tests.models.submissions import HARD
+from tests.models.importers.submissions import HARD
 
 pytestmark = pytest.mark.usefixtures("without_shape_checks")  # a proof is some 10^6 calls
 

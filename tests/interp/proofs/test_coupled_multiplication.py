@@ -23,7 +23,7 @@ from interp.proofs.sink_heads import NotSeparated
 from models.errors import UserError
 from models.evaluation import predict
 from tests.interp.proofs.conftest import in_shape
-from tests.models.task_sequences import smallest_margin
+from tests.models.tasks.task_sequences import smallest_margin
 
 pytestmark = pytest.mark.usefixtures("without_shape_checks")
 NAME = "multiplication-hand-built"

@@ -13,7 +13,7 @@ import interp
 import models
 from interp.proofs import check_certificate, few_keys, load_certificate
 from models.errors import UserError
-from tests.models.submissions import HARD, TIED_VALUES
+from tests.models.importers.submissions import HARD, TIED_VALUES
 
 pytestmark = pytest.mark.usefixtures("without_shape_checks")
 

@@ -29,7 +29,7 @@ from models.tasks.problem_space import ProblemSpace
 from models.transformer import ArithmeticTransformer
 from models.weight_maps.dense import DenseWeights
 from tests.interp.proofs.conftest import zoo
-from tests.models.submissions import HARD
+from tests.models.importers.submissions import HARD
 from tests.other_tasks import ColumnAddition, exact_adder
 
 pytestmark = pytest.mark.usefixtures("without_shape_checks")

@@ -17,7 +17,7 @@ from models.training import train
 from models.training.recipes import Recipe
 from models.training.run_folder import RunFolder
 from models.training.trainer import Trainer
-from tests.training.edited import edit_checkpoint
+from tests.models.training.edited import edit_checkpoint
 
 STORED = Path(interp.__file__).parent / "data" / "experiments" / "microadder-continued.json"
 

@@ -21,7 +21,7 @@ from models.training.recipes import Recipe
 from models.training.run_folder import RunFolder, log_spaced_steps
 from models.training.start import Start
 from models.training.trainer import Trainer
-from tests.training.edited import edit_checkpoint
+from tests.models.training.edited import edit_checkpoint
 
 # A learning rate so small that planted weights stay what they are.
 STILL = Recipe(

@@ -23,7 +23,7 @@ from models.training.run_folder import RunFolder, log_spaced_steps
 from models.training.seed_state import SeedState
 from models.training.start import Start
 from models.training.trainer import Trainer
-from tests.training.edited import contents
+from tests.models.training.edited import contents
 
 TINY = Recipe(steps=60, batch_size=32, warmup_steps=5, eval_every=10, validation_size=64, snapshots=6)
 QUIET = {"progress": False, "compile": False, "device": "cpu"}

@@ -18,7 +18,7 @@ from models.training import train
 from models.training.publish import publish
 from models.training.recipes import Recipe
 from models.training.run_folder import RunFolder
-from tests.training.edited import edit_checkpoint, go_on
+from tests.models.training.edited import edit_checkpoint, go_on
 
 
 @pytest.fixture

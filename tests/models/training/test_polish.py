@@ -18,7 +18,7 @@ from models.training.polish import MOST_PARAMETERS, Polish, polished
 from models.training.recipes import Recipe
 from models.training.run_folder import RunFolder
 from models.zoo import zoo_names
-from tests.training.edited import contents
+from tests.models.training.edited import contents
 
 BRIEF = Recipe(
     steps=40, batch_size=64, warmup_steps=5, eval_every=20, validation_size=64, snapshots=2,

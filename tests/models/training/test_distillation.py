@@ -22,7 +22,7 @@ from models.training.objectives import make_objective
 from models.training.position_only import PositionOnlyObjective
 from models.training.recipes import Recipe, Teacher
 from models.training.run_folder import RunFolder
-from tests.training.stacked import stack
+from tests.models.training.stacked import stack
 
 TEACHERS = (Teacher("microadder-57"), Teacher("adder-3-by-hand", weight=0.3, temperature=2.0, sharpness=1024.0))
 CPU = torch.device("cpu")

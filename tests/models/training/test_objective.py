@@ -15,7 +15,7 @@ from models.training.one_layer import OneLayerObjective
 from models.training.position_only import PositionOnlyObjective
 from models.training.unstacked import UnstackedObjective
 from models.weight_maps import DenseWeights
-from tests.training.stacked import stack
+from tests.models.training.stacked import stack
 
 MICROADDERS = ["microadder-57", "microadder-67", "microadder-74", "microadder-67-alibi"]
 CPU = torch.device("cpu")

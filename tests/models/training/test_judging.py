@@ -21,7 +21,7 @@ from models.training.recipes import Recipe
 from models.training.run_folder import RunFolder
 from models.training.start import Start
 from models.training.trainer import Trainer
-from tests.training.edited import contents
+from tests.models.training.edited import contents
 
 NAME = "microadder-57"
 # Steps so small that a perfect seed stays perfect on these few problems, and large enough that its weights move.

@@ -32,7 +32,7 @@ FLAGS = [
     "1",
     "--no-autocast",
 ]
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 
 
 def test_the_shares_of_a_batch_are_the_batch() -> None:

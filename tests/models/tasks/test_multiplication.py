@@ -13,7 +13,7 @@ from models.errors import UserError
 from models.tasks import Multiplication
 from models.transformer import ArithmeticTransformer
 from tests.conformance.table import dense
-from tests.models.task_sequences import (
+from tests.models.tasks.task_sequences import (
     assert_a_mixed_batch_is_its_rows,
     assert_predictions_are_the_response,
     assert_prefixes_keep_their_ids,

@@ -22,7 +22,7 @@ from models.hand_built.position_coupling_addition import HandBuiltOptions
 from models.partial_forward import logits_at
 from tests.comparing import assert_same
 from tests.conformance.expected import expected_activations
-from tests.models.hand_built_in_exact_arithmetic import exact_check, is_rounding_of_rational
+from tests.models.hand_built.exact_arithmetic import exact_check, is_rounding_of_rational
 
 NAME = "position-coupling-hand-built"
 

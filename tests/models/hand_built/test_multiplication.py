@@ -14,7 +14,7 @@ from models.evaluation import predict
 from models.hand_built.multiplication import HEADS, NAME, HandBuiltMultiplicationOptions, HandBuiltMultiplicationWeights
 from models.tasks import Multiplication
 from models.transformer import ArithmeticTransformer
-from tests.models.task_sequences import smallest_margin
+from tests.models.tasks.task_sequences import smallest_margin
 
 EXACTLY_ONE = 1 - 1e-6
 

@@ -14,7 +14,7 @@ from models.evaluation import predict
 from models.hand_built.parity import NAME, HandBuiltParityOptions, HandBuiltParityWeights
 from models.tasks import Parity
 from models.transformer import ArithmeticTransformer
-from tests.models.task_sequences import smallest_margin
+from tests.models.tasks.task_sequences import smallest_margin
 
 DTYPES = ("float32", "float64", "bfloat16", "float16")
 EXACTLY_ONE = 1 - 1e-6

@@ -15,7 +15,7 @@ import models
 from models.errors import UserError
 from models.importers.board import expressions, load_submission, stated_parameters
 from models.importers.board.reading import interpreter_for_files, read
-from tests.models.submissions import HARD, TEXTS, TIED_VALUES, own_logits
+from tests.models.importers.submissions import HARD, TEXTS, TIED_VALUES, own_logits
 
 #: The interpreter evaluates a node at a time; what it hands out is checked by the values.
 pytestmark = pytest.mark.usefixtures("without_shape_checks")
@@ -175,7 +175,7 @@ def test_a_missing_checkpoint_is_named(tmp_path: Path) -> None:
     assert "checkpoint_57p.pt" in str(error.value)
 
 
-BOARD = Path(__file__).resolve().parents[3] / "shared" / "board"
+BOARD = Path(__file__).resolve().parents[4] / "shared" / "board"
 FILES = sorted(path.relative_to(BOARD).as_posix() for path in BOARD.glob("*/*.py")) or ["none"]
 #: Texts without numbers of their own.
 WITHOUT = {"hand_coded/Arch222_31p.py", "trained/evindor_57p.py", "trained/evindor_67p.py"}
