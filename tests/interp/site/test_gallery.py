@@ -18,6 +18,7 @@ import models
 from interp.cli import main
 from interp.papers.headlines import registered
 from interp.papers.headlines.headline import Headline
+from interp.papers.studies.stored_studies import stored_studies
 from interp.site.gallery import site as building
 from interp.site.gallery.manifest import FILE, open_folder
 from interp.site.gallery.model_page import Made, path_of
@@ -43,6 +44,14 @@ def few_rows() -> tuple[Headline, ...]:
     return tuple(row for rows in kept.values() for row in rows[:2])
 
 
+def few_studies() -> dict[str, Path]:
+    """Of every paper, the first stored study; all of them have tests of their own."""
+    return {target: path for target, path in stored_studies().items() if target in FIRST_STUDIES}
+
+
+FIRST_STUDIES = {target.partition(":")[0]: target for target in reversed(stored_studies())}.values()
+
+
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """A gallery of three models: trained and certified, constructed, and trained on many lengths; with one notebook and
@@ -54,6 +63,8 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         patch.setattr(asked, "registered", lambda paper=None: tuple(r for r in few_rows() if paper in (None, r.paper)))
         for module in ("site", "notebook_pages"):
             patch.setattr(f"interp.site.gallery.{module}.stored_notebooks", lambda: notebooks)
+        for module in ("papers", "overviews"):
+            patch.setattr(f"interp.site.gallery.{module}.stored_studies", few_studies)
         build(folder, NAMES, progress=False)
         yield folder
 

@@ -26,6 +26,7 @@ def two_steps(monkeypatch) -> None:
     monkeypatch.setattr("interp.papers.addlm.adder.ADDERS", {"two-digit": ADDERS["two-digit"]})
 
 
+@pytest.mark.slow
 def test_from_nothing_to_a_page_with_every_pair_tried(two_steps, tmp_path: Path):
     settings = Settings(out=tmp_path, seeds=1, progress=False, say=lambda text: None)
     page = reproduce("addlm:adder", settings)

@@ -115,6 +115,7 @@ def test_halfway_is_before_any_seed_is_perfect():
     assert found.value == float(before) > 0.05
 
 
+@pytest.mark.slow
 def test_errors_by_test_set_add_up_to_those_of_the_stored_score():
     wrong = sum(errors_by_test_seed(models.load("adder-582")).values())
     assert (100_000 - wrong, 100_000) == Store().score("adder-582").counts

@@ -48,6 +48,7 @@ def test_without_time_the_zoo_stands_alone(tmp_path: Path):
     assert show_smallest(made.data)
 
 
+@pytest.mark.slow
 def test_the_kept_seeds_of_the_fewest_numbers_are_proved_again_from_their_numbers():
     data = read_json(STORED)
     proved = {(row["recipe"], row["seed"]) for row in data["verdicts"] if row["verdict"] == "certified"}

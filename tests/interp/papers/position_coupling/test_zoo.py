@@ -38,6 +38,7 @@ def test_the_stored_models_heads_play_constructed_roles() -> None:
     assert set(roles) == {"sum", "carry"}
 
 
+@pytest.mark.slow
 def test_no_head_of_the_one_layer_model_can_be_silenced_nor_the_carry_head_averaged() -> None:
     model = models.load("position-coupling-1l4h-small")
     table = interp.pattern_substitution(model, task=model.task.at(4, 4), n=64).to_dataframe()

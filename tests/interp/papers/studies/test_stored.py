@@ -16,23 +16,28 @@ from interp.papers.studies.stored_tables import show_tables
 from models.errors import UserError
 
 STORED = stored_studies()
+#: The first target of every function that shows data, and the others in `make test-all`.
+FIRST = {show_of(target): target for target in reversed(STORED)}.values()
+SHOWN = [pytest.param(target, marks=[pytest.mark.slow] * (target not in FIRST)) for target in STORED]
 
 
-@pytest.mark.parametrize("target", STORED)
+@pytest.mark.parametrize("target", SHOWN)
 def test_every_stored_result_becomes_tables_and_figures_without_a_trained_model(target, monkeypatch):
     import models
 
     monkeypatch.setattr(models, "load", None)
+    monkeypatch.setattr(models, "build", None)
     sections = stored_sections(target)
     assert sections and all(section.level == 3 for section in sections)
     assert any(len(table) for section in sections for table in section.tables) or any(s.figures for s in sections)
+    assert all(figure.data for section in sections for figure in section.figures)
 
 
-@pytest.mark.parametrize("target", STORED)
-def test_the_command_of_a_stored_result_exists(target):
-    checkout, _, command = command_of(target).rpartition(" && ")
-    asked = command.removeprefix("interp reproduce ").split()[0]
-    assert (studies()[asked].run is None) == bool(checkout)
+def test_the_command_of_a_stored_result_exists():
+    for target in STORED:
+        checkout, _, command = command_of(target).rpartition(" && ")
+        asked = command.removeprefix("interp reproduce ").split()[0]
+        assert (studies()[asked].run is None) == bool(checkout), target
 
 
 def test_what_is_kept_of_an_earlier_version_is_stored_and_of_a_commit_of_this_repository():

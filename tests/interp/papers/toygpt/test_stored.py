@@ -60,6 +60,7 @@ def test_the_carry_data_is_about_the_model_in_the_zoo():
     assert " ".join(data["sentences"][2].split()) in card
 
 
+@pytest.mark.slow
 def test_errors_of_the_stored_model_are_counted_as_they_are_stored():
     found, kept = errors(models.load(BEST)), stored("carry")["errors"]
     assert found["errors"] | {key: found[key] for key in ("test", "train")} == kept

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
+import shutil
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import cycle
 from pathlib import Path
@@ -31,21 +33,47 @@ TINY = {
 }
 
 
-@pytest.fixture
-def tiny(monkeypatch) -> dict[str, Variant]:
+@pytest.fixture(scope="module")
+def tiny() -> Iterator[dict[str, Variant]]:
     """A figure "tiny" of two models that train in a second."""
-    for variant in TINY.values():
-        change_recipe(
-            monkeypatch, register_variant(variant),
-            steps=12, warmup_steps=1, batch_size=4, validation_size=4, eval_every=4, snapshots=0,
-        )  # fmt: skip
-    figures = dict(FIGURES) | {"tiny": PaperFigure("Two models", "addition", TINY, TINY)}
-    monkeypatch.setattr("interp.papers.position_coupling.studies.FIGURES", figures)
-    study = studies.Study("position-coupling:tiny", "Two models", partial(reproduce, "tiny"))
-    studies.studies()
-    monkeypatch.setitem(studies._STUDIES, study.target, study)
-    monkeypatch.setitem(studies._SHOWS, study.target, show_panels)
-    return TINY
+    with pytest.MonkeyPatch.context() as patch:
+        for variant in TINY.values():
+            change_recipe(
+                patch, register_variant(variant),
+                steps=12, warmup_steps=1, batch_size=4, validation_size=4, eval_every=4, snapshots=0,
+            )  # fmt: skip
+        figures = dict(FIGURES) | {"tiny": PaperFigure("Two models", "addition", TINY, TINY)}
+        patch.setattr("interp.papers.position_coupling.studies.FIGURES", figures)
+        study = studies.Study("position-coupling:tiny", "Two models", partial(reproduce, "tiny"))
+        studies.studies()
+        patch.setitem(studies._STUDIES, study.target, study)
+        patch.setitem(studies._SHOWS, study.target, show_panels)
+        yield TINY
+
+
+@dataclass(frozen=True)
+class Done:
+    """A job that nothing disturbed; only read, or copied."""
+
+    folder: Path
+    page: Made | None
+    said: list[str]
+
+    def copied(self, to: Path) -> Path:
+        return shutil.copytree(self.folder, to)
+
+
+@pytest.fixture(scope="module")
+def one_seed(tiny, tmp_path_factory: pytest.TempPathFactory) -> Done:
+    folder, said = tmp_path_factory.mktemp("one"), []
+    return Done(folder, job(folder, said), said)
+
+
+@pytest.fixture(scope="module")
+def two_seeds(one_seed: Done, tmp_path_factory: pytest.TempPathFactory) -> Done:
+    """The same job continued with a second seed."""
+    folder, said = one_seed.copied(tmp_path_factory.mktemp("two") / "runs"), []
+    return Done(folder, job(folder, said, seeds=2), said)
 
 
 def job(out: Path, said: list[str] | None = None, **options) -> Made | None:
@@ -58,30 +86,27 @@ def panels_of(page: Made | None) -> GridPanels:
     return GridPanels.from_dict(page.data)
 
 
-def test_from_nothing_to_a_page_with_its_data(tiny, tmp_path: Path):
-    said: list[str] = []
-    panels = panels_of(job(tmp_path, said))
+def test_from_nothing_to_a_page_with_its_data(tiny, one_seed: Done):
+    panels, said = panels_of(one_seed.page), one_seed.said
     assert [panel.label for panel in panels.panels] == list(tiny)
     assert panels.panels[0].grids[0].about["offsets"] == "ids start at 1"
     assert panels.panels[1].grids[0].about["offsets"] == "no position ids"
     assert "2 of 2 runs left to train" in said[0] and "2 of 2 panels" in said[-1]
 
 
-def test_the_second_time_nothing_is_trained_or_evaluated(tiny, tmp_path: Path, monkeypatch):
-    before = panels_of(job(tmp_path)).to_dict()
-
+def test_the_second_time_nothing_is_trained_or_evaluated(one_seed: Done, tmp_path: Path, monkeypatch):
     def never(*_, **__):
         raise AssertionError("done already")
 
     monkeypatch.setattr("interp.papers.studies.training_runs.train", never)
     monkeypatch.setattr("interp.probes.heatmaps.grid._count", never)
     said: list[str] = []
-    assert panels_of(job(tmp_path, said)).to_dict() == before
+    again = job(one_seed.copied(tmp_path / "runs"), said)
+    assert again is not None and one_seed.page is not None and again.data == one_seed.page.data
     assert "nothing left to train" in said[0]
 
 
-def test_a_job_that_runs_out_of_time_ends_like_one_that_does_not(tiny, tmp_path: Path, monkeypatch):
-    whole = panels_of(job(tmp_path / "whole")).to_dict()
+def test_a_job_that_runs_out_of_time_ends_like_one_that_does_not(tiny, one_seed: Done, tmp_path: Path, monkeypatch):
     from models.training import train
 
     # Each slice trains a few steps only, however fast the machine is.
@@ -99,7 +124,7 @@ def test_a_job_that_runs_out_of_time_ends_like_one_that_does_not(tiny, tmp_path:
     else:
         raise AssertionError("never done")
     assert any(text.startswith("Not finished") for text in said)
-    assert page is not None and page.data == whole
+    assert page is not None and one_seed.page is not None and page.data == one_seed.page.data
 
 
 def test_no_time_means_no_training(tiny, tmp_path: Path):
@@ -108,17 +133,16 @@ def test_no_time_means_no_training(tiny, tmp_path: Path):
     assert "The same command goes on." in said[-1]
 
 
-def test_more_seeds_keep_the_first_and_show_the_median(tiny, tmp_path: Path):
-    assert job(tmp_path)
-    runs = sorted(tmp_path.rglob("config.json"))
-    stamps = [run.stat().st_mtime_ns for run in runs]
-    panels = panels_of(job(tmp_path, seeds=2))
-    assert [run.stat().st_mtime_ns for run in runs] == stamps and len(list(tmp_path.rglob("config.json"))) == 4
-    assert [panel.seeds_text for panel in panels.panels] == ["median of 2 seeds"] * 2
+def test_more_seeds_keep_the_first_and_show_the_median(one_seed: Done, two_seeds: Done):
+    runs = {path.relative_to(one_seed.folder) for path in one_seed.folder.rglob("config.json")}
+    assert len(runs) == 2 and len(list(two_seeds.folder.rglob("config.json"))) == 4
+    for run in runs:
+        assert (two_seeds.folder / run).stat().st_mtime_ns == (one_seed.folder / run).stat().st_mtime_ns
+    assert [panel.seeds_text for panel in panels_of(two_seeds.page).panels] == ["median of 2 seeds"] * 2
 
 
-def test_a_stored_result_is_extended_by_seeds_and_models_without_its_weights(tiny, tmp_path: Path):
-    whole = panels_of(job(tmp_path / "whole", seeds=2)).to_dict()
+def test_a_stored_result_is_extended_by_seeds_and_models_without_its_weights(two_seeds: Done, tmp_path: Path):
+    whole = panels_of(two_seeds.page).to_dict()
     one = GridPanels.from_dict(whole).panels[0]
     stored = write(tmp_path / "stored.json", GridPanel(one.label, one.grids[:1]))
     said: list[str] = []
@@ -128,8 +152,8 @@ def test_a_stored_result_is_extended_by_seeds_and_models_without_its_weights(tin
     assert trained == ["seed-0", "seed-1", "seed-1"]
 
 
-def test_what_a_stored_result_has_is_shown_when_time_is_up_before_it(tiny, tmp_path: Path):
-    last = panels_of(job(tmp_path / "whole")).panels[-1]
+def test_what_a_stored_result_has_is_shown_when_time_is_up_before_it(tiny, one_seed: Done, tmp_path: Path):
+    last = panels_of(one_seed.page).panels[-1]
     stored = write(tmp_path / "stored.json", last)
     panels = panels_of(job(tmp_path / "here", minutes=0.0, extend=stored))
     assert [panel.label for panel in panels.panels] == [last.label] and panels.planned == len(tiny)
@@ -140,8 +164,8 @@ def write(path: Path, *panels: GridPanel) -> Path:
     return path
 
 
-def test_a_result_that_does_not_fit_is_not_extended(tiny, tmp_path: Path):
-    panel = panels_of(job(tmp_path)).panels[0]
+def test_a_result_that_does_not_fit_is_not_extended(one_seed: Done, tmp_path: Path):
+    panel = panels_of(one_seed.page).panels[0]
     other = replace(panel.grids[0], model=TINY["without"].name)
     cases = {
         "panel 'neither'": GridPanel("neither", panel.grids),
@@ -177,11 +201,11 @@ def test_a_stored_small_model_is_used_for_one_seed_and_never_for_a_median(tiny, 
     assert not any("the stored" in text for text in said)
 
 
-def test_a_run_with_another_recipe_is_refused(tiny, tmp_path: Path, monkeypatch):
-    assert job(tmp_path)
+def test_a_run_with_another_recipe_is_refused(one_seed: Done, tmp_path: Path, monkeypatch):
+    out = one_seed.copied(tmp_path / "runs")
     change_recipe(monkeypatch, TINY["coupled"].name, lr=0.5)
     with pytest.raises(UserError, match=r"recipe\.lr is 0\.001 there and 0\.5 now"):
-        job(tmp_path)
+        job(out)
 
 
 @pytest.mark.parametrize("name", FIGURES)

@@ -12,11 +12,6 @@ from interp.probes.scored import GridPanels
 STORED = sorted((Path(interp.__file__).parent / "data" / "reproduced").glob("*.json"))
 
 
-@pytest.fixture(params=STORED, ids=lambda path: path.stem)
-def panels(request) -> GridPanels:
-    return GridPanels.load(request.param)
-
-
 #: Figures that compare methods by sums or parities.
 COMPARED = [path for path in STORED if path.stem in ("position-coupling-fig1-small", "position-coupling-fig3-small")]
 
@@ -24,15 +19,6 @@ COMPARED = [path for path in STORED if path.stem in ("position-coupling-fig1-sma
 @pytest.fixture(params=COMPARED, ids=lambda path: path.stem)
 def compared(request) -> GridPanels:
     return GridPanels.load(request.param)
-
-
-def test_a_stored_figure_redraws_without_a_model(panels: GridPanels, monkeypatch: pytest.MonkeyPatch) -> None:
-    import models
-
-    monkeypatch.setattr(models, "load", None)
-    monkeypatch.setattr(models, "build", None)
-    figure = panels.figure()
-    assert len(figure.data) >= len(panels.panels)
 
 
 def test_position_coupling_with_the_scratchpad_generalises_furthest(compared: GridPanels) -> None:
