@@ -78,7 +78,7 @@ def test_targets_are_judged_given_the_right_ones_before():
 def test_chains_are_planted_where_the_task_can_and_all_problems_are_seen_to_be_all():
     found = interp.score(ADDER, n=7)
     assert (found.table.n == 7).all() and found.table.chain_length.values.tolist() == list(range(11))
-    two = models.load("toygpt-learned-pre")
+    two = models.load("addlm-adder-two-digit")
     every = interp.score(two, problems=all_problems())
     assert every.provenance.rung == "exhaustive" and every.rate().n == 10_000
     frame = every.to_dataframe()

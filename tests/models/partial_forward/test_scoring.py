@@ -81,6 +81,7 @@ print(counter.frame_count, furthest)
 """
 
 
+@pytest.mark.slow
 def test_a_compiled_forward_in_training_serves_all_lengths():
     """If the code fixed a length, torch would compile it again for every length, and would give up after eight."""
     out = subprocess.run([sys.executable, "-c", COMPILE], capture_output=True, text=True, check=True)  # no shape checks

@@ -99,6 +99,7 @@ def test_an_untrained_model_is_right_on_few_tokens_and_no_response() -> None:
     assert report["token"].item() < 0.5
 
 
+@pytest.mark.slow
 def test_publishing_scores_every_seed_on_the_same_shapes_and_stores_half_precision(tmp_path: Path, recipe) -> None:
     train(NAME, tmp_path / "run", seeds=2, recipe=recipe, progress=False)
     folder, rate = publish([tmp_path / "run"], tmp_path / "entry")

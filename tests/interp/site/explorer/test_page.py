@@ -302,7 +302,7 @@ def test_of_many_heads_there_is_a_grid_of_layer_by_head_and_of_many_units_those_
     assert "without L2M" in opened.locator(".cx-verdict").inner_text()
 
 
-@pytest.mark.parametrize(("width", "scheme"), [(1400, "light"), (380, "dark")])
+@pytest.mark.parametrize(("width", "scheme"), [pytest.param(1400, "light", marks=pytest.mark.slow), (380, "dark")])
 def test_nothing_overflows_the_page(page, deep_page, open_page, width: int, scheme: Any):
     for path in (page, deep_page):
         opened = open_page(path, width)
