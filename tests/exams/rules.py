@@ -32,10 +32,6 @@ def never_carries(inputs: Mapping[str, Tensor]) -> Tensor:
     return (inputs["a"] + inputs["b"]) % 10
 
 
-def always_one_more(inputs: Mapping[str, Tensor]) -> Tensor:
-    return (inputs["a"] + inputs["b"] + 1) % 10
-
-
 class Running(ArithmeticTransformer):
     """An untrained adder whose logits are one-hot at the rule's digits."""
 

@@ -190,10 +190,6 @@ def _norm(model: Any) -> Any:
     return model.ln_final
 
 
-def _part(model: Any) -> Any:
-    return model.blocks[0]
-
-
 def _other_config(model: Any) -> Any:
     return model.config.replace(act_fn="silu" if model.config.act_fn != "silu" else "relu", eps=3.0)
 

@@ -151,18 +151,6 @@ def test_the_same_seed_gives_the_same_numbers_and_another_seed_others():
     assert tables[0].equals(tables[1]) and not tables[0].equals(tables[2])
 
 
-def test_a_stock_transformer_lens_model_is_swapped_like_ours():
-    from tests.interp.conftest import stock_copy
-
-    a, b = models.load("microadder-57"), models.load("microadder-67")
-    ours, stock = (
-        interp.swap_components(each, b, task=a.task, components=["L0H0 output", "L0 MLP"], n=12, n_fit=24, untrained=[])
-        for each in (a, stock_copy(a))
-    )
-    assert stock.table["right"].tolist() == ours.table["right"].tolist()
-    assert stock.table["margin"].to_numpy() == pytest.approx(ours.table["margin"].to_numpy(), rel=1e-3)
-
-
 # ---- which parts there are
 
 

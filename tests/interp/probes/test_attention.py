@@ -19,7 +19,6 @@ from models.errors import UserError
 from models.tasks.addition import TenDigitAddition
 from models.weight_maps import DenseWeights
 from tests.comparing import numbers_are_finite
-from tests.interp.conftest import stock_copy
 from tests.interp.probes.free_weights import dense_model
 from tests.toy_task import ToyAddition
 
@@ -318,14 +317,6 @@ def test_a_diverged_adder_is_refused():
         next(adder.parameters()).fill_(math.nan)
     with pytest.raises(UserError):
         interp.attention_by_role(adder, n=16)
-
-
-def test_a_stock_transformer_lens_model_gives_the_same_result():
-    model = dense_model(attn_scale=None)
-    ours = interp.attention_by_role(model, n=32)
-    stock = interp.attention_by_role(stock_copy(model), task=TASK, n=32)
-    assert stock.pattern.values == pytest.approx(ours.pattern.values, abs=1e-5)
-    assert stock.mean_gap() == pytest.approx(ours.mean_gap(), abs=1e-4)
 
 
 def test_positions_that_a_task_gives_no_role_are_the_rest():

@@ -24,7 +24,6 @@ from models.tasks import problem_pairs
 from tests.comparing import numbers_are_finite
 from tests.conformance.table import dense
 from tests.interp.causal.edges.conftest import BUILDERS, builders, pairs_for
-from tests.interp.conftest import stock_copy
 
 SMOOTH = [name for name in BUILDERS if name not in ("L1 scores, top-k", "hand-built", "microadder-57")]
 
@@ -180,15 +179,6 @@ def test_cutting_an_edge_is_transformer_lens_ablation_outside_a_circuit(name):
         found = tool.faithfulness(model, clean, corrupted, judge, kept)
         left = found.corrupt_metric + found.recovered * (found.full_metric - found.corrupt_metric)
         assert float(result.values.sel(edge=edge).values[0, 0]) == pytest.approx(left, rel=1e-6, abs=1e-6)
-
-
-def test_a_stock_model_gives_the_same():
-    model = dense()(0)
-    pairs = pairs_for(model.task)
-    ours, stock = (
-        edge_attribution(m, pairs, steps=2, exact=False, direction="noise").estimate for m in (model, stock_copy(model))
-    )
-    np.testing.assert_allclose(stock.values, ours.values, rtol=1e-3, atol=1e-4)
 
 
 def test_batches_of_examples_do_not_matter(monkeypatch):

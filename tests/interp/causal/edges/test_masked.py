@@ -188,17 +188,6 @@ def test_metrics_of_all_kept_are_those_of_the_run():
     torch.testing.assert_close(denoise.empty, EdgeExperiment(model, pairs, direction="noise").full)
 
 
-def test_a_stock_model_gives_the_same():
-    model = dense(n_layers=2)(0)
-    pairs = pairs_for(model.task)
-    ours, stock = (
-        EdgeExperiment(model, pairs, direction="noise"),
-        EdgeExperiment(stock_copy(model), pairs, direction="noise"),
-    )
-    masks = random_masks(ours.graph)
-    torch.testing.assert_close(stock(masks), ours(masks), rtol=1e-4, atol=1e-4)
-
-
 def reaching_the_logits(graph: EdgeGraph, mask: torch.Tensor) -> torch.Tensor:
     """The kept edges from which a path of kept edges leads on to the logits."""
     alive, live = {"logits"}, torch.zeros_like(mask)

@@ -16,7 +16,6 @@ from models.transformer import ArithmeticTransformer
 from tests.comparing import numbers_are_finite
 from tests.conformance.table import dense
 from tests.interp.causal.edges.conftest import BUILDERS, builders, pairs_for
-from tests.interp.conftest import stock_copy
 
 has_direct_paths = pytest.mark.skipif(
     not hasattr(patching, "get_act_patch_direct_path"), reason="this TransformerLens has no direct path patching"
@@ -59,17 +58,6 @@ def test_head_to_head_is_transformer_lens_direct_path(name):
         for letter in "qkv":
             expected = direct_paths(model, pairs, metric, letter, reverse=direction == "noise")
             assert compare(result, expected, letter) == heads**2 * layers * (layers - 1) // 2
-
-
-def test_on_a_stock_model_too():
-    """TransformerLens' own tool cannot: a native bridge has no inputs of queries, keys and values to patch."""
-    model = dense(n_layers=3)(0)
-    pairs = pairs_for(model.task)
-    for paths in ("direct", "all"):
-        ours, stock = (
-            path_patching(m, pairs, paths=paths, direction="noise").values.values for m in (model, stock_copy(model))
-        )
-        np.testing.assert_allclose(stock, ours, rtol=1e-4, atol=1e-4)
 
 
 def test_all_paths_into_the_logits_are_the_patch_of_the_sender(model, pairs):

@@ -111,12 +111,6 @@ def test_hooks_that_a_user_attached_are_not_passed_by():
     assert not np.allclose(sweep.unpatched, without_mlp.unpatched)
 
 
-def test_a_stock_model_takes_pairs_of_a_task():
-    stock = stock_copy(ADDER)
-    ours, theirs = (activation_patching(m, PAIRS, site="head_out", check=True) for m in (ADDER, stock))
-    assert theirs.fast and np.allclose(ours.table.recovered, theirs.table.recovered, atol=1e-3)
-
-
 def test_both_directions_and_keys_by_query_are_drawn():
     both = activation_patching(TOY, TOY_PAIRS, site="head_out", direction="both").figure()
     assert len(both.data) == 2

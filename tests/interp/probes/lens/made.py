@@ -20,7 +20,6 @@ SWITCHES: dict[str, dict[str, Any]] = {
     "final-norm-alone": {"norm_placement": "none"},
     "attention-only": {"d_mlp": 0},
 }
-STOCK = ("ln", "rms", "no-norm", "attention-only")  # expressible in either stock class
 
 
 @cache

@@ -16,8 +16,7 @@ from interp.core.results import Provenance
 from interp.probes.lens import compute_logit_lens, logit_lens
 from interp.probes.lens.reading import stream_points
 from models.errors import UserError
-from tests.interp.conftest import stock_copy
-from tests.interp.probes.lens.made import STOCK, SWITCHES, random_model
+from tests.interp.probes.lens.made import SWITCHES, random_model
 
 N = 64
 MODELS = [*SWITCHES, "microadder-57", "toygpt-learned-pre", "adder-456"]
@@ -88,16 +87,6 @@ def test_the_lens_ends_at_the_models_own_answers(name: str):
     assert (found.kl == 0).all()
     np.testing.assert_array_equal(found.accuracy, (logits.argmax(-1) == right).double().mean(0))
     assert float(found.overall) == pytest.approx((logits.argmax(-1) == right).double().mean().item())
-
-
-@pytest.mark.parametrize("name", [*STOCK, "toygpt-learned-pre"])
-def test_a_stock_copy_is_read_alike(name: str):
-    model = model_of(name)
-    ours = logit_lens(model, n=N, seed=5, resamples=20)
-    theirs = logit_lens(stock_copy(model), task=model.task, n=N, seed=5, resamples=20)
-    assert ours.table.point.values.tolist() == theirs.table.point.values.tolist()
-    for measure in ("probability", "kl", "kl_low"):
-        np.testing.assert_allclose(ours.table[measure], theirs.table[measure], rtol=1e-3, atol=1e-5)
 
 
 def test_microadders_answer_appears_with_the_mlp_and_not_before():

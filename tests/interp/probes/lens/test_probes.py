@@ -25,7 +25,6 @@ from models.errors import UserError
 from models.tasks.addition import TenDigitAddition
 from models.tasks.two_digit import TwoDigitAddition, all_problems
 from tests.comparing import numbers_are_finite
-from tests.interp.conftest import stock_copy
 from tests.interp.probes.lens.made import random_model
 
 TASK = TenDigitAddition()
@@ -169,14 +168,6 @@ def test_an_untrained_copy_stands_beside_every_accuracy():
     alone = linear_probes(blank, signals="carry_out", sites="L1 post", n=1500, untrained=None)
     assert given.overall("carry_out").untrained[0] == alone.overall("carry_out").accuracy[0]
     assert alone.overall("carry_out").untrained.isna().all() and numbers_are_finite(alone.sentence())
-
-
-def test_a_stock_copy_is_probed_alike():
-    model = models.load("microadder-57")
-    asked = {"n": 512, "signals": ["carry_out", "digit_sum"], "sites": ["L0 mid", "blocks.0.mlp.hook_post"]}
-    ours, theirs = linear_probes(model, **asked), linear_probes(stock_copy(model), task=model.task, **asked)
-    np.testing.assert_allclose(ours.table.accuracy, theirs.table.accuracy, atol=5e-3)
-    np.testing.assert_allclose(ours.table.score, theirs.table.score, atol=2e-3)
 
 
 def test_several_positions_are_read_together_and_heads_are_flattened():

@@ -402,7 +402,7 @@ def test_the_plane_has_the_digits_principal_axes_and_logit_differences_in_it(jav
 
 
 def test_a_transformer_lens_model_runs_as_the_same_model(javascript: Asked):
-    ours = models.load("toygpt-learned-pre")
+    ours = models.load("microadder-57")
     stock = Subject(stock_copy(ours), task=ours.task)
     (a,), (b,) = (forced_logits(javascript, of, ["58+42"]) for of in (stock, Subject(ours)))
     assert np.allclose(a, b, atol=1e-4)
