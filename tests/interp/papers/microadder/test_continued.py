@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from itertools import pairwise
 from pathlib import Path
 
 import torch
 
-import interp
 import models
 from interp.papers.microadder.continued import first_perfect
 from interp.papers.studies import Settings, reproduce
@@ -18,8 +16,6 @@ from models.training.recipes import Recipe
 from models.training.run_folder import RunFolder
 from models.training.trainer import Trainer
 from tests.models.training.edited import edit_checkpoint
-
-STORED = Path(interp.__file__).parent / "data" / "experiments" / "microadder-continued.json"
 
 
 def test_every_step_has_fewer_numbers_than_the_one_before() -> None:
@@ -59,15 +55,3 @@ def test_the_seed_that_was_perfect_first_is_carried_on(tmp_path: Path, monkeypat
     assert torch.equal(torch.cat([p.reshape(-1) for p in found.parameters()]), tensors["best_theta"][2])
     edit_checkpoint(tmp_path / "run", lambda entry: [seed.update(best_exact=0.5) for seed in entry["state"]["seeds"]])
     assert first_perfect(tmp_path / "run", models.build("microadder-57")) is None
-
-
-def test_the_stored_chain_goes_down_to_the_model_in_the_zoo() -> None:
-    data = json.loads(STORED.read_text())
-    by_name = {sweep["model"]: sweep for sweep in data["sweeps"]}
-    assert [row["parameters"] for row in data["steps"]] == [step.n_parameters for step in (*CONTINUED, *TRIED)]
-    assert data["smallest"] == SMALLEST.n_parameters
-    for step in CONTINUED[2:]:
-        assert 10_010 in by_name[step.name]["on_test"]
-    for step in TRIED:
-        assert 10_010 not in by_name[step.name]["on_test"]
-    assert models.score(models.load(SMALLEST.name)).correct == 10_010

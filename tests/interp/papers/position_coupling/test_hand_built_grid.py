@@ -7,18 +7,14 @@ import torch
 
 import models
 from interp.core.operand_problems import carry_heavy, grid_problems
-from interp.core.stored_data import DATA
 from interp.papers.position_coupling.hand_built import (
     LARGEST,
-    SIZES,
-    STORED,
     load_grid,
     run_cell,
     run_hand_built,
     run_size,
 )
 from interp.papers.studies import Settings
-from models.checkpoint import read_json
 from models.errors import UserError
 
 NAME = "position-coupling-hand-built"
@@ -74,14 +70,6 @@ def test_a_grid_run_goes_on_where_its_file_ends_and_refuses_another_runs(tmp_pat
 
 
 # ---- far beyond the grid
-
-
-def test_the_stored_large_sizes_are_all_right():
-    results = read_json(DATA / STORED)["sizes"]
-    assert [(r["operands"], r["digits"], r["dtype"]) for r in results] == [size[:3] for size in SIZES]
-    assert all(r["correct"] == r["problems"] and r["min_margin"] > 0.99 for r in results)
-    assert max(r["tokens"] for r in results if r["all_positions"]) > 25_000
-    assert max(r["tokens"] for r in results) > 1_000_000
 
 
 def test_a_sample_of_positions_includes_numbers_ends():

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
 import pandas as pd
 import pytest
@@ -57,6 +60,57 @@ def test_a_page_is_what_shows_its_stored_data(tmp_path):
         for drawn, stored in zip(page.sections, again, strict=True):
             for table, kept in zip(drawn.tables, stored.tables, strict=True):
                 pd.testing.assert_frame_equal(table, kept)
+
+
+NUMBER = (int, float)
+
+
+def wrong_in(found: Any) -> Iterator[Any]:
+    """What cannot be in stored data: an end of an interval on the wrong side, more right than tried, a share above 1,
+    lists by seed of different lengths."""
+    if isinstance(found, list):
+        for each in found:
+            yield from wrong_in(each)
+    if not isinstance(found, dict):
+        return
+    low, value, high, correct, n = (found.get(key) for key in ("low", "value", "high", "correct", "n"))
+    if isinstance(low, NUMBER) and isinstance(high, NUMBER):
+        middle = value if isinstance(value, NUMBER) else low
+        if not low - 1e-9 <= middle <= high + 1e-9:
+            yield low, value, high
+    if isinstance(correct, NUMBER) and isinstance(n, NUMBER) and not 0 <= correct <= n:
+        yield correct, n
+    for key in ("p", "p_rank", "accuracy", "share"):
+        if isinstance(share := found.get(key), NUMBER) and not 0 <= share <= 1:
+            yield key, share
+    by_seed = [found[key] for key in ("seeds", "best_exact", "token", "on_test") if isinstance(found.get(key), list)]
+    if len({len(each) for each in by_seed}) > 1:
+        yield by_seed
+    for each in found.values():
+        yield from wrong_in(each)
+
+
+def never(constant: str) -> None:
+    raise AssertionError(f"{constant} is no JSON")
+
+
+@pytest.mark.parametrize("path", sorted(set(STORED.values())), ids=lambda path: path.stem)
+def test_stored_numbers_are_finite_and_fit_each_other(path: Path):
+    assert list(wrong_in(json.loads(path.read_text(), parse_constant=never))) == []
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"low": 0.2, "high": 0.1},
+        {"value": 0.3, "low": 0.1, "high": 0.2},
+        {"rows": [{"correct": 11, "n": 10}]},
+        {"p": 1.2},
+        {"seeds": [0, 1], "on_test": [10_010]},
+    ],
+)
+def test_numbers_that_do_not_fit_are_found(wrong: dict[str, Any]):
+    assert list(wrong_in({"a": [wrong]}))
 
 
 def test_every_study_has_a_function_that_shows_its_data():
