@@ -72,6 +72,14 @@ def saved(out: Path, key: str = "best_theta") -> Tensor:
     return loaded[1][key]
 
 
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run whose judge accepts two seeds, which nothing stopped; only read."""
+    folder = tmp_path_factory.mktemp("judged") / "whole"
+    run(folder, FakeJudge({1: 20, 2: 40}))
+    return folder
+
+
 def test_only_seeds_that_answer_all_validation_problems_are_judged_and_training_does_not_notice(tmp_path: Path):
     judge = FakeJudge()
     judged = run(tmp_path / "judged", judge)
@@ -119,15 +127,14 @@ def test_being_perfect_for_a_while_ends_no_seed_that_is_not_accepted(tmp_path: P
     assert [(s.status, s.stopped_at) for s in result.seeds[1:]] == [("accepted", 40), ("finished", 50)]
 
 
-def test_a_run_in_slices_gets_the_same_bits_and_verdicts(tmp_path: Path):
-    run(tmp_path / "whole", FakeJudge({1: 20, 2: 40}))
+def test_a_run_in_slices_gets_the_same_bits_and_verdicts(tmp_path: Path, whole: Path):
     for stop in (7, 20, 33, None):
         run(tmp_path / "sliced", FakeJudge({1: 20, 2: 40}), stop_at_step=stop)
-    assert contents(tmp_path / "sliced") == contents(tmp_path / "whole")
+    assert contents(tmp_path / "sliced") == contents(whole)
 
 
 @pytest.mark.parametrize("checkpoint_seconds", [0.0, 1e9], ids=["checkpoint behind the verdict", "no checkpoint"])
-def test_a_run_that_died_gets_the_same_bits_and_verdicts(tmp_path: Path, monkeypatch, checkpoint_seconds):
+def test_a_run_that_died_gets_the_same_bits_and_verdicts(tmp_path: Path, whole: Path, monkeypatch, checkpoint_seconds):
     """Died without a chance to save, as by kill -9, when one seed was accepted."""
     step = Trainer.step
 
@@ -144,8 +151,7 @@ def test_a_run_that_died_gets_the_same_bits_and_verdicts(tmp_path: Path, monkeyp
     (tmp_path / "died" / "accepted" / "seed-1" / ".why.txt.1-ab.tmp").write_text("half")
     monkeypatch.setattr(Trainer, "step", step)
     run(tmp_path / "died", FakeJudge({1: 20, 2: 40}))
-    run(tmp_path / "whole", FakeJudge({1: 20, 2: 40}))
-    assert contents(tmp_path / "died") == contents(tmp_path / "whole")
+    assert contents(tmp_path / "died") == contents(whole)
 
 
 def test_what_was_accepted_after_the_last_checkpoint_is_forgotten_on_resume(tmp_path: Path):

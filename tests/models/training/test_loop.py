@@ -87,8 +87,16 @@ def test_what_a_killed_writer_left_is_cleared_away(tmp_path: Path, whole: Path):
 
 
 @pytest.fixture(scope="module")
-def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
-    """What a run of two groups of two seeds leaves."""
+def four(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run of four seeds in one group; only read."""
+    folder = tmp_path_factory.mktemp("four") / "whole"
+    assert tiny(folder, seeds=4).complete
+    return folder
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run of two groups of two seeds; only read."""
     from models.training.position_only import PositionOnlyObjective
 
     original = PositionOnlyObjective.__init__
@@ -101,7 +109,7 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(PositionOnlyObjective, "__init__", small_groups)
         tiny(folder, seeds=4)
-    return contents(folder)
+    return folder
 
 
 @pytest.fixture
@@ -143,7 +151,7 @@ def test_ctrl_c_in_the_middle_of_a_step_finishes_it_and_saves(tmp_path: Path, mo
     assert RunFolder(tmp_path / "run").load_checkpoint()[0] == 18
     monkeypatch.setattr(SeedGroup, "step", step)
     tiny(tmp_path / "run", seeds=4)
-    assert contents(tmp_path / "run") == undisturbed
+    assert contents(tmp_path / "run") == contents(undisturbed)
 
 
 @pytest.mark.usefixtures("foreground")
@@ -209,7 +217,7 @@ def test_a_seed_that_stays_perfect_stops_early_and_keeps_its_weights(tmp_path: P
     torch.testing.assert_close(best[1], perfect_theta, rtol=1e-5, atol=1e-6)
 
 
-def test_groups_are_repacked_when_seeds_end_and_the_others_do_not_notice(tmp_path: Path, monkeypatch):
+def test_groups_are_repacked_when_seeds_end_and_the_others_do_not_notice(tmp_path: Path, monkeypatch, undisturbed):
     """Two groups of two become one when two seeds fail; the survivors end as they would have."""
     from models.training.position_only import PositionOnlyObjective
 
@@ -220,7 +228,6 @@ def test_groups_are_repacked_when_seeds_end_and_the_others_do_not_notice(tmp_pat
         self.group_size = 2
 
     monkeypatch.setattr(PositionOnlyObjective, "__init__", small_groups)
-    tiny(tmp_path / "clean", seeds=4)
     make, groups = Trainer._make_groups, []
 
     def poisoned(self):
@@ -232,27 +239,25 @@ def test_groups_are_repacked_when_seeds_end_and_the_others_do_not_notice(tmp_pat
     monkeypatch.setattr(Trainer, "_make_groups", poisoned)
     tiny(tmp_path / "poisoned", seeds=4)
     assert groups == [[[0, 1], [2, 3]], [[1, 2]]]
-    thetas = [RunFolder(tmp_path / name).load_checkpoint()[1]["theta"] for name in ("clean", "poisoned")]
+    thetas = [RunFolder(run).load_checkpoint()[1]["theta"] for run in (undisturbed, tmp_path / "poisoned")]
     torch.testing.assert_close(thetas[0][[1, 2]], thetas[1][[1, 2]], rtol=1e-3, atol=1e-4)
 
 
-def test_a_seed_that_falls_behind_is_given_up_and_the_others_go_on_with_the_same_bits(tmp_path: Path):
-    whole = tiny(tmp_path / "whole", seeds=4)
-    tokens = [line["token"] for line in RunFolder(tmp_path / "whole").metrics()]
+def test_a_seed_that_falls_behind_is_given_up_and_the_others_go_on_with_the_same_bits(tmp_path: Path, four: Path):
+    tokens = [line["token"] for line in RunFolder(four).metrics()]
     threshold = sorted(tokens[1])[2]  # two of the four are below it at step 20
     some = tiny(tmp_path / "some", seeds=4, recipe=TINY.replace(give_up=((20, threshold),)))
     kept = [i for i, token in enumerate(tokens[1]) if token >= threshold]
     assert [s.status for s in some.seeds] == ["finished" if i in kept else "hopeless" for i in range(4)]
     assert all(s.stopped_at == 20 for i, s in enumerate(some.seeds) if i not in kept)
-    thetas = [RunFolder(tmp_path / name).load_checkpoint()[1]["theta"] for name in ("whole", "some")]
+    thetas = [RunFolder(run).load_checkpoint()[1]["theta"] for run in (four, tmp_path / "some")]
     torch.testing.assert_close(thetas[0][kept], thetas[1][kept], rtol=1e-3, atol=1e-4)
     assert RunFolder(tmp_path / "some").load_checkpoint()[2]["group_size"] == 2  # half of the places were spare
-    assert whole.complete and some.complete
+    assert some.complete
 
 
-def test_only_the_best_share_of_the_seeds_goes_on_whether_or_not_the_run_was_stopped(tmp_path: Path):
-    tiny(tmp_path / "whole", seeds=4)
-    tokens = [line["token"] for line in RunFolder(tmp_path / "whole").metrics()]
+def test_only_the_best_share_of_the_seeds_goes_on_whether_or_not_the_run_was_stopped(tmp_path: Path, four: Path):
+    tokens = [line["token"] for line in RunFolder(four).metrics()]
     best = sorted(range(4), key=lambda i: tokens[1][i], reverse=True)[:2]  # at step 20
     last = max(best, key=lambda i: tokens[3][i])  # at step 40
     recipe = TINY.replace(keep_best=((20, 0.5), (40, 0.25)))
@@ -262,7 +267,8 @@ def test_only_the_best_share_of_the_seeds_goes_on_whether_or_not_the_run_was_sto
     assert [s.status for s in halved.seeds] == ["finished" if end == 60 else "hopeless" for end in ends]
     tiny(tmp_path / "parts", seeds=4, recipe=recipe, stop_at_step=30)
     tiny(tmp_path / "parts", seeds=4, recipe=recipe)
-    thetas = [RunFolder(tmp_path / name).load_checkpoint()[1]["theta"] for name in ("halved", "parts", "whole")]
+    runs = (tmp_path / "halved", tmp_path / "parts", four)
+    thetas = [RunFolder(run).load_checkpoint()[1]["theta"] for run in runs]
     assert torch.equal(thetas[0], thetas[1])
     torch.testing.assert_close(thetas[0][[last]], thetas[2][[last]], rtol=1e-3, atol=1e-4)
 

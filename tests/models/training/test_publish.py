@@ -1,6 +1,7 @@
 """From runs to a zoo entry: chosen without the test set, counted honestly, complete."""
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -35,8 +36,14 @@ def perfect(checkpoint) -> torch.Tensor:
     return ParameterLayout(model).flatten(model)
 
 
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Runs that several tests publish, each trained once; only copied."""
+    return tmp_path_factory.mktemp("trained")
+
+
 @pytest.fixture
-def run(tmp_path: Path, monkeypatch, perfect):
+def run(tmp_path: Path, monkeypatch, perfect, trained: Path):
     """Make a run of four seeds (first seed given) in which the listed rows hold perfect weights; it is published by
     400 of the 10,010 test problems, and 200 others that choose between seeds."""
     make, whole = Trainer._make_groups, adderboard()
@@ -51,8 +58,13 @@ def run(tmp_path: Path, monkeypatch, perfect):
 
         monkeypatch.setattr(Trainer, "_make_groups", planted)
         options = {"recipe": STILL, "progress": False, "compile": False, "device": "cpu"} | settings
-        train("microadder-57", tmp_path / name, seeds=4, first_seed=first_seed, **options)
-        return tmp_path / name
+        if settings:
+            train("microadder-57", tmp_path / name, seeds=4, first_seed=first_seed, **options)
+            return tmp_path / name
+        folder = trained / f"{first_seed} {rows}"
+        if not folder.exists():
+            train("microadder-57", folder, seeds=4, first_seed=first_seed, **options)
+        return shutil.copytree(folder, tmp_path / name)
 
     return make_run
 

@@ -4,6 +4,7 @@ import json
 import multiprocessing
 import os
 import random
+import shutil
 import warnings
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
@@ -21,10 +22,25 @@ from models.training.run_folder import RunFolder
 from tests.models.training.edited import edit_checkpoint, go_on
 
 
+@pytest.fixture(scope="module")
+def begun(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run that was stopped; only copied."""
+    folder = tmp_path_factory.mktemp("begun") / "run"
+    go_on(folder, stop_at_step=20)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The same run, which nothing stopped; only read."""
+    folder = tmp_path_factory.mktemp("whole") / "run"
+    go_on(folder)
+    return folder
+
+
 @pytest.fixture
-def run(tmp_path: Path) -> Path:
-    go_on(tmp_path / "run", stop_at_step=20)
-    return tmp_path / "run"
+def run(tmp_path: Path, begun: Path) -> Path:
+    return shutil.copytree(begun, tmp_path / "run")
 
 
 def theta(run: Path) -> torch.Tensor:
@@ -34,7 +50,7 @@ def theta(run: Path) -> torch.Tensor:
 # ---- one process
 
 
-def test_a_second_process_is_refused_and_the_first_one_ends_as_if_alone(run: Path, tmp_path: Path):
+def test_a_second_process_is_refused_and_the_first_one_ends_as_if_alone(run: Path, whole: Path):
     with RunFolder(run).open(RunFolder(run).config()):
         before = {p: p.read_bytes() for p in run.rglob("*") if p.is_file()}
         with (
@@ -46,9 +62,8 @@ def test_a_second_process_is_refused_and_the_first_one_ends_as_if_alone(run: Pat
             go_on(run)
         assert {p: p.read_bytes() for p in run.rglob("*") if p.is_file()} == before
     go_on(run)
-    go_on(tmp_path / "whole")
-    assert torch.equal(theta(run), theta(tmp_path / "whole"))
-    assert (run / "metrics.jsonl").read_bytes() == (tmp_path / "whole" / "metrics.jsonl").read_bytes()
+    assert torch.equal(theta(run), theta(whole))
+    assert (run / "metrics.jsonl").read_bytes() == (whole / "metrics.jsonl").read_bytes()
     assert not (run / ".lock").exists()
 
 
@@ -129,7 +144,7 @@ def test_metrics_are_on_disk_before_the_checkpoint_that_counts_them(run: Path, m
     assert "metrics.jsonl" in names[last - 3 : last]
 
 
-def test_a_run_of_the_version_before_digests_goes_on_with_a_warning(run: Path, tmp_path: Path):
+def test_a_run_of_the_version_before_digests_goes_on_with_a_warning(run: Path, whole: Path, tmp_path: Path):
     """Half a line at the end, too, as a crash left it then."""
 
     def as_then(run: Path) -> None:
@@ -142,9 +157,8 @@ def test_a_run_of_the_version_before_digests_goes_on_with_a_warning(run: Path, t
         file.write('{"step": 30, "ex')
     with pytest.warns(UserWarning, match="no digest"):
         go_on(run)
-    go_on(tmp_path / "whole")
-    assert torch.equal(theta(run), theta(tmp_path / "whole"))
-    assert (run / "metrics.jsonl").read_bytes() == (tmp_path / "whole" / "metrics.jsonl").read_bytes()
+    assert torch.equal(theta(run), theta(whole))
+    assert (run / "metrics.jsonl").read_bytes() == (whole / "metrics.jsonl").read_bytes()
     as_then(run)
     with pytest.warns(UserWarning, match="no digest"):
         folder, _ = publish([run], tmp_path / "entry")
