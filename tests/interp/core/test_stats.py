@@ -318,6 +318,7 @@ def _text(rng, n, p):
 
 
 #: Interval -> (rng, n, p) -> its two ends, for a sample of n whose true value is p.
+MORE = [pytest.param(n, p, marks=pytest.mark.slow) for n, p in ((8, 0.9), (20, 0.5), (64, 0.99))]
 INTERVALS = {
     "proportion": lambda rng, n, p: astuple(stats.proportion(rng.random(n) < p))[2:4],
     "bootstrap_interval, counted": lambda rng, n, p: stats.bootstrap_interval(1.0 * (rng.random(n) < p), 0),
@@ -343,7 +344,7 @@ INTERVALS = {
 
 
 @pytest.mark.parametrize("name", INTERVALS)
-@pytest.mark.parametrize(("n", "p"), [(4, 0.5), (8, 0.9), (20, 0.5), (20, 0.97), (64, 0.99)])
+@pytest.mark.parametrize(("n", "p"), [(4, 0.5), (20, 0.97), *MORE])
 def test_every_interval_covers_the_truth_and_has_a_width(name, n, p):
     rng, covered, runs = np.random.default_rng(n), 0, 120
     for _ in range(runs):

@@ -179,7 +179,7 @@ def right_on_all(model: Any) -> tuple[int, int]:
 def test_no_perturbed_model_gets_a_wrong_verdict():
     """Small changes keep an adder right and large ones do not; between, some are open."""
     task, met = ColumnAddition(3, 1), {"certified": 0, "refuted": 0, "undecided": 0}
-    for seed in range(100):
+    for seed in range(60):
         model = exact_adder(task)
         generator = torch.Generator().manual_seed(seed)
         with torch.no_grad():
@@ -192,7 +192,7 @@ def test_no_perturbed_model_gets_a_wrong_verdict():
         assert found.right <= right and found.wrong <= n - right
         if found.status != "undecided":
             assert (found.status == "certified") == (right == n)
-    assert met["certified"] >= 20 and met["refuted"] >= 20
+    assert met["certified"] >= 12 and met["refuted"] >= 12
 
 
 @pytest.mark.parametrize("arithmetic", ["interval", "float32"])
@@ -210,7 +210,7 @@ def test_one_planted_error_is_found(arithmetic: Any):
     assert 11 in (a, b) and int(found.counterexample.predicted) != (a + b) % 12
 
 
-@pytest.mark.parametrize("arithmetic", ["interval", "float32"])
+@pytest.mark.parametrize("arithmetic", [pytest.param("interval", marks=pytest.mark.slow), "float32"])
 def test_two_layers_trained_are_proved(arithmetic: Any):
     found = interp.certify(zoo("addlm-adder-two-digit"), arithmetic=arithmetic)
     assert (found.status, found.arithmetic, found.n, found.prefixes) == ("certified", arithmetic, 10_000, 31_110)
@@ -269,7 +269,7 @@ def with_ties(seed: int) -> ArithmeticTransformer:
     return model
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", [0, 2, *(pytest.param(seed, marks=pytest.mark.slow) for seed in (1, 3, 4, 5))])
 def test_margins_lie_within_their_bounds_in_some_case(seed: int):
     model = with_ties(seed)
     with torch.no_grad():

@@ -51,6 +51,15 @@ LOUD = {
 }
 
 
+#: Every model and every weight that is loud once in `make test`, all of all in `make test-all`.
+PLAIN = {(name, loud) for name, loud in zip([*CONFIGS, *CONFIGS], LOUD, strict=False)}
+ERRORS = [
+    pytest.param(name, loud, marks=[pytest.mark.slow] * ((name, loud) not in PLAIN))
+    for name in CONFIGS
+    for loud in LOUD
+]
+
+
 def drawn(config: TransformerConfig, seed: int, loud: str = "nothing") -> ArithmeticTransformer:
     """A model with random weights, biases and gains, whose tokens are farther apart than its weights are large."""
     model = ArithmeticTransformer(DenseWeights(config), ColumnAddition(3), name="drawn")
@@ -176,8 +185,7 @@ class OneError:
         return self.mid + move
 
 
-@pytest.mark.parametrize("loud", LOUD)
-@pytest.mark.parametrize("name", CONFIGS)
+@pytest.mark.parametrize(("name", "loud"), ERRORS)
 def test_a_block_keeps_an_error_within_its_ball(name: str, loud: str):
     """An error in the direction that a block stretches most comes out close to the end of the new ball."""
     for half in ("mid", "post"):
@@ -196,7 +204,7 @@ def test_a_block_keeps_an_error_within_its_ball(name: str, loud: str):
         assert max(reach["own"]) > 0.3 and max(reach["earlier"]) > 0.15
 
 
-@pytest.mark.parametrize("radius", [1e-3, 1e-2])
+@pytest.mark.parametrize("radius", [pytest.param(1e-3, marks=pytest.mark.slow), 1e-2])
 @pytest.mark.parametrize("name", CONFIGS)
 def test_patterns_stay_within_their_balls(name: str, radius: float):
     """The error at one node that moves one weight of a pattern most brings it close to the end of its ball."""
@@ -215,8 +223,7 @@ def test_patterns_stay_within_their_balls(name: str, radius: float):
     assert min(max(found) for found in reach.values()) > 0.6
 
 
-@pytest.mark.parametrize("loud", LOUD)
-@pytest.mark.parametrize("name", CONFIGS)
+@pytest.mark.parametrize(("name", "loud"), ERRORS)
 def test_products_with_what_the_heads_write_are_off_by_little_more_than_their_derivatives(name: str, loud: str):
     reach: dict[str, list[float]] = {"own": [], "earlier": []}
     for seed, node in product(range(3), (1, 5)):
@@ -256,8 +263,7 @@ def test_a_block_keeps_the_roundings_of_its_heads_within_its_ball(name: str):
     assert max(reach) > 0.25
 
 
-@pytest.mark.parametrize("loud", LOUD)
-@pytest.mark.parametrize("name", CONFIGS)
+@pytest.mark.parametrize(("name", "loud"), ERRORS)
 def test_the_last_block_keeps_leads_within_their_bounds(name: str, loud: str):
     """An error that lowers a lead as fast as it can brings it close to its bound."""
     reach: dict[str, list[float]] = {"own": [], "earlier": []}
