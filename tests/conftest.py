@@ -25,14 +25,14 @@ import torch  # noqa: E402
 
 torch.set_num_threads(1)
 # A busy machine is no reason to fail: examples have no deadline.
-hypothesis.settings.register_profile("quick", deadline=None, max_examples=25)
+hypothesis.settings.register_profile("quick", deadline=None, max_examples=10)
 hypothesis.settings.register_profile("all", deadline=None)
 
 SHARED = Path(__file__).resolve().parents[2] / "shared"
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """`make test` tries a quarter of the examples of `make test-all`."""
+    """`make test` tries a tenth of the examples of `make test-all`."""
     hypothesis.settings.load_profile("quick" if "not slow" in config.getoption("markexpr") else "all")
 
 

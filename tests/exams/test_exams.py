@@ -19,7 +19,8 @@ from tests.exams.exam import EXAMS, REFUSED, Case
 
 #: Results whose files are not written by the types of their fields.
 PROOFS = (Verdict, AccuracyBounds, Attack)
-#: Of each probe what is there and what is not; the other subjects, and what takes seconds, in `make test-all`.
+#: Of each probe what is there and what is not; the other subjects, and what takes seconds and has quick tests of
+#: its own, in `make test-all`.
 DEAR = ("decompile", "accuracy_bounds", "stress_suites", "attack")
 OTHERS = [
     pytest.param(probe, kind, marks=[pytest.mark.slow] * (kind != "absence" or probe in DEAR))
@@ -27,7 +28,7 @@ OTHERS = [
     for kind in exam.kinds()
     if kind != "presence"
 ]
-PROBES = [pytest.param(probe, marks=[pytest.mark.slow] * (probe == "decompile")) for probe in EXAMS]
+PROBES = [pytest.param(probe, marks=[pytest.mark.slow] * (probe in DEAR)) for probe in EXAMS]
 
 
 @cache

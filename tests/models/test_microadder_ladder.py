@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
@@ -255,7 +255,6 @@ def test_without_eos_nothing_behind_the_tenth_column_is_read() -> None:
 
 
 @given(rows=st.integers(1, 6), columns=st.integers(1, 6), seed=st.integers(0, 99))
-@settings(max_examples=30, deadline=None)
 def test_structured_matrices_repeat_their_numbers(rows: int, columns: int, seed: int) -> None:
     generator = torch.Generator().manual_seed(seed)
     diagonals = torch.randn(rows + columns - 1, generator=generator)

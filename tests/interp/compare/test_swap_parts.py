@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from interp.compare.readings import Frame, frame
@@ -36,7 +36,6 @@ def _rows(at: Frame, seed: int) -> torch.Tensor:
 
 
 @given(seeds)
-@settings(max_examples=20)
 def test_a_pattern_by_role_has_the_others_weight_on_roles_and_its_own_shares_within(seed: int):
     own, other = _rows(PLAIN, seed), _rows(PLAIN, seed + 1)
     new = by_role(own, other, PLAIN)
@@ -47,7 +46,6 @@ def test_a_pattern_by_role_has_the_others_weight_on_roles_and_its_own_shares_wit
 
 
 @given(seeds)
-@settings(max_examples=20)
 def test_bos_keeps_its_weight_and_rows_still_add_up_to_one(seed: int):
     own, other = _rows(WITH_BOS, seed), _rows(WITH_BOS, seed + 1)
     new = by_role(own, other, WITH_BOS)
@@ -69,7 +67,6 @@ def test_a_role_that_the_model_gives_nothing_is_shared_equally():
 
 
 @given(seeds)
-@settings(max_examples=20)
 def test_the_map_is_numpys_least_squares(seed: int):
     rng = np.random.default_rng(seed)
     x, y = rng.normal(size=(30, 4)), rng.normal(size=(30, 3))

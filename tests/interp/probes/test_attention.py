@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import interp
@@ -54,7 +54,6 @@ def random_patterns(seed: int, n: int = 3, layers: int = 2, heads: int = 2) -> n
     return softmax_patterns(3 * np.random.default_rng(seed).normal(size=(n, layers, heads, 12, 33)))
 
 
-@settings(max_examples=20, deadline=None)
 @given(st.integers(0, 10_000))
 def test_role_weights_sum_to_one_and_are_sums_of_the_pattern(seed):
     pattern = random_patterns(seed)
@@ -66,7 +65,6 @@ def test_role_weights_sum_to_one_and_are_sums_of_the_pattern(seed):
     )
 
 
-@settings(max_examples=20, deadline=None)
 @given(st.integers(0, 10_000))
 def test_entropy_lies_between_zero_and_that_of_an_even_spread(seed):
     entropy = compute(random_patterns(seed)).table.entropy
@@ -80,7 +78,6 @@ def test_an_even_spread_has_the_entropy_of_its_number_of_keys():
     assert even.weight.isel(layer=0, head=0).values == pytest.approx(even.uniform.values)
 
 
-@settings(max_examples=20, deadline=None)
 @given(st.floats(-4, 4), st.floats(-2, 2))
 def test_the_gap_is_the_difference_of_the_scores(own, previous):
     scores = by_role_scores(own_operands=own, previous_operands=previous, previous_output=-own)

@@ -9,7 +9,7 @@ import circle_fit as oracle
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import interp
@@ -42,7 +42,6 @@ arcs = st.fixed_dictionaries(
 )
 
 
-@settings(max_examples=60, deadline=None)
 @given(arcs, st.floats(-10, 10), st.floats(-10, 10))
 def test_an_exact_arc_is_recovered_with_its_centre_radius_start_and_stride(shape, x, y):
     radius = shape["radius"]
@@ -55,7 +54,6 @@ def test_an_exact_arc_is_recovered_with_its_centre_radius_start_and_stride(shape
     assert fit.evenness == pytest.approx(1.0)
 
 
-@settings(max_examples=30, deadline=None)
 @given(arcs, st.integers(3, 12), st.integers(0, 10_000))
 def test_an_arc_in_any_plane_of_many_dimensions_keeps_its_radius_stride_and_flatness(shape, dimensions, seed):
     fit = interp.circle_fit(in_space(arc(**shape), dimensions, seed), permutations=20)
@@ -65,7 +63,6 @@ def test_an_arc_in_any_plane_of_many_dimensions_keeps_its_radius_stride_and_flat
     assert fit.off_plane < 1e-6 * (1 + shape["radius"])
 
 
-@settings(max_examples=30, deadline=None)
 @given(st.integers(0, 10_000), st.floats(1.0, 6.0))
 def test_a_noisy_arc_is_recovered_to_the_size_of_the_noise(seed, extent):
     rng = np.random.default_rng(seed)
@@ -80,7 +77,6 @@ def test_a_noisy_arc_is_recovered_to_the_size_of_the_noise(seed, extent):
     assert fit.evenness_p < 0.05
 
 
-@settings(max_examples=40, deadline=None)
 @given(st.integers(0, 10_000))
 def test_taubin_and_geometric_circles_agree_with_the_circle_fit_package(seed):
     rng = np.random.default_rng(seed)
@@ -293,7 +289,6 @@ helices = st.fixed_dictionaries(
 )
 
 
-@settings(max_examples=40, deadline=None)
 @given(helices)
 def test_an_exact_helix_is_recovered(shape):
     rows = spiral(
@@ -307,7 +302,6 @@ def test_an_exact_helix_is_recovered(shape):
     assert fit.ellipticity < 1e-3
 
 
-@settings(max_examples=25, deadline=None)
 @given(helices, st.integers(4, 9), st.integers(0, 1000))
 def test_a_helix_in_many_dimensions_keeps_its_size_and_period(shape, dimensions, seed):
     rows = spiral(
@@ -444,7 +438,6 @@ def test_rows_without_a_helix_are_refused_in_a_sentence(rows, period, says):
         interp.helix_fit(rows, period=period)
 
 
-@settings(max_examples=30, deadline=None)
 @given(st.integers(3, 15), st.integers(1, 6), st.integers(0, 1000))
 def test_the_frequencies_add_up_to_the_variance(n, dimensions, seed):
     table = np.random.default_rng(seed).normal(size=(n, dimensions))

@@ -125,7 +125,6 @@ def test_a_window_verdict_of_a_carry_that_its_column_cannot_have_is_no_pair():
 
 
 @given(seed=st.integers(0, 10**6))
-@settings(max_examples=20)
 def test_reduction_keeps_every_count(seed):
     """A random automaton of three columns in base 2, with nodes twice, is counted as after its reduction."""
     rng = np.random.default_rng(seed)

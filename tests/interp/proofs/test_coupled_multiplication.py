@@ -65,7 +65,6 @@ def test_all_pairs_of_up_to_thirty_digits_are_certified():
     assert found.status == "certified" and len(found.parts) == 900 and found.smallest_margin > 0.8
 
 
-@hypothesis.settings(max_examples=20, deadline=None)
 @hypothesis.given(sizes, st.integers(0, 2**20))
 def test_a_proved_margin_is_below_every_measured_one(size: tuple[int, int], seed: int):
     """With rounding of float32 as it runs; over the reals of the same weights in float64."""
@@ -94,7 +93,6 @@ def test_the_bound_holds_for_every_problem_of_a_small_size(size):
 # ---- what the steps say
 
 
-@hypothesis.settings(max_examples=20, deadline=None)
 @hypothesis.given(sizes, st.integers(0, 2**20))
 def test_every_query_of_a_problem_is_a_case_of_its_class(size: tuple[int, int], seed: int):
     """What each head reads in the model's own pattern is the class' variable, with a value that its cases have."""

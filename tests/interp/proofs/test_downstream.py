@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import torch
 from flint import arb
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from scipy.special import erf, expit
 
@@ -292,7 +292,6 @@ FUNCTIONS = {
 }
 
 
-@settings(max_examples=200)
 @given(
     st.sampled_from(sorted(FUNCTIONS)),
     st.floats(-8, 8),

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 from flint import arb, ctx
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from interp.proofs.balls import ACTIVATION_ROUNDINGS, SHAPES, TINY, UNIT
@@ -49,7 +49,6 @@ def holds(found: Enclosure, values: torch.Tensor) -> bool:
 
 
 @given(seed=st.integers(0, 10**6), n=st.integers(2, 40), scale=st.sampled_from([1e-3, 1.0, 30.0]))
-@settings(max_examples=30, deadline=None)
 def test_what_float32_computes_from_a_point_lies_in_the_ball(seed: int, n: int, scale: float):
     x, w, b = floats(3, n, seed=seed, scale=scale), floats(n, 7, seed=seed + 1), floats(7, seed=seed + 2)
     ball, order = around(x, seed + 3), torch.randperm(n, generator=generator(seed))
@@ -135,7 +134,6 @@ def test_rows_of_zeros_at_the_ends_are_left_out():
 
 
 @given(seed=st.integers(0, 10**6), keys=st.integers(1, 9), spread=st.sampled_from([0.1, 3.0, 40.0]))
-@settings(max_examples=30, deadline=None)
 def test_attention_in_float32_lies_in_its_balls(seed: int, keys: int, spread: float):
     q, k, v = (
         floats(4, 5, seed=seed, scale=spread),

@@ -64,17 +64,14 @@ def test_the_page_has_no_outside_references(page: Path):
     assert text.count("* plotly.js v") == 1
 
 
-def test_a_first_screen_says_what_is_known_of_all_inputs(page: Path, open_page):
+def test_a_first_screen_says_what_is_known_of_all_inputs_and_another_model_can_be_chosen(page: Path, open_page):
     opened = open_page(page, 1400)
     top = opened.locator("#right").locator("xpath=following-sibling::div[1]")
     assert top.bounding_box()["y"] < 900 and "all 10²⁰ pairs" in top.inner_text()
     lead = opened.locator("p.lead:visible")
     assert "digits of their sum" in lead.inner_text()
     assert lead.bounding_box()["y"] < 200 and "proved right on all 10²⁰ pairs" in lead.inner_text()
-
-
-def test_another_model_changes_the_title_and_leaves_the_explorer_its_controls(page: Path, open_page):
-    opened = open_page(page, 1400)
+    # Another model changes the title, and leaves the explorer its controls.
     opened.locator("select.which").select_option(NAMES[1])
     assert opened.locator("h1").inner_text() == f"How {NAMES[1]} adds"
     view = opened.locator(f"[data-model='{NAMES[1]}'] .cx")

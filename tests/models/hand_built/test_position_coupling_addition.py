@@ -98,7 +98,6 @@ def test_sharing_knots_leaves_44_hidden_units_that_compute_what_the_texts_83_do(
 # ---- right answers
 
 
-@hypothesis.settings(max_examples=25)
 @hypothesis.given(st.data())
 def test_it_adds(model, data: st.DataObject):
     operands = data.draw(st.integers(1, 8))

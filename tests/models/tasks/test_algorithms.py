@@ -116,7 +116,6 @@ def test_zero_or_one_and_thresholds_are_other_roundings():
     assert [int(chained(t).run(at_five)["carry_in"][0, 1]) for t in (5, 6)] == [1, 0]
 
 
-@settings(max_examples=40)
 @given(data=st.data(), algorithm=st.sampled_from(list(ALGORITHMS.values())))
 def test_setting_a_variable_to_its_own_value_changes_nothing(data, algorithm):
     task = TenDigitAddition()

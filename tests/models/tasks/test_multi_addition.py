@@ -8,7 +8,7 @@ from itertools import product
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
@@ -87,7 +87,6 @@ def test_figure_4_to_the_letter() -> None:
 
 @formats
 @given(shaped=additions())
-@settings(max_examples=30)
 def test_sequences_are_written_as_the_format_says(
     form: AdditionFormat, shaped: tuple[int, int, list[tuple[int, ...]]]
 ) -> None:
@@ -129,7 +128,6 @@ def test_a_scratchpad_may_begin_with_the_first_operand_as_in_footnote_3() -> Non
 
 @padded_formats
 @given(shaped=additions())
-@settings(max_examples=20)
 def test_decoding_the_targets_gives_the_sums(
     form: AdditionFormat, shaped: tuple[int, int, list[tuple[int, ...]]]
 ) -> None:
@@ -153,7 +151,6 @@ def test_numbers_of_hundreds_and_thousands_of_digits_add_up(m: int, n: int) -> N
 
 
 @given(shaped=additions())
-@settings(max_examples=30)
 def test_the_prompt_and_the_answer_make_the_sequence(shaped: tuple[int, int, list[tuple[int, ...]]]) -> None:
     m, n, problems = shaped
     task = MultiOperandAddition(m, n)
@@ -164,7 +161,6 @@ def test_the_prompt_and_the_answer_make_the_sequence(shaped: tuple[int, int, lis
 
 
 @given(shaped=additions())
-@settings(max_examples=30)
 def test_encoding_is_the_same_for_every_way_to_write_problems(
     shaped: tuple[int, int, list[tuple[int, ...]]],
 ) -> None:
@@ -347,7 +343,6 @@ def test_needed_positions_of_a_middle_digit() -> None:
 
 
 @given(shaped=additions())
-@settings(max_examples=30)
 def test_variables_are_those_of_adding_one_number_after_the_other(
     shaped: tuple[int, int, list[tuple[int, ...]]],
 ) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
@@ -61,7 +61,6 @@ def test_figure_8b_to_the_letter() -> None:
 
 @scratchpads
 @given(shaped=products())
-@settings(max_examples=50)
 def test_sequences_are_written_as_in_the_paper(scratchpad: bool, shaped: Shaped) -> None:
     M, N, problems = shaped
     task = Multiplication(M, N, scratchpad)
@@ -84,7 +83,6 @@ def test_numbers_of_hundreds_of_digits_multiply(M: int, N: int) -> None:
 
 
 @given(shaped=products())
-@settings(max_examples=30)
 def test_encoding_is_the_same_for_every_way_to_write_problems(shaped: Shaped) -> None:
     M, N, problems = shaped
     task = Multiplication(M, N)
@@ -108,7 +106,6 @@ def test_every_prefix_has_the_ids_of_the_whole_sequence(scratchpad: bool) -> Non
 
 
 @given(shaped=products())
-@settings(max_examples=30)
 def test_digits_that_belong_together_share_an_id(shaped: Shaped) -> None:
     """Level 1 couples A with every product, level 2 B with products and sums, level 3 products with sums."""
     M, N, problems = shaped
@@ -228,7 +225,6 @@ def test_the_next_token_follows_from_the_named_positions(shape: tuple[int, int])
 
 
 @given(shaped=products())
-@settings(max_examples=30)
 def test_variables_are_products_running_sums_and_their_carries(shaped: Shaped) -> None:
     M, N, problems = shaped
     task = Multiplication(M, N)

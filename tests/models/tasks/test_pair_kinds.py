@@ -34,7 +34,7 @@ from tests.other_tasks import ColumnAddition
 TEN, PADDED, TWO = TenDigitAddition(), PaddedAddition(), TwoDigitAddition()
 ADDITIONS: dict[str, tuple[Task, int]] = {"ten": (TEN, 10), "padded": (PADDED, 10), "two": (TWO, 2)}
 SEEDS = st.integers(0, 2**31 - 1)
-FEW = settings(max_examples=15)
+FEW = settings(max_examples=8)
 
 
 @pytest.mark.parametrize("name", ADDITIONS)

@@ -4,7 +4,7 @@ import random
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from models.evaluation import Rate
@@ -31,7 +31,6 @@ def test_the_hash_is_splitmix64(z: int):
     assert mix(torch.tensor(signed(z))).item() == signed(splitmix_finaliser(z))
 
 
-@settings(max_examples=30, deadline=None)
 @given(seed=st.integers(0, 10**6), step=st.integers(0, 130_000))
 def test_the_native_sampler_draws_the_same_bits_as_its_definition(seed: int, step: int):
     stream = TrainingStream(TASK, SOURCE, ROWS, [seed], CPU)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import chisquare
 
@@ -17,7 +17,6 @@ from models.training.varied_length_problems import VariedLengthProblems
 CPU, TASK, SOURCE, ROWS = torch.device("cpu"), PaddedAddition(), VariedLengthProblems(), 96
 
 
-@settings(max_examples=30, deadline=None)
 @given(seed=st.integers(0, 10**6), step=st.integers(0, 60_000))
 def test_the_native_sampler_draws_the_same_bits_as_its_definition(seed: int, step: int):
     stream = TrainingStream(TASK, SOURCE, ROWS, [seed, seed + 1], CPU)

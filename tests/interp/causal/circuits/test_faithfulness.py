@@ -7,7 +7,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from interp.causal.circuits.circuit_space import Space
@@ -90,7 +90,6 @@ def pairs_of(clean: list[tuple[int, int]], corrupted: list[tuple[int, int]]) -> 
     return ProblemPairs(task, task.as_problems(clean), task.as_problems(corrupted), 0, "anything", 0, changed)
 
 
-@settings(max_examples=25)
 @given(st.lists(st.tuples(st.integers(0, 40), st.integers(0, 40)), min_size=12, max_size=40), st.integers(0, 99))
 def test_no_problem_is_in_both_halves_and_every_pair_is_in_one(drawn: list[tuple[int, int]], seed: int) -> None:
     pairs = pairs_of([(a, 1) for a, _ in drawn], [(b, 1) for _, b in drawn])

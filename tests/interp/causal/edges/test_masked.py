@@ -20,7 +20,6 @@ from tests.conformance.table import dense
 from tests.interp.causal.edges.conftest import POST_NORM, pairs_for
 from tests.interp.conftest import stock_copy
 
-SLOW = pytest.mark.slow
 GROUPS = {"odd": range(1, 60, 2), "even": range(0, 60, 2)}
 
 
@@ -151,11 +150,12 @@ def test_chunks_do_not_matter(monkeypatch):
     torch.testing.assert_close(experiment(masks), whole, rtol=1e-9, atol=1e-9)
 
 
-@pytest.mark.parametrize("kind", ["resample", *(pytest.param(x, marks=SLOW) for x in ("corrupted", "mean", "zero"))])
+@pytest.mark.parametrize("kind", ["corrupted", "resample", "mean", "zero"])
+@pytest.mark.parametrize("layers", [1, pytest.param(2, marks=pytest.mark.slow)])
 @pytest.mark.usefixtures("without_shape_checks")
-def test_what_is_written_may_be_computed_batch_by_batch(monkeypatch, kind):
+def test_what_is_written_may_be_computed_batch_by_batch(monkeypatch, kind, layers):
     """As it is where it cannot all be held: for effects, nodes and estimates, and for what is inert."""
-    model = dense(n_layers=2)(0).double()
+    model = dense(n_layers=layers)(0).double()
     pairs = pairs_for(model.task, 4)
 
     def found():

@@ -28,7 +28,7 @@ from tests.interp.conftest import stock_copy
 ADDER = models.load("microadder-57")
 PAIRS = problem_pairs(ADDER.task, "carry", column=4, n=64, seed=0)
 TOY = models.load("toygpt-learned-pre")
-TOY_PAIRS = problem_pairs(TOY.task, "made carry", column=1, n=48, seed=0)
+TOY_PAIRS = problem_pairs(TOY.task, "made carry", column=1, n=24, seed=0)
 
 
 def test_the_axes_are_named_and_labelled_by_role():
@@ -260,7 +260,7 @@ def test_batches_that_do_not_divide_the_pairs_change_nothing(monkeypatch: pytest
     asked = {"by": "role", "metrics": ("kl", "loss"), "layers": [0, -1]}
     whole = {site: activation_patching(TOY, TOY_PAIRS, site=site, **asked) for site in ("resid_pre", "k", "head_out")}
     monkeypatch.setattr(values, "ROWS_AT_ONCE", 10_000)
-    assert 2 < len(values._batches(48, 7, TOY)) < 48
+    assert 2 < len(values._batches(24, 7, TOY)) < 24
     for site, at_once in whole.items():
         parts = activation_patching(TOY, TOY_PAIRS, site=site, **asked)
         assert np.abs(at_once.values - parts.values).max() <= 1e-4 * np.abs(at_once.values).max()

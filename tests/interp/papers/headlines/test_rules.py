@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import fisher_exact
 
@@ -75,7 +75,6 @@ def test_a_wide_interval_confirms_nothing():
     assert Inside().judge(over_seeds([0.4, 0.6], "seeds"), read_numbers("50%")) == "undecided"  # no ends
 
 
-@settings(max_examples=25)
 @given(st.lists(st.integers(0, 500), min_size=3, max_size=8))
 def test_the_interval_of_one_more_seed_is_around_the_mean_and_wider_than_that_of_the_mean(right):
     values = [k / 500 for k in right]
@@ -98,7 +97,6 @@ def test_near_is_within_a_share_of_the_printed_number(stated, factor):
     assert abs(abs(factor - 1) - 0.1) < 1e-9 or (verdict == "reproduced") == (abs(factor - 1) < 0.1)
 
 
-@settings(max_examples=40)
 @given(st.integers(1, 60), st.integers(1, 60), st.data())
 def test_fishers_test_is_scipys(n, n2, data):
     k, k2 = data.draw(st.integers(0, n)), data.draw(st.integers(0, n2))

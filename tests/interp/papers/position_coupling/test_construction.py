@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import interp
@@ -96,7 +96,6 @@ def test_the_patterns_figure_has_a_panel_a_head_with_the_name_it_fills(example):
 
 
 @given(st.integers(-30, 30), st.integers(1, 20))
-@settings(max_examples=60)
 def test_small_fractions_are_printed_as_such(above: int, below: int):
     text = as_fraction(above / below)
     assert float(Fraction(text or 0)) == pytest.approx(above / below, abs=1e-4)

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import binomtest
 
@@ -113,7 +113,6 @@ def test_fresh_problems_are_new_until_there_are_none_left():
 # ---- margins, gradients, estimates
 
 
-@settings(max_examples=50)
 @given(st.lists(st.floats(-50, 50, allow_subnormal=False), min_size=3, max_size=6), st.integers(0, 2))
 def test_a_margin_is_the_right_logit_less_the_best_other(logits: list[float], right: int):
     margin, rival = margin_of(torch.tensor([[logits]]), torch.tensor([[right]]))
