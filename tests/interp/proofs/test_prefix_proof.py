@@ -210,7 +210,8 @@ def test_one_planted_error_is_found(arithmetic: Any):
     assert 11 in (a, b) and int(found.counterexample.predicted) != (a + b) % 12
 
 
-@pytest.mark.parametrize("arithmetic", [pytest.param("interval", marks=pytest.mark.slow), "float32"])
+@pytest.mark.slow
+@pytest.mark.parametrize("arithmetic", ["interval", "float32"])
 def test_two_layers_trained_are_proved(arithmetic: Any):
     found = interp.certify(zoo("addlm-adder-two-digit"), arithmetic=arithmetic)
     assert (found.status, found.arithmetic, found.n, found.prefixes) == ("certified", arithmetic, 10_000, 31_110)

@@ -69,7 +69,9 @@ def test_every_next_token_of_every_product_of_five_digits_is_right_by_one(shape:
     assert smallest_margin(model, Multiplication(*shape), all_products(*shape)) >= EXACTLY_ONE
 
 
-@pytest.mark.parametrize("shape", [(12, 12), (1, 12), (12, 1), (5, 9), (9, 5), (3, 3)], ids=str)
+@pytest.mark.parametrize(
+    "shape", [pytest.param((12, 12), marks=pytest.mark.slow), (1, 12), (12, 1), (5, 9), (9, 5), (3, 3)], ids=str
+)
 def test_longer_products(multiplier: ArithmeticTransformer, shape: tuple[int, int]) -> None:
     digits = hard_products(*shape, n=6 if shape == (12, 12) else 30)
     assert smallest_margin(multiplier, Multiplication(*shape), digits, batch=8) >= EXACTLY_ONE

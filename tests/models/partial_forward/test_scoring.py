@@ -54,7 +54,7 @@ def test_l1_scores_over_the_best_keys_are_the_hooked_forwards_in_float32_by_the_
 
 
 @pytest.mark.parametrize("name", COMPUTED)
-@pytest.mark.parametrize("first", [0, 3, 5])
+@pytest.mark.parametrize("first", [0, pytest.param(3, marks=pytest.mark.slow), 5])
 @pytest.mark.parametrize("plain", [True, False])
 def test_values_and_gradients_are_the_hooked_forwards_by_either_attention(name, first, plain, monkeypatch):
     monkeypatch.setattr(partial_layers, "_trains_briefly", lambda keys: plain)

@@ -125,7 +125,9 @@ def foreground() -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("foreground")
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.parametrize(
+    "number", [signal.SIGINT, *(pytest.param(each, marks=pytest.mark.slow) for each in (signal.SIGTERM, signal.SIGHUP))]
+)
 def test_ctrl_c_in_the_middle_of_a_step_finishes_it_and_saves(tmp_path: Path, monkeypatch, number, undisturbed):
     """Two groups: the signal comes when one has taken the step and the other has not."""
     from models.training.position_only import PositionOnlyObjective

@@ -31,8 +31,14 @@ def problems_of(model, n: int = N):
     return model.task.sample(n, torch.Generator().manual_seed(4))
 
 
-@pytest.mark.parametrize("rival", ["others", "carry", "all"])
-@pytest.mark.parametrize("name", [*SWITCHES, *ZOO])
+@pytest.mark.parametrize(
+    ("name", "rival"),
+    [
+        pytest.param(name, rival, marks=[pytest.mark.slow] * (name in ZOO and rival != "carry"))
+        for name in (*SWITCHES, *ZOO)
+        for rival in ("others", "carry", "all")
+    ],
+)
 def test_the_parts_of_every_problem_add_up_to_the_lead_of_its_right_digit(name: str, rival: str):
     model = model_of(name)
     problems = problems_of(model)
