@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 import torch
 from torch import Tensor
 
 import models
 from models.errors import UserError
-from models.evaluation import predict
 from models.hand_built.multiplication import HEADS, NAME, HandBuiltMultiplicationOptions, HandBuiltMultiplicationWeights
 from models.tasks import Multiplication
 from models.transformer import ArithmeticTransformer
@@ -96,14 +93,6 @@ def test_every_size_is_right_up_to_its_last_digit(max_digits: int) -> None:
     model = models.build(NAME, max_digits=max_digits)
     for shape in {(max_digits, max_digits), (1, max_digits), (max_digits, 1)}:
         assert smallest_margin(model, Multiplication(*shape), hard_products(*shape, n=3)) >= EXACTLY_ONE
-
-
-@pytest.mark.parametrize("shape", [(1, 1), (3, 2), (2, 4)], ids=str)
-def test_greedy_decoding_gives_the_product_and_stops(multiplier: ArithmeticTransformer, shape: tuple[int, int]) -> None:
-    task, digits = Multiplication(*shape), hard_products(*shape, n=10)
-    answers = predict(multiplier, digits, method="greedy", task=task)
-    assert torch.equal(answers, task.targets(digits))
-    assert task.decode(answers) == [a * b for a, b in task.numbers(digits)]
 
 
 def test_a_temperature_that_is_too_low_leaks_and_the_check_sees_it() -> None:
@@ -208,23 +197,6 @@ def test_more_digits_than_it_was_built_for_are_refused() -> None:
             model(text)
     with pytest.raises(UserError, match="needs position id 6, and this model's tables end at 4 on level 1"):
         model(Multiplication(5, 1).encode_prompt("37000*2"))
-
-
-@pytest.mark.parametrize(
-    ("options", "sentence"),
-    [
-        ({"max_digits": 0}, "max_digits must be an integer from 1 on, not 0"),
-        ({"max_digits": 2.5}, "max_digits must be an integer from 1 on, not 2.5"),
-        ({"eta": -1.0}, "eta must be positive and finite, not -1.0"),
-        ({"dtype": "bfloat16"}, "bfloat16 does not hold the whole numbers up to 890"),
-        ({"dtype": "float23"}, "Did you mean 'float32'"),
-        ({"max_digit": 3}, "Did you mean 'max_digits'"),
-    ],
-)
-@pytest.mark.usefixtures("without_shape_checks")  # users run without them
-def test_options_that_cannot_be_right_are_refused(options: dict[str, Any], sentence: str) -> None:
-    with pytest.raises(UserError, match=sentence):
-        models.build(NAME, **options)
 
 
 def test_one_id_of_every_level_is_left_to_spare() -> None:

@@ -45,12 +45,6 @@ def right(model, operands: int, digits: int, n: int = 6, seed: int = 0) -> bool:
 # ---- shape and size
 
 
-def test_there_is_nothing_to_train(model):
-    assert sum(parameter.numel() for parameter in model.parameters()) == 0
-    assert model.state_dict() == {}
-    assert models.get_spec(NAME).recipe is None
-
-
 @pytest.mark.parametrize(("operands", "digits"), [(1, 1), (3, 2), (7, 10), (30, 30), (100, 100), (1000, 1)])
 def test_the_width_is_twice_the_position_bits_plus_19(operands: int, digits: int):
     options = HandBuiltOptions(operands, digits)
@@ -118,15 +112,6 @@ def test_carry_heavy_and_extreme_problems_are_right_on_sampled_shapes_of_the_gri
     cell = run_cell(model, grid_problems(operands, digits, 8, seed=5))
     assert cell.correct == cell.problems == 8
     assert cell.min_margin > 0.99
-
-
-@pytest.mark.parametrize(("operands", "digits"), [(3, 2), (2, 6), (4, 3)])
-def test_greedy_decoding_writes_the_right_response(small, operands: int, digits: int):
-    model = small if digits <= 4 else models.build(NAME, max_operands=operands, max_digits=digits)
-    score = models.score(
-        model, grid_problems(operands, digits, 12, seed=3), method="greedy", task=model.task.at(operands, digits)
-    )
-    assert score.correct == score.n == 12
 
 
 # ---- exact arithmetic
@@ -260,31 +245,3 @@ def test_ids_beyond_the_tables_are_refused(small):
     ids = small.task.position_ids(tokens) + torch.tensor([small.config.position_rows, 0])
     with pytest.raises(UserError, match="tables end at"):
         small(tokens, position_ids=ids)
-
-
-BAD_OPTIONS = {
-    "an unknown option": (
-        {"max_operand": 3},
-        "no option of position-coupling-hand-built 'max_operand'.*Did you mean 'max_operands'",
-    ),
-    "no operands": ({"max_operands": 0}, "max_operands must be an integer from 1 on, not 0"),
-    "half a digit": ({"max_digits": 2.5}, "max_digits must be an integer"),
-    "no temperature": ({"eta": 0.0}, "eta must be positive and finite"),
-    "an unknown hidden layer": ({"hidden": "papers"}, "no hidden 'papers'.*Did you mean 'paper'"),
-    "an unknown next code": ({"last_next": "one"}, "no last_next 'one'"),
-    "an unknown dtype": ({"dtype": "float46"}, "no dtype 'float46'"),
-    "too few bits": ({"max_operands": 9, "P2": 3}, "P2 must be at least 4"),
-}
-
-
-@pytest.mark.usefixtures("without_shape_checks")  # users run without them
-@pytest.mark.parametrize("name", BAD_OPTIONS)
-def test_options_that_cannot_be_are_refused(name: str):
-    options, sentence = BAD_OPTIONS[name]
-    with pytest.raises(UserError, match=sentence):
-        models.build(NAME, **options)
-
-
-def test_models_without_options_say_so():
-    with pytest.raises(UserError, match="no option of microadder-57 'max_digits'; there is none"):
-        models.build("microadder-57", max_digits=3)
