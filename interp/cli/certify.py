@@ -68,10 +68,10 @@ class Certify:
         if self.json is not None:
             certificate.save(self.json)
         if self.standalone is not None:
-            from interp.proofs.certificate import Certificate
+            from interp.proofs.certificate import PairEvidence
             from interp.proofs.standalone import write_standalone
 
-            if not isinstance(certificate, Certificate):
+            if not isinstance(certificate.evidence, PairEvidence):
                 raise UserError(
                     f"certificates/check.py proves ten-digit adders, and this verdict is {certificate.method}."
                 )

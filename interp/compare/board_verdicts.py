@@ -22,7 +22,7 @@ from interp.core.model import HookedModel
 from interp.probes.stress import suites
 from interp.proofs.attacks import attack
 from interp.proofs.methods import certify
-from interp.proofs.verdict import wrong_answer
+from interp.proofs.wrong_answers import wrong_answer
 from models.checkpoint import sha256
 from models.errors import UserError
 from models.importers.board import count_in_name, load_submission, stated_parameters

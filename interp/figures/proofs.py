@@ -16,14 +16,14 @@ from interp.figures.layers import cells, curve, hover, points, words, written
 from interp.figures.panels import Panel, compose, hline
 from interp.proofs.accuracy_bounds import AccuracyBounds
 from interp.proofs.attacks.attack import SEARCHES, Attack
-from interp.proofs.certificate import Certificate
+from interp.proofs.certificate import PairEvidence
 from interp.proofs.coupled_grid import CertifiedGrid
 from interp.proofs.decision_curves import DecisionCurves
 from interp.proofs.decompile import Decompiled
-from interp.proofs.exhaustive import ExhaustiveCertificate
-from interp.proofs.hand_built import HandBuiltCertificate
-from interp.proofs.prefix_proof import PrefixCertificate
-from interp.proofs.verdict import RUNGS
+from interp.proofs.hand_built import HandBuiltEvidence
+from interp.proofs.small_domain import SmallDomainEvidence
+from interp.proofs.verdict import RUNGS, Verdict
+from models.errors import UserError
 from models.numerals import shown
 
 _WORST = 5
@@ -31,8 +31,24 @@ _WORST = 5
 _SCALE = sample_colorscale("Blues", np.linspace(0.12, 0.7, 9).tolist())
 
 
-@drawing(Certificate)
-def figure_margins(result: Certificate) -> go.Figure:
+@drawing(Verdict)
+def figure_verdict(result: Verdict) -> go.Figure:
+    """The least margins that were met or proved, by what the method judged: classes, problems or parts of a proof.
+
+    Raises:
+        UserError: a verdict whose method keeps no table of margins.
+    """
+    for evidence, draws in (
+        (PairEvidence, figure_margins),
+        (SmallDomainEvidence, figure_exhaustive),
+        (HandBuiltEvidence, figure_parts),
+    ):
+        if isinstance(result.evidence, evidence):
+            return draws(result)
+    raise UserError(f"A verdict by the method {result.method!r} has no figure.")
+
+
+def figure_margins(result: Verdict) -> go.Figure:
     """The smallest margin among hunted pairs, right token by position, and the problems where it is lowest.
 
     Colour is the margin's logarithm; a wrong answer (a margin of zero or less) is red on white.
@@ -151,9 +167,7 @@ def label(target: int) -> str:
     return f"s{target}" if target < 11 else "EOS"
 
 
-@drawing(PrefixCertificate)
-@drawing(ExhaustiveCertificate)
-def figure_exhaustive(result: ExhaustiveCertificate | PrefixCertificate) -> go.Figure:
+def figure_exhaustive(result: Verdict) -> go.Figure:
     """The smallest margin (or proved bound of margins) of each right token at each target, with its problem."""
     data = result.smallest
     z, problems = data.margin.values.T, data.problem.values.T
@@ -214,8 +228,7 @@ def _marks(rows: pd.DataFrame, foot: float, colour: str) -> list[go.Scatter]:
     ]  # fmt: skip
 
 
-@drawing(HandBuiltCertificate)
-def figure_parts(result: HandBuiltCertificate) -> go.Figure:
+def figure_parts(result: Verdict) -> go.Figure:
     """The proved margin of every part, in order; parts without a bound are missing, those below zero prove nothing."""
     table = result.to_dataframe()
     said = hover("{text}")

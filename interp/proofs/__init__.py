@@ -11,20 +11,12 @@ interp.proofs.hand_built_parity              the hand-built parity model, all le
 """
 
 from interp.proofs.accuracy_bounds import AccuracyBounds, accuracy_bounds
-from interp.proofs.certificate import Certificate
 from interp.proofs.decision_curves import decision_curves
-from interp.proofs.exhaustive import ExhaustiveCertificate
-from interp.proofs.hand_built import HandBuiltCertificate
 from interp.proofs.methods import certify, check_certificate, load_certificate
-from interp.proofs.prefix_proof import PrefixCertificate
 from interp.proofs.verdict import Verdict
 
 __all__ = [
     "AccuracyBounds",
-    "Certificate",
-    "ExhaustiveCertificate",
-    "HandBuiltCertificate",
-    "PrefixCertificate",
     "Verdict",
     "accuracy_bounds",
     "certify",

@@ -1,4 +1,4 @@
-"""What a certifier found: proved on all inputs, refuted by one of them, or neither."""
+"""The evidence on a one-layer adder: a table of all classes of inputs, with what was met and proved in each."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import xarray as xr
 from interp.core.results import Provenance
 from interp.proofs.accuracy_bounds import AccuracyBounds, bounds_from_dict
 from interp.proofs.one_layer import Targets
-from interp.proofs.verdict import ARITHMETICS, IN_WORDS, RUNGS, ArithmeticName, Status, Verdict, is_count
+from interp.proofs.verdict import ARITHMETICS, IN_WORDS, RUNGS, ArithmeticName, Evidence, Status, Verdict, is_count
 from models.errors import UserError
 from models.numerals import shown
 from models.tasks.addition import DIGITS, LIMIT
@@ -46,9 +46,9 @@ class OverTheReals:
         return f"over the reals all are proved, every margin above {shown(self.lower_bound)}"
 
 
-@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
-class Certificate(Verdict):
-    """A verdict on a one-layer adder over all 10^20 pairs, with what it rests on.
+@dataclass(frozen=True, eq=False)
+class PairEvidence(Evidence):
+    """What is known of a one-layer adder over all 10^20 pairs.
 
     ``classes`` is a dataset over ``input_class`` (see :mod:`interp.proofs.columns`): target, previous, carry, total,
     token, answer; ``a`` and ``b``, a problem that was hunted for a small margin; ``margin``, the right token's lead
@@ -57,12 +57,9 @@ class Certificate(Verdict):
     margins, NaN if there is none.
 
     Attributes:
-        status: certified, refuted, undecided, or (in floats, where nothing is proved) sampled.
         targets: what was asked about: "all" tokens of the answer, or its eleven "digits" without the EOS after them.
-        fingerprint: SHA-256 of task, config and effective weights, which the verdict is about.
         cuts: which windows of each class were split. They let the proof be checked without a search.
         counts: per class, how many problems were certified, refuted and left open; None in older files.
-        counterexample: (a, b, the model's answer) if refuted. An answer that does not spell a number is None.
         wrong_token: where the counterexample fails.
         obstacle: what stood in the way of a proof of any class, if something did.
         reals: where rounding left classes open, what is proved without it.
@@ -72,19 +69,12 @@ class Certificate(Verdict):
     arithmetic: ArithmeticName
     classes: xr.Dataset
     cuts: tuple[tuple[int, ...], ...]
-    counterexample: tuple[int, int, int | None] | None = None
     obstacle: str | None = None
     counts: tuple[tuple[int, int, int], ...] | None = None
     accuracy: AccuracyBounds | None = None
     targets: Targets = "all"
     wrong_token: WrongToken | None = None
     reals: OverTheReals | None = None
-
-    @property
-    def provenance(self) -> Provenance:  # pyright: ignore[reportIncompatibleVariableOverride]
-        if self.status == "certified":
-            return Provenance(10 ** (2 * DIGITS), None, "pairs of ten-digit numbers", RUNGS[self.arithmetic])
-        return Provenance(self.classes.margin.size, None, "extreme pairs of all classes, run through the model")
 
     @property
     def smallest_margin(self) -> float:
@@ -114,51 +104,6 @@ class Certificate(Verdict):
         if not (self.classes.margin.values[own] > 0).all():
             return "refuted"
         return "certified" if (self.classes.proved.values[own] > 0).all() else "undecided"
-
-    def sentence(self) -> str:
-        return self.finding() if self.status == "refuted" else super().sentence()
-
-    def finding(self) -> str:
-        n, words = len(self.cuts), IN_WORDS[self.arithmetic]
-        a, b = self.witness
-        where = f"smallest margin {self.smallest_margin:.3f} at {a} + {b}"
-        of = "all eleven digits of " if self.targets == "digits" else ""
-        if self.status == "certified":
-            return f"certified {words}: {of}all 10^20 pairs, {n:,} classes, {where}, {self._proved(self.lower_bound)}"
-        if self.status == "sampled":
-            return f"no proof, {words} and on samples: {of}no extreme pair of {n:,} classes is wrong, {where}"
-        accuracy = f", {self.accuracy.wrong()}" if self.accuracy and not self.accuracy.says_little else ""
-        digits = ""
-        if self.targets == "all" and self.digits == "certified":
-            own = self.classes.proved.values[self.classes.target.values <= DIGITS]
-            digits = f"; all eleven digits of all 10^20 pairs are certified {words}, {self._proved(own.min())}"
-        if self.status == "refuted":
-            fail = f"{self.failing:,} of {n:,} classes fail"
-            if not self.failing:  # it fails in the model's own precision only
-                fail = "though no extreme pair of a class is wrong over the reals"
-            return f"refuted: {self._wrong()}, {fail}{accuracy}{digits}"
-        rest = "".join(f"; {part}" for part in (self.obstacle, self.reals and self.reals.words()) if part)
-        share = f" ({self.share_in_words()})" if self.counts else ""
-        return (
-            f"undecided {words}: {of}{self.open:,} of {n:,} classes could not be proved{share}, and none of their "
-            f"extreme pairs is wrong; {where}{accuracy}{digits}{rest}"
-        )
-
-    @staticmethod
-    def _proved(bound: float) -> str:
-        return f"every margin proved above {shown(float(bound))}"
-
-    def _wrong(self) -> str:
-        """The counterexample in words: what the model answers, and which token of that is wrong."""
-        assert self.counterexample is not None
-        a, b, answer = self.counterexample
-        said = f"{a} + {b} -> {'no number' if answer is None else answer} (run through the model"
-        if self.wrong_token is None:  # an older file
-            return f"{said})"
-        token = self.wrong_token
-        if token.target == "EOS":
-            return f"{said}; every digit is right, and {token.predicted} follows where the answer should end)"
-        return f"{said}; {token.target} is {token.expected}, not {token.predicted})"
 
     def shares(self) -> pd.DataFrame:
         """The shares of all pairs certified, refuted and left open, per target. Raises UserError without counts."""
@@ -192,7 +137,7 @@ class Certificate(Verdict):
         return frame
 
     def to_dict(self) -> dict[str, Any]:
-        """The certificate as JSON; NaN (no bound) and infinities are null."""
+        """The evidence as JSON; NaN (no bound) and infinities are null."""
         data = self.classes
         rows = {name: data[name].values.tolist() for name in (*CLASS, "a", "b")}
         for name in ("margin", "hunted", "proved"):
@@ -208,13 +153,64 @@ class Certificate(Verdict):
         return own | summary | {"domain": DOMAIN, "accuracy": accuracy, "classes": rows}
 
 
+def finding(verdict: Verdict) -> str:
+    """The sentence of a verdict on a one-layer adder."""
+    own: PairEvidence = verdict.evidence
+    n, words = len(own.cuts), IN_WORDS[own.arithmetic]
+    a, b = own.witness
+    where = f"smallest margin {own.smallest_margin:.3f} at {a} + {b}"
+    of = "all eleven digits of " if own.targets == "digits" else ""
+    if verdict.status == "certified":
+        return f"certified {words}: {of}all 10^20 pairs, {n:,} classes, {where}, {_proved(own.lower_bound)}"
+    if verdict.status == "sampled":
+        return f"no proof, {words} and on samples: {of}no extreme pair of {n:,} classes is wrong, {where}"
+    accuracy = f", {own.accuracy.wrong()}" if own.accuracy and not own.accuracy.says_little else ""
+    digits = ""
+    if own.targets == "all" and own.digits == "certified":
+        proved = own.classes.proved.values[own.classes.target.values <= DIGITS]
+        digits = f"; all eleven digits of all 10^20 pairs are certified {words}, {_proved(proved.min())}"
+    if verdict.status == "refuted":
+        fail = f"{own.failing:,} of {n:,} classes fail"
+        if not own.failing:  # it fails in the model's own precision only
+            fail = "though no extreme pair of a class is wrong over the reals"
+        return f"refuted: {_wrong(verdict.counterexample, own.wrong_token)}, {fail}{accuracy}{digits}"
+    rest = "".join(f"; {part}" for part in (own.obstacle, own.reals and own.reals.words()) if part)
+    share = f" ({own.share_in_words()})" if own.counts else ""
+    return (
+        f"undecided {words}: {of}{own.open:,} of {n:,} classes could not be proved{share}, and none of their "
+        f"extreme pairs is wrong; {where}{accuracy}{digits}{rest}"
+    )
+
+
+def _proved(bound: float) -> str:
+    return f"every margin proved above {shown(float(bound))}"
+
+
+def _wrong(counterexample: tuple[int, int, int | None], token: WrongToken | None) -> str:
+    """A counterexample in words: what the model answers, and which token of that is wrong."""
+    a, b, answer = counterexample
+    said = f"{a} + {b} -> {'no number' if answer is None else answer} (run through the model"
+    if token is None:  # an older file
+        return f"{said})"
+    if token.target == "EOS":
+        return f"{said}; every digit is right, and {token.predicted} follows where the answer should end)"
+    return f"{said}; {token.target} is {token.expected}, not {token.predicted})"
+
+
+def provenance(verdict: Verdict) -> Provenance:
+    own: PairEvidence = verdict.evidence
+    if verdict.status == "certified":
+        return Provenance(10 ** (2 * DIGITS), None, "pairs of ten-digit numbers", RUNGS[own.arithmetic])
+    return Provenance(own.classes.margin.size, None, "extreme pairs of all classes, run through the model")
+
+
 def dataset(columns: dict[str, np.ndarray]) -> xr.Dataset:
     """The table of classes as a dataset."""
     return xr.Dataset({name: ("input_class", x) for name, x in columns.items()})
 
 
-def of_fields(value: dict[str, Any]) -> Certificate:
-    """The inverse of :meth:`Certificate.to_dict`. Raises KeyError, TypeError or ValueError for anything else."""
+def read(value: dict[str, Any]) -> PairEvidence:
+    """The inverse of :meth:`PairEvidence.to_dict`. Raises KeyError, TypeError or ValueError for anything else."""
     rows = value["classes"]
     if "reach" in rows:
         raise ValueError("it was made by a method of an earlier version; make it again")
@@ -231,8 +227,7 @@ def of_fields(value: dict[str, Any]) -> Certificate:
             raise ValueError(f"{name} is out of range")
     if not n or {len(value["cuts"]), len(counts or value["cuts"])} != {n}:
         raise ValueError("columns of unequal length")
-    counterexample, token = _counterexample(value["counterexample"]), value.get("wrong_token")
-    targets = value.get("targets", "all")
+    token, targets = value.get("wrong_token"), value.get("targets", "all")
     status, arithmetic, obstacle = value["status"], value["arithmetic"], value["obstacle"]
     for holds, what in (
         (arithmetic in ARITHMETICS and targets in get_args(Targets), "unknown arithmetic or question"),
@@ -244,17 +239,12 @@ def of_fields(value: dict[str, Any]) -> Certificate:
     ):
         if not holds:
             raise ValueError(what)
-    found = Certificate(
-        **{name: str(value[name]) for name in ("model", "fingerprint", "task", "method")},
+    found = PairEvidence(
         arithmetic=arithmetic,
-        status=status,
-        versions=value["versions"],
         obstacle=obstacle,
         targets=targets,
         classes=dataset(columns),
         cuts=tuple(tuple(_whole(x) for x in row) for row in value["cuts"]),
-        seconds=float(value["seconds"]),
-        counterexample=counterexample,
         counts=None if counts is None else tuple((_whole(a), _whole(b), _whole(c)) for a, b, c in counts),
         accuracy=None if accuracy is None else bounds_from_dict(accuracy),
         wrong_token=None if token is None else WrongToken(**{k: str(token[k]) for k in WrongToken.__annotations__}),
@@ -280,9 +270,8 @@ def _column(rows: Any, dtype: type) -> np.ndarray:
     return np.array(flat, dtype=dtype)
 
 
-def _counterexample(value: Any) -> tuple[int, int, int | None] | None:
-    if value is None:
-        return None
+def read_counterexample(value: Any) -> tuple[int, int, int | None]:
+    """(a, b, the model's answer). Raises TypeError or ValueError for anything else."""
     a, b, answer = value
     if not (is_count(a, LIMIT) and is_count(b, LIMIT) and (answer is None or is_count(answer, 10 * LIMIT))):
         raise ValueError("a counterexample that is no pair")

@@ -12,21 +12,33 @@ import torch
 from jaxtyping import Float, Int
 
 from interp.core.model import HookedModel
+from interp.proofs import certificate as evidence
 from interp.proofs.accuracy_bounds import WIDTH, bounds_of, check_width
 from interp.proofs.balls import REAL
 from interp.proofs.branching import ClassProof
-from interp.proofs.certificate import CLASS, Certificate, OverTheReals, WrongToken, dataset
-from interp.proofs.class_proofs import METHOD, UNPROVED, BranchAndBound, rung_of
+from interp.proofs.certificate import CLASS, OverTheReals, PairEvidence, WrongToken, dataset
+from interp.proofs.class_proofs import UNPROVED, BranchAndBound, rung_of
 from interp.proofs.columns import Classes
 from interp.proofs.hunting import lead_of
 from interp.proofs.one_layer import OneLayerAdder, Targets, read_adder, require_unchanged
-from interp.proofs.verdict import ArithmeticName, Status, about, require_claim, versions
+from interp.proofs.verdict import (
+    TEN_DIGIT_ADDERS,
+    ArithmeticName,
+    Asked,
+    Method,
+    Status,
+    Verdict,
+    about,
+    require_claim,
+    versions,
+)
 from interp.proofs.watch import TIME_UP, TimeUp, time_limit, watched
 from models.errors import UserError
 from models.evaluation import predict
 from models.hooked import model_name, registered_name
 from models.numerals import shown
-from models.tasks.addition import DIGITS
+from models.tasks.addition import DIGITS, FixedWidthAddition
+from models.tasks.base import Task
 
 AIM = 0.5  # the bound that proofs try for, as a share of the smallest margin that was hunted down
 #: The share of every bound that a certificate does not claim: another machine or a later version may round an enclosure
@@ -44,7 +56,7 @@ def certify_one_layer(
     width: float | None = WIDTH,
     targets: Targets = "all",
     minutes: float | None = None,
-) -> Certificate:
+) -> Verdict:
     """Prove a one-layer adder right on all pairs of ten-digit numbers, or find a pair that it gets wrong.
 
     ``arithmetic`` sets how strong the claim is. "float" looks at margins in float64, at one hunted problem per class,
@@ -81,7 +93,7 @@ def certify_one_layer(
 
 def _certify(
     model: HookedModel, arithmetic: ArithmeticName, task: Any, width: float | None, targets: Targets
-) -> Certificate:
+) -> Verdict:
     start = time.perf_counter()
     adder = read_adder(model, task, targets)
     rung = rung_of(arithmetic, model, adder)
@@ -110,20 +122,22 @@ def _certify(
             reals = _over_the_reals(adder)
         if status in ("refuted", "undecided") and arithmetic != "float" and width is not None and not case.obstacle:
             accuracy = bounds_of(adder, rung, arithmetic, width, leads.failing_pairs(case.classes))
-    return Certificate(
+    return Verdict(
         **about(model, adder.model.task, adder.fingerprint, start),
-        method=METHOD,
-        arithmetic=arithmetic,
+        method=METHOD.name,
         status=status,
-        targets=targets,
-        classes=_table(case, leads.margins, proofs),
-        cuts=tuple(proof.splits for proof in proofs),
-        counts=_counts(case, proofs),
         counterexample=wrong[0] if wrong else None,
-        wrong_token=wrong[1] if wrong else None,
-        obstacle=obstacle if status == "undecided" else None,
-        accuracy=accuracy,
-        reals=reals,
+        evidence=PairEvidence(
+            arithmetic=arithmetic,
+            targets=targets,
+            classes=_table(case, leads.margins, proofs),
+            cuts=tuple(proof.splits for proof in proofs),
+            counts=_counts(case, proofs),
+            wrong_token=wrong[1] if wrong else None,
+            obstacle=obstacle if status == "undecided" else None,
+            accuracy=accuracy,
+            reals=reals,
+        ),
     )
 
 
@@ -270,7 +284,7 @@ def _counts(case: BranchAndBound, proofs: list[ClassProof]) -> tuple[tuple[int, 
     )
 
 
-def check_one_layer(certificate: Certificate, model: HookedModel, task: Any = None) -> Certificate:
+def check_one_layer(certificate: Verdict, model: HookedModel, task: Any = None) -> Verdict:
     """Verify a certificate against a model, without searching; returns the certificate as derived again.
 
     Nothing in the file is believed. The terms and errors of attention, and the classes, are read from the weights
@@ -286,7 +300,7 @@ def check_one_layer(certificate: Certificate, model: HookedModel, task: Any = No
     adder = read_adder(model, task, certificate.targets)
     require_claim(certificate, adder.fingerprint, registered_name(model), adder.model.task)
     rung = rung_of(certificate.arithmetic, model, adder)
-    if certificate.method != METHOD:
+    if certificate.method != METHOD.name:
         raise _broken(f"it was made by a method of an earlier version ({certificate.method}); make it again")
     case = BranchAndBound(adder, rung)
     classes = _same_classes(certificate, case)
@@ -318,8 +332,7 @@ def check_one_layer(certificate: Certificate, model: HookedModel, task: Any = No
     proofs = _proved_again(certificate, adder, case, classes, leads)
     require_unchanged(adder)
     computed = {"margin": (data.margin.dims, leads.margins), "hunted": (data.hunted.dims, case.hunted)}
-    return replace(
-        certificate,
+    return certificate.replace(
         classes=data.assign(computed),
         counts=_counts(case, proofs),
         wrong_token=wrong[1] if wrong else None,
@@ -335,7 +348,7 @@ def _broken(why: str) -> UserError:
     return UserError(f"This certificate does not hold: {why}.")
 
 
-def _same_classes(certificate: Certificate, case: BranchAndBound) -> Classes:
+def _same_classes(certificate: Verdict, case: BranchAndBound) -> Classes:
     """The certificate's classes with its own witnesses, checked against the model and the task."""
     data, classes = certificate.classes, case.classes
     if case.obstacle or len(certificate.cuts) != len(classes):
@@ -349,7 +362,7 @@ def _same_classes(certificate: Certificate, case: BranchAndBound) -> Classes:
 
 
 def _proved_again(
-    certificate: Certificate,
+    certificate: Verdict,
     adder: OneLayerAdder,
     case: BranchAndBound,
     classes: Classes,
@@ -376,3 +389,24 @@ def _proved_again(
     claimed = [replace(proof, lowest=bound) for proof, bound in zip(proofs, proved.tolist(), strict=True)]
     require_bounds(adder, classes, leads, claimed)
     return proofs
+
+
+def _obstacle(model: HookedModel, task: Task) -> str | None:
+    return None if isinstance(task, FixedWidthAddition) else f"{task.name} is no addition of ten-digit numbers"
+
+
+def _judge(model: HookedModel, task: Task, asked: Asked) -> Verdict:
+    own = "interval" if model.W_E.dtype == torch.float64 else "float32"  # float64's rounding is not bounded
+    return certify_one_layer(model, asked.arithmetic or own, task, asked.width, asked.targets)
+
+
+METHOD = Method(
+    TEN_DIGIT_ADDERS,
+    obstacle=_obstacle,
+    certify=_judge,
+    finding=evidence.finding,
+    provenance=evidence.provenance,
+    read=evidence.read,
+    check=check_one_layer,
+    counterexample=evidence.read_counterexample,
+)

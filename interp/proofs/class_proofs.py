@@ -21,7 +21,6 @@ from interp.proofs.verdict import ARITHMETICS, ArithmeticName
 from interp.proofs.watch import watched
 from models.errors import UserError, unknown_name
 
-METHOD = "branch and bound over columns"
 STORED = 1 - 1e-9  # factor of a stored lower bound, as another order of summation in float64 may find it lower
 UNPROVED = ClassProof(float("nan"), 0, 0, 0, ())
 

@@ -25,9 +25,16 @@ from torch import Tensor
 from interp.core.model import HookedModel
 from interp.core.problems import resolve_task
 from interp.core.results import Provenance
-from interp.proofs.small_domain import SmallDomainVerdict, smallest_margins, status_of, stored_domain, task_of
-from interp.proofs.verdict import WrongAnswer, about, identify, is_count, is_number, shape_of, wrong_answer
+from interp.proofs.small_domain import (
+    SmallDomainEvidence,
+    require_all_targets,
+    smallest_margins,
+    status_of,
+    stored_domain,
+)
+from interp.proofs.verdict import Asked, Method, Verdict, about, is_count, is_number, judged_again
 from interp.proofs.watch import watched
+from interp.proofs.wrong_answers import WrongAnswer, identify, shape_of, wrong_answer
 from models.errors import UserError
 from models.evaluation import BATCH_SIZE, Score, Tally, margins, most_likely, predict, rows_at_once, teacher_forcing
 from models.numerals import shown
@@ -35,7 +42,6 @@ from models.tasks.base import Task
 from models.tasks.problem_space import ProblemSpace
 from models.tasks.sequences import SequenceTask
 
-METHOD = "exhaustive"
 LARGEST_SPACE = 2**20  # problems: 20 bits, six digits
 NEAR = 1e-3  # logits
 NOISE_FACTOR = 10.0
@@ -43,8 +49,8 @@ RUN_ALONE = 32  # the noise is measured on this many spread-out problems, and on
 CHECK_BATCH = 384  # unlike the search's batch, so that sums are taken in another order
 
 
-@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
-class ExhaustiveCertificate(SmallDomainVerdict):
+@dataclass(frozen=True, eq=False, kw_only=True)
+class ExhaustiveEvidence(SmallDomainEvidence):
     """What a model answers on all problems of a small domain.
 
     A margin is the right token's logit minus the best other one's, and -inf where a logit is NaN.
@@ -61,29 +67,6 @@ class ExhaustiveCertificate(SmallDomainVerdict):
     near: float
     near_ties: int
     open: int
-    method: str = METHOD
-
-    @property
-    def provenance(self) -> Provenance:  # pyright: ignore[reportIncompatibleVariableOverride]
-        return Provenance(self.score.n, None, self.what, "exhaustive")
-
-    def finding(self) -> str:
-        n = f"{self.score.n:,} {self.what}"
-        where = f"smallest margin {self.smallest_margin:.3g} at {self.witness}"
-        if self.status == "certified":
-            noise = f"run alone, margins differ by up to {shown(self.noise, 1, up=True)}"
-            return f"certified exhaustively: all {n}, {where} ({noise})"
-        if self.status == "refuted":
-            assert self.counterexample is not None
-            one, wrong = self.counterexample, self.score.n - self.score.correct
-            return (
-                f"refuted: {one.problem} -> {one.predicted} (run through the model), "
-                f"wrong on {wrong:,} of {n} (exhaustive)"
-            )
-        if self.open:
-            return f"undecided: {self.open:,} of {n} are right or wrong by the order of summation; {where}"
-        noise = shown(self.noise, 1, up=True)
-        return f"undecided: run alone, margins of {n} differ by up to {noise}, and {where}"
 
     def to_dataframe(self) -> pd.DataFrame:
         """Exact counts: one row for all problems, one per target, and one per carry-chain length."""
@@ -98,6 +81,24 @@ class ExhaustiveCertificate(SmallDomainVerdict):
 
     def to_dict(self) -> dict[str, Any]:
         return super().to_dict() | {"score": self.score.to_dict()}
+
+
+def finding(verdict: Verdict) -> str:
+    own: ExhaustiveEvidence = verdict.evidence
+    n = f"{own.score.n:,} {own.what}"
+    where = f"smallest margin {own.smallest_margin:.3g} at {own.witness}"
+    if verdict.status == "certified":
+        noise = f"run alone, margins differ by up to {shown(own.noise, 1, up=True)}"
+        return f"certified exhaustively: all {n}, {where} ({noise})"
+    if (one := verdict.counterexample) is not None:
+        wrong = own.score.n - own.score.correct
+        return (
+            f"refuted: {one.problem} -> {one.predicted} (run through the model), wrong on {wrong:,} of {n} (exhaustive)"
+        )
+    if own.open:
+        return f"undecided: {own.open:,} of {n} are right or wrong by the order of summation; {where}"
+    noise = shown(own.noise, 1, up=True)
+    return f"undecided: run alone, margins of {n} differ by up to {noise}, and {where}"
 
 
 def problem_space(task: Task) -> ProblemSpace:
@@ -117,7 +118,7 @@ def size_text(space: ProblemSpace) -> str:
     return f"{space.size:,}" if space.size < 10**15 else f"about 10^{len(str(space.size)) - 1}"
 
 
-def certify_exhaustively(model: HookedModel, task: Any = None, batch_size: int = BATCH_SIZE) -> ExhaustiveCertificate:
+def certify_exhaustively(model: HookedModel, task: Any = None, batch_size: int = BATCH_SIZE) -> Verdict:
     """Run all problems of a small domain through a model, and say whether it is right on all of them.
 
     Postcondition: "certified" if every problem is answered rightly, near ties also when decoded alone; "refuted" with a
@@ -140,18 +141,21 @@ def certify_exhaustively(model: HookedModel, task: Any = None, batch_size: int =
     found.run()
     wrong = found.replayed()
     sure = not found.open and found.noise <= found.near and found.tally.correct >= space.size
-    return ExhaustiveCertificate(
+    return Verdict(
         **about(model, task, identity, start),
-        shape=shape_of(task),
-        what=space.what,
+        method=METHOD.name,
         status=status_of(sure, wrong),
-        score=found.tally.score(model, space.what, "teacher_forced", "exhaustive"),
-        smallest=found.table(),
-        noise=found.noise,
-        near=found.near,
-        near_ties=found.near_ties,
-        open=found.open,
         counterexample=wrong,
+        evidence=ExhaustiveEvidence(
+            shape=shape_of(task),
+            what=space.what,
+            score=found.tally.score(model, space.what, "teacher_forced", "exhaustive"),
+            smallest=found.table(),
+            noise=found.noise,
+            near=found.near,
+            near_ties=found.near_ties,
+            open=found.open,
+        ),
     )
 
 
@@ -246,46 +250,57 @@ class _Run:
         )
 
 
-def of_fields(value: dict[str, Any]) -> ExhaustiveCertificate:
-    """The inverse of ``to_dict``. Raises KeyError, TypeError or ValueError for anything else."""
+def _obstacle(model: HookedModel, task: Task) -> str | None:
+    try:
+        problem_space(task)
+    except UserError as error:
+        return str(error).rstrip(".")
+    return None
+
+
+def _judge(model: HookedModel, task: Task, asked: Asked) -> Verdict:
+    require_all_targets(task, asked)
+    if asked.arithmetic == "interval":
+        raise UserError(
+            f"All problems of {task.name} are run through the model in its own floating point; "
+            f"{asked.arithmetic!r} arithmetic is for proofs over domains too large for that."
+        )
+    return certify_exhaustively(model, task)
+
+
+def _read(value: dict[str, Any]) -> ExhaustiveEvidence:
     score = Score.from_dict(value["score"])
-    numbers = all(is_number(value[name]) for name in ("noise", "near"))
-    if not numbers or not all(is_count(value[name]) for name in ("near_ties", "open")):
+    numbers = {name: value[name] for name in ("noise", "near")}
+    counts = {name: value[name] for name in ("near_ties", "open")}
+    if not all(map(is_number, numbers.values())) or not all(map(is_count, counts.values())):
         raise ValueError("numbers that are none")
     if score.n < 1:
         raise ValueError("no problems")
-    names = ("noise", "near", "near_ties", "open")
-    return ExhaustiveCertificate(**stored_domain(value, list(score.per_target), *names), score=score)
+    return ExhaustiveEvidence(**stored_domain(value, list(score.per_target)), **numbers, **counts, score=score)
 
 
-def check_exhaustive(certificate: ExhaustiveCertificate, model: HookedModel, task: Any = None) -> ExhaustiveCertificate:
-    """Check a certificate against the model by running everything again in other batches; returns what was found.
-
-    Raises:
-        UserError: a certificate of another model, one that claims nothing, or one that does not hold.
-    """
-    task = task_of(certificate, model, task)
-    if certificate.status == "refuted":
-        assert certificate.counterexample is not None
-        problem = certificate.counterexample.problem
-        found = wrong_answer(model, task, problem_space(task).find(problem))
-        if found is None:
-            raise UserError(f"This certificate does not hold: the model answers {problem} rightly.")
-        if certificate.score.correct >= certificate.score.n:
-            raise UserError("This certificate does not hold: it counts no wrong answer.")
-    again = certify_exhaustively(model, task, CHECK_BATCH)
-    if again.status != certificate.status or (again.score.n, again.score.correct) != (
-        certificate.score.n,
-        certificate.score.correct,
-    ):
-        raise UserError(f"This certificate does not hold: run again, {again.sentence()}.")
-    if again.score.by_chain_length != certificate.score.by_chain_length:
-        raise UserError("This certificate does not hold: other carry-chain lengths are answered wrongly.")
-    tolerance = certificate.near + again.near
-    stored, computed = certificate.smallest, again.smallest
+def _falls_short(verdict: Verdict, found: Verdict) -> str | None:
+    claimed, again = verdict.score, found.score
+    if verdict.status == "refuted" and claimed.correct >= claimed.n:
+        return "it counts no wrong answer"
+    if (again.n, again.correct) != (claimed.n, claimed.correct):
+        return f"run again, {found.sentence()}"
+    if again.by_chain_length != claimed.by_chain_length:
+        return "other carry-chain lengths are answered wrongly"
+    stored, computed, tolerance = verdict.smallest, found.smallest, verdict.near + found.near
     same = stored.margin.shape == computed.margin.shape and np.array_equal(stored.n, computed.n)
     if not same or not np.allclose(stored.margin, computed.margin, rtol=0, atol=tolerance, equal_nan=True):
-        raise UserError("This certificate does not hold: the model has other margins.")
-    if certificate.counterexample is not None and found != certificate.counterexample:
-        raise UserError("This certificate does not hold: the model answers its counterexample otherwise.")
-    return again
+        return "the model has other margins"
+    return None
+
+
+#: A check runs everything again in other batches.
+METHOD = Method(
+    "exhaustive",
+    obstacle=_obstacle,
+    certify=_judge,
+    finding=finding,
+    provenance=lambda verdict: Provenance(verdict.score.n, None, verdict.what, "exhaustive"),
+    read=_read,
+    check=judged_again(lambda verdict, model, task: certify_exhaustively(model, task, CHECK_BATCH), _falls_short),
+)

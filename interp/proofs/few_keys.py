@@ -24,35 +24,24 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
 from interp.core.model import HookedModel
 from interp.core.results import Provenance
-from interp.proofs.verdict import (
-    Status,
-    Verdict,
-    WrongAnswer,
-    about,
-    identify,
-    is_count,
-    is_number,
-    require_claim,
-    stored,
-    wrong_answer,
-)
+from interp.proofs.verdict import Asked, Evidence, Method, Status, Verdict, about, is_count, is_number, judged_again
 from interp.proofs.watch import check_time, watched
+from interp.proofs.wrong_answers import identify, wrong_answer
 from models.errors import UserError
 from models.evaluation import margins
-from models.hooked import registered_name
 from models.numerals import shown
 from models.tasks.addition import DIGITS
 from models.tasks.base import Task
 from models.tasks.framed_addition import FramedAddition
 from models.transformer import ArithmeticTransformer
 
-METHOD = "few keys"
 #: A key whose score is further than this below the best one gets a weight of zero, by the model's dtype.
 FAR = {torch.float32: 110.0, torch.float64: 760.0}
 SLACK = 2.0**-14
@@ -63,8 +52,8 @@ ALL = 10**20
 CLASSES = 100 + 100**2 + 8 * 2 * 100**2 + 2 * 100
 
 
-@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
-class FewKeysCertificate(Verdict):
+@dataclass(frozen=True, eq=False)
+class FewKeysEvidence(Evidence):
     """What a model answers in every class of ten-digit problems.
 
     Attributes:
@@ -80,37 +69,30 @@ class FewKeysCertificate(Verdict):
     wrong: int
     smallest_margin: float
     noise: float
-    counterexample: WrongAnswer | None = None
-    method: str = METHOD
 
-    @property
-    def provenance(self) -> Provenance:  # pyright: ignore[reportIncompatibleVariableOverride]
-        return Provenance(self.classes, None, "classes of all 10^20 pairs", "exhaustive")
-
-    def finding(self) -> str:
-        ran = f"all {self.classes:,} classes of the 10^20 pairs were run through the model"
-        changes = f"changes by up to {shown(self.noise, 1, up=True)}" if self.noise else "is the same"
-        margin = f"smallest margin {self.smallest_margin:.3g}, which {changes} where a problem is run alone"
-        if self.status == "certified":
-            keys = f"{self.keys} key{'s' if self.keys != 1 else ''}"
-            return f"certified: {ran}; each head weighs at most {keys} with more than zero; {margin}"
-        if self.status == "refuted":
-            assert self.counterexample is not None
-            one = self.counterexample
-            return (
-                f"refuted: {one.problem} -> {one.predicted} (run through the model), wrong on {self.wrong:,} of "
-                f"10^20 pairs; {ran}"
-            )
-        return f"undecided: {ran}; {margin}"
-
-    def to_dataframe(self) -> Any:
-        import pandas as pd
-
+    def to_dataframe(self) -> pd.DataFrame:
+        """One row: how many classes there are, how many are answered wrongly, and how many pairs."""
         return pd.DataFrame([{"classes": self.classes, "wrong_classes": self.wrong_classes, "wrong": self.wrong}])
 
     def to_dict(self) -> dict[str, Any]:
-        """The certificate as JSON; the number of wrong pairs is text, as readers of JSON round such large integers."""
+        """The evidence as JSON; the number of wrong pairs is text, as readers of JSON round such large integers."""
         return super().to_dict() | {"wrong": str(self.wrong)}
+
+
+def finding(verdict: Verdict) -> str:
+    own: FewKeysEvidence = verdict.evidence
+    ran = f"all {own.classes:,} classes of the 10^20 pairs were run through the model"
+    changes = f"changes by up to {shown(own.noise, 1, up=True)}" if own.noise else "is the same"
+    margin = f"smallest margin {own.smallest_margin:.3g}, which {changes} where a problem is run alone"
+    if verdict.status == "certified":
+        keys = f"{own.keys} key{'s' if own.keys != 1 else ''}"
+        return f"certified: {ran}; each head weighs at most {keys} with more than zero; {margin}"
+    if (one := verdict.counterexample) is not None:
+        return (
+            f"refuted: {one.problem} -> {one.predicted} (run through the model), wrong on {own.wrong:,} of "
+            f"10^20 pairs; {ran}"
+        )
+    return f"undecided: {ran}; {margin}"
 
 
 def obstacle(model: HookedModel, task: Task) -> str | None:
@@ -173,7 +155,7 @@ def _problems() -> Int[Tensor, "n 2"]:
     return torch.from_numpy(np.unique(np.concatenate(found), axis=0))
 
 
-def certify_few_keys(model: HookedModel, task: Any) -> FewKeysCertificate:
+def certify_few_keys(model: HookedModel, task: Any) -> Verdict:
     """Run every class of problems through a model, and say whether it is right in all of them.
 
     Precondition: :func:`obstacle` is None. Postcondition: "certified" if every class is answered rightly, by more than
@@ -217,16 +199,20 @@ def certify_few_keys(model: HookedModel, task: Any) -> FewKeysCertificate:
         status = "refuted"
     elif not wrong_classes and smallest > 10 * noise:
         status = "certified"
-    return FewKeysCertificate(
-        **about(model, task, identity, start),
-        status=status,
+    evidence = FewKeysEvidence(
         keys=keys,
         classes=int(ran.sum()),
         wrong_classes=wrong_classes,
         wrong=ALL - right_pairs(right),
         smallest_margin=smallest,
         noise=noise,
+    )
+    return Verdict(
+        **about(model, task, identity, start),
+        method=METHOD.name,
+        status=status,
         counterexample=wrong,
+        evidence=evidence,
     )
 
 
@@ -258,25 +244,36 @@ def right_pairs(right: Bool[np.ndarray, "target 2 100 100"]) -> int:
     return int(sum(counts[c, below] * int(right[DIGITS, c, below, 0]) for c in (0, 1) for below in range(100)))
 
 
-def check_few_keys(certificate: Any, model: HookedModel, task: Any) -> FewKeysCertificate:
-    """Judge the model again. Raises UserError for a certificate of another model, or one that says something else."""
-    require_claim(certificate, identify(model, task), registered_name(model), task)
-    if (reason := obstacle(model, task)) is not None:
-        raise UserError(f"The certificate does not hold: {reason}.")
-    found = certify_few_keys(model, task)
-    same = ("status", "keys", "classes", "wrong_classes", "wrong")
-    if any(getattr(found, name) != getattr(certificate, name) for name in same):
-        raise UserError("The certificate does not hold: run again, the classes come out differently.")
-    if certificate.smallest_margin > found.smallest_margin + 10 * found.noise + 1e-6 * abs(found.smallest_margin):
+def _falls_short(verdict: Verdict, found: Verdict) -> str | None:
+    if any(getattr(found, name) != getattr(verdict, name) for name in ("keys", "classes", "wrong_classes", "wrong")):
+        return "run again, the classes come out differently"
+    if verdict.smallest_margin > found.smallest_margin + 10 * found.noise + 1e-6 * abs(found.smallest_margin):
+        return "some pair has a smaller margin than the smallest that it names"
+    return None
+
+
+def _judge(model: HookedModel, task: Task, asked: Asked) -> Verdict:
+    if asked.arithmetic not in (None, "float32"):
         raise UserError(
-            "The certificate does not hold: some pair has a smaller margin than the smallest that it names."
+            f"All classes of {task.name} are run in the model's own floating point, not in {asked.arithmetic}."
         )
-    return found
+    return certify_few_keys(model, task)
 
 
-def of_fields(value: dict[str, Any]) -> FewKeysCertificate:
-    """The inverse of ``to_dict``. Raises KeyError, TypeError or ValueError for anything else."""
-    counts = ("keys", "classes", "wrong_classes")
-    if not all(is_count(value[name]) for name in counts) or not is_number(value["noise"]):
+def _read(value: dict[str, Any]) -> FewKeysEvidence:
+    counts = {name: value[name] for name in ("keys", "classes", "wrong_classes")}
+    numbers = {name: value[name] for name in ("smallest_margin", "noise")}
+    if not all(map(is_count, counts.values())) or not is_number(value["noise"]):
         raise ValueError("numbers that are none")
-    return FewKeysCertificate(**stored(value, *counts, "smallest_margin", "noise"), wrong=int(value["wrong"]))
+    return FewKeysEvidence(**counts, **numbers, wrong=int(value["wrong"]))
+
+
+METHOD = Method(
+    "few keys",
+    obstacle=obstacle,
+    certify=_judge,
+    finding=finding,
+    provenance=lambda verdict: Provenance(verdict.classes, None, "classes of all 10^20 pairs", "exhaustive"),
+    read=_read,
+    check=judged_again(lambda verdict, model, task: certify_few_keys(model, task), _falls_short),
+)

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
@@ -31,31 +31,30 @@ from interp.proofs.coupled_addition import HAND_BUILT, prove_shapes
 from interp.proofs.coupled_multiplication import prove_sizes
 from interp.proofs.hand_built_parity import ParityProof
 from interp.proofs.sink_heads import NotSeparated
+from interp.proofs.small_domain import require_all_targets
 from interp.proofs.verdict import (
     RUNGS,
     ArithmeticName,
+    Asked,
+    Evidence,
+    Method,
     Status,
     Verdict,
-    WrongAnswer,
     about,
-    identify,
     is_number,
-    require_claim,
-    stored,
+    judged_again,
     stored_shape,
-    wrong_answer,
 )
 from interp.proofs.watch import ENDED, INTERRUPTED, TIME_UP, why_ended
+from interp.proofs.wrong_answers import WrongAnswer, identify, wrong_answer
 from models.errors import UserError
 from models.evaluation import predict
 from models.hand_built.multiplication import HandBuiltMultiplicationOptions
 from models.hand_built.parity import HandBuiltParityOptions
 from models.hand_built.position_coupling_addition import HandBuiltOptions
-from models.hooked import registered_name
 from models.numerals import shown
 from models.tasks.base import Task
 
-METHOD = "hand-built"
 SAME_MARGIN = 1e-6  # how far a bound computed again may lie from the stored one
 TRIED = 32  # random problems tried per length or size where a part is not proved
 SIZES_TRIED = 12  # sizes of sums and products that are tried
@@ -79,9 +78,9 @@ class Part:
         return self.margin is not None and self.margin > 0 and self.obstacle is None
 
 
-@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
-class HandBuiltCertificate(Verdict):
-    """A verdict on a hand-built model over ``domain``, part by part.
+@dataclass(frozen=True, eq=False)
+class HandBuiltEvidence(Evidence):
+    """What is proved of a hand-built model over ``domain``, part by part.
 
     ``shape`` is the one shape (addition) or greatest length (parity) that was asked about, or () for all up to the
     model's limits. In ``arithmetic``, "interval" is about the function that the stored weights define, "float32" about
@@ -92,14 +91,6 @@ class HandBuiltCertificate(Verdict):
     shape: tuple[int, ...]
     arithmetic: ArithmeticName
     parts: tuple[Part, ...]
-    counterexample: WrongAnswer | None = None
-    method: str = METHOD
-
-    @property
-    def provenance(self) -> Provenance:  # pyright: ignore[reportIncompatibleVariableOverride]
-        if self.status == "certified":
-            return Provenance(len(self.parts), None, f"parts of a proof for {self.domain}", RUNGS[self.arithmetic])
-        return Provenance(len(self.parts), None, "parts of a proof that does not close")
 
     @property
     def smallest(self) -> Part:
@@ -117,23 +108,6 @@ class HandBuiltCertificate(Verdict):
         """How many parts were not proved."""
         return sum(not part.proved for part in self.parts)
 
-    def finding(self) -> str:
-        words = _IN_WORDS[self.arithmetic]
-        if self.status == "certified":
-            where = f"every token by a logit margin of at least {shown(self.smallest_margin, 3)} ({self.smallest.name})"
-            return f"certified {words}: {self.domain}, {where}"
-        of = f"{self.open:,} of {len(self.parts):,} parts of the proof"
-        first = next(part for part in self.parts if not part.proved)
-        reason = first.obstacle or "leakage and rounding may cost more than the margin"
-        if self.status == "refuted":
-            assert self.counterexample is not None
-            one = self.counterexample
-            return (
-                f"refuted: {_short(one.problem)} -> {_short(one.predicted)} (run through the model; {one.target} is "
-                f"wrong), {of} fail: {reason}"
-            )
-        return f"undecided {words}: {of} do not close, first {first.name} ({reason})"
-
     def to_dataframe(self) -> pd.DataFrame:
         """One row per part: its name, its bound, and whether it is proved."""
         return pd.DataFrame(
@@ -142,7 +116,31 @@ class HandBuiltCertificate(Verdict):
 
     def to_dict(self) -> dict[str, Any]:
         parts = [asdict(part) for part in self.parts]
-        return super().to_dict() | {"smallest_margin": self.smallest.margin, "parts": parts}
+        return super().to_dict() | {"parts": parts, "smallest_margin": self.smallest.margin}
+
+
+def finding(verdict: Verdict) -> str:
+    own: HandBuiltEvidence = verdict.evidence
+    words = _IN_WORDS[own.arithmetic]
+    if verdict.status == "certified":
+        where = f"every token by a logit margin of at least {shown(own.smallest_margin, 3)} ({own.smallest.name})"
+        return f"certified {words}: {own.domain}, {where}"
+    of = f"{own.open:,} of {len(own.parts):,} parts of the proof"
+    first = next(part for part in own.parts if not part.proved)
+    reason = first.obstacle or "leakage and rounding may cost more than the margin"
+    if (one := verdict.counterexample) is not None:
+        return (
+            f"refuted: {_short(one.problem)} -> {_short(one.predicted)} (run through the model; {one.target} is "
+            f"wrong), {of} fail: {reason}"
+        )
+    return f"undecided {words}: {of} do not close, first {first.name} ({reason})"
+
+
+def provenance(verdict: Verdict) -> Provenance:
+    own: HandBuiltEvidence = verdict.evidence
+    if verdict.status == "certified":
+        return Provenance(len(own.parts), None, f"parts of a proof for {own.domain}", RUNGS[own.arithmetic])
+    return Provenance(len(own.parts), None, "parts of a proof that does not close")
 
 
 def _short(text: str) -> str:
@@ -160,7 +158,7 @@ class Proof:
 
 def certify_hand_built(
     model: HookedModel, arithmetic: ArithmeticName | None = None, task: Task | None = None
-) -> HandBuiltCertificate:
+) -> Verdict:
     """Prove a hand-built model right on every problem up to its limits, or find one that it gets wrong.
 
     Postcondition: "certified" only if every part was proved; "refuted" only with a problem that the model gets wrong
@@ -189,14 +187,12 @@ def certify_hand_built(
     if not all(part.proved for part in found.parts):
         wrong = found.wrong()
         status = "undecided" if wrong is None else "refuted"
-    return HandBuiltCertificate(
+    return Verdict(
         **about(model, task, identity, start),
-        domain=found.domain,
-        shape=shape,
-        arithmetic=arithmetic,
+        method=METHOD.name,
         status=status,
-        parts=found.parts,
         counterexample=wrong,
+        evidence=HandBuiltEvidence(found.domain, shape, arithmetic, found.parts),
     )
 
 
@@ -349,11 +345,19 @@ _PROOFS: dict[type, Callable[[Any, tuple[int, ...], ArithmeticName], Proof]] = {
 }
 
 
-# ---- files
+# ---- the method
 
 
-def of_fields(value: dict[str, Any]) -> HandBuiltCertificate:
-    """The inverse of ``to_dict``. Raises KeyError, TypeError or ValueError for anything else."""
+def _obstacle(model: HookedModel, task: Task) -> str | None:
+    return None if is_hand_built(model) else f"{model_name(model)} is not hand-built"
+
+
+def _judge(model: HookedModel, task: Task, asked: Asked) -> Verdict:
+    require_all_targets(task, asked)
+    return certify_hand_built(model, asked.arithmetic, task)
+
+
+def _read(value: dict[str, Any]) -> HandBuiltEvidence:
     if value["arithmetic"] not in HAND_BUILT or not value["parts"]:
         raise ValueError("unknown arithmetic, or no parts")
     if not isinstance(value["domain"], str):
@@ -362,39 +366,32 @@ def of_fields(value: dict[str, Any]) -> HandBuiltCertificate:
         if not isinstance(part["name"], str) or not (part["margin"] is None or is_number(part["margin"])):
             raise ValueError("a part that is none")
     parts = tuple(Part(**part) for part in value["parts"])
-    return HandBuiltCertificate(**stored(value, "domain", "arithmetic"), shape=stored_shape(value), parts=parts)
+    return HandBuiltEvidence(value["domain"], stored_shape(value), value["arithmetic"], parts)
 
 
-def check_hand_built(
-    certificate: HandBuiltCertificate, model: HookedModel, task: Task | None = None
-) -> HandBuiltCertificate:
-    """Check a certificate by proving it again, as there is no search to skip; returns what was found, with the file's
-    counterexample.
+def _again(verdict: Verdict, model: HookedModel, task: Task) -> Verdict:
+    return certify_hand_built(model, verdict.arithmetic, task if verdict.shape else model.task)
 
-    Raises:
-        UserError: a certificate of another model, one that claims nothing, or one that does not hold.
-    """
-    if not is_hand_built(model):
-        raise UserError(f"This certificate is about a hand-built model, and {model_name(model)} is none.")
-    own = model.task if not certificate.shape else model.task.at(*certificate.shape)
-    identity = identify(model, own)
-    require_claim(certificate, identity, registered_name(model), own)
-    found = certificate.counterexample
-    if found is not None:
-        of_it = model.task.at(*found.shape)
-        answer = wrong_answer(model, of_it, of_it.as_problems([found.problem]))
-        if answer is None:
-            raise UserError(f"This certificate does not hold: the model answers {_short(found.problem)} rightly.")
-        if answer != found:
-            raise UserError("This certificate does not hold: the model answers its counterexample otherwise.")
-    again = certify_hand_built(model, certificate.arithmetic, own)
-    if again.status != certificate.status or again.domain != certificate.domain:
-        raise UserError(f"This certificate does not hold: proved again, {again.sentence()}")
-    if [part.name for part in certificate.parts] != [part.name for part in again.parts]:
-        raise UserError("This certificate does not hold: it has other parts.")
-    for claimed, computed in zip(certificate.parts, again.parts, strict=True):
-        if claimed.proved and not (computed.proved and claimed.margin <= computed.margin + SAME_MARGIN):  # pyright: ignore
-            raise UserError(f"This certificate does not hold: {claimed.name} is not proved with that margin.")
+
+def _falls_short(verdict: Verdict, found: Verdict) -> str | None:
+    if found.domain != verdict.domain:
+        return f"proved again, {found.sentence()}"
+    if [part.name for part in verdict.parts] != [part.name for part in found.parts]:
+        return "it has other parts"
+    for claimed, computed in zip(verdict.parts, found.parts, strict=True):
+        if claimed.proved and not (computed.proved and claimed.margin <= computed.margin + SAME_MARGIN):
+            return f"{claimed.name} is not proved with that margin"
         if claimed.proved != computed.proved or claimed.obstacle != computed.obstacle:
-            raise UserError(f"This certificate does not hold: {claimed.name} comes out otherwise.")
-    return replace(again, counterexample=found)
+            return f"{claimed.name} comes out otherwise"
+    return None
+
+
+METHOD = Method(
+    "hand-built",
+    obstacle=_obstacle,
+    certify=_judge,
+    finding=finding,
+    provenance=provenance,
+    read=_read,
+    check=judged_again(_again, _falls_short),
+)

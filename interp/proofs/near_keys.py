@@ -33,16 +33,17 @@ from interp.proofs.prefix_leads import ROUNDINGS, require_logits, require_provab
 from interp.proofs.prefix_nodes import Tree
 from interp.proofs.prefix_tree import EnclosedForward
 from interp.proofs.small_domain import (
-    ProvedVerdict,
-    require_same,
-    require_wrong,
+    ProvedEvidence,
+    proofs_fall_short,
+    require_all_targets,
+    rung_of,
     smallest_margins,
     status_of,
     stored_proof,
-    task_of,
 )
-from interp.proofs.verdict import IN_WORDS, ArithmeticName, WrongAnswer, about, identify, shape_of, wrong_answer
+from interp.proofs.verdict import IN_WORDS, ArithmeticName, Asked, Method, Verdict, about, judged_again
 from interp.proofs.watch import ENDED, watched, why_ended
+from interp.proofs.wrong_answers import WrongAnswer, identify, shape_of, wrong_answer
 from models.errors import UserError
 from models.evaluation import margins
 from models.numerals import shown
@@ -52,15 +53,14 @@ from models.tasks.multi_addition import MultiOperandAddition
 from models.tasks.problem_space import problem_text
 from models.transformer import ArithmeticTransformer
 
-METHOD = "near keys"
 BATCH = 1024  # classes at a time
 WEAK, FOLLOWED = 1.0, 64  # leads with bounds below this are followed along their directions, this many at a time
 SLACK = 1e-5  # relative slack for the model's own margins, in its arithmetic
 REPLAYED = 8  # classes of each target that are run through the model: those with the smallest bounds, and some of all
 
 
-@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
-class NearKeysCertificate(ProvedVerdict):
+@dataclass(frozen=True, eq=False, kw_only=True)
+class NearKeysEvidence(ProvedEvidence):
     """What is proved of a decoder in every class of what its queries can see.
 
     ``smallest`` counts classes, and has a problem of the class with the least proved margin.
@@ -70,37 +70,25 @@ class NearKeysCertificate(ProvedVerdict):
     """
 
     classes: int
-    method: str = METHOD
-
-    @property
-    def provenance(self) -> Provenance:  # pyright: ignore[reportIncompatibleVariableOverride]
-        return Provenance(self.classes, None, f"classes of {self.domain}", self.rung)
 
     @property
     def domain(self) -> str:
         return f"all 10^{math.prod(self.shape)} {self.what}"
 
-    def finding(self) -> str:
-        words, share = IN_WORDS[self.arithmetic], f"{self.right:,} of {self.classes:,} classes of what a query sees"
-        if self.status == "certified":
-            bound = f"every margin proved above {shown(self.smallest_margin, 4)}"
-            return (
-                f"certified {words}: {self.domain}, {self.classes:,} classes of what a query sees, {bound}, "
-                f"the least at {self.witness}"
-            )
-        if self.status == "refuted":
-            assert self.counterexample is not None
-            one = self.counterexample
-            return (
-                f"refuted: {one.problem} -> {one.predicted} (run through the model), {share} are proved right {words}"
-            )
-        rest = f"; {self.obstacle}" if self.obstacle else ""
-        return f"undecided {words}: {share} are proved right and {self.wrong:,} wrong{rest}"
 
-
-def of_fields(value: dict[str, Any]) -> NearKeysCertificate:
-    """The inverse of ``to_dict``. Raises KeyError, TypeError or ValueError for anything else."""
-    return NearKeysCertificate(**stored_proof(value, "classes"))
+def finding(verdict: Verdict) -> str:
+    own: NearKeysEvidence = verdict.evidence
+    words, share = IN_WORDS[own.arithmetic], f"{own.right:,} of {own.classes:,} classes of what a query sees"
+    if verdict.status == "certified":
+        bound = f"every margin proved above {shown(own.smallest_margin, 4)}"
+        return (
+            f"certified {words}: {own.domain}, {own.classes:,} classes of what a query sees, {bound}, "
+            f"the least at {own.witness}"
+        )
+    if (one := verdict.counterexample) is not None:
+        return f"refuted: {one.problem} -> {one.predicted} (run through the model), {share} are proved right {words}"
+    rest = f"; {own.obstacle}" if own.obstacle else ""
+    return f"undecided {words}: {share} are proved right and {own.wrong:,} wrong{rest}"
 
 
 # ---- what can be judged
@@ -188,9 +176,7 @@ class Near:
 # ---- the proof
 
 
-def certify_near_keys(
-    model: HookedModel, arithmetic: ArithmeticName = "float32", task: Any = None
-) -> NearKeysCertificate:
+def certify_near_keys(model: HookedModel, arithmetic: ArithmeticName = "float32", task: Any = None) -> Verdict:
     """Prove a decoder right on every sum of m numbers of n digits (leading zeros included), or find a wrong one.
 
     Precondition: as :func:`obstacle` says. Postcondition: "certified" only if in every class that a problem can reach
@@ -212,18 +198,21 @@ def certify_near_keys(
         proof = _Proof(model, task, arithmetic)
         ended = proof.run()
         wrong = proof.refutation()
-    return NearKeysCertificate(
+    return Verdict(
         **about(model, task, identity, start),
-        shape=shape_of(task),
-        what=f"sums of {task.n_operands} numbers of {task.n_digits} digits",
-        arithmetic=arithmetic,
+        method=METHOD.name,
         status=status_of(proof.right == proof.classes, wrong),
-        classes=proof.classes,
-        right=proof.right,
-        wrong=proof.wrong,
-        smallest=proof.table(),
         counterexample=wrong,
-        obstacle=ended,
+        evidence=NearKeysEvidence(
+            shape=shape_of(task),
+            what=f"sums of {task.n_operands} numbers of {task.n_digits} digits",
+            arithmetic=arithmetic,
+            classes=proof.classes,
+            right=proof.right,
+            wrong=proof.wrong,
+            smallest=proof.table(),
+            obstacle=ended,
+        ),
     )
 
 
@@ -311,14 +300,20 @@ class _Proof:
         return smallest_margins(self.n[:, kept], self.margin[:, kept], self.problem[:, kept], labels, names)
 
 
-def check_near_keys(certificate: NearKeysCertificate, model: HookedModel, task: Any = None) -> NearKeysCertificate:
-    """Hold a certificate against the model: everything is proved again, and must be as strong as it says.
+def _judge(model: HookedModel, task: Task, asked: Asked) -> Verdict:
+    require_all_targets(task, asked)
+    return certify_near_keys(model, asked.arithmetic or "float32", task)
 
-    Raises:
-        UserError: another model's certificate, one that claims nothing, or one that does not hold.
-    """
-    task = task_of(certificate, model, task)
-    again = certify_near_keys(model, certificate.arithmetic, task)
-    require_same(certificate, again, ("status", "classes", "what"))
-    require_wrong(certificate, model, task)
-    return again
+
+METHOD = Method(
+    "near keys",
+    obstacle=obstacle,
+    certify=_judge,
+    finding=finding,
+    provenance=lambda verdict: Provenance(verdict.classes, None, f"classes of {verdict.domain}", rung_of(verdict)),
+    read=lambda value: NearKeysEvidence(**stored_proof(value, "classes")),
+    check=judged_again(
+        lambda verdict, model, task: certify_near_keys(model, verdict.arithmetic, task),
+        lambda verdict, found: proofs_fall_short(verdict, found, ("classes", "what")),
+    ),
+)

@@ -20,8 +20,9 @@ from interp.core.sites import model_name
 from interp.proofs import enclosures
 from interp.proofs.prefix_nodes import Rows, Tree
 from interp.proofs.prefix_tree import EnclosedForward
-from interp.proofs.verdict import ArithmeticName, identify
+from interp.proofs.verdict import ArithmeticName
 from interp.proofs.watch import check_time, watched
+from interp.proofs.wrong_answers import identify
 from models.errors import UserError
 from models.transformer import ArithmeticTransformer
 

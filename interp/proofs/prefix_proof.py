@@ -33,35 +33,36 @@ from interp.core.problems import resolve_task
 from interp.core.results import Provenance
 from interp.core.sites import model_name
 from interp.proofs.enclosures import Rounding
+from interp.proofs.exhaustive import certify_exhaustively
 from interp.proofs.prefix_leads import ROUNDINGS, leads_of, not_enclosed, require_logits, require_provable
 from interp.proofs.prefix_nodes import Rows
 from interp.proofs.prefix_tree import EnclosedForward
 from interp.proofs.small_domain import (
-    ProvedVerdict,
-    require_same,
-    require_wrong,
+    ProvedEvidence,
+    proofs_fall_short,
+    require_all_targets,
+    rung_of,
     smallest_margins,
     status_of,
     stored_proof,
-    task_of,
 )
-from interp.proofs.verdict import IN_WORDS, ArithmeticName, WrongAnswer, about, identify, shape_of, wrong_answer
+from interp.proofs.verdict import IN_WORDS, ArithmeticName, Asked, Method, Verdict, about, judged_again
 from interp.proofs.watch import ENDED, watched, why_ended
+from interp.proofs.wrong_answers import WrongAnswer, identify, shape_of, wrong_answer
 from models.errors import UserError
 from models.evaluation import margins
 from models.numerals import shown
 from models.tasks.base import Task
 from models.tasks.problem_space import ProblemSpace
 
-METHOD = "prefix tree"
 LARGEST_TREE = 2**20  # prefixes
 LARGEST_INPUT = 2**24  # tokens of all problems: laid out once, to count their prefixes
 REPLAYED = 64  # problems run through the model: those with the smallest bounds, and some of all
 _NOISE = 1e-9  # rounding error of a margin in float64, relative to the largest logit
 
 
-@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
-class PrefixCertificate(ProvedVerdict):
+@dataclass(frozen=True, eq=False, kw_only=True)
+class PrefixEvidence(ProvedEvidence):
     """What is proved of a model on all problems of a small domain.
 
     A margin is a proved lower bound of the right token's lead, of problems that were decided before the end.
@@ -73,11 +74,6 @@ class PrefixCertificate(ProvedVerdict):
 
     n: int
     prefixes: int
-    method: str = METHOD
-
-    @property
-    def provenance(self) -> Provenance:  # pyright: ignore[reportIncompatibleVariableOverride]
-        return Provenance(self.n, None, self.what, self.rung)
 
     @property
     def smallest_margin(self) -> float:
@@ -89,26 +85,21 @@ class PrefixCertificate(ProvedVerdict):
     def domain(self) -> str:
         return f"all {self.n:,} {self.what}"
 
-    def finding(self) -> str:
-        words, steps = IN_WORDS[self.arithmetic], f"{self.prefixes:,} prefixes"
-        if self.status == "certified":
-            bound = f"every margin proved above {shown(self.smallest_margin, 4)}"
-            return f"certified {words}: {self.domain}, {steps}, {bound}, the least at {self.witness}"
-        proved = f"{self.right:,} of {self.n:,} {self.what} are proved right"
-        if self.wrong:
-            proved += f" and {self.wrong:,} proved wrong"
-        if self.status == "refuted":
-            assert self.counterexample is not None
-            one = self.counterexample
-            return f"refuted: {one.problem} -> {one.predicted} (run through the model), {proved} {words}"
-        percent = math.floor((self.right + self.wrong) / self.n * 10**6) / 10**4
-        rest = f"; {self.obstacle}" if self.obstacle else ""
-        return f"undecided {words}: {proved} ({percent:.4f}% decided){rest}"
 
-
-def of_fields(value: dict[str, Any]) -> PrefixCertificate:
-    """The inverse of ``to_dict``. Raises KeyError, TypeError or ValueError for anything else."""
-    return PrefixCertificate(**stored_proof(value, "n", "prefixes"))
+def finding(verdict: Verdict) -> str:
+    own: PrefixEvidence = verdict.evidence
+    words, steps = IN_WORDS[own.arithmetic], f"{own.prefixes:,} prefixes"
+    if verdict.status == "certified":
+        bound = f"every margin proved above {shown(own.smallest_margin, 4)}"
+        return f"certified {words}: {own.domain}, {steps}, {bound}, the least at {own.witness}"
+    proved = f"{own.right:,} of {own.n:,} {own.what} are proved right"
+    if own.wrong:
+        proved += f" and {own.wrong:,} proved wrong"
+    if (one := verdict.counterexample) is not None:
+        return f"refuted: {one.problem} -> {one.predicted} (run through the model), {proved} {words}"
+    percent = math.floor((own.right + own.wrong) / own.n * 10**6) / 10**4
+    rest = f"; {own.obstacle}" if own.obstacle else ""
+    return f"undecided {words}: {proved} ({percent:.4f}% decided){rest}"
 
 
 # ---- what can be judged
@@ -132,7 +123,7 @@ def obstacle(model: HookedModel, task: Task) -> str | None:
 
 def certify_prefixes(
     model: HookedModel, arithmetic: ArithmeticName = "float32", task: Any = None, patient: bool = True
-) -> PrefixCertificate:
+) -> Verdict:
     """Prove a causal model right on every problem of a small domain, or find one that it gets wrong.
 
     Precondition: as :func:`obstacle` says. Postcondition: "certified" only if the right token's lead is proved positive
@@ -157,19 +148,22 @@ def certify_prefixes(
         proof = _Proof(model, task, ROUNDINGS[arithmetic])
         ended = proof.run(patient)
         wrong = proof.replayed(arithmetic)
-    return PrefixCertificate(
+    return Verdict(
         **about(model, task, identity, start),
-        shape=shape_of(task),
-        what=proof.space.what,
-        arithmetic=arithmetic,
+        method=METHOD.name,
         status=status_of(proof.right == len(proof.rows), wrong),
-        n=len(proof.rows),
-        prefixes=proof.prefixes,
-        right=proof.right,
-        wrong=proof.wrong,
-        smallest=proof.table(),
         counterexample=wrong,
-        obstacle=ended,
+        evidence=PrefixEvidence(
+            shape=shape_of(task),
+            what=proof.space.what,
+            arithmetic=arithmetic,
+            n=len(proof.rows),
+            prefixes=proof.prefixes,
+            right=proof.right,
+            wrong=proof.wrong,
+            smallest=proof.table(),
+            obstacle=ended,
+        ),
     )
 
 
@@ -260,14 +254,39 @@ class _Proof:
         return smallest_margins(n, margin, problem, labels, [self.task.token_text(int(token)) for token in tokens])
 
 
-def check_prefixes(certificate: PrefixCertificate, model: HookedModel, task: Any = None) -> PrefixCertificate:
-    """Hold a certificate against the model: everything is proved again, and must be as strong as it says.
+def _judge(model: HookedModel, task: Task, asked: Asked) -> Verdict:
+    """The proof that was asked for, or by default the strongest claim: with rounding, over the reals, or by a run.
 
-    Raises:
-        UserError: another model's certificate, one that claims nothing, or one that does not hold.
+    With "float", a small domain is not proved but run. A model that gets a problem wrong is run on all of them as well,
+    to count the wrong ones; so is one that is proved over the reals alone, since rounding may make it wrong. A proof
+    that was interrupted says how far it got.
     """
-    task = task_of(certificate, model, task)
-    again = certify_prefixes(model, certificate.arithmetic, task)
-    require_same(certificate, again, ("status", "n", "prefixes", "what"))
-    require_wrong(certificate, model, task)
-    return again
+    require_all_targets(task, asked)
+    if asked.arithmetic == "float":
+        return certify_exhaustively(model, task)
+    if asked.arithmetic is not None:
+        return certify_prefixes(model, asked.arithmetic, task)
+    for arithmetic in ("float32", "interval"):
+        found = certify_prefixes(model, arithmetic, task, patient=False)
+        if found.status == "certified" and arithmetic == "interval":
+            ran = certify_exhaustively(model, task)
+            return ran if ran.status == "refuted" else found
+        if found.status == "certified" or found.obstacle:
+            return found
+        if found.status == "refuted":
+            break
+    return certify_exhaustively(model, task)
+
+
+METHOD = Method(
+    "prefix tree",
+    obstacle=obstacle,
+    certify=_judge,
+    finding=finding,
+    provenance=lambda verdict: Provenance(verdict.n, None, verdict.what, rung_of(verdict)),
+    read=lambda value: PrefixEvidence(**stored_proof(value, "n", "prefixes")),
+    check=judged_again(
+        lambda verdict, model, task: certify_prefixes(model, verdict.arithmetic, task),
+        lambda verdict, found: proofs_fall_short(verdict, found, ("n", "prefixes", "what")),
+    ),
+)

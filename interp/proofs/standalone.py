@@ -11,10 +11,10 @@ from pathlib import Path
 
 from interp.core.sites import model_name
 from interp.proofs.balls import FLOAT32
-from interp.proofs.certificate import Certificate
 from interp.proofs.certify import check_one_layer
 from interp.proofs.one_layer import read_adder
 from interp.proofs.ratio_attention import read_ratio_attention
+from interp.proofs.verdict import Verdict
 from models.checkpoint import write_json_atomic
 from models.errors import UserError
 from models.transformer import ArithmeticTransformer
@@ -26,7 +26,7 @@ TASKS = ("ten-digit-addition", "ten-digit-addition-unended", "padded-addition")
 SHARE = 0.5
 
 
-def write_standalone(certificate: Certificate, model: ArithmeticTransformer, path: str | Path) -> Path:
+def write_standalone(certificate: Verdict, model: ArithmeticTransformer, path: str | Path) -> Path:
     """Write the claim that a model adds all 10^20 pairs rightly, with its effective weights as hexadecimal floats.
 
     The hint is a basis of what attention writes; a bad one makes the checker's bounds useless, not wrong.

@@ -18,13 +18,14 @@ from typing import Any
 import models
 from interp.core.stored_data import DATA
 from interp.proofs.attacks.attack import Attack, task_text
-from interp.proofs.certificate import Certificate
+from interp.proofs.certificate import PairEvidence
 from interp.proofs.certify import certify_one_layer, check_one_layer
-from interp.proofs.exhaustive import LARGEST_SPACE, ExhaustiveCertificate, size_text
+from interp.proofs.exhaustive import LARGEST_SPACE, ExhaustiveEvidence, size_text
 from interp.proofs.methods import certified_at_best, certify, parse_certificate
-from interp.proofs.small_domain import ProvedVerdict, SmallDomainVerdict, task_of
-from interp.proofs.verdict import IN_WORDS, ArithmeticName, Verdict, wrong_answer
+from interp.proofs.small_domain import ProvedEvidence, SmallDomainEvidence
+from interp.proofs.verdict import IN_WORDS, ArithmeticName, Verdict, require_model
 from interp.proofs.watch import MINUTES
+from interp.proofs.wrong_answers import wrong_answer
 from models import zoo
 from models.errors import UserError
 from models.registry import build, constructed
@@ -35,17 +36,16 @@ from models.training import judging
 from models.transformer import ArithmeticTransformer
 
 FILE = "certificate.json.gz"
-Storable = Certificate | SmallDomainVerdict
 ALL_PAIRS = "all pairs of ten-digit numbers"
 CONSTRUCTED = DATA / "constructed_verdicts.json"
 
 
-def facts(verdict: Storable) -> dict[str, Any]:
+def facts(verdict: Verdict) -> dict[str, Any]:
     """The facts of a verdict that an entry's config keeps, for its card."""
     found: dict[str, Any] = {"status": verdict.status, "smallest_margin": verdict.smallest_margin, "file": FILE}
     if 2 * verdict.seconds > 60 * MINUTES:  # for the card's command: twice what it took
         found["minutes"] = math.ceil(2 * verdict.seconds / 60)
-    if isinstance(verdict, Certificate):
+    if isinstance(verdict.evidence, PairEvidence):
         found |= {"arithmetic": IN_WORDS[verdict.arithmetic]}
         found |= {"targets": verdict.targets, "witness": list(verdict.witness)}
         if verdict.counterexample is not None:
@@ -53,11 +53,10 @@ def facts(verdict: Storable) -> dict[str, Any]:
             found["counterexample"] = f"{a} + {b} -> {'no number' if answer is None else answer}"
             found["share"] = "" if verdict.accuracy is None else verdict.accuracy.wrong()
         return found
-    if isinstance(verdict, ExhaustiveCertificate):
+    if isinstance(verdict.evidence, ExhaustiveEvidence):
         n, right, domain = verdict.score.n, verdict.score.correct, f"all {verdict.score.n:,} {verdict.what}"
         found |= {"arithmetic": "by running every problem", "share": f"wrong on {n - right:,} of {domain}"}
     else:
-        assert isinstance(verdict, ProvedVerdict)
         domain = verdict.domain
         found |= {"arithmetic": IN_WORDS[verdict.arithmetic]}
     if verdict.counterexample is not None:
@@ -78,16 +77,17 @@ def store(entry: str | Path, verdict: Verdict | Attack) -> Path:
     model = zoo.load(entry)
     if isinstance(verdict, Attack):
         return zoo.change_entry(entry, certificate=refutation(verdict, model))
-    targets = verdict.targets if isinstance(verdict, Certificate) else "all"
-    if not isinstance(verdict, Storable) or verdict.status not in ("certified", "refuted") or targets != "all":
+    targets = getattr(verdict, "targets", "all")
+    storable = isinstance(verdict.evidence, PairEvidence | SmallDomainEvidence)
+    if not storable or verdict.status not in ("certified", "refuted") or targets != "all":
         raise UserError(
             "A card has the verdict on a model that is certified on all tokens or refuted, and "
             f"this one is {verdict.status} ({targets})."
         )
-    if isinstance(verdict, Certificate):
+    if isinstance(verdict.evidence, PairEvidence):
         check_one_layer(verdict, model)
     else:
-        task_of(verdict, model, None)
+        require_model(verdict, model, model.task)
     return zoo.change_entry(entry, certificate=facts(verdict), extra_files={FILE: verdict.to_bytes()})
 
 
@@ -125,10 +125,10 @@ def stored_verdict(entry: str | Path) -> Verdict | None:
     return parse_certificate(zoo.entry_file(entry, FILE), f"{FILE} of {entry}")
 
 
-def stored_certificate(entry: str | Path) -> Certificate | None:
+def stored_certificate(entry: str | Path) -> Verdict | None:
     """:func:`stored_verdict` for a ten-digit adder; None for other models."""
     found = stored_verdict(entry)
-    return found if isinstance(found, Certificate) else None
+    return found if found is not None and isinstance(found.evidence, PairEvidence) else None
 
 
 def all_pairs(entry: Any) -> str:
@@ -162,11 +162,11 @@ def on_all_inputs(name: str) -> str:
     if whole is not None:
         return f"exhaustive: {whole['correct']:,} of {whole['n']:,}"
     found = stored_verdict(name)
-    if isinstance(found, ExhaustiveCertificate):
+    if found is not None and isinstance(found.evidence, ExhaustiveEvidence):
         return f"exhaustive: {found.score.correct:,} of {found.score.n:,} {found.what}"
     if "counterexample" in (known := entry.get("certificate", {})):
         return f"refuted: {known['counterexample']}"
-    if isinstance(found, ProvedVerdict):
+    if found is not None and isinstance(found.evidence, ProvedEvidence):
         return f"{found.provenance.rung}, {found.domain}"
     if found is not None:
         return all_pairs(name)
@@ -243,7 +243,7 @@ def certifier_for(name: str, arithmetic: ArithmeticName) -> Certifier:
     return Certifier(arithmetic)
 
 
-def _turned_down(certificate: Certificate) -> str:
+def _turned_down(certificate: Verdict) -> str:
     if certificate.counterexample is not None:
         a, b, answer = certificate.counterexample
         return f"validated at 100% and yet wrong: {a} + {b} -> {'no number' if answer is None else answer}"

@@ -27,10 +27,9 @@ from torch import Tensor
 
 from interp.core.model import HookedModel
 from interp.core.problems import carry_rich
-from interp.proofs.certificate import Certificate
 from interp.proofs.certify import certify_one_layer
-from interp.proofs.prefix_proof import PrefixCertificate, certify_prefixes
-from interp.proofs.verdict import ArithmeticName
+from interp.proofs.prefix_proof import PrefixEvidence, certify_prefixes
+from interp.proofs.verdict import ArithmeticName, Verdict
 from models.cluster import connected, each
 from models.errors import UserError
 from models.evaluation import predict
@@ -142,7 +141,7 @@ def trial(
         return Trial(index, name, noise, rounding, "refused", None, 0.0, 0, 0, True)
     tried = _tried(verdict, model, pairs, index)
     wrong = int(wrong_answers(model, tried).sum())
-    if isinstance(verdict, PrefixCertificate):
+    if isinstance(verdict.evidence, PrefixEvidence):
         agrees = max(verdict.wrong, int(verdict.status == "refuted")) <= wrong <= verdict.n - verdict.right
     else:
         agrees = {"certified": wrong == 0, "refuted": wrong == 1}.get(verdict.status, True)
@@ -152,11 +151,9 @@ def trial(
     )  # fmt: skip
 
 
-def _tried(
-    verdict: Certificate | PrefixCertificate, model: ArithmeticTransformer, pairs: int, seed: int
-) -> Int[Tensor, "n ..."]:
+def _tried(verdict: Verdict, model: ArithmeticTransformer, pairs: int, seed: int) -> Int[Tensor, "n ..."]:
     """The problems that a verdict is held against the model on."""
-    if isinstance(verdict, PrefixCertificate):
+    if isinstance(verdict.evidence, PrefixEvidence):
         return ProblemSpace.of(model.task).problems(torch.arange(verdict.n))
     if verdict.status == "refuted":
         assert verdict.counterexample is not None

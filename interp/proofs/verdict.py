@@ -1,7 +1,7 @@
-"""The base of all verdicts, however a model was judged.
+"""A verdict on all inputs, and the registry of methods that give one.
 
-A verdict has a status, what it is about, a sentence and a file. This module also has the arithmetics that a proof can
-be in, and the problem that refutes.
+A verdict has a status, what it is about, the evidence of its method, a sentence and a file. What differs from method to
+method stands in one row of :data:`METHODS`. This module also has the arithmetics that a proof can be in.
 """
 
 from __future__ import annotations
@@ -14,31 +14,25 @@ import math
 import platform
 import time
 import zlib
-from abc import abstractmethod
-from collections.abc import Callable
-from dataclasses import asdict, dataclass, fields, is_dataclass
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, fields, is_dataclass, replace
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any, Literal, TypeVar, get_args
+from typing import Any, Literal, get_args
 
-import torch
-from jaxtyping import Int
-from torch import Tensor
+import pandas as pd
 
 from interp.core.model import HookedModel
-from interp.core.results import Result, Rung
-from interp.proofs.one_layer import fingerprint, require_plain
+from interp.core.results import Provenance, Result, Rung
+from interp.proofs.one_layer import Targets
+from interp.proofs.wrong_answers import WrongAnswer, identify, wrong_answer
 from models.checkpoint import parse_json, write_bytes_atomic, write_json_atomic
 from models.errors import UserError
-from models.evaluation import predict
 from models.hooked import model_name, registered_name
-from models.importers.stock import from_transformer_lens
 from models.tasks.base import Task
-from models.tasks.problem_space import problem_text
+from models.tasks.problem_space import ProblemSpace
 from models.tasks.sequences import SequenceTask
-from models.transformer import ArithmeticTransformer
-
-Loaded = TypeVar("Loaded")
 
 FORMAT = 1
 #: What a proof can be about: margins in float64 (no proof), the real numbers, or the model as float32 runs it.
@@ -62,14 +56,32 @@ EXIT_STATUS: dict[str, int] = {"certified": 0, "refuted": 1, "undecided": 3, "sa
 LARGEST_FILE = 2**26  # most bytes of a certificate, unpacked; the zoo's have up to 0.7 MB
 
 
+class Evidence(ABC):
+    """What a method found. Subclasses are frozen dataclasses of the numbers that a verdict rests on."""
+
+    @abstractmethod
+    def to_dataframe(self) -> pd.DataFrame:
+        """What was judged, piece by piece."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Every field as JSON. Subclasses replace what JSON cannot hold."""
+        own = {field.name: getattr(self, field.name) for field in fields(self)}  # pyright: ignore[reportArgumentType]
+        return {name: asdict(x) if is_dataclass(x) else x for name, x in own.items()}  # pyright: ignore
+
+
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
 class Verdict(Result):
-    """A verdict on all inputs of a domain. Subclasses are frozen dataclasses that add fields to these.
+    """A verdict on all inputs of a domain.
 
     Attributes:
+        model: the registered name. task: the task's name.
         fingerprint: SHA-256 of task, config and effective weights, which the verdict is about.
-        method: how the model was judged; it tells the kinds of files apart.
-        counterexample: an input that the model gets wrong, or None unless the status is "refuted".
+        method: how the model was judged, a name in :data:`METHODS`; it tells the kinds of files apart.
+        status: certified, refuted, undecided, or sampled (nothing is wrong on what was tried, and nothing is proved).
+        counterexample: an input that the model gets wrong, or None unless the status is "refuted": a
+            :class:`WrongAnswer`, or of ten-digit adders (a, b, the model's answer, None if that spells no number).
+        evidence: what the method found. Its attributes can be read from the verdict itself, as in
+            ``verdict.smallest_margin``.
     """
 
     model: str
@@ -80,18 +92,43 @@ class Verdict(Result):
     seconds: float
     versions: dict[str, str]
     counterexample: Any = None
+    evidence: Any
 
-    @abstractmethod
+    def __getattr__(self, name: str) -> Any:
+        if name == "evidence" or name.startswith("__"):  # while a copy is made
+            raise AttributeError(name)
+        return getattr(self.evidence, name)
+
+    @property
+    def provenance(self) -> Provenance:  # pyright: ignore[reportIncompatibleVariableOverride]
+        return method_named(self.method).provenance(self)
+
     def finding(self) -> str:
         """The sentence, without the time that it took."""
+        return method_named(self.method).finding(self)
 
     def sentence(self) -> str:
         return f"{self.finding()}   ({self.seconds:.1f} s)"
 
+    def to_dataframe(self) -> pd.DataFrame:
+        """What was judged, piece by piece: classes, parts of a proof, or targets and right tokens."""
+        return self.evidence.to_dataframe()
+
+    def replace(self, **changes: Any) -> Verdict:
+        """A copy with other values of some fields, its own or its evidence's."""
+        own = {name: changes.pop(name) for name in list(changes) if name in self.__dataclass_fields__}
+        return replace(self, **{"evidence": replace(self.evidence, **changes)} | own)
+
     def to_dict(self) -> dict[str, Any]:
-        """The verdict as JSON, with ``format`` and every field. Subclasses replace what JSON cannot hold."""
-        own = {field.name: getattr(self, field.name) for field in fields(self)}
-        return {"format": FORMAT} | {k: asdict(x) if is_dataclass(x) else x for k, x in own.items()}  # pyright: ignore
+        """The verdict as JSON, with ``format``, its own fields and those of its evidence."""
+        own = {field.name: getattr(self, field.name) for field in fields(self) if field.name != "evidence"}
+        plain = {name: asdict(x) if is_dataclass(x) else x for name, x in own.items()}  # pyright: ignore
+        return {"format": FORMAT} | plain | self.evidence.to_dict()
+
+    @classmethod
+    def from_dict(cls, value: Mapping[str, Any]) -> Verdict:
+        """The inverse of :meth:`to_dict`. Raises UserError for anything else."""
+        return verdict_of(dict(value), "This")
 
     def to_bytes(self) -> bytes:
         """The verdict as compact gzipped JSON, a sixth of what :meth:`save` writes; equal contents give equal bytes."""
@@ -115,6 +152,93 @@ class Verdict(Result):
 
     def __repr__(self) -> str:
         return self.sentence()
+
+
+# ---- the registry of methods
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What ``interp.certify`` was asked for, apart from the model and the task.
+
+    ``width`` and ``targets`` are for ten-digit adders: see :func:`interp.proofs.certify.certify_one_layer`.
+    """
+
+    arithmetic: ArithmeticName | None = None
+    width: float | None = None
+    targets: Targets = "all"
+
+
+@dataclass(frozen=True)
+class Method:
+    """One method of judging: a row of the registry.
+
+    Attributes:
+        name: the text of ``method`` in a verdict and in its file.
+        obstacle: (model, task) -> why the method cannot judge such models and tasks, in words, or None if it can.
+        certify: (model, task, what was asked) -> a verdict. It may be that of another method.
+        finding: a verdict of this method -> its sentence.
+        provenance: a verdict of this method -> what it rests on.
+        read: a file's fields -> the evidence; raises KeyError, TypeError or ValueError if they do not make one.
+        check: (verdict, model, task) -> the verdict as derived again; raises UserError unless it holds. That of most
+            methods is :func:`judged_again`.
+        counterexample: a counterexample in a file -> the one in a verdict; raises as ``read`` does.
+    """
+
+    name: str
+    obstacle: Callable[[Any, Task], str | None]
+    certify: Callable[[Any, Task, Asked], Verdict]
+    finding: Callable[[Verdict], str]
+    provenance: Callable[[Verdict], Provenance]
+    read: Callable[[dict[str, Any]], Evidence]
+    check: Callable[[Verdict, Any, Task], Verdict]
+    counterexample: Callable[[Any], Any] = lambda value: WrongAnswer.from_dict(value)
+
+
+#: The methods by name, in the order in which they are tried: the first without an obstacle judges a model.
+METHODS: dict[str, Method] = {}
+#: The method that reads files of methods that are unknown (earlier versions had others), and whose check refuses them.
+TEN_DIGIT_ADDERS = "branch and bound over columns"
+
+
+def register(*methods: Method) -> None:
+    """Add methods to the registry. They are tried after those that are there."""
+    METHODS.update({method.name: method for method in methods})
+
+
+def method_named(name: Any) -> Method:
+    """The method of that name; for an unknown one, that for ten-digit adders."""
+    return METHODS.get(name, METHODS[TEN_DIGIT_ADDERS])
+
+
+def judged_again(
+    again: Callable[[Verdict, Any, Task], Verdict], falls_short: Callable[[Verdict, Verdict], str | None]
+) -> Callable[[Verdict, Any, Task], Verdict]:
+    """A check that judges the model once more, where there is no search that a certificate could spare.
+
+    The model must answer the counterexample as the verdict says, get the same status from ``again``, and give all that
+    the verdict claims: ``falls_short`` says in words what of it the verdict found again does not have, or None.
+    """
+
+    def check(verdict: Verdict, model: HookedModel, task: Task) -> Verdict:
+        task = require_model(verdict, model, task)
+        if (reason := method_named(verdict.method).obstacle(model, task)) is not None:
+            raise UserError(f"This certificate does not hold: {reason}.")
+        if (one := verdict.counterexample) is not None:
+            own = task.at(*one.shape) if isinstance(task, SequenceTask) and one.shape else task
+            if wrong_answer(model, own, ProblemSpace.of(own).find(one.problem)) != one:
+                raise UserError("This certificate does not hold: the model answers its counterexample otherwise.")
+        found = again(verdict, model, task)
+        if found.status != verdict.status:
+            raise UserError(f"This certificate does not hold: judged again, {found.sentence()}.")
+        if (reason := falls_short(verdict, found)) is not None:
+            raise UserError(f"This certificate does not hold: {reason}.")
+        return found.replace(counterexample=verdict.counterexample)
+
+    return check
+
+
+# ---- verdicts and their files
 
 
 def about(model: HookedModel, task: Task, identity: str, start: float) -> dict[str, Any]:
@@ -157,28 +281,29 @@ def parse_verdict(data: bytes, path: object) -> dict[str, Any]:
     return value
 
 
-def verdict_of(value: dict[str, Any], path: object, make: Callable[[dict[str, Any]], Loaded]) -> Loaded:
-    """The verdict that ``make`` builds from a file's fields.
+def verdict_of(value: dict[str, Any], path: object) -> Verdict:
+    """The verdict in a file's fields.
 
     Raises:
         UserError: another format or status; a refutation without a counterexample or the reverse; fields that are
-            missing, or that ``make`` rejects.
+            missing, or that the method does not know.
     """
     try:
         if value["format"] != FORMAT or value["status"] not in STATUSES:
             raise ValueError("another format or status")
-        if (value["status"] == "refuted") != (value["counterexample"] is not None):
+        found, method = value["counterexample"], method_named(value["method"])
+        if (value["status"] == "refuted") != (found is not None):
             raise ValueError("a refutation and its counterexample belong together")
-        return make(value)
+        return Verdict(
+            **{name: str(value[name]) for name in ("model", "fingerprint", "task", "method")},
+            status=value["status"],
+            seconds=float(value["seconds"]),
+            versions=value["versions"],
+            counterexample=None if found is None else method.counterexample(found),
+            evidence=method.read(value),
+        )
     except (AttributeError, IndexError, KeyError, OverflowError, TypeError, ValueError) as error:
         raise UserError(f"{path} is not a complete certificate ({error}).") from None
-
-
-def stored(value: dict[str, Any], *names: str) -> dict[str, Any]:
-    """A file's fields that verdicts with a :class:`WrongAnswer` share, and those of ``names``."""
-    found = value["counterexample"]
-    own = {name: value[name] for name in ("model", "fingerprint", "task", "status", "seconds", "versions", *names)}
-    return own | {"counterexample": None if found is None else WrongAnswer.from_dict(found)}
 
 
 def stored_shape(value: dict[str, Any]) -> tuple[int, ...]:
@@ -218,6 +343,15 @@ def require_claim(verdict: Verdict, identity: str, model: str, task: Task) -> No
         raise UserError("This certificate claims nothing: it is undecided.")
 
 
+def require_model(verdict: Verdict, model: HookedModel, task: Task) -> Task:
+    """The task in the verdict's shape. Raises UserError as :func:`require_claim` does."""
+    shape = getattr(verdict, "shape", ())
+    if isinstance(task, SequenceTask) and shape:
+        task = task.at(*shape)
+    require_claim(verdict, identify(model, task), registered_name(model), task)
+    return task
+
+
 def versions() -> dict[str, str]:
     """The versions of what computed a certificate."""
     found = {"python": platform.python_version(), "machine": platform.machine()}
@@ -227,59 +361,3 @@ def versions() -> dict[str, str]:
         except PackageNotFoundError:  # run from a checkout
             found[package] = "not installed"
     return found
-
-
-# ---- counterexamples
-
-
-@dataclass(frozen=True)
-class WrongAnswer:
-    """A problem, the model's answer when it decodes it alone, the right answer, the first target that is wrong, and the
-    shape in which the problem was written (leading zeros count), where the task has several."""
-
-    problem: str
-    predicted: str
-    expected: str
-    target: str
-    shape: tuple[int, ...] = ()
-
-    @classmethod
-    def from_dict(cls, value: dict[str, Any]) -> WrongAnswer:
-        """Rebuild it from what ``asdict`` gave."""
-        names = ("problem", "predicted", "expected", "target")
-        return cls(*(str(value[name]) for name in names), shape=tuple(value["shape"]))
-
-
-def wrong_answer(model: HookedModel, task: Task, problem: Tensor) -> WrongAnswer | None:
-    """How the model gets one problem wrong when it decodes it alone, or None if it gets it right."""
-    predicted, expected = predict(model, problem, "greedy", 1, task).cpu(), task.targets(problem).cpu()
-    if torch.equal(predicted, expected):
-        return None
-    first = int((predicted != expected)[0].long().argmax())
-    text = problem_text(task, task.numbers(problem)[0])
-    label = task.target_roles[first].label
-    return WrongAnswer(text, answer_text(task, predicted[0]), answer_text(task, expected[0]), label, shape_of(task))
-
-
-def answer_text(task: Task, tokens: Int[Tensor, " target"]) -> str:
-    """What the tokens spell: a number or, with a scratchpad, the whole response."""
-    said = tokens[: int((tokens < 0).long().argmax())] if (tokens < 0).any() else tokens
-    if isinstance(task, SequenceTask):
-        return task.token_text(said) + ("" if len(said) == len(tokens) else "...")
-    number = task.decode(tokens[None])[0] if len(said) == len(tokens) else -1
-    return "no number" if number < 0 else str(number)
-
-
-def shape_of(task: Task) -> tuple[int, ...]:
-    """The shape of a task that has several, else ()."""
-    return task.shape if isinstance(task, SequenceTask) else ()
-
-
-def identify(model: HookedModel, task: Task) -> str:
-    """The fingerprint of a model. Raises UserError if the model does not compute what its weights say."""
-    if not isinstance(model, ArithmeticTransformer):
-        return fingerprint(from_transformer_lens(model, task))
-    require_plain(model)
-    if model.task.name != task.name:
-        raise UserError(f"{model_name(model)} was built for {model.task.name}, and not for {task.name}.")
-    return fingerprint(model)

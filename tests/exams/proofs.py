@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 import interp
-from interp.proofs import Certificate
+from interp.proofs.verdict import Verdict
 from tests.exams.exam import REFUSED, Case, Exam, register_exam
 from tests.exams.subjects import negated, scaled, trained, untrained, without
 
@@ -36,7 +36,7 @@ register_exam(
 )
 
 
-def _proved(found: Certificate) -> tuple[str, bool]:
+def _proved(found: Verdict) -> tuple[str, bool]:
     """The verdict, and whether it shows a pair with another answer than its sum."""
     shown = found.counterexample
     return found.status, shown is not None and shown[2] != shown[0] + shown[1]

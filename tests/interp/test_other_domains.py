@@ -11,7 +11,7 @@ import interp
 import models
 from interp.causal.interchange import Claim, Site, interchange
 from interp.core.probe import registered
-from interp.proofs.exhaustive import check_exhaustive
+from interp.proofs import check_certificate
 from models.errors import UserError
 from models.importers.stock import from_transformer_lens
 from models.tasks import TaskVariables, problem_pairs
@@ -136,7 +136,7 @@ def test_all_problems_of_the_task_are_run_and_no_fewer(adders: Any, name: str):
         "residues modulo 113": 113, "residues modulo 12": 12, "base 3": 9, "bits": 32, "base 7": 49, "base 12": 144,
     }[name]  # fmt: skip
     assert verdict.status == "certified" and verdict.score.n == verdict.score.correct == operands**2
-    check_exhaustive(verdict, model)
+    check_certificate(verdict, model)
 
 
 @pytest.mark.parametrize(("p", "right"), [(113, 100), (12, 100)])
@@ -149,7 +149,7 @@ def test_a_model_destroyed_for_every_operand_from_ten_on_is_refuted(p: int, righ
     assert right <= verdict.score.correct < p * p
     a, b = map(int, verdict.counterexample.problem.split("+"))
     assert max(a, b) >= 10 and int(verdict.counterexample.predicted) != (a + b) % p
-    check_exhaustive(verdict, model)
+    check_certificate(verdict, model)
     found = interp.attack(model, runs=300)
     assert found.wrong and all(max(wrong.problem) >= 10 for wrong in found.wrong)
 

@@ -22,7 +22,6 @@ from interp.papers.studies import Made, Settings, study
 from interp.papers.studies.seed_sweeps import seed_model, sweep_curves
 from interp.papers.studies.sweeps import Arm, folder_of, read_entry_row, sweep_made, train_arms
 from interp.proofs import certify
-from interp.proofs.certificate import Certificate
 from models.microadder_ladder import OPPOSED_START, PLACED_START
 from models.registry import build
 from models.training.named_recipes import get_recipe
@@ -94,7 +93,6 @@ def judged(row: Mapping[str, Any], minutes: float | None = None) -> list[dict[st
     found = []
     for seed in map(int, row["weights"]):
         verdict = certify(seed_model(row, seed), minutes=minutes)
-        assert isinstance(verdict, Certificate)
         margin = verdict.smallest_margin
         found.append(
             {

@@ -7,7 +7,7 @@ from typing import Any
 
 from markupsafe import Markup
 
-from interp.proofs.certificate import Certificate
+from interp.proofs.verdict import Verdict
 from interp.site.gallery.render import code
 from models.evaluation import Rate
 from models.numerals import shown
@@ -35,7 +35,7 @@ class Row:
     seeds_share: float | None = None
 
 
-def proved_words(certificate: Certificate) -> str:
+def proved_words(certificate: Verdict) -> str:
     """What a certificate proves, as a sentence; "" if it does not prove the model right."""
     rung = {"certified with rounding": "float32 rounding included", "certified in intervals": "in real arithmetic"}
     if certificate.status != "certified" or certificate.provenance.rung not in rung:
@@ -116,7 +116,7 @@ def _runs(n: int) -> str:
     return f"{n} runs of seeds" if n != 1 else "1 run of one seed"
 
 
-def certificate_words(certificate: Certificate) -> str:
+def certificate_words(certificate: Verdict) -> str:
     """What the certificate found, as a sentence without the seconds it took."""
     return certificate.finding()[:1].upper() + certificate.finding()[1:] + "."
 

@@ -11,10 +11,10 @@ from markupsafe import Markup
 import models
 from interp.figures.proofs import certified_margins
 from interp.probes.curves import learning_curves
-from interp.proofs.certificate import Certificate
 from interp.proofs.coupled_grid import load_certified_grids
 from interp.proofs.methods import certified_at_best, certify
 from interp.proofs.stored_certificates import all_pairs, on_all_inputs, stored_certificate
+from interp.proofs.verdict import Verdict
 from interp.site.gallery import facts as say
 from interp.site.gallery.papers import PAPERS as PAGES
 from interp.site.gallery.papers import paper_path
@@ -130,7 +130,7 @@ def _trained(name: str, model: ArithmeticTransformer, entry: dict[str, Any], row
     return row, sentence, facts, [part for part in parts if part.items]
 
 
-def certificate_sentence(certificate: Certificate) -> str:
+def certificate_sentence(certificate: Verdict) -> str:
     if certificate.status != "certified":
         return certificate.finding()
     a, b = certificate.witness
@@ -151,7 +151,7 @@ def _accuracy(name: str, model: ArithmeticTransformer, entry: dict[str, Any]) ->
     return Part("accuracy", "Is it right?", [])  # a model of text has only its loss, which is stated already
 
 
-def certificate_part(name: str, certificate: Certificate) -> Part:
+def certificate_part(name: str, certificate: Verdict) -> Part:
     kind = "proof" if certificate.status == "certified" else "evidence"
     text = (
         f"{say.certificate_words(certificate)} The {kind} is stored next to the weights; the first command checks it "

@@ -29,8 +29,8 @@ from interp.papers.headlines import table as headlines
 from interp.probes.dynamics import training_dynamics
 from interp.probes.embeddings import circle_fit
 from interp.proofs import decision_curves
-from interp.proofs.certificate import Certificate
 from interp.proofs.stored_certificates import stored_certificate
+from interp.proofs.verdict import Verdict
 from interp.site.explorer import static_view
 from interp.site.gallery import facts as say
 from interp.site.gallery.model_page import certificate_part, training_items
@@ -71,7 +71,7 @@ class Shown:
         return models.zoo.read_entry(self.name) if self.name in models.zoo_names() else None
 
     @cached_property
-    def certificate(self) -> Certificate | None:
+    def certificate(self) -> Verdict | None:
         return None if self.entry is None else stored_certificate(self.name)
 
     @property

@@ -200,13 +200,10 @@ DRAWN_IN = {
     "probes/lens/test_logit_lens.py": "LogitLens",
     "probes/lens/test_probes.py": "LinearProbes",
     "proofs/attacks/test_attack.py": "Attack",
-    "proofs/test_certify.py": "Certificate DecisionCurves",
+    "proofs/test_certify.py": "Verdict DecisionCurves",
     "probes/test_written_number.py": "WrittenNumber",
     "proofs/test_exact_accuracy.py": "AccuracyBounds",
     "proofs/test_decompile.py": "Decompiled",
-    "proofs/test_exhaustive.py": "ExhaustiveCertificate",
-    "proofs/test_hand_built_exact.py": "HandBuiltCertificate",
-    "proofs/test_prefix_proof.py": "PrefixCertificate",
 }
 
 

@@ -11,9 +11,10 @@ import torch
 
 import interp
 import models
-from interp.proofs import Certificate
+from interp.proofs.certificate import PairEvidence
 from interp.proofs.counting import NODES, Diagram
 from interp.proofs.trials import perturb
+from interp.proofs.verdict import Verdict
 from models.tasks.sequences import SequenceTask
 from models.transformer import ArithmeticTransformer
 from models.weight_maps.dense import DenseWeights
@@ -26,11 +27,11 @@ def zoo(name: str) -> ArithmeticTransformer:
 
 
 @cache
-def certificate(name: str, arithmetic: str = "interval") -> Certificate:
+def certificate(name: str, arithmetic: str = "interval") -> Verdict:
     """A zoo model's certificate, proved once for all tests that ask something of it."""
     with unchecked_shapes():
         found = interp.certify(zoo(name), arithmetic=arithmetic)
-    assert isinstance(found, Certificate)
+    assert isinstance(found.evidence, PairEvidence)
     return found
 
 

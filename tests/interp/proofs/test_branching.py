@@ -208,10 +208,10 @@ def test_adder_456_is_certified_on_all_pairs(arithmetic, tmp_path):
     classes = found.classes.copy(deep=True)
     classes.proved.values[1234] += 0.5
     with pytest.raises(UserError, match="class 1234 is not proved"):
-        check_certificate(replace(found, classes=classes), model)
+        check_certificate(found.replace(classes=classes), model)
     with pytest.raises(UserError, match="does not hold"):
         dropped = found.classes.isel(input_class=slice(1, None))
-        check_certificate(replace(found, classes=dropped, cuts=found.cuts[1:]), model)
+        check_certificate(found.replace(classes=dropped, cuts=found.cuts[1:]), model)
 
 
 @pytest.mark.slow

@@ -134,7 +134,7 @@ def test_a_candidate_is_certified_in_floats_before_anything_dearer(monkeypatch):
 def test_undecided_is_not_certified(monkeypatch):
     def undecided(model, arithmetic, **_):
         found = certificate(NAME, "float")
-        return found if arithmetic == "float" else replace(found, status="undecided", arithmetic=arithmetic)
+        return found if arithmetic == "float" else found.replace(status="undecided", arithmetic=arithmetic)
 
     monkeypatch.setattr("interp.proofs.stored_certificates.certify_one_layer", undecided)
     verdict = Certifier("interval")(zoo(NAME), 1, 0)
@@ -220,10 +220,10 @@ def test_a_stored_certificate_outlives_enclosures_that_come_out_a_little_wider()
     assert found is not None
     tighter = found.classes.copy(deep=True)
     tighter["proved"] = tighter.proved * 1.05
-    check_certificate(replace(found, classes=tighter), zoo(NAME))
+    check_certificate(found.replace(classes=tighter), zoo(NAME))
     tighter["proved"] = found.classes.proved * 1.5
     with pytest.raises(UserError, match="is not proved by its splits"):
-        check_certificate(replace(found, classes=tighter), zoo(NAME))
+        check_certificate(found.replace(classes=tighter), zoo(NAME))
 
 
 @pytest.mark.slow
@@ -233,7 +233,7 @@ def test_a_certificate_goes_into_an_entry_only_if_it_holds_for_its_model(tmp_pat
     before = {path.name: path.read_bytes() for path in entry.iterdir()}
     found = certificate(NAME)
     with pytest.raises(UserError, match="this one is undecided"):
-        store(entry, replace(found, status="undecided"))
+        store(entry, found.replace(status="undecided"))
     with pytest.raises(UserError, match="other weights"):
         store(entry, certificate("microadder-74"))
     with pytest.raises(UserError):  # samples are no proof

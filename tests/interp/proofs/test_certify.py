@@ -13,7 +13,7 @@ import torch
 import interp
 import models
 from interp.cli import main
-from interp.proofs import Certificate, check_certificate, load_certificate
+from interp.proofs import check_certificate, load_certificate
 from interp.proofs.balls import REAL
 from interp.proofs.counting import Counts
 from interp.proofs.decision_curves import decision_curves
@@ -23,6 +23,7 @@ from interp.proofs.one_layer import read_adder
 from interp.proofs.ratio_attention import read_ratio_attention
 from interp.proofs.stored_certificates import stored_certificate
 from interp.proofs.trials import perturb, random_pairs, rounded, trial
+from interp.proofs.verdict import Verdict
 from models.errors import UserError
 from models.evaluation import predict
 from models.importers import load_published
@@ -36,7 +37,7 @@ pytestmark = pytest.mark.usefixtures("without_shape_checks")  # a proof is some 
 
 
 @pytest.fixture
-def certified() -> Certificate:
+def certified() -> Verdict:
     return certificate("microadder-74")
 
 
@@ -205,25 +206,25 @@ def test_a_certificate_of_weights_one_bit_away_is_refused(certified):
         check_certificate(certified, dense("microadder-74", nudge))
 
 
-def broken(certificate: Certificate, how: str) -> Certificate:
+def broken(certificate: Verdict, how: str) -> Verdict:
     classes = certificate.classes.copy(deep=True)
     if how == "a class dropped":
-        return replace(certificate, classes=classes.isel(input_class=slice(1, None)), cuts=certificate.cuts[1:])
+        return certificate.replace(classes=classes.isel(input_class=slice(1, None)), cuts=certificate.cuts[1:])
     if how == "an answer changed":
         classes.answer.values[77] = (int(classes.answer[77]) + 1) % 10
-        return replace(certificate, classes=classes)
+        return certificate.replace(classes=classes)
     if how == "a bound raised":
         classes.proved.values[3000] *= 1.2  # a tenth is kept back
-        return replace(certificate, classes=classes)
+        return certificate.replace(classes=classes)
     if how == "a bound lost":
         classes.proved.values[3000] = float("nan")
-        return replace(certificate, classes=classes)
+        return certificate.replace(classes=classes)
     if how == "a margin raised":
         classes.margin.values[classes.margin.values.argmin()] += 5
-        return replace(certificate, classes=classes)
+        return certificate.replace(classes=classes)
     if how == "another witness":
         classes.a.values[50] = (int(classes.a[50]) + 7) % 10**10
-        return replace(certificate, classes=classes)
+        return certificate.replace(classes=classes)
     raise AssertionError(how)
 
 
@@ -247,7 +248,7 @@ def test_a_proof_over_the_reals_does_not_pass_for_one_with_rounding():
     classes = found.classes.copy(deep=True)
     classes["proved"] = classes.proved * 0.01
     with pytest.raises(UserError, match="float32 rounding is bounded for float32 models"):
-        check_certificate(replace(found, arithmetic="float32", classes=classes), model)
+        check_certificate(found.replace(arithmetic="float32", classes=classes), model)
 
 
 def test_damaged_files_are_refused(certified, tmp_path):
@@ -386,12 +387,12 @@ def test_a_certified_file_with_bounds_on_its_errors_is_no_certificate(tmp_path):
     path.write_text(json.dumps(value))
     with pytest.raises(UserError, match="accuracy"):
         load_certificate(path)
-    assert check_certificate(replace(found, accuracy=bounds), zoo("microadder-74")).accuracy is None
+    assert check_certificate(found.replace(accuracy=bounds), zoo("microadder-74")).accuracy is None
 
 
 def test_a_certificate_of_another_task_does_not_hold():
     with pytest.raises(UserError, match="is about 'subtraction'"):
-        check_certificate(replace(certificate("microadder-74"), task="subtraction"), zoo("microadder-74"))
+        check_certificate(certificate("microadder-74").replace(task="subtraction"), zoo("microadder-74"))
 
 
 def test_bounds_that_say_nothing_are_not_a_sentence():

@@ -14,10 +14,9 @@ from hypothesis import strategies as st
 import interp
 import models
 from interp.cli import main
-from interp.proofs import watch
+from interp.proofs import check_certificate, watch
 from interp.proofs.balls import REAL
 from interp.proofs.coupled_multiplication import MultiplicationProof, cases, prove_sizes
-from interp.proofs.hand_built import check_hand_built
 from interp.proofs.multiplication_keys import FIRST_VARIABLE, VARIABLES, Places, find_keys, is_exact, quantum
 from interp.proofs.sink_heads import NotSeparated
 from models.errors import UserError
@@ -165,7 +164,7 @@ def test_one_wrong_weight_is_refuted_by_a_product_that_is_wrong(name: str):
     task = in_shape(model, *found.counterexample.shape)
     problem = [found.counterexample.problem]
     assert not torch.equal(predict(model, problem, "greedy", 1, task), task.targets(problem))
-    check_hand_built(found, model)
+    check_certificate(found, model)
 
 
 @pytest.mark.parametrize(

@@ -165,7 +165,7 @@ def test_a_refuted_certificate_says_on_how_many_pairs_and_can_be_checked(tmp_pat
     kept = load_certificate(path)
     assert kept.accuracy is not None and kept.accuracy.to_dict() == found.accuracy.to_dict()
     narrow = replace(kept.accuracy.chains, right=tuple(x + (x > 0) for x in kept.accuracy.chains.right))
-    tampered = replace(kept, accuracy=replace(kept.accuracy, chains=narrow))
+    tampered = kept.replace(accuracy=replace(kept.accuracy, chains=narrow))
     with pytest.raises(UserError, match="bounds on the accuracy do not follow"):
         check_certificate(tampered, model)
 

@@ -14,7 +14,8 @@ import interp
 import models
 from interp.cli import main
 from interp.proofs import check_certificate, load_certificate
-from interp.proofs.exhaustive import ExhaustiveCertificate, certify_exhaustively, problem_space
+from interp.proofs.exhaustive import certify_exhaustively, problem_space
+from interp.proofs.verdict import Verdict
 from models.errors import UserError
 from models.evaluation import predict
 from models.tasks import Multiplication, Parity, TenDigitAddition
@@ -44,7 +45,7 @@ def model_of(which: str):
 
 
 @cache
-def verdict_on(which: str) -> ExhaustiveCertificate:
+def verdict_on(which: str) -> Verdict:
     return certify_exhaustively(model_of(which))
 
 

@@ -18,7 +18,7 @@ from interp.proofs.stored_certificates import (
     stored_certificate,
     stored_verdict,
 )
-from interp.proofs.verdict import wrong_answer
+from interp.proofs.wrong_answers import wrong_answer
 from interp.site.gallery.model_page import certificate_sentence
 from models import zoo
 from models.errors import UserError

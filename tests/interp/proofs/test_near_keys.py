@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from itertools import product
 from typing import Any
 
@@ -166,9 +165,9 @@ def test_the_trained_decoder_is_certified_and_its_certificate_holds(tmp_path: An
     stored = load_certificate(tmp_path / "c.json")
     assert check_certificate(stored, model).smallest_margin == pytest.approx(verdict.smallest_margin)
     with pytest.raises(UserError):
-        check_certificate(replace(stored, smallest=stored.smallest.assign(margin=stored.smallest.margin + 1)), model)
+        check_certificate(stored.replace(smallest=stored.smallest.assign(margin=stored.smallest.margin + 1)), model)
     with pytest.raises(UserError):
-        check_certificate(replace(stored, classes=stored.classes + 1), model)
+        check_certificate(stored.replace(classes=stored.classes + 1), model)
 
 
 def test_a_proof_goes_into_an_entry_and_onto_its_card(tmp_path: Any):

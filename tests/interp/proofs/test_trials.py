@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -46,7 +45,7 @@ def test_on_a_small_domain_as_many_are_right_and_wrong_as_were_proved_so(
     def claims_more(*given: Any) -> Any:
         verdict = certify_prefixes(*given)
         assert verdict.right + verdict.wrong == 16
-        return replace(verdict, **{more: getattr(verdict, more) + 1})
+        return verdict.replace(**{more: getattr(verdict, more) + 1})
 
     monkeypatch.setattr(trials, "certify_prefixes", claims_more)
     assert not trials.trial(0, names=(str(path),)).agrees

@@ -25,13 +25,14 @@ import interp
 import models
 from interp.cli import main
 from interp.cli.certify import Certify
-from interp.proofs import Certificate, check_certificate, load_certificate, stored_certificates, watch
+from interp.proofs import check_certificate, load_certificate, stored_certificates, watch
+from interp.proofs.certificate import PairEvidence
 from interp.proofs.certify import RESERVE
 from interp.proofs.class_proofs import BranchAndBound
 from interp.proofs.coupled_grid import CertifiedGrid
-from interp.proofs.hand_built import HandBuiltCertificate, Part
+from interp.proofs.hand_built import HandBuiltEvidence, Part
 from interp.proofs.one_layer import read_adder
-from interp.proofs.verdict import LARGEST_FILE, parse_verdict
+from interp.proofs.verdict import LARGEST_FILE, Verdict, parse_verdict
 from models.errors import UserError
 from models.evaluation import predict
 from models.importers import load_published
@@ -42,12 +43,12 @@ pytestmark = pytest.mark.usefixtures("without_shape_checks")  # a proof is some 
 FAST = "microadder-74"
 
 
-def certified() -> Certificate:
+def certified() -> Verdict:
     return certificate(FAST)
 
 
 @cache
-def no_eos() -> Certificate:
+def no_eos() -> Verdict:
     """The 67 with the position of its last digit moved: EOS alone is decided by it."""
     return interp.certify(model_without_eos(), arithmetic="interval")
 
@@ -80,23 +81,21 @@ def test_no_number_is_written_beyond_its_bound(value, digits):
 
 
 def test_proved_bounds_are_rounded_down_wherever_they_are_printed():
-    one = replace(certified(), classes=certified().classes.copy(deep=True))
+    one = certified().replace(classes=certified().classes.copy(deep=True))
     one.classes.proved.values[:] = 0.0059897
     assert numbers(one.finding())[-1] == 0.0059
     grid = CertifiedGrid("float32", np.full((2, 2), 0.99996))
     assert numbers(grid.sentence())[-1] == 0.999
     part = Part("a step", 0.94599)
-    built = HandBuiltCertificate(
+    built = Verdict(
         model="m",
         fingerprint="f",
         task="t",
-        domain="all",
-        shape=(),
-        arithmetic="interval",
+        method="hand-built",
         status="certified",
-        parts=(part,),
         seconds=1.0,
         versions={},
+        evidence=HandBuiltEvidence("all", (), "interval", (part,)),
     )
     assert 0.945 in numbers(built.sentence())
 
@@ -145,7 +144,7 @@ def test_a_wrong_eos_is_named_and_the_digits_are_judged_apart(published_checkpoi
     assert 0.69 < digits.smallest_margin < 0.7 and digits.lower_bound < digits.smallest_margin
     assert check_certificate(digits, model).status == "certified"
     with pytest.raises(UserError):  # a proof of the digits is none of the whole answer
-        check_certificate(replace(digits, targets="all"), model)
+        check_certificate(digits.replace(targets="all"), model)
 
 
 def test_a_wrong_digit_is_named_as_the_model_writes_it():
@@ -333,13 +332,13 @@ def test_margins_over_the_reals_are_those_of_the_reals():
 # ---- checks of what is printed
 
 
-def changed(certificate: Certificate, how: str) -> Certificate:
+def changed(certificate: Verdict, how: str) -> Verdict:
     if how == "the model's name":
-        return replace(certificate, model="gpt-9")
+        return certificate.replace(model="gpt-9")
     if how == "problems counted":
         counts = list(certificate.counts)
         counts[7] = (counts[7][0] + 1, 0, 0)
-        return replace(certificate, counts=tuple(counts))
+        return certificate.replace(counts=tuple(counts))
     raise AssertionError(how)
 
 
@@ -357,7 +356,7 @@ def test_a_witness_of_a_larger_margin_does_not_hold():
     for name in ("a", "b", "margin"):
         classes[name].values[row] = classes[name].values[other]
     with pytest.raises(UserError):
-        check_certificate(replace(one, classes=classes), zoo(FAST))
+        check_certificate(one.replace(classes=classes), zoo(FAST))
 
 
 @pytest.mark.slow
@@ -379,7 +378,7 @@ def test_a_witness_of_its_class_with_a_larger_margin_does_not_hold():
     other.margin.values[row] = float(margins[best])
     assert float(other.margin.min()) > hunted.smallest_margin + 0.1
     with pytest.raises(UserError):
-        check_certificate(replace(hunted, classes=other), model)
+        check_certificate(hunted.replace(classes=other), model)
     check_certificate(hunted, model)
 
 
@@ -392,12 +391,12 @@ def test_a_refutation_is_checked_answer_and_all():
     a, b, answer = found.counterexample
     token = found.wrong_token
     for claim in (
-        replace(found, counterexample=(a, b, (answer or 0) + 1)),
-        replace(found, wrong_token=replace(token, predicted="8" if token.predicted != "8" else "7")),
-        replace(found, wrong_token=replace(token, target="s3")),
-        replace(found, counterexample=(1, 2, 4)),
-        replace(found, counts=tuple((c, 0, a + b) for a, b, c in found.counts)),
-        replace(found, accuracy=None if found.accuracy is None else replace(found.accuracy, method="by magic")),
+        found.replace(counterexample=(a, b, (answer or 0) + 1)),
+        found.replace(wrong_token=replace(token, predicted="8" if token.predicted != "8" else "7")),
+        found.replace(wrong_token=replace(token, target="s3")),
+        found.replace(counterexample=(1, 2, 4)),
+        found.replace(counts=tuple((c, 0, a + b) for a, b, c in found.counts)),
+        found.replace(accuracy=None if found.accuracy is None else replace(found.accuracy, method="by magic")),
     ):
         if claim.accuracy is None and found.accuracy is None and claim == found:
             continue
@@ -476,8 +475,8 @@ def test_malformed_files_of_other_ways_are_refused_too(name, tmp_path):
 
 
 def test_fields_of_a_file_are_no_html(written):
-    one = replace(
-        certified(), model="<script>alert(1)</script>", obstacle="<img src=x onerror=alert(1)>", status="undecided"
+    one = certified().replace(
+        model="<script>alert(1)</script>", obstacle="<img src=x onerror=alert(1)>", status="undecided"
     )
     text = one._repr_html_()
     assert "<script" not in text and "<img" not in text and "&lt;img" in text
@@ -524,7 +523,7 @@ def test_digits_only_on_the_command_line(tmp_path):
     path = tmp_path / "c.json"
     assert main(["certify", FAST, "--arithmetic", "float", "--digits-only", "--json", str(path)]) == 4
     found = load_certificate(path)
-    assert isinstance(found, Certificate) and (found.targets, len(found.classes.target)) == ("digits", 3440)
+    assert isinstance(found.evidence, PairEvidence) and (found.targets, len(found.classes.target)) == ("digits", 3440)
 
 
 @pytest.mark.parametrize("shape", [1_000_000_000, 5000, 10**18])

@@ -1,0 +1,74 @@
+"""A problem that a model gets wrong when it decodes it alone, and the fingerprint of a model that is what it says."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from jaxtyping import Int
+from torch import Tensor
+
+from interp.core.model import HookedModel
+from interp.proofs.one_layer import fingerprint, require_plain
+from models.errors import UserError
+from models.evaluation import predict
+from models.hooked import model_name
+from models.importers.stock import from_transformer_lens
+from models.tasks.base import Task
+from models.tasks.problem_space import problem_text
+from models.tasks.sequences import SequenceTask
+from models.transformer import ArithmeticTransformer
+
+
+@dataclass(frozen=True)
+class WrongAnswer:
+    """A problem, the model's answer when it decodes it alone, the right answer, the first target that is wrong, and the
+    shape in which the problem was written (leading zeros count), where the task has several."""
+
+    problem: str
+    predicted: str
+    expected: str
+    target: str
+    shape: tuple[int, ...] = ()
+
+    @classmethod
+    def from_dict(cls, value: dict[str, Any]) -> WrongAnswer:
+        """Rebuild it from what ``asdict`` gave."""
+        names = ("problem", "predicted", "expected", "target")
+        return cls(*(str(value[name]) for name in names), shape=tuple(value["shape"]))
+
+
+def wrong_answer(model: HookedModel, task: Task, problem: Tensor) -> WrongAnswer | None:
+    """How the model gets one problem wrong when it decodes it alone, or None if it gets it right."""
+    predicted, expected = predict(model, problem, "greedy", 1, task).cpu(), task.targets(problem).cpu()
+    if torch.equal(predicted, expected):
+        return None
+    first = int((predicted != expected)[0].long().argmax())
+    text = problem_text(task, task.numbers(problem)[0])
+    label = task.target_roles[first].label
+    return WrongAnswer(text, answer_text(task, predicted[0]), answer_text(task, expected[0]), label, shape_of(task))
+
+
+def answer_text(task: Task, tokens: Int[Tensor, " target"]) -> str:
+    """What the tokens spell: a number or, with a scratchpad, the whole response."""
+    said = tokens[: int((tokens < 0).long().argmax())] if (tokens < 0).any() else tokens
+    if isinstance(task, SequenceTask):
+        return task.token_text(said) + ("" if len(said) == len(tokens) else "...")
+    number = task.decode(tokens[None])[0] if len(said) == len(tokens) else -1
+    return "no number" if number < 0 else str(number)
+
+
+def shape_of(task: Task) -> tuple[int, ...]:
+    """The shape of a task that has several, else ()."""
+    return task.shape if isinstance(task, SequenceTask) else ()
+
+
+def identify(model: HookedModel, task: Task) -> str:
+    """The fingerprint of a model. Raises UserError if the model does not compute what its weights say."""
+    if not isinstance(model, ArithmeticTransformer):
+        return fingerprint(from_transformer_lens(model, task))
+    require_plain(model)
+    if model.task.name != task.name:
+        raise UserError(f"{model_name(model)} was built for {model.task.name}, and not for {task.name}.")
+    return fingerprint(model)
