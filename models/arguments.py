@@ -32,7 +32,7 @@ MOST = 10**8  # the most problems, draws or steps that one question may be asked
 WHOLE: dict[str, tuple[int, int]] = {
     **dict.fromkeys(("seed", "run_seed", "initial_seed"), (0, 2**63 - 1)),
     **dict.fromkeys(("n", "n_fit", "n_per_length", "runs", "steps", "batch_size", "most_variants"), (1, MOST)),
-    **dict.fromkeys(("draws", "permutations", "resamples"), (1, 10**6)),
+    "resamples": (1, 10**6),
     **dict.fromkeys(("points", "folds"), (2, 10**4)),
     **dict.fromkeys(("n_random", "max_ablated", "controls", "untrained", "layer", "target", "column"), (0, 10**6)),
     **dict.fromkeys(("digits", "step"), (1, MOST)),

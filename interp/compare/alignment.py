@@ -36,6 +36,7 @@ from interp.core.results import Provenance, Result
 from interp.core.sites import model_name
 from models.errors import UserError
 from models.importers.stock import from_transformer_lens
+from models.tasks.base import Task
 from models.transformer import ArithmeticTransformer
 
 #: Component -> how its parameters' names begin, after "blocks/LAYER/".
@@ -99,7 +100,7 @@ class Alignment(Result):
         return pd.DataFrame(rows, columns=["component", "numbers", "before", "after"])
 
 
-def parametrised(model: HookedModel, task: Any = None) -> Any:
+def parametrised(model: HookedModel, task: Task | None = None) -> Any:
     """The model, or, for a stock TransformerLens model, a copy whose parameters are its weights.
 
     Raises:
@@ -111,7 +112,7 @@ def parametrised(model: HookedModel, task: Any = None) -> Any:
 
 
 @probe("How far apart are two models' parameters, symmetries taken out?")
-def align(a: HookedModel, b: HookedModel, *, task: Any = None) -> Alignment:
+def align(a: HookedModel, b: HookedModel, *, task: Task | None = None) -> Alignment:
     """Move b close to a along the symmetries of their weight map.
 
     ``task`` is for stock TransformerLens models, which do not name their own.
@@ -129,7 +130,7 @@ def align(a: HookedModel, b: HookedModel, *, task: Any = None) -> Alignment:
     return Alignment(_names(a, b), symmetries.words, (stored[0], stored[1]), (first, symmetries.align(second, first)))
 
 
-def aligned_distances(models: Sequence[HookedModel], task: Any = None) -> Float[np.ndarray, " pair"]:
+def aligned_distances(models: Sequence[HookedModel], task: Task | None = None) -> Float[np.ndarray, " pair"]:
     """The distance of all parameters after :func:`align`, for every pair in the order of ``itertools.combinations``.
 
     Raises:

@@ -31,6 +31,7 @@ from interp.core.results import Provenance, Result
 from interp.core.sites import model_name, require_evaluation_mode
 from interp.core.thresholds import ONE_CLASS
 from models.errors import UserError
+from models.tasks.base import Task
 
 CONTROLS = 3
 
@@ -114,7 +115,7 @@ def solution_classes(
     models: Sequence[HookedModel],
     *,
     names: Sequence[str] | None = None,
-    task: Any = None,
+    task: Task | None = None,
     seed: int = 0,
     untrained: int = CONTROLS,
 ) -> SolutionClasses:

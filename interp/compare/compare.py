@@ -75,7 +75,7 @@ def compare(
     a: HookedModel,
     b: HookedModel,
     *,
-    task: Any = None,
+    task: Task | None = None,
     problems: Any = None,
     n: int = 128,
     seed: int = 0,

@@ -40,6 +40,7 @@ from interp.core.stats import bootstrap_interval, clopper_pearson, percentile_in
 from interp.core.thresholds import ABLE
 from models.errors import UserError, known_name
 from models.numerals import in_percent
+from models.tasks.base import Task
 from models.transformer import ArithmeticTransformer
 from models.unaltered import require_unaltered
 
@@ -116,7 +117,7 @@ def mode_connectivity(
     a: HookedModel,
     b: HookedModel,
     *,
-    task: Any = None,
+    task: Task | None = None,
     points: int = 11,
     n: int = 256,
     seed: int = 0,
@@ -166,7 +167,7 @@ def mode_connectivity(
         list(paths),
         alignment,
         _logit_change(model, sample.tokens[:32], theta[: 2 * points], points),
-        sample.provenance.with_seed(seed),
+        sample.provenance,
     )
 
 
@@ -181,14 +182,16 @@ def compute_mode_connectivity(
     """The result, from which problems are right and their losses, at evenly spaced points of every path."""
     points, n = right.shape[1:]
     share = np.linspace(0, 1, points)
-    low, high = bootstrap_interval(losses, provenance.seed or 0)
+    low, high = bootstrap_interval(losses, provenance.resampling_seed)
     correct = right.sum(-1)
     exact = np.array([[clopper_pearson(int(k), n) for k in row] for row in correct])
     data = {"loss": losses.mean(-1), "loss_low": low, "loss_high": high}
     data |= {"exact": correct / n, "exact_low": exact[..., 0], "exact_high": exact[..., 1], "correct": correct}
     table = xr.Dataset({name: (("path", "t"), each) for name, each in data.items()}, {"path": paths, "t": share})
     barriers = [
-        {"path": path} | _barrier(losses[i], provenance.seed or 0) | {"lowest_exact": float(right[i].mean(1).min())}
+        {"path": path}
+        | _barrier(losses[i], provenance.resampling_seed)
+        | {"lowest_exact": float(right[i].mean(1).min())}
         for i, path in enumerate(paths)
     ]
     return ModeConnectivity(

@@ -48,7 +48,7 @@ def _circle(table: Float[np.ndarray, "digit d_model"]) -> CircleFit | None:
     if table.shape[1] < 2:
         return None
     try:
-        fit = circle_fit(table, permutations=1)
+        fit = circle_fit(table, resamples=1)
     except UserError:  # the digits are on a line, or all in one place
         return None
     return fit if fit.residual <= POOR * fit.radius and fit.planarity > 0.99 else None

@@ -43,7 +43,7 @@ def relabelled_distances(
     a: Float[np.ndarray, "row column"],
     b: Float[np.ndarray, "row column"],
     both: bool,
-    draws: int,
+    resamples: int,
     rng: np.random.Generator,
 ) -> Float[np.ndarray, " draw"]:
     """:func:`scaled_distance` with a's rows in random orders; neither table may be all zeros.
@@ -51,7 +51,7 @@ def relabelled_distances(
     ``both``: rows and columns are the same things and are permuted together. A single row has its columns permuted.
     """
     product = a.T @ b if len(a) == 1 else a @ b.T  # [i, j]: what a's row i adds in the place of b's row j
-    orders = np.argsort(rng.random((draws, len(product))), axis=1)
+    orders = np.argsort(rng.random((resamples, len(product))), axis=1)
     if both:  # one by one: a table may be large
         cosine = np.array([(a[np.ix_(order, order)] * b).sum() for order in orders])
     else:

@@ -42,6 +42,7 @@ from models.errors import UserError
 from models.evaluation import Rate
 from models.tasks import problem_pairs
 from models.tasks.addition import FixedWidthAddition
+from models.tasks.base import Task
 
 LN10 = math.log(10)
 #: The measurements of one adder: see :func:`readings`.
@@ -341,7 +342,7 @@ def population(
     *,
     names: Sequence[str] | None = None,
     otherwise: Sequence[HookedModel] = (),
-    task: Any = None,
+    task: Task | None = None,
     n: int = 1000,
     seed: int = 0,
 ) -> Population:

@@ -366,7 +366,7 @@ def reads_output(subject: Subject) -> Answer:
 def circle(subject: Subject) -> Answer:
     base, digits = base_of(subject.task), list(subject.task.digit_tokens)
     table = subject.model.W_E[digits]
-    fit, blank = circle_fit(table, seed=subject.seed), circle_fit(subject.twin.W_E[digits], permutations=1)
+    fit, blank = circle_fit(table, seed=subject.seed), circle_fit(subject.twin.W_E[digits], resamples=1)
     distance = [math.hypot(each.residual, each.off_plane) / each.radius for each in (fit, blank)]
     note = f"order of the digits: {fit.order_text}; {fit.planarity:.0%} of their variance in the plane"
     return Answer(distance[0], n=base, rung="exhaustive", control=distance[1], control_note=UNTRAINED, note=note)

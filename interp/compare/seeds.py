@@ -35,6 +35,7 @@ from interp.core.results import Provenance, Result
 from interp.core.sites import model_name, require_evaluation_mode
 from interp.core.stats import bootstrap_interval, clopper_pearson
 from models.errors import UserError
+from models.tasks.base import Task
 
 CONTROLS = 3
 
@@ -104,7 +105,7 @@ def seed_distances(
     models: Sequence[HookedModel],
     *,
     names: Sequence[str] | None = None,
-    task: Any = None,
+    task: Task | None = None,
     n: int = 256,
     seed: int = 0,
     problems: Any = None,
@@ -145,13 +146,13 @@ def seed_distances(
     null = [align(a, b).distances() for a, b in combinations(copies, 2)]
     table = table.merge(_null_columns(null), how="left", on="component")
     table = leading(table, ("a", "b", "component", "numbers", "before", "after"))
-    provenance = sample.provenance.with_seed(seed)
+    provenance = sample.provenance
     labels = _numbered(["untrained"] * len(copies))
     return SeedDistances(
         tuple(called),
         table,
-        _functions(models, called, task, sample.tokens, provenance.seed or 0),
-        _functions(copies, labels, task, sample.tokens, provenance.seed or 0),
+        _functions(models, called, task, sample.tokens, provenance.resampling_seed),
+        _functions(copies, labels, task, sample.tokens, provenance.resampling_seed),
         words,
         provenance,
     )

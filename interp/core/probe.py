@@ -32,6 +32,7 @@ from models.errors import UserError, known_name
 from models.questions import MODELS, SEVERAL_MODELS
 from models.questions import question as checked
 from models.tasks.algorithms import column_layout
+from models.tasks.base import Task
 from models.tasks.domain import NoDomain
 
 ROOMS = ("probes", "causal", "proofs", "compare", "papers")
@@ -97,7 +98,7 @@ class Probe:
     def call(self) -> str:
         return f"interp.{self.name}({', '.join(self.subjects)})"
 
-    def why_not(self, model: HookedModel, task: Any = None) -> str:
+    def why_not(self, model: HookedModel, task: Task | None = None) -> str:
         """Why this model cannot be asked, in a few words; empty where it can."""
         if not any(name in (*MODELS, *SEVERAL_MODELS) for name in self.subjects):
             return "it is asked of runs or files, not of a model"
@@ -181,14 +182,14 @@ def find_probe(name: str) -> Probe:
     return known[known_name("probe", name, known)]
 
 
-def applying(model: HookedModel, task: Any = None, subjects: tuple[str, ...] = ("model",)) -> Iterator[Probe]:
+def applying(model: HookedModel, task: Task | None = None, subjects: tuple[str, ...] = ("model",)) -> Iterator[Probe]:
     """The probes whose required arguments are ``subjects`` and that apply to this model."""
     for each in registered().values():
         if each.subjects == subjects and not each.why_not(model, task):
             yield each
 
 
-def probes(model: HookedModel | str | None = None, task: Any = None) -> pd.DataFrame:
+def probes(model: HookedModel | str | None = None, task: Task | None = None) -> pd.DataFrame:
     """Table of the probes that apply to a model, one row each: its name, its question and the call.
 
     Args:

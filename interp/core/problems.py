@@ -126,9 +126,10 @@ class Sample:
 def draw(task: Task, problems: Any, n: int, seed: int, carry_heavy: float = 0.0) -> Sample:
     """The sample that a probe looks at.
 
-    Given ``problems`` are used as they are. Otherwise ``n`` are drawn. A share ``carry_heavy`` is rich in carry chains:
-    from the task's ``sample_carry_rich(n, generator)`` if it has one, else from :func:`carry_rich_digits` if it adds
-    two numbers of equal width and states its domain, else none. The rest have the task's natural distribution.
+    Given ``problems`` are used as they are; ``seed`` is then that of resamples and controls. Otherwise ``n`` are drawn.
+    A share ``carry_heavy`` is rich in carry chains: from the task's ``sample_carry_rich(n, generator)`` if it has one,
+    else from :func:`carry_rich_digits` if it adds two numbers of equal width and states its domain, else none. The rest
+    have the task's natural distribution.
 
     Raises:
         UserError: fewer than 2 problems, a share outside [0, 1], or problems that the task refuses.
@@ -141,7 +142,7 @@ def draw(task: Task, problems: Any, n: int, seed: int, carry_heavy: float = 0.0)
         tokens = task.encode(problems)
         if len(tokens) < 2:
             raise UserError("A probe compares problems and needs at least 2 of them.")
-        return Sample(problems, tokens, Provenance(len(tokens), None, "given problems"))
+        return Sample(problems, tokens, Provenance(len(tokens), seed, "given problems"))
     if n < 2:
         raise UserError(f"A probe compares problems and needs n of at least 2, not {n}.")
     if not 0.0 <= carry_heavy <= 1.0:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import html
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
 import pandas as pd
@@ -39,9 +39,10 @@ class Provenance:
         if self.n < 0:
             raise UserError(f"n must be a number of inputs, not {self.n}.")
 
-    def with_seed(self, seed: int) -> Provenance:
-        """A copy with the seed of resamples and controls, where the inputs were given and have no seed."""
-        return self if self.seed is not None else replace(self, seed=seed)
+    @property
+    def resampling_seed(self) -> int:
+        """The seed of resamples and controls; 0 for inputs of which none was drawn, such as all rows of a table."""
+        return 0 if self.seed is None else self.seed
 
     def __str__(self) -> str:
         seed = "" if self.seed is None else f", seed {self.seed}"

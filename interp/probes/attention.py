@@ -46,6 +46,7 @@ from interp.probes.attention_keys import Keys, gap_interval, shuffled_keys, time
 from interp.probes.key_sets import read_patterns
 from models.errors import UserError, known_name
 from models.numerals import in_percent, small
+from models.tasks.base import Task
 
 ROW_ERROR = 0.05  # how far a row's sum may be from 1; rounding 33 weights to bfloat16 gives 0.004 at most
 OWN, PREVIOUS = "own operands", "previous"  # a role's exact name, and the beginning of several
@@ -215,7 +216,7 @@ def compute_attention_by_role(
     key_labels: Sequence[str],
     provenance: Provenance,
     base: int = 10,
-    permutations: int = 999,
+    resamples: int = 999,
 ) -> AttentionByRole:
     """Attention by role from query rows of patterns.
 
@@ -225,7 +226,7 @@ def compute_attention_by_role(
         target_labels, key_labels: names for the axes.
         provenance: what the inputs are.
         base: base of the number system, for the reference value ln(base).
-        permutations: draws of the control that shuffles keys within each query.
+        resamples: draws of the control that shuffles keys within each query.
 
     Raises:
         UserError: no input, weights that do not sum to 1, or a number of targets that differs from ``roles``.
@@ -280,7 +281,7 @@ def compute_attention_by_role(
         shifted = np.asarray(sums["role"] / n)[..., pair].reshape(*error.shape, -1)
         covariance = products / n - shifted[..., :, None] * shifted[..., None, :]
         error = _gap_error(mean["role"][..., pair], covariance / max(n - 1, 1))
-    p_value = shuffled_keys(mean["key"], member, permutations, provenance.seed or 0)
+    p_value = shuffled_keys(mean["key"], member, resamples, provenance.resampling_seed)
     axes = ("layer", "head", "target")
     table = xr.Dataset(
         {
@@ -354,7 +355,7 @@ def visible_roles(groups: Mapping[str, Sequence[int]], query: int) -> dict[str, 
 def attention_by_role(
     model: HookedModel,
     *,
-    task: Any = None,
+    task: Task | None = None,
     problems: Any = None,
     n: int = 2048,
     seed: int = 0,

@@ -53,19 +53,19 @@ def gap_interval(low: float, high: float) -> str:
     return f" [{low:.3f}, {high:.3f}]" if math.isfinite(low) and math.isfinite(high) else ""
 
 
-def shuffled_keys(pattern: np.ndarray, member: np.ndarray, permutations: int, seed: int) -> np.ndarray:
+def shuffled_keys(pattern: np.ndarray, member: np.ndarray, resamples: int, seed: int) -> np.ndarray:
     """Permutation p-value [layer, head, role] of the summed rank of a role's keys within each query."""
     from scipy.stats import rankdata
 
     rng = np.random.default_rng(seed)
     observed = np.zeros((*pattern.shape[:2], member.shape[1]))
-    null = np.zeros((permutations, *observed.shape))
+    null = np.zeros((resamples, *observed.shape))
     for target in range(pattern.shape[2]):
         visible = member[target].sum(0) > 0
         groups = member[target][:, visible]
         ranks = rankdata(pattern[:, :, target, visible], axis=-1)
-        shuffle = np.argsort(rng.random((permutations, int(visible.sum()))), axis=1)
+        shuffle = np.argsort(rng.random((resamples, int(visible.sum()))), axis=1)
         observed += np.einsum("lhk,rk->lhr", ranks, groups)
         null += np.einsum("lhk,rpk->plhr", ranks, groups[:, shuffle])
     at_least = (null >= observed).sum(0)  # ranks are multiples of 1/2, so the sums are exact
-    return (1 + at_least) / (permutations + 1)
+    return (1 + at_least) / (resamples + 1)

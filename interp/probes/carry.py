@@ -43,7 +43,7 @@ from interp.core.results import Provenance
 from interp.core.strata import column_variables, signal_columns
 from interp.probes.carry_result import CarryUnits
 from models.errors import UserError
-from models.tasks.base import base_of
+from models.tasks.base import Task, base_of
 
 
 def compute_carry_units(
@@ -74,7 +74,7 @@ def compute_carry_units(
     if np.isnan(pre).any():
         raise UserError("A neuron's activation is NaN: the model has diverged.")
     n, columns, layers, units = pre.shape
-    seed = provenance.seed or 0
+    seed = provenance.resampling_seed
     signals, rivals = measures.candidate_signals(variables, seed, base, wanted)
     if not rivals:
         raise UserError(
@@ -132,7 +132,7 @@ def compute_carry_units(
 def carry_units(
     model: HookedModel,
     *,
-    task: Any = None,
+    task: Task | None = None,
     problems: Any = None,
     n: int = 4096,
     seed: int = 0,

@@ -51,6 +51,7 @@ from interp.probes.geometry import (
 )
 from models.errors import UserError
 from models.numerals import in_percent, p_value, small
+from models.tasks.base import Task
 
 Table = torch.Tensor | np.ndarray | list
 PERMUTATIONS = 2000
@@ -190,9 +191,9 @@ def digit_table(model: Any, task: Any) -> Any:
 def circle_fit(
     model: HookedModel | Table,
     *,
-    task: Any = None,
+    task: Task | None = None,
     labels: Any = None,
-    permutations: int = PERMUTATIONS,
+    resamples: int = PERMUTATIONS,
     seed: int = 0,
 ) -> CircleFit:
     """The circle through a model's digits, or through the rows of a table [n, D], by geometric least squares.
@@ -205,7 +206,7 @@ def circle_fit(
         model: a model, of which the digits' rows of ``W_E`` are taken (``task.digit_tokens``), or a table.
         task: what the model's tokens mean; default its own.
         labels: integer label of each row, default 0..n-1.
-        permutations, seed: random relabellings of the control. p-values are never below 1 / (permutations + 1).
+        resamples, seed: random relabellings of the control. p-values are never below 1 / (resamples + 1).
 
     Limits. (radius, start) and (-radius, start + pi) are one circle: the radius is given positive. A stride is known
     modulo 2 pi. Short noisy arcs do not determine a radius.
@@ -225,7 +226,7 @@ def circle_fit(
     start, stride = _even_angles(angle, label)
     deviation = wrap(angle - start - stride * label)
     rng = np.random.default_rng(seed)
-    shuffles = np.stack([np.arange(len(table)), *(rng.permutation(len(table)) for _ in range(permutations))])
+    shuffles = np.stack([np.arange(len(table)), *(rng.permutation(len(table)) for _ in range(resamples))])
     order, evenness = circular_rank_correlation(label, angle[shuffles]), _evenness(angle, label, shuffles)
     coords = {"label": label, "axis": ["x", "y"]}
     return CircleFit(
@@ -248,12 +249,12 @@ def circle_fit(
         angle=xr.DataArray(angle, dims=("label",), coords={"label": label}),
         basis=basis,
         origin=origin,
-        provenance=all_rows(len(table), permutations, seed),
+        provenance=all_rows(len(table), resamples, seed),
     )
 
 
-def all_rows(n: int, permutations: int, seed: int) -> Provenance:
-    return Provenance(n, seed, f"rows, control of {permutations:,} relabellings", rung="exhaustive")
+def all_rows(n: int, resamples: int, seed: int) -> Provenance:
+    return Provenance(n, seed, f"rows, control of {resamples:,} relabellings", rung="exhaustive")
 
 
 def _spectrum(values: np.ndarray, label: np.ndarray) -> np.ndarray:
@@ -336,13 +337,13 @@ class FourierSpectrum(Result):
 
 @probe("Which frequencies do the embeddings have?", needs=[digits])
 def fourier_spectrum(
-    model: HookedModel | Table, *, task: Any = None, permutations: int = PERMUTATIONS, seed: int = 0
+    model: HookedModel | Table, *, task: Task | None = None, resamples: int = PERMUTATIONS, seed: int = 0
 ) -> FourierSpectrum:
     """Discrete Fourier spectrum of a model's digits, or of a table [n, D], along its rows, without the mean.
 
     Args:
         model, task: as in :func:`circle_fit`.
-        permutations, seed: random relabellings of the control.
+        resamples, seed: random relabellings of the control.
 
     ``power_k = c |sum_d x_d exp(-2 pi i k d / n)|^2 / n^2`` with c = 2, or 1 for k = n / 2, so that frequencies
     1..n/2 add up to the variance (Parseval). Source: Nanda et al. 2023, section 4.1, for modular addition.
@@ -361,7 +362,7 @@ def fourier_spectrum(
     rng = np.random.default_rng(seed)
     frequency = np.arange(1, n // 2 + 1)
     power = _power(values)
-    null = np.stack([_power(values[rng.permutation(n)]).sum(-1) for _ in range(permutations)]) / power.sum()
+    null = np.stack([_power(values[rng.permutation(n)]).sum(-1) for _ in range(resamples)]) / power.sum()
     share = power.sum(-1) / power.sum()
     coords = {"frequency": frequency}
     return FourierSpectrum(
@@ -369,7 +370,7 @@ def fourier_spectrum(
         share=xr.DataArray(share, dims=("frequency",), coords=coords),
         null=xr.DataArray(np.quantile(null, 0.95, axis=0), dims=("frequency",), coords=coords),
         p_value=permutation_p(float(share.max()), null.max(-1)),
-        provenance=all_rows(n, permutations, seed),
+        provenance=all_rows(n, resamples, seed),
     )
 
 

@@ -87,7 +87,7 @@ def compute_head_writes(
     effect: Float[np.ndarray, "layer head base d_model"],
     provenance: Provenance,
     untrained: float = float("nan"),
-    draws: int = 999,
+    resamples: int = 999,
     copies: int = 0,
 ) -> HeadWrites:
     """Shape of the digits' effects.
@@ -97,14 +97,14 @@ def compute_head_writes(
         provenance: where the digits come from; its seed draws the permutations.
         untrained: mean ``linear`` of the ``copies`` control models.
     """
-    rng = np.random.default_rng(provenance.seed or 0)
+    rng = np.random.default_rng(provenance.resampling_seed)
     layers, heads, base = effect.shape[:3]
     if base < 3:
         raise UserError(f"Any {base} digits lie on a line; this needs a base of 3 or more.")
     centred = effect - effect.mean(2, keepdims=True)
     size = np.sqrt((centred**2).sum(-1).mean(-1))
     digit = (np.arange(base) - (base - 1) / 2) / np.sqrt((base**2 - 1) / 12)
-    orders = np.stack([rng.permutation(base) for _ in range(draws)])
+    orders = np.stack([rng.permutation(base) for _ in range(resamples)])
     twice = np.where(2 * np.arange(1, base // 2 + 1) == base, 1, 2)  # counts a frequency and its negative
     names = ("linear", "line", "shuffled_high", "p_value")
     data = {name: np.full((layers, heads), np.nan) for name in names}
@@ -168,7 +168,7 @@ def digit_effects(
 def head_writes(
     model: HookedModel,
     *,
-    task: Any = None,
+    task: Task | None = None,
     problems: Any = None,
     n: int = 512,
     seed: int = 0,
@@ -190,7 +190,9 @@ def head_writes(
     task = resolve_task(model, task)
     sample = draw(task, problems, n, seed)
     control = [
-        compute_head_writes(digit_effects(copy, sample.tokens, task), sample.provenance, draws=1).table.linear.values
+        compute_head_writes(
+            digit_effects(copy, sample.tokens, task), sample.provenance, resamples=1
+        ).table.linear.values
         for copy in untrained_models(model, untrained, 2, seed)
     ]
     known = np.array(control)[~np.isnan(control)]  # NaN: a copy's head that writes nothing

@@ -36,6 +36,7 @@ from interp.probes.embeddings import PERMUTATIONS, Table, all_rows
 from interp.probes.geometry import FLAT, aligned_plane, as_table
 from models.errors import UserError
 from models.numerals import in_percent, p_value, small
+from models.tasks.base import Task
 
 FEWEST = 6  # rows
 
@@ -164,9 +165,9 @@ def _place_table(model: Any, task: Any) -> Any:
 def helix_fit(
     model: HookedModel | Table,
     *,
-    task: Any = None,
+    task: Task | None = None,
     period: float | None = None,
-    permutations: int = PERMUTATIONS,
+    resamples: int = PERMUTATIONS,
     seed: int = 0,
 ) -> HelixFit:
     """The helix through the positions of a model's first operand, by column, or through the rows of a table [n, D].
@@ -175,7 +176,7 @@ def helix_fit(
         model: a model, of which rows of ``W_pos`` are taken, or a table of consecutive rows.
         task: where the model's operands stand; default its own.
         period: rows a turn, if it is known.
-        permutations, seed: draws of the two controls.
+        resamples, seed: draws of the two controls.
 
     For each period between 2 and 2 n rows, the rows are regressed on 1, i, cos(w i), sin(w i), w = 2 pi / period; the
     period with the least residual wins (a given ``period`` is kept). The cosine and sine coefficients span the plane,
@@ -233,9 +234,9 @@ def helix_fit(
     outside = table - coordinates @ frame
     error = float(((coordinates - fitted) ** 2).sum() + ((outside - outside.mean(0)) ** 2).sum())
     rng = np.random.default_rng(seed)
-    null = periods.explained([table[rng.permutation(n)] for _ in range(permutations)]).max(-1)
+    null = periods.explained([table[rng.permutation(n)] for _ in range(resamples)]).max(-1)
     steps = np.diff(table, axis=0)
-    walks = [np.vstack((0 * steps[:1], steps[rng.permutation(n - 1)])).cumsum(0) for _ in range(permutations)]
+    walks = [np.vstack((0 * steps[:1], steps[rng.permutation(n - 1)])).cumsum(0) for _ in range(resamples)]
     coords = {"row": i, "axis": ["x", "y", "ramp"]}
     norm = float(np.linalg.norm(gradient))
     return HelixFit(
@@ -259,7 +260,7 @@ def helix_fit(
         fitted=xr.DataArray(fitted, dims=("row", "axis"), coords=coords),
         basis=basis,
         axis=axis,
-        provenance=all_rows(n, permutations, seed),
+        provenance=all_rows(n, resamples, seed),
     )
 
 

@@ -62,20 +62,20 @@ class KeySets:
             keys[:, self.resting] = keys.any(1)[:, None]
         return keys / np.maximum(keys.sum(1, keepdims=True), 1)
 
-    def shuffled(self, draws: int, seed: int) -> Bool[np.ndarray, "draw role target key"]:
+    def shuffled(self, resamples: int, seed: int) -> Bool[np.ndarray, "draw role target key"]:
         """Random key sets: for every target as many visible tokens of the query, and as many of the response, as the
         role has there. A head that attends by place only (recent tokens, the query) does as well on these."""
         rng = np.random.default_rng(seed)
-        drawn = np.zeros((draws, *self.member.shape), dtype=bool)
+        drawn = np.zeros((resamples, *self.member.shape), dtype=bool)
         for target, visible in enumerate(self.visible):
             for side in (self.in_query, ~self.in_query):
                 pool = np.flatnonzero(visible & side)
                 if not len(pool):
                     continue
-                order = pool[np.argsort(rng.random((draws, len(pool))), axis=1)]
+                order = pool[np.argsort(rng.random((resamples, len(pool))), axis=1)]
                 for role, keys in enumerate(self.member[:, target] & side):
                     chosen = order[:, : int(keys.sum())]
-                    drawn[np.arange(draws)[:, None], role, target, chosen] = True
+                    drawn[np.arange(resamples)[:, None], role, target, chosen] = True
         return drawn
 
 

@@ -47,6 +47,7 @@ from interp.core.thresholds import FAINT
 from models.errors import UserError
 from models.numerals import in_percent
 from models.tasks.algorithms import RIPPLE, column_layout
+from models.tasks.base import Task
 
 RESAMPLES, SHOWN = 400, 3_000
 _UNKNOWN = float("nan"), float("nan"), float("nan")
@@ -125,7 +126,7 @@ class WrittenNumber(Result):
     page=OnPage({"n": 1024}, most=1_000),
 )
 def written_number(
-    model: HookedModel, *, task: Any = None, problems: Any = None, n: int = 2048, seed: int = 0
+    model: HookedModel, *, task: Task | None = None, problems: Any = None, n: int = 2048, seed: int = 0
 ) -> WrittenNumber:
     """What attention writes at the queries of inner columns; see the module.
 

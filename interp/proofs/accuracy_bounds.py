@@ -30,6 +30,7 @@ from models.checkpoint import write_json_atomic
 from models.errors import UserError
 from models.numerals import percent
 from models.tasks.addition import DIGITS
+from models.tasks.base import Task
 
 PAIRS = 10 ** (2 * DIGITS)
 LITTLE = Fraction(1, 10**6)  # a share of wrong pairs below which a bound alone is not worth a sentence
@@ -204,7 +205,7 @@ def _counts(value: dict[str, list[str]]) -> Counts:
 
 @probe("On what share of all inputs is it right, between two exact numbers?", needs=[one_layer_adder])
 def accuracy_bounds(
-    model: HookedModel, *, width: float = WIDTH, arithmetic: ArithmeticName = "interval", task: Any = None
+    model: HookedModel, *, width: float = WIDTH, arithmetic: ArithmeticName = "interval", task: Task | None = None
 ) -> AccuracyBounds:
     """Bound the share of all 10^20 pairs that a one-layer adder answers rightly, rigorously from both sides.
 

@@ -52,7 +52,7 @@ _ROUNDING = 1e-9  # rounding error of a margin in float64, relative to the large
 def certify_one_layer(
     model: HookedModel,
     arithmetic: ArithmeticName = "float32",
-    task: Any = None,
+    task: Task | None = None,
     width: float | None = WIDTH,
     targets: Targets = "all",
     minutes: float | None = None,
@@ -284,7 +284,7 @@ def _counts(case: BranchAndBound, proofs: list[ClassProof]) -> tuple[tuple[int, 
     )
 
 
-def check_one_layer(certificate: Verdict, model: HookedModel, task: Any = None) -> Verdict:
+def check_one_layer(certificate: Verdict, model: HookedModel, task: Task | None = None) -> Verdict:
     """Verify a certificate against a model, without searching; returns the certificate as derived again.
 
     Nothing in the file is believed. The terms and errors of attention, and the classes, are read from the weights

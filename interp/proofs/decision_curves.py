@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -18,6 +17,7 @@ from interp.proofs.leaves import Query
 from interp.proofs.one_layer import read_adder
 from interp.proofs.ratio_attention import read_ratio_attention
 from models.errors import UserError
+from models.tasks.base import Task
 
 POINTS = 801
 
@@ -62,7 +62,7 @@ class DecisionCurves(Result):
         return self.reached
 
 
-def decision_curves(model: HookedModel, target: int, token: int, task: Any = None) -> DecisionCurves:
+def decision_curves(model: HookedModel, target: int, token: int, task: Task | None = None) -> DecisionCurves:
     """The decision function of the query with this token, and the range of s that all 10^20 problems reach.
 
     Attention must write along one direction (``basis[0]``), whatever it looks at; s is how much it writes.

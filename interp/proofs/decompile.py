@@ -38,6 +38,7 @@ from interp.proofs.verdict import IN_WORDS, RUNGS, ArithmeticName
 from models.errors import UserError
 from models.numerals import shown
 from models.tasks.addition import DIGITS
+from models.tasks.base import Task
 
 BITS_OF_A_NUMBER, BITS_OF_A_CHARACTER = 32, 8
 
@@ -123,7 +124,7 @@ class Decompiled(Result):
 
 
 @probe("Which program is it, and is that all that it does?", needs=[one_layer_adder])
-def decompile(model: HookedModel, *, task: Any = None) -> Decompiled:
+def decompile(model: HookedModel, *, task: Task | None = None) -> Decompiled:
     """Turn a one-layer adder into a program of ten lines, with a proof that both are equal on all 10^20 pairs.
 
     The module's docstring has the proof. Cost: that of a certificate, and 1 to 5 s for the levels.

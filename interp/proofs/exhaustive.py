@@ -118,7 +118,7 @@ def size_text(space: ProblemSpace) -> str:
     return f"{space.size:,}" if space.size < 10**15 else f"about 10^{len(str(space.size)) - 1}"
 
 
-def certify_exhaustively(model: HookedModel, task: Any = None, batch_size: int = BATCH_SIZE) -> Verdict:
+def certify_exhaustively(model: HookedModel, task: Task | None = None, batch_size: int = BATCH_SIZE) -> Verdict:
     """Run all problems of a small domain through a model, and say whether it is right on all of them.
 
     Postcondition: "certified" if every problem is answered rightly, near ties also when decoded alone; "refuted" with a

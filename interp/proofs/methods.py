@@ -72,7 +72,7 @@ def certify(
     model: HookedModel,
     *,
     arithmetic: ArithmeticName | None = None,
-    task: Any = None,
+    task: Task | None = None,
     width: float | None = WIDTH,
     targets: Targets = "all",
     minutes: float | None = MINUTES,
@@ -150,7 +150,7 @@ def parse_certificate(data: bytes, path: object) -> Verdict:
 
 
 @question
-def check_certificate(verdict: Verdict, model: HookedModel, task: Any = None) -> Verdict:
+def check_certificate(verdict: Verdict, model: HookedModel, task: Task | None = None) -> Verdict:
     """Verify a certificate against a model, without believing what the file says; each method has its own check.
 
     Returns:
@@ -162,7 +162,7 @@ def check_certificate(verdict: Verdict, model: HookedModel, task: Any = None) ->
     return method_named(verdict.method).check(verdict, model, resolve_task(model, task))
 
 
-def certified_at_best(model: HookedModel, task: Any = None) -> Verdict:
+def certified_at_best(model: HookedModel, task: Task | None = None) -> Verdict:
     """The certificate that includes float32 rounding, or the one over the real numbers if that is undecided."""
     found = certify(model, arithmetic="float32", task=task)
     return found if found.status != "undecided" else certify(model, arithmetic="interval", task=task)

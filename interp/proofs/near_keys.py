@@ -14,7 +14,6 @@ import math
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import torch
@@ -176,7 +175,7 @@ class Near:
 # ---- the proof
 
 
-def certify_near_keys(model: HookedModel, arithmetic: ArithmeticName = "float32", task: Any = None) -> Verdict:
+def certify_near_keys(model: HookedModel, arithmetic: ArithmeticName = "float32", task: Task | None = None) -> Verdict:
     """Prove a decoder right on every sum of m numbers of n digits (leading zeros included), or find a wrong one.
 
     Precondition: as :func:`obstacle` says. Postcondition: "certified" only if in every class that a problem can reach
@@ -193,6 +192,7 @@ def certify_near_keys(model: HookedModel, arithmetic: ArithmeticName = "float32"
     start = time.perf_counter()
     task = resolve_task(model, task)
     require_provable(model, arithmetic, obstacle(model, task))
+    assert isinstance(task, MultiOperandAddition)  # otherwise there is an obstacle
     identity = identify(model, task)
     with torch.inference_mode():
         proof = _Proof(model, task, arithmetic)

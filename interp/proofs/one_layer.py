@@ -21,6 +21,7 @@ from interp.core.sites import model_name
 from models.errors import UserError, unknown_name
 from models.importers.stock import from_transformer_lens
 from models.tasks.addition import DIGITS, LIMIT, FixedWidthAddition
+from models.tasks.base import Task
 from models.transformer import ArithmeticTransformer
 from models.unaltered import alterations
 
@@ -214,7 +215,7 @@ def one_layer_adder(model: HookedModel, task: Any) -> str:
     return ""
 
 
-def read_adder(model: HookedModel, task: Any = None, targets: Targets = "all") -> OneLayerAdder:
+def read_adder(model: HookedModel, task: Task | None = None, targets: Targets = "all") -> OneLayerAdder:
     """The weights and the layout of a one-layer adder of two ten-digit numbers.
 
     ``targets``: "all" tokens that the task asks for, or the eleven "digits" of the sum alone. The weights are computed

@@ -8,7 +8,6 @@ others.
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import torch
 from jaxtyping import Float, Int
@@ -24,6 +23,7 @@ from interp.proofs.verdict import ArithmeticName
 from interp.proofs.watch import check_time, watched
 from interp.proofs.wrong_answers import identify
 from models.errors import UserError
+from models.tasks.base import Task
 from models.transformer import ArithmeticTransformer
 
 ROUNDINGS = {"interval": enclosures.REAL, "float32": enclosures.FLOAT32}
@@ -101,7 +101,10 @@ def bounds_of(forward: EnclosedForward, part: Rows, by_cases: bool = False) -> t
 
 
 def lead_bounds(
-    model: HookedModel, problems: Int[Tensor, "problem ..."], arithmetic: ArithmeticName = "float32", task: Any = None
+    model: HookedModel,
+    problems: Int[Tensor, "problem ..."],
+    arithmetic: ArithmeticName = "float32",
+    task: Task | None = None,
 ) -> tuple[Leads, Leads]:
     """Bounds [problem, target] of the right tokens' leads on given problems of a domain of any size.
 

@@ -22,7 +22,6 @@ from __future__ import annotations
 import math
 import time
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import torch
@@ -122,7 +121,7 @@ def obstacle(model: HookedModel, task: Task) -> str | None:
 
 
 def certify_prefixes(
-    model: HookedModel, arithmetic: ArithmeticName = "float32", task: Any = None, patient: bool = True
+    model: HookedModel, arithmetic: ArithmeticName = "float32", task: Task | None = None, patient: bool = True
 ) -> Verdict:
     """Prove a causal model right on every problem of a small domain, or find one that it gets wrong.
 

@@ -110,7 +110,7 @@ register_exam(
 register_exam(
     Exam(
         "helix_fit",
-        lambda rows: interp.helix_fit(rows, permutations=300),
+        lambda rows: interp.helix_fit(rows, resamples=300),
         lambda fit: (round(fit.period, 3), fit.is_helix),
         presence=Case(helix, lambda got: got == (10.0, True)),
         absence=Case(lambda: helix()[[*SHUFFLED, 11, 10]], lambda got: not got[1]),
@@ -123,7 +123,7 @@ register_exam(
 register_exam(
     Exam(
         "fourier_spectrum",
-        lambda table: interp.fourier_spectrum(table, permutations=300),
+        lambda table: interp.fourier_spectrum(table, resamples=300),
         lambda found: (found.main, found.p_value < 0.05),
         presence=Case(lambda: np.exp(2j * np.pi * 3 * np.arange(10) / 10).view(float).reshape(10, 2), (3, True)),
         absence=Case(lambda: arc(SHUFFLED), lambda got: not got[1]),

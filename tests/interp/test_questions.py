@@ -128,7 +128,7 @@ def test_most_parameters_are_covered():
         ("compare_models", {"models": "microadder-57"}),
         ("compare_models", {"models": ["microadder-57"]}),
         ("logit_lens", {"resamples": 0}),
-        ("circle_fit", {"permutations": 0}),
+        ("circle_fit", {"resamples": 0}),
         ("activation_patching", {"pairs": [(1, 2)]}),
         ("activation_patching", {"direction": ["denoise"]}),
         ("which_algorithm", {"algorithms": 3}),

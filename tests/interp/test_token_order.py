@@ -41,9 +41,9 @@ def pairs(model: Any) -> Any:
 ASK: dict[str, Callable[[Any], Any]] = {
     "attention_by_role": lambda m: interp.attention_by_role(m, n=N),
     "carry_units": lambda m: interp.carry_units(m, n=N),
-    "circle_fit": lambda m: interp.circle_fit(m, permutations=99),
-    "fourier_spectrum": lambda m: interp.fourier_spectrum(m, permutations=99),
-    "helix_fit": lambda m: interp.helix_fit(m, permutations=39),
+    "circle_fit": lambda m: interp.circle_fit(m, resamples=99),
+    "fourier_spectrum": lambda m: interp.fourier_spectrum(m, resamples=99),
+    "helix_fit": lambda m: interp.helix_fit(m, resamples=39),
     "logit_attribution": lambda m: interp.logit_attribution(m, n=N),
     "logit_lens": lambda m: interp.logit_lens(m, n=N),
     "linear_probes": lambda m: interp.linear_probes(m, n=110, signals="carry_out", sites="L0 mid"),

@@ -40,6 +40,7 @@ from interp.core.sites import model_name, require_evaluation_mode, with_writable
 from interp.core.strata import ALL, carry_strata
 from models.errors import UserError, known_name
 from models.numerals import in_percent_with
+from models.tasks.base import Task
 from models.tasks.paired_problems import ProblemPairs
 
 ACCURACY = "accuracy"
@@ -185,7 +186,7 @@ def compute_component_ablation(
     are masks by name; a stratum that a metric lacks is NaN there.
     """
     names = list(dict.fromkeys(name for masks in strata.values() for name in masks))
-    seed = provenance.seed or 0
+    seed = provenance.resampling_seed
     full, whole = ("metric", "component", "replacement", "stratum"), ("metric", "stratum")
     shape = (len(values), len(components), len(replacement), len(names))
     kinds = ("value", "drop", "control")
@@ -234,7 +235,7 @@ def component_ablation(
     *,
     components: Component | Sequence[Component] | None = None,
     replacement: str | Sequence[str] = REPLACEMENTS,
-    task: Any = None,
+    task: Task | None = None,
     problems: Any = None,
     pairs: ProblemPairs | None = None,
     metrics: str | Metric | Sequence[str | Metric] | None = None,
@@ -298,7 +299,7 @@ def component_ablation(
         [component.label for component in chosen],
         names,
         np.array([[changed[i, j] for j in range(len(names))] for i in range(len(chosen))]),
-        provenance.with_seed(seed),
+        provenance,
         model_name(model),
         reader.controls if control else None,
     )

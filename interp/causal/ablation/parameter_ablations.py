@@ -45,6 +45,7 @@ from interp.core.strata import answer_columns
 from interp.core.thresholds import HARMLESS
 from models.errors import UserError
 from models.numerals import in_percent, in_percent_with
+from models.tasks.base import Task
 from models.transformer import ArithmeticTransformer
 
 SCALES = ("accuracy", "loss", "logit")
@@ -180,7 +181,7 @@ def compute_parameter_ablation(
 
     Cost: bootstraps of [pair, n] values, a second or two for 1,596 pairs and 512 problems.
     """
-    p, q, seed = len(names), pairs.shape[1], provenance.seed or 0
+    p, q, seed = len(names), pairs.shape[1], provenance.resampling_seed
     share = right.mean(2, dtype=np.float64)  # [variant, n]
     lost, risen = share[:1] - share, losses.astype(np.float64) - losses[:1]
     single, paired = slice(1, 1 + p), slice(1 + p, 1 + p + q)
@@ -260,7 +261,7 @@ def parameter_ablation(
     model: HookedModel,
     *,
     replacement: str | Float[Tensor, " parameter"] = "zero",
-    task: Any = None,
+    task: Task | None = None,
     problems: Any = None,
     n: int = 512,
     seed: int = 0,
@@ -310,7 +311,7 @@ def parameter_ablation(
         values[variants.chosen].double().numpy(),
         variants.pairs.numpy(),
         controls,
-        sample.provenance.with_seed(seed),
+        sample.provenance,
         name,
         words,
         seconds,

@@ -150,7 +150,7 @@ class EdgeAttribution(EdgeEffects):
 
     def to_dataframe(self) -> pd.DataFrame:
         """One row per metric and edge: mean estimate, spread, bootstrap interval (95%), n, and the exact mean."""
-        table = effect_table(self.estimate, self.provenance.seed or 0).rename(columns={"effect": "estimate"})
+        table = effect_table(self.estimate, self.provenance.resampling_seed).rename(columns={"effect": "estimate"})
         exact = np.nan if self.exact is None else self.exact.mean("example").values.ravel()
         table.insert(table.columns.get_loc("estimate") + 1, "exact", exact)  # pyright: ignore[reportArgumentType]
         return table

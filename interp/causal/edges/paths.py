@@ -103,7 +103,7 @@ class PathPatching(EdgeEffects):
         """One row per metric and edge: mean effect, its standard deviation over pairs and bootstrap interval (95%)."""
         values, base = (x.transpose("metric", ...).values for x in (self.values, self.base))
         bounds = [difference_bounds(*pair) for pair in zip(values, base, strict=True)]
-        return effect_table(self.effects, self.provenance.seed or 0, bounds)
+        return effect_table(self.effects, self.provenance.resampling_seed, bounds)
 
 
 @probe("Along which edge does the difference go?")

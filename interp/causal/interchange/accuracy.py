@@ -60,6 +60,7 @@ from interp.core.stats import Proportion, proportion
 from models.errors import UserError, known_name
 from models.numerals import in_percent
 from models.tasks.algorithms import Algorithm
+from models.tasks.base import Task
 from models.tasks.task_variables import TaskVariables, causal_model
 
 HYPOTHESIS = "hypothesis"
@@ -253,7 +254,7 @@ def interchange(
     step: int | None = None,
     controls: bool = True,
     das_steps: int = 200,
-    task: Any = None,
+    task: Task | None = None,
 ) -> InterchangeAccuracy:
     """Interchange accuracy of "``variable`` of ``column`` lives at ``site``", with its controls.
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -29,6 +28,7 @@ from interp.core.stats import LEVEL, clopper_pearson, proportion
 from models.errors import UserError
 from models.numerals import in_percent_with
 from models.tasks.algorithms import Algorithm
+from models.tasks.base import Task
 from models.tasks.task_variables import TaskVariables, causal_model
 
 
@@ -104,7 +104,7 @@ def interchange_sweep(
     n: int = 200,
     seed: int = 0,
     step: int | None = None,
-    task: Any = None,
+    task: Task | None = None,
 ) -> InterchangeSweep:
     """Interchange accuracy of one variable at many sites; the answer digit of its own column is read.
 

@@ -45,6 +45,7 @@ from interp.core.stats import percentile_interval, resampled_sums
 from models.errors import UserError
 from models.numerals import in_percent, in_percent_with
 from models.tasks.algorithms import Algorithm, ColumnLayout
+from models.tasks.base import Task
 from models.tasks.task_variables import TaskVariables, causal_model
 
 RUNS = ("clean", "scrubbed", "all irrelevant", "scrambled")
@@ -87,7 +88,7 @@ class CausalScrubbing(Result):
         """Share of the loss that is recovered, with its interval."""
         return recovered_share(
             *(self.outcomes.loss.sel(run=name).mean("column").values for name in ("clean", run, "scrambled")),
-            seed=self.provenance.seed or 0,
+            seed=self.provenance.resampling_seed,
         )
 
     def sentence(self) -> str:
@@ -114,7 +115,7 @@ class CausalScrubbing(Result):
             for column in ("all", *columns):
                 chosen = self.outcomes.sel(column=columns if column == "all" else [column])
                 losses = [chosen.loss.sel(run=name).mean("column").values for name in ("clean", run, "scrambled")]
-                share, low, high = recovered_share(*losses, seed=self.provenance.seed or 0)
+                share, low, high = recovered_share(*losses, seed=self.provenance.resampling_seed)
                 here = chosen.sel(run=run)
                 row = {"run": run, "column": column, "n": here.loss.size, "loss": float(here.loss.mean())}
                 rows.append(row | {"right": float(here.right.mean()), "recovered": share, "low": low, "high": high})
@@ -172,7 +173,7 @@ def causal_scrubbing(
     n: int = 1000,
     seed: int = 0,
     step: int | None = None,
-    task: Any = None,
+    task: Task | None = None,
 ) -> CausalScrubbing:
     """Share of the loss that a hypothesis recovers, for each column.
 

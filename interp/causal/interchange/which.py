@@ -54,6 +54,7 @@ from interp.core.stats import Proportion, proportion
 from interp.core.thresholds import FOLLOWS
 from models.errors import UserError, known_name
 from models.tasks.algorithms import ALGORITHMS, Algorithm, ColumnLayout, column_layout, resolve_algorithm
+from models.tasks.base import Task
 
 CORRUPTIONS = ("plausible", "any")
 CHANGED_BY = ("model", "algorithm", "both")
@@ -250,7 +251,7 @@ def which_algorithm(
     seed: int = 0,
     algorithms: Sequence[str | Algorithm] | None = None,
     step: int | None = None,
-    task: Any = None,
+    task: Task | None = None,
 ) -> WhichAlgorithm:
     """Rank addition algorithms by how often a model gives their answers where they disagree.
 

@@ -15,6 +15,7 @@ from torch import Tensor
 from interp.core.model import HookedModel
 from interp.core.sites import require_layer
 from models.errors import UserError, known_name, unknown_name
+from models.tasks.base import Task
 
 By = Literal["position", "role", "all"]
 
@@ -95,7 +96,7 @@ class Groups:
         return [row.nonzero()[:, 0].tolist() for row in self.mask]
 
 
-def position_groups(n_pos: int, by: str, task: Any = None, target: int | None = None) -> Groups:
+def position_groups(n_pos: int, by: str, task: Task | None = None, target: int | None = None) -> Groups:
     """Every position by itself, all positions of a role (relative to one target of a task), or all positions at once.
 
     Raises:

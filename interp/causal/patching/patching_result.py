@@ -47,7 +47,7 @@ class PatchingSweep(Result):
         """``mean``, ``spread`` (standard deviation over pairs), ``low`` and ``high`` (95% interval of the mean),
         ``recovered`` with ``recovered_low`` and ``recovered_high`` (see the module; NaN where the runs do not differ
         beyond the interval of their difference), and ``answers`` with ``answers_low`` and ``answers_high``."""
-        values, seed = self.values, self.provenance.seed or 0
+        values, seed = self.values, self.provenance.resampling_seed
         mean, n = values.mean("pair"), values.sizes["pair"]
         ends = np.stack([bootstrap_interval(one.values, seed) for one in values.transpose("metric", ...)], 1)
         metric_axis = mean.dims.index("metric")

@@ -181,6 +181,8 @@ def activation_patching(
     if RIGHT not in names:
         bound = [*bound, FACTORIES[RIGHT](pairs, target=target)]
     asked = pairs.target if target is None else target
+    rung = "exhaustive" if pairs.exhaustive else "sampled"
+    provenance = Provenance(len(pairs), pairs.seed, f"pairs that differ in {pairs.what}", rung)
     parts, bases, others, fast = [], [], [], True
     directions = list(DIRECTIONS) if direction == "both" else [direction]
     for one in directions:
@@ -199,7 +201,7 @@ def activation_patching(
                 model_name(model), float(of_clean.sel(metric=RIGHT).mean()), f"the {len(pairs):,} clean problems"
             )
         ends = [run.isel(metric=0).values for run in (bases[-1], others[-1])]
-        if not allow_equal and not runs_differ(ends[0], ends[1], pairs.seed or 0):
+        if not allow_equal and not runs_differ(ends[0], ends[1], provenance.resampling_seed):
             raise UserError(
                 f"The mean {spoken(names[0])} is {ends[0].mean():.3g} in one run and {ends[1].mean():.3g} in the "
                 f"other, no difference beyond its 95% interval on {len(pairs):,} pairs ({pairs.what}): there is "
@@ -209,8 +211,6 @@ def activation_patching(
     values, unpatched, other = (xr.concat(group, axis) for group in (parts, bases, others))
     answers, before = (x.sel(metric=RIGHT, drop=True).astype(bool) for x in (values, unpatched))
     values, unpatched, other = (x.sel(metric=names) for x in (values, unpatched, other))
-    rung = "exhaustive" if pairs.exhaustive else "sampled"
-    provenance = Provenance(len(pairs), pairs.seed, f"pairs that differ in {pairs.what}", rung)
     kind = get_site(site, model.cfg)
     swept = values, unpatched, other, answers, before
     return PatchingSweep(model_name(model), kind.name, pairs.what, *swept, fast, provenance)

@@ -70,7 +70,7 @@ def swap_components(
     a: HookedModel,
     b: HookedModel,
     *,
-    task: Any = None,
+    task: Task | None = None,
     components: Sequence[str] | None = None,
     n: int = 256,
     n_fit: int = 256,

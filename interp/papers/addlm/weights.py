@@ -118,13 +118,13 @@ class ValueComposition(Result):
     """V-composition scores of every earlier head into every later one, next to shuffled matrices of the same integers.
 
     ``score = |M_1 M_2|_F / (|M_1|_F |M_2|_F)`` (Elhage et al., 2021); numerator and denominator are square roots of
-    integers. ``table`` holds ``score``, and ``chance`` and ``spread``: mean and standard deviation over ``draws``
+    integers. ``table`` holds ``score``, and ``chance`` and ``spread``: mean and standard deviation over ``resamples``
     shuffles of the rows of the later head's T_V, which keep every row but not what it reads.
     """
 
     model: str
     table: xr.Dataset  # (early, late)
-    draws: int
+    resamples: int
     provenance: Provenance
 
     def _excess(self) -> pd.DataFrame:
@@ -145,8 +145,8 @@ class ValueComposition(Result):
         return self.table.to_dataframe().dropna().reset_index()
 
 
-def value_composition(model: ArithmeticTransformer, draws: int = 20, seed: int = 0) -> ValueComposition:
-    """Scores of all pairs of heads in different layers. Cost: ``1 + draws`` products of d_model^3 per pair.
+def value_composition(model: ArithmeticTransformer, resamples: int = 20, seed: int = 0) -> ValueComposition:
+    """Scores of all pairs of heads in different layers. Cost: ``1 + resamples`` products of d_model^3 per pair.
 
     Raises:
         UserError: a model without ternary weights or with one layer.
@@ -162,7 +162,7 @@ def value_composition(model: ArithmeticTransformer, draws: int = 20, seed: int =
     names = [f"L{i}H{h}" for i in range(layers) for h in range(heads)]
     found = np.full((3, len(names), len(names)), np.nan)
     for late in range(heads, len(names)):
-        shuffled = [matrices[late][generator.permutation(len(matrices[late]))] for _ in range(draws)]
+        shuffled = [matrices[late][generator.permutation(len(matrices[late]))] for _ in range(resamples)]
         for early in range(late // heads * heads):
             size = norms[early] * norms[late]
             chance = [np.sqrt(((matrices[early] @ other) ** 2).sum()) / size for other in shuffled]
@@ -171,5 +171,5 @@ def value_composition(model: ArithmeticTransformer, draws: int = 20, seed: int =
     coords = {"early": names, "late": names}
     parts = zip(("score", "chance", "spread"), found, strict=True)
     table = xr.Dataset({name: (("early", "late"), values) for name, values in parts}, coords)
-    provenance = Provenance(draws, seed, "shuffles a pair of heads")
-    return ValueComposition(circuits.model, table, draws, provenance)
+    provenance = Provenance(resamples, seed, "shuffles a pair of heads")
+    return ValueComposition(circuits.model, table, resamples, provenance)

@@ -44,6 +44,7 @@ from interp.core.stats import clopper_pearson
 from interp.papers.position_coupling.key_attention import KeyAttention, key_attention
 from interp.papers.position_coupling.keys import ROLE_NAMES, KeySets, draw_coupled, key_sets, resolve_coupled_task
 from models.errors import UserError
+from models.tasks.base import Task
 from models.tasks.multi_addition import MultiOperandAddition
 
 OWN_MEAN, ZERO = "own mean", "zero"
@@ -150,7 +151,7 @@ def compute_pattern_substitution(
 def pattern_substitution(
     model: HookedModel,
     *,
-    task: Any = None,
+    task: Task | None = None,
     problems: Any = None,
     n: int = 500,
     seed: int = 0,

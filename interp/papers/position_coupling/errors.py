@@ -37,6 +37,7 @@ from interp.probes.scored import Scores
 from models.errors import UserError
 from models.evaluation import predict
 from models.numerals import p_value
+from models.tasks.base import Task
 from models.tasks.multi_addition import MultiOperandAddition
 
 BOUNDARY = "boundary"
@@ -129,7 +130,7 @@ def _confusions(
 
 @probe("Where does the response go wrong first?", needs=[task_of(MultiOperandAddition)])
 def first_errors(
-    model: HookedModel, *, task: Any = None, problems: Any = None, n: int = 1_000, seed: int = 0
+    model: HookedModel, *, task: Task | None = None, problems: Any = None, n: int = 1_000, seed: int = 0
 ) -> Scores:
     """Where a model of multi-operand addition goes wrong first; see the module.
 
@@ -147,5 +148,11 @@ def first_errors(
     predicted = predict(model, sample.problems, batch_size=batch, task=task).cpu().numpy()
     expected = task.targets(sample.problems).numpy()
     return compute_first_errors(
-        predicted, expected, keys, task.vocabulary, task.shape, sample.provenance, model_name(model)
+        predicted,
+        expected,
+        keys,
+        task.vocabulary,
+        (task.n_operands, task.n_digits),
+        sample.provenance,
+        model_name(model),
     )

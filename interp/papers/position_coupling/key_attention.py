@@ -48,6 +48,7 @@ from interp.core.thresholds import MAJORITY, RESTING, SIGNIFICANT
 from interp.papers.position_coupling.keys import ROLE_NAMES, draw_coupled, key_sets, resolve_coupled_task
 from interp.probes.key_sets import CLIP, KeySets, read_patterns
 from models.errors import UserError
+from models.tasks.base import Task
 from models.tasks.multi_addition import MultiOperandAddition
 
 ANY = "any head"
@@ -120,7 +121,7 @@ def compute_key_attention(
     keys: KeySets,
     provenance: Provenance,
     untrained: Float[np.ndarray, "copy layer head role"] | None = None,
-    draws: int = 199,
+    resamples: int = 199,
 ) -> KeyAttention:
     """The measures and roles, from the rows of patterns at the targets.
 
@@ -129,7 +130,7 @@ def compute_key_attention(
         keys: the key sets of the task's shape.
         provenance: what the problems are; its seed also draws the shuffled key sets.
         untrained: overlaps of control models.
-        draws: how many shuffled key sets to draw.
+        resamples: how many shuffled key sets to draw.
 
     Raises:
         UserError: no problem, or rows of another shape.
@@ -149,7 +150,7 @@ def compute_key_attention(
     mean = np.asarray(sums) / n
     (overlap,), (share,) = _overlaps(mean[None], keys)
     _, low, high = mean_intervals(np.concatenate(shares))
-    null = _shuffled_overlaps(mean, keys, draws, provenance.seed or 0)
+    null = _shuffled_overlaps(mean, keys, resamples, provenance.resampling_seed)
     resting = mean[..., keys.resting].sum(-1)
     on_keys = np.stack([np.where(member, mean, 0).sum(-1) for member in keys.member], -2)
     measures = {
@@ -204,12 +205,12 @@ def _overlaps(
 
 
 def _shuffled_overlaps(
-    mean: Float[np.ndarray, "layer head target key"], keys: KeySets, draws: int, seed: int
+    mean: Float[np.ndarray, "layer head target key"], keys: KeySets, resamples: int, seed: int
 ) -> Float[np.ndarray, "draw layer head role"]:
     """The overlap of the mean pattern with shuffled key sets, target by target."""
     rest = 1 - mean[..., keys.resting].sum(-1)
-    result = np.zeros((draws, *mean.shape[:2], len(keys.roles)))
-    shuffled = keys.shuffled(draws, seed)
+    result = np.zeros((resamples, *mean.shape[:2], len(keys.roles)))
+    shuffled = keys.shuffled(resamples, seed)
     for role, member in enumerate(keys.member):
         where = np.flatnonzero(member.any(-1))
         total = np.maximum(rest[..., where].sum(-1), 1e-9)
@@ -217,7 +218,7 @@ def _shuffled_overlaps(
             limit = rest[..., target] / member[target].sum()
             capped = np.minimum(mean[:, :, target], limit[..., None])
             overlap = shuffled[:, role, target].astype(float) @ capped.reshape(-1, capped.shape[-1]).T
-            result[..., role] += overlap.reshape(draws, *total.shape) / total
+            result[..., role] += overlap.reshape(resamples, *total.shape) / total
     return result
 
 
@@ -229,7 +230,7 @@ def _shuffled_overlaps(
 def key_attention(
     model: HookedModel,
     *,
-    task: Any = None,
+    task: Task | None = None,
     problems: Any = None,
     n: int = 256,
     seed: int = 0,

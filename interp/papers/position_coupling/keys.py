@@ -64,7 +64,7 @@ def draw_coupled(task: MultiOperandAddition, problems: Any, n: int, seed: int) -
     """:func:`interp.core.problems.draw`, with the shape of the problems in their provenance."""
     sample = draw(task, problems, n, seed)
     operands, digits = task.shape
-    if sample.provenance.seed is None:
+    if problems is not None:
         source = f"{sample.provenance.source} ({operands} operands of up to {digits} digits)"
     else:
         source = f"problems of T_A({digits}, {operands})"

@@ -74,9 +74,8 @@ class Source:
 
     @property
     def run(self) -> SeedRun:
-        name = self.variant.name
-        recipe = recipe_of(name)
-        return SeedRun(name, self.seed or 0, recipe, self.folder / self.label, None, self.settings.progress)
+        name, seed = self.variant.name, 0 if self.seed is None else self.seed
+        return SeedRun(name, seed, recipe_of(name), self.folder / self.label, None, self.settings.progress)
 
     @property
     def chosen_among(self) -> int:

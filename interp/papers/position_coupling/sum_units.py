@@ -28,6 +28,7 @@ from interp.core.probe import named_dimensions, probe, task_of
 from interp.core.results import Provenance, Result
 from interp.papers.position_coupling.keys import draw_coupled, key_sets, resolve_coupled_task
 from models.errors import UserError
+from models.tasks.base import Task
 from models.tasks.multi_addition import MultiOperandAddition
 from models.transformer import ArithmeticTransformer
 from models.unaltered import require_unaltered
@@ -92,7 +93,7 @@ class SumUnits(Result):
     "From which number does a construction's MLP make a digit?",
     needs=[task_of(MultiOperandAddition), named_dimensions("SUM", "PRE_SUM", "PRE_CARRY", "NUM")],
 )
-def sum_units(model: ArithmeticTransformer, *, task: Any = None, n: int = 200, seed: int = 0) -> SumUnits:
+def sum_units(model: ArithmeticTransformer, *, task: Task | None = None, n: int = 200, seed: int = 0) -> SumUnits:
     """Read the construction's SUM units; see the module.
 
     Args:

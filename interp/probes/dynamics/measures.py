@@ -189,7 +189,7 @@ def _attention_gap(model: HookedModel, questions: Questions) -> dict[str, Answer
 
 
 def _circle(model: HookedModel, questions: Questions) -> Any:
-    return circle_fit(model.W_E[digit_rows(questions.task)], permutations=0)
+    return circle_fit(model.W_E[digit_rows(questions.task)], resamples=0)
 
 
 def _arc_residual(model: HookedModel, questions: Questions) -> dict[str, Answer]:
@@ -216,7 +216,9 @@ def _unit_separation(model: HookedModel, questions: Questions) -> dict[str, Answ
     }
     signals = {
         name: values
-        for name, values in carry_measures.column_signals(columns, sample.provenance.seed or 0, base_of(task)).items()
+        for name, values in carry_measures.column_signals(
+            columns, sample.provenance.resampling_seed, base_of(task)
+        ).items()
         if name in carry_measures.RIVALS
     }
     hooks = [f"blocks.{layer}.mlp.hook_pre" for layer in range(model.cfg.n_layers)]

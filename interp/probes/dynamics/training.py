@@ -29,6 +29,7 @@ from interp.probes.dynamics.measures import Questions, find_measure, measure_nam
 from interp.probes.dynamics.snapshots import snapshots
 from models.errors import UserError
 from models.numerals import number
+from models.tasks.base import Task
 
 _SAID = 3  # measures that a title names for one step
 
@@ -160,7 +161,7 @@ def training_dynamics(
     source: str | Path,
     *,
     measures: str | Iterable[str] | None = None,
-    task: Any = None,
+    task: Task | None = None,
     n: int = 512,
     n_per_length: int = 100,
     seed: int = 0,

@@ -45,6 +45,7 @@ from interp.probes.lens.stream_parts import PARTS_AXES, attributed, choose_rival
 from models.errors import UserError
 from models.importers.stock import from_transformer_lens
 from models.numerals import small
+from models.tasks.base import Task
 
 #: How far the parts' sum may be from the model's own lead, as a share of the largest; float32 rounding is far below.
 TOLERANCE = 1e-3
@@ -153,10 +154,10 @@ def compute_logit_attribution(
     axes = ("part", "target")
     return LogitAttribution(
         name,
-        _moments(values, axes, provenance.seed or 0, resamples).assign_coords(coords),
+        _moments(values, axes, provenance.resampling_seed, resamples).assign_coords(coords),
         None
         if units is None
-        else _moments(units, ("layer", "unit", "target"), provenance.seed or 0, resamples).assign_coords(
+        else _moments(units, ("layer", "unit", "target"), provenance.resampling_seed, resamples).assign_coords(
             layer=np.arange(len(units)), unit=np.arange(units.shape[1]), target=targets
         ),
         xr.DataArray(values, dims=(*axes, "example"), coords=coords),
@@ -177,7 +178,7 @@ def _moments(values: Float[np.ndarray, "*cell n"], axes: tuple[str, ...], seed: 
 def logit_attribution(
     model: HookedModel,
     *,
-    task: Any = None,
+    task: Task | None = None,
     problems: Any = None,
     rival: Any = "others",
     n: int = 512,

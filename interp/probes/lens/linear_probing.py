@@ -144,7 +144,7 @@ def compute_linear_probes(
         done: dict[str, list[dict[str, Any]]] = {signal: [] for signal in known}
         for i, found in asked:
             rng = np.random.default_rng(
-                [provenance.seed or 0, i, list(known).index(found.signal)]
+                [provenance.resampling_seed, i, list(known).index(found.signal)]
             )  # alike at all sites
             fold = found.folds(folds, rng)
             if not _answerable(found, fold):
@@ -256,7 +256,7 @@ def positions_at(task: Task, target: int, at: str) -> list[int]:
 def linear_probes(
     model: HookedModel,
     *,
-    task: Any = None,
+    task: Task | None = None,
     sites: str | Sequence[str] | None = None,
     at: str = "query",
     signals: str | Sequence[str] | None = None,

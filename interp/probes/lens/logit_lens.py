@@ -37,6 +37,7 @@ from interp.core.stats import bootstrap_interval, clopper_pearson, clustered_pro
 from interp.probes.lens.reading import read, stream_points
 from models.errors import UserError
 from models.numerals import in_percent, in_percent_with
+from models.tasks.base import Task
 
 
 @dataclass(frozen=True, eq=False)
@@ -113,7 +114,7 @@ def compute_logit_lens(
         kl = (np.exp(log_p[-1]) * (log_p[-1] - log_p)).sum(-1)
         parts.append((log_p.argmax(-1).astype(np.int32), probability, kl))
         done += len(wanted)
-    seed, n = provenance.seed or 0, len(right)
+    seed, n = provenance.resampling_seed, len(right)
     answer, probability, kl = (np.concatenate(each, 1) for each in zip(*parts, strict=True))
     hit = answer == right
     dealt = answer == np.random.default_rng(seed).permutation(right)
@@ -142,7 +143,13 @@ def compute_logit_lens(
 
 @probe("What would each stream answer?", page=OnPage({"n": 64, "resamples": 200}))
 def logit_lens(
-    model: HookedModel, *, task: Any = None, problems: Any = None, n: int = 1024, seed: int = 0, resamples: int = 1000
+    model: HookedModel,
+    *,
+    task: Task | None = None,
+    problems: Any = None,
+    n: int = 1024,
+    seed: int = 0,
+    resamples: int = 1000,
 ) -> LogitLens:
     """The logit lens at the queries of every target; see the module.
 

@@ -133,7 +133,7 @@ class Attack(Result):
 def attack(
     model: HookedModel,
     *,
-    task: Any = None,
+    task: Task | None = None,
     runs: int = RUNS,
     seed: int = 0,
     seconds: float | None = None,

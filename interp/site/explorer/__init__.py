@@ -22,6 +22,7 @@ from interp.site.explorer.static import (
     write_explorer,
 )
 from models.errors import UserError
+from models.tasks.base import Task
 from models.zoo import load
 
 
@@ -30,7 +31,7 @@ def explore(
     b: str | HookedModel | None = None,
     problem: str | None = None,
     method: str = "zero",
-    task: Any = None,
+    task: Task | None = None,
 ) -> Any:
     """A view of one or two models in Jupyter: type a problem, step through the answer, edit components and digits.
 

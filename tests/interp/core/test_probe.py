@@ -113,9 +113,9 @@ SMALL: dict[str, dict[str, Any]] = {
     "linear_probes": {"n": 110, "sites": "L0 mid"},
     "parameter_ablation": {"n": 8, "pairs": False, "only": ["blocks/0/attn/W_O"]},
     "accuracy_by_chain": {"n_per_length": 2},
-    "fourier_spectrum": {"permutations": 9},
-    "circle_fit": {"permutations": 9},
-    "helix_fit": {"permutations": 9},
+    "fourier_spectrum": {"resamples": 9},
+    "circle_fit": {"resamples": 9},
+    "helix_fit": {"resamples": 9},
 }
 SLOW = ("accuracy_bounds", "certify", "decompile", "stress_suites")  # proofs, and a sample of a fixed size
 

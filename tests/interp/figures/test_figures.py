@@ -142,7 +142,7 @@ def test_no_line_of_a_subtitle_ends_within_a_name(width: int):
 def test_names_on_a_short_arc_stand_at_two_distances():
     for degrees, rings in ((4.5, 2), (9.0, 1)):
         angles = np.radians(degrees) * np.arange(10)
-        fit = interp.circle_fit(np.stack((np.cos(angles), np.sin(angles)), axis=1), permutations=1)
+        fit = interp.circle_fit(np.stack((np.cos(angles), np.sin(angles)), axis=1), resamples=1)
         marks = [mark for mark in fit.figure().layout.annotations if mark.text.startswith("<b>")]
         middle = np.asarray(fit.centre)
         distances = {round(float(np.hypot(mark.x - middle[0], mark.y - middle[1])), 3) for mark in marks}

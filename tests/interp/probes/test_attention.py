@@ -31,7 +31,7 @@ KEYS = [role.label for role in TASK.roles][:33]
 def compute(pattern: np.ndarray) -> AttentionByRole:
     """The result for patterns [n, layer, head, target, key] of the ten-digit task."""
     provenance = Provenance(len(pattern), 0, "made-up patterns")
-    return compute_attention_by_role([pattern], ROLES, TARGETS, KEYS, provenance, permutations=49)
+    return compute_attention_by_role([pattern], ROLES, TARGETS, KEYS, provenance, resamples=49)
 
 
 def softmax_patterns(scores: np.ndarray) -> np.ndarray:
@@ -214,7 +214,7 @@ def test_chunks_of_any_size_give_the_same_result():
     provenance = Provenance(10, 0, "made-up patterns")
     whole = compute(pattern)
     parts = compute_attention_by_role(
-        (pattern[i : i + 3] for i in range(0, 10, 3)), ROLES, TARGETS, KEYS, provenance, permutations=49
+        (pattern[i : i + 3] for i in range(0, 10, 3)), ROLES, TARGETS, KEYS, provenance, resamples=49
     )
     for name in ("weight", "spread", "entropy", "entropy_spread"):
         assert parts.table[name].values == pytest.approx(whole.table[name].values), name

@@ -45,7 +45,7 @@ arcs = st.fixed_dictionaries(
 @given(arcs, st.floats(-10, 10), st.floats(-10, 10))
 def test_an_exact_arc_is_recovered_with_its_centre_radius_start_and_stride(shape, x, y):
     radius = shape["radius"]
-    fit = interp.circle_fit(arc(**shape, centre=(x * radius, y * radius)), permutations=20)
+    fit = interp.circle_fit(arc(**shape, centre=(x * radius, y * radius)), resamples=20)
     assert fit.radius == pytest.approx(radius, rel=1e-6)
     assert fit.centre == pytest.approx([x * radius, y * radius], abs=2e-6 * radius * (1 + abs(x) + abs(y)))
     assert math.remainder(fit.start - shape["start"], math.tau) == pytest.approx(0, abs=1e-5)
@@ -56,7 +56,7 @@ def test_an_exact_arc_is_recovered_with_its_centre_radius_start_and_stride(shape
 
 @given(arcs, st.integers(3, 12), st.integers(0, 10_000))
 def test_an_arc_in_any_plane_of_many_dimensions_keeps_its_radius_stride_and_flatness(shape, dimensions, seed):
-    fit = interp.circle_fit(in_space(arc(**shape), dimensions, seed), permutations=20)
+    fit = interp.circle_fit(in_space(arc(**shape), dimensions, seed), resamples=20)
     assert fit.radius == pytest.approx(shape["radius"], rel=1e-5)
     assert abs(fit.stride) == pytest.approx(abs(shape["stride"]), abs=1e-4)
     assert fit.planarity == pytest.approx(1.0)
@@ -68,7 +68,7 @@ def test_a_noisy_arc_is_recovered_to_the_size_of_the_noise(seed, extent):
     rng = np.random.default_rng(seed)
     n, noise = 40, 0.01
     points = arc(5.0, 0.3, extent / n, n, (2.0, -1.0)) + noise * rng.normal(size=(n, 2))
-    fit = interp.circle_fit(points, permutations=200)
+    fit = interp.circle_fit(points, resamples=200)
     sagitta = 1 - math.cos(min(extent, math.pi) / 2)  # a short arc fixes its radius badly
     assert fit.radius == pytest.approx(5.0, abs=0.03 / sagitta)
     assert fit.residual == pytest.approx(noise, rel=0.5)
@@ -187,7 +187,7 @@ def test_the_order_does_not_change_with_the_rotation_and_turns_with_the_directio
 def test_every_p_stands_behind_its_own_statistic():
     """In order with uneven distances: order and evenness come apart, in the sentence and in the caption."""
     angle = np.array([0.0, 0.1, 0.2, 0.3, 0.4, 2.4, 2.5, 4.6, 4.7, 4.8])
-    fit = interp.circle_fit(np.stack((np.cos(angle), np.sin(angle)), 1), permutations=999)
+    fit = interp.circle_fit(np.stack((np.cos(angle), np.sin(angle)), 1), resamples=999)
     assert fit.order == pytest.approx(1.0) and fit.order_p == 0.001 < fit.evenness_p
     order = f"circular rank correlation 1.00, p = {fit.order_p:.2g}"
     caption = fit.figure().to_json().replace("<br>", " ")
@@ -209,7 +209,7 @@ OTHER_CURVES = {
 
 @pytest.mark.parametrize("name", OTHER_CURVES)
 def test_lines_and_parabolas_are_no_arcs(name):
-    fit = interp.circle_fit(OTHER_CURVES[name], permutations=9)
+    fit = interp.circle_fit(OTHER_CURVES[name], resamples=9)
     assert not fit.is_arc
 
 
@@ -217,7 +217,7 @@ def test_lines_and_parabolas_are_no_arcs(name):
 @pytest.mark.parametrize("seed", range(3))
 def test_noisy_arcs_are_arcs(degrees, seed):
     points = arc(2.0, 0.4, math.radians(degrees) / 9, 10) + 0.005 * np.random.default_rng(seed).normal(size=(10, 2))
-    assert interp.circle_fit(points, permutations=9).is_arc
+    assert interp.circle_fit(points, resamples=9).is_arc
 
 
 def test_rival_curves_fit_what_they_are():
@@ -230,12 +230,12 @@ def test_rival_curves_fit_what_they_are():
 
 
 def test_three_points_do_not_make_an_arc():
-    assert not interp.circle_fit(arc(1.0, 0.0, 0.7, 3), permutations=9).is_arc
+    assert not interp.circle_fit(arc(1.0, 0.0, 0.7, 3), resamples=9).is_arc
 
 
 def test_the_permutation_control_is_calibrated_on_random_points():
     rng = np.random.default_rng(0)
-    fits = [interp.circle_fit(rng.normal(size=(10, 4)), permutations=99, seed=i) for i in range(150)]
+    fits = [interp.circle_fit(rng.normal(size=(10, 4)), resamples=99, seed=i) for i in range(150)]
     for p in ([fit.order_p for fit in fits], [fit.evenness_p for fit in fits]):
         assert 0.005 < np.mean(np.array(p) <= 0.05) < 0.11
 
@@ -294,7 +294,7 @@ def test_an_exact_helix_is_recovered(shape):
     rows = spiral(
         *(torch.tensor(shape[k], dtype=torch.float64) for k in ("amp", "phase", "slope", "offset")), 12, shape["period"]
     )
-    fit = interp.helix_fit(rows, permutations=20)
+    fit = interp.helix_fit(rows, resamples=20)
     assert fit.period == pytest.approx(shape["period"], rel=1e-4)
     for name in ("amp", "phase", "slope", "offset"):
         assert getattr(fit, name) == pytest.approx(shape[name], rel=1e-3, abs=1e-3), name
@@ -307,7 +307,7 @@ def test_a_helix_in_many_dimensions_keeps_its_size_and_period(shape, dimensions,
     rows = spiral(
         *(torch.tensor(shape[k], dtype=torch.float64) for k in ("amp", "phase", "slope", "offset")), 12, shape["period"]
     )
-    fit = interp.helix_fit(in_space(rows.numpy(), dimensions, seed), permutations=20)
+    fit = interp.helix_fit(in_space(rows.numpy(), dimensions, seed), resamples=20)
     assert abs(fit.period) == pytest.approx(shape["period"], rel=1e-4)
     assert fit.amp == pytest.approx(shape["amp"], rel=1e-3)
     assert abs(fit.slope) == pytest.approx(shape["slope"], rel=1e-3)
@@ -323,12 +323,12 @@ def test_an_adders_position_spiral_comes_back_to_five_digits(name):
 
 def test_a_model_is_asked_about_its_digits_and_not_about_its_delimiters():
     adder = models.load("adder-456")  # 14 tokens, of which 10 are digits, and operands highest digit first
-    own = interp.circle_fit(adder, permutations=9)
-    assert own.radius == interp.circle_fit(adder.W_E[:10], permutations=9).radius and own.provenance.n == 10
-    spectrum = interp.fourier_spectrum(adder, permutations=9)
-    assert spectrum.power.equals(interp.fourier_spectrum(adder.W_E[:10], permutations=9).power)
-    turned = interp.helix_fit(adder.W_pos[:10].flip(0), permutations=9)
-    assert interp.helix_fit(adder, permutations=9).period == pytest.approx(turned.period)
+    own = interp.circle_fit(adder, resamples=9)
+    assert own.radius == interp.circle_fit(adder.W_E[:10], resamples=9).radius and own.provenance.n == 10
+    spectrum = interp.fourier_spectrum(adder, resamples=9)
+    assert spectrum.power.equals(interp.fourier_spectrum(adder.W_E[:10], resamples=9).power)
+    turned = interp.helix_fit(adder.W_pos[:10].flip(0), resamples=9)
+    assert interp.helix_fit(adder, resamples=9).period == pytest.approx(turned.period)
     for ask in (interp.circle_fit, interp.fourier_spectrum):
         with pytest.raises(UserError):
             ask(models.load("addlm-0.8m"))  # text, whose tokens are characters
@@ -400,7 +400,7 @@ def test_other_curves_are_no_helices(name, n, dimensions):
 
 def test_random_walks_are_called_helices_no_more_often_than_the_test_allows():
     walks = [np.random.default_rng(seed).normal(size=(10, 3)).cumsum(0) for seed in range(60)]
-    fits = [interp.helix_fit(walk, permutations=39, seed=seed) for seed, walk in enumerate(walks)]
+    fits = [interp.helix_fit(walk, resamples=39, seed=seed) for seed, walk in enumerate(walks)]
     assert np.mean([fit.is_helix for fit in fits]) <= 0.1
     assert np.mean([fit.walk_p <= 0.05 for fit in fits]) < 0.15
 
@@ -408,13 +408,13 @@ def test_random_walks_are_called_helices_no_more_often_than_the_test_allows():
 @pytest.mark.parametrize(("n", "dimensions"), [(10, 3), (16, 7)])
 @pytest.mark.parametrize("noise", [0.0, 0.15])
 def test_noisy_helices_are_helices_wherever_they_lie(n, dimensions, noise):
-    fit = interp.helix_fit(_turning(n, dimensions, noise, np.random.default_rng(0)), permutations=99)
+    fit = interp.helix_fit(_turning(n, dimensions, noise, np.random.default_rng(0)), resamples=99)
     assert fit.is_helix and fit.amp == pytest.approx(3.5, abs=0.2) and fit.explained > 0.98
     assert fit.residual <= 2 * noise * dimensions**0.5 + 1e-6
 
 
 def test_a_large_table_is_fitted():
-    fit = interp.helix_fit(np.random.default_rng(0).normal(size=(113, 128)), permutations=199)
+    fit = interp.helix_fit(np.random.default_rng(0).normal(size=(113, 128)), resamples=199)
     assert fit.p_value > 0.01 and fit.provenance.n == 113
 
 
@@ -441,21 +441,21 @@ def test_rows_without_a_helix_are_refused_in_a_sentence(rows, period, says):
 @given(st.integers(3, 15), st.integers(1, 6), st.integers(0, 1000))
 def test_the_frequencies_add_up_to_the_variance(n, dimensions, seed):
     table = np.random.default_rng(seed).normal(size=(n, dimensions))
-    spectrum = interp.fourier_spectrum(table, permutations=5)
+    spectrum = interp.fourier_spectrum(table, resamples=5)
     assert float(spectrum.power.sum()) == pytest.approx(float(table.var(0).sum()))
     assert float(spectrum.share.sum()) == pytest.approx(1.0)
 
 
 @pytest.mark.parametrize("frequency", [1, 2, 3, 4])
 def test_a_closed_circle_has_all_its_variance_at_its_frequency(frequency):
-    spectrum = interp.fourier_spectrum(arc(2.0, 0.4, frequency * 2 * math.pi / 10, 10), permutations=200)
+    spectrum = interp.fourier_spectrum(arc(2.0, 0.4, frequency * 2 * math.pi / 10, 10), resamples=200)
     assert spectrum.main == frequency
     assert float(spectrum.share.sel(frequency=frequency)) == pytest.approx(1.0)
 
 
 def test_random_tables_have_no_frequency_of_their_own():
     rng = np.random.default_rng(0)
-    p = [interp.fourier_spectrum(rng.normal(size=(10, 3)), permutations=99, seed=i).p_value for i in range(150)]
+    p = [interp.fourier_spectrum(rng.normal(size=(10, 3)), resamples=99, seed=i).p_value for i in range(150)]
     assert 0.005 < np.mean(np.array(p) <= 0.05) < 0.11
 
 

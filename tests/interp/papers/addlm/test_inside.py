@@ -67,7 +67,7 @@ def test_a_head_that_reads_only_where_the_earlier_one_does_not_write_composes_wi
         parameters = dict(model.weight_map.named_parameters())
         parameters["blocks/0/attn/W_O"][0] *= written
         parameters["blocks/1/attn/W_V"][1] *= 1 - written[:, None]
-    table = value_composition(model, draws=5).to_dataframe().set_index(["early", "late"])
+    table = value_composition(model, resamples=5).to_dataframe().set_index(["early", "late"])
     assert len(table) == 4  # two heads into two heads
     assert table.loc[("L0H0", "L1H1"), "score"] == 0 and table.loc[("L0H0", "L1H1"), "chance"] > 0
     assert (table.drop(("L0H0", "L1H1"))["score"] > 0).all()

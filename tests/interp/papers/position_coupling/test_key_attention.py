@@ -60,7 +60,7 @@ def test_a_role_that_untrained_heads_play_as_well_is_not_granted(hand_built):
     task = hand_built.task.at(3, 3)
     rows = rows_of(hand_built, task)
     control = np.ones((1, 1, 4, 4))
-    result = compute_key_attention([rows], key_sets(task), MADE_UP, untrained=control, draws=99)
+    result = compute_key_attention([rows], key_sets(task), MADE_UP, untrained=control, resamples=99)
     assert set(result.roles().values()) == {None}
 
 
@@ -79,7 +79,7 @@ def one_digit_each(keys: KeySets, which: tuple[int, ...]) -> np.ndarray:
 def test_a_head_that_looks_at_one_of_the_two_digits_is_half_a_digit_sum_head():
     keys = key_sets(MultiOperandAddition(3, 3))
     rows = one_digit_each(keys, (0, 0))
-    result = compute_key_attention([rows], keys, MADE_UP, draws=99)
+    result = compute_key_attention([rows], keys, MADE_UP, resamples=99)
     assert result.role(0, 0) == "sum"
     assert float(result.table.overlap.sel(layer=0, head=0, role="sum")) == pytest.approx(0.5)
     assert float(result.table.share.sel(layer=0, head=0, role="sum")) == pytest.approx(1)
@@ -89,7 +89,7 @@ def test_a_head_that_looks_at_one_of_the_two_digits_is_half_a_digit_sum_head():
 def test_a_choice_by_value_shows_in_single_rows_and_not_in_their_mean():
     keys = key_sets(MultiOperandAddition(3, 3))
     rows = one_digit_each(keys, (0, 1))
-    cell = compute_key_attention([rows], keys, MADE_UP, draws=99).table.sel(layer=0, head=0, role="sum")
+    cell = compute_key_attention([rows], keys, MADE_UP, resamples=99).table.sel(layer=0, head=0, role="sum")
     assert (float(cell.overlap), float(cell.overlap_each)) == pytest.approx((1, 0.5))
 
 
@@ -99,7 +99,7 @@ def test_the_number_of_keys_grows_with_the_operands_where_attention_is_even(hand
         keys = key_sets(MultiOperandAddition(operands, 2))
         even = np.where(keys.visible, 1.0, 0)
         even /= even.sum(-1, keepdims=True)
-        found = compute_key_attention([np.stack([even[None, None]] * 2)], keys, MADE_UP, draws=9)
+        found = compute_key_attention([np.stack([even[None, None]] * 2)], keys, MADE_UP, resamples=9)
         where = keys.defined[0]
         assert found.attended.values == pytest.approx([keys.visible[where].sum(-1).mean()] * 2)
         attended.append(found.attended.values[0])
@@ -119,7 +119,7 @@ def test_a_head_that_rests_on_bos_plays_no_role_with_what_is_left(hand_built):
     rows = rows_of(hand_built, task)
     resting = 0.05 * rows
     resting[..., 0] += 0.95
-    result = compute_key_attention([resting], key_sets(task), MADE_UP, draws=99)
+    result = compute_key_attention([resting], key_sets(task), MADE_UP, resamples=99)
     assert set(result.roles().values()) == {None}
     assert float(result.table.share.sel(layer=0, head=0, role="sum")) == pytest.approx(1, abs=1e-3)
 
