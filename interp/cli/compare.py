@@ -68,6 +68,6 @@ class Compare:
         from interp.compare.across import PROBLEMS, compare_models
         from interp.compare.comparison_sections import table_sections
 
-        say = (lambda line: print(line, file=sys.stderr)) if sys.stderr.isatty() else None
-        table = compare_models(loaded, n=PROBLEMS if self.problems is None else self.problems, seed=self.seed, say=say)
+        n = PROBLEMS if self.problems is None else self.problems
+        table = compare_models(loaded, n=n, seed=self.seed, progress=sys.stderr.isatty())
         return f"{len(loaded)} models, the same questions", table_sections(table), table.to_dict()

@@ -86,7 +86,8 @@ def compare(
     Args:
         a, b: models with TransformerLens hooks on the same tokens: trained and hand-built, or two seeds.
         task: what their tokens mean, in the shape to look at; default ``a.task``.
-        problems: problems to look at; by default ``n`` are drawn with ``seed``, half of them rich in carry chains.
+        problems: problems to look at; by default ``n`` are drawn with ``seed`` (128, as all activations
+            of 41 models are held), half of them rich in carry chains.
         untrained: control models that stand for ``a``. By default 39 freshly initialised copies of ``a``, or of ``b``
             if ``a`` has nothing to draw, or none if neither has.
 

@@ -119,9 +119,9 @@ def mode_connectivity(
     *,
     task: Task | None = None,
     points: int = 11,
+    problems: Any = None,
     n: int = 256,
     seed: int = 0,
-    problems: Any = None,
     controls: bool = True,
 ) -> ModeConnectivity:
     """Loss and accuracy on the line between two models of one architecture; see the module.
@@ -130,7 +130,8 @@ def mode_connectivity(
         a, b: models with parameters of the same names and shapes: two seeds, or one model at two times.
         task: their task in the shape to look at; default ``a.task``.
         points: number of points of a path, including both ends.
-        n, seed, problems: problems to look at; by default ``n`` are drawn with ``seed``, half of them rich in carries.
+        n, seed, problems: problems to look at; by default ``n`` are drawn with ``seed`` (256, as every point of every
+            path is run on them), half of them rich in carries.
         controls: whether to run the three controls.
 
     Cost: ``points`` stacked runs of the problems per path (five paths with controls) and three alignments.

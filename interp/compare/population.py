@@ -353,7 +353,7 @@ def population(
         names: what to call them, default their own names. A member's architecture is its model's name.
         otherwise: trained models of the same task that are known to work otherwise, as a control that can fail.
         task: what their tokens mean, for models that do not name their task.
-        n: problems per probe (a quarter of this for the algorithm).
+        n: problems per probe, by default 1,000, as there are many models and probes (a quarter for the algorithm).
         seed: draws problems; each untrained copy is drawn with another seed, counting from this one.
 
     Cost: some 5 s per adder with one core.

@@ -106,9 +106,9 @@ def seed_distances(
     *,
     names: Sequence[str] | None = None,
     task: Task | None = None,
+    problems: Any = None,
     n: int = 256,
     seed: int = 0,
-    problems: Any = None,
     untrained: int = CONTROLS,
 ) -> SeedDistances:
     """Distances of every pair of models of one architecture; see the module.
@@ -116,7 +116,8 @@ def seed_distances(
     Args:
         models: two or more models whose parameters have the same names and shapes.
         names: what to call them; default their own names, numbered where they are the same.
-        task, n, seed, problems: where functions are compared; half of the drawn problems are rich in carries.
+        task, problems, n, seed: where functions are compared; by default on 256 problems, as every model and every
+            copy is run on them. Half of the drawn problems are rich in carries.
         untrained: number of fresh copies of the first model; each pair is a draw of the null. 0 or 1: no null.
 
     Cost: one alignment per pair, of models and of copies; a run of the problems per model.

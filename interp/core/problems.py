@@ -20,6 +20,9 @@ from models.tasks.base import Task, domain_of
 from models.tasks.domain import NoDomain
 from models.tasks.sound import require_sound
 
+#: How many problems a probe draws. Where that is too dear, its docstring says how many it draws instead, and why.
+N_PROBLEMS = 2048
+
 
 @cache
 def _pairs_of_kind(base: int) -> list[Int[np.ndarray, "pair 2"]]:

@@ -38,7 +38,7 @@ from scipy.special import stdtrit
 from interp.core.frames import as_frame, leading, select
 from interp.core.model import HookedModel
 from interp.core.probe import OnPage, probe
-from interp.core.problems import digit_rows, draw, membership, resolve_task, target_labels
+from interp.core.problems import N_PROBLEMS, digit_rows, draw, membership, resolve_task, target_labels
 from interp.core.results import Provenance, Result
 from interp.core.stats import mean_interval
 from interp.core.thresholds import BIMODAL, FAINT, FEWEST_FOR_MODES, MAJORITY, POSITION_ONLY, VARIES
@@ -357,7 +357,7 @@ def attention_by_role(
     *,
     task: Task | None = None,
     problems: Any = None,
-    n: int = 2048,
+    n: int = N_PROBLEMS,
     seed: int = 0,
 ) -> AttentionByRole:
     """Where each answer target looks, by role, for every layer and head of a hooked model.

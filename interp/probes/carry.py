@@ -38,7 +38,7 @@ from interp.core import signal_measures as measures
 from interp.core.components import Neuron
 from interp.core.model import HookedModel
 from interp.core.probe import OnPage, neurons, probe, two_valued
-from interp.core.problems import Sample, draw, resolve_task, right_tokens
+from interp.core.problems import N_PROBLEMS, Sample, draw, resolve_task, right_tokens
 from interp.core.results import Provenance
 from interp.core.strata import column_variables, signal_columns
 from interp.probes.carry_result import CarryUnits
@@ -134,7 +134,7 @@ def carry_units(
     *,
     task: Task | None = None,
     problems: Any = None,
-    n: int = 4096,
+    n: int = N_PROBLEMS,
     seed: int = 0,
     carry_heavy: float = 0.5,
     max_ablated: int = 32,

@@ -54,7 +54,7 @@ from models.numerals import in_percent, p_value, small
 from models.tasks.base import Task
 
 Table = torch.Tensor | np.ndarray | list
-PERMUTATIONS = 2000
+RESAMPLES = 2000
 LOOKS = 2  # order and evenness are two tests of one question: each p is compared with 0.05 / 2
 
 
@@ -193,8 +193,8 @@ def circle_fit(
     *,
     task: Task | None = None,
     labels: Any = None,
-    resamples: int = PERMUTATIONS,
     seed: int = 0,
+    resamples: int = RESAMPLES,
 ) -> CircleFit:
     """The circle through a model's digits, or through the rows of a table [n, D], by geometric least squares.
 
@@ -206,7 +206,7 @@ def circle_fit(
         model: a model, of which the digits' rows of ``W_E`` are taken (``task.digit_tokens``), or a table.
         task: what the model's tokens mean; default its own.
         labels: integer label of each row, default 0..n-1.
-        resamples, seed: random relabellings of the control. p-values are never below 1 / (resamples + 1).
+        seed, resamples: random relabellings of the control. p-values are never below 1 / (resamples + 1).
 
     Limits. (radius, start) and (-radius, start + pi) are one circle: the radius is given positive. A stride is known
     modulo 2 pi. Short noisy arcs do not determine a radius.
@@ -337,13 +337,13 @@ class FourierSpectrum(Result):
 
 @probe("Which frequencies do the embeddings have?", needs=[digits])
 def fourier_spectrum(
-    model: HookedModel | Table, *, task: Task | None = None, resamples: int = PERMUTATIONS, seed: int = 0
+    model: HookedModel | Table, *, task: Task | None = None, seed: int = 0, resamples: int = RESAMPLES
 ) -> FourierSpectrum:
     """Discrete Fourier spectrum of a model's digits, or of a table [n, D], along its rows, without the mean.
 
     Args:
         model, task: as in :func:`circle_fit`.
-        resamples, seed: random relabellings of the control.
+        seed, resamples: random relabellings of the control.
 
     ``power_k = c |sum_d x_d exp(-2 pi i k d / n)|^2 / n^2`` with c = 2, or 1 for k = n / 2, so that frequencies
     1..n/2 add up to the variance (Parseval). Source: Nanda et al. 2023, section 4.1, for modular addition.

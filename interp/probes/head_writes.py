@@ -34,7 +34,7 @@ from jaxtyping import Float, Int
 from interp.core.controls import NO_CONTROL, untrained_models
 from interp.core.model import HookedModel
 from interp.core.probe import digits, probe
-from interp.core.problems import draw, resolve_task
+from interp.core.problems import N_PROBLEMS, draw, resolve_task
 from interp.core.results import Provenance, Result
 from interp.core.runs import passes
 from interp.core.stats import permutation_p
@@ -170,7 +170,7 @@ def head_writes(
     *,
     task: Task | None = None,
     problems: Any = None,
-    n: int = 512,
+    n: int = N_PROBLEMS,
     seed: int = 0,
     untrained: Sequence[HookedModel] | None = None,
 ) -> HeadWrites:

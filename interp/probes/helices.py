@@ -32,7 +32,7 @@ from interp.core.problems import resolve_task
 from interp.core.results import Provenance, Result
 from interp.core.stats import permutation_p
 from interp.core.thresholds import SIGNIFICANT, STRONG
-from interp.probes.embeddings import PERMUTATIONS, Table, all_rows
+from interp.probes.embeddings import RESAMPLES, Table, all_rows
 from interp.probes.geometry import FLAT, aligned_plane, as_table
 from models.errors import UserError
 from models.numerals import in_percent, p_value, small
@@ -167,8 +167,8 @@ def helix_fit(
     *,
     task: Task | None = None,
     period: float | None = None,
-    resamples: int = PERMUTATIONS,
     seed: int = 0,
+    resamples: int = RESAMPLES,
 ) -> HelixFit:
     """The helix through the positions of a model's first operand, by column, or through the rows of a table [n, D].
 
@@ -176,7 +176,7 @@ def helix_fit(
         model: a model, of which rows of ``W_pos`` are taken, or a table of consecutive rows.
         task: where the model's operands stand; default its own.
         period: rows a turn, if it is known.
-        resamples, seed: draws of the two controls.
+        seed, resamples: draws of the two controls.
 
     For each period between 2 and 2 n rows, the rows are regressed on 1, i, cos(w i), sin(w i), w = 2 pi / period; the
     period with the least residual wins (a given ``period`` is kept). The cosine and sine coefficients span the plane,

@@ -60,8 +60,9 @@ def score(
     """Share of whole answers right, teacher-forced (greedy decoding gives the same verdicts), by one or two strata.
 
     Args:
-        problems: problems to answer. By default ``n`` are drawn: of every carry-chain length if that is the only
-            stratum and the task can plant chains, of every shape if that is, else from the task's own distribution.
+        problems: problems to answer. By default ``n`` (1,000) are drawn: so many of every carry-chain length if that is
+            the only stratum and the task can plant chains, of every shape if that is, else from the task's own
+            distribution.
         by: names of :data:`STRATA`, "target" or "shape"; or labels by name, one per problem. Labels may have any name
             but those of the result's own columns (:data:`TAKEN`).
 

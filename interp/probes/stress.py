@@ -94,7 +94,8 @@ def stress_suites(model: HookedModel, *, task: Task | None = None, n: int = 20_0
 
     Args:
         model: any model with TransformerLens hooks whose task adds two ten-digit numbers.
-        n: problems per suite of one case. In a suite of several cases, each case gets a tenth of ``n``.
+        n: problems per suite of one case, 20,000 by default: what a suite looks for is rare. In a suite of several
+            cases, each case gets a tenth of ``n``.
 
     Cost: about 150,000 forward passes of 33 tokens at the default, ten seconds for a one-layer model.
 

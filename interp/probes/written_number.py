@@ -38,7 +38,7 @@ from jaxtyping import Float, Int
 from interp.core.controls import NO_CONTROL, untrained_copy
 from interp.core.model import HookedModel
 from interp.core.probe import OnPage, columns, probe
-from interp.core.problems import Sample, draw, resolve_task
+from interp.core.problems import N_PROBLEMS, Sample, draw, resolve_task
 from interp.core.results import Provenance, Result
 from interp.core.runs import passes
 from interp.core.sites import model_name
@@ -126,7 +126,7 @@ class WrittenNumber(Result):
     page=OnPage({"n": 1024}, most=1_000),
 )
 def written_number(
-    model: HookedModel, *, task: Task | None = None, problems: Any = None, n: int = 2048, seed: int = 0
+    model: HookedModel, *, task: Task | None = None, problems: Any = None, n: int = N_PROBLEMS, seed: int = 0
 ) -> WrittenNumber:
     """What attention writes at the queries of inner columns; see the module.
 

@@ -34,7 +34,7 @@ from interp.core.frames import as_frame
 from interp.core.metrics import Metric, resolve_metrics
 from interp.core.model import HookedModel
 from interp.core.probe import probe
-from interp.core.problems import check_targets, draw, resolve_task, right_tokens
+from interp.core.problems import N_PROBLEMS, check_targets, draw, resolve_task, right_tokens
 from interp.core.results import Provenance, Result
 from interp.core.sites import model_name, require_evaluation_mode, with_writable_stream
 from interp.core.strata import ALL, carry_strata
@@ -240,7 +240,7 @@ def component_ablation(
     pairs: ProblemPairs | None = None,
     metrics: str | Metric | Sequence[str | Metric] | None = None,
     targets: Sequence[int] | None = None,
-    n: int = 2048,
+    n: int = N_PROBLEMS,
     seed: int = 0,
     carry_heavy: float = 0.5,
     unchanged: str | None = None,

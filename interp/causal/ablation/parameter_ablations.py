@@ -285,7 +285,7 @@ def parameter_ablation(
         most_variants: refuse to run more than this.
 
     Cost: ``1 + P (1 + controls) + P (P - 1) / 2`` runs, stacked: MicroAdder's 57 parameters, 1,596 pairs and 228
-    controls on 512 problems take about 3 s on one thread, the bootstraps two more.
+    controls on 512 problems, the default, take about 3 s on one thread, the bootstraps two more.
 
     Raises:
         UserError: no free parameters, an unknown replacement or parameter name, a replacement that changes nothing, too

@@ -101,10 +101,10 @@ def interchange_sweep(
     algorithm: str | Algorithm | TaskVariables | None = None,
     hooks: Sequence[str] | None = None,
     positions: Sequence[int | str] | None = None,
+    task: Task | None = None,
     n: int = 200,
     seed: int = 0,
     step: int | None = None,
-    task: Task | None = None,
 ) -> InterchangeSweep:
     """Interchange accuracy of one variable at many sites; the answer digit of its own column is read.
 
@@ -112,7 +112,8 @@ def interchange_sweep(
         algorithm: the causal model, as in :func:`interp.causal.interchange.interchange`.
         hooks: hook points; default the residual stream at every depth.
         positions: positions, role labels ("a3", "s2") or other places of :class:`Site`; default all up to the query.
-        n: pairs drawn; only those whose answer the intervention changes count.
+        n: pairs drawn, by default 200, as they are run once for every site; only those whose answer the intervention
+            changes count.
 
     Cost: one run over these pairs per site.
 

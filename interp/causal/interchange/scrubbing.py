@@ -170,10 +170,10 @@ def causal_scrubbing(
     *,
     algorithm: str | Algorithm | TaskVariables | None = None,
     columns: int | Sequence[int] | None = None,
+    task: Task | None = None,
     n: int = 1000,
     seed: int = 0,
     step: int | None = None,
-    task: Task | None = None,
 ) -> CausalScrubbing:
     """Share of the loss that a hypothesis recovers, for each column.
 
@@ -184,7 +184,8 @@ def causal_scrubbing(
         algorithm: the causal model, as in :func:`interp.causal.interchange.interchange`.
         columns: answer columns; default all, or from the second on where numbers are added column by column (there is
             no column before the units).
-        n: problems, half of them rich in carry chains if the task can draw them.
+        n: problems, by default 1,000, as they are run three times for every column. Half of them are rich in carry
+            chains if the task can draw them.
 
     Cost: three runs per column over the problems.
 

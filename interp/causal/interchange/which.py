@@ -247,17 +247,17 @@ class WhichAlgorithm(Result):
 def which_algorithm(
     model: HookedModel,
     *,
+    task: Task | None = None,
     n: int = 1000,
     seed: int = 0,
     algorithms: Sequence[str | Algorithm] | None = None,
     step: int | None = None,
-    task: Task | None = None,
 ) -> WhichAlgorithm:
     """Rank addition algorithms by how often a model gives their answers where they disagree.
 
     Args:
         model: any model with TransformerLens hooks, in evaluation mode.
-        n: problems per corruption.
+        n: problems per corruption, by default 1,000: there are two corruptions, with three runs of each.
         algorithms: candidates, default ripple, look-ahead and chained.
         step: for additions of many operands, which running sum, default the last.
 

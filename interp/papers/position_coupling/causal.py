@@ -164,7 +164,8 @@ def pattern_substitution(
     Args:
         model: any model with TransformerLens hooks; ``attn.hook_pattern`` is set.
         task: multi-operand addition in the shape to use; by default ``model.task``.
-        problems: problems to answer; by default ``n`` are drawn from T_A with ``seed``.
+        problems: problems to answer; by default ``n`` are drawn from T_A with ``seed`` (500, as one has hundreds of
+            tokens).
         roles: which role each head plays; by default from :func:`key_attention` on other problems.
         heads: (layer, head) to try; by default all.
         bos: give BOS a share in the ideal patterns, as in the construction.

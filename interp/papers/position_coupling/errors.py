@@ -29,6 +29,7 @@ from jaxtyping import Int
 
 from interp.core.model import HookedModel
 from interp.core.probe import probe, task_of
+from interp.core.problems import N_PROBLEMS
 from interp.core.results import Provenance
 from interp.core.sites import model_name
 from interp.core.stats import clopper_pearson
@@ -130,7 +131,7 @@ def _confusions(
 
 @probe("Where does the response go wrong first?", needs=[task_of(MultiOperandAddition)])
 def first_errors(
-    model: HookedModel, *, task: Task | None = None, problems: Any = None, n: int = 1_000, seed: int = 0
+    model: HookedModel, *, task: Task | None = None, problems: Any = None, n: int = N_PROBLEMS, seed: int = 0
 ) -> Scores:
     """Where a model of multi-operand addition goes wrong first; see the module.
 

@@ -243,7 +243,8 @@ def key_attention(
         model: any model with TransformerLens hooks.
         task: multi-operand addition in the shape to use, for example ``model.task.at(11, 11)`` (operands, digits); by
             default ``model.task``.
-        problems: the problems to use; by default ``n`` are drawn from T_A with ``seed``.
+        problems: the problems to use; by default ``n`` are drawn from T_A with ``seed`` (256, as a problem has hundreds
+            of tokens).
         untrained: control models; by default four freshly initialised copies, none if the model has no parameters.
         keys: the key sets of a task, for other tasks and roles (:func:`interp.probes.key_sets.keys_by_role`).
 

@@ -99,6 +99,7 @@ def sum_units(model: ArithmeticTransformer, *, task: Task | None = None, n: int 
     Args:
         model: the hand-built transformer of multi-operand addition.
         task: the task in the shape of the problems to draw; by default the model's own.
+        n: problems, by default 200, as one has hundreds of tokens.
 
     Raises:
         UserError: a model without the named dimensions, with hooks or other changes, in which no unit writes SUM, or

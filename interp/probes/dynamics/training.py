@@ -172,7 +172,8 @@ def training_dynamics(
     Args:
         measures: names from :func:`interp.probes.dynamics.measure_names`; default all that apply to the model.
         task: for models whose task has many shapes, the task in one shape: ``models.load(name).task.at(4, 5)``.
-        n, n_per_length: uniform problems, and problems of each chain length, drawn with ``seed``.
+        n, n_per_length: uniform problems, and problems of each chain length, drawn with ``seed``; by default 512 and
+            100, as every snapshot is run on them.
         run_seed: which seed of a run folder, default its first.
 
     Cost: about a third of a second per snapshot of a one-layer adder.

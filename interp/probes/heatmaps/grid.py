@@ -107,7 +107,7 @@ def exact_match_grid(
     final_answer: bool | None = None,
     store: str | Path | None = None,
     name: str | None = None,
-    progress: bool = True,
+    progress: bool = False,
     cluster: Cluster | None = None,
 ) -> Scores:
     """Exact match of whole responses for every shape, teacher-forced (greedy decoding gives the same).
@@ -121,7 +121,8 @@ def exact_match_grid(
     Args:
         shapes: shapes as ``task.at`` takes them, (operands, digits) for sums; by default all up to ``largest``, which
             is by default the paper's grid.
-        n: problems per cell. They depend on (seed, shape) only, and a larger n extends the problems of a smaller one.
+        n: problems per cell, by default 1,000 as in the paper: there are a hundred cells or more. They depend on (seed,
+            shape) only, and a larger n extends the problems of a smaller one.
         offsets: "start 1" (as the paper tests), another start, one per level, or "random".
         final_answer: also decode greedily, to count right *final answers*; by default for parity only.
         store: a file to which every finished cell is written; the same call resumes from there.

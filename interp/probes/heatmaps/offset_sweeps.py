@@ -37,6 +37,7 @@ def offset_sweep(
 
     Args:
         shape: as ``task.at`` takes it, (operands, digits) for sums.
+        n: problems, by default 200, as all of them are answered once for every start.
         starts: the starts to measure, default all.
 
     Raises:
@@ -88,7 +89,7 @@ def greedy_agreement(
     responses right by greedy decoding (``greedy``), the final numbers right (``answer``), and those right after the
     true scratchpad (``answer_forced``). Only the verdicts on whole responses must agree.
 
-    Cost: ``n`` cached decodings of every shape, for one layer about as much as ten teacher-forced passes.
+    Cost: ``n`` cached decodings of every shape (20 by default), for one layer as much as ten teacher-forced passes.
     """
     task = sequence_task(model, task)
     scorer, rows = CellScorer(model, task, offsets), []

@@ -36,7 +36,7 @@ from jaxtyping import Float
 
 from interp.core.model import HookedModel
 from interp.core.probe import probe, sums
-from interp.core.problems import draw, resolve_task, target_labels
+from interp.core.problems import N_PROBLEMS, draw, resolve_task, target_labels
 from interp.core.results import Provenance, Result
 from interp.core.sites import model_name, require_evaluation_mode, require_sums
 from interp.core.stats import bootstrap_interval
@@ -181,7 +181,7 @@ def logit_attribution(
     task: Task | None = None,
     problems: Any = None,
     rival: Any = "others",
-    n: int = 512,
+    n: int = N_PROBLEMS,
     seed: int = 0,
     resamples: int = 1000,
 ) -> LogitAttribution:

@@ -36,7 +36,7 @@ from jaxtyping import Float, Int, Num
 from interp.core.controls import untrained_copy, untrained_twin
 from interp.core.model import HookedModel
 from interp.core.probe import probe
-from interp.core.problems import distinct, draw, resolve_task, target_labels
+from interp.core.problems import N_PROBLEMS, distinct, draw, resolve_task, target_labels
 from interp.core.results import Provenance, Result
 from interp.core.separation import auroc
 from interp.core.sites import model_name, require_evaluation_mode
@@ -262,7 +262,7 @@ def linear_probes(
     signals: str | Sequence[str] | None = None,
     columns: str | Sequence[str] | None = None,
     problems: Any = None,
-    n: int = 4096,
+    n: int = N_PROBLEMS,
     seed: int = 0,
     folds: int = FOLDS,
     untrained: Any = DRAWN,

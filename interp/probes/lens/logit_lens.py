@@ -30,7 +30,7 @@ from scipy.special import log_softmax
 
 from interp.core.model import HookedModel
 from interp.core.probe import OnPage, probe
-from interp.core.problems import draw, resolve_task, target_labels
+from interp.core.problems import N_PROBLEMS, draw, resolve_task, target_labels
 from interp.core.results import Provenance, Result
 from interp.core.sites import model_name, require_evaluation_mode
 from interp.core.stats import bootstrap_interval, clopper_pearson, clustered_proportion
@@ -147,7 +147,7 @@ def logit_lens(
     *,
     task: Task | None = None,
     problems: Any = None,
-    n: int = 1024,
+    n: int = N_PROBLEMS,
     seed: int = 0,
     resamples: int = 1000,
 ) -> LogitLens:

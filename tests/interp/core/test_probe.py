@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -14,6 +15,7 @@ import models
 from interp.cli.ask import page_of
 from interp.core import probe as registry
 from interp.core.probe import Probe, applying, find_probe, probe, probes, registered
+from interp.core.problems import N_PROBLEMS
 from interp.core.results import Findings, Result
 from interp.site.pages import page_html
 from models.config import TransformerConfig
@@ -22,8 +24,10 @@ from models.tasks.framed_addition import Frame, FramedAddition
 from models.transformer import ArithmeticTransformer
 from models.weight_maps.dense import DenseWeights
 
-#: A question asked of the same thing has the same name everywhere, and means the same.
-SAME = {"seed": 0, "task": None, "problems": None}
+#: A question asked of the same thing has the same name everywhere, means the same, and comes in this order.
+SAME = {"task": None, "problems": None, "n": N_PROBLEMS, "seed": 0, "resamples": None, "progress": False}
+#: Names that one of these has elsewhere.
+OTHER_NAMES = {"ablation", "alternative", "draws", "n_problems", "permutations", "random_state", "rng", "verbose"}
 
 
 @pytest.fixture
@@ -36,8 +40,13 @@ def own_registry(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 @pytest.mark.parametrize("each", registered().values(), ids=lambda each: each.name)
 def test_every_probe_asks_in_the_same_words(each: Probe) -> None:
     parameters = inspect.signature(each.ask).parameters
-    for name, default in SAME.items():
-        assert name not in parameters or parameters[name].default == default or name in each.subjects
+    common = [name for name in parameters if name in SAME and name not in each.subjects]
+    assert common == [name for name in SAME if name in common] and not OTHER_NAMES & set(parameters)
+    for name in set(common) - {"resamples"}:
+        default = parameters[name].default
+        # Cost may forbid the usual number of problems. The number is then in the docstring, with the reason.
+        said = name == "n" and re.search(rf"\b{default:,}\b", inspect.getdoc(each.ask) or "")
+        assert said or (default == SAME[name] and type(default) is type(SAME[name])), name
     assert each.question[0].isupper() and "\n" not in each.question and len(each.question) < 80
     assert inspect.getdoc(each.ask)
     behind = list(parameters.values())[len(each.subjects) :]
