@@ -18,7 +18,7 @@ import torch
 import models
 from interp.site.explorer import write_explorer
 
-CASES = {"microadder-57": "L0U1", "adder-456": "L0U7", "toygpt-learned-pre": "L0H1"}
+CASES = {"microadder-57": "L0N1", "adder-456": "L0N7", "toygpt-learned-pre": "L0H1"}
 PROBLEMS = ("57+48", "12+34", "99+1")
 ROUNDS = 30
 TARGET = 100.0  # milliseconds

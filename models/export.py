@@ -16,6 +16,7 @@ from torch import Tensor
 from models.config import TransformerConfig
 from models.errors import UserError
 from models.lens_contract import LensContract
+from models.part_names import in_block
 from models.parts.weights import Weights
 
 #: Config fields that have the same name and meaning here and in TransformerLens.
@@ -164,5 +165,5 @@ def _pair_neighbours(cfg: TransformerConfig, weights: Weights) -> None:
 
     for layer in range(cfg.n_layers):
         for name in ("W_Q", "W_K", "b_Q", "b_K"):
-            key = f"blocks.{layer}.attn.{name}"
+            key = in_block(layer, f"attn.{name}")
             weights[key] = reorder(weights[key])

@@ -6,6 +6,7 @@ import torch
 
 from models.config import TransformerConfig
 from models.errors import UserError
+from models.part_names import in_block
 from models.parts.weights import Weights
 
 
@@ -25,7 +26,7 @@ def folded_norms(cfg: TransformerConfig, weights: Weights) -> Weights:
         raise UserError("Norms that follow the residual sum cannot be folded: their gain scales the stream itself.")
     weights = dict(weights)
     for layer in range(cfg.n_layers if cfg.has_pre_norm else 0):
-        block = f"blocks.{layer}"
+        block = in_block(layer)
         for letter in "QKV":
             _fold(weights, f"{block}.ln1", f"{block}.attn.W_{letter}", f"{block}.attn.b_{letter}")
         _reset(weights, f"{block}.ln1")
@@ -73,7 +74,7 @@ def folded_value_biases(cfg: TransformerConfig, weights: Weights) -> Weights:
     """The weights with ``b_V`` moved into ``b_O``, which becomes ``b_O + sum_h b_V W_O``."""
     weights = dict(weights)
     for layer in range(cfg.n_layers):
-        attn = f"blocks.{layer}.attn"
+        attn = in_block(layer, "attn")
         b_v = weights.get(f"{attn}.b_V")
         if b_v is not None:
             written = torch.einsum("hd,hdm->m", b_v, weights[f"{attn}.W_O"])

@@ -21,6 +21,7 @@ from models.config import TransformerConfig
 from models.errors import UserError
 from models.lens_tokens import TokenMethods
 from models.lens_weights import WeightMethods
+from models.part_names import head_name, in_block
 from models.parts.embeddings import Embed, Unembed
 from models.parts.norms import Norm
 from models.parts.positions import FireBias, PosEmbed, WindowBias
@@ -79,9 +80,9 @@ class LensContract(TokenMethods, WeightMethods, HookedRootModule):
         # transformer_lens 4.3 looks for attn.hook_q_input, 3.9 for hook_q_input: one point, two names.
         for layer in range(self.config.n_layers):
             for letter in "qkv":
-                point = self.hook_dict[f"blocks.{layer}.hook_{letter}_input"]
+                point = self.hook_dict[in_block(layer, f"hook_{letter}_input")]
                 for table in (self.mod_dict, self.hook_dict):
-                    table[f"blocks.{layer}.attn.hook_{letter}_input"] = point
+                    table[in_block(layer, f"attn.hook_{letter}_input")] = point
 
     @property
     def device(self) -> torch.device:
@@ -235,7 +236,7 @@ class LensContract(TokenMethods, WeightMethods, HookedRootModule):
         weights = self.all_weights()
         if f"blocks.0.{part}" not in weights:
             raise AttributeError(f"This model has no {part}.")
-        stacked = torch.stack([weights[f"blocks.{layer}.{part}"] for layer in range(self.config.n_layers)])
+        stacked = torch.stack([weights[in_block(layer, part)] for layer in range(self.config.n_layers)])
         return self._guarded(stacked, f"A stack of every layer's {part}")
 
     W_Q: Any = property(lambda self: self._stack("attn.W_Q"), doc="[layer, head, d_model, d_head]")
@@ -272,7 +273,7 @@ class LensContract(TokenMethods, WeightMethods, HookedRootModule):
     @property
     def all_head_labels(self) -> LabelList:
         return LabelList(
-            f"L{layer}H{head}" for layer in range(self.config.n_layers) for head in range(self.config.n_heads)
+            head_name(layer, head) for layer in range(self.config.n_layers) for head in range(self.config.n_heads)
         )
 
     def blocks_with(self, submodule: str) -> list[tuple[int, Any]]:
@@ -289,10 +290,10 @@ class LensContract(TokenMethods, WeightMethods, HookedRootModule):
         total = torch.zeros(self.config.d_model, device=self.device, dtype=self.dtype)
         weights = self.all_weights()
         for i in range(layer):
-            total = total + weights[f"blocks.{i}.attn.b_O"]
+            total = total + weights[in_block(i, "attn.b_O")]
             if include_mlp_biases and self.config.d_mlp:
-                total = total + weights[f"blocks.{i}.mlp.b_out"]
-        return total + weights[f"blocks.{layer}.attn.b_O"] if mlp_input else total
+                total = total + weights[in_block(i, "mlp.b_out")]
+        return total + weights[in_block(layer, "attn.b_O")] if mlp_input else total
 
     def as_residual(self, input: Any) -> Tensor:
         """A residual stream [batch, pos, d_model], checked.

@@ -134,7 +134,7 @@ for name in ("microadder-57", "adder-456"):
     for kind in PAIRS:
         pairs = problem_pairs(model.task, f"{kind.split()[0]} carry", column=COLUMN, n=256, seed=0)
         out_of = [edge for edge in EdgeExperiment(model, pairs).graph.names if edge.startswith("embed->")]
-        past = [edge for edge in out_of if edge in ("embed->MLP0", "embed->logits")]
+        past = [edge for edge in out_of if edge in ("embed->L0.mlp", "embed->logits")]
         values = [edge for edge in out_of if edge.endswith(".v")]
         ways = {"heads' values": values, "past the heads": past, "both": values + past}
         rows.append(route_table(model, pairs, ways).assign(model=name, carry=kind))

@@ -40,6 +40,7 @@ from interp.probes.attention import OWN, attention_by_role
 from interp.probes.carry import carry_units
 from models.errors import UserError
 from models.evaluation import Rate
+from models.part_names import layer_part
 from models.tasks import problem_pairs
 from models.tasks.addition import FixedWidthAddition
 from models.tasks.base import Task
@@ -230,7 +231,7 @@ def _circuit(model: HookedModel, task: Any, kind: str, seed: int) -> str:
 def same_heads(edges: Iterable[str]) -> str:
     """The edges of a one-layer circuit as one string. Heads are called "head" or, if there are several, "head a" and so
     on, in such a way that circuits which differ only in the order of heads give the same string."""
-    edges = [edge.replace("MLP0", "MLP") for edge in edges]
+    edges = [edge.replace(layer_part(0, "mlp"), "MLP") for edge in edges]
     heads = sorted({head for edge in edges for head in re.findall(r"L0H\d+", edge)})
     names = ["head"] if len(heads) == 1 else [f"head {letter}" for letter in "abcdefgh"[: len(heads)]]
     called = []

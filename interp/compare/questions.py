@@ -37,6 +37,7 @@ from interp.probes.embeddings import circle_fit
 from interp.proofs.methods import certified_at_best
 from models.errors import UserError
 from models.evaluation import Score, score
+from models.part_names import head_name, in_block
 from models.tasks.addition import DIGITS, FixedWidthAddition
 from models.tasks.base import Task, base_of
 from models.tasks.carries import problems_of_chain_length
@@ -189,7 +190,7 @@ def _place_question(place: str, words: str) -> None:
         parts = []
         for layer, head in np.ndindex(*shares.shape[1:]):
             means = [float(side[:, layer, head].mean()) for side in (shares, blank)]
-            parts.append(Part(f"L{layer}H{head}", means[0], control=means[1]))
+            parts.append(Part(head_name(layer, head), means[0], control=means[1]))
         mean, low, high = mean_interval(shares.mean((1, 2)))
         most = max(parts, key=lambda part: part.value)
         note = f"most in {most.name} ({most.value:.2f})" if len(parts) > 1 and most.value >= 0.005 else ""
@@ -297,7 +298,7 @@ def digit_sum(subject: Subject) -> Answer:
     "share",
 )
 def carry_in(subject: Subject) -> Answer:
-    sites = [Site(f"blocks.{layer}.hook_resid_mid") for layer in range(subject.model.cfg.n_layers)]
+    sites = [Site(in_block(layer, "hook_resid_mid")) for layer in range(subject.model.cfg.n_layers)]
     for site in sites:
         require_hook(subject.model, site.hook)
 

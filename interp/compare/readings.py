@@ -16,6 +16,7 @@ from interp.core.problems import membership
 from interp.core.sites import Site
 from interp.probes.attention import visible_roles
 from models.errors import UserError
+from models.part_names import head_name, in_block, neuron_name
 from models.tasks.base import Task
 from models.transformer import ArithmeticTransformer
 
@@ -101,12 +102,12 @@ class Readings:
     @property
     def heads(self) -> list[str]:
         cfg = self.model.cfg
-        return [f"L{layer}H{head}" for layer in range(cfg.n_layers) for head in range(cfg.n_heads)]
+        return [head_name(layer, head) for layer in range(cfg.n_layers) for head in range(cfg.n_heads)]
 
     @property
     def unit_names(self) -> list[str]:
         cfg = self.model.cfg
-        return [f"L{layer}U{unit}" for layer in range(cfg.n_layers) for unit in range(cfg.d_mlp)]
+        return [neuron_name(layer, unit) for layer in range(cfg.n_layers) for unit in range(cfg.d_mlp)]
 
 
 @torch.no_grad()
@@ -117,7 +118,7 @@ def read(model: ArithmeticTransformer, at: Frame) -> Readings:
         UserError: the model has diverged.
     """
     cfg, queries = model.cfg, list(at.queries)
-    blocks = [f"blocks.{layer}." for layer in range(cfg.n_layers)]
+    blocks = [in_block(layer) + "." for layer in range(cfg.n_layers)]
     names = [block + part for block in blocks for part in ("attn.hook_pattern", "hook_attn_out")]
     names += [block + part for block in blocks for part in ("mlp.hook_post", "hook_mlp_out") if cfg.d_mlp]
     names += [name for name in ("hook_pos_embed",) if name in model.hook_dict]
@@ -167,16 +168,16 @@ def weights_of(model: ArithmeticTransformer) -> dict[str, np.ndarray]:
 
 def write_gain(weights: Mapping[str, np.ndarray], layer: int, mlp: bool, n_layers: int) -> Any:
     """Product of the gains of all norms between a sublayer's output and the logits: [d_model], or 1."""
-    names: list[str] = [f"blocks.{layer}.ln1_post"] if not mlp else []
-    names += [f"blocks.{layer}.ln2_post"]
-    names += [f"blocks.{later}.{norm}" for later in range(layer + 1, n_layers) for norm in ("ln1_post", "ln2_post")]
+    names: list[str] = [in_block(layer, "ln1_post")] if not mlp else []
+    names += [in_block(layer, "ln2_post")]
+    names += [in_block(later, norm) for later in range(layer + 1, n_layers) for norm in ("ln1_post", "ln2_post")]
     return _product(weights, [*names, "ln_final"])
 
 
 def read_gain(weights: Mapping[str, np.ndarray], layer: int, norm: str) -> Any:
     """Gain of the norm before a sublayer, including the post-norms of earlier layers: [d_model], or 1."""
-    earlier = [f"blocks.{i}.{name}" for i in range(layer) for name in ("ln1_post", "ln2_post")]
-    return _product(weights, [*earlier, f"blocks.{layer}.{norm}"])
+    earlier = [in_block(i, name) for i in range(layer) for name in ("ln1_post", "ln2_post")]
+    return _product(weights, [*earlier, in_block(layer, norm)])
 
 
 def _product(weights: Mapping[str, np.ndarray], norms: Sequence[str]) -> Any:

@@ -26,6 +26,7 @@ from interp.core.model import HookedModel
 from interp.core.problems import Sample, draw, membership, resolve_task, right_tokens
 from interp.core.sites import model_name, require_evaluation_mode
 from models.errors import UserError
+from models.part_names import in_block
 from models.tasks.algorithms import RIPPLE, ColumnLayout, column_layout
 from models.tasks.base import Task
 from models.tasks.multi_addition import MultiOperandAddition
@@ -118,8 +119,8 @@ class Subject:
         layers, length = range(model.cfg.n_layers), self.sample.tokens.shape[1]
         _, member = membership([self.positions(column) for column in self.inner], length)
         places, units, right = [], [], []
-        names = [f"blocks.{layer}.attn.hook_pattern" for layer in layers]
-        inputs = [f"blocks.{layer}.mlp.hook_pre" for layer in layers if model.cfg.d_mlp]
+        names = [in_block(layer, "attn.hook_pattern") for layer in layers]
+        inputs = [in_block(layer, "mlp.hook_pre") for layer in layers if model.cfg.d_mlp]
         for rows, logits, kept in runs.passes(model, self.sample.tokens, keep=[*names, *inputs]):
             pattern = np.stack([kept[name][:, :, queries].float().cpu().numpy() for name in names], 1)
             places.append(np.einsum("nlhqk,qpk->nqlhp", pattern, member.astype(float), optimize=True))

@@ -16,6 +16,7 @@ from interp.core.answers import Answer, Part
 from interp.core.signal_measures import RIVALS, separation, signal_name
 from interp.core.stats import percentile_interval
 from models.errors import UserError
+from models.part_names import neuron_name
 
 SHOWN, RESAMPLES = 6, 100  # number of units in the table, and of bootstrap draws of problems
 
@@ -49,7 +50,7 @@ def unit_signals(subject: Subject, signal: str) -> Answer:
     count = len(units) - len(units) // 2
     parts = tuple(
         Part(
-            f"L{index // width}U{index % width}",
+            neuron_name(index // width, index % width),
             float(value),
             note="" if rival == "none" else f"worst with {signal_name(str(rival))} held fixed",
         )

@@ -31,6 +31,7 @@ from jaxtyping import Float, Int
 from interp.compare.matching import centred_rows
 from interp.compare.readings import Frame, Readings, read_gain, weights_of, write_gain
 from interp.core.problems import digit_rows
+from models.part_names import in_block
 
 #: Tables are as wide as the vocabulary up to so many tokens; beyond, tokens that no problem has are left out.
 MOST_TOKENS = 2_048
@@ -70,7 +71,7 @@ def head_tables(reading: Readings, at: Frame) -> dict[str, Float[np.ndarray, "he
     unseen = np.arange(at.member.shape[-1]) > np.array(queries)[:, None]
     found: dict[str, list[np.ndarray]] = {}
     for layer in range(cfg.n_layers):
-        block = f"blocks.{layer}."
+        block = in_block(layer) + "."
         gain = read_gain(weights, layer, "ln1")
         bias = weights.get(block + "ln1.b", np.zeros(cfg.d_model))
         out = np.reshape(write_gain(weights, layer, False, cfg.n_layers), (-1, 1)) * weights["unembed.W_U"]

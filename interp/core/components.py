@@ -23,6 +23,7 @@ from torch import Tensor
 from interp.core.model import HookedModel
 from interp.core.sites import Site, has_mlp, require_layer
 from models.errors import UserError
+from models.part_names import head_name, in_block, layer_part, neuron_name
 
 
 class Component(ABC):
@@ -114,11 +115,11 @@ class Head(InLayer):
 
     @property
     def label(self) -> str:
-        return f"L{self.layer}H{self.head}{_where(self.positions)}"
+        return f"{head_name(self.layer, self.head)}{_where(self.positions)}"
 
     @property
     def site(self) -> Site:
-        return Site(f"blocks.{self.layer}.attn.hook_z", self.positions, head=self.head)
+        return Site(in_block(self.layer, "attn.hook_z"), self.positions, head=self.head)
 
 
 @dataclass(frozen=True)
@@ -131,11 +132,11 @@ class Neuron(InLayer):
 
     @property
     def label(self) -> str:
-        return f"L{self.layer} neuron {self.unit}{_where(self.positions)}"
+        return f"{neuron_name(self.layer, self.unit)}{_where(self.positions)}"
 
     @property
     def site(self) -> Site:
-        return Site(f"blocks.{self.layer}.mlp.hook_post", self.positions, neuron=self.unit)
+        return Site(in_block(self.layer, "mlp.hook_post"), self.positions, neuron=self.unit)
 
 
 @dataclass(frozen=True)
@@ -148,11 +149,15 @@ class Sublayer(InLayer):
 
     @property
     def label(self) -> str:
-        return f"L{self.layer} {'MLP' if self.kind == 'mlp' else self.kind}{_where(self.positions)}"
+        return f"{layer_part(self.layer, self._part)}{_where(self.positions)}"
+
+    @property
+    def _part(self) -> str:
+        return "attn" if self.kind == "attention" else self.kind
 
     @property
     def site(self) -> Site:
-        return Site(f"blocks.{self.layer}.hook_{'mlp' if self.kind == 'mlp' else 'attn'}_out", self.positions)
+        return Site(in_block(self.layer, f"hook_{self._part}_out"), self.positions)
 
     def check(self, model: HookedModel, length: int) -> None:
         if self.kind not in ("attention", "mlp"):

@@ -9,7 +9,14 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
+from models.part_names import with_part_names
+
 DATA = Path(str(files("interp"))) / "data"
+
+
+def read_stored(path: Path) -> dict[str, Any]:
+    """A stored result, with this version's names of parts in place of those that an earlier one wrote."""
+    return json.loads(with_part_names(path.read_text(encoding="utf-8")))
 
 
 def digest(sources: Iterable[Path]) -> str:

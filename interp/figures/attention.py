@@ -16,6 +16,7 @@ from interp.probes.attention import OWN, PREVIOUS, AttentionByRole
 from interp.probes.head_writes import HeadWrites
 from interp.probes.written_number import WrittenNumber
 from models.numerals import small
+from models.part_names import head_name
 
 _FAINT = 1e-4  # weights below this have the same colour in the pattern figure
 
@@ -67,7 +68,7 @@ def attention_heads(result: AttentionByRole) -> go.Figure:
     roles = mean.role.values.tolist()
     heads = [(i, h) for i in mean.layer.values.tolist() for h in mean["head"].values.tolist()]
     z = np.array([mean.sel(layer=i, head=h).values for i, h in heads])
-    names = [f"L{i}H{h}" for i, h in heads]
+    names = [head_name(i, h) for i, h in heads]
     layer = cells(z, roles, names, text=written(z), bar="weight", gap=3, **hover("{y}: {z:.4f} on {x}"))
     panel = Panel([layer], x="role of the position attended to", y="head")
     most = [roles[int(row.argmax())] for row in z]
@@ -96,7 +97,8 @@ def attention_pattern(result: AttentionByRole, layer: int | None = None, head: i
     panel = Panel([layer_], x=x | {"title": "position attended to"}, y="answer token predicted")
     share = _share_of_top(values, 5)
     title = (
-        f"L{layer}H{head}: the five strongest positions hold {share:.1%} of the weight of an answer token, on average"
+        f"{head_name(layer, head)}: the five strongest positions hold {share:.1%} of the weight of an answer token, "
+        "on average"
     )
     return compose(
         [panel], title, result.provenance, note=f"Grey: not visible. {_note(result)}", width=1150, height=520,
@@ -128,7 +130,7 @@ def head_writes(result: HeadWrites) -> go.Figure:
         panels.append(
             Panel(
                 [curve(result.line_of.digit.values, line, None, theme.LIGHT, **style)],
-                f"L{i}H{h}: " + ("no digit written" if np.isnan(linear) else f"{linear:.0%} linear"),
+                f"{head_name(i, h)}: " + ("no digit written" if np.isnan(linear) else f"{linear:.0%} linear"),
                 x={"title": "digit attended to", "dtick": 3, "range": [-0.6, result.line_of.sizes["digit"] - 0.4]},
                 y={
                     "title": "" if len(panels) % columns else "main direction, sd", "range": [-2.6, 2.6],

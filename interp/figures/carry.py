@@ -15,6 +15,7 @@ from interp.figures.panels import QUARTERS, Panel, compose, hline
 from interp.probes.carry import CarryUnits
 from models.errors import UserError
 from models.numerals import in_percent
+from models.part_names import neuron_name
 
 _PANELS = 4
 _CARRY_COLOUR = {0: theme.BLUE, 1: theme.VERMILION}
@@ -30,7 +31,7 @@ def _units(result: CarryUnits) -> list[dict[str, Any]]:
 
 
 def _panel_title(result: CarryUnits, unit: dict[str, Any]) -> str:
-    name = f"L{unit['layer']} neuron {unit['unit']}"
+    name = neuron_name(unit["layer"], unit["unit"])
     if not unit["signal"]:
         return f"{name}: no single signal"
     above = bool(result.table.above.sel(layer=unit["layer"], unit=unit["unit"], signal=unit["signal"]))
@@ -112,7 +113,7 @@ def carry_unit_ablation(result: CarryUnits, signal: str | None = None) -> go.Fig
     chosen = list(kept.sort_values(ascending=False).index[:8])
     chosen.sort()
     name = signal_name(chosen_signal)
-    labels = ["whole model", *(f"L{layer} neuron {unit} zeroed" for layer, unit in chosen)]
+    labels = ["whole model", *(f"{neuron_name(layer, unit)} zeroed" for layer, unit in chosen)]
     layers = []
     for present, colour, pattern in ((False, theme.BLUE, ""), (True, theme.VERMILION, "/")):
         rows = table[table["present"] == present].set_index(["layer", "unit"]).loc[chosen]
@@ -145,6 +146,6 @@ def _ablation_title(result: CarryUnits, table: Any, chosen: list[tuple[int, int]
     drop = table.set_index(["layer", "unit", "present"])["drop"]
     unit = max(chosen, key=lambda key: abs(drop[(*key, True)] - drop[(*key, False)]))
     return (
-        f"No double dissociation on {name}: zeroing L{unit[0]} neuron {unit[1]} changes accuracy by "
+        f"No double dissociation on {name}: zeroing {neuron_name(unit[0], unit[1])} changes accuracy by "
         f"{-100 * drop[(*unit, True)]:+.1f} points with it and {-100 * drop[(*unit, False)]:+.1f} without"
     )

@@ -19,6 +19,7 @@ from interp.figures import theme
 from interp.figures.layers import band, hover
 from interp.figures.layers import curve as line
 from interp.figures.panels import Mark, Panel, compose, hline, label, vline
+from models.part_names import read_part
 
 #: Input of the receiver -> colour, dash and legend of the edge.
 _PORTS = {
@@ -144,15 +145,11 @@ def _row(component: str, of: EdgeGraph) -> int:
         return 0
     if component == LOGITS:
         return 1 + of.n_layers * (1 + of.has_mlp)
-    layer = int(component.removeprefix("MLP").removeprefix("L").partition("H")[0])
-    return 1 + layer * (1 + of.has_mlp) + component.startswith("MLP")
+    layer, part, _ = read_part(component)
+    return 1 + layer * (1 + of.has_mlp) + (part == "mlp")
 
 
 def _name(component: str) -> str:
-    if component.startswith("MLP"):
-        return f"MLP {component[3:]}"
-    if component[0] == "L" and component[1].isdigit():
-        return "head " + component[1:].replace("H", ".")
     return {EMBED: "token", POS_EMBED: "position"}.get(component, component)
 
 

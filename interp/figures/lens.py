@@ -15,6 +15,7 @@ from interp.probes.lens.linear_probing import LinearProbes
 from interp.probes.lens.logit_lens import LogitLens
 from interp.probes.lens.probe_labels import SIGNALS
 from models.numerals import in_percent, in_percent_with
+from models.part_names import neuron_name
 
 _SHORT = {"carry_in": "carry in", "carry_out": "carry out", "nine": "sums of 9", "digit_sum": "the digit sum"}
 _MOST_PARTS, _MOST_UNITS = 24, 24  # at most so many are drawn; the table has all
@@ -89,7 +90,7 @@ def _units(result: LogitAttribution) -> list[Panel]:
     low, high = by_target[order].min(1), by_target[order].max(1)
     said = hover("{y}: {x:.3f} logits; by target {low:.3f} to {high:.3f}", low=low, high=high)
     layers = bars(
-        mean[order], [f"L{i} neuron {j}" for i, j in zip(layer, unit, strict=True)], None,
+        mean[order], [neuron_name(i, j) for i, j in zip(layer, unit, strict=True)], None,
         np.where(mean[order] >= 0, theme.POSITIVE, theme.NEGATIVE), across=True, ends=(low, high),
         bar={"color": theme.GREY}, **said,
     )  # fmt: skip

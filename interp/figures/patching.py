@@ -14,6 +14,7 @@ from interp.core.drawings import drawing
 from interp.core.metrics import spoken
 from interp.figures.layers import cells, hover
 from interp.figures.panels import Panel, compose
+from models.part_names import head_name, neuron_name
 
 MOST_PANELS, LEAST_SHOWN = 6, 0.01  # heads whose patterns are drawn: those that recover most, and at least 1%
 _WORDS = {"denoise": "clean into corrupted", "noise": "corrupted into clean"}
@@ -75,7 +76,8 @@ def _by_layer(share: xr.DataArray) -> dict[str, xr.DataArray]:
         panel = share.sel(direction=direction, drop=True)
         part = next((d for d in ("head", "neuron") if d in panel.dims), None)
         if part is not None:
-            labels = [f"L{i}{part[0].upper()}{j}" for i in panel.layer.values for j in panel[part].values]
+            name = head_name if part == "head" else neuron_name
+            labels = [name(i, j) for i in panel.layer.values for j in panel[part].values]
             panel = panel.stack(row=("layer", part)).drop_vars(("row", "layer", part)).assign_coords(row=labels)
         rest = [d for d in panel.dims if d not in ("row", "layer")]
         if not rest:
@@ -94,7 +96,7 @@ def _by_source(share: xr.DataArray) -> dict[str, xr.DataArray]:
         for layer in of_direction["layer"].values.tolist():
             for head in of_direction["head"].values.tolist():
                 panel = of_direction.sel(layer=layer, head=head, drop=True).transpose("dest", "src")
-                panels[f"L{layer}H{head}, {direction}"] = panel
+                panels[f"{head_name(layer, head)}, {direction}"] = panel
     largest = {name: np.abs(np.nan_to_num(panel.values)).max(1) for name, panel in panels.items()}
     ordered = sorted(panels, key=lambda name: -float(largest[name].max()))
     chosen = [name for name in ordered[:MOST_PANELS] if largest[name].max() >= LEAST_SHOWN] or ordered[:1]

@@ -24,7 +24,7 @@ _MARKS = {  # source: name, symbol, colour, size; drawn in this order
     "itself": ("its own, mapped alike", "circle-open", theme.GREEN, 13),
     "swapped": ("the other's", "circle", theme.BLUE, 10),
 }
-_WHOLE = ("L0 attention", "L0 MLP", EVERYTHING)  # of one layer
+_WHOLE = ("L0.attn", "L0.mlp", EVERYTHING)  # of one layer
 _MEASURES = {
     "exact": "problems with every answer token right (95% interval)",
     "recovered": "loss recovered: 0 as ablated, 1 as the whole model (95% interval)",

@@ -46,6 +46,7 @@ from interp.probes.attention_keys import Keys, gap_interval, shuffled_keys, time
 from interp.probes.key_sets import read_patterns
 from models.errors import UserError, known_name
 from models.numerals import in_percent, small
+from models.part_names import head_name
 from models.tasks.base import Task
 
 ROW_ERROR = 0.05  # how far a row's sum may be from 1; rounding 33 weights to bfloat16 gives 0.004 at most
@@ -147,7 +148,7 @@ class AttentionByRole(Result):
     def statement(self, layer: int | None = None, head: int | None = None) -> str:
         """Where one head (default: the main one) looks, as a sentence without its full stop."""
         chosen = self.chosen_head(layer, head)
-        name, row = f"L{chosen['layer']}H{chosen['head']}", self.table.sel(chosen)
+        name, row = head_name(chosen["layer"], chosen["head"]), self.table.sel(chosen)
         roles = [role for role in (OWN, BELOW, OUTPUT) if role in row.role.values]
         both = (row.n_keys.sel(role=[OWN, BELOW]) > 0).all("role") if {OWN, BELOW} <= set(roles) else None
         if both is None or not both.any():

@@ -43,6 +43,7 @@ from interp.core.results import Provenance
 from interp.core.strata import column_variables, signal_columns
 from interp.probes.carry_result import CarryUnits
 from models.errors import UserError
+from models.part_names import in_block
 from models.tasks.base import Task, base_of
 
 
@@ -179,7 +180,7 @@ def _activations(
     model: HookedModel, sample: Sample, queries: list[int], right: torch.Tensor
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Units before and after the nonlinearity [n, column, layer, unit], and which digits are right [n, column]."""
-    names = [[f"blocks.{layer}.mlp.hook_{part}" for layer in range(model.cfg.n_layers)] for part in ("pre", "post")]
+    names = [[in_block(layer, f"mlp.hook_{part}") for layer in range(model.cfg.n_layers)] for part in ("pre", "post")]
     units: tuple[list[np.ndarray], list[np.ndarray]] = [], []
     clean = []
     for rows, logits, kept in runs.passes(model, sample.tokens, keep=[*names[0], *names[1]]):

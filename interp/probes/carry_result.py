@@ -18,6 +18,7 @@ from interp.core.results import Provenance, Result
 from interp.core.thresholds import ABLE, CAUSAL, SEPARATES
 from models.errors import known_name
 from models.numerals import in_percent, in_percent_with
+from models.part_names import neuron_name
 
 #: Kinds of units that separate a signal but do not carry it, in words.
 _WORDS = {
@@ -139,7 +140,7 @@ class CarryUnits(Result):
     def describe(self, layer: int, unit: int) -> str:
         """One unit's verdict as a sentence."""
         found, table = self.verdict(layer, unit), select(self.table, layer=layer, unit=unit)
-        name = f"L{layer} neuron {unit}"
+        name = neuron_name(layer, unit)
         if found["signal"] is None:
             best = table.accuracy - table.majority
             return (
@@ -213,7 +214,7 @@ class CarryUnits(Result):
             if float(one.effect) > 0 > float(other.effect):
                 row: dict[str, Any] = {}
                 for name, cell in (("unit", one), ("other", other)):
-                    row[name] = f"L{int(cell.layer)} neuron {int(cell.unit)}"
+                    row[name] = neuron_name(int(cell.layer), int(cell.unit))
                     row |= {f"{name}_without": float(cell.ablated[0]), f"{name}_with": float(cell.ablated[1])}
                 row |= {"contrast": float(one.effect - other.effect), "low": float(one.effect_low - other.effect_high)}
                 rows.append(row | {"high": min(2.0, float(one.effect_high - other.effect_low))})

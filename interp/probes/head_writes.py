@@ -40,6 +40,7 @@ from interp.core.runs import passes
 from interp.core.stats import permutation_p
 from models.errors import UserError
 from models.numerals import in_percent, p_value
+from models.part_names import head_name, in_block
 from models.tasks.base import Task, base_of
 from models.unaltered import require_unaltered
 
@@ -66,11 +67,12 @@ class HeadWrites(Result):
             for head in self.table["head"].values.tolist():
                 cell = self.table.sel(layer=layer, head=head)
                 if np.isnan(cell.linear):
-                    texts.append(f"L{layer}H{head} writes nothing about the digit")
+                    texts.append(f"{head_name(layer, head)} writes nothing about the digit")
                     continue
                 texts.append(
-                    f"What L{layer}H{head} writes for a digit is {in_percent(float(cell.linear))} linear in its value "
-                    f"(permuted digits reach {in_percent(float(cell.shuffled_high))}, {p_value(float(cell.p_value))})"
+                    f"What {head_name(layer, head)} writes for a digit is {in_percent(float(cell.linear))} linear in "
+                    f"its value (permuted digits reach {in_percent(float(cell.shuffled_high))}, "
+                    f"{p_value(float(cell.p_value))})"
                 )
         control = float(self.table.untrained)
         blank = "untrained heads write nothing about the digit" if self.copies else NO_CONTROL
@@ -146,7 +148,7 @@ def digit_effects(
 ) -> Float[np.ndarray, "layer head base d_model"]:
     """Output of each head for each digit at the key: least squares of position plus digit effects on the values."""
     cfg, written, base = model.cfg, task.digit_values(tokens), base_of(task)
-    names = [f"blocks.{layer}.attn.hook_v" for layer in range(cfg.n_layers)]
+    names = [in_block(layer, "attn.hook_v") for layer in range(cfg.n_layers)]
     values: dict[str, list[torch.Tensor]] = {name: [] for name in names}
     for _, _, kept in passes(model, tokens, keep=names):
         for name in names:

@@ -18,6 +18,7 @@ from interp.core.model import HookedModel
 from interp.core.problems import membership
 from interp.core.runs import passes
 from models.errors import UserError, known_name
+from models.part_names import in_block
 from models.tasks.base import Task
 
 CLIP = 0.01  # weights up to this are not attended to (the clipping of Position Coupling's Figure 7)
@@ -125,7 +126,7 @@ def read_patterns(
 
     Cost: one forward pass per chunk. Raises UserError where the model has diverged.
     """
-    names = [f"blocks.{layer}.attn.hook_pattern" for layer in range(model.cfg.n_layers)]
+    names = [in_block(layer, "attn.hook_pattern") for layer in range(model.cfg.n_layers)]
     queries = slice(None) if rows is None else list(rows)
     for _, _, kept in passes(model, tokens, keep=names):
         stacked = np.stack([kept[name][:, :, queries].float().cpu().numpy() for name in names], 1)

@@ -46,6 +46,7 @@ from interp.core.stats import TAILS, percentile_interval
 from interp.core.thresholds import FAINT
 from models.errors import UserError
 from models.numerals import in_percent
+from models.part_names import in_block
 from models.tasks.algorithms import RIPPLE, column_layout
 from models.tasks.base import Task
 
@@ -258,7 +259,7 @@ def _attention_out(
     model: HookedModel, tokens: Int[torch.Tensor, "n pos"], queries: list[int]
 ) -> Float[np.ndarray, "n column d_model"]:
     """What all attention layers together write at the queries."""
-    names = [f"blocks.{layer}.hook_attn_out" for layer in range(model.cfg.n_layers)]
+    names = [in_block(layer, "hook_attn_out") for layer in range(model.cfg.n_layers)]
     found = [
         torch.stack([kept[name][:, queries].double().cpu() for name in names]).sum(0)
         for _, _, kept in passes(model, tokens, keep=names)

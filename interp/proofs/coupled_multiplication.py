@@ -59,6 +59,7 @@ from interp.proofs.multiplication_keys import (
 )
 from interp.proofs.sink_heads import NotSeparated, Pattern, Written
 from interp.proofs.watch import watched
+from models.part_names import in_block
 from models.tasks.multiplication import DOLLAR, Multiplication
 
 CARRIES = {PRODUCT: 9, SUM: 2}  # how many values the carry into a column may have
@@ -124,12 +125,12 @@ class MultiplicationProof:
             raise NotSeparated("a weight is too large")
         self.W_E, self.W_pos = self.weights["embed.W_E"], self.weights["pos_embed.W_pos"]
         self.W_U = self.weights["unembed.W_U"]
-        readers = [self.weights[f"blocks.{layer}.mlp.W_in"] for layer in (0, 1)] + [self.W_U]
+        readers = [self.weights[in_block(layer, "mlp.W_in")] for layer in (0, 1)] + [self.W_U]
         self.read = np.flatnonzero(sum(reader.any(1) for reader in readers))
         self.mlps = []
         for layer in (0, 1):
-            W_in, b_in, W_out = (self.weights[f"blocks.{layer}.mlp.{name}"] for name in ("W_in", "b_in", "W_out"))
-            b_out = self.weights.get(f"blocks.{layer}.mlp.b_out")
+            W_in, b_in, W_out = (self.weights[in_block(layer, f"mlp.{name}")] for name in ("W_in", "b_in", "W_out"))
+            b_out = self.weights.get(in_block(layer, "mlp.b_out"))
             bias = None if b_out is None else torch.from_numpy(b_out[self.read])
             W_out = W_out[:, self.read]
             unit = W_out.any(1)  # most of the first layer's write nothing

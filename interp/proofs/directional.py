@@ -21,6 +21,7 @@ from interp.proofs.enclosed import Enclosure
 from interp.proofs.prefix_tree import EnclosedForward
 from interp.proofs.stages import KNOWN, Ball, Stages
 from models.config import TransformerConfig
+from models.part_names import in_block
 
 Bounds = tuple[Float[Tensor, " n"], Float[Tensor, " n"]]
 
@@ -46,7 +47,7 @@ class Block(Stages):
     def __init__(self, forward: EnclosedForward, x: Enclosure, z: Enclosure):
         super().__init__(forward)
         self.x, self.z = x, z
-        self.name = name = f"blocks.{forward.config.n_layers - 1}"
+        self.name = name = in_block(forward.config.n_layers - 1)
         self.summed = self.add(Ball(x.mid, x.norm), self.linear(Ball(z.mid, z.norm), f"{name}.attn.W_O"))
         self.middle = self.norm(self.summed, f"{name}.ln1_post")
         self.read = self.norm(self.middle, f"{name}.ln2")

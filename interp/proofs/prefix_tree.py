@@ -22,6 +22,7 @@ from interp.proofs.prefix_nodes import Tree
 from interp.proofs.steepness import MLP, HalfBlock, Steepness, applies
 from interp.proofs.top_keys import Chosen, cases
 from models.config import TransformerConfig
+from models.part_names import in_block
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,9 +62,9 @@ class EnclosedForward(EnclosedWeights):
         """
         x, n = self._embedded(tree), self.config.n_layers
         for layer in range(n - 1):
-            stream, tree = self._block(f"blocks.{layer}", x, tree, None)
+            stream, tree = self._block(in_block(layer), x, tree, None)
             x = stream.whole
-        return self._block(f"blocks.{n - 1}", x, tree, queries)
+        return self._block(in_block(n - 1), x, tree, queries)
 
     def _embedded(self, tree: Tree) -> Enclosure:
         x = Enclosure.exact(self.weights["embed.W_E"][tree.tokens])
@@ -175,7 +176,7 @@ class EnclosedForward(EnclosedWeights):
         positive, 0 where it is surely negative, and otherwise in [0, 1], within 1/2 of 1/2. So the error of what the
         MLP reads goes through one vector for each product, and not through the worst one of each matrix.
         """
-        block, mlp = f"blocks.{self.config.n_layers - 1}", stream.mlp
+        block, mlp = in_block(self.config.n_layers - 1), stream.mlp
         if mlp is None:
             return math.inf
         if self.steepness is not None:

@@ -26,6 +26,7 @@ from interp.proofs.enclosed_weights import EnclosedWeights
 from interp.proofs.head_errors import AT_ONCE, SINGLE, Attended, HeadMaps, Heads, cancelled, lengths_of
 from interp.proofs.stages import KNOWN, Ball, Stages
 from models.config import TransformerConfig
+from models.part_names import in_block
 
 #: Of how many matrices the derivatives of an MLP at the nodes of a part are put together.
 MOST_SLOPES = 64
@@ -141,7 +142,7 @@ class Steepness(Stages):
     def __init__(self, weights: EnclosedWeights):
         super().__init__(weights)
         self.steep, self.curved = SHAPES[weights.config.act_fn][3], CURVED[weights.config.act_fn]
-        names = [f"blocks.{layer}.attn" for layer in range(weights.config.n_layers)]
+        names = [in_block(layer, "attn") for layer in range(weights.config.n_layers)]
         self.maps = {n: HeadMaps.of(*(weights.weights[f"{n}.W_{c}"] for c in "QKVO")) for n in names}
 
     def heads(self, name: str, q: Enclosure, k: Enclosure, v: Enclosure, read: Normed) -> Heads:

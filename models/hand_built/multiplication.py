@@ -58,6 +58,7 @@ from models.hand_built.construction import (
     register_construction,
     residual_dims,
 )
+from models.part_names import in_block
 from models.parts.weights import Weights
 from models.tasks.multiplication import VOCABULARY, Multiplication
 
@@ -169,8 +170,8 @@ def multiplication_weights(options: HandBuiltMultiplicationOptions, dims: dict[s
     attention = attention_weights(options, dims, cfg)
     for layer, mlp in enumerate((products_and_delimiters(), digit_of_sum())):
         for name, weight in zip(("W_Q", "W_K", "W_V", "W_O"), attention, strict=True):
-            weights[f"blocks.{layer}.attn.{name}"] = weight if layer == 0 else torch.zeros_like(weight)
-        weights |= {f"blocks.{layer}.mlp.{key}": value for key, value in mlp_weights(mlp, dims, cfg).items()}
+            weights[in_block(layer, f"attn.{name}")] = weight if layer == 0 else torch.zeros_like(weight)
+        weights |= {in_block(layer, f"mlp.{key}"): value for key, value in mlp_weights(mlp, dims, cfg).items()}
     weights["blocks.1.mlp.b_out"] = torch.zeros(cfg.d_model, dtype=torch.float64)
     weights["blocks.1.mlp.b_out"][dims["SUM"].start] = 1.0  # t = 0 until the first step
     return weights

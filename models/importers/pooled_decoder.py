@@ -21,6 +21,7 @@ from torch.nn import functional as F
 from models.checkpoint import parse_json, read_bytes
 from models.config import TransformerConfig
 from models.errors import UserError
+from models.part_names import in_block
 from models.parts.weights import Weights, under
 from models.tasks.brackets import BalancedBrackets
 from models.transformer import ArithmeticTransformer
@@ -46,7 +47,7 @@ class PooledDecoder(WeightMap):
         shapes = {"tok.weight": (2, d), "pos": (n, d), "h1.weight": (d, d), "h1.bias": (d,)}
         shapes |= {"h2.weight": (OUTPUTS, d), "h2.bias": (OUTPUTS,)}
         for layer in range(layers):
-            block = f"blocks.{layer}"
+            block = in_block(layer)
             shapes |= {f"{block}.W{x}.weight": (d, d) for x in "qkvo"}
             shapes |= {f"{block}.mlp1.weight": (ff, d), f"{block}.mlp1.bias": (ff,)}
             shapes |= {f"{block}.mlp2.weight": (d, ff), f"{block}.mlp2.bias": (d,)}
@@ -64,14 +65,14 @@ class PooledDecoder(WeightMap):
             ),
         }
         for layer in range(cfg.n_layers - 1):
-            block = f"blocks.{layer}"
+            block = in_block(layer)
             for x in "QKV":
                 heads = own[f"{block}.W{x.lower()}.weight"].T.unflatten(1, (cfg.n_heads, cfg.d_head))
                 found[f"{block}.attn.W_{x}"] = F.pad(heads.transpose(0, 1), (0, 0, 0, cfg.d_model - d))
             written = own[f"{block}.Wo.weight"].T.unflatten(0, (cfg.n_heads, cfg.d_head))
             found[f"{block}.attn.W_O"] = _wide(written, cfg.d_model)
             found |= self._mlp(block, own, f"{block}.mlp1", f"{block}.mlp2")
-        return found | self._readout(like) | self._mlp(f"blocks.{cfg.n_layers - 1}", own, "h1", "h2", d, 2 * d)
+        return found | self._readout(like) | self._mlp(in_block(cfg.n_layers - 1), own, "h1", "h2", d, 2 * d)
 
     def _mlp(self, block: str, own: Weights, first: str, second: str, reads: int = 0, writes: int = 0) -> Weights:
         """The weights of an MLP of two matrices that reads and writes at these coordinates."""
@@ -88,7 +89,7 @@ class PooledDecoder(WeightMap):
         """Uniform attention that writes n times the mean over positions into free coordinates of the stream."""
         cfg, d = self.config, self.d
         one = torch.eye(d, dtype=like.dtype, device=like.device)
-        block, zeros = f"blocks.{cfg.n_layers - 1}.attn", one.new_zeros(cfg.n_heads, cfg.d_model, cfg.d_head)
+        block, zeros = in_block(cfg.n_layers - 1, "attn"), one.new_zeros(cfg.n_heads, cfg.d_model, cfg.d_head)
         copied = F.pad(one.unflatten(1, (cfg.n_heads, cfg.d_head)).transpose(0, 1), (0, 0, 0, cfg.d_model - d))
         written = F.pad(self.n * one.unflatten(0, (cfg.n_heads, cfg.d_head)), (d, cfg.d_model - 2 * d))
         return under(block, W_Q=zeros, W_K=zeros, W_V=copied, W_O=written)

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from models.config import TransformerConfig
 from models.errors import UserError, unknown_name
+from models.part_names import in_block
 
 Weights = dict[str, Tensor]
 
@@ -40,7 +41,7 @@ def weight_shapes(cfg: TransformerConfig) -> dict[str, tuple[int, ...]]:
         shapes |= {"fire.W_out": (32, H), "fire.b_out": (H,)}
     norm = {"w": (D,), "b": (D,)} if cfg.normalization_type == "LN" else {"w": (D,)}
     for layer in range(cfg.n_layers):
-        block = f"blocks.{layer}"
+        block = in_block(layer)
         for name in _norm_names(cfg):
             shapes |= {f"{block}.{name}.{key}": shape for key, shape in norm.items()}
         shapes |= {f"{block}.attn.W_{x}": (H, D, d) for x in "QKV"} | {f"{block}.attn.W_O": (H, d, D)}

@@ -164,7 +164,7 @@ register_exam(
 
 def _swapped(found: Swaps) -> tuple[float, float, float]:
     """Whole answers right: of the model, with the other's pattern, and with the other's MLP."""
-    pattern, mlp = (float(found.swapped(name)["exact"]) for name in ("L0H0 pattern", "L0 MLP"))
+    pattern, mlp = (float(found.swapped(name)["exact"]) for name in ("L0H0 pattern", "L0.mlp"))
     return float(found.whole["exact"]), pattern, mlp
 
 
@@ -172,7 +172,7 @@ register_exam(
     Exam(
         "swap_components",
         lambda pair: interp.swap_components(
-            *pair, components=["L0H0 pattern", "L0 MLP"], n=24, n_fit=48, untrained=WITHOUT_CONTROL
+            *pair, components=["L0H0 pattern", "L0.mlp"], n=24, n_fit=48, untrained=WITHOUT_CONTROL
         ),
         _swapped,
         presence=Case(lambda: (trained(), moved()), (1.0, 1.0, 1.0)),

@@ -37,11 +37,11 @@ register_exam(
         lambda found: set(found.edges),
         presence=Case(
             lambda: carry_pairs(trained()),
-            {"embed->L0H0.v", "L0H0->MLP0", "L0H0->logits", "MLP0->logits"},
+            {"embed->L0H0.v", "L0H0->L0.mlp", "L0H0->logits", "L0.mlp->logits"},
         ),
         absence=Case(lambda: carry_pairs(without("out_A")), REFUSED),
         inversion=Case(  # the pairs the other way round: the same edges carry the other answer
-            lambda: carry_pairs(trained(), turned=True), lambda got: {"embed->L0H0.v", "MLP0->logits"} <= got
+            lambda: carry_pairs(trained(), turned=True), lambda got: {"embed->L0H0.v", "L0.mlp->logits"} <= got
         ),
         untrained=Case(lambda: carry_pairs(untrained()), REFUSED),
     )
@@ -58,8 +58,8 @@ register_exam(
         "component_ablation",
         lambda model: interp.component_ablation(model, replacement="zero", n=64, unchanged="keep"),
         _drops,
-        presence=Case(trained, lambda got: got["L0H0"] > 0.7 and got["L0 MLP"] > 0.7),
-        absence=Case(lambda: without("W_fc1"), lambda got: got["L0 MLP"] == 0),
+        presence=Case(trained, lambda got: got["L0H0"] > 0.7 and got["L0.mlp"] > 0.7),
+        absence=Case(lambda: without("W_fc1"), lambda got: got["L0.mlp"] == 0),
         inversion=Case(  # a head that writes the opposite: without it no more digits are wrong
             lambda: scaled("out_A", -1.0), lambda got: got["L0H0"] < 0.1
         ),

@@ -314,16 +314,16 @@ def test_a_task_without_signals_is_asked_for_one_and_has_no_rivals():
 @pytest.mark.parametrize(("name", "n_problems", "n_fit"), [("residues modulo 12", 144, 72), ("base 7", 2401, 256)])
 def test_swaps_of_a_small_task_take_all_its_problems(adders: Any, name: str, n_problems: int, n_fit: int):
     a, b = adders(name)
-    result = interp.swap_components(a, b, components=["L0 MLP", "L0H0 output"], untrained=[])
+    result = interp.swap_components(a, b, components=["L0.mlp", "L0H0 output"], untrained=[])
     small = n_problems < 512
     assert result.n_fit == n_fit and result.provenance.n == (n_problems - n_fit if small else 256)
     assert (str(n_problems) in result.provenance.source) == small
     exact = result.to_dataframe().set_index(["source", "component"]).exact
-    for part in ("L0 MLP", "L0H0 output"):
+    for part in ("L0.mlp", "L0H0 output"):
         right = exact.loc["swapped", part] * result.provenance.n
         assert right == pytest.approx(round(right)) and exact.loc["itself", part] == 1.0
         assert exact.loc["ablated", part] < exact.loc["swapped", part]
-    uneven = interp.swap_components(a, b, components=["L0 MLP"], n=300, n_fit=100, untrained=[])
+    uneven = interp.swap_components(a, b, components=["L0.mlp"], n=300, n_fit=100, untrained=[])
     assert (uneven.n_fit, uneven.provenance.n) == ((36, 108) if small else (100, 300))
 
 
@@ -331,5 +331,5 @@ def test_swaps_need_two_problems_to_fit_on_and_two_to_measure_on():
     model = exact_adder(modular_addition(2))
     with pytest.raises(UserError):
         interp.swap_components(model, model, n=4, n_fit=1)
-    four = interp.swap_components(model, model, untrained=[], components=["L0 MLP"])
+    four = interp.swap_components(model, model, untrained=[], components=["L0.mlp"])
     assert (four.n_fit, four.provenance.n) == (2, 2)

@@ -20,6 +20,7 @@ from interp.core.model import HookedModel
 from interp.core.problems import check_targets
 from interp.core.sites import Site, check_positions
 from models.errors import UserError, known_name, unknown_name
+from models.part_names import head_name, in_block, layer_part
 from models.tasks.base import Task
 
 
@@ -35,13 +36,13 @@ class AttentionEdges(InLayer):
 
     @property
     def label(self) -> str:
-        head = "" if self.head is None else f"H{self.head}"
-        return f"L{self.layer}{head} {self.name}{', renormalised' if self.renormalise else ''}"
+        whose = layer_part(self.layer, "attn") if self.head is None else head_name(self.layer, self.head)
+        return f"{whose} {self.name}{', renormalised' if self.renormalise else ''}"
 
     @property
     def site(self) -> Site:
         destinations = tuple(sorted({dest for dest, _ in self.edges}))
-        return Site(f"blocks.{self.layer}.attn.hook_pattern", destinations, self.head)
+        return Site(in_block(self.layer, "attn.hook_pattern"), destinations, self.head)
 
     def part(self, x: Tensor) -> Tensor:
         """A pattern [*batch, head, query, key] with all entries but the edges' set to zero."""

@@ -24,6 +24,7 @@ from interp.core.model import HookedModel
 from interp.core.problems import right_tokens
 from interp.core.sites import Edit, Site
 from models.errors import unknown_name
+from models.part_names import in_block
 from models.tasks.base import Task
 
 Pattern = str | Float[Tensor, "target key"]
@@ -67,4 +68,4 @@ def _edit(queries: Sequence[int], head: tuple[int, int], pattern: Pattern) -> Ed
 
 
 def _rows(layer: int, head: int, queries: Sequence[int]) -> Site:
-    return Site(f"blocks.{layer}.attn.hook_pattern", tuple(queries), head)
+    return Site(in_block(layer, "attn.hook_pattern"), tuple(queries), head)

@@ -3,8 +3,8 @@
 A model without norms after its sums is a graph of small parts. Every part reads the sum of all that was written before
 it, so each term of that sum is an edge that can be cut by itself:
 
-    senders     embed, pos_embed (where positions are added to the stream), L0H1 (a head), MLP0
-    receivers   L1H0.q, L1H0.k, L1H0.v (a head reads the stream three times), MLP1, logits
+    senders     embed, pos_embed (where positions are added to the stream), L0H1 (a head), L0.mlp
+    receivers   L1H0.q, L1H0.k, L1H0.v (a head reads the stream three times), L1.mlp, logits
     edges       from a sender to every receiver after it: "L0H1->L1H0.v"
 
 A head writes its ``z W_O``, an MLP its output *with* ``b_out``, and the embeddings themselves. The attention's bias
@@ -32,6 +32,7 @@ from torch import Tensor
 
 from models.config import TransformerConfig
 from models.errors import UserError, known_name
+from models.part_names import head_name, layer_part
 
 EMBED, POS_EMBED, LOGITS = "embed", "pos_embed", "logits"
 
@@ -103,7 +104,9 @@ class EdgeGraph:
         """The senders, in the order in which they write."""
         names = [EMBED] + [POS_EMBED] * self.has_positions
         for layer in range(self.n_layers):
-            names += [f"L{layer}H{head}" for head in range(self.n_heads)] + [f"MLP{layer}"] * self.has_mlp
+            names += [head_name(layer, head) for head in range(self.n_heads)] + [
+                layer_part(layer, "mlp")
+            ] * self.has_mlp
         return tuple(names)
 
     @cached_property
@@ -122,8 +125,10 @@ class EdgeGraph:
         if layer == self.n_layers:
             return [((LOGITS,), True)]
         if mlp:
-            return [((f"MLP{layer}",), last)] * self.has_mlp
-        return [(tuple(f"L{layer}H{head}.{x}" for head in range(self.n_heads)), last and x == "q") for x in "qkv"]
+            return [((layer_part(layer, "mlp"),), last)] * self.has_mlp
+        return [
+            (tuple(f"{head_name(layer, head)}.{x}" for head in range(self.n_heads)), last and x == "q") for x in "qkv"
+        ]
 
     def senders_before(self, stage: int) -> int:
         """How many senders have written before this stage."""

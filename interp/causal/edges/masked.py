@@ -34,6 +34,7 @@ from interp.core.problems import derangement
 from interp.core.sites import require_evaluation_mode, require_sums
 from models.errors import UserError, known_name
 from models.importers.stock import from_transformer_lens
+from models.part_names import in_block
 from models.tasks.base import Task
 from models.transformer import ArithmeticTransformer, Block
 from models.unaltered import require_unaltered
@@ -134,7 +135,7 @@ class MaskedModel:
     def _values(self, tokens: Int[Tensor, "batch pos"]) -> Float[Tensor, "sender batch seen d_model"]:
         """The same of one batch, read by hooks."""
         parts = [self.embeddings(tokens)]
-        names = [f"blocks.{i}.{hook}" for i in range(self.graph.n_layers) for hook in ("attn.hook_z", "hook_mlp_out")]
+        names = [in_block(i, hook) for i in range(self.graph.n_layers) for hook in ("attn.hook_z", "hook_mlp_out")]
         found: dict[str, Tensor] = {}
         hooks: list[Any] = [
             (name, lambda x, hook: found.__setitem__(hook.name, x))
@@ -143,10 +144,10 @@ class MaskedModel:
         ]
         self.model.run_with_hooks(tokens.to(self.model.device), return_type=None, fwd_hooks=hooks, weights=self.weights)
         for layer in range(self.graph.n_layers):
-            z = found[f"blocks.{layer}.attn.hook_z"][:, : self.graph.n_positions]
-            parts.append(torch.einsum("bphe,hed->hbpd", z, self.weights[f"blocks.{layer}.attn.W_O"]))
+            z = found[in_block(layer, "attn.hook_z")][:, : self.graph.n_positions]
+            parts.append(torch.einsum("bphe,hed->hbpd", z, self.weights[in_block(layer, "attn.W_O")]))
             if self.graph.has_mlp:
-                parts.append(found[f"blocks.{layer}.hook_mlp_out"][None, :, : self.graph.n_positions])
+                parts.append(found[in_block(layer, "hook_mlp_out")][None, :, : self.graph.n_positions])
         return torch.cat(parts)
 
     def replacement(self, kind: str, tokens: Int[Tensor, "n pos"], seed: int = 0) -> Writes:
@@ -322,7 +323,7 @@ class MaskedModel:
             assert replacement is not None
             groups = self._group_of[self._read] if only_read else self._group_of
             total = _mixed(keep, written, groups) + _mixed(1 - keep, pick(replacement[:n])[None], groups)
-        biases = [self.weights.get(f"blocks.{layer}.attn.b_O") for layer in range((stage + 1) // 2)]
+        biases = [self.weights.get(in_block(layer, "attn.b_O")) for layer in range((stage + 1) // 2)]
         for bias in biases:
             total = total if bias is None else total + bias
         if addition is not None:
@@ -337,18 +338,18 @@ class MaskedModel:
         projected = []
         for letter, x in zip("QKV", parts, strict=True):
             x = block.ln1(x, self.weights) if block.config.has_pre_norm else x
-            w = self.weights[f"blocks.{layer}.attn.W_{letter}"]  # [head, d_model, d_head]
+            w = self.weights[in_block(layer, f"attn.W_{letter}")]  # [head, d_model, d_head]
             if x.shape[1] == 1:  # one input for all heads: one product
                 x = (x[:, 0] @ w.transpose(0, 1).flatten(1)).unflatten(-1, (len(w), -1)).flatten(0, 1)
             else:
                 x = (x.flatten(2, 3) @ w).unflatten(2, (examples, -1)).permute(0, 2, 3, 1, 4).flatten(0, 1)
-            bias = self.weights.get(f"blocks.{layer}.attn.b_{letter}")
+            bias = self.weights.get(in_block(layer, f"attn.b_{letter}"))
             projected.append(x if bias is None else x + bias)  # [variant * batch, pos, head, d_head]
         q, k, v = projected
         places = None if q.shape[1] == k.shape[1] else self._read.to(q.device)
         bias = self._fire if self._fire is None or places is None else self._fire[:, places]
         z = block.attn.mix(q, k, v, bias, places).unflatten(0, (variants, -1)).permute(0, 3, 1, 2, 4)
-        w_o = self.weights[f"blocks.{layer}.attn.W_O"]
+        w_o = self.weights[in_block(layer, "attn.W_O")]
         return (z.flatten(2, 3) @ w_o).unflatten(2, (examples, -1))
 
     def _mlp(self, layer: int, x: Tensor) -> Float[Tensor, "variant one batch seen d_model"]:

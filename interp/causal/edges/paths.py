@@ -154,7 +154,7 @@ def route_table(
     """What each route carries alone: its edges carry the clean run, all others the corrupted one.
 
     Args:
-        routes: the names of edges by the name of the route, such as ``{"past the heads": ["embed->MLP0"]}``.
+        routes: the names of edges by the name of the route, such as ``{"past the heads": ["embed->L0.mlp"]}``.
 
     Returns:
         One row per route: ``recovered``, the share of the metric's difference between the runs, and ``answers``, the

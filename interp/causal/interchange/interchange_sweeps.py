@@ -27,6 +27,7 @@ from interp.core.sites import Site, model_name, require_evaluation_mode, with_wr
 from interp.core.stats import LEVEL, clopper_pearson, proportion
 from models.errors import UserError
 from models.numerals import in_percent_with
+from models.part_names import in_block
 from models.tasks.algorithms import Algorithm
 from models.tasks.base import Task
 from models.tasks.task_variables import TaskVariables, causal_model
@@ -88,7 +89,7 @@ def residual_hooks(model: HookedModel) -> list[str]:
     """The residual stream before the first layer and after every sublayer."""
     names = ["blocks.0.hook_resid_pre"]
     for layer in range(model.cfg.n_layers):
-        names += [f"blocks.{layer}.hook_resid_{where}" for where in ("mid", "post")]
+        names += [in_block(layer, f"hook_resid_{where}") for where in ("mid", "post")]
     return [name for name in names if name in model.hook_dict]
 
 

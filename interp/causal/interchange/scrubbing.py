@@ -44,6 +44,7 @@ from interp.core.sites import Site, model_name, require_evaluation_mode, with_wr
 from interp.core.stats import percentile_interval, resampled_sums
 from models.errors import UserError
 from models.numerals import in_percent, in_percent_with
+from models.part_names import in_block
 from models.tasks.algorithms import Algorithm, ColumnLayout
 from models.tasks.base import Task
 from models.tasks.task_variables import TaskVariables, causal_model
@@ -311,10 +312,10 @@ def chained_claims(layer: int = 0) -> tuple[Claim, ...]:
     own token through the output digit that it is; all other values do not matter. Queries and keys are not claimed,
     except the query's own, so where they depend on digits the hypothesis says less than it seems to.
     """
-    values = Site(f"blocks.{layer}.attn.hook_v")
+    values = Site(in_block(layer, "attn.hook_v"))
     return (
         Claim(replace(values, at=OWN), ("digit_sum",)),
         Claim(replace(values, at=BELOW), ("previous_sum",)),
         Claim(replace(values, at=ELSEWHERE)),
-        Claim(Site(f"blocks.{layer}.hook_resid_pre"), ("previous",)),
+        Claim(Site(in_block(layer, "hook_resid_pre")), ("previous",)),
     )

@@ -36,6 +36,7 @@ from interp.causal.patching.chunks import Chunk, chunks, weighted, with_columns,
 from interp.causal.patching.patch_sites import Groups, Site, parts_of
 from interp.causal.patching.run import CachedActivations, Frame, Run, as_slice
 from interp.core.problems import slices
+from models.part_names import in_block
 from models.partial_forward import layers as fast
 from models.partial_forward.layers import heads_output
 
@@ -95,7 +96,7 @@ class Engine:
                 new = self.source.get("mlp_out", layer)[None]
             else:
                 change = (self.source.get("neuron", layer) - base.get("neuron", layer))[..., parts].movedim(-1, 0)
-                w_out = frame.weights[f"blocks.{layer}.mlp.W_out"][parts]  # [part, d_model]
+                w_out = frame.weights[in_block(layer, "mlp.W_out")][parts]  # [part, d_model]
                 new = base.get("mlp_out", layer) + change[..., None] * w_out[:, None, None]
             out = along(new, "mlp_out")
             streams = self._flat(frame.after_mlp, layer, base.get("resid_mid", layer).expand(out.shape), out)

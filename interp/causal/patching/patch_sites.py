@@ -15,6 +15,7 @@ from torch import Tensor
 from interp.core.model import HookedModel
 from interp.core.sites import require_layer
 from models.errors import UserError, known_name, unknown_name
+from models.part_names import in_block
 from models.tasks.base import Task
 
 By = Literal["position", "role", "all"]
@@ -35,7 +36,7 @@ class Site:
     by_source: bool = False
 
     def hook_name(self, layer: int) -> str:
-        return f"blocks.{layer}.{self.hook}"
+        return in_block(layer, self.hook)
 
 
 SITES = {

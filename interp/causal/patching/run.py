@@ -15,6 +15,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 from torch.nn import functional as F
 
+from models.part_names import in_block
 from models.partial_forward import layers as fast
 from models.partial_forward.layers import heads_output, mlp_input
 from models.parts.positions import rotate
@@ -139,7 +140,7 @@ class Frame:
         return fast.add_mlp(self.block(layer), resid_mid, self.weights, mlp_out)
 
     def w_o(self, layer: int) -> Float[Tensor, "head d_head d_model"]:
-        return self.weights[f"blocks.{layer}.attn.W_O"]
+        return self.weights[in_block(layer, "attn.W_O")]
 
     def logits(self, stream: Float[Tensor, "*batch row d_model"]) -> Float[Tensor, "*batch row d_vocab"]:
         flat = stream.flatten(0, -3) if stream.ndim > 3 else stream
@@ -241,7 +242,7 @@ class CachedActivations:
         self.frame, self.cache, self.hook_of = frame, cache, hook_of
 
     def get(self, name: str, layer: int) -> Tensor:
-        value = self.cache[f"blocks.{layer}.{self.hook_of[name]}"]
+        value = self.cache[in_block(layer, self.hook_of[name])]
         rows, n_pos = self.frame.rows(layer), self.frame.n_pos
         if name in ("resid_pre", "k", "v"):
             return value[:, :n_pos]

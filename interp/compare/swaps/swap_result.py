@@ -137,7 +137,7 @@ class Swaps(Result):
 
     def most(self) -> str | None:
         """The swapped component that holds most of what layers write; None if no such component was swapped."""
-        return next((name for name in (EVERYTHING, "L0 attention", "all outputs") if name in self.components), None)
+        return next((name for name in (EVERYTHING, "L0.attn", "all outputs") if name in self.components), None)
 
     def _controls(self, component: str) -> str:
         said = [f"{source} {_rate(self.rows(component, source).iloc[0])}" for source in ("shuffled", "ablated")]

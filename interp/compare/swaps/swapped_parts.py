@@ -5,11 +5,11 @@
                            among the keys of the role as the model itself divides it; BOS keeps the model's own weight
     L0H0 values            attn.hook_v at all positions: with the model's own pattern, the OV circuit
     L0H0 output            attn.hook_z: pattern and OV together
-    L0 attention           hook_attn_out: all heads together, unmatched
-    L0U3                   one entry of mlp.hook_post: the unit's output
-    L0U3 input             one entry of mlp.hook_pre: the unit's input; its threshold and sharpness stay
-    L0 MLP                 hook_mlp_out
-    L0 stream              hook_resid_mid: embeddings and attention, which the MLP reads
+    L0.attn                hook_attn_out: all heads together, unmatched
+    L0N3                   one entry of mlp.hook_post: the unit's output
+    L0N3 input             one entry of mlp.hook_pre: the unit's input; its threshold and sharpness stay
+    L0.mlp                 hook_mlp_out
+    L0.stream              hook_resid_mid: embeddings and attention, which the MLP reads
     final stream           hook_resid_post of the last layer, which only the unembedding reads
     all patterns, ...      every one of a kind at once; "all that layers write": attention and MLP of all layers
     A + B                  any of these at once
@@ -36,12 +36,13 @@ from interp.compare.units import matched_units
 from interp.core.runs import Activations
 from interp.core.sites import Edit, Site
 from models.errors import UserError, known_name
+from models.part_names import in_block, layer_part
 
 Kind = Literal["pattern", "pattern by role", "values", "output", "attention", "unit", "unit input", "MLP", "stream"]
 PATTERNS: tuple[Kind, ...] = ("pattern", "pattern by role")
 UNITS: tuple[Kind, ...] = ("unit", "unit input")
 EVERYTHING = "all that layers write"
-_LAYER_KINDS: tuple[Kind, ...] = ("attention", "MLP", "stream")
+_LAYER_PARTS: Mapping[Kind, str] = {"attention": "attn", "MLP": "mlp", "stream": "stream"}
 _HOOKS: Mapping[Kind, str] = {
     "pattern": "attn.hook_pattern",
     "pattern by role": "attn.hook_pattern",
@@ -127,16 +128,16 @@ def parts_beside(a: Readings, b: Readings) -> dict[str, Part]:
     layers = a.model.cfg.n_layers
     if layers == b.model.cfg.n_layers:
         for layer in range(layers):
-            for kind in _LAYER_KINDS if width_a and width_b else _LAYER_KINDS[:1]:
-                name = f"L{layer} {kind}"
+            for kind in _LAYER_PARTS if width_a and width_b else ("attention",):
+                name = layer_part(layer, _LAYER_PARTS[kind])
                 found.append(Part(name, kind, _site(kind, layer), _site(kind, layer), name))
-    last, source = (Site(f"blocks.{each.model.cfg.n_layers - 1}.hook_resid_post", None) for each in (a, b))
+    last, source = (Site(in_block(each.model.cfg.n_layers - 1, "hook_resid_post"), None) for each in (a, b))
     found.append(Part("final stream", "stream", last, source, "final stream"))
     return {part.name: part for part in found}
 
 
 def _site(kind: Kind, layer: int, index: int | None = None) -> Site:
-    hook = f"blocks.{layer}.{_HOOKS[kind]}"
+    hook = in_block(layer, _HOOKS[kind])
     return Site(hook, None, neuron=index) if kind in UNITS else Site(hook, None, head=index)
 
 

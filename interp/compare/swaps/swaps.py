@@ -83,7 +83,7 @@ def swap_components(
         a, b: models with TransformerLens hooks on the same tokens: trained and hand-built, or two seeds. Widths, heads
             and layers may differ.
         task: what their tokens mean, in the shape to look at; default ``a.task``.
-        components: names such as "L0H0 pattern" or "L0U0 + L0U1"; default all kinds of them.
+        components: names such as "L0H0 pattern" or "L0N0 + L0N1"; default all kinds of them.
         n, n_fit: numbers of problems to measure on, and of others to match and fit on (256 each by default, as every
             component is run on them in ten models); half of both are rich in carry
             chains. If a task has fewer problems, they are split in this proportion, and the result says how.

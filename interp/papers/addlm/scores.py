@@ -23,6 +23,7 @@ from interp.core.results import Provenance, Result
 from interp.core.sites import model_name
 from interp.core.stats import mean_interval
 from models.errors import UserError
+from models.part_names import head_name, in_block
 from models.transformer import ArithmeticTransformer
 
 _AT_ONCE = 4  # windows: the terms are [window, head, query, key, d_head]
@@ -102,7 +103,7 @@ def read_scores(model: ArithmeticTransformer, tokens: Int[Tensor, "window pos"],
         measured: dict[str, list[Tensor]] = {}
         for layer in range(cfg.n_layers):
             q, k = (cache[name, layer].transpose(1, 2) for name in ("q", "k"))
-            scores = cache[f"blocks.{layer}.attn.hook_attn_scores"]
+            scores = cache[in_block(layer, "attn.hook_attn_scores")]
             found, by_coordinate, difference = _read_layer(q, k, scores, cfg.score_scale, first)
             advantage[layer] += by_coordinate.double().sum(0)
             error = max(error, difference)
@@ -116,7 +117,7 @@ def read_scores(model: ArithmeticTransformer, tokens: Int[Tensor, "window pos"],
         for head in range(cfg.n_heads):
             a = advantage[layer][head].abs()
             row: dict[str, Any] = {
-                "head": f"L{layer}H{head}",
+                "head": head_name(layer, head),
                 "coordinates": float(a.sum() ** 2 / (a**2).sum()),
                 "top_share": float(a.max() / a.sum()),
             }

@@ -27,6 +27,7 @@ from interp.core.sites import model_name
 from models.checkpoint import load_weights, save_weights
 from models.errors import UserError
 from models.packing import ternary_matrices
+from models.part_names import head_name, in_block
 from models.transformer import ArithmeticTransformer
 
 _PRIME = 2_147_483_647  # entries modulo this fit into int64 products
@@ -55,7 +56,9 @@ class IntegerCircuits(Result):
         for layer, heads in enumerate(self.values):
             for head, matrix in enumerate(heads):
                 zero = float((matrix == 0).double().mean())
-                rows.append((f"L{layer}H{head}", int(matrix.min()), int(matrix.max()), self.ranks[layer][head], zero))
+                rows.append(
+                    (head_name(layer, head), int(matrix.min()), int(matrix.max()), self.ranks[layer][head], zero)
+                )
         return pd.DataFrame(rows, columns=["head", "smallest", "largest", "rank", "share of zeros"])
 
     def save(self, path: str | Path) -> str:
@@ -71,7 +74,7 @@ class IntegerCircuits(Result):
 def integer_circuits(model: ArithmeticTransformer) -> IntegerCircuits:
     """All OV circuits of a ternary model. Raises UserError for a model without ternary weights."""
     ternary, cfg = ternary_matrices(model), model.config
-    pairs = [(ternary[f"blocks.{i}.attn.W_V"], ternary[f"blocks.{i}.attn.W_O"]) for i in range(cfg.n_layers)]
+    pairs = [(ternary[in_block(i, "attn.W_V")], ternary[in_block(i, "attn.W_O")]) for i in range(cfg.n_layers)]
     values = torch.stack([v.values.long() @ o.values.long() for v, o in pairs])
     scale = tuple(float(v.scale.double() * o.scale.double()) for v, o in pairs)
     return _with_ranks(model_name(model), values, scale)
@@ -159,7 +162,7 @@ def value_composition(model: ArithmeticTransformer, resamples: int = 20, seed: i
     # Products of float64 are exact here: sums of integers below 2^53.
     matrices = circuits.values.double().flatten(0, 1).numpy()
     norms = np.sqrt((matrices**2).sum((1, 2)))
-    names = [f"L{i}H{h}" for i in range(layers) for h in range(heads)]
+    names = [head_name(i, h) for i in range(layers) for h in range(heads)]
     found = np.full((3, len(names), len(names)), np.nan)
     for late in range(heads, len(names)):
         shuffled = [matrices[late][generator.permutation(len(matrices[late]))] for _ in range(resamples)]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -12,7 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from interp.core.stored_data import DATA
+from interp.core.stored_data import DATA, read_stored
 from interp.papers.headlines.rules import Ours, share
 from interp.probes.curves import Curves, learning_curves
 from interp.probes.scored import GridPanels
@@ -99,7 +98,7 @@ def pick(rows: Iterable[dict[str, Any]], missing: str, **values: Any) -> dict[st
 
 @lru_cache(maxsize=64)
 def _parse(path: Path, changed: int) -> dict[str, Any]:
-    return json.loads(path.read_bytes())
+    return read_stored(path)
 
 
 def _read_json(path: Path) -> dict[str, Any]:

@@ -44,6 +44,7 @@ from interp.core.stats import clopper_pearson
 from interp.papers.position_coupling.key_attention import KeyAttention, key_attention
 from interp.papers.position_coupling.keys import ROLE_NAMES, KeySets, draw_coupled, key_sets, resolve_coupled_task
 from models.errors import UserError
+from models.part_names import head_name
 from models.tasks.base import Task
 from models.tasks.multi_addition import MultiOperandAddition
 
@@ -182,7 +183,7 @@ def pattern_substitution(
     chosen = list(found) if heads is None else list(heads)
     unknown = [head for head in chosen if head not in found]
     if unknown:
-        raise UserError(f"There is no head L{unknown[0][0]}H{unknown[0][1]}.")
+        raise UserError(f"There is no head {head_name(unknown[0][0], unknown[0][1])}.")
     targets = task.targets(sample.problems)
 
     def right(patterns: Mapping[tuple[int, int], Pattern]) -> Bool[np.ndarray, "n target"]:
@@ -192,12 +193,12 @@ def pattern_substitution(
     means = mean_patterns(model, sample.tokens, keys.queries, chosen)
     after: dict[tuple[str, str], np.ndarray] = {}
     for head in chosen:
-        unit = f"L{head[0]}H{head[1]}"
+        unit = head_name(head[0], head[1])
         for role, rows in ideals.items():
             after[unit, _ideal_name(role)] = right({head: rows})
         after[unit, OWN_MEAN] = right({head: means[head]})
         after[unit, ZERO] = right({head: "zero"})
-    units = {f"L{layer}H{head}": found[layer, head] for layer, head in chosen}
+    units = {head_name(layer, head): found[layer, head] for layer, head in chosen}
     playing = {head: ideals[role] for head, role in found.items() if role is not None and head in chosen}
     if playing:
         everyone = "all heads with a role"

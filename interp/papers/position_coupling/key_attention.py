@@ -48,6 +48,7 @@ from interp.core.thresholds import MAJORITY, RESTING, SIGNIFICANT
 from interp.papers.position_coupling.keys import ROLE_NAMES, draw_coupled, key_sets, resolve_coupled_task
 from interp.probes.key_sets import CLIP, KeySets, read_patterns
 from models.errors import UserError
+from models.part_names import head_name
 from models.tasks.base import Task
 from models.tasks.multi_addition import MultiOperandAddition
 
@@ -77,7 +78,7 @@ class KeyAttention(Result):
     def role(self, layer: int, head: int) -> str | None:
         """The role of a head, or None."""
         if (layer, head) not in self.heads:
-            raise UserError(f"There is no head L{layer}H{head}.")
+            raise UserError(f"There is no head {head_name(layer, head)}.")
         cell = self.table.sel(layer=layer, head=head)
         cell = cell.isel(role=int(np.argmax(cell.overlap.values)))
         beaten = not np.isnan(cell.untrained_max) and float(cell.overlap) <= float(cell.untrained_max)
@@ -96,10 +97,10 @@ class KeyAttention(Result):
             name = ROLE_NAMES.get(nearest, nearest)
             if role is None:
                 if len(self.heads) <= 8:
-                    texts.append(f"L{layer}H{head} plays none (nearest {name}, share {float(best.share):.2f})")
+                    texts.append(f"{head_name(layer, head)} plays none (nearest {name}, share {float(best.share):.2f})")
                 continue
             texts.append(
-                f"L{layer}H{head} {name} (share {float(best.share):.3f} [{float(best.share_low):.3f}, "
+                f"{head_name(layer, head)} {name} (share {float(best.share):.3f} [{float(best.share_low):.3f}, "
                 f"{float(best.share_high):.3f}] of its attention off BOS, overlap {float(best.overlap):.2f}, "
                 f"shuffled {float(best.shuffled):.2f})"
             )
@@ -172,7 +173,7 @@ def compute_key_attention(
     )
     highest = np.full(len(keys.roles), np.nan) if untrained is None else untrained.max((0, 1, 2))
     table["untrained_max"] = ("role", highest)
-    units = [f"L{layer}H{head}" for layer, head in np.ndindex(layers, heads)]
+    units = [head_name(layer, head) for layer, head in np.ndindex(layers, heads)]
     attended = xr.DataArray(np.concatenate(counts).mean(0), dims="unit", coords={"unit": [*units, ANY]})
     return KeyAttention(table, attended, provenance)
 

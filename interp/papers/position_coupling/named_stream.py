@@ -30,6 +30,7 @@ from interp.core.probe import named_dimensions, probe, task_of
 from interp.core.results import Provenance, Result
 from interp.core.sites import model_name
 from models.errors import UserError
+from models.part_names import head_name, layer_part
 from models.tasks.multi_addition import MultiOperandAddition
 from models.transformer import ArithmeticTransformer
 from models.unaltered import require_unaltered
@@ -148,7 +149,7 @@ def named_stream(
     n_layers, n_heads = model.config.n_layers, model.config.n_heads
     for layer in range(n_layers):
         by_head = torch.einsum("phd,hdm->hpm", cache["z", layer][0], model.W_O[layer])
-        stages += [f"L{layer}H{head}" for head in range(n_heads)] + [f"L{layer} MLP"]
+        stages += [head_name(layer, head) for head in range(n_heads)] + [layer_part(layer, "mlp")]
         parts += [*by_head, cache["mlp_out", layer][0]]
     names = [name for name, where in dims.items() for _ in range(where.stop - where.start)]
     written = xr.DataArray(

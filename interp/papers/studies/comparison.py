@@ -16,7 +16,7 @@ from interp.compare.comparison_sections import ABOUT, table_sections
 from interp.compare.known_questions import registered
 from interp.compare.model_table import ModelTable
 from interp.core.sections import Section
-from interp.core.stored_data import DATA
+from interp.core.stored_data import DATA, read_stored
 from interp.papers.studies import Made, Settings, shows, study
 from models.checkpoint import write_json_atomic
 from models.errors import UserError
@@ -46,7 +46,7 @@ def stored_table() -> ModelTable:
     """The matrix that comes with this package. Raises UserError if it is missing."""
     if not STORED.is_file():
         raise UserError(f"The stored comparison is missing; `interp reproduce {TARGET}` makes one.")
-    return ModelTable.from_dict(json.loads(STORED.read_text()))
+    return ModelTable.from_dict(read_stored(STORED))
 
 
 def _known(kept: Path, problems: int) -> ModelTable | None:

@@ -132,7 +132,7 @@ def overview(found: Sequence[Swaps]) -> pd.DataFrame:
     for result in found:
         row: dict[str, Any] = {"model": result.names[0], "parts of": result.names[1], "n": result.provenance.n}
         row["whole"] = result.whole["exact"]
-        for component in ("L0 attention", "all unit inputs", "all units", "L0 MLP", "all that layers write"):
+        for component in ("L0.attn", "all unit inputs", "all units", "L0.mlp", "all that layers write"):
             swapped = component in result.components
             row[component] = result.swapped(component)["exact"] if swapped else float("nan")
         rows.append(row)

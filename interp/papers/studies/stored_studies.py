@@ -10,10 +10,9 @@ from dataclasses import replace
 from pathlib import Path
 
 from interp.core.sections import Page, Section
-from interp.core.stored_data import DATA
+from interp.core.stored_data import DATA, read_stored
 from interp.papers import papers
 from interp.papers.studies import show_of, studies
-from models.checkpoint import read_json
 from models.errors import unknown_name
 
 
@@ -46,7 +45,7 @@ def stored_page(target: str) -> Page:
     known = stored_studies()
     if target not in known:
         raise unknown_name("stored study", target, known)
-    data, study = read_json(known[target]), studies().get(target) or studies().get(target.removesuffix("-small"))
+    data, study = read_stored(known[target]), studies().get(target) or studies().get(target.removesuffix("-small"))
     return Page(target if study is None else study.title, show_of(target)(data), data)
 
 

@@ -38,6 +38,7 @@ from interp.probes.attention import attention_by_role
 from interp.probes.embeddings import circle_fit
 from interp.probes.lens.reading import digit_targets, read, variable_of
 from models.errors import UserError, known_name
+from models.part_names import in_block
 from models.tasks.addition import DIGITS, FixedWidthAddition
 from models.tasks.base import Task, base_of
 from models.tasks.carries import problems_of_chain_length
@@ -221,7 +222,7 @@ def _unit_separation(model: HookedModel, questions: Questions) -> dict[str, Answ
         ).items()
         if name in carry_measures.RIVALS
     }
-    hooks = [f"blocks.{layer}.mlp.hook_pre" for layer in range(model.cfg.n_layers)]
+    hooks = [in_block(layer, "mlp.hook_pre") for layer in range(model.cfg.n_layers)]
     queries = [task.query_positions[target] for target in roles]
     units = [torch.cat([kept[hook] for hook in hooks], -1) for _, kept in read(model, sample.tokens, hooks, queries)]
     x = torch.cat(units).flatten(0, 1).double().cpu().numpy()

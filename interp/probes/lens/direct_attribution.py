@@ -11,8 +11,8 @@ is the sum of everything written to it:
     embed, pos              the query's own token and position
     L0H1 own operands       head 1 of layer 0 through the keys of one role: sum_k pattern[q, k] v[k] W_O; roles are
                             relative to the target (``task.relative_roles``)
-    L0 neuron 3             a neuron: its activation times its row of W_out
-    L0 b_O, L0 b_out        biases;  constant: b_U and the bias of the final norm
+    L0N3                    a neuron: its activation times its row of W_out
+    L0.b_O, L0.b_out        biases;  constant: b_U and the bias of the final norm
 
 They add up to the lead exactly; the largest deviation found is stated. Rivals: "others" (mean of the other digits:
 nine, or one for bits), "carry" (the digit that the other carry in would give), "all" (mean of all tokens: the centred
@@ -45,6 +45,7 @@ from interp.probes.lens.stream_parts import PARTS_AXES, attributed, choose_rival
 from models.errors import UserError
 from models.importers.stock import from_transformer_lens
 from models.numerals import small
+from models.part_names import neuron_name
 from models.tasks.base import Task
 
 #: How far the parts' sum may be from the model's own lead, as a share of the largest; float32 rounding is far below.
@@ -115,7 +116,7 @@ class LogitAttribution(Result):
         if self.units is None:
             return frame
         units = self.units.to_dataframe().reset_index()
-        units["part"] = [f"L{layer} neuron {unit}" for layer, unit in zip(units.layer, units.unit, strict=True)]
+        units["part"] = [neuron_name(layer, unit) for layer, unit in zip(units.layer, units.unit, strict=True)]
         return pd.concat((frame, units.assign(kind="unit", head=-1, role="")), ignore_index=True)
 
 

@@ -12,6 +12,7 @@ from interp.core import runs
 from interp.core.model import HookedModel
 from interp.core.sites import require_hook
 from models.errors import UserError, known_name
+from models.part_names import in_block
 from models.tasks.base import Role, Task
 
 
@@ -21,7 +22,7 @@ def stream_points(model: HookedModel) -> dict[str, str]:
     points = {"L0 pre": "blocks.0.hook_resid_pre"}
     for layer in range(model.cfg.n_layers):
         for part in ("mid", "post"):
-            hook = f"blocks.{layer}.hook_resid_{part}"
+            hook = in_block(layer, f"hook_resid_{part}")
             if part == "post" or (hook in model.hook_dict and not getattr(model.cfg, "attn_only", False)):
                 points[f"L{layer} {part}"] = hook
     return {label: require_hook(model, hook) for label, hook in points.items()}

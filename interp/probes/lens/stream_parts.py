@@ -15,6 +15,7 @@ from interp.core.problems import chunks, membership
 from interp.probes.attention import visible_roles
 from interp.probes.lens.reading import carry_flipped
 from models.errors import UserError, known_name
+from models.part_names import head_name, in_block, layer_part
 from models.tasks.base import Task, base_of
 from models.transformer import ArithmeticTransformer
 
@@ -110,7 +111,7 @@ def attributed(
             if model.config.d_mlp:
                 by_unit = unit_writes(cache, weights, layer, queries, u)
                 units.setdefault(layer, []).append(by_unit)
-                found.setdefault((f"L{layer} mlp", "mlp", layer, -1, ""), []).append(by_unit.sum(-1))
+                found.setdefault((layer_part(layer, "mlp"), "mlp", layer, -1, ""), []).append(by_unit.sum(-1))
         found.setdefault(("constant", "bias", -1, -1, ""), []).append(constant)
 
     values = torch.stack([torch.cat(parts) for parts in found.values()]).transpose(1, 2)
@@ -158,7 +159,7 @@ def _heads(
     names: Sequence[str],
 ) -> Iterator[tuple[tuple[Any, ...], Float[Tensor, "n target"]]]:
     """What each head of a layer contributes through the keys of each role; NaN where a target has no such key."""
-    attn = f"blocks.{layer}.attn"
+    attn = in_block(layer, "attn")
     read = torch.einsum("ntm,hdm->nthd", u, weights[f"{attn}.W_O"])
     by_key = torch.einsum("nthd,nkhd->nthk", read, cache[f"{attn}.hook_v"])
     by_key = by_key * cache[f"{attn}.hook_pattern"][:, :, queries].transpose(1, 2)
@@ -166,16 +167,16 @@ def _heads(
     by_role = by_role.masked_fill((member.sum(-1) == 0)[:, None], float("nan"))
     for head in range(by_role.shape[2]):
         for i, role in enumerate(names):
-            yield (f"L{layer}H{head} {role}", "head", layer, head, role), by_role[:, :, head, i]
+            yield (f"{head_name(layer, head)} {role}", "head", layer, head, role), by_role[:, :, head, i]
 
 
 def _biases(
     weights: dict[str, Tensor], layer: int, u: Float[Tensor, "n target d_model"]
 ) -> Iterator[tuple[tuple[Any, ...], Float[Tensor, "n target"]]]:
     for name in ("attn.b_O", "mlp.b_out"):
-        if f"blocks.{layer}.{name}" in weights:
-            part = f"L{layer} {name.partition('.')[2]}"
-            yield (part, "bias", layer, -1, ""), u @ weights[f"blocks.{layer}.{name}"]
+        if in_block(layer, name) in weights:
+            part = layer_part(layer, name.partition(".")[2])
+            yield (part, "bias", layer, -1, ""), u @ weights[in_block(layer, name)]
 
 
 def unit_writes(
@@ -186,4 +187,4 @@ def unit_writes(
     u: Float[Tensor, "n target d_model"],
 ) -> Float[Tensor, "n target unit"]:
     """What each neuron contributes: its activation times its row of ``W_out``."""
-    return cache[f"blocks.{layer}.mlp.hook_post"][:, queries] * (u @ weights[f"blocks.{layer}.mlp.W_out"].T)
+    return cache[in_block(layer, "mlp.hook_post")][:, queries] * (u @ weights[in_block(layer, "mlp.W_out")].T)

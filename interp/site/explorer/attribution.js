@@ -22,8 +22,8 @@ export function writers({ cfg }, mostUnits = 16) {
       found.push({ name: `L${layer}H${h}`, kind: "head", layer, index: h, column: 2 * layer + 1 });
     const column = 2 * layer + 2;
     if (cfg.d_mlp && cfg.d_mlp <= mostUnits) {
-      for (let u = 0; u < cfg.d_mlp; u++) found.push({ name: `L${layer}U${u}`, kind: "unit", layer, index: u, column });
-    } else if (cfg.d_mlp) found.push({ name: `L${layer}M`, kind: "mlp", layer, column });
+      for (let u = 0; u < cfg.d_mlp; u++) found.push({ name: `L${layer}N${u}`, kind: "unit", layer, index: u, column });
+    } else if (cfg.d_mlp) found.push({ name: `L${layer}.mlp`, kind: "mlp", layer, column });
   }
   return found;
 }

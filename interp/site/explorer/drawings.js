@@ -185,9 +185,7 @@ const shortPart = ({ name, kind }, { cfg }) =>
         ? kind === "mlp"
           ? "MLP"
           : name.slice(2)
-        : kind === "mlp"
-          ? name.replace("M", " MLP")
-          : name;
+        : name;
 
 // ---- the digits' plane
 

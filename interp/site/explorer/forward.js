@@ -152,19 +152,19 @@ export function softmax(scores, topK = null) {
 // ---- components and what is done to them
 
 /**
- * Where a component is: its hook and its part of what the hook sees. "L0H1" is a head (its z), "L0U3" a unit of the
- * MLP, "L0A" and "L0M" what attention and the MLP add to the stream, "E" and "P" the embeddings of token and position,
+ * Where a component is: its hook and its part of what the hook sees. "L0H1" is a head (its z), "L0N3" a neuron of
+ * the MLP, "L0.attn" and "L0.mlp" what attention and the MLP add to the stream, "E" and "P" the embeddings of token and position,
  * "L0 pre", "L0 mid" and "L0 post" the residual streams.
  */
 export function component(cfg, name) {
   if (name === "E") return { hook: "hook_embed", from: 0, to: cfg.d_model };
   if (name === "P") return { hook: "hook_pos_embed", from: 0, to: cfg.d_model };
-  const [, layer, kind, index] = /^L(\d+)([HUAM]| pre| mid| post)(\d*)$/.exec(name),
+  const [, layer, kind, index] = /^L(\d+)([HN]|\.attn|\.mlp| pre| mid| post)(\d*)$/.exec(name),
     block = `blocks.${layer}`;
   if (kind === "H")
     return { hook: `${block}.attn.hook_z`, from: index * cfg.d_head, to: (Number(index) + 1) * cfg.d_head };
-  if (kind === "U") return { hook: `${block}.mlp.hook_post`, from: Number(index), to: Number(index) + 1 };
-  const hook = { A: "hook_attn_out", M: "hook_mlp_out" }[kind] ?? `hook_resid_${kind.trim()}`;
+  if (kind === "N") return { hook: `${block}.mlp.hook_post`, from: Number(index), to: Number(index) + 1 };
+  const hook = { ".attn": "hook_attn_out", ".mlp": "hook_mlp_out" }[kind] ?? `hook_resid_${kind.trim()}`;
   return { hook: `${block}.${hook}`, from: 0, to: cfg.d_model };
 }
 

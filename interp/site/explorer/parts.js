@@ -64,13 +64,13 @@ const counted = (n, what) => `${n.toLocaleString("en")} ${what}${n === 1 ? "" : 
 
 /** What a part is called in sentences. */
 export function partName(name) {
-  const [, layer, kind, index] = /^L(\d+)([AMHU]?)(.*)$/.exec(name) ?? [];
+  const [, layer, kind, index] = /^L(\d+)([HN]|\.attn|\.mlp|)(.*)$/.exec(name) ?? [];
   if (name === "E") return "token embedding";
   if (name === "P") return "position embedding";
-  if (kind === "A") return `attention ${layer}`;
-  if (kind === "M") return `MLP ${layer}`;
+  if (kind === ".attn") return `attention ${layer}`;
+  if (kind === ".mlp") return `MLP ${layer}`;
   return (
-    { H: `head ${name}`, U: `neuron ${name}` }[kind] ??
+    { H: `head ${name}`, N: `neuron ${name}` }[kind] ??
     `stream ${{ pre: "before", mid: "within", post: "after" }[index.trim()]} layer ${layer}`
   );
 }
@@ -208,7 +208,7 @@ function shownUnits(frame, activations, writes) {
   const size = writes ? writes.map(Math.abs) : activations.map((x, unit) => Math.abs(x) * length(unit));
   const best = [...Array(n).keys()].sort((a, b) => size[b] - size[a]).slice(0, 16);
   const edited = Object.keys(frame.edits)
-    .map((name) => /^L(\d+)U(\d+)$/.exec(name))
+    .map((name) => /^L(\d+)N(\d+)$/.exec(name))
     .filter(Boolean)
     .map(([, l, u]) => l * M + Number(u));
   return [...best, ...edited.filter((unit) => !best.includes(unit))];
@@ -225,7 +225,7 @@ export function units(frame, state, target) {
     writes = frame.unitWrites;
   const most = largest(layout.queries.flatMap((query) => activationsAt(frame, query)));
   const rows = shownUnits(frame, values, writes).map((unit) => {
-    const name = `L${Math.floor(unit / M)}U${unit % M}`,
+    const name = `L${Math.floor(unit / M)}N${unit % M}`,
       x = values[unit];
     const width = most ? (50 * Math.min(1, Math.abs(x) / most)).toFixed(1) : 0;
     const wrote = writes ? `<span class="cx-write">${withSign(writes[unit])}</span>` : "";
@@ -363,9 +363,9 @@ export function editor(frame, state) {
 export function components(cfg) {
   const layers = [...Array(cfg.n_layers).keys()];
   return [
-    ["Sublayers", layers.flatMap((l) => (cfg.d_mlp ? [`L${l}A`, `L${l}M`] : [`L${l}A`]))],
+    ["Sublayers", layers.flatMap((l) => (cfg.d_mlp ? [`L${l}.attn`, `L${l}.mlp`] : [`L${l}.attn`]))],
     ["Heads", headNames(cfg)],
-    ["Neurons", layers.flatMap((l) => [...Array(cfg.d_mlp).keys()].map((u) => `L${l}U${u}`))],
+    ["Neurons", layers.flatMap((l) => [...Array(cfg.d_mlp).keys()].map((u) => `L${l}N${u}`))],
     ["Embeddings", ["standard", "coupled"].includes(cfg.positional_embedding_type) ? ["E", "P"] : ["E"]],
     ["Streams", layers.flatMap((l) => [`L${l} pre`, ...(cfg.d_mlp ? [`L${l} mid`] : []), `L${l} post`])],
   ];

@@ -10,6 +10,7 @@ from jaxtyping import Float
 from markupsafe import Markup
 
 from interp.core.model import HookedModel
+from models.part_names import in_block
 from models.tasks.characters import CharacterLanguage
 from models.tasks.sequences import SequenceTask
 
@@ -30,7 +31,7 @@ def attention_pattern(model: HookedModel) -> tuple[Float[np.ndarray, "layer head
         problems = task.sample(1, torch.Generator().manual_seed(0))
         tokens, queries = task.encode(problems), task.query_positions
         words = task.token_text(tokens[0].tolist()) if isinstance(task, SequenceTask) else _sum(task, problems)
-    names = [f"blocks.{layer}.attn.hook_pattern" for layer in range(model.cfg.n_layers)]
+    names = [in_block(layer, "attn.hook_pattern") for layer in range(model.cfg.n_layers)]
     with torch.no_grad():
         _, cache = model.run_with_cache(tokens, names_filter=names)
     return np.stack([cache[name][0].float().numpy() for name in names])[:, :, list(queries)], words

@@ -7,11 +7,14 @@ from __future__ import annotations
 
 import re
 
+from models.part_names import with_part_names
+
 _STREAM = re.compile(r"\bblocks\.(\d+)\.hook_resid_(pre|mid|post)\b")
-_HOOK = re.compile(r"\bblocks\.(\d+)\.(?:attn\.|mlp\.)?hook_(q|k|v|z|pattern|result|attn_out|mlp_out|pre|post)\b")
+_SUBLAYER = re.compile(r"\bblocks\.(\d+)\.hook_(attn|mlp)_out\b")
+_HOOK = re.compile(r"\bblocks\.(\d+)\.(?:attn\.|mlp\.)?hook_(q|k|v|z|pattern|result|pre|post)\b")
 _HOOKS = {
     "q": "queries", "k": "keys", "v": "values", "z": "heads' outputs", "pattern": "pattern", "result": "heads' outputs",
-    "attn_out": "attention", "mlp_out": "MLP", "pre": "neurons' inputs", "post": "neurons",
+    "pre": "neurons' inputs", "post": "neurons",
 }  # fmt: skip
 _NAMES = {
     "logit_diff": "the logit difference", "resid_pre": "the residual stream", "resid_mid": "the stream after attention",
@@ -32,7 +35,7 @@ _HEADING = re.compile(r"(?<=[a-z]{2})_(?=[a-z])")  # not in d_model
 
 def as_read(text: str) -> str:
     """A sentence without names from code: "the logit difference" for ``logit_diff``, "2.4 × 10⁻⁷" for ``2.4e-07``."""
-    text = _STREAM.sub(r"L\1 \2", text)
+    text = _SUBLAYER.sub(r"L\1.\2", _STREAM.sub(r"L\1 \2", with_part_names(text)))
     text = _HOOK.sub(lambda found: f"L{found[1]} {_HOOKS[found[2]]}", text)
     text = _NAME.sub(lambda found: _NAMES[found[1]], text)
     text = _FLOAT.sub(_float, text.replace(" more in .verdicts()", " more"))

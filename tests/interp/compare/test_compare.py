@@ -55,7 +55,7 @@ def test_permuted_heads_and_units_give_the_permutation():
         (f"L{layer}H{(head + 1) % 3}", f"L{layer}H{head}") for layer in (0, 1) for head in range(3)
     }
     pairs = set(zip(result.unit_pairs["a"], result.unit_pairs["b"], strict=True))
-    assert pairs == {(f"L{layer}U{4 - unit}", f"L{layer}U{unit}") for layer in (0, 1) for unit in range(5)}
+    assert pairs == {(f"L{layer}N{4 - unit}", f"L{layer}N{unit}") for layer in (0, 1) for unit in range(5)}
 
 
 @pytest.mark.parametrize("change", [rotate, rescale], ids=["basis of the stream", "scales within heads"])
@@ -131,7 +131,7 @@ def test_units_that_never_vary_are_counted_and_left_out():
 
     result = interp.compare(dense(change=still), dense(), n=8, untrained=[])
     assert result.still == (1, 0)
-    assert "L0U2" not in set(result.unit_pairs["a"]) and len(result.unit_pairs) == 4
+    assert "L0N2" not in set(result.unit_pairs["a"]) and len(result.unit_pairs) == 4
 
 
 def test_other_formats_are_refused_with_the_way_out():

@@ -148,8 +148,8 @@ def test_classes_want_two_models_with_a_name_each(names: list[str]):
 
 
 def test_circuits_that_differ_in_the_order_of_heads_are_one():
-    one = ["embed->L0H0.v", "L0H0->MLP0", "embed->L0H1.q"]
-    other = ["embed->L0H1.v", "embed->L0H0.q", "L0H1->MLP0"]
+    one = ["embed->L0H0.v", "L0H0->L0.mlp", "embed->L0H1.q"]
+    other = ["embed->L0H1.v", "embed->L0H0.q", "L0H1->L0.mlp"]
     assert same_heads(one) == same_heads(other) == "embed->head a.q, embed->head b.v, head b->MLP"
     assert same_heads(["L0H1->logits"]) == "head->logits" != same_heads(["L0H0->logits", "L0H1->logits"])
 
@@ -179,7 +179,7 @@ def test_microadder_needs_both_routes_of_a_passed_carry_and_the_low_rank_adder_o
         shares[name] = [found[f"passed carry {route}"] for route in ("by values", "past the heads", "by both")]
         assert found["made carry by values"] == 1.0 and found["made carry past the heads"] == 0.0
         pairs = problem_pairs(model.task, "passed carry", column=4, n=64)
-        table = route_table(model, pairs, {"past": ["embed->MLP0", "embed->logits"], "all": ["embed->MLP0"]})
+        table = route_table(model, pairs, {"past": ["embed->L0.mlp", "embed->logits"], "all": ["embed->L0.mlp"]})
         assert table.recovered[0] > 0.95 and (table.answers_low <= table.answers).all()
     assert shares["microadder-57"] == [0.0, pytest.approx(0.0, abs=0.05), 1.0] and shares["adder-456"] == [
         0.0,

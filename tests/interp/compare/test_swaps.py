@@ -70,7 +70,7 @@ def test_the_same_model_in_another_basis_and_order_keeps_every_answer(gauge: Swa
         assert row["recovered"] == pytest.approx(1, abs=1e-3), name
         if row["fitted"]:
             assert row["r2"] == pytest.approx(1, abs=1e-4), name
-    assert gauge.swapped("L0U0")["partner"] == "L0U1", "units are in reverse in the copy"
+    assert gauge.swapped("L0N0")["partner"] == "L0N1", "units are in reverse in the copy"
     assert gauge.swapped("L0H0 pattern")["overlap"] == pytest.approx(1, abs=1e-4)
 
 
@@ -87,7 +87,7 @@ def test_the_controls_lose_what_the_same_model_keeps(gauge: Swaps):
 def test_swapping_changes_neither_model():
     a, b = models.load("microadder-57"), models.load("microadder-67")
     before = copy.deepcopy(a.state_dict()), copy.deepcopy(b.state_dict())
-    interp.swap_components(a, b, components=["L0 MLP"], n=4, n_fit=8, untrained=1)
+    interp.swap_components(a, b, components=["L0.mlp"], n=4, n_fit=8, untrained=1)
     for model, state in zip((a, b), before, strict=True):
         assert all(torch.equal(value, state[name]) for name, value in model.state_dict().items())
         assert not any(point._forward_hooks for point in model.hook_dict.values())
@@ -97,7 +97,7 @@ def test_swapping_changes_neither_model():
 
 
 def test_two_trained_adders_share_their_attention(trained: Swaps):
-    for name in ("L0H0 pattern", "L0H0 values", "L0H0 output", "L0 attention", "L0 stream"):
+    for name in ("L0H0 pattern", "L0H0 values", "L0H0 output", "L0.attn", "L0.stream"):
         row = trained.swapped(name)
         assert row["exact"] > 0.9 and row["recovered_low"] > 0.9, name
         assert row["p_untrained"] == pytest.approx(1 / 3), name
@@ -105,7 +105,7 @@ def test_two_trained_adders_share_their_attention(trained: Swaps):
 
 def test_a_swap_of_the_mlp_is_what_replacing_its_output_by_hand_gives():
     a, b = models.load("microadder-57"), models.load("microadder-67")
-    result = interp.swap_components(a, b, components=["L0 MLP"], n=16, n_fit=32, seed=5, untrained=[])
+    result = interp.swap_components(a, b, components=["L0.mlp"], n=16, n_fit=32, seed=5, untrained=[])
     problems = _problems(a.task, 48, 5)
     queries = list(a.task.query_positions)
     _, own = a.run_with_cache(a.task.encode(problems))
@@ -118,7 +118,7 @@ def test_a_swap_of_the_mlp_is_what_replacing_its_output_by_hand_gives():
     stream = own["blocks.0.hook_resid_mid"][held][:, queries].double() + torch.from_numpy(new)
     logits = a.unembed(a.ln_final(stream.float())).detach()
     targets = a.task.targets(problems[held])
-    row = result.swapped("L0 MLP")
+    row = result.swapped("L0.mlp")
     assert row["right"] == int((logits.argmax(-1) == targets).all(1).sum())
     assert row["tokens"] == pytest.approx(float((logits.argmax(-1) == targets).double().mean()))
     expected = torch.nn.functional.cross_entropy(logits.double().transpose(1, 2), targets)
@@ -145,7 +145,7 @@ def test_exact_match_by_carry_chain_adds_up_to_the_whole(trained: Swaps):
 def test_the_same_seed_gives_the_same_numbers_and_another_seed_others():
     a, b = models.load("microadder-57"), models.load("microadder-67")
     tables = [
-        interp.swap_components(a, b, components=["L0 MLP"], n=12, n_fit=12, seed=seed, untrained=2).to_dataframe()
+        interp.swap_components(a, b, components=["L0.mlp"], n=12, n_fit=12, seed=seed, untrained=2).to_dataframe()
         for seed in (4, 4, 6)
     ]
     assert tables[0].equals(tables[1]) and not tables[0].equals(tables[2])
@@ -156,10 +156,10 @@ def test_the_same_seed_gives_the_same_numbers_and_another_seed_others():
 
 def test_components_are_named_groups_and_sums():
     model = dense()
-    asked = ["L0U3", "L0U0 + L0U4", "all patterns + L0 MLP"]
+    asked = ["L0N3", "L0N0 + L0N4", "all patterns + L0.mlp"]
     result = interp.swap_components(model, dense(1), components=asked, n=4, n_fit=8, untrained=[])
     assert result.components == asked
-    assert len(result.swapped("L0U0 + L0U4")["partner"].split(", ")) == 2
+    assert len(result.swapped("L0N0 + L0N4")["partner"].split(", ")) == 2
     assert "all units" in interp.swap_components(model, dense(1), n=4, n_fit=8, untrained=[]).components
 
 
@@ -170,17 +170,17 @@ def test_models_of_other_widths_heads_and_layers_give_what_parts_they_have():
     assert len(heads) == 2, "one of three heads has no partner"
     assert fewer.swapped("L0H0 output" if "L0H0 output" in heads else heads[0])["fitted"] == 2 * 4
     other = interp.swap_components(dense(), deep, n=4, n_fit=8, untrained=[])
-    assert "L0 MLP" not in other.components and "final stream" in other.components
+    assert "L0.mlp" not in other.components and "final stream" in other.components
     bare = dense(config=CONFIG.replace(d_mlp=0))
     without = interp.swap_components(bare, bare, n=4, n_fit=8, untrained=[])
-    assert "L0 attention" in without.components and not any("U" in name[:3] for name in without.components)
+    assert "L0.attn" in without.components and not any("N" in name[:3] for name in without.components)
 
 
 def test_the_hand_built_decoder_and_a_trained_one_are_swapped_both_ways():
     built = models.build("position-coupling-hand-built", max_operands=2, max_digits=2)
     fresh = models.build("position-coupling-1l4h-small")
     task = MultiOperandAddition(2, 2)
-    asked = ["all patterns", "all patterns by role", "L0 MLP"]
+    asked = ["all patterns", "all patterns by role", "L0.mlp"]
     forth = interp.swap_components(fresh, built, task=task, components=asked, n=4, n_fit=12, untrained=1)
     back = interp.swap_components(built, fresh, task=task, components=asked, n=4, n_fit=12, untrained=1)
     assert forth.control == (fresh.name_or_path, 1) == back.control, "nothing can be drawn of the hand-built model"
@@ -230,12 +230,12 @@ def test_an_unknown_component_is_refused_with_the_closest_and_so_are_none_and_tw
     model = models.load("microadder-57")
     with pytest.raises(UserError, match=r"no component 'L0H0 pattrn'.*Did you mean 'L0H0 pattern'"):
         interp.swap_components(model, model, components=["L0H0 pattrn"], n=4, n_fit=4)
-    with pytest.raises(UserError, match="no component 'L3 MLP'"):
-        interp.swap_components(model, model, components=["L0U0 + L3 MLP"], n=4, n_fit=4)
+    with pytest.raises(UserError, match="no component 'L3.mlp'"):
+        interp.swap_components(model, model, components=["L0N0 + L3.mlp"], n=4, n_fit=4)
     with pytest.raises(UserError, match="nothing to swap"):
         interp.swap_components(model, model, components=[], n=4, n_fit=4)
     with pytest.raises(UserError, match="asked for twice"):
-        interp.swap_components(model, model, components=["L0 MLP", "L0 MLP"], n=4, n_fit=4)
+        interp.swap_components(model, model, components=["L0.mlp", "L0.mlp"], n=4, n_fit=4)
 
 
 def test_other_formats_are_refused():
@@ -281,7 +281,7 @@ def test_the_result_says_tabulates_and_draws_itself(trained: Swaps):
     figure = trained.figure()
     assert isinstance(figure, go.Figure)
     title = figure.layout.title.text.replace("<br>", " ")
-    assert f"{trained.swapped('L0 attention')['exact']:.2f} of the problems with microadder-67's attention" in title
+    assert f"{trained.swapped('L0.attn')['exact']:.2f} of the problems with microadder-67's attention" in title
     drawn = next(trace for trace in figure.data if trace.name == "the other's")
     assert list(drawn.y) == trained.components
     assert np.asarray(drawn.x) == pytest.approx([trained.swapped(name)["exact"] for name in trained.components])
@@ -290,11 +290,11 @@ def test_the_result_says_tabulates_and_draws_itself(trained: Swaps):
 
 
 def test_unknown_rows_are_refused_with_the_closest(trained: Swaps):
-    with pytest.raises(UserError, match="Did you mean 'L0 MLP'"):
+    with pytest.raises(UserError, match="Did you mean 'L0.mlp'"):
         trained.rows("L0 MPL")
     with pytest.raises(UserError, match="no source 'shufled'"):
-        trained.rows("L0 MLP", "shufled")
-    assert [len(trained.rows("L0 MLP", source)) for source in SOURCES] == [1, 1, 1, 1, 2]
+        trained.rows("L0.mlp", "shufled")
+    assert [len(trained.rows("L0.mlp", source)) for source in SOURCES] == [1, 1, 1, 1, 2]
 
 
 def test_a_stored_result_says_and_draws_the_same(trained: Swaps):

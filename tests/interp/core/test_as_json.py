@@ -83,7 +83,7 @@ def test_arrays_keep_bits_shape_and_dtype(array: np.ndarray) -> None:
 def test_labelled_arrays_keep_labels_and_the_order_of_dimensions() -> None:
     data = xr.Dataset(
         {"value": (("unit", "step"), np.arange(6.0).reshape(2, 3)), "n": ("unit", [4, 5])},
-        coords={"step": [10, 20, 30], "unit": ["L0U0", "L0U1"]},
+        coords={"step": [10, 20, 30], "unit": ["L0N0", "L0N1"]},
         attrs={"seed": 3},
     )
     again = through_json(xr.Dataset, data)

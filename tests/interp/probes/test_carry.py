@@ -131,7 +131,7 @@ def test_ablation_of_a_model_that_is_mostly_wrong_is_not_judged():
 def test_units_that_break_opposite_columns_dissociate_doubly():
     carry, rng = column_signals(variables(), 0)["carry_out"], np.random.default_rng(6)
     found = breaking(carry, ~carry, carry & (rng.random(carry.shape) < 0.5), np.zeros_like(carry)).double_dissociation()
-    assert found[["unit", "other"]].values.tolist() == [["L0 neuron 0", "L0 neuron 1"], ["L0 neuron 2", "L0 neuron 1"]]
+    assert found[["unit", "other"]].values.tolist() == [["L0N0", "L0N1"], ["L0N2", "L0N1"]]
     first, second = found.to_dict("records")
     assert (first["unit_without"], first["unit_with"], first["other_without"], first["other_with"]) == (1, 0, 0, 1)
     assert first["contrast"] == pytest.approx(2.0) and 0 < second["low"] < second["contrast"] < second["high"] <= 2
@@ -147,7 +147,7 @@ def test_harder_columns_are_no_double_dissociation():
 def test_microadder_s_two_units_dissociate_carry_out_and_nothing_else(name):
     result = interp.carry_units(models.load(name), n=512)
     (row,) = result.double_dissociation().to_dict("records")
-    assert {row["unit"], row["other"]} == {"L0 neuron 0", "L0 neuron 1"} and row["contrast"] > 1.9
+    assert {row["unit"], row["other"]} == {"L0N0", "L0N1"} and row["contrast"] > 1.9
     others = [signal for signal in result.table.signal.values if signal != "carry_out"]
     assert all(result.double_dissociation(signal).empty for signal in others)
 

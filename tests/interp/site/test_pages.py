@@ -113,7 +113,7 @@ def test_a_document_is_one_file_with_its_data():
         ("breaks 54% of the logit_diff", "breaks 54% of the logit difference"),
         ("carry_in in blocks.0.hook_resid_mid at query", "carry in in L0 mid at query"),
         ("digit_sum in blocks.0.attn.hook_v at own digits", "digit sum in L0 values at own digits"),
-        ("at blocks.2.hook_attn_out, 0.845", "at L2 attention, 0.845"),
+        ("at blocks.2.hook_attn_out, 0.845", "at L2.attn, 0.845"),
         ("to 3.9e+00 degrees, below 3.1e-05", "to 3.9 degrees, below 3.1 × 10⁻⁵"),
         ("all 10^20 pairs, off by 2.9 x 10^-8", "all 10²⁰ pairs, off by 2.9 × 10⁻⁸"),
         ("trained on ten-digit-addition-delimited", "trained on ten-digit addition between delimiters"),

@@ -129,8 +129,8 @@ def test_in_a_browser_one_model_is_shown_at_a_time_and_every_figure_is_drawn(who
 def test_a_reader_steps_through_the_trained_adder_and_its_twin_and_removes_a_neuron(page: Path, open_page):
     opened = open_page(page)
     view = opened.locator(".cx[data-mounted]").first
-    view.locator("[data-edit='L0U1']").last.click()
-    assert "microadder-57-by-hand, without L0U1" in view.inner_text() and "wrong" in view.inner_text()
+    view.locator("[data-edit='L0N1']").last.click()
+    assert "microadder-57-by-hand, without L0N1" in view.inner_text() and "wrong" in view.inner_text()
 
 
 def test_a_model_that_is_wrong_is_said_to_be_and_a_refusal_says_why():

@@ -14,6 +14,7 @@ from interp.figures.panels import Panel, compose
 from interp.papers.addlm.scores import ScoreReading
 from interp.papers.addlm.weights import IntegerCircuits, ValueComposition
 from models.numerals import small
+from models.part_names import head_name
 
 
 @drawing(IntegerCircuits)
@@ -27,7 +28,7 @@ def integer_circuit(result: IntegerCircuits, layer: int = 0, head: int = 0) -> g
         y={"title": "residual dimension read", "square": True},
     )
     title = (
-        f"The OV circuit of L{layer}H{head} is {result.scale[layer]:.3g} times integers in "
+        f"The OV circuit of {head_name(layer, head)} is {result.scale[layer]:.3g} times integers in "
         f"[{matrix.min()}, {matrix.max()}], rank {result.ranks[layer][head]}"
     )
     return compose([panel], title, result.provenance, width=760, height=760)

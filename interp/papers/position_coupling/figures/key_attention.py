@@ -12,6 +12,7 @@ from interp.figures.panels import Mark, Panel, compose, frame, hline, vline
 from interp.papers.position_coupling.causal import PatternSubstitution
 from interp.papers.position_coupling.key_attention import KeyAttention
 from interp.papers.position_coupling.keys import ROLE_NAMES
+from models.part_names import head_name
 
 _MOST_UNITS = 9  # units in one figure
 _PATTERN_COLOURS = (
@@ -34,7 +35,7 @@ def key_attention(result: KeyAttention) -> go.Figure:
         shuffled=shuffled, p=p_value,
     )  # fmt: skip
     names = [ROLE_NAMES.get(role, role) for role in roles]
-    layer = cells(overlap, names, [f"L{i}H{h}" for i, h in heads], text=text, bar="overlap", gap=3, **said)
+    layer = cells(overlap, names, [head_name(i, h) for i, h in heads], text=text, bar="overlap", gap=3, **said)
     frames = [
         frame(roles.index(role), row, theme.ORANGE)
         for row, head in enumerate(heads)

@@ -13,6 +13,7 @@ from interp.figures.layers import cells, hover
 from interp.figures.panels import Mark, Panel, compose, label
 from interp.papers.position_coupling.named_stream import NOTHING, NamedStream, as_fraction
 from models.errors import UserError, unknown_name
+from models.part_names import head_name
 
 _ROW = 21  # height in pixels
 _BESIDE = {"xref": "x domain", "xanchor": "left", "size": 13}
@@ -107,7 +108,7 @@ def named_patterns(result: NamedStream) -> go.Figure:
     queries = list(range(result.first, len(result.tokens)))
     writers = result.writers()
     names = [f"{result.tokens[q]} → {result.predicted[q]}" for q in queries]
-    titles = [f"L{i}H{h} fills {_filled(writers, f'L{i}H{h}')}" for i, h in heads]
+    titles = [f"{head_name(i, h)} fills {_filled(writers, f'{head_name(i, h)}')}" for i, h in heads]
     panels = []
     for (layer, head), title in zip(heads, titles, strict=True):
         weight = result.pattern.sel(layer=layer, head=head).values[queries]

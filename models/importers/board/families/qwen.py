@@ -10,6 +10,7 @@ from torch import Tensor
 from models.errors import UserError
 from models.importers.board.families.parts import eps_of, family, gain_of, per_head
 from models.importers.board.reading import Submission
+from models.part_names import in_block
 from models.parts.weights import Weights
 
 
@@ -69,7 +70,7 @@ def qwen(s: Submission, like: Tensor, n_ctx: int) -> Weights:
     found = {"embed.W_E": table, "unembed.W_U": table.T if head is None else s.matrix(head, d, like)}
     found["ln_final.w"] = gain_of(s, f"{core}norm", d, like)
     for layer in range(layers):
-        theirs, ours = f"{core}layers.{layer}", f"blocks.{layer}"
+        theirs, ours = f"{core}layers.{layer}", in_block(layer)
         attn, mlp = f"{theirs}.self_attn", _gate(s, theirs)
         found |= {
             f"{ours}.ln1.w": gain_of(s, f"{theirs}.input_layernorm", d, like),

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from models.importers.board.families.parts import eps_of, family, one_head
 from models.importers.board.reading import Submission
+from models.part_names import in_block
 from models.parts.weights import Weights
 
 
@@ -92,15 +93,15 @@ def repeated(s: Submission, like: Tensor, n_ctx: int) -> Weights:
     norm = s.get("norm.weight")
     found = {"embed.W_E": table, "unembed.W_U": table.T, "ln_final.w": norm}
     for layer, mix in enumerate((q.new_ones(()), s.get("repeat_gain"))):
-        block = {name.replace("blocks.0", f"blocks.{layer}"): w for name, w in one_head(w_q, w_k, w_k, w_o).items()}
+        block = {name.replace("blocks.0", in_block(layer)): w for name, w in one_head(w_q, w_k, w_k, w_o).items()}
         found |= block | {
-            f"blocks.{layer}.mix": mix,
-            f"blocks.{layer}.ln1.w": norm,
-            f"blocks.{layer}.ln2.w": norm,
-            f"blocks.{layer}.attn.q_norm.w": turned,
-            f"blocks.{layer}.attn.k_norm.w": turned,
-            f"blocks.{layer}.mlp.W_gate": gate.T,
-            f"blocks.{layer}.mlp.W_in": up.T,
-            f"blocks.{layer}.mlp.W_out": w_out,
+            in_block(layer, "mix"): mix,
+            in_block(layer, "ln1.w"): norm,
+            in_block(layer, "ln2.w"): norm,
+            in_block(layer, "attn.q_norm.w"): turned,
+            in_block(layer, "attn.k_norm.w"): turned,
+            in_block(layer, "mlp.W_gate"): gate.T,
+            in_block(layer, "mlp.W_in"): up.T,
+            in_block(layer, "mlp.W_out"): w_out,
         }
     return found

@@ -110,7 +110,7 @@ def test_several_at_once_are_both_edits(model):
         expected = model(TOKENS, weights=weights)
     both = Together((Neuron(0, 3), Together((Head(1, 0), Head(1, 1)))))
     torch.testing.assert_close(ablated_logits(model, both), expected)
-    assert both.label == "L0 neuron 3 + L1H0 + L1H1"
+    assert both.label == "L0N3 + L1H0 + L1H1"
 
 
 def test_a_sublayer_at_zero_writes_nothing(model):
@@ -277,10 +277,10 @@ def test_the_table_counts_every_example_in_its_strata(n):
     problems = component_problems(task, n, 4)
     logits = ablated_logits(model, Neuron(0, 0), "resample", task.encode(problems), 4)
     right = (logits[:, task.query_positions].argmax(-1) == task.targets(problems)).numpy()
-    values = result.values["accuracy"].sel(component="L0 neuron 0", replacement="resample").values
+    values = result.values["accuracy"].sel(component="L0N0", replacement="resample").values
     assert (values == right).all()
     for stratum, mask in carry_strata(task, problems).items():
-        row = result.table.sel(metric="accuracy", component="L0 neuron 0", replacement="resample", stratum=stratum)
+        row = result.table.sel(metric="accuracy", component="L0N0", replacement="resample", stratum=stratum)
         assert float(row.value) == pytest.approx(right[mask.numpy()].mean())
         assert float(row["drop"]) == pytest.approx(float(row.clean - row.value))
         assert int(row.n) == int(mask.sum())

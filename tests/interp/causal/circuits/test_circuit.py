@@ -133,7 +133,7 @@ def test_the_hand_built_adder_needs_the_two_heads_that_the_theorem_says() -> Non
     model = models.build("position-coupling-hand-built")
     target = next(i for i, role in enumerate(model.task.target_roles) if role.index == 2 and role.column == 1)
     circuit = smallest_circuit(model, random_pairs(model.task, 40, target), method="greedy", threshold=0.99, n_random=5)
-    expected = {"embed->L0H0.v", "embed->L0H1.v", "embed->MLP0", "L0H0->MLP0", "L0H1->MLP0", "MLP0->logits"}
+    expected = {"embed->L0H0.v", "embed->L0H1.v", "embed->L0.mlp", "L0H0->L0.mlp", "L0H1->L0.mlp", "L0.mlp->logits"}
     assert set(circuit.edges) == expected and set(circuit.needed) == expected
     assert circuit.faithfulness.sel(replacement="corrupted", part="circuit", stat="value") == pytest.approx(1, abs=1e-6)
 

@@ -132,7 +132,7 @@ def _ours(node) -> str:
         return f"L{node.layer}H{node.head}.{letters[node.kind]}"
     if node.kind == "attn_head_out":
         return f"L{node.layer}H{node.head}"
-    return f"MLP{node.layer}" if node.kind.startswith("mlp") else node.kind
+    return f"L{node.layer}.mlp" if node.kind.startswith("mlp") else node.kind
 
 
 @pytest.mark.parametrize("name", builders(ORACLE))

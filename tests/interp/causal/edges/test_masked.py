@@ -73,8 +73,8 @@ def by_hooks(model: ArithmeticTransformer, tokens, mask, graph: EdgeGraph, repla
         hooks += [(f"{block}.hook_{letter}_input", heads_read(layer, letter)) for letter in "qkv"]
         hooks.append((f"{block}.attn.hook_result", keep_heads(layer)))
         if graph.has_mlp:
-            hooks.append((f"{block}.hook_mlp_in", lambda x, hook, name=f"MLP{layer}": corrected(x, name)))
-            hooks.append((f"{block}.hook_mlp_out", keep(f"MLP{layer}")))
+            hooks.append((f"{block}.hook_mlp_in", lambda x, hook, name=f"L{layer}.mlp": corrected(x, name)))
+            hooks.append((f"{block}.hook_mlp_out", keep(f"L{layer}.mlp")))
     last = f"blocks.{graph.n_layers - 1}.hook_resid_post"
     hooks.append((last, lambda x, hook: corrected(x, "logits")))
     switches = ["set_use_attn_result", "set_use_split_qkv_input"] + ["set_use_hook_mlp_in"] * graph.has_mlp
@@ -223,12 +223,12 @@ def test_an_embedding_that_does_not_change_has_exactly_no_effect():
 
 def test_edges_are_named_and_counted():
     graph = EdgeGraph.of(dense()(0).config, [4])
-    assert graph.senders == ("embed", "pos_embed", "L0H0", "L0H1", "MLP0", "L1H0", "L1H1", "MLP1")
+    assert graph.senders == ("embed", "pos_embed", "L0H0", "L0H1", "L0.mlp", "L1H0", "L1H1", "L1.mlp")
     assert graph.receivers[:4] == ("L0H0.q", "L0H1.q", "L0H0.k", "L0H1.k") and graph.receivers[-1] == "logits"
     assert len(graph) == 6 * 2 + 4 + 6 * 5 + 7 + 8
     edge = graph.edges[graph.index("L0H1->L1H0.v")]
     assert edge == Edge("L0H1", "L1H0.v") and graph.kept(graph.mask([edge])) == (edge,)
-    assert "L0H0->L0H1.q" not in graph.names and "MLP0->L0H0.q" not in graph.names
+    assert "L0H0->L0H1.q" not in graph.names and "L0.mlp->L0H0.q" not in graph.names
 
 
 def test_groups_split_edges_where_they_bear_on_what_is_read():

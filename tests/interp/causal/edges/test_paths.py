@@ -125,7 +125,7 @@ def test_groups_of_positions_split_an_edge():
     assert split.matrix(split=True).sizes["receiver"] == 2 * (2 + 2) + 2 + 1 + 1  # k and v of two heads twice
     np.testing.assert_allclose(split.matrix(group="query").sel(receiver="logits").values, whole.matrix()[:, -1].values)
     values = whole.matrix().sel(sender="embed")  # values enter the head's output linearly
-    np.testing.assert_allclose(split.matrix().sel(sender="embed", receiver="MLP0"), values.sel(receiver="MLP0"))
+    np.testing.assert_allclose(split.matrix().sel(sender="embed", receiver="L0.mlp"), values.sel(receiver="L0.mlp"))
 
 
 @pytest.mark.parametrize("kind", ["made", "passed", "control"])
@@ -158,10 +158,10 @@ def test_results_say_what_they_found():
     assert result.strongest().index[0] == size.idxmax() and len(result.strongest()) == len(result.values.edge) == 61
     assert result.strongest("exact_match").abs().is_monotonic_decreasing
     matrix = result.matrix()
-    assert float(matrix.sel(sender="embed", receiver="MLP0")) == pytest.approx(
-        float(table.set_index(["metric", "edge"]).loc[("logit_diff", "embed->MLP0"), "effect"])
+    assert float(matrix.sel(sender="embed", receiver="L0.mlp")) == pytest.approx(
+        float(table.set_index(["metric", "edge"]).loc[("logit_diff", "embed->L0.mlp"), "effect"])
     )
-    assert np.isnan(matrix.sel(sender="MLP1", receiver="MLP0"))
+    assert np.isnan(matrix.sel(sender="L1.mlp", receiver="L0.mlp"))
     drawn = result.figure()
     lines = drawn.layout.title.text.split("<br>")
     assert max(map(len, lines)) - len("<b></b>") <= (drawn.layout.width - 120) / 7.8  # none runs off a narrow figure

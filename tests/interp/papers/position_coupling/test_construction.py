@@ -25,7 +25,7 @@ WRITTEN_BY = {
     "L0H1": {"PRE_CARRY"},
     "L0H2": {"PRE_ARROW"},
     "L0H3": {"PRE_EOS"},
-    "L0 MLP": {"SUM", "ARROW", "EOS"},
+    "L0.mlp": {"SUM", "ARROW", "EOS"},
 }
 
 

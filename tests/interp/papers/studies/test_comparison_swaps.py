@@ -72,7 +72,7 @@ def test_what_is_stored_is_of_the_pairs_that_are_asked_for():
 def test_the_stored_attention_of_the_hand_set_57_serves_the_trained_one_and_its_mlp_does_not():
     data = json.loads(STORED.read_text())
     rows = {row["component"]: row for row in data["pairs"][0]["components"]}
-    attention, mlp = rows["L0 attention"], rows["L0 MLP"]
+    attention, mlp = rows["L0.attn"], rows["L0.mlp"]
     assert attention["low"] > 0.95 and attention["untrained"] == attention["shuffled"] == 0
     assert mlp["high"] < 0.05 and mlp["r2"] > 0.95, "close, and not close enough"
     assert mlp["high"] < mlp["stitched"] < 0.8 and mlp["stitched untrained"] == 0
@@ -82,4 +82,4 @@ def test_the_stored_trained_pair_shares_its_mlp_as_well():
     data = json.loads(STORED.read_text())
     (pair,) = (each for each in data["pairs"] if (each["a"], each["b"]) == ("microadder-57", "microadder-67"))
     rows = {row["component"]: row for row in pair["components"]}
-    assert rows["L0 attention"]["low"] > 0.97 and rows["L0 MLP"]["low"] > 0.8 and rows["L0 MLP"]["stitched"] > 0.95
+    assert rows["L0.attn"]["low"] > 0.97 and rows["L0.mlp"]["low"] > 0.8 and rows["L0.mlp"]["stitched"] > 0.95

@@ -17,6 +17,7 @@ from interp.probes.lens.reading import variable_index
 from interp.site.explorer import Subject
 from models.errors import UserError
 from models.evaluation import predict
+from models.part_names import in_block, read_part
 from models.tasks.base import Task
 from models.tasks.problem_space import problem_text
 from models.tasks.sequences import SequenceTask
@@ -192,11 +193,11 @@ def test_every_activation_is_there_by_its_hook_name(javascript: Asked, name: str
 
 
 EDITED = [
-    ("microadder-57", ("L0U1",)),
-    ("microadder-57", ("L0H0", "L0U0")),
-    ("adder-456", ("L0U7",)),
-    ("toygpt-learned-pre", ("L1H2", "L3U511", "L2A")),
-    ("position-coupling-1l4h-small", ("L0H1", "L0M")),
+    ("microadder-57", ("L0N1",)),
+    ("microadder-57", ("L0H0", "L0N0")),
+    ("adder-456", ("L0N7",)),
+    ("toygpt-learned-pre", ("L1H2", "L3N511", "L2.attn")),
+    ("position-coupling-1l4h-small", ("L0H1", "L0.mlp")),
     ("addlm-adder-two-digit", ("L0H1", "P")),
 ]
 
@@ -250,12 +251,12 @@ def _hook(of: Subject, part: str) -> tuple[str, tuple[Any, ...]]:
     every = slice(None)
     if part == "P":
         return "hook_pos_embed", (every, every)
-    block, kind, index = f"blocks.{part[1]}", part[2], part[3:]
-    if kind == "H":
-        return Head(int(part[1]), int(index)).hook, (every, int(index), every)
-    if kind == "U":
-        return Neuron(int(part[1]), int(index)).hook, (every, int(index))
-    return f"{block}.hook_{'attn' if kind == 'A' else 'mlp'}_out", (every, every)
+    layer, kind, index = read_part(part)
+    if kind == "head":
+        return Head(layer, index).hook, (every, index, every)
+    if kind == "neuron":
+        return Neuron(layer, index).hook, (every, index)
+    return in_block(layer, f"hook_{kind}_out"), (every, every)
 
 
 @pytest.mark.parametrize(("site", "hook"), [("L0 mid", "blocks.0.hook_resid_mid"), ("L0H0", "blocks.0.attn.hook_z")])

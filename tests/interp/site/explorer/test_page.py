@@ -156,18 +156,18 @@ def test_any_problem_is_answered_and_both_models_move_together(page, open_page):
 
 def test_any_combination_of_parts_is_removed_scaled_and_put_back(page, open_page):
     opened = open_page(page)
-    for name in ("L0U1", "L0H0"):
+    for name in ("L0N1", "L0H0"):
         opened.locator(f"[data-model='0'][data-edit='{name}']").click()
     wrong, right = answers(opened)
-    assert wrong != "105" == right and "without L0U1, L0H0 (zero)" in opened.locator(".cx-verdict").first.inner_text()
-    for name in ("L0U1", "L0H0"):
+    assert wrong != "105" == right and "without L0N1, L0H0 (zero)" in opened.locator(".cx-verdict").first.inner_text()
+    for name in ("L0N1", "L0H0"):
         slider = opened.locator(f"[data-model='0'][data-scale='{name}']")
         slider.fill("1")
         slider.dispatch_event("change")
     assert answers(opened) == ["105", "105"]
     opened.locator("[data-method]").evaluate("(x) => { x.closest('details').open = true; }")
     opened.locator("[data-method]").select_option("mean")
-    slider = opened.locator("[data-model='0'][data-scale='L0U1']")
+    slider = opened.locator("[data-model='0'][data-scale='L0N1']")
     slider.fill("0")
     slider.dispatch_event("change")
     opened.wait_for_selector("[aria-busy]", state="detached")
@@ -204,7 +204,7 @@ def test_the_address_restores_the_state(page, open_page):
     assert "#" not in opened.url
     ask(opened, "999+1")
     opened.locator("[data-step='2']").click()
-    opened.locator("[data-model='1'][data-edit='L0U0']").click()
+    opened.locator("[data-model='1'][data-edit='L0N0']").click()
     opened.keyboard.press("l")
     opened.locator("[data-step='2']").click()
     opened.keyboard.press("7")
@@ -277,13 +277,13 @@ def test_everything_is_reached_by_keyboard(page, open_page):
     for _ in range(24):
         opened.keyboard.press("Tab")
         reached.append(opened.evaluate("document.activeElement.dataset.edit ?? ''"))
-        if reached[-1] == "L0U0":
+        if reached[-1] == "L0N0":
             break
-    assert "L0H0" in reached and reached[-1] == "L0U0"
+    assert "L0H0" in reached and reached[-1] == "L0N0"
     before = answers(opened)
     opened.keyboard.press("Enter")
     assert answers(opened) != before
-    assert opened.evaluate("document.activeElement.dataset.edit") == "L0U0"  # focus stays
+    assert opened.evaluate("document.activeElement.dataset.edit") == "L0N0"  # focus stays
     opened.keyboard.press("r")
     assert answers(opened) == before
     opened.keyboard.press("c")
