@@ -114,8 +114,8 @@ found["microadder-57"].figure()
 STREAM, VALUE, MIDDLE = "blocks.0.hook_resid_pre", "blocks.0.attn.hook_v", "blocks.0.hook_resid_mid"
 HYPOTHESES = {
     "digit before, in the stream of the query": ("previous", Site(STREAM), None),
-    "sum of the previous column, in its values": ("previous_sum", Site(VALUE, "digits below"), None),
-    "sum of the own column, in its values": ("digit_sum", Site(VALUE, "own digits"), None),
+    "sum of the previous column, in its values": ("previous_sum", Site(VALUE, "previous operands"), None),
+    "sum of the own column, in its values": ("digit_sum", Site(VALUE, "own operands"), None),
     "total with carry, in the stream after attention": ("total", Site(MIDDLE), None),
     "total with carry, in one direction of it": ("total", Site(MIDDLE), 1),
     "carry in alone, in one direction of it": ("carry_in", Site(MIDDLE), 1),

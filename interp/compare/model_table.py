@@ -10,10 +10,10 @@ import pandas as pd
 
 from interp.causal.interchange.accuracy import counted
 from interp.compare.answers import Question
-from interp.compare.subject import PLACES
 from interp.core.answers import Answer, DoesNotApply
 from interp.core.results import Provenance, Result
 from models.errors import UserError, known_name
+from models.tasks.places import PLACES
 
 
 @dataclass(frozen=True)
@@ -79,7 +79,7 @@ class ModelTable(Result):
 
     @property
     def has_attention(self) -> bool:
-        """Whether some model says where it looks, on all of :data:`interp.compare.subject.PLACES`."""
+        """Whether some model says where it looks, on all of :data:`models.tasks.places.PLACES`."""
         answered = {question.name for question in self.questions if self.answered(question.name)}
         return {f"attention: {place}" for place in PLACES} <= answered
 

@@ -36,7 +36,7 @@ from interp.core.problems import resolve_task
 from interp.core.results import Provenance, Result
 from interp.core.sites import model_name, require_evaluation_mode
 from interp.core.thresholds import ABLE, ALIKE_GAPS
-from interp.probes.attention import OWN, attention_by_role
+from interp.probes.attention import attention_by_role
 from interp.probes.carry import carry_units
 from models.errors import UserError
 from models.evaluation import Rate
@@ -44,6 +44,7 @@ from models.part_names import layer_part
 from models.tasks import problem_pairs
 from models.tasks.addition import FixedWidthAddition
 from models.tasks.base import Task
+from models.tasks.places import OWN
 
 LN10 = math.log(10)
 #: The measurements of one adder: see :func:`readings`.

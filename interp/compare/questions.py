@@ -23,7 +23,7 @@ import models
 from interp.causal.ablation.ablated_runs import run_ablations
 from interp.causal.interchange import InterchangeAccuracy, Site, interchange, which_algorithm
 from interp.compare.answers import question
-from interp.compare.subject import PLACES, Subject
+from interp.compare.subject import Subject
 from interp.compare.unit_signals import unit_signals
 from interp.core.answers import Answer, Part
 from interp.core.components import Head
@@ -41,6 +41,7 @@ from models.part_names import head_name, in_block
 from models.tasks.addition import DIGITS, FixedWidthAddition
 from models.tasks.base import Task, base_of
 from models.tasks.carries import problems_of_chain_length
+from models.tasks.places import DELIMITERS, OUTPUT, OWN, PLACES, PREVIOUS, REST
 from models.tasks.two_digit import TwoDigitAddition, all_problems
 from models.unaltered import alterations
 
@@ -198,11 +199,11 @@ def _place_question(place: str, words: str) -> None:
 
 
 for _place, _words in {
-    "own column": "on the two digits that are added there",
-    "previous column": "on the two digits of the previous column",
-    "written digit": "on its own token, the answer digit written before",
-    "delimiters": "on plus, equals, BOS and other delimiters",
-    "elsewhere": "on all other tokens",
+    OWN: "on the two digits that are added there",
+    PREVIOUS: "on the two digits of the previous column",
+    OUTPUT: "on its own token, the answer digit written before",
+    DELIMITERS: "on plus, equals, BOS and other delimiters",
+    REST: "on all other tokens",
 }.items():
     _place_question(_place, _words)
 
@@ -219,10 +220,10 @@ for _place, _words in {
 def main_head(subject: Subject) -> Answer:
     parts = _head_losses(subject, subject.model)
     blank = max(part.value for part in _head_losses(subject, subject.twin))
-    own = subject.readings.places[..., PLACES.index("own column")].mean((0, 1))
+    own = subject.readings.places[..., PLACES.index(OWN)].mean((0, 1))
     noted = []
     for part, share in zip(parts, own.ravel(), strict=True):
-        noted.append(Part(part.name, part.value, part.low, part.high, part.n, note=f"{share:.2f} on own column"))
+        noted.append(Part(part.name, part.value, part.low, part.high, part.n, note=f"{share:.2f} on {OWN}"))
     worst = max(noted, key=lambda part: part.value)
     needed = [part.name for part in sorted(noted, key=lambda part: -part.value) if part.value > NEEDED]
     note = f"needed: {', '.join(needed)}" if needed else f"no head's loss is above {NEEDED}"
@@ -278,14 +279,14 @@ _unit_question("carry out", "a carry out of its column")
 
 @question(
     "digit sum",
-    "digit sum at own digits",
+    f"digit sum at {OWN}",
     "Interchange accuracy of the column's digit sum in the values (attn.hook_v of the first layer) of its two digits: "
     "answers that become what addition gives with another problem's digit sum there, among pairs where that changes "
     "it; a middle column. Control: the best of random labels, an untrained twin and a random change of the same size.",
     "share",
 )
 def digit_sum(subject: Subject) -> Answer:
-    return _interchanged(_interchange(subject, "digit_sum", Site("blocks.0.attn.hook_v", "own digits"), None))
+    return _interchanged(_interchange(subject, "digit_sum", Site("blocks.0.attn.hook_v", OWN), None))
 
 
 @question(

@@ -32,7 +32,6 @@ from models.tasks.base import Task
 from models.tasks.multi_addition import MultiOperandAddition
 
 #: The places where a query can look, in the order of the figure's bars.
-PLACES = ("own column", "previous column", "written digit", "delimiters", "elsewhere")
 CARRY_HEAVY = 0.5
 
 
@@ -97,17 +96,6 @@ class Subject:
     def untrained_readings(self) -> ColumnReadings:
         return self.read(self.twin)
 
-    def positions(self, column: int) -> dict[str, list[int]]:
-        """The keys of each of :data:`PLACES` for one column; every key up to the query is in one place."""
-        layout, roles = self.layout, self.task.roles
-        query = layout.queries[column]
-        found = {"own column": list(layout.operands[column]), "previous column": list(layout.operands[column - 1])}
-        found["written digit"] = [query]
-        left = [at for at in range(query) if all(at not in keys for keys in found.values())]
-        found["delimiters"] = [at for at in left if roles[at].kind in ("delimiter", "eos", "bos")]
-        found["elsewhere"] = [at for at in left if at not in found["delimiters"]]
-        return found
-
     @cached_property
     def expected(self) -> Int[Tensor, "n column"]:
         """The right digit of every inner column."""
@@ -117,7 +105,7 @@ class Subject:
         """Read a model in one forward pass of the sample. Raises UserError if it has diverged."""
         queries = [self.layout.queries[k] for k in self.inner]
         layers, length = range(model.cfg.n_layers), self.sample.tokens.shape[1]
-        _, member = membership([self.positions(column) for column in self.inner], length)
+        _, member = membership([self.layout.places(column) for column in self.inner], length)
         places, units, right = [], [], []
         names = [in_block(layer, "attn.hook_pattern") for layer in layers]
         inputs = [in_block(layer, "mlp.hook_pre") for layer in layers if model.cfg.d_mlp]

@@ -15,8 +15,10 @@ DATA = Path(str(files("interp"))) / "data"
 
 
 def read_stored(path: Path) -> dict[str, Any]:
-    """A stored result, with this version's names of parts in place of those that an earlier one wrote."""
-    return json.loads(with_part_names(path.read_text(encoding="utf-8")))
+    """A stored result, with this version's names of parts and places instead of those that an earlier one wrote."""
+    from models.tasks.places import with_places  # torch comes with it, and other readers do without
+
+    return json.loads(with_places(with_part_names(path.read_text(encoding="utf-8"))))
 
 
 def digest(sources: Iterable[Path]) -> str:

@@ -19,6 +19,7 @@ from torch import Tensor
 
 from models.errors import UserError
 from models.tasks.base import Task
+from models.tasks.places import OWN
 
 ALL = "all"
 
@@ -39,7 +40,7 @@ def answer_columns(task: Task, with_operands: bool = True) -> AnswerColumns:
         for index, role in enumerate(task.target_roles)
         if role.kind == "answer"
         and role.column is not None
-        and (not with_operands or task.relative_roles(index).get("own operands"))
+        and (not with_operands or task.relative_roles(index).get(OWN))
     ]
     columns = [task.target_roles[index].column for index in targets]
     return AnswerColumns(targets, [c for c in columns if c is not None], [task.query_positions[i] for i in targets])

@@ -12,13 +12,13 @@ import plotly.graph_objects as go
 
 from interp.compare.answers import Question
 from interp.compare.model_table import ModelRow, ModelTable, value_text
-from interp.compare.subject import PLACES
 from interp.core.answers import Answer, DoesNotApply
 from interp.core.drawings import drawing
 from interp.figures import theme
 from interp.figures.layers import bars, cells, hover, words
 from interp.figures.panels import Panel, compose, label
 from models.errors import UserError
+from models.tasks.places import OWN, PLACES
 
 _WIDTH, _ROW, _GAP, _HEADINGS = 1180, 24, 130, 150  # pixels; the headings lean above the table
 _LIMITS = (0, 1.15)  # colour range of shares: text stays readable on 1
@@ -73,7 +73,7 @@ def heads(result: ModelTable, models: Sequence[str] | None = None) -> go.Figure:
         )
         for place, table in parts.items()
     ]  # fmt: skip
-    on_own = parts["own column"].groupby("model", sort=False)["value"].max()
+    on_own = parts[OWN].groupby("model", sort=False)["value"].max()
     title = (
         f"{int((on_own > 0.5).sum())} of {len(on_own)} models have a head that gives most of its attention to the two "
         "digits of its column"

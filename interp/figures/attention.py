@@ -12,11 +12,12 @@ from interp.core.drawings import drawing
 from interp.figures import theme
 from interp.figures.layers import cells, curve, hover, points, written
 from interp.figures.panels import Panel, compose, vline
-from interp.probes.attention import OWN, PREVIOUS, AttentionByRole
+from interp.probes.attention import AttentionByRole
 from interp.probes.head_writes import HeadWrites
 from interp.probes.written_number import WrittenNumber
 from models.numerals import small
 from models.part_names import head_name
+from models.tasks.places import OWN
 
 _FAINT = 1e-4  # weights below this have the same colour in the pattern figure
 
@@ -62,7 +63,7 @@ def _note(result: AttentionByRole) -> str:
 def attention_heads(result: AttentionByRole) -> go.Figure:
     """Every head's mean weight by role, over the targets with operands in the own and the previous column."""
     weight, keys = result.table.weight, result.table.n_keys
-    needed = [role for role in weight.role.values if role == OWN or str(role).startswith(PREVIOUS)]
+    needed = [role for role in weight.role.values if role == OWN or str(role).startswith("previous")]
     both = [target for target in weight.target.values if (keys.sel(target=target, role=needed) > 0).all()]
     mean = weight.sel(target=both or weight.target.values).mean("target")
     roles = mean.role.values.tolist()

@@ -48,10 +48,9 @@ from models.errors import UserError, known_name
 from models.numerals import in_percent, small
 from models.part_names import head_name
 from models.tasks.base import Task
+from models.tasks.places import OUTPUT, OWN, PREVIOUS, REST
 
 ROW_ERROR = 0.05  # how far a row's sum may be from 1; rounding 33 weights to bfloat16 gives 0.004 at most
-OWN, PREVIOUS = "own operands", "previous"  # a role's exact name, and the beginning of several
-BELOW, OUTPUT = "previous operands", "previous output"
 
 
 @dataclass(frozen=True, eq=False)
@@ -87,9 +86,9 @@ class AttentionByRole(Result):
 
         NaN where either role is missing, empty or unattended.
         """
-        if {OWN, BELOW} - set(self.table.role.values.tolist()):
+        if {OWN, PREVIOUS} - set(self.table.role.values.tolist()):
             return xr.full_like(self.table.entropy, math.nan).rename("gap")
-        return self.log_ratio([OWN], [BELOW])
+        return self.log_ratio([OWN], [PREVIOUS])
 
     def log_ratio(self, roles: Sequence[str], others: Sequence[str]) -> xr.DataArray:
         """Log ratio of the mean weight of one key of ``roles`` to one of ``others`` [layer, head, target], nats."""
@@ -133,7 +132,7 @@ class AttentionByRole(Result):
     @property
     def main_head(self) -> tuple[int, int]:
         """(layer, head) of the head that puts most weight on the own and the previous column, over all targets."""
-        column = [r for r in self.table.role.values.tolist() if r == OWN or r.startswith(PREVIOUS)]
+        column = [r for r in self.table.role.values.tolist() if r == OWN or r.startswith("previous")]
         share = self.table.weight.sel(role=column or self.table.role.values).sum("role").mean("target")
         layer, head = np.unravel_index(int(share.values.argmax()), share.shape)
         return int(share["layer"][layer]), int(share["head"][head])
@@ -149,8 +148,8 @@ class AttentionByRole(Result):
         """Where one head (default: the main one) looks, as a sentence without its full stop."""
         chosen = self.chosen_head(layer, head)
         name, row = head_name(chosen["layer"], chosen["head"]), self.table.sel(chosen)
-        roles = [role for role in (OWN, BELOW, OUTPUT) if role in row.role.values]
-        both = (row.n_keys.sel(role=[OWN, BELOW]) > 0).all("role") if {OWN, BELOW} <= set(roles) else None
+        roles = [role for role in (OWN, PREVIOUS, OUTPUT) if role in row.role.values]
+        both = (row.n_keys.sel(role=[OWN, PREVIOUS]) > 0).all("role") if {OWN, PREVIOUS} <= set(roles) else None
         if both is None or not both.any():
             mass = row.weight.mean("target")
             top = mass.role.values[int(np.argmax(mass.values))]
@@ -163,16 +162,19 @@ class AttentionByRole(Result):
         modes = {role: self._modes(chosen, targets, member.sel(role=role).values) for role in roles}
         column = "of the answer's own column"
         own = f"{'each operand digit' if keys[OWN].alike else 'the operand digits'} {column} {keys[OWN]}"
-        if below.alike and not (modes[BELOW] or modes.get(OUTPUT)):
+        if below.alike and not (modes[PREVIOUS] or modes.get(OUTPUT)):
             parts = [f"{own} of its weight{modes[OWN]}", f"each digit of the previous column {below}"]
         else:
-            each = "each operand digit" if keys[BELOW].alike else "the operand digits"
-            parts = [f"{own} of its weight{modes[OWN]}", f"{each} of the previous column {keys[BELOW]}{modes[BELOW]}"]
+            each = "each operand digit" if keys[PREVIOUS].alike else "the operand digits"
+            parts = [
+                f"{own} of its weight{modes[OWN]}",
+                f"{each} of the previous column {keys[PREVIOUS]}{modes[PREVIOUS]}",
+            ]
             parts += [f"the previous output digit {keys[OUTPUT]}{modes[OUTPUT]}"] if OUTPUT in keys else []
         text = f"{name} gives {', '.join(parts[:-1])} and {parts[-1]}"
         span = f"{targets[0]} to {targets[-1]}" if len(targets) > 1 else str(targets[0])
         mean, low, high = self.mean_gap(layer, head)
-        alike = keys[OWN].alike and keys[BELOW].alike and not (modes[OWN] or modes[BELOW])
+        alike = keys[OWN].alike and keys[PREVIOUS].alike and not (modes[OWN] or modes[PREVIOUS])
         if not alike or not np.isfinite(self.gap.sel(chosen).sel(target=targets).values).all():
             return f"{text}, over {span}"
         between = "" if below.alike else " between operands"
@@ -264,8 +266,8 @@ def compute_attention_by_role(
             squares[key] = squares.get(key, 0.0) + ((part - shift[key]) ** 2).sum(0)
         third = (chunk - shift["key"]) ** 3
         cubes, fourths = cubes + third.sum(0), fourths + (third * (chunk - shift["key"])).sum(0)
-        if {OWN, BELOW} <= set(names):
-            moved = (weights - shift["role"])[..., [names.index(OWN), names.index(BELOW)]]
+        if {OWN, PREVIOUS} <= set(names):
+            moved = (weights - shift["role"])[..., [names.index(OWN), names.index(PREVIOUS)]]
             moved = moved.reshape(*moved.shape[:3], -1)
             products = products + np.einsum("nlhi,nlhj->lhij", moved, moved)
         n += len(chunk)
@@ -278,7 +280,7 @@ def compute_attention_by_role(
     keys = member.sum(-1)
     error = np.zeros(mean["key"].shape[:2])
     if isinstance(products, np.ndarray):
-        pair = [names.index(OWN), names.index(BELOW)]
+        pair = [names.index(OWN), names.index(PREVIOUS)]
         shifted = np.asarray(sums["role"] / n)[..., pair].reshape(*error.shape, -1)
         covariance = products / n - shifted[..., :, None] * shifted[..., None, :]
         error = _gap_error(mean["role"][..., pair], covariance / max(n - 1, 1))
@@ -349,7 +351,7 @@ def visible_roles(groups: Mapping[str, Sequence[int]], query: int) -> dict[str, 
     visible = {name: [p for p in positions if p <= query] for name, positions in groups.items()}
     taken = {position for positions in visible.values() for position in positions}
     left = [position for position in range(query + 1) if position not in taken]
-    return visible | {"rest": sorted(visible.get("rest", []) + left)}
+    return visible | {REST: sorted(visible.get(REST, []) + left)}
 
 
 @probe("Where does each answer digit look?", page=OnPage(pictures=("", "pattern"), control=True))

@@ -20,6 +20,7 @@ from interp.core.runs import passes
 from models.errors import UserError, known_name
 from models.part_names import in_block
 from models.tasks.base import Task
+from models.tasks.places import REST
 
 CLIP = 0.01  # weights up to this are not attended to (the clipping of Position Coupling's Figure 7)
 
@@ -113,7 +114,7 @@ def keys_by_role(task: Task) -> KeySets:
     """The key sets of the roles that the task gives its positions for each target, without "rest"."""
 
     def positions(target: int) -> dict[str, list[int]]:
-        return {name: keys for name, keys in task.relative_roles(target).items() if name != "rest"}
+        return {name: keys for name, keys in task.relative_roles(target).items() if name != REST}
 
     found = key_sets(task, positions)
     return found.only([role for role, where in zip(found.roles, found.defined, strict=True) if where.any()])

@@ -22,6 +22,7 @@ from models.tasks import ten_digits
 from models.tasks.adderboard import adderboard, validation_problems
 from models.tasks.base import Role, Task
 from models.tasks.domain import Domain
+from models.tasks.places import DELIMITERS, OUTPUT, OWN, PREVIOUS
 from models.tasks.ten_digits import DIGITS, LIMIT, as_problems, digit_rows
 
 PLUS, EQUALS, ANSWER, EOS = 10, 21, 22, 33  # positions
@@ -150,10 +151,10 @@ class FixedWidthAddition(Task):
         own, query = self.target_column(target), self.starts[2] - 1 + target
         operands = lambda column: [self.operand_position(i, column) for i in (0, 1)]  # noqa: E731
         groups: dict[str, list[int]] = {
-            "own operands": operands(own) if own < DIGITS else [],
-            "previous operands": operands(own - 1) if 0 < own <= DIGITS else [],
-            "previous output": [query] if target else [],
-            "delimiters": [i for i, role in enumerate(self.roles) if role.kind == "delimiter"],
+            OWN: operands(own) if own < DIGITS else [],
+            PREVIOUS: operands(own - 1) if 0 < own <= DIGITS else [],
+            OUTPUT: [query] if target else [],
+            DELIMITERS: [i for i, role in enumerate(self.roles) if role.kind == "delimiter"],
         }
         return self.with_rest(groups, query)
 

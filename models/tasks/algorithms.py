@@ -34,6 +34,7 @@ from torch import Tensor
 
 from models.errors import UserError, unknown_name
 from models.tasks.base import Task, base_of
+from models.tasks.places import DELIMITERS, OUTPUT, OWN, PREVIOUS, REST
 
 INPUTS = ("a", "b", "previous")
 CHECKED = 64  # problems on which ripple carry must give a task's targets
@@ -258,6 +259,16 @@ class ColumnLayout:
 
     def __len__(self) -> int:
         return len(self.queries)
+
+    def places(self, column: int) -> dict[str, list[int]]:
+        """Positions of each of :data:`models.tasks.places.PLACES`. Before the units no output was written, and the
+        query is then in no place."""
+        query, roles = self.queries[column], self.task.roles
+        found = {OWN: list(self.operands[column]), PREVIOUS: list(self.operands[column - 1]) if column else []}
+        left = [at for at in range(query) if at not in found[OWN] and at not in found[PREVIOUS]]
+        found[OUTPUT] = [query] if column else []
+        found[DELIMITERS] = [at for at in left if roles[at].kind in ("delimiter", "eos", "bos")]
+        return found | {REST: [at for at in left if at not in found[DELIMITERS]]}
 
     def inputs(self, tokens: Int[Tensor, "n pos"]) -> dict[str, ColumnValues]:
         """The inputs that the algorithms read off sequences: "a", "b", "previous" (0 in the units column).

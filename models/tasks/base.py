@@ -17,6 +17,7 @@ from models.arguments import checked, shown, whole_numbers
 from models.errors import UserError
 from models.notation import Notation
 from models.tasks.domain import Domain, NoDomain
+from models.tasks.places import REST
 
 LOOKED_AT = 512  # this many problems of the task's own distribution must lie in its domain
 
@@ -190,13 +191,13 @@ class Task(ABC):
 
     @abstractmethod
     def relative_roles(self, target: int) -> dict[str, list[int]]:
-        """Positions grouped by what they are *to one target*: own column's operands, previous output, ..."""
+        """Positions grouped by what they are *to one target*, by the names in :mod:`models.tasks.places`."""
 
     @staticmethod
     def with_rest(groups: dict[str, list[int]], query: int) -> dict[str, list[int]]:
         """Groups of positions, completed by all others up to the query's own ("rest")."""
         taken = {position for group in groups.values() for position in group}
-        return groups | {"rest": [position for position in range(query + 1) if position not in taken]}
+        return groups | {REST: [position for position in range(query + 1) if position not in taken]}
 
     @abstractmethod
     def sample(self, n: int, generator: torch.Generator) -> Int[Tensor, "n operands"]:

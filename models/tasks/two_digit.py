@@ -19,6 +19,7 @@ from models.errors import UserError
 from models.notation import pairs_below
 from models.tasks.base import Role, Task
 from models.tasks.domain import Domain
+from models.tasks.places import OUTPUT, OWN, PREVIOUS
 from models.tasks.schoolbook import schoolbook
 from models.tasks.ten_digits import as_problems, digit_rows, to_digits
 
@@ -136,9 +137,9 @@ class TwoDigitAddition(Task):
         own = list(OPERAND_POSITIONS[target]) if target < len(OPERAND_POSITIONS) else []
         previous = list(OPERAND_POSITIONS[target - 1]) if target >= 1 else []
         groups = {
-            "own operands": own,
-            "previous operands": previous,
-            "previous output": [FIRST_QUERY + target] if target >= 1 else [],
+            OWN: own,
+            PREVIOUS: previous,
+            OUTPUT: [FIRST_QUERY + target] if target >= 1 else [],
         }
         return self.with_rest(groups, FIRST_QUERY + target)
 

@@ -16,7 +16,7 @@ from tests.exams.exam import Case, Exam, register_exam
 from tests.exams.subjects import looks_at, looks_everywhere, moved, negated, scaled, shaken, trained, untrained, without
 
 WITHOUT_CONTROL = 0
-ASKED = ("uniform", "all inputs", "attention: own column")
+ASKED = ("uniform", "all inputs", "attention: own operands")
 
 
 def _apart(found: Comparison) -> dict[str, float]:
@@ -53,7 +53,7 @@ register_exam(
     Exam(
         "compare_models",
         lambda model: interp.compare_models(
-            [model], questions=["uniform", "all inputs", "attention: own column"], n=40
+            [model], questions=["uniform", "all inputs", "attention: own operands"], n=40
         ),
         _answers,
         presence=Case(trained, [1.0, 1.0, 0.87]),

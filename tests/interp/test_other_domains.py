@@ -53,7 +53,7 @@ QUESTIONS: dict[str, Callable[[Any, Any], Any]] = {
     "edge_attribution": lambda a, b: interp.edge_attribution(a, pairs(a)),
     "path_patching": lambda a, b: interp.path_patching(a, pairs(a)),
     "causal_scrubbing": lambda a, b: interp.causal_scrubbing(
-        a, Claim(Site("blocks.0.attn.hook_v", "own digits"), ("digit_sum",)), n=N
+        a, Claim(Site("blocks.0.attn.hook_v", "own operands"), ("digit_sum",)), n=N
     ),
     "interchange_sweep": lambda a, b: interp.interchange_sweep(a, "digit_sum", 0, n=12),
     "which_algorithm": lambda a, b: interp.which_algorithm(a, n=12),

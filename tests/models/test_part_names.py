@@ -7,6 +7,8 @@ import pytest
 from models.errors import UserError
 from models.part_names import head_name, in_block, layer_part, neuron_name, read_part, with_part_names
 from models.registry import build
+from models.tasks.algorithms import column_layout
+from models.tasks.places import OUTPUT, OWN, PLACES, PREVIOUS, with_places
 
 
 def test_a_name_that_is_written_is_read() -> None:
@@ -39,3 +41,18 @@ def test_hook_points_and_weights_of_a_block_are_those_of_the_model() -> None:
 )
 def test_a_stored_text_gets_the_names_of_this_version(earlier: str, now: str) -> None:
     assert with_part_names(earlier) == now == with_part_names(now)
+
+
+def test_stored_places_get_the_names_that_tasks_give() -> None:
+    assert with_places("0.40 on own column, attention: written digit") == f"0.40 on {OWN}, attention: {OUTPUT}"
+    assert with_places("at own digits, at digits below") == f"at {OWN}, at {PREVIOUS}"
+    assert with_places("the own column, the written digit") == "the own column, the written digit"
+
+
+@pytest.mark.parametrize("column", range(11))
+def test_the_places_of_a_column_are_those_of_its_target(column: int) -> None:
+    task = build("microadder-57").task
+    layout = column_layout(task)
+    groups, query = task.relative_roles(layout.targets[column]), layout.queries[column]
+    for name, found in layout.places(column).items():
+        assert name in PLACES and set(found) - {query} == set(groups[name]) - {query}

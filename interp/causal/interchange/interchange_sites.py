@@ -9,30 +9,18 @@ from interp.core.sites import QUERY, Site, require_hook
 from models.errors import UserError, unknown_name
 from models.tasks.algorithms import ColumnLayout
 
-#: Places that every task with columns has: the column's own digits, the previous column's, and all other positions
-#: before the query. The query itself, whose token is the output before it, is in none of them.
-OWN, BELOW, ELSEWHERE = "own digits", "digits below", "elsewhere"
-
 
 class NoPositions(UserError):
     """The place does not exist for a column, such as the previous column of the units."""
-
-
-def column_places(layout: ColumnLayout, column: int) -> dict[str, list[int]]:
-    """Positions of the places that are named relative to the column; see :data:`OWN`."""
-    query = layout.queries[column]
-    own, below = list(layout.operands[column]), list(layout.operands[column - 1]) if column else []
-    taken = {query, *own, *below}
-    return {QUERY: [query], OWN: own, BELOW: below, ELSEWHERE: [at for at in range(query) if at not in taken]}
 
 
 def find_place(model: HookedModel, layout: ColumnLayout, site: Site, column: int) -> Site:
     """The site for one column of a model's task, with its places resolved to positions.
 
     A place is a position, a role label ("a3", "s2"; where several positions share a label such as "+", all of them),
-    "query" (the position that predicts the column, the default), "own digits" and "digits below" (the two digits added
-    in that column and in the one below), "elsewhere" (all other positions before the query), a group of the task's
-    ``relative_roles`` ("previous operands"), or several of these.
+    "query" (the position that predicts the column, the default), a place of the column
+    (:data:`models.tasks.places.PLACES`: "own operands", "previous operands", ...), another group of the task's
+    ``relative_roles``, or several of these.
 
     Raises:
         UserError: a hook point, role, group, position or head that does not exist (with the closest names); attention
@@ -47,7 +35,7 @@ def find_place(model: HookedModel, layout: ColumnLayout, site: Site, column: int
     labels: dict[str, list[int]] = {}
     for at, role in enumerate(task.roles[: task.input_length]):
         labels.setdefault(role.label, []).append(at)
-    groups = task.relative_roles(layout.targets[column]) | column_places(layout, column)
+    groups = task.relative_roles(layout.targets[column]) | layout.places(column) | {QUERY: [layout.queries[column]]}
     positions: list[int] = []
     asked = range(task.input_length) if site.at is None else site.at if isinstance(site.at, tuple) else (site.at,)
     for where in asked:

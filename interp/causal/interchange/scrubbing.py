@@ -33,7 +33,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from interp.causal.interchange.accuracy import counted
-from interp.causal.interchange.interchange_sites import BELOW, ELSEWHERE, OWN, NoPositions, find_place
+from interp.causal.interchange.interchange_sites import NoPositions, find_place
 from interp.causal.interchange.pairs import distinct_problems
 from interp.core import runs
 from interp.core.model import HookedModel
@@ -47,6 +47,7 @@ from models.numerals import in_percent, in_percent_with
 from models.part_names import in_block
 from models.tasks.algorithms import Algorithm, ColumnLayout
 from models.tasks.base import Task
+from models.tasks.places import DELIMITERS, OWN, PREVIOUS, REST
 from models.tasks.task_variables import TaskVariables, causal_model
 
 RUNS = ("clean", "scrubbed", "all irrelevant", "scrambled")
@@ -180,8 +181,8 @@ def causal_scrubbing(
 
     Args:
         model: any model with TransformerLens hooks, in evaluation mode.
-        claims: what each site holds; places such as "query" and "own digits" are those of the column predicted. A claim
-            about a place that a column does not have (the last one has no digits) is left out there.
+        claims: what each site holds; places such as "query" and "own operands" are those of the column predicted. A
+            claim about a place that a column does not have (the last one has no digits) is left out there.
         algorithm: the causal model, as in :func:`interp.causal.interchange.interchange`.
         columns: answer columns; default all, or from the second on where numbers are added column by column (there is
             no column before the units).
@@ -315,7 +316,7 @@ def chained_claims(layer: int = 0) -> tuple[Claim, ...]:
     values = Site(in_block(layer, "attn.hook_v"))
     return (
         Claim(replace(values, at=OWN), ("digit_sum",)),
-        Claim(replace(values, at=BELOW), ("previous_sum",)),
-        Claim(replace(values, at=ELSEWHERE)),
+        Claim(replace(values, at=PREVIOUS), ("previous_sum",)),
+        Claim(replace(values, at=(DELIMITERS, REST))),
         Claim(Site(in_block(layer, "hook_resid_pre")), ("previous",)),
     )

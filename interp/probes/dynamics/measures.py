@@ -42,6 +42,7 @@ from models.part_names import in_block
 from models.tasks.addition import DIGITS, FixedWidthAddition
 from models.tasks.base import Task, base_of
 from models.tasks.carries import problems_of_chain_length
+from models.tasks.places import OWN
 
 _LEAST_OF_A_LENGTH = 20  # problems that a chain length needs where lengths are found and not planted
 
@@ -207,7 +208,7 @@ def _unit_separation(model: HookedModel, questions: Questions) -> dict[str, Answ
         raise UserError("This model has no MLP, so it has no neurons to ask about.")
     task, sample = questions.task, questions.uniform
     roles = {t: task.target_roles[t] for t in digit_targets(task, columns=True)}
-    roles = {t: role for t, role in roles.items() if task.relative_roles(t).get("own operands")}
+    roles = {t: role for t, role in roles.items() if task.relative_roles(t).get(OWN)}
     if not roles:
         raise UserError(f"Task {task.name!r} has no columns of two operands to tell carries of.")
     variables = task.variables(sample.problems)

@@ -62,11 +62,11 @@ def test_places_of_a_query_take_up_every_key_that_it_sees_once(name: str) -> Non
 
 def test_attention_by_place_is_the_role_probe_of_the_same_model() -> None:
     model = models.load("microadder-57")
-    table = interp.compare_models([model], questions=["attention: own column", "attention: written digit"], n=100)
+    table = interp.compare_models([model], questions=["attention: own operands", "attention: previous output"], n=100)
     roles = interp.attention_by_role(model, n=100).table.weight.sel(layer=0, head=0)
     targets = [f"s{k}" for k in range(1, 10)]
-    for place, role in (("own column", "own operands"), ("written digit", "previous output")):
-        expected = float(roles.sel(role=role, target=targets).mean())
+    for place in ("own operands", "previous output"):
+        expected = float(roles.sel(role=place, target=targets).mean())
         assert answer(table, f"attention: {place}").value == pytest.approx(expected, abs=1e-4)
 
 
@@ -74,7 +74,7 @@ def test_a_unit_that_is_known_to_carry_the_carry_out_is_found_and_no_unit_of_its
     found = answer(by_hand, "unit: carry out")
     assert found.value == 1.0 and found.control is not None and found.control < 0.8
     units = interp.carry_units(models.build("microadder-57-by-hand"), n=200, seed=0)
-    verdict = units.verdict(0, int(found.parts[0].name.removeprefix("L0U")))
+    verdict = units.verdict(0, int(found.parts[0].name.removeprefix("L0N")))
     assert verdict["signal"] == "carry_out" and verdict["auroc_apart"] == 1.0
     assert answer(by_hand, "unit: carry in").value < 0.6
 
@@ -275,7 +275,7 @@ def test_a_stock_transformer_with_a_task_is_asked_like_any_other() -> None:
 
     model = models.load("microadder-57")
     stock = stock_copy(model)
-    names = ["parameters", "uniform", "attention: own column", "unit: carry out", "digit sum", "reads its output"]
+    names = ["parameters", "uniform", "attention: own operands", "unit: carry out", "digit sum", "reads its output"]
     own = interp.compare_models([model], questions=names, n=60)
     copy = interp.compare_models([stock], tasks=[TenDigitAddition()], questions=names, n=60)
     for name in names[1:]:
@@ -299,7 +299,7 @@ def test_the_stored_matrix_has_every_adder_and_every_question() -> None:
 
 
 def test_the_stored_matrix_repeats_where_it_is_computed_again() -> None:
-    names = ["parameters", "uniform", "attention: own column", "digit sum", "reads its output"]
+    names = ["parameters", "uniform", "attention: own operands", "digit sum", "reads its output"]
     table = stored_table()
     for name in ("microadder-74", "adder-4-by-hand"):
         model = models.build(name) if models.get_spec(name).recipe is None else models.load(name)

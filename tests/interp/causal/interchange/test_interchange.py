@@ -127,7 +127,7 @@ def test_das_finds_the_plane_of_the_answer_from_a_random_one(adder):
 
 def test_microadder_adds_what_its_values_hold(adder):
     assert interchange(adder, "total", MID, 4, n=N).accuracy().value == 1
-    values = Site("blocks.0.attn.hook_v", "own digits")
+    values = Site("blocks.0.attn.hook_v", "own operands")
     assert interchange(adder, "digit_sum", values, 4, n=N, controls=False).accuracy().value == 1
     assert interchange(adder, "carry_in", values, 4, n=N, controls=False).accuracy().high < 0.3
 
@@ -147,7 +147,7 @@ def test_toygpt_moves_the_carry_along_one_direction_in_its_second_layer():
 
 def test_more_columns_are_a_stricter_reading(adder):
     """The digits of column 4 also decide the carry into column 5, where an off-manifold difference may be misread."""
-    values = Site("blocks.0.attn.hook_v", "own digits")
+    values = Site("blocks.0.attn.hook_v", "own operands")
     one = interchange(adder, "digit_sum", values, 4, n=N, controls=False)
     two = interchange(adder, "digit_sum", values, 4, n=N, controls=False, read=(4, 5))
     assert (one.outcomes.right.values | ~two.outcomes.right.values).all()
@@ -312,9 +312,9 @@ def test_bad_input_is_named(adder):
 
     ask("Did you mean 'blocks.0.hook_resid_mid'", site="blocks.0.hook_resid_middle")
     ask("Did you mean 'carry_in'", variable="carry")
-    ask("Did you mean 'own digits'", site=Site(MID, "own digit"))
+    ask("Did you mean 'own operands'", site=Site(MID, "own operand"))
     ask("There is no position 99", site=Site(MID, 99))
-    ask("has no positions that are 'own digits'", site=Site(MID, "own digits"), column=10)
+    ask("has no positions that are 'own operands'", site=Site(MID, "own operands"), column=10)
     ask("has no heads", site=Site(MID, head=0))
     ask("There is no head 5", site=Site("blocks.0.attn.hook_z", head=5))
     ask("minus infinity", site="blocks.0.attn.hook_attn_scores")

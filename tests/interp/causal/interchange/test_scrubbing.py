@@ -45,7 +45,10 @@ def test_where_the_hand_built_adder_keeps_its_variables_all_is_explained():
     model = models.build("position-coupling-hand-built", max_operands=3, max_digits=4)
     found = causal_scrubbing(model, chained_claims(), n=150, task=model.task.at(3, 3))
     assert found.recovered()[1] == pytest.approx(1 - unseen(150), abs=1e-3)
-    wrong = [Claim(Site(VALUES, "own digits"), ("carry_in",)), Claim(Site(VALUES, "digits below"), ("digit_sum",))]
+    wrong = [
+        Claim(Site(VALUES, "own operands"), ("carry_in",)),
+        Claim(Site(VALUES, "previous operands"), ("digit_sum",)),
+    ]
     assert causal_scrubbing(model, wrong, n=150, task=model.task.at(3, 3)).recovered()[2] < 0.9
 
 
@@ -86,9 +89,9 @@ def test_bad_input_is_named(adder):
         with pytest.raises(UserError, match=match):
             causal_scrubbing(adder, claims, n=20, **options)
 
-    own = Claim(Site(VALUES, "own digits"), ("digit_sum",))
+    own = Claim(Site(VALUES, "own operands"), ("digit_sum",))
     ask("at least one claim", [])
-    ask("Did you mean 'digit_sum'", [Claim(Site(VALUES, "own digits"), ("digitsum",))])
+    ask("Did you mean 'digit_sum'", [Claim(Site(VALUES, "own operands"), ("digitsum",))])
     ask("Did you mean 'blocks.0.attn.hook_v'", [Claim(Site("blocks.0.attn.hookv"))])
     ask("Two claims are about 'blocks.0.attn.hook_v' at position 4", [own, Claim(Site(VALUES, "a4"))], columns=[4])
     ask("has a position in column 10", [own], columns=[10])

@@ -359,7 +359,7 @@ HOSTILE = {
     "patch": {"second": "1+1", "edits": [{"L0H0": {"scale": 1, "patch": [BAD]}}]},
     "patch as text": {"second": "1+1", "edits": [{"L0H0": {"scale": 1, "patch": BAD}}]},
     "component": {"edits": [{f"L0H0{BAD}": {"scale": 0}}]},
-    "neuron": {"edits": [{f"L0U{BAD}": {"scale": 0}}]},
+    "neuron": {"edits": [{f"L0N{BAD}": {"scale": 0}}]},
     "edits of no model": {"edits": [{"L0H0": {"scale": BAD}}, {"L0H0": {"scale": BAD}}]},
     "prototype": {"edits": [{"__proto__": {"scale": BAD}}], "forced": {"__proto__": BAD}},
     "problem": {"problem": BAD},
