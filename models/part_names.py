@@ -19,7 +19,7 @@ _EARLIER = (
     (re.compile(r"\bL(\d+)(?: neuron |U)(\d+)\b"), r"L\1N\2"),
     (re.compile(r"\bMLP(\d+)\b"), r"L\1.mlp"),
     (re.compile(r"\bL(\d+) (?:MLP|mlp)\b"), r"L\1.mlp"),
-    (re.compile(r"\bL(\d+) attention\b"), r"L\1.attn"),
+    (re.compile(r"\bL([02-9]\d*) attention\b"), r"L\1.attn"),  # "L1 attention" is AddLM's, by the L1 distance
     (re.compile(r"\bL(\d+) (b_O|b_out)\b"), r"L\1.\2"),
 )
 

@@ -36,7 +36,7 @@ def test_hook_points_and_weights_of_a_block_are_those_of_the_model() -> None:
         ("L0U1, L0U0", "L0N1, L0N0"),
         ("L0H0->MLP0 and MLP3->logits", "L0H0->L0.mlp and L3.mlp->logits"),
         ("L0 attention, L0 MLP", "L0.attn, L0.mlp"),
-        ("the MLP of L0 mid, an L1 norm", "the MLP of L0 mid, an L1 norm"),
+        ("the MLP of L0 mid, L1 attention", "the MLP of L0 mid, L1 attention"),
     ],
 )
 def test_a_stored_text_gets_the_names_of_this_version(earlier: str, now: str) -> None:

@@ -174,7 +174,7 @@ def test_edges_between_roles_positions_and_kinds_are_those_that_causal_attention
     assert edges_between(TOY, (3, 4), "answer").edges == ((4, 4),)
     assert edges_between(TOY, "operand", 2).edges == ((2, 2), (3, 2))
     assert edges_between(TOY, "s0", "a0", layer=1, head=1).label == "L1H1 a0 to s0"
-    assert edges_between(TOY, "s0", "a0", name="carry", renormalise=True).label == "L0 carry, renormalised"
+    assert edges_between(TOY, "s0", "a0", name="carry", renormalise=True).label == "L0.attn carry, renormalised"
     by_role = role_edges(dense()(0), TOY, per_head=False)
     assert [edge.label for edge in by_role] == ["L0.attn own operands", "L1.attn own operands"]
     assert by_role[0].edges == ((3, 1), (3, 3), (4, 0), (4, 2))
