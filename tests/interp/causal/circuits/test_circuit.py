@@ -173,7 +173,7 @@ def test_what_a_circuit_says_is_in_its_table_and_pictures(carry: Circuit) -> Non
     assert tuple(drops.of) == carry.edges and (table.n == carry.provenance.n).all()
     graph, curve = carry.figure(), carry.figure("curve")
     texts = " ".join(str(note.text) for note in graph.layout.annotations)
-    assert all(word in texts for word in ("logits", "MLP 0", "head 0.0", "token", "previous operands"))
+    assert all(word in texts for word in ("logits", "L0.mlp", "L0H0", "token", "previous operands"))
     hovers = [trace.text[0] for trace in graph.data]
     assert len(hovers) == carry.found.size and all(any(f"<b>{e}</b>" in h for h in hovers) for e in carry.edges)
     drawn = {trace.name: trace for trace in curve.data}
