@@ -84,7 +84,7 @@ PROBES: dict[str, tuple[Callable[[Any], Any], Callable[[Any], list[Any]]]] = {
     ),
     "swap_components": (
         lambda m: interp.swap_components(
-            m, models.load(OTHER), task=TASK, components=["L0H0 output", "L0 MLP"], n=12, n_fit=24, untrained=[]
+            m, models.load(OTHER), task=TASK, components=["L0H0 output", "L0.mlp"], n=12, n_fit=24, untrained=[]
         ),
         lambda found: [found.table["right"], found.table["margin"]],
     ),

@@ -15,7 +15,7 @@ from interp.causal.interchange import (
     untrained_twin,
     which_algorithm,
 )
-from interp.causal.interchange.interchange_sites import column_places, find_place
+from interp.causal.interchange.interchange_sites import find_place
 from interp.causal.interchange.pairs import distinct_problems, draw_pairs
 from interp.causal.interchange.subspaces import (
     das_basis,
@@ -206,9 +206,8 @@ def test_too_many_problems_are_refused():
 def test_places_of_a_column_share_no_position():
     layout = column_layout(models.get_spec("microadder-57").task())
     for column in range(len(layout)):
-        places = column_places(layout, column)
-        everything = [at for positions in places.values() for at in positions]
-        assert sorted(everything) == list(range(layout.queries[column] + 1))
+        everything = [at for positions in layout.places(column).values() for at in positions]
+        assert sorted(everything) == list(range(layout.queries[column] + bool(column)))
 
 
 @pytest.mark.parametrize("k", [1, 3, 7])
