@@ -12,7 +12,7 @@ import xarray as xr
 
 from interp.causal.circuits.circuit import Circuit
 from interp.causal.circuits.circuit_edges import node_at
-from interp.causal.edges.graph import EMBED, LOGITS, POS_EMBED, Edge, EdgeGraph
+from interp.causal.edges.graph import EMBED, LOGITS, POS_EMBED, Edge, EdgeGraph, part_and_input
 from interp.core.drawings import drawing
 from interp.core.metrics import spoken
 from interp.figures import theme
@@ -111,7 +111,7 @@ def _sender(edge: Edge) -> str:
 
 def _receivers(edge: Edge, edges: Sequence[Edge]) -> list[str]:
     """The nodes that read an edge. A head reads keys and values of a group wherever the circuit contains the head."""
-    component, _, letter = edge.receiver.partition(".")
+    component, letter = part_and_input(edge.receiver)
     if edge.group is None or letter not in ("k", "v"):
         return [node_at(component, edge.group)]
     return list(dict.fromkeys(_sender(other) for other in edges if other.sender == component))
@@ -178,7 +178,7 @@ def _columns(of: EdgeGraph, nodes: dict[str, _Node]) -> list[Mark]:
 def _edge(edge: Edge, ends: tuple[_Node, _Node], drops: xr.DataArray) -> tuple[go.Scatter, Mark]:
     """One edge as a curve, bent around the rows between its ends, and its label."""
     sender, receiver = ends
-    letter = edge.receiver.partition(".")[2]
+    letter = part_and_input(edge.receiver)[1]
     colour, dash, legend = _PORTS[letter]
     rows = receiver.y - sender.y
     aside = {"q": -0.28, "k": 0.0, "v": 0.28}.get(letter, 0.0)

@@ -31,7 +31,7 @@ from interp.causal.circuits.circuit_space import Space
 from interp.causal.circuits.faithfulness import compute_drops, compute_faithfulness, random_circuits, without_each
 from interp.causal.circuits.split import halves
 from interp.causal.edges import EdgeExperiment, EdgeGraph
-from interp.causal.edges.graph import LOGITS
+from interp.causal.edges.graph import LOGITS, part_and_input
 from interp.core.frames import as_frame, leading
 from interp.core.metrics import Metric, spoken
 from interp.core.model import HookedModel
@@ -91,7 +91,7 @@ class Circuit(Result):
     def nodes(self) -> tuple[str, ...]:
         """The parts of the model that the edges join, in the order in which they write."""
         kept = self.graph.kept(self.found.mask)
-        ends = {edge.sender for edge in kept} | {edge.receiver.partition(".")[0] for edge in kept}
+        ends = {edge.sender for edge in kept} | {part_and_input(edge.receiver)[0] for edge in kept}
         return tuple(name for name in (*self.graph.senders, LOGITS) if name in ends)
 
     @property

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from interp.causal.circuits.circuit_space import Space
 from interp.causal.edges import EdgeExperiment, EdgeGraph
-from interp.causal.edges.graph import EMBED, LOGITS, POS_EMBED
+from interp.causal.edges.graph import EMBED, LOGITS, POS_EMBED, part_and_input
 
 
 def node_at(component: str, group: str | None) -> str:
@@ -24,7 +24,7 @@ def links(graph: EdgeGraph) -> tuple[tuple[str, str], ...]:
     groups = {None: tuple(range(graph.n_positions))} if graph.groups is None else dict(graph.groups)
     found = []
     for receiver in graph.receivers:
-        component, _, letter = receiver.partition(".")
+        component, letter = part_and_input(receiver)
         for group, places in groups.items():
             port = node_at(receiver, group)
             if letter == "q":

@@ -53,6 +53,12 @@ class Edge:
         return self.name
 
 
+def part_and_input(receiver: str) -> tuple[str, str]:
+    """The part that reads, and which of its inputs: ("L0H1", "q") of ``L0H1.q``, ("L0.mlp", "") of ``L0.mlp``."""
+    part, _, letter = receiver.rpartition(".")
+    return (part, letter) if letter in ("q", "k", "v") else (receiver, "")
+
+
 @dataclass(frozen=True)
 class EdgeGraph:
     """Senders, receivers and edges of a model of this shape, as far as they can affect the logits at ``read``.

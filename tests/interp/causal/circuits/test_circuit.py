@@ -13,6 +13,7 @@ from torch import Tensor
 import models
 from interp.causal.circuits import Circuit, Criterion, search, smallest_circuit, space_of
 from interp.causal.edges import EdgeExperiment
+from interp.causal.edges.graph import part_and_input
 from interp.core.metrics import Metric, logit_diff
 from models.errors import UserError
 from models.numerals import in_percent_with
@@ -62,7 +63,7 @@ def silenced(heads: list[int], **switches: Any) -> ArithmeticTransformer:
 
 
 def nodes(circuit: Circuit) -> set[str]:
-    return {name.partition(".")[0] for edge in circuit.edges for name in edge.split("@")[0].split("->")}
+    return {part_and_input(name)[0] for edge in circuit.edges for name in edge.split("@")[0].split("->")}
 
 
 @pytest.fixture(scope="module")

@@ -195,7 +195,7 @@ def reaching_the_logits(graph: EdgeGraph, mask: torch.Tensor) -> torch.Tensor:
         edge = graph.edges[i]
         if edge.receiver in alive:
             live[i] = True
-            head = edge.sender.startswith("L")
+            head = "H" in edge.sender
             alive |= {f"{edge.sender}.{letter}" for letter in "qkv"} if head else {edge.sender}
     return live
 

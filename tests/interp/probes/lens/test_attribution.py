@@ -83,7 +83,7 @@ def test_parts_are_those_of_transformer_lens_on_folded_weights(name: str):
         heads = cache.logit_attrs(cache.stack_head_results(pos_slice=query), **who)
         ours = found.isel(target=place)
         for layer in range(model.config.n_layers):
-            biases = ours.sel(part=[f"L{layer} mlp", f"L{layer} b_out"]).sum("part")
+            biases = ours.sel(part=[f"L{layer}.mlp", f"L{layer}.b_out"]).sum("part")
             np.testing.assert_allclose(biases, attributed[f"{layer}_mlp_out"], atol=1e-4 * scale)
             for head in range(model.config.n_heads):
                 by_role = ours.isel(part=(ours.layer == layer) & (ours["head"] == head))
@@ -107,7 +107,7 @@ def test_units_are_those_of_transformer_lens_on_folded_weights():
     assert found.units is not None
     ours = found.units["mean"].isel(target=1).values.reshape(-1)
     np.testing.assert_allclose(ours, theirs.mean(-1), atol=1e-5)
-    mlps = found.parts["mean"].sel(part=[f"L{layer} mlp" for layer in range(3)]).isel(target=1)
+    mlps = found.parts["mean"].sel(part=[f"L{layer}.mlp" for layer in range(3)]).isel(target=1)
     np.testing.assert_allclose(found.units["mean"].isel(target=1).sum("unit"), mlps, atol=1e-5)
 
 
