@@ -10,6 +10,7 @@ Hook points and weights of a block have the names of TransformerLens: "blocks.0.
 from __future__ import annotations
 
 import re
+from typing import SupportsIndex
 
 from models.errors import UserError
 
@@ -24,17 +25,17 @@ _EARLIER = (
 )
 
 
-def head_name(layer: int, head: int) -> str:
+def head_name(layer: SupportsIndex, head: SupportsIndex) -> str:
     """A head, such as ``L0H1``."""
     return f"L{layer}H{head}"
 
 
-def neuron_name(layer: int, neuron: int) -> str:
+def neuron_name(layer: SupportsIndex, neuron: SupportsIndex) -> str:
     """A neuron of the MLP, such as ``L0N3``."""
     return f"L{layer}N{neuron}"
 
 
-def layer_part(layer: int, part: str) -> str:
+def layer_part(layer: SupportsIndex, part: str) -> str:
     """What a whole layer has one of, such as ``L0.mlp``, ``L0.attn`` or the bias ``L0.b_out``."""
     return f"L{layer}.{part}"
 
@@ -53,7 +54,7 @@ def read_part(name: str) -> tuple[int, str, int | None]:
     return (int(layer), part, None) if part else (int(layer), {"H": "head", "N": "neuron"}[kind], int(index))
 
 
-def in_block(layer: int, name: str = "") -> str:
+def in_block(layer: SupportsIndex, name: str = "") -> str:
     """A hook point or weight of a block, such as "blocks.0.attn.hook_z"; without ``name``, the block itself."""
     return f"blocks.{layer}.{name}" if name else f"blocks.{layer}"
 
