@@ -291,7 +291,7 @@ def test_the_result_says_tabulates_and_draws_itself(trained: Swaps):
 
 def test_unknown_rows_are_refused_with_the_closest(trained: Swaps):
     with pytest.raises(UserError, match="Did you mean 'L0.mlp'"):
-        trained.rows("L0 MPL")
+        trained.rows("L0.mpl")
     with pytest.raises(UserError, match="no source 'shufled'"):
         trained.rows("L0.mlp", "shufled")
     assert [len(trained.rows("L0.mlp", source)) for source in SOURCES] == [1, 1, 1, 1, 2]

@@ -394,7 +394,7 @@ NO_HELICES: dict[str, Callable[[int, int, np.random.Generator], np.ndarray]] = {
 @pytest.mark.parametrize("name", NO_HELICES)
 def test_other_curves_are_no_helices(name, n, dimensions):
     for seed in range(2):
-        fit = interp.helix_fit(NO_HELICES[name](n, dimensions, np.random.default_rng(seed)), permutations=99)
+        fit = interp.helix_fit(NO_HELICES[name](n, dimensions, np.random.default_rng(seed)), resamples=99)
         assert not fit.is_helix
 
 
