@@ -55,7 +55,7 @@ def answer(table: ModelTable, name: str, model: int = 0) -> Answer:
 def test_places_of_a_query_take_up_every_key_that_it_sees_once(name: str) -> None:
     asked = subject(models.load(name), None, None, 20, 0)
     for column in asked.inner:
-        keys = sorted(at for places in asked.positions(column).values() for at in places)
+        keys = sorted(at for places in asked.layout.places(column).values() for at in places)
         assert keys == list(range(asked.layout.queries[column] + 1))
     assert np.allclose(asked.readings.places.sum(-1), 1, atol=1e-5)
 

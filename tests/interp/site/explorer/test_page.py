@@ -298,8 +298,8 @@ def test_of_many_heads_there_is_a_grid_of_layer_by_head_and_of_many_units_those_
     boxes = [heads.nth(i).bounding_box() for i in range(16)]
     assert len({round(box["y"]) for box in boxes}) == 4 and len({round(box["x"]) for box in boxes}) == 4
     assert opened.locator(".cx-unit").count() == 16
-    opened.locator("[data-add]").select_option("L2M")
-    assert "without L2M" in opened.locator(".cx-verdict").inner_text()
+    opened.locator("[data-add]").select_option("L2.mlp")
+    assert "without L2.mlp" in opened.locator(".cx-verdict").inner_text()
 
 
 @pytest.mark.parametrize(("width", "scheme"), [pytest.param(1400, "light", marks=pytest.mark.slow), (380, "dark")])
