@@ -180,7 +180,8 @@ def _draw_heavy(task: Task, n: int, generator: torch.Generator, seed: int) -> Te
     (width,) = columns
     leading_zeros = not any(domain.lowest)
     digits = carry_rich_digits(width, n, rng, leading_zeros, domain.base)
-    return domain.problems(torch.from_numpy(digits).transpose(1, 2).flatten(1))
+    problems = domain.problems(torch.from_numpy(digits).transpose(1, 2).flatten(1))
+    return problems if domain.where is None else problems[domain.where(problems)]
 
 
 def membership(

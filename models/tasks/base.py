@@ -76,6 +76,8 @@ class Task(ABC):
     input_length: int
     #: The measure by which models of this task are selected and compared: "accuracy" of whole answers, or "loss".
     compared_by: str = "accuracy"
+    #: What stands between the texts of tokens.
+    separator: str = ""
     #: What stands between the operands of a problem's text.
     operator: str = "+"
     #: How a problem is written, for tasks whose texts a :class:`Notation` can read.
@@ -207,7 +209,7 @@ class Task(ABC):
         """Text of a token or a sequence of tokens; a number in brackets for one that the task does not have."""
         known = list(self.vocabulary)
         found = whole_numbers("tokens", tokens).reshape(-1).tolist()
-        return "".join(known[token] if 0 <= token < len(known) else f"[{token}]" for token in found)
+        return self.separator.join(known[token] if 0 <= token < len(known) else f"[{token}]" for token in found)
 
     @checked
     def token_id(self, text: str) -> int:

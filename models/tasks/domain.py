@@ -6,8 +6,8 @@ digit, or draws pairs of problems gets it from here, and assumes nothing if a ta
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
 from math import prod
 
@@ -19,8 +19,11 @@ from models.arguments import typed
 from models.errors import UserError
 
 
+COUNTED = 2**24  # of at most this many combinations of digits, those that a rule allows are counted one by one
+
+
 class NoDomain(UserError):
-    """Raised for a task that does not define its domain."""
+    """Raised for a task that does not define its domain, or whose problems cannot be counted."""
 
     def __init__(self, name: str):
         super().__init__(
@@ -29,12 +32,24 @@ class NoDomain(UserError):
         )
 
 
+class NotCountable(NoDomain):
+    """Raised for a domain that a rule narrows and that is too large to be counted."""
+
+    def __init__(self, combinations: int):
+        UserError.__init__(
+            self,
+            f"A rule narrows the domain, and its {combinations:,} combinations of digits are too many to count which "
+            "of them it allows.",
+        )
+
+
 @dataclass(frozen=True)
 class Domain:
     """The product of the values that its *cells* may have. Cell i is the digit of operand ``operand[i]`` that counts
-    ``base ** column[i]``; it goes from ``lowest[i]`` to ``base - 1``.
+    ``base ** column[i]``; it goes from ``lowest[i]`` to ``base - 1``, or to ``highest[i]`` where that is given.
 
-    If ``n_columns`` is None, problems are numbers, [n, operand]; else they are digits, [n, operand, n_columns]. A
+    ``where`` narrows the domain to the problems for which it is true; ``allowed`` is how many these are, if that is
+    known. If ``n_columns`` is None, problems are numbers, [n, operand]; else they are digits, [n, operand, n_columns]. A
     number that is one token, such as a residue modulo p, is one digit in base p: ``Domain.of((1, 1), base=p)``.
     """
 
@@ -43,6 +58,9 @@ class Domain:
     column: tuple[int, ...]
     lowest: tuple[int, ...]
     n_columns: int | None = None
+    highest: tuple[int, ...] | None = None
+    where: Callable[[Tensor], Tensor] | None = field(default=None, compare=False)
+    allowed: int | None = None
 
     @classmethod
     @typed
@@ -86,10 +104,50 @@ class Domain:
         """The smallest integer dtype that holds a digit."""
         return torch.uint8 if self.base <= 256 else torch.int32
 
+    @property
+    def combinations(self) -> int:
+        """How many combinations of digits there are, whether ``where`` allows them or not."""
+        return prod(len(self.digits(cell)) for cell in range(len(self)))
+
     @cached_property
     def size(self) -> int:
-        """How many problems there are."""
-        return prod(len(self.digits(cell)) for cell in range(len(self)))
+        """How many problems there are. With ``where`` they are counted one by one, unless ``allowed`` says it.
+
+        Raises:
+            NotCountable: more combinations than :data:`COUNTED`.
+        """
+        if self.where is None:
+            return self.combinations
+        return len(self.kept) if self.allowed is None else self.allowed
+
+    @cached_property
+    def kept(self) -> Int[Tensor, " n"]:
+        """The numbers, in the order of :meth:`numbered`, of the combinations that ``where`` allows.
+
+        Raises:
+            NotCountable: more combinations than :data:`COUNTED`.
+        """
+        if self.combinations > COUNTED:
+            raise NotCountable(self.combinations)
+        numbers = torch.arange(self.combinations)
+        if self.where is None:
+            return numbers
+        parts = numbers.split(2**20)
+        return torch.cat([part[self.where(self.problems(self.numbered(part)))] for part in parts])
+
+    @cached_property
+    def order(self) -> list[int]:
+        """The cells in the order of numbers, the slowest first: by operand, and the highest digit first."""
+        return sorted(range(len(self)), key=lambda i: (self.operand[i], -self.column[i]))
+
+    def numbered(self, numbers: Int[Tensor, " n"]) -> Int[Tensor, "n cell"]:
+        """The combinations of digits with these numbers, from 0 on: the pair (a, b) below 100 has 100 a + b."""
+        digits = torch.empty(len(numbers), len(self), dtype=torch.int64)
+        for cell in reversed(self.order):
+            allowed = self.digits(cell)
+            digits[:, cell] = numbers % len(allowed) + allowed.start
+            numbers = numbers // len(allowed)
+        return digits
 
     def width(self, operand: int = 0) -> int:
         """How many digits an operand has."""
@@ -101,7 +159,7 @@ class Domain:
         )
 
     def digits(self, cell: int) -> range:
-        return range(self.lowest[cell], self.base)
+        return range(self.lowest[cell], self.base if self.highest is None else self.highest[cell] + 1)
 
     def problems(self, digits: Integer[Tensor, "n cell"]) -> Int[Tensor, "n *operands"]:
         """The problems with these digits, in the form that the task takes."""
@@ -127,5 +185,7 @@ class Domain:
         if tuple(problems.shape[1:]) != shape:
             return torch.zeros(len(problems), dtype=torch.bool)
         digits = self.digits_of(problems)
-        inside = (digits >= torch.tensor(self.lowest)) & (digits < self.base)
-        return inside.all(1) & (self.problems(digits) == problems).flatten(1).all(1)
+        highest = torch.tensor([self.digits(cell)[-1] for cell in range(len(self))])
+        inside = (digits >= torch.tensor(self.lowest)) & (digits <= highest)
+        good = inside.all(1) & (self.problems(digits) == problems).flatten(1).all(1)
+        return good if self.where is None else good & self.where(problems)

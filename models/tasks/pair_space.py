@@ -151,7 +151,11 @@ class PairSpace:
         candidates = candidates[(candidates[..., 0] != candidates[..., 1]).any(1)]
         if not len(candidates):
             return candidates
-        return candidates[self.accept(*(self.domain.problems(candidates[..., i]) for i in (0, 1)))]
+        one, other = (self.domain.problems(candidates[..., i]) for i in (0, 1))
+        accepted = self.accept(one, other)
+        if (where := self.domain.where) is not None:
+            accepted = accepted & where(one) & where(other)
+        return candidates[accepted]
 
     def _listed(self, generator: torch.Generator) -> Tensor:
         """All pairs that count, in random order, each in the one of its two orders that comes first."""
@@ -180,11 +184,12 @@ class PairSpace:
         """Yield uniform pairs that count, from ever larger chunks of candidates while few of them do."""
         share = torch.tensor([size / self.size for size in self._sizes], dtype=torch.float64)
         lowest = torch.tensor(self.domain.lowest)
+        choices = torch.tensor([len(self.domain.digits(cell)) for cell in range(len(self.domain))])
         drawn, rows = 0, min(CHUNK, max(1024, 4 * n))
         while drawn < self.most_drawn:
             rows = min(rows, self.most_drawn - drawn)
             uniform = torch.rand(rows, len(self.domain), generator=generator, dtype=torch.float64)
-            equal = lowest + (uniform * (self.domain.base - lowest)).long()
+            equal = lowest + (uniform * choices).long()
             out = equal.to(self.domain.dtype)[..., None].repeat(1, 1, 2)
             product = torch.multinomial(share, rows, replacement=True, generator=generator)
             for i, blocks in enumerate(self.products):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 import torch
@@ -13,6 +12,7 @@ from torch import Tensor
 from models.errors import UserError
 from models.tasks.base import Task, domain_of
 from models.tasks.domain import Domain
+from models.tasks.formatted import FormattedTask
 from models.tasks.sequences import SequenceTask
 
 
@@ -21,7 +21,7 @@ class ProblemSpace:
     """The problems of ``task``'s own distribution, each once: operands of exactly as many digits as the shape says.
 
     They are numbered in their natural order, in which the first operand's highest digit changes last: the pair (a, b)
-    of two-digit numbers has number 100 a + b.
+    of two-digit numbers has number 100 a + b. Bits for parity are written from the left: the first is the highest.
     """
 
     task: Task
@@ -31,13 +31,6 @@ class ProblemSpace:
     def of(cls, task: Task) -> ProblemSpace:
         """The space of a task. Raises UserError if the task does not define its domain."""
         return cls(task, domain_of(task))
-
-    @cached_property
-    def _order(self) -> list[int]:
-        """Cells, the slowest first. Bits for parity are written from the left, so the first one is the highest."""
-        rising = self._bits
-        worth = [column if rising else -column for column in self.domain.column]
-        return sorted(range(len(self.domain)), key=lambda i: (self.domain.operand[i], worth[i]))
 
     @property
     def _bits(self) -> bool:
@@ -60,16 +53,14 @@ class ProblemSpace:
 
     def problems(self, index: Int[Tensor, " n"]) -> Int[Tensor, "n *operands"]:
         """The problems with these numbers, from 0 to ``size - 1``, in the form that the task takes."""
-        digits = torch.empty(len(index), len(self.domain), dtype=torch.int64)
-        for cell in reversed(self._order):
-            allowed = self.domain.digits(cell)
-            digits[:, cell] = index % len(allowed) + allowed.start
-            index = index // len(allowed)
-        return self.domain.problems(digits)
+        if self.domain.where is not None:
+            index = self.domain.kept[index]
+        digits = self.domain.numbered(index)
+        return self.domain.problems(digits.flip(1) if self._bits else digits)
 
     def find(self, text: str) -> Int[Tensor, "1 *operands"]:
         """The problem with this :meth:`text`. Raises UserError if the domain has none."""
-        if self._bits or isinstance(self.task, SequenceTask):
+        if self._bits or isinstance(self.task, (SequenceTask, FormattedTask)):
             return self.task.as_problems([text])
         parts = [part.strip() for part in text.split(self.task.operator)]
         if len(parts) == self.domain.n_operands and all(part.isascii() and part.isdigit() for part in parts):
@@ -85,4 +76,6 @@ class ProblemSpace:
 
 def problem_text(task: Task, numbers: tuple[Any, ...]) -> str:
     """A problem with these operands (or bits, for parity) as text."""
+    if isinstance(task, FormattedTask):
+        return task.problem_text(numbers)
     return (f" {task.operator} " if task.operator else "").join(str(number) for number in numbers)

@@ -170,12 +170,9 @@ def _every_problem(task: Task, at_most: int) -> Tensor | None:
     """All problems of a task that has fewer than ``at_most``; None if it has more or states no domain."""
     try:
         domain = domain_of(task)
+        return domain.problems(domain.numbered(domain.kept)) if domain.size < at_most else None
     except NoDomain:
         return None
-    if domain.size >= at_most:
-        return None
-    digits = [torch.tensor(domain.digits(cell)) for cell in range(len(domain))]
-    return domain.problems(torch.cartesian_prod(*digits).view(-1, len(domain)))
 
 
 class _Other:

@@ -41,7 +41,8 @@ class ProblemSpace:
         allowed = torch.zeros(self.n_operands, self.n_columns, self.base, dtype=torch.bool)
         allowed[..., 0] = True
         for cell, (operand, column) in enumerate(cells):
-            allowed[operand, column] = torch.arange(self.base) >= self.domain.lowest[cell]
+            digits = torch.arange(self.base)
+            allowed[operand, column] = (digits >= self.domain.digits(cell)[0]) & (digits <= self.domain.digits(cell)[-1])
         return allowed
 
     @property
@@ -76,10 +77,11 @@ class ProblemSpace:
         return (digits * self.base ** torch.arange(self.n_columns)).sum(2)
 
     def contains(self, digits: Digits) -> Bool[Tensor, " n"]:
-        """Whether every digit is allowed where it stands."""
+        """Whether every digit is allowed where it stands, and the domain has the problem."""
         inside = (digits >= 0) & (digits < self.base)
         found = self.allowed.expand(len(digits), -1, -1, -1).gather(3, digits.clamp(0, self.base - 1)[..., None])
-        return (inside & found[..., 0]).flatten(1).all(1)
+        good = (inside & found[..., 0]).flatten(1).all(1)
+        return good if self.domain.where is None else good & self.domain.where(self.problems(digits))
 
     def keys(self, digits: Digits) -> list[bytes]:
         """One key per problem, which tells it from all others."""
@@ -150,7 +152,8 @@ def changed_digits(space: ProblemSpace, digits: Int[Tensor, "operand column"]) -
     other = digits[operand, column] != digit
     operand, column, digit = operand[other], column[other], digit[other]
     found = digits.repeat(len(digit), 1, 1)
-    return found.index_put_((torch.arange(len(digit)), operand, column), digit)
+    found.index_put_((torch.arange(len(digit)), operand, column), digit)
+    return found if space.domain.where is None else found[space.contains(found)]
 
 
 def moved_digits(space: ProblemSpace, digits: Int[Tensor, "operand column"]) -> Digits:

@@ -1,0 +1,98 @@
+"""Functions of a task's numbers, from Python or from text, and what is drawn and counted with them."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from jaxtyping import Int
+from torch import Tensor
+
+from models.arguments import shown
+from models.errors import UserError
+from models.tasks.expressions import Expression
+
+#: A function of whole numbers, int64 tensors [n], or its text.
+Answer = Callable[..., Any] | str
+
+
+class AnswerFunction:
+    """A function of whole numbers, from Python or from text, called with the columns of a table."""
+
+    def __init__(self, function: Answer, names: Sequence[str]):
+        self.function = Expression(function) if isinstance(function, str) else function
+        self.order = self.function.order if isinstance(self.function, Expression) else None
+        self.names = list(names)
+        if isinstance(self.function, Expression):
+            wanted = list(self.function.names)
+            if unknown := [name for name in wanted if name not in names]:
+                raise UserError(f"{function!r} names {unknown[0]!r}; the format's fields are {', '.join(names)}.")
+            self.chosen = [name for name in names if name in wanted]
+        else:
+            self.chosen = _parameters(function, names)
+        self.arguments = len(self.chosen)
+
+    def of_columns(self, table: Int[Tensor, "n field"]) -> Int[Tensor, " n"]:
+        columns = [table[:, self.names.index(name)] for name in self.chosen]
+        try:
+            if isinstance(self.function, Expression):
+                found = self.function(**dict(zip(self.chosen, columns, strict=True)))
+            else:
+                found = self.function(*columns)
+            found = torch.as_tensor(found)
+        except Exception as error:  # whatever a user's function raises
+            raise UserError(
+                f"The function of {', '.join(self.chosen)} failed on int64 tensors [n]: {type(error).__name__}: {error}."
+            ) from error
+        if found.is_floating_point() or found.is_complex() or found.shape not in ((len(table),), ()):
+            raise UserError(
+                f"The function of {', '.join(self.chosen)} must give whole numbers [{len(table)}], not {shown(found)} of "
+                f"{found.dtype}."
+            )
+        return found.long().expand(len(table))
+
+
+def _parameters(function: Any, names: Sequence[str]) -> list[str]:
+    """The fields that a Python function takes: those that its parameters name, or else the first ones in order."""
+    if not callable(function):
+        raise UserError(f"An answer is a function or text such as '(a + b) % 113', not {shown(function)}.")
+    try:
+        parameters = [
+            each.name
+            for each in inspect.signature(function).parameters.values()
+            if each.kind <= each.POSITIONAL_OR_KEYWORD and each.default is each.empty
+        ]
+    except (TypeError, ValueError):
+        parameters = ["a", "b"]
+    if set(parameters) <= set(names):
+        return parameters
+    if len(parameters) > len(names):
+        raise UserError(f"The answer takes {len(parameters)} numbers, and the format has the fields {', '.join(names)}.")
+    return list(names)[: len(parameters)]
+
+
+def sum_below(n: int, m: int) -> int:
+    """How many pairs (x, y) of x in 0..n-1 and y in 0..m-1 have x < y."""
+    shorter = min(n, m)
+    return shorter * (shorter - 1) // 2 + max(0, m - n) * n
+
+
+def rejected(
+    draw: Callable[[int, torch.Generator], Tensor],
+    allowed: Callable[[Tensor], Tensor],
+    n: int,
+    generator: torch.Generator,
+    name: str,
+) -> Int[Tensor, "n field"]:
+    """``n`` drawn problems that are allowed. Raises UserError if fewer than about one in 10,000 is."""
+    kept, found, tried = [], 0, 0
+    while found < n:
+        drawn = draw(n, generator)
+        drawn = drawn[allowed(drawn)]
+        kept.append(drawn)
+        found, tried = found + len(drawn), tried + n
+        if tried > 10_000 * (found + 1):
+            raise UserError(f"The domain of {name} is empty, or nearly: where holds for {found} of {tried:,} problems.")
+    return torch.cat(kept)[:n] if kept else draw(0, generator)

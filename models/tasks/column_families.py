@@ -1,0 +1,130 @@
+"""Intermediate values of arithmetic column by column, by the name of a family: addition, subtraction, comparison.
+
+A family computes them from the operands' digits [n, column] (units first), all in as many columns as the answer has.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Int
+from torch import Tensor
+
+from models.errors import UserError
+from models.tasks.schoolbook import schoolbook
+
+#: Digits of one operand, [n, column].
+DigitRows = Int[Tensor, "n column"]
+Variables = dict[str, Int[Tensor, "n column"]]
+
+
+def _addition(digits: Sequence[DigitRows], base: int) -> Variables:
+    """:func:`models.tasks.schoolbook.schoolbook` for two operands; for more, ``digit_sum``, carries (which may pass 1)
+    and the answer's digits ``s``."""
+    if len(digits) == 2:
+        return schoolbook(digits[0], digits[1], base)
+    digit_sum = torch.stack(list(digits)).sum(0)
+    carry = [torch.zeros_like(digit_sum[:, 0])]
+    for column in range(digit_sum.shape[1]):
+        carry.append((digit_sum[:, column] + carry[-1]) // base)
+    carry_in, carry_out = torch.stack(carry[:-1], 1), torch.stack(carry[1:], 1)
+    return {
+        "digit_sum": digit_sum,
+        "carry_in": carry_in,
+        "carry_out": carry_out,
+        "s": (digit_sum + carry_in) % base,
+    }
+
+
+def _subtraction(digits: Sequence[DigitRows], base: int) -> Variables:
+    """The smaller operand is taken from the larger. a, b: digits. negative: 1 where a < b. digit_difference: the larger
+    operand's digit minus the smaller's. borrow_in, borrow_out: 0 or 1. generate: a negative digit difference;
+    propagate: one of 0. s: answer digit. chain: columns that the borrow into a column has travelled (0 without one)."""
+    a, b = digits
+    difference, negative = a - b, torch.zeros_like(a[:, 0])
+    for column in range(a.shape[1]):
+        own = difference[:, column]
+        negative = torch.where(own == 0, negative, (own < 0).long())
+    difference = torch.where(negative[:, None] == 1, -difference, difference)
+    # With the complement of the smaller operand, a borrow is a missing carry: column by column, the digit difference
+    # plus base - 1 is a digit sum, which generates a carry (no borrow) or passes one on at base - 1.
+    borrow, travelled = [torch.zeros_like(negative)], [torch.zeros_like(negative)]
+    generate, propagate = (difference < 0).long(), (difference == 0).long()
+    for column in range(a.shape[1]):
+        past = (travelled[-1] + 1) * borrow[-1]
+        travelled.append(torch.where(propagate[:, column] == 1, past, generate[:, column]))
+        borrow.append((difference[:, column] - borrow[-1] < 0).long())
+    borrow_in, borrow_out = torch.stack(borrow[:-1], 1), torch.stack(borrow[1:], 1)
+    return {
+        "a": a,
+        "b": b,
+        "negative": negative[:, None],
+        "digit_difference": difference,
+        "borrow_in": borrow_in,
+        "borrow_out": borrow_out,
+        "s": (difference - borrow_in) % base,
+        "generate": generate,
+        "propagate": propagate,
+        "chain": torch.stack(travelled[:-1], 1),
+    }
+
+
+def _comparison(digits: Sequence[DigitRows], base: int) -> Variables:
+    """a, b: digits. digit_order: the sign of a - b in a column. order: the sign of a - b over this column and all below
+    it; in the highest column it is the answer. chain: how many of the columns from the highest down are equal."""
+    a, b = digits
+    own = (a - b).sign()
+    order, chain = [torch.zeros_like(own[:, 0])], torch.zeros_like(own[:, 0])
+    for column in range(own.shape[1]):
+        order.append(torch.where(own[:, column] == 0, order[-1], own[:, column]))
+        chain = torch.where(own[:, column] == 0, chain + 1, 0)
+    return {
+        "a": a,
+        "b": b,
+        "digit_order": own,
+        "order": torch.stack(order[1:], 1),
+        "chain": chain[:, None].expand_as(own),
+    }
+
+
+@dataclass(frozen=True)
+class ColumnFamily:
+    """``complement``: what a digit b is replaced by so that hard problems of addition become hard ones here."""
+
+    variables: Callable[[Sequence[DigitRows], int], Variables]
+    operands: int | None  # how many it takes; None: two or more
+    complement: bool = False
+
+
+FAMILIES: Mapping[str, ColumnFamily] = {
+    "addition": ColumnFamily(_addition, None),
+    "subtraction": ColumnFamily(_subtraction, 2, complement=True),
+    "comparison": ColumnFamily(_comparison, 2, complement=True),
+}
+
+
+def require_operands(name: str, n: int) -> None:
+    """Raise UserError if a family does not take ``n`` operands."""
+    wanted = FAMILIES[name].operands
+    if n < 2 or (wanted is not None and n != wanted):
+        raise UserError(f"The variables of {name!r} are of {wanted or 'two or more'} operands, and the task has {n}.")
+
+
+def hard_digits(
+    columns: int, base: int, draw: Callable[[int], Tensor], complement: bool = False
+) -> Int[Tensor, "n 2 column"]:
+    """Digits of two operands in which carries travel far: in a problem whose rate r is uniform in [0, 0.95], a column
+    adds up to base - 1, and so passes a carry on, with probability r, and has uniform digits otherwise.
+
+    ``draw(i)`` gives draw number i of every problem, uniform in [0, 1). With ``complement`` the second operand's digits
+    are replaced by base - 1 minus them, so that borrows travel far.
+    """
+    rate, found = 0.95 * draw(0), []
+    for column in range(columns):
+        passes, a, b = (draw(3 * column + i) for i in (1, 2, 3))
+        a, b = (a * base).long(), (b * base).long()
+        b = torch.where(passes < rate, base - 1 - a, b)
+        found.append(torch.stack((a, base - 1 - b if complement else b), 1))
+    return torch.stack(found, 2)

@@ -1,0 +1,513 @@
+"""Tasks from a format and a function: :func:`formatted`."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Int
+from torch import Tensor
+
+from models.arguments import shown, typed
+from models.errors import UserError, known_name
+from models.tasks.answer_functions import Answer, AnswerFunction, rejected, sum_below
+from models.tasks.base import Role, Task, are_integers, problem_list
+from models.tasks.column_families import FAMILIES, hard_digits, require_operands
+from models.tasks.domain import Domain
+from models.tasks.formats import NumberField, literal_tokens, parse_format
+from models.tasks.held_out import LISTED, HeldOut
+from models.tasks.problem_text import ProblemText
+
+#: A name of :data:`FAMILIES`, or functions of digit arrays [n, column] by the variable's name.
+VariablesOf = str | Mapping[str, Callable[..., Any]]
+#: Draw number i of every problem, uniform in [0, 1).
+Draws = Callable[[int], Tensor]
+EXACT = 2**53  # digits are split in float64, which is exact below
+SIGNS = "+-"
+LOOKED_AT = 1024  # problems whose answers must fit when a task is made
+
+
+class FormattedTask(Task):
+    """A task that a format and a function define; :func:`formatted` makes it and says what the arguments are.
+
+    ``problems`` are int64 [n, field], in the order of the format's fields: numbers, and for an operator its index.
+    """
+
+    def __init__(
+        self,
+        format: str,
+        answer: Answer | Mapping[str, Answer],
+        base: int = 10,
+        vocabulary: Sequence[str] | Mapping[str, int] | None = None,
+        where: Answer | None = None,
+        variables: VariablesOf | None = None,
+        held_out: float | int | None = None,
+        seed: int = 0,
+        name: str | None = None,
+    ):
+        if base < 2:
+            raise UserError(f"base must be at least 2, not {base}.")
+        self.format, self.base, self.name = format, base, name or format
+        parts = parse_format(format)
+        self._read_answer(parts, answer)
+        self._read_tokens(parts, vocabulary)
+        self.where = None if where is None else self._function(where)
+        self.columns_of = variables
+        if isinstance(variables, str):
+            known_name("family of variables", variables, FAMILIES)
+            require_operands(variables, len(self.numbers_fields))
+        self._check()
+        self.held_out = HeldOut(self, held_out, seed)
+        #: What makes this task again, as JSON; None if a part of it is Python code.
+        self.definition = _definition(format, answer, base, vocabulary, where, variables, held_out, seed, name)
+
+    # ---- reading the definition
+
+    def _read_answer(self, parts: Sequence[NumberField | str], answer: Answer | Mapping[str, Answer]) -> None:
+        fields = [part for part in parts if isinstance(part, NumberField)]
+        self.operators: tuple[str, ...] = tuple(answer) if isinstance(answer, Mapping) else ()
+        functions = tuple(answer.values()) if isinstance(answer, Mapping) else (answer,)
+        if not functions:
+            raise UserError("answer needs a function, or one for each operator.")
+        op = next((field for field in fields if field.name == "op"), None) if self.operators else None
+        if self.operators and (op is None or not op.one_token):
+            raise UserError(f"Answers by operator ({', '.join(self.operators)}) need a field {{op}} in {self.format!r}.")
+        numbers = [field for field in fields if field is not op]
+        self.functions = tuple(self._function(function, [field.name for field in numbers]) for function in functions)
+        count = self.functions[0].arguments
+        if any(function.arguments != count for function in self.functions) or len(numbers) not in (count, count + 1):
+            raise UserError(
+                f"The answer is a function of {count} numbers, and {self.format!r} has the fields "
+                f"{', '.join(field.name for field in numbers)}: it needs the operands, and the answer last or not at all."
+            )
+        follows = len(numbers) == count
+        self.answer_field = NumberField("answer", one_token=True) if follows else numbers[-1]
+        self.parts = (*parts, self.answer_field) if follows else tuple(parts)
+        self.numbers_fields = tuple(numbers[:count])
+        self.fields = tuple(field for field in fields if field is not self.answer_field)
+        after = self.parts[self.parts.index(self.answer_field) + 1 :]
+        if any(isinstance(part, NumberField) for part in after):
+            raise UserError(f"The answer {self.answer_field.name!r} must be the last field of {self.format!r}.")
+        if any(field.signed for field in self.numbers_fields):
+            raise UserError(f"Only the answer of {self.format!r} can have a sign.")
+        for field in (*self.numbers_fields, self.answer_field):
+            if self.base**field.width > EXACT:
+                raise UserError(f"The field {field.name!r} of {field.width} digits in base {self.base} passes 2^53.")
+
+    def _function(self, function: Answer, names: Sequence[str] = ()) -> AnswerFunction:
+        return AnswerFunction(function, names or [field.name for field in self.fields])
+
+    def _read_tokens(
+        self, parts: Sequence[NumberField | str], vocabulary: Sequence[str] | Mapping[str, int] | None
+    ) -> None:
+        digits = [str(value) for value in range(self.base)]
+        known = list(vocabulary) if vocabulary is not None else []
+        self._literals = {part: literal_tokens(part, known) for part in self.parts if isinstance(part, str)}
+        signs = list(SIGNS) if self.answer_field.signed else []
+        needed = [*digits, *(token for tokens in self._literals.values() for token in tokens), *self.operators, *signs]
+        if vocabulary is None:
+            vocabulary = list(dict.fromkeys(needed))
+        ids = dict(vocabulary) if isinstance(vocabulary, Mapping) else {text: i for i, text in enumerate(vocabulary)}
+        if missing := [token for token in needed if token not in ids]:
+            raise UserError(f"The token {missing[0]!r} of {self.format!r} is not in the vocabulary.")
+        if not all(type(i) is int and 0 <= i < 2**31 for i in ids.values()) or len({ids[d] for d in digits}) != self.base:
+            raise UserError("A vocabulary gives each token a number from 0 on, and different digits different numbers.")
+        self.ids: Mapping[str, int] = ids
+        self.d_vocab = 1 + max(ids.values())
+        text_of = {i: text for text, i in reversed(list(ids.items()))}
+        self.vocabulary = [text_of.get(i, f"<{i}>") for i in range(self.d_vocab)]
+        self.digit_tokens = tuple(ids[digit] for digit in digits)
+        self._digit_ids = torch.tensor(self.digit_tokens)
+        self.separator = " " if self.base > 10 else ""
+
+    def _check(self) -> None:
+        """Raise UserError unless the domain has a problem and the answers of a thousand problems fit their field."""
+        if self.where is not None and self.domain.combinations <= LISTED and not len(self.domain.kept):
+            raise UserError(f"The domain of {self.format!r} is empty: where holds for none of its problems.")
+        problems = self.sample(LOOKED_AT, torch.Generator().manual_seed(0))
+        extremes = torch.tensor([[self._values(field)[end] for field in self.fields] for end in (0, -1)])
+        self._answers(torch.cat((problems, extremes[self.allowed(extremes)])))
+
+    def _values(self, field: NumberField) -> range:
+        return range(self.base**field.width) if field in self.numbers_fields else range(len(self.operators))
+
+    def allowed(self, problems: Int[Tensor, "n field"]) -> Bool[Tensor, " n"]:
+        """For which problems ``where`` holds."""
+        if self.where is None:
+            return torch.ones(len(problems), dtype=torch.bool)
+        return self.where.of_columns(problems).bool()
+
+    # ---- problems
+
+    @cached_property
+    def domain(self) -> Domain:
+        cells = [(i, column) for i, field in enumerate(self.fields) for column in range(field.width)]
+        highest = [
+            self.base - 1 if self.fields[i] in self.numbers_fields else len(self.operators) - 1 for i, _ in cells
+        ]
+        if len(self.operators) > self.base:
+            raise UserError(f"There can be at most as many operators as digits ({self.base}).")
+        return Domain(
+            self.base,
+            tuple(i for i, _ in cells),
+            tuple(column for _, column in cells),
+            (0,) * len(cells),
+            highest=tuple(highest) if self.operators else None,
+            where=None if self.where is None else self.allowed,
+            allowed=self._ordered_pairs(),
+        )
+
+    def _ordered_pairs(self) -> int | None:
+        """How many problems there are where the rule is an order of two operands, such as ``"a >= b"``."""
+        rule = None if self.where is None else self.where.order
+        if rule is None:
+            return None
+        (first, relation, second), total = rule, 1
+        sizes = {field.name: len(self._values(field)) for field in self.fields}
+        if not {first, second} <= sizes.keys() or first == second:
+            return None
+        for name, size in sizes.items():
+            total *= 1 if name in (first, second) else size
+        n, m = sizes[first], sizes[second]
+        less = sum_below(n, m)  # pairs with first < second
+        equal = min(n, m)
+        counts = {"<": less, "<=": less + equal, ">": n * m - less - equal, ">=": n * m - less, "==": equal}
+        return total * counts[relation] if relation in counts else total * (n * m - equal)
+
+    @cached_property
+    def _reader(self) -> ProblemText:
+        return ProblemText(self.parts, self.answer_field, self.operators)
+
+    def problem_text(self, numbers: Sequence[int]) -> str:
+        """A problem as text without padding, such as "57+48" or "5 7"; :meth:`as_problems` reads it."""
+        return self._reader.text(numbers)
+
+    def as_problems(self, problems: Any) -> Int[Tensor, "n field"]:
+        if isinstance(problems, np.ndarray) and problems.dtype.kind not in "iufb":
+            problems = problems.tolist()
+        if isinstance(problems, (Tensor, np.ndarray)):
+            found = torch.as_tensor(problems)
+            if not are_integers(found):
+                raise UserError(f"Operands must be integers, not {found.dtype}.")
+            if found.ndim != 2 or found.shape[1] != len(self.fields):
+                raise UserError(f"A tensor of problems has shape [n, {len(self.fields)}], not {list(found.shape)}.")
+            found = found.long()
+        else:
+            such_as = f"a list such as [{self.problem_text([0] * len(self.fields))!r}] or tuples of numbers"
+            rows = [self._row(problem) for problem in problem_list(problems, such_as)]
+            found = torch.tensor(rows, dtype=torch.int64)
+        for i, field in enumerate(self.fields):
+            values = self._values(field)
+            outside = (found[:, i] < 0) | (found[:, i] >= len(values))
+            if outside.any():
+                wrong = found[outside][0, i].item()
+                raise UserError(f"{field.name} must lie in 0..{len(values) - 1}, and {wrong} does not.")
+        if not (inside := self.allowed(found)).all():
+            wrong = self.problem_text(found[~inside][0].tolist())
+            raise UserError(f"{wrong!r} is not a problem of {self.name}: where does not hold for it.")
+        return found
+
+    def _row(self, problem: Any) -> list[int]:
+        if isinstance(problem, str):
+            return self._reader.read(problem)
+        if isinstance(problem, (Tensor, np.ndarray)):
+            problem = problem.tolist()
+        if not isinstance(problem, Iterable) or isinstance(problem, (bytes, Mapping)):
+            raise UserError(f"{shown(problem)} is not a problem; give text or {len(self.fields)} numbers.")
+        row = [self.operators.index(x) if isinstance(x, str) and x in self.operators else x for x in problem]
+        if len(row) != len(self.fields):
+            raise UserError(f"A problem of {self.name} has {len(self.fields)} fields, not {len(row)}: {shown(problem)}.")
+        for number in row:
+            if isinstance(number, bool) or not isinstance(number, (int, np.integer)) or abs(int(number)) >= 2**63:
+                raise UserError(f"Operands must be integers below 2^63, and {shown(number)} is not one.")
+        return [int(number) for number in row]
+
+    def sample(self, n: int, generator: torch.Generator) -> Int[Tensor, "n field"]:
+        """Problems uniform in the domain; with ``where``, from a list of all if they are few, else by rejection."""
+        if self.where is not None and self.domain.combinations <= LISTED:
+            kept = self.domain.kept
+            at = torch.randint(len(kept), (n,), generator=generator, device=generator.device)
+            return self.domain.problems(self.domain.numbered(kept[at.cpu()])).to(at.device)
+        return rejected(self._uniform, self.allowed, n, generator, self.name)
+
+    def _uniform(self, n: int, generator: torch.Generator) -> Int[Tensor, "n field"]:
+        draw = lambda most: torch.randint(most, (n,), generator=generator, device=generator.device)  # noqa: E731
+        return torch.stack([draw(len(self._values(field))) for field in self.fields], 1)
+
+    def uniform_by(self, draw: Draws) -> Int[Tensor, "n field"]:
+        """Problems made of the draws 0, 1, ..., one per field, whether ``where`` allows them or not."""
+        return torch.stack([(draw(i) * len(self._values(field))).long() for i, field in enumerate(self.fields)], 1)
+
+    @property
+    def hard_by(self) -> Callable[[Draws], Tensor] | None:
+        """As :meth:`uniform_by`, for problems in which carries or borrows travel far; None without a family of them."""
+        if not isinstance(self.columns_of, str) or len(self.numbers_fields) != 2:
+            return None
+        width, family = max(field.width for field in self.numbers_fields), FAMILIES[self.columns_of]
+
+        def made(draw: Draws) -> Int[Tensor, "n field"]:
+            found = self.uniform_by(draw)
+            digits = hard_digits(width, self.base, lambda i: draw(len(self.fields) + i), family.complement)
+            for i, field in enumerate(self.numbers_fields):
+                powers = self.base ** torch.arange(field.width, device=found.device)
+                found[:, self.fields.index(field)] = (digits[:, i, : field.width] * powers).sum(1)
+            return found
+
+        return made
+
+    @property
+    def sample_carry_rich(self) -> Callable[[int, torch.Generator], Tensor] | None:
+        """A function (n, generator) that draws problems with long carries or borrows; None without a family."""
+        if (made := self.hard_by) is None:
+            return None
+
+        def draw(n: int, generator: torch.Generator) -> Tensor:
+            return made(lambda i: torch.rand(n, generator=generator, dtype=torch.float64))
+
+        return lambda n, generator: rejected(draw, self.allowed, n, generator, self.name)
+
+    def test_set(self) -> tuple[str, Int[Tensor, "n field"]]:
+        return self.held_out.name, self.held_out.problems
+
+    def validation_problems(self, n: int, seed: int) -> Int[Tensor, "n field"]:
+        return self.held_out.validation(n, seed)
+
+    def training_problems(self, keys: Int[Tensor, " row"], hard: float = 0.0) -> Int[Tensor, "row field"]:
+        return self.held_out.training(keys, hard)
+
+    # ---- tokens
+
+    @cached_property
+    def _prompt_parts(self) -> Sequence[NumberField | str]:
+        return self.parts[: self.parts.index(self.answer_field)]
+
+    @cached_property
+    def _ending(self) -> list[str]:
+        """The literal tokens after the answer, which are predicted too."""
+        after = self.parts[self.parts.index(self.answer_field) + 1 :]
+        return [token for part in after if isinstance(part, str) for token in self._literals[part]]
+
+    @cached_property
+    def _all_roles(self) -> tuple[list[Role], list[Role]]:
+        prompt: list[Role] = []
+        for part in self._prompt_parts:
+            if isinstance(part, str):
+                prompt += [Role("delimiter", token) for token in self._literals[part]]
+            elif part in self.numbers_fields:
+                index = self.numbers_fields.index(part)
+                label = (lambda column, part=part: part.name if part.one_token else f"{part.name}{column}")
+                prompt += [Role("operand", label(column), column, index) for column in part.columns]
+            else:
+                prompt.append(Role("operator", part.name))
+        field = self.answer_field
+        answer = [Role("sign", "+-")] if field.signed else []
+        answer += [Role("answer", "s" if field.one_token else f"s{column}", column) for column in field.columns]
+        return prompt, answer + [Role("eos", token.strip("<>")) for token in self._ending]
+
+    @cached_property
+    def roles(self) -> Sequence[Role]:
+        prompt, answer = self._all_roles
+        return (*prompt, *answer)
+
+    @cached_property
+    def target_roles(self) -> Sequence[Role]:
+        return tuple(self._all_roles[1])
+
+    @cached_property
+    def query_positions(self) -> Sequence[int]:
+        first = len(self._all_roles[0]) - 1
+        return tuple(range(first, first + len(self.target_roles)))
+
+    @cached_property
+    def input_length(self) -> int:  # pyright: ignore[reportIncompatibleVariableOverride]
+        return len(self.roles) - 1
+
+    def _digits(self, numbers: Int[Tensor, " n"], field: NumberField) -> Int[Tensor, "n column"]:
+        """The tokens of a field's digits, in the order in which they are written."""
+        powers = self.base ** torch.tensor(list(field.columns), device=numbers.device)
+        return self._digit_ids.to(numbers.device)[numbers[:, None] // powers % self.base]
+
+    def _constant(self, tokens: Sequence[str], like: Tensor) -> Int[Tensor, "n token"]:
+        return torch.tensor([self.ids[token] for token in tokens], dtype=torch.int64, device=like.device).expand(len(like), -1)
+
+    def _prompt(self, found: Int[Tensor, "n field"]) -> Int[Tensor, "n pos"]:
+        rows = []
+        for part in self._prompt_parts:
+            if isinstance(part, str):
+                rows.append(self._constant(self._literals[part], found))
+            elif part in self.numbers_fields:
+                rows.append(self._digits(found[:, self.fields.index(part)], part))
+            else:
+                chosen = torch.tensor([self.ids[text] for text in self.operators], device=found.device)
+                rows.append(chosen[found[:, self.fields.index(part)]][:, None])
+        return torch.cat(rows, 1)
+
+    def _answers(self, found: Int[Tensor, "n field"]) -> Int[Tensor, " n"]:
+        """The numbers that are the answers. Raises UserError for one that does not fit its field."""
+        by_operator = [function.of_columns(self._operands(found)) for function in self.functions]
+        if self.operators:
+            op = next(i for i, field in enumerate(self.fields) if field not in self.numbers_fields)
+            answers = torch.stack(by_operator, 1).gather(1, found[:, op : op + 1])[:, 0]
+        else:
+            answers = by_operator[0]
+        field = self.answer_field
+        limit = self.base**field.width
+        outside = (answers.abs() if field.signed else answers.where(answers >= 0, limit)) >= limit
+        if outside.any():
+            wrong = self.problem_text(found[outside][0].tolist())
+            fits = f"{-limit + 1 if field.signed else 0} to {limit - 1}"
+            raise UserError(
+                f"The answer of {wrong!r} is {answers[outside][0].item()}, and the field {field.name!r} takes {fits}."
+            )
+        return answers
+
+    def _operands(self, found: Int[Tensor, "n field"]) -> Int[Tensor, "n operand"]:
+        return found[:, [self.fields.index(field) for field in self.numbers_fields]]
+
+    def _targets(self, found: Int[Tensor, "n field"]) -> Int[Tensor, "n target"]:
+        answers, field = self._answers(found), self.answer_field
+        signs = torch.tensor([self.ids.get(sign, 0) for sign in SIGNS], device=found.device)
+        sign = [signs[(answers < 0).long()][:, None]] if field.signed else []
+        return torch.cat((*sign, self._digits(answers.abs(), field), self._constant(self._ending, found)), 1)
+
+    def encode(self, problems: Any) -> Int[Tensor, "n pos"]:
+        found = self.as_problems(problems)
+        return torch.cat((self._prompt(found), self._targets(found)[:, :-1]), 1)
+
+    def encode_prompt(self, problems: Any) -> Int[Tensor, "n pos"]:
+        return self._prompt(self.as_problems(problems))
+
+    def targets(self, problems: Any) -> Int[Tensor, "n target"]:
+        return self._targets(self.as_problems(problems))
+
+    def encode_rows(self, problems: Int[Tensor, "n field"]) -> tuple[Tensor, Tensor]:
+        """Tokens [pos, n] and targets [target, n], as uint8 if the vocabulary fits, without checks of the problems."""
+        prompt, targets = self._prompt(problems), self._targets(problems)
+        dtype = torch.uint8 if self.d_vocab <= 256 else torch.int64
+        return torch.cat((prompt, targets[:, :-1]), 1).T.to(dtype), targets.T.to(dtype)
+
+    def decode(self, answer_tokens: Int[Tensor, "n target"]) -> list[int]:
+        """The numbers that answer tokens spell; what is no number becomes -1 or, in a signed field, the least number
+        that does not fit, ``-base ** width``."""
+        field, tokens = self.answer_field, torch.as_tensor(answer_tokens)
+        if tokens.shape[-1] < field.n_tokens:
+            raise UserError(f"An answer of {self.name} has {field.n_tokens} tokens, not {tokens.shape[-1]}.")
+        values = self.digit_values(tokens[..., field.signed : field.n_tokens])
+        number = (values * self.base ** torch.tensor(list(field.columns), device=values.device)).sum(-1)
+        good, none = (values >= 0).all(-1), -1
+        if field.signed:
+            plus, minus = (self.ids[sign] for sign in SIGNS)
+            first, none = tokens[..., 0], -(self.base**field.width)
+            good = good & ((first == plus) | (first == minus))
+            number = torch.where(first == minus, -number, number)
+        return torch.where(good, number, none).reshape(-1).tolist()
+
+    # ---- what it all means
+
+    def variables(self, problems: Any) -> dict[str, Int[Tensor, "n column"]]:
+        """The family's variables, or the operands' and the answer's digits by name, units first, with the variables
+        that ``variables=`` computes from digits."""
+        found = self.as_problems(problems)
+        columns = max(field.width for field in (*self.numbers_fields, self.answer_field))
+        powers = self.base ** torch.arange(columns)
+        rows = {
+            field.name: self._operands(found)[:, i, None] // powers % self.base
+            for i, field in enumerate(self.numbers_fields)
+        }
+        if isinstance(self.columns_of, str):
+            width = self.answer_field.width if self.columns_of == "addition" else columns
+            return FAMILIES[self.columns_of].variables([row[:, :width] for row in rows.values()], self.base)
+        answers = self._answers(found).abs()
+        values = rows | {"s": answers[:, None] // powers[: self.answer_field.width] % self.base}
+        for name, function in (self.columns_of or {}).items():
+            of = torch.as_tensor(function(*rows.values())).long()
+            if len(of) != len(found):
+                raise UserError(f"The variable {name!r} has {list(of.shape)} values for {len(found)} problems.")
+            values[name] = of[:, None] if of.ndim == 1 else of
+        return values
+
+    def relative_roles(self, target: int) -> dict[str, list[int]]:
+        """Positions (up to the query's own) by their meaning to a target; every one in one group."""
+        query, own = self.query_positions[target], self.target_roles[target].column
+        at = lambda column: [  # noqa: E731
+            i for i, role in enumerate(self.roles) if role.kind == "operand" and role.column == column
+        ]
+        prompt = len(self._all_roles[0])
+        groups: dict[str, list[int]] = {
+            "own operands": [] if own is None else at(own),
+            "previous operands": at(own - 1) if own else [],
+            "previous output": [query] if query >= prompt else [],
+        }
+        if delimiters := [i for i, role in enumerate(self.roles[:prompt]) if role.kind in ("delimiter", "operator")]:
+            groups["delimiters"] = delimiters
+        return self.with_rest(groups, query)
+
+    def chain_length(self, problems: Any) -> Int[Tensor, " n"]:
+        """The longest chain of a family's carries, borrows or equal digits; without a family, zeros."""
+        found = self.variables(problems)
+        for name in ("chain", "carry_out"):
+            if name in found:
+                return found[name].max(1).values
+        return torch.zeros(len(next(iter(found.values()))), dtype=torch.int64)
+
+
+def _definition(*arguments: Any) -> dict[str, Any] | None:
+    names = ("format", "answer", "base", "vocabulary", "where", "variables", "held_out", "seed", "name")
+    given = dict(zip(names, arguments, strict=True))
+    answer = given["answer"]
+    answers = answer.values() if isinstance(answer, Mapping) else (answer,)
+    texts = (*answers, given["where"] or "", given["variables"] or "")
+    if not all(isinstance(text, str) for text in texts):
+        return None
+    if given["vocabulary"] is not None and not isinstance(given["vocabulary"], (Mapping, str)):
+        given["vocabulary"] = list(given["vocabulary"])
+    return {name: dict(value) if isinstance(value, Mapping) else value for name, value in given.items() if value is not None}
+
+
+@typed
+def formatted(
+    format: str,
+    answer: Any,
+    base: int = 10,
+    vocabulary: Any = None,
+    where: Any = None,
+    variables: Any = None,
+    held_out: float | int | None = None,
+    seed: int = 0,
+    name: str | None = None,
+) -> FormattedTask:
+    """A task from the format of its sequences and the function that gives the answer.
+
+        formatted("{a:10r}+{b:10r}={s:11r}", lambda a, b: a + b, variables="addition")
+        formatted("{a:6}-{b:6}={s:+7}", "a - b", variables="subtraction")
+        formatted("{a}{b}=", "(a + b) % 113", base=113)
+        formatted("{a:5}{op}{b:5}={s:+6}", {"+": "a + b", "-": "a - b"})
+
+    Args:
+        format: ``{name:WIDTH}`` is a number of that many digits, the most significant first; ``r`` after the width
+            writes units first, ``+`` before it puts a sign in front. ``{name}`` is a number in one token. All else is
+            literal, a token per character or per word in angle brackets. The last field is the answer if ``answer``
+            takes one number fewer than there are fields; else the answer is one token that follows. What stands after
+            the answer is predicted too.
+        answer: a function of int64 tensors [n], whose parameters are matched to fields by name, or else by order; or
+            its text (:mod:`models.tasks.expressions`), which a run folder can keep. A mapping gives one for each text
+            that the field ``{op}`` may have.
+        base: of the digits. A number in one token is one digit.
+        vocabulary: the tokens' texts in the order of their numbers, or text -> number (several may share one, and not
+            all must be used). By default the digits, the literals in their order, operators and signs.
+        where: which problems there are, as a function of the fields or its text ("a >= b"). By default all.
+        variables: the family of intermediate values, "addition", "subtraction" or "comparison", or functions of the
+            operands' digits [n, column] (units first) by the variable's name.
+        held_out: the share (below 1) or number of problems that are the test set and never trained on. By default a
+            tenth of a domain of up to 4 million problems, else 10,000 drawn ones.
+        seed: of the held-out problems.
+
+    Raises:
+        UserError: a format that does not parse, an answer that does not fit its field, an empty domain, a token that is
+            not in the vocabulary.
+    """
+    return FormattedTask(format, answer, base, vocabulary, where, variables, held_out, seed, name)

@@ -1,0 +1,126 @@
+"""Which problems of a task are held out for the test, and how the others are drawn for training and validation."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import torch
+from jaxtyping import Bool, Int
+from torch import Tensor
+
+from models.errors import UserError
+from models.tasks.domain import NotCountable
+
+if TYPE_CHECKING:
+    from models.tasks.formatted import FormattedTask
+
+LISTED = 2**22  # up to this many combinations of digits, all problems are listed and split
+SHARE, DRAWN = 0.1, 10_000  # what is held out by default: of a listed domain, and of a larger one
+ATTEMPTS = 64  # draws of a training problem before the domain counts as too sparse
+_ODD = 0x9E3779B97F4A7C15 - (1 << 64)  # as torch's int64 holds it
+
+
+class HeldOut:
+    """A seeded split of a task's domain.
+
+    A domain of up to :data:`LISTED` combinations is permuted; its first problems are held out. Of a larger one,
+    problems are drawn and held out; training then avoids exactly these.
+    """
+
+    def __init__(self, task: FormattedTask, held_out: float | int | None, seed: int):
+        self.task, self.seed = task, seed
+        self.listed = task.domain.combinations <= LISTED
+        if held_out is None:
+            held_out = SHARE if self.listed else DRAWN
+        size = task.domain.size if self.listed else None
+        if 0 < held_out < 1 and size is not None:
+            held_out = max(1, round(held_out * size))
+        if held_out != int(held_out) or not 1 <= held_out <= (10**7 if size is None else size):
+            most = "10,000,000, as the domain is too large for a share" if size is None else f"{size:,}, or a share"
+            raise UserError(f"held_out is a number of problems from 1 to {most}, not {held_out}.")
+        self.n = int(held_out)
+
+    @property
+    def name(self) -> str:
+        return f"the {self.n:,} problems held out"
+
+    @cached_property
+    def _split(self) -> tuple[Tensor, Tensor]:
+        """(held out, all others), of a listed domain."""
+        kept = self.task.domain.kept
+        order = kept[torch.randperm(len(kept), generator=torch.Generator().manual_seed(self.seed))]
+        found = self.task.domain.problems(self.task.domain.numbered(order))
+        return found[: self.n], found[self.n :]
+
+    @cached_property
+    def problems(self) -> Int[Tensor, "n field"]:
+        """The problems held out."""
+        if self.listed:
+            return self._split[0]
+        return self.task.sample(self.n, torch.Generator().manual_seed(self.seed))
+
+    @cached_property
+    def _hashes(self) -> Int[Tensor, " n"]:
+        return self._hash(self.problems).unique()
+
+    def _hash(self, problems: Int[Tensor, "n field"]) -> Int[Tensor, " n"]:
+        """One 64-bit number per problem; different problems almost never agree."""
+        found = torch.zeros_like(problems[:, 0])
+        for column in problems.T:
+            found = (found ^ (found >> 29)) * _ODD + column
+        return found
+
+    def holds(self, problems: Int[Tensor, "n field"]) -> Bool[Tensor, " n"]:
+        """Which problems are held out."""
+        hashes, own = self._hashes.to(problems.device), self._hash(problems)
+        return hashes[torch.searchsorted(hashes, own).clamp(max=len(hashes) - 1)] == own
+
+    def training(self, keys: Int[Tensor, " row"], hard: float) -> Int[Tensor, "row field"]:
+        """One problem per key that is not held out, uniform; a share ``hard`` has long carries, if the task has any.
+
+        A problem depends on its key alone (:mod:`models.training.counter`'s, so that runs can be resumed).
+        """
+        from models.training.counter import uniform
+
+        if self.listed:
+            pool = self._split[1].to(keys.device)
+            if not len(pool):
+                raise UserError(f"All problems of {self.task.name} are held out, and none is left to train on.")
+            found = pool[(uniform(keys, 0) * len(pool)).long()]
+        else:
+            found = self._drawn(keys, lambda k: self.task.uniform_by(lambda i: uniform(keys, 64 * k + i)))
+        draw = self.task.hard_by
+        if hard > 0 and draw is not None:
+            heavy = self._drawn(keys, lambda k: draw(lambda i: uniform(keys, 2**13 + 512 * k + i)))
+            found = torch.where((uniform(keys, 2**20) < hard)[:, None], heavy, found)
+        return found
+
+    def _drawn(self, keys: Tensor, draw) -> Int[Tensor, "row field"]:  # noqa: ANN001
+        found = draw(0)
+        for attempt in range(1, ATTEMPTS):
+            bad = ~self.task.allowed(found) | self.holds(found)
+            if not bad.any():
+                return found
+            found = torch.where(bad[:, None], draw(attempt), found)
+        raise UserError(f"The problems of {self.task.name} are too rare among all combinations of digits to draw them.")
+
+    def validation(self, n: int, seed: int) -> Int[Tensor, "n field"]:
+        """Problems that are not held out: n - n // 2 uniform, then those with the longest chains among ten times as many
+        others. Of a listed domain they are drawn without replacement, and are trained on as well."""
+        generator = torch.Generator().manual_seed(seed)
+        if n < 1:
+            raise UserError(f"The number of validation problems must be positive, not {n}.")
+        if self.listed:
+            pool = self._split[1]
+            if n > len(pool):
+                raise UserError(f"There are {len(pool):,} problems outside the test set; {n:,} cannot be drawn.")
+            pool = pool[torch.randperm(len(pool), generator=generator)]
+        else:
+            drawn = self.task.sample(n + 10 * n, generator)
+            hard = self.task.sample_carry_rich
+            pool = torch.cat((drawn[:n], hard(10 * n, generator))) if hard is not None else drawn
+            pool = pool[~self.holds(pool)]
+        natural, rest = pool[: n - n // 2], pool[n - n // 2 :]
+        hardest_first = self.task.chain_length(rest).argsort(descending=True, stable=True)
+        return torch.cat((natural, rest[hardest_first[: n // 2]]))

@@ -1,0 +1,69 @@
+"""Problems of a format as text, in both directions: "57+48", "57 + 48 =", "5 7"."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from models.errors import UserError
+from models.tasks.formats import NumberField
+
+_LONGEST = 18  # digits of a number as text
+
+
+class ProblemText:
+    """Writes a problem without padding, and reads it with or without padding, spaces and the text before the answer.
+
+    Literal words in angle brackets are left out. Numbers that touch are written with a space between them.
+    """
+
+    def __init__(
+        self, parts: Sequence[NumberField | str], answer: NumberField, operators: Sequence[str]
+    ):
+        prompt = list(parts[: list(parts).index(answer)])
+        self.operators = operators
+        self._written: list[NumberField | str] = []
+        for part in prompt:
+            if isinstance(part, str):
+                part = re.sub(r"<[^<>\s]+>", "", part)
+            if part == "":
+                continue
+            touches = self._written and isinstance(self._written[-1], NumberField) and isinstance(part, NumberField)
+            if touches and not self._is_operator(part) and not self._is_operator(self._written[-1]):
+                self._written.append(" ")
+            self._written.append(part)
+        # the text before the answer ("=") need not be written
+        self._ending = ""
+        if self._written and isinstance(self._written[-1], str):
+            self._ending = str(self._written.pop())
+        pieces = []
+        for part in self._written:
+            if isinstance(part, str):
+                pieces.append(r"\s+" if not part.strip() else rf"\s*{re.escape(part.strip())}\s*")
+            elif self._is_operator(part):
+                pieces.append(rf"\s*({'|'.join(map(re.escape, operators))})\s*")
+            else:
+                pieces.append(rf"(\d{{1,{_LONGEST}}})")
+        self._pattern = re.compile("".join(pieces) + (rf"\s*(?:{re.escape(self._ending.strip())})?" * bool(self._ending)))
+
+    def _is_operator(self, part: NumberField | str) -> bool:
+        return isinstance(part, NumberField) and part.name == "op" and bool(self.operators)
+
+    def text(self, numbers: Sequence[int]) -> str:
+        """The text of a problem, given as one number per field (for an operator, its index)."""
+        left = iter(numbers)
+        return "".join(
+            part if isinstance(part, str) else self.operators[next(left)] if self._is_operator(part) else str(next(left))
+            for part in self._written
+        ).strip()
+
+    def read(self, text: str) -> list[int]:
+        """One number per field. Raises UserError for a text that is not a problem of the format."""
+        found = self._pattern.fullmatch(text.strip()) if text.isascii() else None
+        if found is None:
+            raise UserError(f"{text!r} is not a problem of this format; write it like {self._example()!r}.")
+        return [int(group) if group.isdigit() else self.operators.index(group) for group in found.groups()]
+
+    def _example(self) -> str:
+        fields = [part for part in self._written if isinstance(part, NumberField)]
+        return self.text([0 if self._is_operator(part) else 1 for part in fields])
