@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from models.registry import register as register
     from models.text_scores import TextLoss as TextLoss
     from models.text_scores import text_loss as text_loss
+    from models.training.own_model import train as train
     from models.transformer import ArithmeticTransformer as ArithmeticTransformer
     from models.zoo import load as load
     from models.zoo import save_entry as save_entry
@@ -35,6 +36,7 @@ _NAMES = {
     "models.evaluation": "Score score",
     "models.registry": "build get_spec names register",
     "models.text_scores": "TextLoss text_loss",
+    "models.training.own_model": "train",
     "models.transformer": "ArithmeticTransformer",
     "models.zoo": "load save_entry zoo_names",
 }

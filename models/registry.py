@@ -86,6 +86,20 @@ def register(spec: ModelSpec) -> ModelSpec:
     return spec
 
 
+OWN = "trained by models.train"  # the source of a model that :func:`models.train` registers for its own run
+
+
+def is_own(name: str) -> bool:
+    """Whether a name was registered by :func:`register_own`."""
+    return name in _REGISTRY and _REGISTRY[name].source == OWN
+
+
+def register_own(spec: ModelSpec) -> None:
+    """Register a model for one run; a later one of the same name takes its place."""
+    _REGISTRY.pop(spec.name, None)
+    register(spec)
+
+
 @typed
 def names(sweeps: bool = False) -> list[str]:
     """The names of registered models; with ``sweeps`` also those that only figures compare."""
@@ -94,7 +108,7 @@ def names(sweeps: bool = False) -> list[str]:
 
 def constructed() -> list[str]:
     """The names of models that are not trained, because their numbers are set by hand."""
-    return [name for name, spec in _registered().items() if spec.recipe is None]
+    return [name for name, spec in _registered().items() if spec.recipe is None and not is_own(name)]
 
 
 def by_paper(names: Iterable[str]) -> list[str]:

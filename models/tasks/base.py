@@ -171,6 +171,15 @@ class Task(ABC):
         distribution, the rest hard ones. Raises UserError if the task has none."""
         raise UserError(f"The task {self.name} has no validation problems, so it cannot be trained on yet.")
 
+    def training_problems(self, keys: Int[Tensor, " row"], hard: float = 0.0) -> Int[Tensor, "row operands"]:
+        """One problem outside the test set for each key (:func:`models.training.counter.row_keys`), which depends on
+        that key alone; a share ``hard`` of them has long carries, if the task has any.
+
+        Raises:
+            UserError: a task that does not draw its training problems itself.
+        """
+        raise UserError(f"The task {self.name} does not draw training problems; give its recipe a source of problems.")
+
     @abstractmethod
     def encode(self, problems: Any) -> Int[Tensor, "n pos"]:
         """Full teacher-forced input (prompt and answer). Raises UserError on anything that is not a problem."""

@@ -15,8 +15,10 @@ from jaxtyping import Float
 from torch import Tensor
 
 from models import checkpoint as storage
+from models import registry
 from models.errors import UserError
 from models.registry import build
+from models.tasks.base import Task
 from models.training.objective import ParameterLayout
 from models.training.run_folder import RunFolder
 from models.transformer import ArithmeticTransformer
@@ -49,11 +51,30 @@ def model_of(name: str, theta: Float[Tensor, " parameter"] | Sequence[float]) ->
     return model
 
 
-def load_run(path: Path, seed: int | None = None) -> ArithmeticTransformer | None:
+def _built(config: dict[str, Any], task: Task | None) -> ArithmeticTransformer:
+    """The untrained model of a run: from its definition, if it has one, else by its registered name."""
+    name, definition = config["model"], config.get("definition")
+    if definition is not None:
+        from models.training.own_model import built_from
+
+        if (model := built_from(definition, name, task)) is not None:
+            return model
+        if name not in registry.names(sweeps=True):
+            raise UserError(
+                f"The weight map of {name} is Python code, which a run folder does not keep; run the script that trains "
+                "it, which finds the run complete and loads it."
+            )
+    elif task is not None:
+        raise UserError(f"{name} is registered with its own task; leave task= out.")
+    return build(name)
+
+
+def load_run(path: Path, seed: int | None = None, task: Task | None = None) -> ArithmeticTransformer | None:
     """The model of a run's folder (the best parameters so far), its checkpoint (the last ones) or a snapshot.
 
     Args:
         seed: which of the run's seeds; by default the best.
+        task: the task of a run whose folder does not keep it.
 
     Returns:
         the model, or None if the path does not belong to a run.
@@ -76,7 +97,7 @@ def load_run(path: Path, seed: int | None = None) -> ArithmeticTransformer | Non
     if seed is not None and seed not in seeds:
         raise UserError(f"The run {folder} has the seeds {seeds[0]} to {seeds[-1]}, and not {seed}.")
     row = seeds.index(seed) if seed is not None else best_row(loaded.state["seeds"]) if loaded is not None else 0
-    model = build(config["model"])
+    model = _built(config, task)
     model.run = str(path)
     layout = ParameterLayout(model)
     tensors = loaded.tensors if loaded is not None and path == folder else storage.load_weights(path)[0]

@@ -112,10 +112,17 @@ def run_until(
 
 
 def config_of(
-    name: str, recipe: Recipe, seeds: int, first_seed: int, start: Start | None, judge: Judge | None
+    name: str,
+    recipe: Recipe,
+    seeds: int,
+    first_seed: int,
+    start: Start | None,
+    judge: Judge | None,
+    definition: dict[str, Any] | None = None,
 ) -> dict[str, Any]:
     """The config that identifies a run in its folder."""
     config: dict[str, Any] = {"model": name, "recipe": recipe.to_dict(), "seeds": seeds, "first_seed": first_seed}
+    config |= {} if definition is None else {"definition": definition}
     config |= {} if start is None else {"start": start.to_dict()}
     return config if judge is None else config | {"judge": judge.option}
 
@@ -143,6 +150,7 @@ def train(
     start: Start | None = None,
     judge: Judge | None = None,
     watch: Watch | None = None,
+    definition: dict[str, Any] | None = None,
 ) -> TrainResult:
     """Train ``seeds`` seeds of a registered model, or continue the run in ``out``.
 
@@ -158,6 +166,7 @@ def train(
         judge: asked about every seed that answers all validation problems. A seed that it accepts is kept and ends
             there; no other seed then ends early for being right.
         watch: called after every evaluation with the seeds' states, the step, and whether that was just saved.
+        definition: what the model is, as JSON in the run's config, if its name is registered in this process only.
 
     Raises:
         UserError: unknown model, a folder with another run, a damaged checkpoint, no such device, nothing to split.
@@ -172,7 +181,7 @@ def train(
         share = AccelerateShare(resolved)
         resolved = share.device
     folder = share.folder(RunFolder(Path(out)))
-    with folder.open(config_of(name, recipe, seeds, first_seed, start, judge)):
+    with folder.open(config_of(name, recipe, seeds, first_seed, start, judge, definition)):
         numbers = list(range(first_seed, first_seed + seeds))
         trainer = Trainer(name, recipe, numbers, folder, resolved, compile, share, start, judge)
         trainer.restore()

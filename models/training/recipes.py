@@ -13,6 +13,7 @@ from models.errors import UserError
 from models.training.addition_problems import AdditionProblems, CarryMix, MetricCarryMix
 from models.training.polish import Polish
 from models.training.sequence_problems import AdditionSet, MultiplicationSet, ParitySet, SequenceSource
+from models.training.task_problems import TaskProblems
 from models.training.text_windows import TextWindows
 from models.training.two_digit_problems import TwoDigitProblems
 from models.training.varied_length_problems import VariedLengthProblems
@@ -82,6 +83,7 @@ class Recipe:
         | MultiplicationSet
         | ParitySet
         | TwoDigitProblems
+        | TaskProblems
         | TextWindows
     ) = field(default_factory=AdditionProblems)
     adaptive_decay: AdaptiveDecay | None = None

@@ -58,7 +58,7 @@ def zoo_names() -> list[str]:
 
 
 @question
-def load(name_or_path: str | Path, seed: int | None = None) -> ArithmeticTransformer:
+def load(name_or_path: str | Path, seed: int | None = None, task: Any = None) -> ArithmeticTransformer:
     """A trained model, or one whose numbers are set by hand.
 
     Args:
@@ -69,6 +69,7 @@ def load(name_or_path: str | Path, seed: int | None = None) -> ArithmeticTransfo
             ``.json`` of :mod:`models.importers.pooled_decoder`), or a public AdderBoard submission (``.py``; its text
             is read and never run).
         seed: which seed of a run; by default the one that is best on its validation problems.
+        task: what the model is for, where the file does not say it.
 
     Raises:
         UserError: unknown name (with the closest match), missing, truncated or tampered file, weights that do
@@ -83,7 +84,7 @@ def load(name_or_path: str | Path, seed: int | None = None) -> ArithmeticTransfo
         return load_submission(path)
     from models.training.load_run import load_run  # which needs the registry and the transformer
 
-    if (of_a_run := load_run(path, seed)) is not None:
+    if (of_a_run := load_run(path, seed, task)) is not None:
         return of_a_run
     if seed is not None:
         raise UserError(f"{name_or_path} is no training run, so that there is no seed to choose.")

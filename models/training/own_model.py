@@ -1,0 +1,150 @@
+"""Training of one's own model on one's own task: :func:`models.train`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from copy import deepcopy
+from dataclasses import fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from models import registry
+from models.arguments import shown, typed
+from models.config import TransformerConfig
+from models.errors import UserError, unknown_name
+from models.registry import ModelSpec
+from models.tasks.base import Task
+from models.tasks.formatted import formatted
+from models.training.recipes import Recipe
+from models.training.task_problems import TaskProblems
+from models.transformer import ArithmeticTransformer
+from models.weight_maps.base import WeightMap
+from models.weight_maps.dense import DenseWeights
+
+if TYPE_CHECKING:
+    from models.training.loop import TrainResult
+
+EVALUATIONS = 50  # over a run, unless the recipe says otherwise
+#: Recipe fields whose defaults are MicroAdder's, and what suits a transformer of free weights.
+DEFAULTS: dict[str, Any] = {"lr": 1e-3, "warmup_steps": 100, "batch_size": 512}
+
+
+def _specified(model: Any, task: Task | None, name: str) -> tuple[ModelSpec, dict[str, Any]]:
+    """(spec, definition as JSON) of what a user gives as a model and its task."""
+    if isinstance(model, ArithmeticTransformer):
+        model, task = model.weight_map, task or model.task
+    if task is None:
+        raise UserError("train needs a task, such as models.tasks.formatted('{a}{b}=', '(a + b) % 113', base=113).")
+    definition: dict[str, Any] = {"task": getattr(task, "definition", None)}
+    if isinstance(model, TransformerConfig):
+        config, definition = model, definition | {"config": model.to_dict()}
+        made: Callable[[], WeightMap] = lambda: DenseWeights(config)  # noqa: E731
+    elif isinstance(model, WeightMap):
+        if type(model) is DenseWeights:
+            definition |= {"config": model.config.to_dict(), "biases": any("b_" in key for key in model.own())}
+        made = lambda: deepcopy(model)  # noqa: E731
+    else:
+        raise UserError(
+            f"train takes a registered name, a TransformerConfig, a WeightMap or a model of this package, not "
+            f"{shown(model)}; models.adopt lets the probes ask any other module."
+        )
+    spec = ModelSpec(name, made, lambda: task, None, registry.OWN, sweep=True)
+    _check_fit(made().config, task)
+    return spec, definition
+
+
+def _check_fit(config: TransformerConfig, task: Task) -> None:
+    """Raise UserError if the model has too few tokens or positions for the task."""
+    if config.d_vocab < task.d_vocab or config.n_ctx < task.input_length:
+        raise UserError(
+            f"The task {task.name} needs d_vocab of at least {task.d_vocab} and n_ctx of at least {task.input_length}, "
+            f"and the config has {config.d_vocab} and {config.n_ctx}."
+        )
+
+
+def own_recipe(steps: int, **changes: Any) -> Recipe:
+    """A recipe for problems that the task draws; ``changes`` are fields of :class:`Recipe`.
+
+    Raises:
+        UserError: a field that a recipe does not have, or a value that it does not take.
+    """
+    known = [field.name for field in fields(Recipe)]
+    if unknown := next((name for name in changes if name not in known), None):
+        raise unknown_name("field of a recipe", unknown, known)
+    chosen = DEFAULTS | {"eval_every": max(1, steps // EVALUATIONS), "problems": TaskProblems()} | changes
+    return Recipe(steps=steps, **chosen)
+
+
+def built_from(definition: dict[str, Any], name: str, task: Task | None) -> ArithmeticTransformer | None:
+    """The untrained model that a run folder's definition describes; None if its weight map is Python code.
+
+    Raises:
+        UserError: the task is Python code, and no ``task`` is given.
+    """
+    if "config" not in definition:
+        return None
+    if task is None and definition.get("task") is not None:
+        task = formatted(**definition["task"])
+    if task is None:
+        raise UserError(
+            f"The task of {name} is Python code, which a run folder does not keep; give it as models.load(path, "
+            "task=...), or write the task's functions as text, such as '(a + b) % 113'."
+        )
+    config = TransformerConfig(**definition["config"])
+    _check_fit(config, task)
+    return ArithmeticTransformer(DenseWeights(config, definition.get("biases", True)), task, name=name)
+
+
+@typed
+def train(
+    model: Any,
+    task: Task | None = None,
+    steps: int | None = None,
+    seeds: int = 8,
+    out: str | Path = "runs/mine",
+    first_seed: int = 0,
+    device: str = "auto",
+    compile: bool | None = None,
+    progress: bool = True,
+    minutes: float | None = None,
+    watch: Any = None,
+    **recipe: Any,
+) -> TrainResult:
+    """Train seeds of a model of one's own on a task, or continue the run in ``out``.
+
+    The trainer is that of ``interp train``: seeds are stacked, a killed run resumes with the same bits, Ctrl-C saves.
+    ``models.load(out)`` gives the best seed's best parameters afterwards.
+
+    Args:
+        model: a :class:`TransformerConfig` (all weights free), a weight map, a model of this package, or the name of a
+            registered model, which brings its task and recipe.
+        task: what it is trained on; see :func:`models.tasks.formatted`.
+        steps: how many; needed unless the model is registered.
+        seeds: how many, from ``first_seed`` on.
+        minutes: stop and save after this time; the same call resumes.
+        recipe: fields of :class:`models.training.Recipe`, such as ``lr=3e-4, weight_decay=1.0``. Problems are drawn by
+            the task from what it does not hold out; ``problems=TaskProblems(hard=0.3)`` adds long carries.
+
+    Raises:
+        UserError: a model too small for the task, a recipe field that does not exist, a folder with another run.
+    """
+    from models.training.loop import train as train_seeds
+
+    if isinstance(model, str):
+        if task is not None:
+            raise UserError(f"{model} is a registered model with its own task; give a TransformerConfig with a task.")
+        own = registry.recipe_of(model)
+        chosen = own.replace(**recipe, **({} if steps is None else {"steps": steps})) if recipe or steps else own
+        return train_seeds(
+            model, out, seeds, first_seed, chosen, device, compile, progress=progress, minutes=minutes, watch=watch
+        )
+    if steps is None:
+        raise UserError("train needs steps=, the number of training steps.")
+    name = Path(out).name or "mine"
+    name = f"my-{name}" if name in registry.names(sweeps=True) and not registry.is_own(name) else name
+    spec, definition = _specified(model, task, name)
+    registry.register_own(spec)
+    return train_seeds(
+        name, out, seeds, first_seed, own_recipe(steps, **recipe), device, compile, progress=progress, minutes=minutes,
+        watch=watch, definition=definition,
+    )  # fmt: skip
