@@ -41,6 +41,9 @@ Dtype = Literal["float32", "float64", "bfloat16", "float16"]
 LATER: dict[str, Any] = {
     "d_vocab_out": None,
     "rotary_scaling_factor": 1.0,
+    "rotary_dim": None,
+    "rotary_frequencies": None,
+    "parallel_attn_mlp": False,
     "use_qk_norm": False,
     "attn_bias": False,
     "attn_softmax": "softmax",
@@ -142,6 +145,9 @@ class TransformerConfig:
     fire_L0: float = 256.0
     fire_normaliser: Literal["max", "min"] = "max"  # FIRE's definition has max; the public code has min
     rotary_scaling_factor: float = 1.0  # positions are divided by it before they are turned into angles
+    rotary_dim: int | None = None  # how many of a head's dimensions are rotated, the first ones; None means all
+    rotary_frequencies: tuple[float, ...] | None = None  # radians per position of each pair, in place of rotary_base
+    parallel_attn_mlp: bool = False  # the MLP reads what attention reads, as in GPT-NeoX
     use_qk_norm: bool = False  # queries and keys of each head go through RMS norms, before rotation
     attn_bias: bool = False  # each layer adds fixed numbers ``attn.bias`` to its scores, -inf where a key is hidden
     attn_softmax: Literal["softmax", "softmax1"] = "softmax"  # softmax1: exp(s) / (1 + sum exp(s))
@@ -174,6 +180,14 @@ class TransformerConfig:
                 raise UserError(f"{name} must be positive, not {getattr(self, name)}.")
         if self.positional_embedding_type == "rotary" and self.d_head % 2:
             raise UserError(f"Rotary positions need an even d_head, not {self.d_head}.")
+        turned = self.rotated
+        if not 1 < turned <= self.d_head or turned % 2:
+            if self.positional_embedding_type == "rotary":
+                raise UserError(f"rotary_dim must be even and between 2 and d_head, not {self.rotary_dim}.")
+        if self.rotary_frequencies is not None:
+            object.__setattr__(self, "rotary_frequencies", tuple(self.rotary_frequencies))  # JSON has lists
+            if len(self.rotary_frequencies) != turned // 2 or not all(map(math.isfinite, self.rotary_frequencies)):
+                raise UserError(f"rotary_frequencies are {turned // 2} finite numbers, one per rotated pair.")
         if self.final_gain and self.normalization_type is not None:
             raise UserError("final_gain is for models without norms; with norms, the last one has a gain.")
         self._check_window()
@@ -209,6 +223,11 @@ class TransformerConfig:
     def later_switches(self) -> tuple[str, ...]:
         """The later switches (used by none of the papers) that are on. Fast paths that do not list them refuse them."""
         return tuple(k for k, off in LATER.items() if k != "d_vocab_out" and getattr(self, k) != off)
+
+    @property
+    def rotated(self) -> int:
+        """How many dimensions of a head rotary positions turn."""
+        return self.d_head if self.rotary_dim is None else self.rotary_dim
 
     @property
     def score_scale(self) -> float:

@@ -112,6 +112,9 @@ def _refuse_unless_stock(cfg: TransformerConfig, target: str) -> None:
         "attn_softmax": (cfg.attn_softmax != "softmax", "its attention adds up to one"),
         "final_gain": (cfg.final_gain, "without norms it has no gain"),
         "layer_mix": (cfg.layer_mix, "its layers count in full"),
+        "rotary_dim": (cfg.rotated != cfg.d_head, "it rotates whole heads"),
+        "rotary_frequencies": (cfg.rotary_frequencies is not None, "its frequencies are powers of a base"),
+        "parallel_attn_mlp": (cfg.parallel_attn_mlp, "its MLP reads what attention has written"),
         "rotary_scaling_factor": (cfg.rotary_scaling_factor != 1.0, "its rotary positions are not scaled"),
         "norm_eps_outside": (normed and cfg.norm_eps_outside, "its norms have eps inside the root"),
     }

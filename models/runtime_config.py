@@ -28,7 +28,7 @@ class RuntimeConfig:
     initializer_range = -1.0  # TransformerLens' "not set"
     attn_scores_soft_cap = output_logits_soft_cap = -1.0  # TransformerLens' "off"
     # what it does not have
-    parallel_attn_mlp = use_normalization_before_and_after = final_rms = post_embedding_ln = layer_norm_folding = False
+    use_normalization_before_and_after = final_rms = post_embedding_ln = layer_norm_folding = False
     use_local_attn = scale_attn_by_inverse_layer_idx = use_logn_attn = use_attention_sinks = False
     use_NTK_by_parts_rope = use_dynamic_ntk_rope = use_yarn_rope = norm_topk_prob = use_hook_tokens = False
     tie_word_embeddings = trust_remote_code = load_in_4bit = ungroup_grouped_query_attention = from_checkpoint = False
@@ -58,7 +58,7 @@ class RuntimeConfig:
     # what our config has under other names
     attn_only = property(lambda self: self._config.d_mlp == 0)
     uses_rms_norm = property(lambda self: self._config.normalization_type == "RMS")
-    rotary_dim = property(lambda self: self._config.d_head)
+    rotary_dim = property(lambda self: self._config.rotated)
     d_vocab_out = property(lambda self: self._config.n_logits)
     use_attn_scale = property(lambda self: self._config.score_scale != 1.0)
     attn_scale = property(lambda self: self._config.score_scale)

@@ -35,6 +35,7 @@ def is_gated_block(cfg: TransformerConfig, weights: Mapping[str, Tensor]) -> boo
         and cfg.act_fn in CURVED
         and cfg.has_final_norm
         and not cfg.final_gain
+        and not cfg.parallel_attn_mlp
     )
 
 

@@ -99,6 +99,8 @@ def obstacle(model: HookedModel, task: Task) -> str | None:
     """Why this method cannot judge a model, in words, or None if it can."""
     if not isinstance(model, ArithmeticTransformer) or not isinstance(task, FramedAddition):
         return "its task has no frame"
+    if model.config.parallel_attn_mlp:
+        return "its MLP reads what attention reads"
     if model.config.n_layers != 1 or model.config.attn_softmax != "softmax" or model.config.attn_top_k is not None:
         return "it has several layers, or another attention than the softmax"
     if model.config.attn_scores != "dot" or model.dtype not in FAR or task.frame.answer_down:

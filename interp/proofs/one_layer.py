@@ -249,6 +249,7 @@ def read_adder(model: HookedModel, task: Task | None = None, targets: Targets = 
         ("attn_softmax", "softmax"),
         ("attn_bias", False),
         ("layer_mix", False),
+        ("parallel_attn_mlp", False),
     ):
         if getattr(config, switch) != wanted:
             raise UserError(

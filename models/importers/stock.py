@@ -114,8 +114,6 @@ def _configs(cfg: Any) -> Iterator[TransformerConfig]:
         "act_fn": cfg.act_fn not in _ACTIVATIONS and not getattr(cfg, "attn_only", False),
         "positional_embedding_type": positions not in ("standard", "rotary"),
         "normalization_type": norm not in _NORMS,
-        "rotary_dim": positions == "rotary" and (getattr(cfg, "rotary_dim", None) or cfg.d_head) != cfg.d_head,
-        "parallel_attn_mlp": bool(getattr(cfg, "parallel_attn_mlp", False)),
         "n_key_value_heads": (getattr(cfg, "n_key_value_heads", None) or cfg.n_heads) != cfg.n_heads,
         "attention_dir": getattr(cfg, "attention_dir", "causal") != "causal",
         "use_local_attn": bool(getattr(cfg, "use_local_attn", False)),
@@ -125,6 +123,7 @@ def _configs(cfg: Any) -> Iterator[TransformerConfig]:
         if refused:
             raise UserError(f"This project's transformer cannot express {switch}={getattr(cfg, switch)!r}.")
     predicted = getattr(cfg, "d_vocab_out", None)
+    turned = getattr(cfg, "rotary_dim", None) or cfg.d_head
     config = TransformerConfig(
         **{name: getattr(cfg, name) for name in SAME_FIELDS},
         d_mlp=0 if getattr(cfg, "attn_only", False) else (cfg.d_mlp or 0),
@@ -134,6 +133,8 @@ def _configs(cfg: Any) -> Iterator[TransformerConfig]:
         normalization_type=_NORMS[norm],
         positional_embedding_type=positions,
         rotary_base=float(getattr(cfg, "rotary_base", 10000.0) or 10000.0),
+        rotary_dim=turned if positions == "rotary" and turned != cfg.d_head else None,
+        parallel_attn_mlp=bool(getattr(cfg, "parallel_attn_mlp", False)),
         dtype=str(cfg.dtype).removeprefix("torch."),  # pyright: ignore[reportArgumentType]
     )
     # A native bridge keeps -1 for "the root of d_head", and scales by it even without use_attn_scale; a

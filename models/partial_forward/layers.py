@@ -40,7 +40,7 @@ def supports(model: LensContract) -> bool:
     """Whether :func:`logits_from` computes this config. It does not combine AddLM's scores or top-k with FIRE, a window
     or dropout, and lacks all parts that only public AdderBoard models have."""
     cfg = model.config
-    if {*cfg.later_switches} - {"attn_window"}:
+    if {*cfg.later_switches} - {"attn_window", "rotary_dim", "rotary_frequencies", "rotary_scaling_factor"}:
         return False
     return not _tropical(cfg) or (
         cfg.positional_embedding_type != "fire" and not cfg.dropout and cfg.attn_window is None
@@ -92,7 +92,7 @@ def keys_and_values(
     k, v = (heads(block.attn, normalized, weights, letter) for letter in "KV")
     if cfg.positional_embedding_type == "rotary":
         places = torch.arange(start, start + k.shape[1], device=k.device)
-        k = rotate(k, cfg.rotary_base, cfg.rotary_adjacent_pairs, places)
+        k = rotate(k, cfg, places)
     return k, v
 
 
@@ -111,7 +111,7 @@ def finish_block(
     start = n_key - n_query
     q = heads(attn, normalized, weights, "Q")
     if cfg.positional_embedding_type == "rotary":
-        q = rotate(q, cfg.rotary_base, cfg.rotary_adjacent_pairs, torch.arange(start, n_key, device=q.device))
+        q = rotate(q, cfg, torch.arange(start, n_key, device=q.device))
     if _tropical(cfg):
         q, k, v = (x.transpose(1, 2) for x in (q, k, v))
         z = attend(q, k, v, cfg.attn_scores, cfg.score_scale, cfg.attn_top_k).transpose(1, 2)

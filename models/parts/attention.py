@@ -127,9 +127,7 @@ class Attention(HeadCircuits, WeightView):
         if cfg.use_qk_norm:
             q, k = self.q_norm(q, weights), self.k_norm(k, weights)
         if cfg.positional_embedding_type == "rotary":
-            turn = cfg.rotary_base, cfg.rotary_adjacent_pairs
-            q = self.hook_rot_q(rotate(q, *turn, query_positions, cfg.rotary_scaling_factor))
-            k = self.hook_rot_k(rotate(k, *turn, factor=cfg.rotary_scaling_factor))
+            q, k = self.hook_rot_q(rotate(q, cfg, query_positions)), self.hook_rot_k(rotate(k, cfg))
         if cfg.attn_bias:
             own = self.get(self.weights_or_own(weights), "bias")[:, :, : k.shape[1]]
             own = own[:, : q.shape[1]] if query_positions is None else own[:, query_positions]

@@ -17,7 +17,10 @@ from models.runtime_config import RuntimeConfig
 
 
 class Block(WeightView):
-    """``resid_mid = N(resid_pre + attn(N(resid_pre)))``, then the same with the MLP; each N is a switch."""
+    """``resid_mid = N(resid_pre + attn(N(resid_pre)))``, then the same with the MLP; each N is a switch.
+
+    With ``parallel_attn_mlp`` the MLP reads ``resid_pre``; ``resid_mid`` is then the sum before the MLP's output is added.
+    """
 
     hook_out_is_single_residual_stream = True  # transformer_lens 4.3's logit lens asks
 
@@ -73,7 +76,8 @@ class Block(WeightView):
         if not cfg.d_mlp:
             return self.hook_resid_post(self._mixed(resid_pre, resid_mid, weights))
         resid_mid = self.hook_resid_mid(resid_mid)
-        mlp_in = self.hook_mlp_in(resid_mid.clone()) if runtime.use_hook_mlp_in else resid_mid
+        mlp_in = resid_pre if cfg.parallel_attn_mlp else resid_mid
+        mlp_in = self.hook_mlp_in(mlp_in.clone()) if runtime.use_hook_mlp_in else mlp_in
         normalized = self.ln2(mlp_in, weights) if cfg.has_pre_norm else mlp_in
         mlp_out = self.hook_mlp_out(self._dropout(self.mlp(normalized, weights)))
         resid_post = resid_mid + mlp_out

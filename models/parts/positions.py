@@ -9,6 +9,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from models.config import TransformerConfig
 from models.errors import UserError
 from models.parts.shapes import PositionIds, ScoreBias, Stream, Tokens
 from models.parts.values import has_values
@@ -54,19 +55,24 @@ class PosEmbed(WeightView):
 
 def rotate(
     x: Float[Tensor, "batch pos head d_head"],
-    base: float,
-    adjacent_pairs: bool,
+    cfg: TransformerConfig,
     positions: Int[Tensor, " pos"] | None = None,
-    factor: float = 1.0,
 ) -> Float[Tensor, "batch pos head d_head"]:
-    """Rotary embedding (RoFormer): pair ``i`` of position ``t`` is turned by ``t / factor * base^(-2i / d_head)``.
+    """Rotary embedding (RoFormer): pair ``i`` of position ``t`` is turned by ``t / factor * base^(-2i / rotary_dim)``,
+    or by ``t`` times the config's own frequency. Dimensions from ``rotary_dim`` on stay as they are.
 
     ``positions`` says where the rows of ``x`` stand, if not at 0, 1, 2, ...
     """
-    n_pos, d_head = x.shape[1], x.shape[-1]
-    half = d_head // 2
+    n_pos, turned_dims, adjacent_pairs = x.shape[1], cfg.rotated, cfg.rotary_adjacent_pairs
+    if turned_dims < x.shape[-1]:
+        return torch.cat((rotate(x[..., :turned_dims], cfg, positions), x[..., turned_dims:]), -1)
+    half = turned_dims // 2
     precision = torch.float64 if x.dtype == torch.float64 else torch.float32  # never half: angles reach n_pos
-    frequency = base ** (-torch.arange(half, device=x.device, dtype=precision) * 2 / d_head) / factor
+    if cfg.rotary_frequencies is None:
+        exponent = -torch.arange(half, device=x.device, dtype=precision) * 2 / turned_dims
+        frequency = cfg.rotary_base**exponent / cfg.rotary_scaling_factor
+    else:
+        frequency = torch.tensor(cfg.rotary_frequencies, device=x.device, dtype=precision)
     positions = torch.arange(n_pos, device=x.device) if positions is None else positions
     angle = positions.to(precision)[:, None] * frequency  # [pos, half]
     cos, sin = angle.cos().to(x.dtype)[None, :, None], angle.sin().to(x.dtype)[None, :, None]

@@ -29,6 +29,9 @@ SHAPE: dict[str, Any] = {
 TASK = FramedAddition(Frame((0,), (0, 0), (0,)))
 
 
+ROTARY = ("rotary_dim", "rotary_frequencies")  # None where they are off
+
+
 def built(**options: Any) -> ArithmeticTransformer:
     config = TransformerConfig(**SHAPE | options)
     weights = DenseWeights(config).double()
@@ -50,10 +53,12 @@ def reference(model: ArithmeticTransformer, tokens: list[int]) -> Tensor:
     def turned(v: Tensor, place: int) -> Tensor:
         if c.positional_embedding_type != "rotary":
             return v
-        out, half = v.clone(), len(v) // 2
+        size = c.rotary_dim or len(v)
+        out, half = v.clone(), size // 2
         for i in range(half):
             one, two = (2 * i, 2 * i + 1) if c.rotary_adjacent_pairs else (i, i + half)
-            angle = place / c.rotary_scaling_factor * c.rotary_base ** (-2 * i / len(v))
+            angle = place / c.rotary_scaling_factor * c.rotary_base ** (-2 * i / size)
+            angle = angle if c.rotary_frequencies is None else place * c.rotary_frequencies[i]
             out[one] = v[one] * math.cos(angle) - v[two] * math.sin(angle)
             out[two] = v[one] * math.sin(angle) + v[two] * math.cos(angle)
         return out
@@ -83,7 +88,7 @@ def reference(model: ArithmeticTransformer, tokens: list[int]) -> Tensor:
                 e = [math.exp(s) for s in scores]
                 total = sum(e) + (c.attn_softmax == "softmax1")
                 mid = mid + sum(p / total * v for p, v in zip(e, vs, strict=True)) @ w[f"{a}.W_O"][h]
-            m, y = f"{b}.mlp", norm(mid, f"{b}.ln2")
+            m, y = f"{b}.mlp", norm(own if c.parallel_attn_mlp else mid, f"{b}.ln2")
             act = {"relu": torch.relu, "silu": lambda z: z / (1 + torch.exp(-z))}[c.act_fn]
             inner, b_in = y @ w[f"{m}.W_in"], w[f"{m}.b_in"]
             inner = act(y @ w[f"{m}.W_gate"]) * inner + b_in if c.gated_mlp else act(inner + b_in)
@@ -104,6 +109,9 @@ def reference(model: ArithmeticTransformer, tokens: list[int]) -> Tensor:
         {"attn_softmax": "softmax1"},
         {"normalization_type": None, "final_gain": True},
         {"layer_mix": True},
+        {"parallel_attn_mlp": True},
+        {"positional_embedding_type": "rotary", "rotary_dim": 2, "rotary_base": 5.0, "rotary_adjacent_pairs": False},
+        {"positional_embedding_type": "rotary", "rotary_dim": 2, "rotary_frequencies": (0.31,)},
         {"gated_mlp": True, "act_fn": "silu", "use_qk_norm": True, "attn_bias": True, "layer_mix": True},
     ],
     ids=lambda options: "-".join(options),
@@ -116,7 +124,7 @@ def test_a_switch_computes_what_its_reference_says(options: dict[str, Any]) -> N
     assert torch.allclose(found, expected, rtol=1e-11, atol=1e-11)
     plain = model.config.replace(
         **{
-            name: {"attn_softmax": "softmax", "rotary_scaling_factor": 1.0}.get(name, False)
+            name: ({"attn_softmax": "softmax", "rotary_scaling_factor": 1.0} | dict.fromkeys(ROTARY)).get(name, False)
             for name in model.config.later_switches
         }
     )
@@ -129,7 +137,17 @@ def test_a_switch_that_is_off_is_not_stored() -> None:
     assert TransformerConfig(**SHAPE, use_qk_norm=True).to_dict()["use_qk_norm"] is True
 
 
-@pytest.mark.parametrize("options", [{"final_gain": True}, {"rotary_scaling_factor": 0.0}])
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"final_gain": True},
+        {"rotary_scaling_factor": 0.0},
+        *(
+            {"positional_embedding_type": "rotary"} | bad
+            for bad in ({"rotary_dim": 3}, {"rotary_dim": 40}, {"rotary_frequencies": (1.0, float("nan"))})
+        ),
+    ],
+)
 def test_switches_that_cannot_be_are_refused(options: dict[str, Any]) -> None:
     with pytest.raises(UserError):
         TransformerConfig(**SHAPE, **options)

@@ -76,9 +76,7 @@ class Frame:
         cfg = self.config
         if cfg.positional_embedding_type != "rotary":
             return x
-        return rotate(
-            x, cfg.rotary_base, cfg.rotary_adjacent_pairs, torch.arange(start, start + x.shape[1]).to(x.device)
-        )
+        return rotate(x, cfg, torch.arange(start, start + x.shape[1]).to(x.device))
 
     def scores(
         self,

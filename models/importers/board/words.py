@@ -181,9 +181,14 @@ def _attend(q: Tensor, k: Tensor, v: Tensor, **named: Any) -> Tensor:
 
 def _rotary(x: Tensor, dims: int, base: float, scale: float) -> Tensor:
     """MLX's rotary positions for [batch, head, pos, d], which pair the two halves."""
+    from models.config import TransformerConfig
     from models.parts.positions import rotate
 
-    return rotate(x.transpose(1, 2), base, False, factor=1 / scale).transpose(1, 2)
+    cfg = TransformerConfig(
+        n_layers=1, d_model=1, n_heads=1, d_head=x.shape[-1], d_mlp=0, d_vocab=1, n_ctx=1, rotary_base=base,
+        positional_embedding_type="rotary", rotary_adjacent_pairs=False, rotary_scaling_factor=1 / scale,
+    )  # fmt: skip
+    return rotate(x.transpose(1, 2), cfg).transpose(1, 2)
 
 
 def _svd(x: Tensor, full_matrices: bool = True) -> tuple[Tensor, Tensor, Tensor]:
