@@ -19,7 +19,7 @@ def is_path(name_or_path: str | Path) -> bool:
     a submission, or the name of a folder here that holds a run or an entry and has no stored model's name."""
     text = os.fspath(name_or_path)
     apart = isinstance(name_or_path, Path) or "/" in text or os.sep in text
-    if apart or text.endswith((".pt", ".pth", ".safetensors", ".py")):
+    if apart or text.endswith((".pt", ".pth", ".ckpt", ".bin", ".npz", ".safetensors", ".py")):
         return True
     try:
         return bool(text) and "\0" not in text and (Path(text) / CONFIG).is_file() and text not in stored()

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from models.errors import UserError
 from models.importers import low_rank_adder, microadder
 from models.importers.safe_torch import read_torch_file
 
@@ -36,19 +35,15 @@ FORMATS = (
 )
 
 
-def load_published(path: str | Path) -> ArithmeticTransformer:
-    """A model with the weights of a published ``.pt`` checkpoint.
+def load_published(path: str | Path) -> ArithmeticTransformer | None:
+    """A model with the weights of a published ``.pt`` checkpoint of a family of :data:`FORMATS`; None for another file.
 
     Only tensors and plain containers are unpickled: a file with code in it is refused, not run.
 
     Raises:
-        UserError: the file is missing, truncated, holds code, is not a checkpoint, or is of a model or configuration
-            that this project has no weight map for.
+        UserError: the file is missing, truncated, holds code, or is of a configuration that this project has no weight
+            map for.
     """
     path = Path(path)
     checkpoint = read_torch_file(path)
-    for known in FORMATS:
-        if known.recognises(checkpoint):
-            return known.convert(checkpoint, path)
-    families = ", ".join(known.family for known in FORMATS)
-    raise UserError(f"{path} is not a checkpoint of a family that can be imported ({families}).")
+    return next((known.convert(checkpoint, path) for known in FORMATS if known.recognises(checkpoint)), None)

@@ -63,7 +63,7 @@ def from_transformer_lens(model: HookedModel, task: Task) -> ArithmeticTransform
     require_unaltered(model, f"A copy of this {type(model).__name__}")
     if (kept := _kept(model, task)) is not None:
         return kept
-    for cfg in _configs(model.cfg):
+    for cfg in configs_of(model.cfg):
         copy = _copy(model, task, cfg)
         if (error := _difference(model, copy)) <= TOLERANCE.get(copy.dtype, 1e-2):
             with suppress(TypeError):  # a model without weak references is copied every time
@@ -103,7 +103,7 @@ def _copy(model: HookedModel, task: Task, cfg: TransformerConfig) -> ArithmeticT
     return ArithmeticTransformer(weights, task, name=getattr(model.cfg, "model_name", None) or type(model).__name__)
 
 
-def _configs(cfg: Any) -> Iterator[TransformerConfig]:
+def configs_of(cfg: Any) -> Iterator[TransformerConfig]:
     """Yield the configs that the stock model's may stand for, as versions read some switches differently.
 
     Raises:
@@ -114,7 +114,6 @@ def _configs(cfg: Any) -> Iterator[TransformerConfig]:
         "act_fn": cfg.act_fn not in _ACTIVATIONS and not getattr(cfg, "attn_only", False),
         "positional_embedding_type": positions not in ("standard", "rotary"),
         "normalization_type": norm not in _NORMS,
-        "n_key_value_heads": (getattr(cfg, "n_key_value_heads", None) or cfg.n_heads) != cfg.n_heads,
         "attention_dir": getattr(cfg, "attention_dir", "causal") != "causal",
         "use_local_attn": bool(getattr(cfg, "use_local_attn", False)),
         "use_normalization_before_and_after": bool(getattr(cfg, "use_normalization_before_and_after", False)),

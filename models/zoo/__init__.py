@@ -58,8 +58,10 @@ def zoo_names() -> list[str]:
 
 
 @question
-def load(name_or_path: str | Path, seed: int | None = None, task: Any = None) -> ArithmeticTransformer:
-    """A trained model, or one whose numbers are set by hand.
+def load(
+    name_or_path: str | Path, seed: int | None = None, task: Any = None, config: Any = None, names: Any = None
+) -> ArithmeticTransformer:
+    """A trained model, or one whose numbers are set by hand, or one's own file for a ``task``.
 
     Args:
         name_or_path: a name of the zoo ("microadder-57"), the name of a constructed model ("microadder-57-by-hand";
@@ -67,9 +69,11 @@ def load(name_or_path: str | Path, seed: int | None = None, task: Any = None) ->
             ``Path``): an entry's folder, a run's ("runs/microadder-57": its best parameters so far), a weight file of
             ours (``.safetensors``: an entry's, a run's checkpoint or snapshot), a published checkpoint (``.pt``, or
             ``.json`` of :mod:`models.importers.pooled_decoder`), or a public AdderBoard submission (``.py``; its text
-            is read and never run).
+            is read and never run). With ``task`` also a Hugging Face folder, a nanoGPT or minGPT checkpoint, a
+            TransformerLens state dict, or tensors in ``.safetensors`` or ``.npz`` (docs/read_your_files.md).
         seed: which seed of a run; by default the one that is best on its validation problems.
         task: what the model is for, where the file does not say it.
+        config, names: what else the file does not say (:func:`models.importers.own_files.load_own_file`).
 
     Raises:
         UserError: unknown name (with the closest match), missing, truncated or tampered file, weights that do
@@ -88,10 +92,15 @@ def load(name_or_path: str | Path, seed: int | None = None, task: Any = None) ->
         return of_a_run
     if seed is not None:
         raise UserError(f"{name_or_path} is no training run, so that there is no seed to choose.")
+    from models.importers.own_files import is_own_file, load_own_file
+
     if path.suffix in (".pt", ".pth"):
         from models.importers import load_published
 
-        return load_published(path)
+        if (published := load_published(path)) is not None:
+            return published
+    if is_own_file(path) or (path.suffix == ".safetensors" and task is not None):
+        return load_own_file(path, task, config, names)
     if path.suffix == ".json":
         from models.importers.pooled_decoder import load_pooled_decoder
 

@@ -1,0 +1,66 @@
+"""Checkpoints of nanoGPT and minGPT: GPT-2's names, with matrices [out, in]."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from models.config import TransformerConfig
+from models.errors import UserError
+from models.importers.hugging_face import gpt2_weights
+from models.importers.named_tensors import NamedTensors, overridden, tensors_in
+from models.parts.weights import Weights
+
+_COMPILED = "_orig_mod."  # what torch.compile puts before the names
+_BUFFERS = (".attn.bias", ".attn.masked_bias")
+
+
+def _state(checkpoint: Mapping[str, Any]) -> dict[str, Any]:
+    state = checkpoint.get("model", checkpoint)
+    return {str(name).removeprefix(_COMPILED): value for name, value in dict(state).items()}
+
+
+def is_gpt_checkpoint(checkpoint: Mapping[str, Any]) -> bool:
+    """Whether this is a state dict with GPT-2's names, by itself (minGPT) or under "model" (nanoGPT)."""
+    state = checkpoint.get("model", checkpoint)
+    return isinstance(state, Mapping) and any(str(name).endswith("transformer.wte.weight") for name in state)
+
+
+def read_gpt(
+    checkpoint: Mapping[str, Any], path: Path, config: Mapping[str, Any] | None
+) -> tuple[TransformerConfig, Weights]:
+    """The config and the effective weights of a checkpoint.
+
+    nanoGPT keeps ``model_args``. minGPT keeps tensors only; how many heads there are must then be said, and its
+    activation function is the tanh approximation of GELU.
+
+    Args:
+        config: changes of the config's fields, such as ``{"n_heads": 3}``.
+
+    Raises:
+        UserError: no number of heads, or the first tensor that is missing, left over or of another shape.
+    """
+    tensors = NamedTensors(tensors_in(_state(checkpoint), path), path)
+    tensors.skip(_BUFFERS)
+    args = checkpoint.get("model_args")
+    args = dict(args) if isinstance(args, Mapping) else None
+    d_vocab, d = tensors.shape("transformer.wte.weight")
+    heads = (config or {}).get("n_heads", (args or {}).get("n_head"))
+    if type(heads) is not int or heads < 1 or d % heads:
+        raise UserError(
+            f"{path} does not say how many heads share its {d} dimensions; say it, as in config={{'n_heads': 4}}."
+        )
+    layers = 0
+    while f"transformer.h.{layers}.ln_1.weight" in tensors:
+        layers += 1
+    cfg = TransformerConfig(
+        n_layers=layers, d_model=d, n_heads=heads, d_head=d // heads,
+        d_mlp=tensors.shape("transformer.h.0.mlp.c_fc.weight")[0], d_vocab=d_vocab,
+        n_ctx=tensors.shape("transformer.wpe.weight")[0], act_fn="gelu_new" if args is None else "gelu",
+        normalization_type="LN", dtype=str(tensors.dtype).removeprefix("torch."),  # pyright: ignore[reportArgumentType]
+    )  # fmt: skip
+    cfg = overridden(cfg, config)
+    weights = gpt2_weights(tensors, cfg, linear=True)
+    tensors.finish()
+    return cfg, weights

@@ -1,0 +1,121 @@
+"""State dicts of TransformerLens models (``HookedTransformer`` 2 and 3, the native bridge of 4), with or without config.
+
+A state dict tells every size. What it does not tell (the activation function, rotary positions, an epsilon, the scale)
+comes from a config in the same file, under "config" or "cfg", from a ``config.json`` beside it, or from the caller.
+Folded models have norms without gains ("LNPre"): their gains are one.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from models.checkpoint import read_json
+from models.config import TransformerConfig
+from models.errors import UserError
+from models.importers.named_tensors import NamedTensors, overridden, tensors_in
+from models.importers.stock import configs_of
+from models.parts.weights import Weights, is_bias, weight_shapes
+
+_BUFFERS = (".mask", ".IGNORE", ".rotary_sin", ".rotary_cos")
+_WITHIN = ("model", "state_dict", "model_state_dict", "weights")
+#: QuantaMaths' names of files: digits, layers, heads, steps and seed. Its models have ReLU and layer norms.
+_QUANTA_MATHS = re.compile(r"(?:ins\d_)?(?:add|sub|mix)_d\d+_l\d+_h\d+_t\d+K_s\d+")
+_QUANTA_CONFIG = {"act_fn": "relu"}
+
+
+def _state(content: Mapping[str, Any]) -> Mapping[str, Any]:
+    return next((content[name] for name in _WITHIN if isinstance(content.get(name), Mapping)), content)
+
+
+def is_lens_state(content: Mapping[str, Any]) -> bool:
+    """Whether this is a state dict with TransformerLens' names, by itself or in a checkpoint."""
+    return "embed.W_E" in _state(content)
+
+
+class _Given:
+    """The fields of a TransformerLens config, from the file, its folder and the caller; sizes from the tensors."""
+
+    def __init__(self, fields: Mapping[str, Any]):
+        self.__dict__.update(fields)
+
+
+def _layers(names: list[str]) -> int:
+    return 1 + max((int(name.split(".")[1]) for name in names if name.startswith("blocks.")), default=-1)
+
+
+def _said(content: Mapping[str, Any], path: Path) -> dict[str, Any]:
+    for name in ("config", "cfg"):
+        if isinstance(content.get(name), Mapping):
+            return dict(content[name])
+    beside = path.with_name("config.json")
+    if beside.is_file():
+        found = read_json(beside)
+        return dict(found) if "act_fn" in found else {}
+    return dict(_QUANTA_CONFIG) if _QUANTA_MATHS.search(path.stem) else {}
+
+
+def read_lens_state(
+    content: Mapping[str, Any], path: Path, config: Mapping[str, Any] | None
+) -> tuple[TransformerConfig, Weights]:
+    """The config and the effective weights of a TransformerLens state dict.
+
+    Args:
+        config: fields of TransformerLens' config, or of ours, that the file does not say or says wrongly.
+
+    Raises:
+        UserError: no activation function for a model with MLPs, a part that cannot be expressed, or the first tensor
+            that is missing, left over or of another shape.
+    """
+    given, state = dict(config or {}), tensors_in(_state(content), path)
+    tensors = NamedTensors(state, path)
+    tensors.skip(_BUFFERS)
+    said = _said(content, path) | given
+    d_vocab, d = tensors.shape("embed.W_E")
+    n_heads, _, d_head = tensors.shape("blocks.0.attn.W_Q")
+    with_mlp = "blocks.0.mlp.W_in" in tensors
+    if with_mlp and said.get("act_fn") is None:
+        raise UserError(
+            f"{path} does not say the activation function of its MLPs; say it, as in config={{'act_fn': 'relu'}}."
+        )
+    gains = "ln_final.w" in tensors or "blocks.0.ln1.w" in tensors
+    norm = ("LN" if "ln_final.b" in tensors or "blocks.0.ln1.b" in tensors else "RMS") if gains else None
+    table = "pos_embed.W_pos" in tensors
+    fields: dict[str, Any] = {"eps": 1e-5, "attn_scale": -1.0, "rotary_dim": None} | said
+    fields |= {
+        "n_layers": _layers(list(state)), "d_model": d, "n_heads": n_heads, "d_head": d_head, "d_vocab": d_vocab,
+        "d_mlp": tensors.shape("blocks.0.mlp.W_in")[1] if with_mlp else 0, "attn_only": not with_mlp,
+        "gated_mlp": "blocks.0.mlp.W_gate" in tensors, "d_vocab_out": tensors.shape("unembed.W_U")[1],
+        "act_fn": said.get("act_fn") or "gelu", "normalization_type": said.get("normalization_type", norm),
+        "positional_embedding_type": said.get("positional_embedding_type", "standard" if table else "rotary"),
+        "n_ctx": tensors.shape("pos_embed.W_pos")[0] if table else said.get("n_ctx", 1024),
+        "dtype": tensors.dtype,
+    }  # fmt: skip
+    cfg = overridden(next(iter(configs_of(_Given(fields)))), _ours(given))
+    heads = int(fields.get("n_key_value_heads") or n_heads)
+    weights: dict[str, Tensor] = {}
+    for key, shape in weight_shapes(cfg).items():
+        theirs, own = key, shape
+        if heads != n_heads and key.rsplit(".", 1)[1] in ("W_K", "W_V", "b_K", "b_V"):
+            theirs, own = key.replace(".W_", "._W_").replace(".b_", "._b_"), (heads, *shape[1:])
+        value = tensors.maybe(theirs, *own)
+        if value is not None:
+            weights[key] = value if own == shape else value.repeat_interleave(n_heads // heads, 0)
+        elif "ln" in key and key.endswith(".w"):
+            weights[key] = torch.ones(shape, dtype=tensors.dtype)
+        elif "ln" in key or is_bias(key):
+            weights[key] = torch.zeros(shape, dtype=tensors.dtype)
+        else:
+            raise UserError(f"{path} has no tensor {theirs}, of shape {list(own)}.")
+    tensors.finish()
+    return cfg, weights
+
+
+def _ours(given: Mapping[str, Any]) -> dict[str, Any]:
+    """The caller's fields that only our config has."""
+    return {name: value for name, value in given.items() if name in ("rotary_adjacent_pairs", "attn_scale", "dtype")}

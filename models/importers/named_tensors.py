@@ -1,0 +1,127 @@
+"""Tensors of somebody's file, taken by name: every shape is checked, and nothing is left over unnoticed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from models.checkpoint import parse_weights, read_bytes, read_json
+from models.config import TransformerConfig
+from models.errors import UserError, unknown_name
+from models.importers.safe_torch import read_torch_file
+from models.parts.weights import Weights
+
+MOST_POSITIONS = 4096  # kept of a model without a table of positions, unless the task is longer
+
+
+class NamedTensors:
+    """The tensors of a file. ``take`` gives one of a shape; ``finish`` refuses what was not taken."""
+
+    def __init__(self, tensors: Mapping[str, Tensor], source: Path | str):
+        self.source = source
+        wide = any(value.dtype == torch.float64 for value in tensors.values())
+        self.dtype = torch.float64 if wide else torch.float32
+        self._left = dict(tensors)
+        self._names = list(tensors)
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._names
+
+    def shape(self, name: str) -> tuple[int, ...]:
+        """The shape of a tensor. Raises UserError if there is none of this name, with the closest one."""
+        if name not in self._names:
+            raise unknown_name(f"tensor in {self.source}", name, self._names)
+        return tuple(self._left[name].shape)
+
+    def take(self, name: str, *shape: int) -> Tensor:
+        """The tensor of a name, in float32 (float64 if the file has any). Each is taken once.
+
+        Raises:
+            UserError: no such tensor, or one of another shape.
+        """
+        found = self.shape(name)
+        if found != shape:
+            raise UserError(f"{name} of {self.source} has shape {list(found)}, and the config says {list(shape)}.")
+        return self._left.pop(name).to(self.dtype)
+
+    def maybe(self, name: str, *shape: int) -> Tensor | None:
+        """The tensor of a name, or None if there is none."""
+        return self.take(name, *shape) if name in self._names else None
+
+    def skip(self, endings: Iterable[str]) -> None:
+        """Leave out buffers whose names end so."""
+        for name in [name for name in self._left if name.endswith(tuple(endings))]:
+            del self._left[name]
+
+    def finish(self) -> None:
+        """Raise UserError if a tensor was not taken."""
+        if self._left:
+            name, value = next(iter(self._left.items()))
+            raise UserError(
+                f"{self.source} has a tensor {name} of shape {list(value.shape)} that this reader has no place for."
+            )
+
+
+def heads_of(matrix: Float[Tensor, "out d_model"], n_heads: int, repeat: int = 1) -> Float[Tensor, "head d_model d_head"]:
+    """A torch Linear's weight from the stream to all heads, each shared by ``repeat`` heads, as ``W_Q`` is."""
+    return matrix.view(n_heads, -1, matrix.shape[1]).transpose(1, 2).repeat_interleave(repeat, 0)
+
+
+def head_biases(bias: Float[Tensor, " out"], n_heads: int, repeat: int = 1) -> Float[Tensor, "head d_head"]:
+    """The bias of such a Linear, as ``b_Q`` is."""
+    return bias.view(n_heads, -1).repeat_interleave(repeat, 0)
+
+
+def output_of(matrix: Float[Tensor, "d_model in"], n_heads: int) -> Float[Tensor, "head d_head d_model"]:
+    """A torch Linear's weight from all heads to the stream, as ``W_O`` is."""
+    return matrix.T.reshape(n_heads, -1, matrix.shape[0])
+
+
+def without_missing(weights: Mapping[str, Tensor | None]) -> Weights:
+    """The weights that are there."""
+    return {name: value for name, value in weights.items() if value is not None}
+
+
+def read_tensors(path: Path) -> dict[str, Tensor]:
+    """The tensors of a ``.safetensors`` or ``.bin`` file, or of all that an ``.index.json`` names.
+
+    Raises:
+        UserError: a file that is missing, damaged or holds code.
+    """
+    if path.name.endswith(".index.json"):
+        files = read_json(path).get("weight_map")
+        if not isinstance(files, dict) or not all(isinstance(file, str) for file in files.values()):
+            raise UserError(f"{path} has no weight_map from tensors to files.")
+        found: dict[str, Tensor] = {}
+        for file in sorted(set(files.values())):
+            if Path(file).name != file:
+                raise UserError(f"{path} names a file outside its folder: {file!r}.")
+            found |= read_tensors(path.parent / file)
+        if missing := next((name for name in files if name not in found), None):
+            raise UserError(f"{path} promises the tensor {missing!r}, which none of its files has.")
+        return found
+    if path.suffix == ".safetensors":
+        return parse_weights(read_bytes(path), path, trusted=True)[0]  # other programs write no digest
+    return tensors_in(read_torch_file(path), path)
+
+
+def tensors_in(content: Mapping[str, Any], path: Path | str) -> dict[str, Tensor]:
+    """The tensors of a state dict. Raises UserError if it holds anything else."""
+    bad = next((name for name, value in content.items() if not isinstance(value, Tensor)), None)
+    if bad is not None or not content:
+        what = f"{bad!r} is a {type(content[bad]).__name__}" if bad is not None else "it is empty"
+        raise UserError(f"{path} is no state dict: {what}.")
+    return dict(content)
+
+
+def overridden(config: TransformerConfig, changes: Mapping[str, Any] | None) -> TransformerConfig:
+    """The config with a user's changes. Raises UserError for a field that it does not have."""
+    for name in changes or {}:
+        if not hasattr(config, name):
+            raise unknown_name("field of TransformerConfig", name, config.to_dict())
+    return config.replace(**(changes or {}))

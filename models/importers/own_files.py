@@ -1,0 +1,128 @@
+"""Model files that people have: which reader takes a file, and the model that is made of it."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+
+from models.checkpoint import read_bytes
+from models.config import TransformerConfig
+from models.errors import UserError
+from models.importers.gpt_checkpoints import is_gpt_checkpoint, read_gpt
+from models.importers.hugging_face import is_hugging_face, read_hugging_face
+from models.importers.lens_states import is_lens_state, read_lens_state
+from models.importers.named_tensors import NamedTensors, read_tensors
+from models.importers.safe_torch import read_torch_file
+from models.parts.weights import Weights, is_bias, weight_shapes
+from models.tasks.base import Task
+from models.weight_maps.dense import DenseWeights
+
+if TYPE_CHECKING:
+    from models.transformer import ArithmeticTransformer
+
+TORCH_FILES = (".pt", ".pth", ".ckpt", ".bin")
+
+
+def is_own_file(path: Path) -> bool:
+    """Whether a path may be one of the files that :func:`load_own_file` reads: a Hugging Face folder, or a file of
+    tensors without a digest of this project."""
+    return (path.is_dir() and is_hugging_face(path)) or path.suffix in (*TORCH_FILES, ".npz")
+
+
+def load_own_file(
+    path: Path,
+    task: Task | None,
+    config: TransformerConfig | Mapping[str, Any] | None = None,
+    names: Mapping[str, str] | None = None,
+) -> ArithmeticTransformer:
+    """The model in a file or folder, with free weights, for a task.
+
+    Args:
+        config: of a file that does not say its own: a config, or fields of one.
+        names: our names of weights (:func:`models.parts.weights.weight_shapes`) -> the file's names, for tensors that
+            have our shapes already; needs a whole config.
+
+    Raises:
+        UserError: no task, a file that no reader takes, a part that cannot be expressed, the first tensor that does not
+            fit, or a task with more tokens or positions than the model has.
+    """
+    from models.transformer import ArithmeticTransformer
+
+    if task is None:
+        raise UserError(
+            f"{path} does not say its task; give it as models.load(path, task=models.tasks.formatted(...)), or on the "
+            "command line as --task."
+        )
+    if names is not None:
+        cfg, weights = _named(path, config, names)
+    else:
+        cfg, weights = _read(path, task, config)
+    task = fitted_task(task, cfg, path)
+    return ArithmeticTransformer(DenseWeights.holding(cfg, weights), task, name=path.stem or path.name)
+
+
+def fitted_task(task: Task, cfg: TransformerConfig, source: Path | str) -> Task:
+    """The task with as many tokens as the model has. Raises UserError if it has more, or too few positions."""
+    tokens = min(cfg.d_vocab, cfg.n_logits)
+    if task.d_vocab > tokens or task.input_length > cfg.n_ctx:
+        raise UserError(
+            f"The task {task.name} has {task.d_vocab} tokens and {task.input_length} positions, and the model in {source} "
+            f"{tokens} and {cfg.n_ctx}."
+        )
+    if task.d_vocab == cfg.d_vocab:
+        return task
+    task = copy.copy(task)
+    task.vocabulary = [*task.vocabulary, *(f"<{i}>" for i in range(task.d_vocab, cfg.d_vocab))]
+    task.d_vocab = cfg.d_vocab
+    return task
+
+
+def _read(path: Path, task: Task, config: Any) -> tuple[TransformerConfig, Weights]:
+    if isinstance(config, TransformerConfig):
+        config = config.to_dict()
+    if path.is_dir():
+        if config is not None:
+            raise UserError(f"{path} has a config of its own; leave config= out.")
+        return read_hugging_face(path, task.input_length)
+    content: Mapping[str, Any] = read_torch_file(path) if path.suffix in TORCH_FILES else _tensors(path)
+    if is_gpt_checkpoint(content):
+        return read_gpt(content, path, config)
+    if is_lens_state(content):
+        return read_lens_state(content, path, config)
+    raise UserError(
+        f"{path} has tensors such as {', '.join(list(map(str, content))[:3])}, which are named as in no format that can "
+        "be read; give names= (our names -> the file's) and config=, or use models.adopt on the live module."
+    )
+
+
+def _tensors(path: Path) -> Mapping[str, Any]:
+    if path.suffix != ".npz":
+        return read_tensors(path)
+    read_bytes(path)  # which says what is wrong with a file that is not there
+    try:
+        with np.load(path, allow_pickle=False) as archive:
+            return {name: torch.from_numpy(np.ascontiguousarray(archive[name])) for name in archive.files}
+    except (ValueError, OSError, TypeError, KeyError, EOFError) as error:
+        raise UserError(f"{path} is not an .npz file of numbers ({error}).") from None
+
+
+def _named(path: Path, config: Any, names: Mapping[str, str]) -> tuple[TransformerConfig, Weights]:
+    """Tensors by the caller's names, which have our shapes."""
+    if config is None:
+        raise UserError("names= needs config=, a TransformerConfig.")
+    cfg = config if isinstance(config, TransformerConfig) else TransformerConfig(**dict(config))
+    content = read_torch_file(path) if path.suffix in TORCH_FILES else _tensors(path)
+    tensors = NamedTensors({name: value for name, value in content.items() if isinstance(value, torch.Tensor)}, path)
+    shapes, weights = weight_shapes(cfg), {}
+    for ours, theirs in names.items():
+        if ours not in shapes:
+            raise UserError(f"{ours!r} is no weight of this config; weights are {', '.join(list(shapes)[:6])}, ...")
+        weights[ours] = tensors.take(theirs, *shapes[ours])
+    if missing := next((key for key in shapes if key not in weights and not is_bias(key)), None):
+        raise UserError(f"names= has no entry for {missing}, of shape {list(shapes[missing])}.")
+    return cfg, weights
