@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from models.errors import UserError as UserError
     from models.evaluation import Score as Score
     from models.evaluation import score as score
+    from models.importers.adopt import adopt as adopt
+    from models.registry import ModelSpec as ModelSpec
     from models.registry import build as build
     from models.registry import get_spec as get_spec
     from models.registry import names as names
@@ -34,7 +36,8 @@ _NAMES = {
     "models.config": "TransformerConfig",
     "models.errors": "UserError",
     "models.evaluation": "Score score",
-    "models.registry": "build get_spec names register",
+    "models.importers.adopt": "adopt",
+    "models.registry": "ModelSpec build get_spec names register",
     "models.text_scores": "TextLoss text_loss",
     "models.training.own_model": "train",
     "models.transformer": "ArithmeticTransformer",

@@ -181,9 +181,8 @@ class TransformerConfig:
         if self.positional_embedding_type == "rotary" and self.d_head % 2:
             raise UserError(f"Rotary positions need an even d_head, not {self.d_head}.")
         turned = self.rotated
-        if not 1 < turned <= self.d_head or turned % 2:
-            if self.positional_embedding_type == "rotary":
-                raise UserError(f"rotary_dim must be even and between 2 and d_head, not {self.rotary_dim}.")
+        if self.positional_embedding_type == "rotary" and (not 1 < turned <= self.d_head or turned % 2):
+            raise UserError(f"rotary_dim must be even and between 2 and d_head, not {self.rotary_dim}.")
         if self.rotary_frequencies is not None:
             object.__setattr__(self, "rotary_frequencies", tuple(self.rotary_frequencies))  # JSON has lists
             if len(self.rotary_frequencies) != turned // 2 or not all(map(math.isfinite, self.rotary_frequencies)):

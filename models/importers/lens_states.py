@@ -1,4 +1,4 @@
-"""State dicts of TransformerLens models (``HookedTransformer`` 2 and 3, the native bridge of 4), with or without config.
+"""State dicts of TransformerLens models: ``HookedTransformer`` 2 and 3, the native bridge of 4, with or without config.
 
 A state dict tells every size. What it does not tell (the activation function, rotary positions, an epsilon, the scale)
 comes from a config in the same file, under "config" or "cfg", from a ``config.json`` beside it, or from the caller.
@@ -18,7 +18,7 @@ from torch import Tensor
 from models.checkpoint import read_json
 from models.config import TransformerConfig
 from models.errors import UserError
-from models.importers.named_tensors import NamedTensors, overridden, tensors_in
+from models.importers.named_tensors import NamedTensors, head_biases, heads_of, output_of, overridden, tensors_in
 from models.importers.stock import configs_of
 from models.parts.weights import Weights, is_bias, weight_shapes
 
@@ -35,7 +35,43 @@ def _state(content: Mapping[str, Any]) -> Mapping[str, Any]:
 
 def is_lens_state(content: Mapping[str, Any]) -> bool:
     """Whether this is a state dict with TransformerLens' names, by itself or in a checkpoint."""
-    return "embed.W_E" in _state(content)
+    state = _state(content)
+    return "embed.W_E" in state or ("embed.weight" in state and "blocks.0.attn.q.weight" in state)
+
+
+#: The native bridge's names of modules, and ours; its matrices are [out, in].
+_NATIVE = {
+    "embed.weight": "embed.W_E",
+    "pos_embed.weight": "pos_embed.W_pos",
+    "unembed.weight": "unembed.W_U",
+    "unembed.bias": "unembed.b_U",
+}
+_NATIVE_PARTS = {"q": "Q", "k": "K", "v": "V", "o": "O", "in": "in", "gate": "gate", "out": "out"}
+
+
+def _from_native(state: Mapping[str, Tensor], n_heads: Any, path: Path) -> dict[str, Tensor]:
+    """A native bridge's state dict with HookedTransformer's names and shapes; another one as it is."""
+    if "embed.W_E" in state:
+        return dict(state)
+    if type(n_heads) is not int or n_heads < 1 or state["embed.weight"].shape[1] < n_heads:
+        raise UserError(f"{path} does not say how many heads there are; say it, as in config={{'n_heads': 4}}.")
+    found = {}
+    for name, value in state.items():
+        *before, part, kind = name.split(".")
+        if name in _NATIVE:
+            found[_NATIVE[name]] = value.T if name == "unembed.weight" else value
+        elif before and before[-1] in ("attn", "mlp") and part in _NATIVE_PARTS:
+            ours = f"{'.'.join(before)}.{'W' if kind == 'weight' else 'b'}_{_NATIVE_PARTS[part]}"
+            if part == "o" and kind == "weight":
+                value = output_of(value, n_heads)
+            elif before[-1] == "attn" and part != "o":
+                value = heads_of(value, n_heads) if kind == "weight" else head_biases(value, n_heads)
+            elif kind == "weight":
+                value = value.T
+            found[ours] = value
+        else:
+            found[name.removesuffix("eight").removesuffix("ias")] = value  # a norm's w and b
+    return found
 
 
 class _Given:
@@ -73,9 +109,10 @@ def read_lens_state(
             that is missing, left over or of another shape.
     """
     given, state = dict(config or {}), tensors_in(_state(content), path)
+    said = _said(content, path) | given
+    state = _from_native(state, said.get("n_heads"), path)
     tensors = NamedTensors(state, path)
     tensors.skip(_BUFFERS)
-    said = _said(content, path) | given
     d_vocab, d = tensors.shape("embed.W_E")
     n_heads, _, d_head = tensors.shape("blocks.0.attn.W_Q")
     with_mlp = "blocks.0.mlp.W_in" in tensors

@@ -67,7 +67,9 @@ class NamedTensors:
             )
 
 
-def heads_of(matrix: Float[Tensor, "out d_model"], n_heads: int, repeat: int = 1) -> Float[Tensor, "head d_model d_head"]:
+def heads_of(
+    matrix: Float[Tensor, "out d_model"], n_heads: int, repeat: int = 1
+) -> Float[Tensor, "head d_model d_head"]:
     """A torch Linear's weight from the stream to all heads, each shared by ``repeat`` heads, as ``W_Q`` is."""
     return matrix.view(n_heads, -1, matrix.shape[1]).transpose(1, 2).repeat_interleave(repeat, 0)
 

@@ -71,8 +71,8 @@ def fitted_task(task: Task, cfg: TransformerConfig, source: Path | str) -> Task:
     tokens = min(cfg.d_vocab, cfg.n_logits)
     if task.d_vocab > tokens or task.input_length > cfg.n_ctx:
         raise UserError(
-            f"The task {task.name} has {task.d_vocab} tokens and {task.input_length} positions, and the model in {source} "
-            f"{tokens} and {cfg.n_ctx}."
+            f"The task {task.name} has {task.d_vocab} tokens and {task.input_length} positions, and the model in "
+            f"{source} {tokens} and {cfg.n_ctx}."
         )
     if task.d_vocab == cfg.d_vocab:
         return task
@@ -95,8 +95,8 @@ def _read(path: Path, task: Task, config: Any) -> tuple[TransformerConfig, Weigh
     if is_lens_state(content):
         return read_lens_state(content, path, config)
     raise UserError(
-        f"{path} has tensors such as {', '.join(list(map(str, content))[:3])}, which are named as in no format that can "
-        "be read; give names= (our names -> the file's) and config=, or use models.adopt on the live module."
+        f"{path} has tensors such as {', '.join(list(map(str, content))[:3])}, which are named as in no format that "
+        "can be read; give names= (our names -> the file's) and config=, or use models.adopt on the live module."
     )
 
 

@@ -10,10 +10,15 @@ import warnings
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 
 from models.checkpoint import read_bytes
 from models.errors import UserError
+
+#: What NumPy's numbers are pickled with, as configs hold them; they are data like Python's.
+_NUMBERS = [np.dtype, type(np.float64(0)), *(type(np.dtype(kind)) for kind in ("f4", "f8", "i4", "i8", "?"))]
+_NUMBERS += [np.float64(0).__reduce__()[0]]
 
 
 def read_torch_file(path: Path) -> dict[str, Any]:
@@ -26,7 +31,8 @@ def read_torch_file(path: Path) -> dict[str, Any]:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # they are about pickle protocols; the error below says what matters
-            content = torch.load(io.BytesIO(data), map_location="cpu", weights_only=True)
+            with torch.serialization.safe_globals(_NUMBERS):
+                content = torch.load(io.BytesIO(data), map_location="cpu", weights_only=True)
     except Exception as error:  # torch raises whatever its readers raise: UnpicklingError, RuntimeError, EOFError, ...
         asked_for = re.search(r"GLOBAL ([\w.]+)", str(error)) if isinstance(error, pickle.UnpicklingError) else None
         if asked_for or _is_pickle_with_code(data):

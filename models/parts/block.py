@@ -19,7 +19,7 @@ from models.runtime_config import RuntimeConfig
 class Block(WeightView):
     """``resid_mid = N(resid_pre + attn(N(resid_pre)))``, then the same with the MLP; each N is a switch.
 
-    With ``parallel_attn_mlp`` the MLP reads ``resid_pre``; ``resid_mid`` is then the sum before the MLP's output is added.
+    With ``parallel_attn_mlp`` the MLP reads ``resid_pre``; ``resid_mid`` is then the sum before its output is added.
     """
 
     hook_out_is_single_residual_stream = True  # transformer_lens 4.3's logit lens asks

@@ -5,6 +5,7 @@ from models.tasks.base import Role, Task
 from models.tasks.brackets import BalancedBrackets
 from models.tasks.characters import CharacterLanguage
 from models.tasks.domain import Domain
+from models.tasks.formatted import FormattedTask, formatted
 from models.tasks.multi_addition import AdditionFormat, MultiOperandAddition
 from models.tasks.multiplication import Multiplication
 from models.tasks.pair_kinds import carry_pairs, chain_pairs, digit_pairs, problem_pairs
@@ -22,6 +23,7 @@ __all__ = [
     "BalancedBrackets",
     "CharacterLanguage",
     "Domain",
+    "FormattedTask",
     "MultiOperandAddition",
     "Multiplication",
     "Parity",
@@ -37,6 +39,7 @@ __all__ = [
     "carry_pairs",
     "chain_pairs",
     "digit_pairs",
+    "formatted",
     "pairs",
     "problem_pairs",
     "variable_pairs",

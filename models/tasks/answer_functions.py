@@ -14,14 +14,11 @@ from models.arguments import shown
 from models.errors import UserError
 from models.tasks.expressions import Expression
 
-#: A function of whole numbers, int64 tensors [n], or its text.
-Answer = Callable[..., Any] | str
-
 
 class AnswerFunction:
     """A function of whole numbers, from Python or from text, called with the columns of a table."""
 
-    def __init__(self, function: Answer, names: Sequence[str]):
+    def __init__(self, function: Any, names: Sequence[str]):
         self.function = Expression(function) if isinstance(function, str) else function
         self.order = self.function.order if isinstance(self.function, Expression) else None
         self.names = list(names)
@@ -44,12 +41,12 @@ class AnswerFunction:
             found = torch.as_tensor(found)
         except Exception as error:  # whatever a user's function raises
             raise UserError(
-                f"The function of {', '.join(self.chosen)} failed on int64 tensors [n]: {type(error).__name__}: {error}."
+                f"The function of {', '.join(self.chosen)} failed on int64 [n] ({type(error).__name__}: {error})."
             ) from error
         if found.is_floating_point() or found.is_complex() or found.shape not in ((len(table),), ()):
             raise UserError(
-                f"The function of {', '.join(self.chosen)} must give whole numbers [{len(table)}], not {shown(found)} of "
-                f"{found.dtype}."
+                f"The function of {', '.join(self.chosen)} must give whole numbers [{len(table)}], not {shown(found)} "
+                f"of {found.dtype}."
             )
         return found.long().expand(len(table))
 
@@ -69,7 +66,9 @@ def _parameters(function: Any, names: Sequence[str]) -> list[str]:
     if set(parameters) <= set(names):
         return parameters
     if len(parameters) > len(names):
-        raise UserError(f"The answer takes {len(parameters)} numbers, and the format has the fields {', '.join(names)}.")
+        raise UserError(
+            f"The answer takes {len(parameters)} numbers, and the format has the fields {', '.join(names)}."
+        )
     return list(names)[: len(parameters)]
 
 

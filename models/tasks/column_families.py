@@ -116,15 +116,19 @@ def hard_digits(
     columns: int, base: int, draw: Callable[[int], Tensor], complement: bool = False
 ) -> Int[Tensor, "n 2 column"]:
     """Digits of two operands in which carries travel far: in a problem whose rate r is uniform in [0, 0.95], a column
-    adds up to base - 1, and so passes a carry on, with probability r, and has uniform digits otherwise.
+    adds up to base - 1, and so passes a carry on, with probability r. Half of the other columns make a carry, and the
+    rest have uniform digits.
 
     ``draw(i)`` gives draw number i of every problem, uniform in [0, 1). With ``complement`` the second operand's digits
     are replaced by base - 1 minus them, so that borrows travel far.
     """
     rate, found = 0.95 * draw(0), []
     for column in range(columns):
-        passes, a, b = (draw(3 * column + i) for i in (1, 2, 3))
-        a, b = (a * base).long(), (b * base).long()
+        passes, u, v, makes = (draw(4 * column + i) for i in (1, 2, 3, 4))
+        a, b = (u * base).long(), (v * base).long()
         b = torch.where(passes < rate, base - 1 - a, b)
+        making = (passes >= rate) & (makes < 0.5)
+        first = 1 + (u * (base - 1)).long()
+        a, b = torch.where(making, first, a), torch.where(making, base - first + (v * first).long(), b)
         found.append(torch.stack((a, base - 1 - b if complement else b), 1))
     return torch.stack(found, 2)

@@ -18,7 +18,6 @@ from torch import Tensor
 from models.arguments import typed
 from models.errors import UserError
 
-
 COUNTED = 2**24  # of at most this many combinations of digits, those that a rule allows are counted one by one
 
 
@@ -49,7 +48,7 @@ class Domain:
     ``base ** column[i]``; it goes from ``lowest[i]`` to ``base - 1``, or to ``highest[i]`` where that is given.
 
     ``where`` narrows the domain to the problems for which it is true; ``allowed`` is how many these are, if that is
-    known. If ``n_columns`` is None, problems are numbers, [n, operand]; else they are digits, [n, operand, n_columns]. A
+    known. If ``n_columns`` is None, problems are numbers, [n, operand]; else digits, [n, operand, n_columns]. A
     number that is one token, such as a residue modulo p, is one digit in base p: ``Domain.of((1, 1), base=p)``.
     """
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property
 from typing import Any
@@ -14,7 +13,7 @@ from torch import Tensor
 
 from models.arguments import shown, typed
 from models.errors import UserError, known_name
-from models.tasks.answer_functions import Answer, AnswerFunction, rejected, sum_below
+from models.tasks.answer_functions import AnswerFunction, rejected, sum_below
 from models.tasks.base import Role, Task, are_integers, problem_list
 from models.tasks.column_families import FAMILIES, hard_digits, require_operands
 from models.tasks.domain import Domain
@@ -40,10 +39,10 @@ class FormattedTask(Task):
     def __init__(
         self,
         format: str,
-        answer: Answer | Mapping[str, Answer],
+        answer: Any,
         base: int = 10,
         vocabulary: Sequence[str] | Mapping[str, int] | None = None,
-        where: Answer | None = None,
+        where: Any = None,
         variables: VariablesOf | None = None,
         held_out: float | int | None = None,
         seed: int = 0,
@@ -67,7 +66,7 @@ class FormattedTask(Task):
 
     # ---- reading the definition
 
-    def _read_answer(self, parts: Sequence[NumberField | str], answer: Answer | Mapping[str, Answer]) -> None:
+    def _read_answer(self, parts: Sequence[NumberField | str], answer: Any) -> None:
         fields = [part for part in parts if isinstance(part, NumberField)]
         self.operators: tuple[str, ...] = tuple(answer) if isinstance(answer, Mapping) else ()
         functions = tuple(answer.values()) if isinstance(answer, Mapping) else (answer,)
@@ -75,16 +74,23 @@ class FormattedTask(Task):
             raise UserError("answer needs a function, or one for each operator.")
         op = next((field for field in fields if field.name == "op"), None) if self.operators else None
         if self.operators and (op is None or not op.one_token):
-            raise UserError(f"Answers by operator ({', '.join(self.operators)}) need a field {{op}} in {self.format!r}.")
+            raise UserError(
+                f"Answers by operator ({', '.join(self.operators)}) need a field {{op}} in {self.format!r}."
+            )
         numbers = [field for field in fields if field is not op]
         self.functions = tuple(self._function(function, [field.name for field in numbers]) for function in functions)
         count = self.functions[0].arguments
         if any(function.arguments != count for function in self.functions) or len(numbers) not in (count, count + 1):
             raise UserError(
                 f"The answer is a function of {count} numbers, and {self.format!r} has the fields "
-                f"{', '.join(field.name for field in numbers)}: it needs the operands, and the answer last or not at all."
+                f"{', '.join(field.name for field in numbers)}: the operands, and the answer last or not at all."
             )
         follows = len(numbers) == count
+        operands = [field.name for field in numbers[:count]]
+        if outside := [name for function in self.functions for name in function.chosen if name not in operands]:
+            raise UserError(
+                f"The answer reads {outside[0]!r}, the last field of {self.format!r}: the answer must come last."
+            )
         self.answer_field = NumberField("answer", one_token=True) if follows else numbers[-1]
         self.parts = (*parts, self.answer_field) if follows else tuple(parts)
         self.numbers_fields = tuple(numbers[:count])
@@ -98,7 +104,7 @@ class FormattedTask(Task):
             if self.base**field.width > EXACT:
                 raise UserError(f"The field {field.name!r} of {field.width} digits in base {self.base} passes 2^53.")
 
-    def _function(self, function: Answer, names: Sequence[str] = ()) -> AnswerFunction:
+    def _function(self, function: Any, names: Sequence[str] = ()) -> AnswerFunction:
         return AnswerFunction(function, names or [field.name for field in self.fields])
 
     def _read_tokens(
@@ -114,7 +120,10 @@ class FormattedTask(Task):
         ids = dict(vocabulary) if isinstance(vocabulary, Mapping) else {text: i for i, text in enumerate(vocabulary)}
         if missing := [token for token in needed if token not in ids]:
             raise UserError(f"The token {missing[0]!r} of {self.format!r} is not in the vocabulary.")
-        if not all(type(i) is int and 0 <= i < 2**31 for i in ids.values()) or len({ids[d] for d in digits}) != self.base:
+        if (
+            not all(type(i) is int and 0 <= i < 2**31 for i in ids.values())
+            or len({ids[d] for d in digits}) != self.base
+        ):
             raise UserError("A vocabulary gives each token a number from 0 on, and different digits different numbers.")
         self.ids: Mapping[str, int] = ids
         self.d_vocab = 1 + max(ids.values())
@@ -220,7 +229,9 @@ class FormattedTask(Task):
             raise UserError(f"{shown(problem)} is not a problem; give text or {len(self.fields)} numbers.")
         row = [self.operators.index(x) if isinstance(x, str) and x in self.operators else x for x in problem]
         if len(row) != len(self.fields):
-            raise UserError(f"A problem of {self.name} has {len(self.fields)} fields, not {len(row)}: {shown(problem)}.")
+            raise UserError(
+                f"A problem of {self.name} has {len(self.fields)} fields, not {len(row)}: {shown(problem)}."
+            )
         for number in row:
             if isinstance(number, bool) or not isinstance(number, (int, np.integer)) or abs(int(number)) >= 2**63:
                 raise UserError(f"Operands must be integers below 2^63, and {shown(number)} is not one.")
@@ -299,8 +310,8 @@ class FormattedTask(Task):
                 prompt += [Role("delimiter", token) for token in self._literals[part]]
             elif part in self.numbers_fields:
                 index = self.numbers_fields.index(part)
-                label = (lambda column, part=part: part.name if part.one_token else f"{part.name}{column}")
-                prompt += [Role("operand", label(column), column, index) for column in part.columns]
+                labels = [part.name if part.one_token else f"{part.name}{column}" for column in part.columns]
+                prompt += [Role("operand", *each, index) for each in zip(labels, part.columns, strict=True)]
             else:
                 prompt.append(Role("operator", part.name))
         field = self.answer_field
@@ -332,7 +343,8 @@ class FormattedTask(Task):
         return self._digit_ids.to(numbers.device)[numbers[:, None] // powers % self.base]
 
     def _constant(self, tokens: Sequence[str], like: Tensor) -> Int[Tensor, "n token"]:
-        return torch.tensor([self.ids[token] for token in tokens], dtype=torch.int64, device=like.device).expand(len(like), -1)
+        ids = [self.ids[token] for token in tokens]
+        return torch.tensor(ids, dtype=torch.int64, device=like.device).expand(len(like), -1)
 
     def _prompt(self, found: Int[Tensor, "n field"]) -> Int[Tensor, "n pos"]:
         rows = []
@@ -465,7 +477,8 @@ def _definition(*arguments: Any) -> dict[str, Any] | None:
         return None
     if given["vocabulary"] is not None and not isinstance(given["vocabulary"], (Mapping, str)):
         given["vocabulary"] = list(given["vocabulary"])
-    return {name: dict(value) if isinstance(value, Mapping) else value for name, value in given.items() if value is not None}
+    given = {name: value for name, value in given.items() if value is not None}
+    return {name: dict(value) if isinstance(value, Mapping) else value for name, value in given.items()}
 
 
 @typed

@@ -10,7 +10,6 @@ from jaxtyping import Bool, Int
 from torch import Tensor
 
 from models.errors import UserError
-from models.tasks.domain import NotCountable
 
 if TYPE_CHECKING:
     from models.tasks.formatted import FormattedTask
@@ -96,7 +95,7 @@ class HeldOut:
             found = torch.where((uniform(keys, 2**20) < hard)[:, None], heavy, found)
         return found
 
-    def _drawn(self, keys: Tensor, draw) -> Int[Tensor, "row field"]:  # noqa: ANN001
+    def _drawn(self, keys: Tensor, draw) -> Int[Tensor, "row field"]:
         found = draw(0)
         for attempt in range(1, ATTEMPTS):
             bad = ~self.task.allowed(found) | self.holds(found)
@@ -106,8 +105,8 @@ class HeldOut:
         raise UserError(f"The problems of {self.task.name} are too rare among all combinations of digits to draw them.")
 
     def validation(self, n: int, seed: int) -> Int[Tensor, "n field"]:
-        """Problems that are not held out: n - n // 2 uniform, then those with the longest chains among ten times as many
-        others. Of a listed domain they are drawn without replacement, and are trained on as well."""
+        """Problems that are not held out: n - n // 2 uniform, then those with the longest chains among ten times as
+        many others. Of a listed domain they are drawn without replacement, and are trained on as well."""
         generator = torch.Generator().manual_seed(seed)
         if n < 1:
             raise UserError(f"The number of validation problems must be positive, not {n}.")

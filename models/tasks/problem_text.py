@@ -17,9 +17,7 @@ class ProblemText:
     Literal words in angle brackets are left out. Numbers that touch are written with a space between them.
     """
 
-    def __init__(
-        self, parts: Sequence[NumberField | str], answer: NumberField, operators: Sequence[str]
-    ):
+    def __init__(self, parts: Sequence[NumberField | str], answer: NumberField, operators: Sequence[str]):
         prompt = list(parts[: list(parts).index(answer)])
         self.operators = operators
         self._written: list[NumberField | str] = []
@@ -44,7 +42,9 @@ class ProblemText:
                 pieces.append(rf"\s*({'|'.join(map(re.escape, operators))})\s*")
             else:
                 pieces.append(rf"(\d{{1,{_LONGEST}}})")
-        self._pattern = re.compile("".join(pieces) + (rf"\s*(?:{re.escape(self._ending.strip())})?" * bool(self._ending)))
+        self._pattern = re.compile(
+            "".join(pieces) + (rf"\s*(?:{re.escape(self._ending.strip())})?" * bool(self._ending))
+        )
 
     def _is_operator(self, part: NumberField | str) -> bool:
         return isinstance(part, NumberField) and part.name == "op" and bool(self.operators)
@@ -53,7 +53,11 @@ class ProblemText:
         """The text of a problem, given as one number per field (for an operator, its index)."""
         left = iter(numbers)
         return "".join(
-            part if isinstance(part, str) else self.operators[next(left)] if self._is_operator(part) else str(next(left))
+            part
+            if isinstance(part, str)
+            else self.operators[next(left)]
+            if self._is_operator(part)
+            else str(next(left))
             for part in self._written
         ).strip()
 

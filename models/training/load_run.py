@@ -61,8 +61,8 @@ def _built(config: dict[str, Any], task: Task | None) -> ArithmeticTransformer:
             return model
         if name not in registry.names(sweeps=True):
             raise UserError(
-                f"The weight map of {name} is Python code, which a run folder does not keep; run the script that trains "
-                "it, which finds the run complete and loads it."
+                f"The weight map of {name} is Python code, which a run folder does not keep; run the script that "
+                "trains it, which finds the run complete, and load it there."
             )
     elif task is not None:
         raise UserError(f"{name} is registered with its own task; leave task= out.")

@@ -62,8 +62,9 @@ def _check_fit(config: TransformerConfig, task: Task) -> None:
         )
 
 
-def own_recipe(steps: int, **changes: Any) -> Recipe:
-    """A recipe for problems that the task draws; ``changes`` are fields of :class:`Recipe`.
+def own_recipe(task: Task, steps: int, **changes: Any) -> Recipe:
+    """A recipe for problems that the task draws; ``changes`` are fields of :class:`Recipe`. It validates on 2,048
+    problems, or on all that a small task does not hold out.
 
     Raises:
         UserError: a field that a recipe does not have, or a value that it does not take.
@@ -71,6 +72,9 @@ def own_recipe(steps: int, **changes: Any) -> Recipe:
     known = [field.name for field in fields(Recipe)]
     if unknown := next((name for name in changes if name not in known), None):
         raise unknown_name("field of a recipe", unknown, known)
+    split = getattr(task, "held_out", None)
+    if split is not None and split.listed:
+        changes = {"validation_size": max(1, min(Recipe.validation_size, task.domain.size - split.n))} | changes
     chosen = DEFAULTS | {"eval_every": max(1, steps // EVALUATIONS), "problems": TaskProblems()} | changes
     return Recipe(steps=steps, **chosen)
 
@@ -145,6 +149,6 @@ def train(
     spec, definition = _specified(model, task, name)
     registry.register_own(spec)
     return train_seeds(
-        name, out, seeds, first_seed, own_recipe(steps, **recipe), device, compile, progress=progress, minutes=minutes,
-        watch=watch, definition=definition,
+        name, out, seeds, first_seed, own_recipe(spec.task(), steps, **recipe), device, compile, progress=progress,
+        minutes=minutes, watch=watch, definition=definition,
     )  # fmt: skip

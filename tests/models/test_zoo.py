@@ -330,7 +330,7 @@ def test_every_stored_model_has_the_score_that_its_config_says(name: str) -> Non
         return  # needs the text: tests/models/tasks/test_characters.py
     result = models.score(model)
     assert (result.correct, result.n) == (config["score"]["correct"], config["score"]["n"])
-    if "certificate" in config:  # right on all pairs
+    if config.get("certificate", {}).get("status") == "certified":  # right on all problems
         assert result.correct == result.n
 
 

@@ -1,0 +1,261 @@
+"""Tasks from a format and a function: tokens, text, domain, splits and variables follow from the two."""
+
+import itertools
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from models.errors import UserError
+from models.tasks import Task, TenDigitAddition, TwoDigitAddition, formatted
+from models.tasks.addition import DelimitedAddition, UnendedAddition
+from models.tasks.domain import NotCountable
+from models.tasks.framed_addition import Frame, FramedAddition
+from models.tasks.padded_addition import TOKENS, PaddedAddition
+from models.tasks.problem_space import ProblemSpace
+from models.tasks.token_function import function
+from models.training.counter import row_keys
+
+ZEROS = {**{str(i): i for i in range(10)}, "+": 0, "=": 0, "<EOS>": 0}
+#: Today's formats, and the same as text.
+TWINS: dict[str, tuple[Task, dict[str, Any]]] = {
+    "MicroAdder's": (TenDigitAddition(), {"format": "{a:10r}+{b:10r}={s:11r}<EOS>", "vocabulary": ZEROS}),
+    "unended": (UnendedAddition(), {"format": "{a:10r}+{b:10r}={s:11r}", "vocabulary": ZEROS}),
+    "delimited": (
+        DelimitedAddition(),
+        {"format": "{a:10r}+{b:10r}={s:11r}<EOS>", "vocabulary": [*"0123456789+=", "<EOS>", "_"]},
+    ),
+    "padded": (PaddedAddition(), {"format": "{a:10}+{b:10}={s:11r}<EOS>", "vocabulary": TOKENS}),
+    "two digits": (TwoDigitAddition(), {"format": "{a:2}{b:2}{s:3r}"}),
+    "framed": (
+        FramedAddition(Frame((3,), (10, 10), (11,), True, True, "0123456789+=")),
+        {"format": "3{a:10}++{b:10}={s:11}", "vocabulary": "0123456789+="},
+    ),
+}
+
+
+@pytest.mark.parametrize("name", TWINS)
+def test_todays_formats_are_instances_with_the_same_tokens(name: str):
+    ours, definition = TWINS[name]
+    task = formatted(answer="a + b", variables="addition", **definition)
+    problems = ours.sample(300, torch.Generator().manual_seed(0))
+    for method in ("encode", "encode_prompt", "targets"):
+        assert torch.equal(getattr(task, method)(problems), getattr(ours, method)(problems))
+    assert [r.label for r in task.roles] == [r.label for r in ours.roles]
+    assert tuple(task.query_positions) == tuple(ours.query_positions)
+    assert (task.input_length, task.d_vocab, task.domain) == (ours.input_length, ours.d_vocab, ours.domain)
+    assert task.decode(task.targets(problems)) == problems.sum(1).tolist()
+    assert torch.equal(task.chain_length(problems), ours.chain_length(problems))
+    variables = task.variables(problems)
+    assert all(torch.equal(variables[key], value) for key, value in ours.variables(problems).items())
+    for x, y in zip(task.encode_rows(problems), ours.encode_rows(problems), strict=True):
+        assert torch.equal(x, y)
+
+
+operators = st.sampled_from(["+", "-"])
+
+
+@settings(max_examples=50)
+@given(st.integers(0, 999), operators, st.integers(0, 999), st.booleans(), st.integers(2, 16))
+def test_text_tokens_and_answers_agree(a: int, op: str, b: int, reverse: bool, base: int):
+    r = "r" if reverse else ""
+    answers = {"+": lambda x, y: x + y, "-": "a - b"}
+    task = formatted(f"<BOS>{{a:10{r}}}{{op}}{{b:10{r}}}={{s:+11{r}}}<EOS>", answers, base=base)
+    (problem,) = task.as_problems([f"{a}{op}{b}"]).tolist()
+    assert problem == [a, "+-".index(op), b]
+    assert task.problem_text(problem) == f"{a}{op}{b}"
+    assert task.decode(task.targets([(a, op, b)])) == [a + b if op == "+" else a - b]
+    # the tokens of the sequence spell the numbers, digit by digit, without the task's own code
+    texts = [task.vocabulary[token] for token in task.encode([(a, op, b)])[0].tolist()]
+    spelt = texts[1:11][:: 1 if reverse else -1]
+    assert sum(int(text) * base**i for i, text in enumerate(spelt)) == a
+    assert texts[0] == "<BOS>" and texts[11] == op
+
+
+def test_a_domain_is_what_where_allows_and_is_counted_exactly():
+    pairs = list(itertools.product(range(100), range(100)))
+    for rule, wanted in {
+        "a >= b": [a >= b for a, b in pairs],
+        "a < b": [a < b for a, b in pairs],
+        "a != b": [a != b for a, b in pairs],
+        "(a + b) % 3 == 0": [(a + b) % 3 == 0 for a, b in pairs],
+    }.items():
+        task = formatted("{a:2}-{b:2}={s:+2}", "a - b", where=rule)
+        space = ProblemSpace.of(task)
+        assert space.size == sum(wanted)
+        listed = space.problems(torch.arange(space.size))
+        assert listed.tolist() == [list(pair) for pair, good in zip(pairs, wanted, strict=True) if good]
+        assert task.domain.holds(torch.tensor(pairs)).tolist() == wanted
+        assert task.domain.holds(task.sample(100, torch.Generator().manual_seed(0))).all()
+
+
+@given(
+    st.integers(1, 4), st.integers(1, 4), st.sampled_from(["a < b", "b <= a", "a > b", "a == b", "a >= b", "b != a"])
+)
+def test_an_order_of_operands_is_counted_without_listing(wide: int, narrow: int, rule: str):
+    task = formatted(f"{{a:{wide}}}-{{b:{narrow}}}={{s:+4}}", "a - b", base=3, where=rule)
+    everything = itertools.product(range(3**wide), range(3**narrow))
+    assert task.domain.size == sum(eval(rule, {"a": a, "b": b}) for a, b in everything)
+
+
+def test_a_large_domain_is_counted_for_an_order_only():
+    assert formatted("{a:10}-{b:10}={s:10}", "a - b", where="a >= b").domain.size == (10**20 + 10**10) // 2
+    with pytest.raises(NotCountable):
+        _ = formatted("{a:10}-{b:10}={s:+10}", "a - b", where="(a + b) % 7 != 0").domain.size
+
+
+SMALL = formatted("{a:2}+{b:2}={s:3}", "a + b", variables="addition", held_out=0.25, seed=3)
+LARGE = formatted("{a:10}-{b:10}={s:10}", "a - b", where="a >= b", variables="subtraction", held_out=500)
+
+
+@pytest.mark.parametrize("task", [SMALL, LARGE], ids=["listed", "drawn"])
+def test_training_never_sees_what_is_held_out(task: Any):
+    _, held = task.test_set()
+    drawn = task.training_problems(row_keys(0, 1, 20_000, torch.device("cpu")), hard=0.5)
+    own = {tuple(row) for row in held.tolist()}
+    assert not own & {tuple(row) for row in drawn.tolist()} and task.domain.holds(drawn).all()
+    assert not own & {tuple(row) for row in task.validation_problems(500, 0).tolist()}
+    assert torch.equal(drawn[:100], task.training_problems(row_keys(0, 1, 100, torch.device("cpu")), hard=0.5))
+    plain = task.training_problems(row_keys(0, 1, 20_000, torch.device("cpu")))
+    longest = 2 if task is SMALL else 5
+    far, rare = ((task.chain_length(problems) >= longest).float().mean() for problems in (drawn, plain))
+    assert far > 1.5 * rare
+
+
+def test_a_small_domain_is_split_without_a_rest():
+    keys = row_keys(0, 0, 400_000, torch.device("cpu"))
+    drawn = {tuple(row) for row in SMALL.training_problems(keys).tolist()}
+    held = {tuple(row) for row in SMALL.test_set()[1].tolist()}
+    assert len(held) == 2500 and len(drawn) == 7500 and not held & drawn
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 4095), st.integers(0, 4095)), min_size=1, max_size=20), st.sampled_from([2, 4, 8])
+)
+def test_borrows_and_chains_are_those_of_written_subtraction(pairs: list[tuple[int, int]], base: int):
+    task = formatted("{a:12}-{b:12}={s:+12}", "a - b", base=base, variables="subtraction")
+    found = task.variables(pairs)
+    for i, (a, b) in enumerate(pairs):
+        high, low, borrow, chain = max(a, b), min(a, b), 0, 0
+        assert found["negative"][i].item() == (a < b)
+        for column in range(12):
+            x, y = high // base**column % base, low // base**column % base
+            assert found["borrow_in"][i, column] == borrow and found["chain"][i, column] == chain
+            assert found["s"][i, column] == (x - y - borrow) % base
+            chain = (chain + 1 if borrow else 0) if x == y else int(x < y)
+            borrow = int(x - y - borrow < 0)
+
+
+@given(st.integers(0, 999), st.integers(0, 999))
+def test_comparison_keeps_the_order_of_the_highest_column_that_differs(a: int, b: int):
+    task = formatted("{a:3}<{b:3}={s:1}", "a < b", variables="comparison")
+    found = task.variables([(a, b)])
+    assert found["order"][0, 2].item() == (a > b) - (a < b)
+    assert task.decode(task.targets([(a, b)])) == [a < b]
+
+
+def test_ones_own_variables_are_functions_of_digits():
+    task = formatted("{a:2}+{b:2}={s:3}", "a + b", variables={"tens": lambda a, b: a[:, 1] * b[:, 1]})
+    assert task.variables(["37+48"])["tens"].tolist() == [[12]]
+    assert task.variables(["37+48"])["s"].tolist() == [[5, 8, 0]]
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("{a:2+{b:2}={s:3}", "a + b"),
+        ("a+b", "a + b"),
+        ("{a:2}+{a:2}={s:3}", "a + b"),
+        ("{a:2}+{b:2}={s:2}", "a + b"),  # 99 + 99 does not fit
+        ("{a:2}-{b:2}={s:2}", "a - b"),  # a negative answer in an unsigned field
+        ("{a:2}+{b:2}={s:3}", "a + c"),
+        ("{a:2}+{b:2}={s:3}", "a.b"),
+        ("{a:2}+{b:2}={s:3}", "a // (b - 1)"),
+        ("{a:2}+{b:2}={s:3}", lambda a, b: a / b),
+        ("{a:2}+{b:2}={s:3}", lambda a, b: 1 / 0),
+        ("{a:2}+{b:2}={s:3}", 7),
+        ("{a:2}+{b:2}={s:3}", {"+": "a + b"}),  # no field {op}
+        ("{a:16}+{b:16}={s:17}", "a + b"),
+        ("{s:3}={a:2}+{b:2}", lambda a, b: a + b),
+    ],
+    ids=map(str, range(14)),
+)
+def test_a_definition_that_cannot_be_is_refused(arguments: Any):
+    with pytest.raises(UserError):
+        formatted(*arguments)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"base": 1},
+        {"vocabulary": "0123456789"},
+        {"vocabulary": {**{str(i): 0 for i in range(10)}, "+": 10, "=": 11}},
+        {"where": "a > 100"},
+        {"where": "c > 1"},
+        {"variables": "addtion"},
+        {"held_out": 0.0},
+        {"held_out": 10**9},
+        {"held_out": 2.5},
+    ],
+    ids=str,
+)
+def test_an_option_that_cannot_be_is_refused(options: dict[str, Any]):
+    with pytest.raises(UserError):
+        formatted("{a:2}+{b:2}={s:3}", "a + b", **options)
+
+
+@pytest.mark.parametrize(
+    "bad", ["57-48", "57+", "1 2", [(1, 2, 3)], [(100, 1)], [(-1, 2)], [(1.5, 2)], [], [True], "９+1"]
+)
+def test_what_is_no_problem_is_refused(bad: Any):
+    with pytest.raises(UserError):
+        SMALL.encode(bad)
+
+
+@pytest.mark.parametrize("bad", [(1, 2), "1-2"])
+def test_a_problem_outside_where_is_refused(bad: Any):
+    with pytest.raises(UserError):
+        LARGE.encode(bad)
+
+
+def test_a_definition_as_text_makes_the_task_again():
+    again = formatted(**LARGE.definition)
+    problems = LARGE.sample(50, torch.Generator().manual_seed(1))
+    assert again.definition == LARGE.definition and torch.equal(again.encode(problems), LARGE.encode(problems))
+    assert torch.equal(again.test_set()[1], LARGE.test_set()[1])
+    assert formatted("{a:2}+{b:2}={s:3}", lambda a, b: a + b).definition is None
+
+
+MAJORITY = function("01", length=9, answer=lambda bits: bits.sum(1) > 4)
+
+
+@given(st.lists(st.integers(0, 1), min_size=9, max_size=9))
+def test_a_function_of_tokens_gives_its_answer(bits: list[int]):
+    text = "".join(map(str, bits))
+    assert MAJORITY.decode(MAJORITY.targets([text])) == [sum(bits) > 4]
+    assert MAJORITY.problem_text(MAJORITY.as_problems([text])[0].tolist()) == text
+    assert MAJORITY.token_text(MAJORITY.encode([text])[0]) == text
+
+
+def test_every_string_is_a_problem_once():
+    space = ProblemSpace.of(MAJORITY)
+    assert space.size == 512
+    assert [space.text(row[None]) for row in space.problems(torch.arange(512))] == [f"{i:09b}" for i in range(512)]
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("0", 3, lambda t: t.sum(1)),
+        ("01", 0, lambda t: t.sum(1)),
+        ("01", 3, lambda t: t),
+        ("01", 3, lambda t: t.sum(1)),
+    ],
+    ids=["one token", "no length", "a table", "an answer of 3"],
+)
+def test_a_function_of_tokens_that_cannot_be_is_refused(arguments: Any):
+    with pytest.raises(UserError):
+        function(*arguments)

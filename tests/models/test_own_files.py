@@ -1,0 +1,338 @@
+"""Files that people have: each reader gives the logits of the class that wrote them, or says what it cannot read."""
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import transformers
+from torch import nn
+from torch.nn import functional as F
+
+import models
+from models.errors import UserError
+from models.importers.adopt import adopt
+from models.importers.hugging_face import gpt2_weights
+from models.importers.named_tensors import NamedTensors
+from models.tasks.formatted import formatted
+from tests.conformance.table import ROWS
+
+TASK = formatted("{a:3}+{b:3}={s:4}", "a + b", variables="addition")
+D_VOCAB = 20  # more than the task's 12: a padded vocabulary
+SHAPE = {
+    "hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 24, "vocab_size": D_VOCAB,
+    "initializer_range": 0.3, "max_position_embeddings": 64,
+}  # fmt: skip
+LLAMA3 = {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0}
+LINEAR = {"rope_type": "linear", "factor": 3.0}
+GPT2 = {"n_embd": 16, "n_layer": 2, "n_head": 4, "vocab_size": D_VOCAB, "n_positions": 32, "initializer_range": 0.3}
+FOLDERS: dict[str, tuple[Any, dict[str, Any]]] = {
+    "GPT-2": (transformers.GPT2Config, GPT2),
+    "GPT-2, ReLU, unscaled": (
+        transformers.GPT2Config,
+        GPT2 | {"activation_function": "relu", "scale_attn_weights": False},
+    ),
+    "GPT-NeoX": (transformers.GPTNeoXConfig, SHAPE | {"rotary_pct": 0.5}),
+    "GPT-NeoX, sequential": (transformers.GPTNeoXConfig, SHAPE | {"rotary_pct": 1.0, "use_parallel_residual": False}),
+    "Llama 3": (
+        transformers.LlamaConfig,
+        SHAPE | {"num_key_value_heads": 2, "rope_scaling": LLAMA3 | {"original_max_position_embeddings": 16}},
+    ),
+    "Llama, linear": (
+        transformers.LlamaConfig,
+        SHAPE | {"num_key_value_heads": 1, "rope_scaling": LINEAR, "attention_bias": True},
+    ),
+    "Mistral": (transformers.MistralConfig, SHAPE | {"num_key_value_heads": 2, "head_dim": 6, "sliding_window": None}),
+    "Qwen2": (transformers.Qwen2Config, SHAPE | {"num_key_value_heads": 2, "tie_word_embeddings": True}),
+    "Qwen3": (transformers.Qwen3Config, SHAPE | {"num_key_value_heads": 2, "head_dim": 8}),
+}
+
+
+def saved(name: str, folder: Path, dtype: torch.dtype = torch.float32, **options: Any) -> Any:
+    kind, fields = FOLDERS[name]
+    torch.manual_seed(1)
+    model = transformers.AutoModelForCausalLM.from_config(kind(**fields)).to(dtype).eval()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(0.2 * torch.randn_like(parameter))  # gains and biases too
+    model.save_pretrained(folder, **options)
+    return model
+
+
+def in_float64(model: Any) -> None:
+    """Llama's family rounds angles and norms to float32, whatever the model's dtype; this is their formula without."""
+
+    def norm(self: Any) -> Any:
+        return lambda x: self.weight * x / (x.square().mean(-1, keepdim=True) + self.variance_epsilon).sqrt()
+
+    for module in model.modules():
+        if type(module).__name__.endswith("RMSNorm"):
+            module.forward = norm(module)
+        if hasattr(module, "inv_freq"):
+
+            def angles(x: Any, position_ids: Any, *_: Any, own: Any = module, **__: Any) -> Any:
+                inverse = exact_frequencies(own).to(x.dtype)
+                angle = position_ids[:, :, None].to(x.dtype) * inverse
+                angle = torch.cat((angle, angle), -1)
+                return angle.cos(), angle.sin()
+
+            module.forward = angles
+
+
+def exact_frequencies(rotary: Any) -> torch.Tensor:
+    """The inverse frequencies in float64: a power of the base, divided or mixed as the stored float32 ones are."""
+    rope, n = rotary.config.rope_parameters, len(rotary.inv_freq)
+    plain = rope["rope_theta"] ** (-torch.arange(n, dtype=torch.float64) / n)
+    if rope["rope_type"] == "linear":
+        return plain / rope["factor"]
+    if rope["rope_type"] == "llama3":
+        low, high = (rope["original_max_position_embeddings"] / rope[f"{end}_freq_factor"] for end in ("low", "high"))
+        length = 2 * math.pi / plain
+        mix = (low * high / length - high) / (low - high)
+        found = torch.where(length > low, plain / rope["factor"], (1 - mix) * plain / rope["factor"] + mix * plain)
+        return torch.where(length < high, plain, found)
+    return plain
+
+
+def assert_logits(found: Any, expected: Any, scale: float) -> None:
+    assert (found - expected).abs().max() <= scale * expected.abs().max()
+
+
+@pytest.mark.parametrize("name", FOLDERS)
+@pytest.mark.parametrize("dtype, scale", [(torch.float32, 1e-5), (torch.float64, 1e-10)], ids=["float32", "float64"])
+@torch.no_grad()
+def test_a_hugging_face_folder_gives_its_logits(name: str, dtype: torch.dtype, scale: float, tmp_path: Path):
+    original = saved(name, tmp_path, dtype)
+    if dtype == torch.float64:
+        in_float64(original)
+    model = models.load(tmp_path, task=TASK)
+    tokens = torch.randint(D_VOCAB, (4, TASK.input_length), generator=torch.Generator().manual_seed(0))
+    assert model.dtype == dtype
+    assert_logits(model(tokens), original(tokens).logits, scale)
+
+
+@torch.no_grad()
+def test_shards_and_old_binary_files_are_read(tmp_path: Path):
+    original = saved("GPT-2", tmp_path / "shards", max_shard_size="4KB")
+    assert len(list((tmp_path / "shards").glob("*.safetensors"))) > 1
+    binary = tmp_path / "binary"
+    binary.mkdir()
+    torch.save(original.state_dict(), binary / "pytorch_model.bin")
+    (binary / "config.json").write_text((tmp_path / "shards/config.json").read_text())
+    tokens = TASK.encode(["57+48"])
+    for folder in ("shards", "binary"):
+        assert_logits(models.load(tmp_path / folder, task=TASK)(tokens), original(tokens).logits, 1e-5)
+
+
+def changed(folder: Path, **fields: Any) -> None:
+    path = folder / "config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | fields))
+
+
+@pytest.mark.parametrize(
+    "fields, named",
+    [
+        ({"model_type": "bert"}, "bert"),
+        ({"scale_attn_by_inverse_layer_idx": True}, "scale_attn_by_inverse_layer_idx"),
+        ({"activation_function": "mish"}, "mish"),
+        ({"n_embd": 20}, r"\[20, 16\].*\[20, 20\]"),
+        ({"n_layer": 3}, "h.2.ln_1.weight"),
+        ({"n_layer": 1}, "h.1."),
+        ({"n_head": "4"}, "n_head"),
+        ({"n_positions": 4}, "wpe"),
+        ({"quantization_config": {"bits": 4}}, "quantization_config"),
+    ],
+    ids=str,
+)
+def test_what_does_not_fit_is_named(fields: dict[str, Any], named: str, tmp_path: Path):
+    saved("GPT-2", tmp_path)
+    changed(tmp_path, **fields)
+    with pytest.raises(UserError, match=named):
+        models.load(tmp_path, task=TASK)
+
+
+def test_a_folder_needs_a_task_that_fits(tmp_path: Path):
+    saved("GPT-2", tmp_path)
+    for task, named in ((None, "task="), (formatted("{a}{b}=", "(a + b) % 113", base=113), "114"), (long_task(), "41")):
+        with pytest.raises(UserError, match=named):
+            models.load(tmp_path, task=task)
+
+
+def long_task() -> Any:
+    return formatted("{a:13}+{b:13}={s:14}", "a + b")
+
+
+def test_a_rope_scaling_that_is_not_known_is_refused(tmp_path: Path):
+    saved("Llama 3", tmp_path)
+    changed(tmp_path, rope_parameters={"rope_type": "yarn", "factor": 2.0, "rope_theta": 1e4})
+    with pytest.raises(UserError, match="yarn"):
+        models.load(tmp_path, task=TASK)
+
+
+class NanoBlock(nn.Module):
+    def __init__(self, d: int, heads: int, bias: bool, act: str):
+        super().__init__()
+        self.ln_1, self.ln_2 = nn.LayerNorm(d, bias=bias), nn.LayerNorm(d, bias=bias)
+        self.attn, self.mlp = nn.Module(), nn.Module()
+        self.attn.c_attn, self.attn.c_proj = nn.Linear(d, 3 * d, bias=bias), nn.Linear(d, d, bias=bias)
+        self.attn.register_buffer("bias", torch.ones(32, 32).tril()[None, None])
+        self.mlp.c_fc, self.mlp.c_proj = nn.Linear(d, 4 * d, bias=bias), nn.Linear(4 * d, d, bias=bias)
+        self.heads, self.act = heads, act
+
+    def forward(self, x: Any) -> Any:
+        n, length, d = x.shape
+        q, k, v = (
+            y.view(n, length, self.heads, -1).transpose(1, 2) for y in self.attn.c_attn(self.ln_1(x)).split(d, 2)
+        )
+        z = F.scaled_dot_product_attention(q, k, v, is_causal=True).transpose(1, 2).reshape(n, length, d)
+        x = x + self.attn.c_proj(z)
+        return x + self.mlp.c_proj(F.gelu(self.mlp.c_fc(self.ln_2(x)), approximate=self.act))
+
+
+class NanoGPT(nn.Module):
+    """A module with nanoGPT's names (or minGPT's: tanh GELU), written from its description."""
+
+    def __init__(self, bias: bool = True, act: str = "none", d: int = 24, heads: int = 3):
+        super().__init__()
+        torch.manual_seed(0)
+        self.transformer = nn.ModuleDict(
+            {
+                "wte": nn.Embedding(D_VOCAB, d),
+                "wpe": nn.Embedding(32, d),
+                "h": nn.ModuleList([NanoBlock(d, heads, bias, act) for _ in range(2)]),
+                "ln_f": nn.LayerNorm(d, bias=bias),
+            }
+        )
+        self.lm_head = nn.Linear(d, D_VOCAB, bias=False)
+        self.args = {"n_layer": 2, "n_head": heads, "n_embd": d, "block_size": 32, "bias": bias, "vocab_size": D_VOCAB}
+
+    def forward(self, tokens: Any) -> Any:
+        parts: Any = self.transformer
+        x = parts["wte"](tokens) + parts["wpe"](torch.arange(tokens.shape[1]))
+        for block in parts["h"]:
+            x = block(x)
+        return self.lm_head(parts["ln_f"](x)), None
+
+
+@pytest.mark.parametrize("bias", [True, False], ids=["biases", "no biases"])
+@pytest.mark.parametrize("prefix", ["", "_orig_mod."])
+@torch.no_grad()
+def test_a_nanogpt_checkpoint_gives_its_logits(bias: bool, prefix: str, tmp_path: Path):
+    original = NanoGPT(bias).eval()
+    state = {prefix + name: value for name, value in original.state_dict().items()}
+    torch.save({"model": state, "model_args": original.args, "iter_num": 5, "config": {"x": 1}}, tmp_path / "ckpt.pt")
+    model = models.load(tmp_path / "ckpt.pt", task=TASK)
+    tokens = TASK.encode(["57+48", "999+1"])
+    assert_logits(model(tokens), original(tokens)[0], 1e-5)
+
+
+@torch.no_grad()
+def test_a_mingpt_checkpoint_needs_its_number_of_heads(tmp_path: Path):
+    original = NanoGPT(act="tanh").double().eval()
+    torch.save(original.state_dict(), tmp_path / "model.pt")
+    with pytest.raises(UserError, match="n_heads"):
+        models.load(tmp_path / "model.pt", task=TASK)
+    model = models.load(tmp_path / "model.pt", task=TASK, config={"n_heads": 3})
+    tokens = TASK.encode(["57+48"])
+    assert_logits(model(tokens), original(tokens)[0], 1e-10)
+
+
+@pytest.mark.parametrize(
+    "name", ["LN, 1 layer", "gated, no biases", "rotary, neighbours", "attention only", "adder-456"]
+)
+@torch.no_grad()
+def test_a_state_dict_with_hooked_transformers_names_is_read(name: str, tmp_path: Path):
+    row = next(row for row in ROWS if row.name == name)
+    original = row.build(0)
+    cfg = original.config
+    config = {"act_fn": cfg.act_fn, "eps": cfg.eps, "attn_scale": cfg.score_scale, "rotary_base": cfg.rotary_base}
+    config |= {"n_ctx": cfg.n_ctx, "normalization_type": cfg.normalization_type}
+    config |= {"positional_embedding_type": "standard" if "pos_embed.W_pos" in original.all_weights() else "rotary"}
+    torch.save({"state_dict": dict(original.all_weights()), "config": config}, tmp_path / "lens.pth")
+    tokens = original.task.encode(original.task.sample(3, torch.Generator().manual_seed(1)))
+    assert_logits(models.load(tmp_path / "lens.pth", task=original.task)(tokens), original(tokens), 1e-6)
+
+
+@torch.no_grad()
+def test_shared_key_heads_of_a_hooked_transformer_are_copied(tmp_path: Path):
+    original = next(row for row in ROWS if row.name == "LN, 1 layer").build(0)
+    weights = {name: value.clone() for name, value in original.all_weights().items()}
+    for layer in range(original.cfg.n_layers):
+        for name in ("W_K", "W_V", "b_K", "b_V"):
+            first = weights.pop(f"blocks.{layer}.attn.{name}")[:1]
+            weights[f"blocks.{layer}.attn._{name}"] = first
+    config = {"act_fn": original.config.act_fn, "n_key_value_heads": 1}
+    torch.save({"state_dict": weights, "cfg": config}, tmp_path / "shared.pt")
+    model = models.load(tmp_path / "shared.pt", task=original.task)
+    key = model.blocks[0].attn.W_K
+    assert all(torch.equal(key[0], key[head]) for head in range(original.cfg.n_heads))
+
+
+def test_a_state_dict_without_an_activation_function_is_refused_and_quantamaths_names_tell_it(tmp_path: Path):
+    original = next(row for row in ROWS if row.name == "LN, 1 layer").build(0)
+    torch.save(dict(original.all_weights()), tmp_path / "some.pth")
+    with pytest.raises(UserError, match="act_fn"):
+        models.load(tmp_path / "some.pth", task=original.task)
+    torch.save(dict(original.all_weights()), tmp_path / "sub_d6_l2_h3_t30K_s372001.pth")
+    assert models.load(tmp_path / "sub_d6_l2_h3_t30K_s372001.pth", task=original.task).config.act_fn == "relu"
+
+
+def config_of_nano(module: NanoGPT) -> models.TransformerConfig:
+    return models.TransformerConfig(
+        n_layers=2, d_model=24, n_heads=3, d_head=8, d_mlp=96, d_vocab=D_VOCAB, n_ctx=32, normalization_type="LN"
+    )
+
+
+def nano_weights(module: nn.Module) -> Any:
+    tensors = NamedTensors(module.state_dict(), "nano")
+    return gpt2_weights(tensors, config_of_nano(NanoGPT()), linear=True)
+
+
+@torch.no_grad()
+def test_a_live_module_is_adopted_and_compared():
+    module = NanoGPT()
+    model = adopt(module, config_of_nano(module), nano_weights, TASK)
+    tokens = TASK.encode(["57+48"])
+    assert_logits(model(tokens), module.eval()(tokens)[0], 1e-5)
+    assert model.dtype == torch.float32
+
+
+@pytest.mark.parametrize(
+    "part, hook", [("h.0.mlp.c_fc", "blocks.0"), ("h.1.attn.c_proj", "blocks.1"), ("ln_f", "after")]
+)
+def test_an_adopted_model_that_differs_is_refused_with_the_part(part: str, hook: str):
+    module = NanoGPT()
+
+    def wrong(module: nn.Module) -> Any:
+        changed = NanoGPT().to(next(module.parameters()).dtype)
+        changed.load_state_dict(module.state_dict())
+        with torch.no_grad():
+            changed.get_submodule(f"transformer.{part}").weight.mul_(1.01)
+        return nano_weights(changed)
+
+    parts = {f"blocks.{i}.hook_resid_post": f"transformer.h.{i}" for i in range(2)}
+    with pytest.raises(UserError, match=hook):
+        adopt(module, config_of_nano(module), wrong, TASK, parts=parts)
+
+
+def test_tensors_by_name_need_every_weight(tmp_path: Path):
+    original = next(row for row in ROWS if row.name == "LN, 1 layer").build(0)
+    tensors = {name.replace(".", "/"): value.detach().numpy() for name, value in original.all_weights().items()}
+    np.savez(tmp_path / "weights.npz", **tensors)
+    names = {name.replace("/", "."): name for name in tensors}
+    with torch.no_grad():
+        model = models.load(tmp_path / "weights.npz", task=original.task, config=original.config, names=names)
+        tokens = original.task.encode(original.task.sample(2, torch.Generator().manual_seed(1)))
+        assert torch.equal(model(tokens), original(tokens))
+    names.pop("unembed.W_U")
+    with pytest.raises(UserError, match="unembed.W_U"):
+        models.load(tmp_path / "weights.npz", task=original.task, config=original.config, names=names)
+
+
+def test_a_file_with_code_is_refused(tmp_path: Path):
+    torch.save({"model": print}, tmp_path / "code.pt")
+    with pytest.raises(UserError, match="code"):
+        models.load(tmp_path / "code.pt", task=TASK)
