@@ -221,12 +221,17 @@ class Tally:
         self.failures += [
             Failure(
                 problem=self.task.numbers(problems[i : i + 1])[0],
-                predicted=None if (predicted[i] < 0).any() else self.task.decode(predicted[i : i + 1])[0],
+                predicted=self._number(predicted[i]),
                 expected=self.task.decode(expected[i : i + 1])[0],
                 first_wrong_target=self.labels[int((~right[i]).long().argmax())],
             )
             for i in (~exact).nonzero().flatten()[:room].tolist()
         ]
+
+    def _number(self, tokens: Int[Tensor, " target"]) -> int | None:
+        """The number that predicted tokens spell, or None if they spell none."""
+        number = self.task.no_number if (tokens < 0).any() else self.task.decode(tokens[None])[0]
+        return None if number == self.task.no_number else number
 
     def score(
         self, model: Model, problems: str, method: str, rung: Literal["sampled", "exhaustive"] = "sampled"

@@ -49,13 +49,13 @@ class Ask:
     force: Force = False
 
     def run(self) -> None:
+        from interp.cli.own_files import load_model
         from interp.core.probe import find_probe
         from interp.core.sections import records
         from interp.site.pages import write_page
-        from models.zoo import load
 
         one_thread()
-        model = load(self.model)
+        model = load_model(self.model)
         task = shaped(model.task, self.shape)
         if self.probe is None:
             self._list(model, task)

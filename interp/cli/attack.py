@@ -33,14 +33,15 @@ class AttackModel:
     force: Force = False
 
     def run(self) -> int:
+        from interp.cli.own_files import load_model
         from interp.proofs.attacks import attack
         from interp.proofs.stored_certificates import store
-        from models.zoo import load, read_entry
+        from models.zoo import read_entry
 
         one_thread()
         if self.card:
             read_entry(self.model)  # refuses a model without an entry, and so without a card, before the work
-        model = load(self.model)
+        model = load_model(self.model)
         task, progress = shaped(model.task, self.shape), sys.stderr.isatty()
         result = attack(model, task=task, runs=self.runs, seed=self.seed, seconds=self.seconds, progress=progress)
         print(result.sentence())

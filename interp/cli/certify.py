@@ -46,14 +46,15 @@ class Certify:
     force: Force = False
 
     def run(self) -> int:
+        from interp.cli.own_files import load_model
         from interp.proofs import certify, check_certificate, load_certificate
         from interp.proofs.stored_certificates import store
-        from models.zoo import load, read_entry
+        from models.zoo import read_entry
 
         one_thread()
         if self.card:
             read_entry(self.model)  # refuses a model without an entry, and so without a card, before the work
-        model = load(self.model)
+        model = load_model(self.model)
         task = shaped(model.task, self.shape) if self.shape else None
         if self.check is not None:
             certificate = self._stored() if str(self.check) == STORED else load_certificate(self.check)

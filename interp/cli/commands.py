@@ -18,6 +18,7 @@ from typing import Any
 from interp.cli.arguments import STORED, check_names, with_bare
 from interp.cli.help import filled, help_text
 from interp.cli.outputs import check_outputs, name_outputs
+from interp.cli.own_files import taken_out
 from interp.cli.parse_errors import parsed
 from models.errors import UserError, unknown_name
 
@@ -126,7 +127,7 @@ def _run(arguments: list[str]) -> int:
     if not arguments or arguments[0] in ("-h", "--help"):
         print(help_text())
         return 0 if arguments else 2
-    command = parse(arguments)
+    command = parse(taken_out(arguments))
     status = command.run() or 0
     name_outputs(command)
     return status

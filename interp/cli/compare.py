@@ -38,14 +38,14 @@ class Compare:
     def run(self) -> None:
         if len(self.models) < 2:
             raise UserError("Comparing takes at least two models.")
+        from interp.cli.own_files import load_model
         from interp.compare.compare import same_format
         from interp.core.sections import Page
         from interp.site.pages import page_html
         from models.checkpoint import write_bytes_atomic
-        from models.zoo import load
 
         one_thread()
-        loaded = [load(name) for name in self.models]
+        loaded = [load_model(name) for name in self.models]
         tasks = [model.task for model in loaded]
         if len(loaded) == 2 and same_format(*tasks):
             title, sections, data = self._matched(*loaded)

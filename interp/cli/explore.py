@@ -29,8 +29,8 @@ class Explore:
     def run(self) -> None:
         if not 1 <= len(self.models) <= 2:
             raise UserError(f"Name one model or two to explore, not {len(self.models)}.")
+        from interp.cli.own_files import load_model
         from interp.site.explorer import write_explorer
-        from models.zoo import load
 
         one_thread()
-        write_explorer(self.out, [load(name) for name in self.models], self.problems or None)
+        write_explorer(self.out, [load_model(name) for name in self.models], self.problems or None)

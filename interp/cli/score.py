@@ -23,10 +23,10 @@ class Score:
 
     def run(self) -> None:
         import models
-        from models.zoo import load
+        from interp.cli.own_files import load_model
 
         one_thread()
-        model = load(self.model)
+        model = load_model(self.model)
         if model.task.compared_by == "loss":
             loss = models.text_loss(model)
             print(f"{self.model}: {loss}")

@@ -27,10 +27,10 @@ class Solve:
     def run(self) -> None:
         if not self.problems:
             raise UserError("There is no problem to solve: the list is empty.")
+        from interp.cli.own_files import load_model
         from models.evaluation import predict
-        from models.zoo import load
 
-        model = load(self.model)
+        model = load_model(self.model)
         for text in self.problems:
             task = model.task.for_problems([text])
             problem = task.as_problems([text])

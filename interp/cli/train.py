@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import tyro
 
 from interp.cli.arguments import ClusterAddress, ended, use_data, use_threads
+from interp.cli.own_files import names_an_object, registered_spec
 from models.errors import UserError
 
 if TYPE_CHECKING:
@@ -21,7 +22,7 @@ class Train:
     """Train a model, or resume the run in --out. With a model's name, --help lists every flag of its recipe."""
 
     name: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="MODEL")]
-    """A registered model, e.g. microadder-57."""
+    """A registered model, e.g. microadder-57, or a model spec in one's own file, as FILE.py:NAME."""
     recipe_name: Annotated[str, tyro.conf.arg(name="recipe", metavar="NAME")] = ""
     """Start from this recipe in place of the model's own; the flags below change it."""
     seeds: int = 1
@@ -59,7 +60,11 @@ class Train:
 
     @property
     def _out(self) -> Path:
-        return self.out or Path("runs") / self.name
+        return self.out or Path("runs") / self._model
+
+    @property
+    def _model(self) -> str:
+        return registered_spec(self.name) if names_an_object(self.name) else self.name
 
     def go(self) -> bool:
         """Train, print how far each seed got, and return whether the run is complete."""
@@ -71,7 +76,7 @@ class Train:
         if self.certify is not None:
             from interp.proofs.stored_certificates import certifier_for
 
-            judge = certifier_for(self.name, self.certify)
+            judge = certifier_for(self._model, self.certify)
         recipe = getattr(self, "recipe")  # noqa: B009 (a field of the subclass that train_class makes)
         if self.cluster is not None:
             result = self._on_cluster(out, recipe, judge)
@@ -79,7 +84,7 @@ class Train:
             if self.parts_of is not None:
                 raise UserError("--parts-of goes with --cluster; without it all seeds are one stack.")
             result = train(
-                self.name, out, self.seeds, self.first_seed, recipe, self.device, self.compile, minutes=self.minutes,
+                self._model, out, self.seeds, self.first_seed, recipe, self.device, self.compile, minutes=self.minutes,
                 data_parallel=self.data_parallel, judge=judge,
             )  # fmt: skip
         by_loss = [state for state in result.seeds if state.best_loss is not None]
@@ -112,7 +117,7 @@ class Train:
 
         if self.data_parallel:
             raise UserError("--cluster spreads seeds and --data-parallel spreads batches; choose one of them.")
-        run = Run(self.name, out, self.seeds, self.first_seed, recipe, judge=judge)
+        run = Run(self._model, out, self.seeds, self.first_seed, recipe, judge=judge)
         with connected(self.cluster, self.device) as cluster:
             (result,) = train_on(cluster, [run], self.parts_of, self.compile, minutes=self.minutes)
         return result
@@ -124,14 +129,15 @@ def train_class(arguments: list[str]) -> type:
     from models.training.named_recipes import get_recipe
     from models.training.recipes import Recipe
 
-    registered = names(sweeps=True)
+    registered = [*names(sweeps=True), *filter(names_an_object, arguments)]
     # The name may come after flags and their values; a first word that is not a name is taken for a misspelt one.
     name = next((a for a in arguments if a in registered), None)
     if name is None and arguments and not arguments[0].startswith("-"):
         name = arguments[0]
     recipe = Recipe()
     if name is not None:
-        recipe, other = recipe_of(name), _value_of("--recipe", arguments)
+        registered_name = registered_spec(name) if names_an_object(name) else name
+        recipe, other = recipe_of(registered_name), _value_of("--recipe", arguments)
         recipe = get_recipe(other) if other else recipe
     annotation = Annotated[Recipe, tyro.conf.arg(name=""), tyro.conf.AvoidSubcommands]
     extended = make_dataclass("Train", [("recipe", annotation, field(default=recipe))], bases=(Train,), frozen=True)

@@ -133,7 +133,7 @@ def read_lens_state(
         "n_ctx": tensors.shape("pos_embed.W_pos")[0] if table else said.get("n_ctx", 1024),
         "dtype": tensors.dtype,
     }  # fmt: skip
-    cfg = overridden(next(iter(configs_of(_Given(fields)))), _ours(given))
+    cfg = overridden(next(iter(configs_of(_Given(fields), shared_keys=True))), _ours(given))
     heads = int(fields.get("n_key_value_heads") or n_heads)
     weights: dict[str, Tensor] = {}
     for key, shape in weight_shapes(cfg).items():

@@ -103,8 +103,11 @@ def _copy(model: HookedModel, task: Task, cfg: TransformerConfig) -> ArithmeticT
     return ArithmeticTransformer(weights, task, name=getattr(model.cfg, "model_name", None) or type(model).__name__)
 
 
-def configs_of(cfg: Any) -> Iterator[TransformerConfig]:
+def configs_of(cfg: Any, shared_keys: bool = False) -> Iterator[TransformerConfig]:
     """Yield the configs that the stock model's may stand for, as versions read some switches differently.
+
+    ``shared_keys``: keys that heads share may be copied to each, as a copy of a live model, whose hooks have them once,
+    must not do.
 
     Raises:
         UserError: a part that this project's config cannot express.
@@ -114,6 +117,8 @@ def configs_of(cfg: Any) -> Iterator[TransformerConfig]:
         "act_fn": cfg.act_fn not in _ACTIVATIONS and not getattr(cfg, "attn_only", False),
         "positional_embedding_type": positions not in ("standard", "rotary"),
         "normalization_type": norm not in _NORMS,
+        "n_key_value_heads": not shared_keys
+        and (getattr(cfg, "n_key_value_heads", None) or cfg.n_heads) != cfg.n_heads,
         "attention_dir": getattr(cfg, "attention_dir", "causal") != "causal",
         "use_local_attn": bool(getattr(cfg, "use_local_attn", False)),
         "use_normalization_before_and_after": bool(getattr(cfg, "use_normalization_before_and_after", False)),

@@ -76,6 +76,8 @@ class Task(ABC):
     input_length: int
     #: The measure by which models of this task are selected and compared: "accuracy" of whole answers, or "loss".
     compared_by: str = "accuracy"
+    #: What :meth:`decode` gives for tokens that spell no number; it is nobody's answer.
+    no_number: int = -1
     #: What stands between the texts of tokens.
     separator: str = ""
     #: What stands between the operands of a problem's text.
@@ -194,7 +196,7 @@ class Task(ABC):
 
     @abstractmethod
     def decode(self, answer_tokens: Int[Tensor, "n target"]) -> list[int]:
-        """The numbers that answer tokens spell."""
+        """The numbers that answer tokens spell; :attr:`no_number` for tokens that spell none."""
 
     @abstractmethod
     def variables(self, problems: Any) -> dict[str, Int[Tensor, "n column"]]:

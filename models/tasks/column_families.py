@@ -21,10 +21,12 @@ Variables = dict[str, Int[Tensor, "n column"]]
 
 
 def _addition(digits: Sequence[DigitRows], base: int) -> Variables:
-    """:func:`models.tasks.schoolbook.schoolbook` for two operands; for more, ``digit_sum``, carries (which may pass 1)
-    and the answer's digits ``s``."""
+    """:func:`models.tasks.schoolbook.schoolbook` for two operands, without what is always zero in a single column; for
+    more operands ``digit_sum``, carries (which may pass 1) and the answer's digits ``s``."""
     if len(digits) == 2:
-        return schoolbook(digits[0], digits[1], base)
+        found = schoolbook(digits[0], digits[1], base)
+        alone = digits[0].shape[1] == 1
+        return {name: found[name] for name in ("a", "b", "digit_sum", "carry_out", "s")} if alone else found
     digit_sum = torch.stack(list(digits)).sum(0)
     carry = [torch.zeros_like(digit_sum[:, 0])]
     for column in range(digit_sum.shape[1]):

@@ -61,6 +61,8 @@ class FormattedTask(Task):
             require_operands(variables, len(self.numbers_fields))
         self._check()
         self.held_out = HeldOut(self, held_out, seed)
+        if self.answer_field.signed:
+            self.no_number = -(base**self.answer_field.width)
         #: What makes this task again, as JSON; None if a part of it is Python code.
         self.definition = _definition(format, answer, base, vocabulary, where, variables, held_out, seed, name)
 
@@ -403,20 +405,18 @@ class FormattedTask(Task):
         return torch.cat((prompt, targets[:, :-1]), 1).T.to(dtype), targets.T.to(dtype)
 
     def decode(self, answer_tokens: Int[Tensor, "n target"]) -> list[int]:
-        """The numbers that answer tokens spell; what is no number becomes -1 or, in a signed field, the least number
-        that does not fit, ``-base ** width``."""
         field, tokens = self.answer_field, torch.as_tensor(answer_tokens)
         if tokens.shape[-1] < field.n_tokens:
             raise UserError(f"An answer of {self.name} has {field.n_tokens} tokens, not {tokens.shape[-1]}.")
         values = self.digit_values(tokens[..., field.signed : field.n_tokens])
         number = (values * self.base ** torch.tensor(list(field.columns), device=values.device)).sum(-1)
-        good, none = (values >= 0).all(-1), -1
+        good = (values >= 0).all(-1)
         if field.signed:
             plus, minus = (self.ids[sign] for sign in SIGNS)
-            first, none = tokens[..., 0], -(self.base**field.width)
+            first = tokens[..., 0]
             good = good & ((first == plus) | (first == minus))
             number = torch.where(first == minus, -number, number)
-        return torch.where(good, number, none).reshape(-1).tolist()
+        return torch.where(good, number, self.no_number).reshape(-1).tolist()
 
     # ---- what it all means
 

@@ -72,13 +72,18 @@ def load(
             is read and never run). With ``task`` also a Hugging Face folder, a nanoGPT or minGPT checkpoint, a
             TransformerLens state dict, or tensors in ``.safetensors`` or ``.npz`` (docs/read_your_files.md).
         seed: which seed of a run; by default the one that is best on its validation problems.
-        task: what the model is for, where the file does not say it.
+        task: what the model is for, where the file does not say it: a task, or its text
+            (:func:`models.tasks.task_text.task_of_text`).
         config, names: what else the file does not say (:func:`models.importers.own_files.load_own_file`).
 
     Raises:
         UserError: unknown name (with the closest match), missing, truncated or tampered file, weights that do
             not fit their model, a seed for something that is not a run.
     """
+    if isinstance(task, str):
+        from models.tasks.task_text import task_of_text
+
+        task = task_of_text(task)
     if isinstance(name_or_path, str) and name_or_path in registry.constructed() and seed is None:
         return registry.build(name_or_path)
     path = resolve(name_or_path, registry.constructed())

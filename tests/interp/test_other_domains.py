@@ -1,5 +1,6 @@
 """Every public question about tasks whose digits are not decimal: a right result, or one sentence that refuses it."""
 
+import copy
 from collections.abc import Callable
 from typing import Any
 
@@ -14,18 +15,18 @@ from interp.core.probe import registered
 from interp.proofs import check_certificate
 from models.errors import UserError
 from models.importers.stock import from_transformer_lens
-from models.tasks import TaskVariables, problem_pairs
+from models.tasks import FormattedTask, Task, TaskVariables, problem_pairs
 from models.transformer import ArithmeticTransformer
 from tests.comparing import numbers_are_finite
-from tests.other_tasks import ColumnAddition, exact_adder, modular_addition
+from tests.other_tasks import column_addition, exact_adder, modular_addition
 
 TASKS = {
     "residues modulo 113": modular_addition(113),
     "residues modulo 12": modular_addition(12),
-    "base 3": ColumnAddition(3),
-    "bits": ColumnAddition(2, 5),
-    "base 7": ColumnAddition(7),
-    "base 12": ColumnAddition(12),
+    "base 3": column_addition(3),
+    "bits": column_addition(2, 5),
+    "base 7": column_addition(7),
+    "base 12": column_addition(12),
 }
 N = 40
 
@@ -147,7 +148,7 @@ def test_a_model_destroyed_for_every_operand_from_ten_on_is_refuted(p: int, righ
     verdict = interp.certify(model)
     assert verdict.status == "refuted" and verdict.score.n == p * p
     assert right <= verdict.score.correct < p * p
-    a, b = map(int, verdict.counterexample.problem.split("+"))
+    ((a, b),) = model.task.numbers(verdict.counterexample.problem)
     assert max(a, b) >= 10 and int(verdict.counterexample.predicted) != (a + b) % p
     check_certificate(verdict, model)
     found = interp.attack(model, runs=300)
@@ -155,10 +156,13 @@ def test_a_model_destroyed_for_every_operand_from_ten_on_is_refuted(p: int, righ
 
 
 def test_a_task_that_does_not_say_its_domain_is_not_certified():
-    task = modular_addition(113)
-    del task.__dict__["domain"]
+    class Unsaid(FormattedTask):
+        domain = Task.domain
+
     model = exact_adder(modular_addition(113))
-    model.task = task
+    task = copy.copy(model.task)
+    task.__class__, model.task = Unsaid, task
+    task.__dict__.pop("domain", None)
     for question in (interp.certify, interp.attack):
         with pytest.raises(UserError):
             question(model)
@@ -285,16 +289,15 @@ def test_units_detect_the_tasks_own_variables_of_two_values(adders: Any):
     assert result.figure().data and result.figure("ablation").data and len(result.to_dataframe()) == 26 * 4
 
 
-class Unary(ColumnAddition):
+class Unary(FormattedTask):
     """The sum's columns and nothing about them that has two values."""
 
     def variables(self, problems: Any) -> dict[str, torch.Tensor]:
-        found = super().variables(problems)
-        return {"s": found["s"]}
+        return {"s": super().variables(problems)["s"]}
 
 
 def test_a_task_without_signals_is_asked_for_one_and_has_no_rivals():
-    task = Unary(7)
+    task = Unary("{a:2}{b:2}{s:3r}", "a + b", base=7)
     model = exact_adder(task)
     with pytest.raises(UserError):
         interp.carry_units(model, n=N)

@@ -41,8 +41,8 @@ class ProblemSpace:
         allowed = torch.zeros(self.n_operands, self.n_columns, self.base, dtype=torch.bool)
         allowed[..., 0] = True
         for cell, (operand, column) in enumerate(cells):
-            digits = torch.arange(self.base)
-            allowed[operand, column] = (digits >= self.domain.digits(cell)[0]) & (digits <= self.domain.digits(cell)[-1])
+            allowed[operand, column, 0] = False
+            allowed[operand, column, list(self.domain.digits(cell))] = True
         return allowed
 
     @property

@@ -30,7 +30,7 @@ from models.transformer import ArithmeticTransformer
 from models.weight_maps.dense import DenseWeights
 from tests.interp.proofs.conftest import zoo
 from tests.models.importers.submissions import HARD
-from tests.other_tasks import ColumnAddition, exact_adder
+from tests.other_tasks import column_addition, exact_adder
 
 pytestmark = pytest.mark.usefixtures("without_shape_checks")
 
@@ -108,7 +108,7 @@ SUBJECTS = {
         lambda: models.build("parity-hand-built", max_bits=5),
         lambda model: [model.task.at(bits) for bits in range(1, 6)],
     ),
-    "prefix tree": Subject(lambda: exact_adder(ColumnAddition(2)), lambda model: [model.task]),
+    "prefix tree": Subject(lambda: exact_adder(column_addition(2)), lambda model: [model.task]),
     "columns": Subject(lambda: zoo("microadder-22"), lambda model: [model.task]),
     "few keys": Subject(_few_keys, lambda model: [model.task]),
     "near keys": Subject(

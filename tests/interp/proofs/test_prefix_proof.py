@@ -30,7 +30,7 @@ from models.tasks.problem_space import ProblemSpace
 from models.transformer import ArithmeticTransformer
 from models.weight_maps.dense import DenseWeights
 from tests.interp.proofs.conftest import dense, in_shape, zoo
-from tests.other_tasks import ColumnAddition, exact_adder, modular_addition
+from tests.other_tasks import column_addition, exact_adder, modular_addition
 
 pytestmark = pytest.mark.usefixtures("without_shape_checks")
 
@@ -83,7 +83,7 @@ def bounds(model: Any, task: Any, rounding: Rounding, rows_at_once: int = 7, by_
 # ---- the tree
 
 
-@pytest.mark.parametrize("task", [ColumnAddition(3), ColumnAddition(2), Parity(5), BalancedBrackets(6)])
+@pytest.mark.parametrize("task", [column_addition(3), column_addition(2), Parity(5), BalancedBrackets(6)])
 def test_each_prefix_is_one_node(task: Any):
     rows = Rows.of(task, ProblemSpace.of(task))
     tokens = task.encode(ProblemSpace.of(task).problems(rows.index)).tolist()
@@ -106,7 +106,7 @@ def test_each_prefix_is_one_node(task: Any):
 
 @pytest.mark.parametrize("name", CONFIGS)
 def test_margins_of_all_problems_lie_within_their_bounds(name: str):
-    task = ColumnAddition(3)
+    task = column_addition(3)
     model = drawn(CONFIGS[name], task)
     with torch.no_grad():
         for rounding, slack in ((REAL, 1e-10), (FLOAT32, 0.0)):
@@ -118,7 +118,7 @@ def test_margins_of_all_problems_lie_within_their_bounds(name: str):
 @pytest.mark.parametrize("name", ["no norms", "LN pre", "final norm alone"])
 def test_errors_through_the_last_mlp_hold_what_every_order_of_it_computes(name: str):
     """A last stream whose parts are moved by all that their balls allow keeps every product within its bound."""
-    task = ColumnAddition(3)
+    task = column_addition(3)
     model = drawn(replace(CONFIGS[name], act_fn="relu"), task)
     with torch.no_grad():
         forward = EnclosedForward(model.config, model.effective_weights(), FLOAT32)
@@ -153,7 +153,7 @@ def test_coupled_positions_are_part_of_a_prefix():
 
 
 def test_bounds_without_float32s_rounding_do_not_hold_what_float32_computes():
-    task = ColumnAddition(3)
+    task = column_addition(3)
     model = drawn(CONFIGS["no norms"], task)
     with torch.no_grad():
         _, low, high = bounds(model, task, REAL)
@@ -166,7 +166,7 @@ def test_bounds_without_float32s_rounding_do_not_hold_what_float32_computes():
 
 @cache
 def adder() -> ArithmeticTransformer:
-    return exact_adder(ColumnAddition(3, 1))
+    return exact_adder(column_addition(3, 1))
 
 
 def right_on_all(model: Any) -> tuple[int, int]:
@@ -178,7 +178,7 @@ def right_on_all(model: Any) -> tuple[int, int]:
 
 def test_no_perturbed_model_gets_a_wrong_verdict():
     """Small changes keep an adder right and large ones do not; between, some are open."""
-    task, met = ColumnAddition(3, 1), {"certified": 0, "refuted": 0, "undecided": 0}
+    task, met = column_addition(3, 1), {"certified": 0, "refuted": 0, "undecided": 0}
     for seed in range(60):
         model = exact_adder(task)
         generator = torch.Generator().manual_seed(seed)
@@ -259,7 +259,7 @@ TIES = CONFIGS["L1, two best keys"]
 def with_ties(seed: int) -> ArithmeticTransformer:
     """A model in which many keys tie over the reals: digits and positions alike in pairs, a norm first."""
     config = replace(TIES, n_layers=3, normalization_type="LN") if seed % 2 else TIES
-    model = drawn(config, ColumnAddition(3), seed)
+    model = drawn(config, column_addition(3), seed)
     weights = dict(model.weight_map.named_parameters())
     with torch.no_grad():
         weights["embed/W_E"][1::2] = weights["embed/W_E"][0::2][: len(weights["embed/W_E"][1::2])]
@@ -289,7 +289,7 @@ def test_bounds_without_one_of_the_cases_do_not_hold_what_the_model_computes(mon
         with torch.no_grad():
             outside = []
             for seed in range(0, 6, 2):
-                found, low, high = bounds(with_ties(seed), ColumnAddition(3), FLOAT32, by_cases=True)
+                found, low, high = bounds(with_ties(seed), column_addition(3), FLOAT32, by_cases=True)
                 outside.append(bool(((found < low) | (found > high)).any()))
         assert any(outside)
 
@@ -299,7 +299,7 @@ def test_what_is_asked_for_is_what_is_done():
     assert interp.certify(model).arithmetic == "float32"
     assert interp.certify(model, arithmetic="interval").arithmetic == "interval"
     assert interp.certify(model, arithmetic="float").method == "exhaustive"
-    broken = exact_adder(ColumnAddition(3, 1))
+    broken = exact_adder(column_addition(3, 1))
     with torch.no_grad():
         dict(broken.weight_map.named_parameters())["unembed/W_U"].zero_()
     assert interp.certify(broken).method == "exhaustive"  # which counts the wrong ones
@@ -314,7 +314,7 @@ def test_what_is_asked_for_is_what_is_done():
     ],
 )  # fmt: skip
 def test_a_switch_that_the_tree_does_not_know_is_refused(switch: dict[str, Any]):
-    model = drawn(replace(PLAIN, **switch), ColumnAddition(3))
+    model = drawn(replace(PLAIN, **switch), column_addition(3))
     assert obstacle(model, model.task) is not None
     with pytest.raises(UserError):
         certify_prefixes(model, "interval")
@@ -322,7 +322,7 @@ def test_a_switch_that_the_tree_does_not_know_is_refused(switch: dict[str, Any])
 
 @pytest.mark.parametrize("change", ["hook", "training", "double", "fire", "large"])
 def test_what_it_cannot_judge_is_refused(change: str):
-    model: Any = exact_adder(ColumnAddition(3, 1))
+    model: Any = exact_adder(column_addition(3, 1))
     if change == "hook":
         model.add_hook("blocks.0.hook_mlp_out", lambda value, hook: value)
     elif change == "training":

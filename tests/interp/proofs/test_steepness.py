@@ -28,7 +28,7 @@ from models.tasks.problem_space import ProblemSpace
 from models.transformer import ArithmeticTransformer
 from models.weight_maps.dense import DenseWeights
 from tests.interp.proofs.conftest import zoo
-from tests.other_tasks import ColumnAddition
+from tests.other_tasks import column_addition
 
 pytestmark = pytest.mark.usefixtures("without_shape_checks")
 
@@ -62,7 +62,7 @@ ERRORS = [
 
 def drawn(config: TransformerConfig, seed: int, loud: str = "nothing") -> ArithmeticTransformer:
     """A model with random weights, biases and gains, whose tokens are farther apart than its weights are large."""
-    model = ArithmeticTransformer(DenseWeights(config), ColumnAddition(3), name="drawn")
+    model = ArithmeticTransformer(DenseWeights(config), column_addition(3), name="drawn")
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
         for name, parameter in model.weight_map.named_parameters():

@@ -29,7 +29,7 @@ from models.tasks import (
 )
 from models.tasks.framed_addition import Frame, FramedAddition
 from models.tasks.padded_addition import PaddedAddition
-from tests.other_tasks import ColumnAddition
+from tests.other_tasks import column_addition
 
 TEN, PADDED, TWO = TenDigitAddition(), PaddedAddition(), TwoDigitAddition()
 ADDITIONS: dict[str, tuple[Task, int]] = {"ten": (TEN, 10), "padded": (PADDED, 10), "two": (TWO, 2)}
@@ -207,7 +207,7 @@ def as_set(pairs: ProblemPairs) -> set[frozenset[tuple[int, ...]]]:
 def test_pairs_are_drawn_evenly_from_all_of_their_kind_in_every_order_and_base(
     base: int, digits: int, answer_down: bool
 ):
-    task = ColumnAddition(base, digits, answer_down, operands_down=base != 3)
+    task = column_addition(base, digits, answer_down, operands_down=base != 3)
     for column in range(1, digits + 1):
         for kind, expected in all_by_going_through(base, digits, column).items():
             if (kind == "passed carry" and column < 2) or (kind == "digit" and column == digits):

@@ -23,13 +23,13 @@ from models.tasks import (
 from models.tasks.base import Task
 from models.tasks.framed_addition import Frame, FramedAddition
 from models.tasks.sound import require_sound
-from tests.other_tasks import ColumnAddition, modular_addition
+from tests.other_tasks import column_addition, modular_addition
 from tests.toy_task import ToyAddition
 
 PLAIN = TwoDigitAddition()
 SOUND = [
     *(TwoDigitAddition(), TenDigitAddition(), ToyAddition(), Parity(9), BalancedBrackets(), Multiplication(2, 3)),
-    *(MultiOperandAddition(3, 4), modular_addition(7), ColumnAddition(3, 3, True, False), ColumnAddition(12)),
+    *(MultiOperandAddition(3, 4), modular_addition(7), column_addition(3, 3, True, False), column_addition(12)),
     FramedAddition(Frame(operands_down=True, answer_down=True)),
 ]
 

@@ -23,7 +23,7 @@ from models.tasks.problem_space import problem_text
 from models.tasks.sequences import SequenceTask
 from tests.interp.conftest import stock_copy
 from tests.javascript import Asked
-from tests.other_tasks import ColumnAddition, exact_adder, modular_addition
+from tests.other_tasks import column_addition, exact_adder, modular_addition
 
 pytestmark = pytest.mark.usefixtures("without_shape_checks")
 #: Every architecture, and one problem each.
@@ -410,7 +410,7 @@ def test_a_transformer_lens_model_runs_as_the_same_model(javascript: Asked):
 
 
 def test_a_task_that_the_page_does_not_know_comes_as_a_table(javascript: Asked):
-    task: Any = ColumnAddition(7)
+    task: Any = column_addition(7)
     of = Subject(exact_adder(task))
     pack = of.to_dict(["12+30"])
     assert pack["task"]["kind"] == "table" and "12+30" in pack["task"]["rows"]

@@ -13,7 +13,7 @@ import pytest
 import interp
 import models
 from models.errors import UserError
-from tests.other_tasks import ColumnAddition, exact_adder
+from tests.other_tasks import column_addition, exact_adder
 
 pytest.importorskip("anywidget")
 
@@ -42,7 +42,7 @@ def test_the_widget_holds_both_models_and_its_view_runs_them(open_page, tmp_path
 
 
 def test_of_a_task_that_the_page_does_not_know_the_kernel_reads_what_is_typed(open_page, tmp_path: Path, monkeypatch):
-    task: Any = ColumnAddition(7)
+    task: Any = column_addition(7)
     shown = interp.explore(exact_adder(task))
     rows = shown.start["models"][0]["task"]["rows"]
     new = next(text for a in range(49) if (text := f"{a}+40") not in rows)

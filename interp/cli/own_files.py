@@ -1,0 +1,100 @@
+"""One's own models and tasks on the command line: ``--from FILE.py``, ``--task TEXT`` and ``FILE.py:NAME``."""
+
+from __future__ import annotations
+
+import importlib.util
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from models.errors import UserError
+
+if TYPE_CHECKING:
+    from models.transformer import ArithmeticTransformer
+
+_FLAGS = ("--task", "--from")
+_given: dict[str, Any] = {}
+
+
+def taken_out(arguments: list[str]) -> list[str]:
+    """The arguments without ``--from FILE``, which is run, and ``--task TEXT``, which is kept for :func:`load_model`.
+
+    Raises:
+        UserError: a flag without its value, or a file that cannot be run.
+    """
+    _given.clear()
+    left, words = [], iter(arguments)
+    for word in words:
+        flag, sign, value = word.partition("=")
+        if flag not in _FLAGS:
+            left.append(word)
+            continue
+        value = value if sign else next(words, None)
+        if value is None:
+            raise UserError(f"{flag} needs {'a file' if flag == '--from' else 'a task'}.")
+        if flag == "--from":
+            run_file(Path(value))
+        else:
+            _given["task"] = value
+    return left
+
+
+@cache
+def run_file(path: Path) -> Any:
+    """Run somebody's Python file, as its owner asks, and return it as a module. Raises UserError if it cannot be."""
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    if path.suffix != ".py" or spec is None or spec.loader is None or not path.is_file():
+        raise UserError(f"There is no Python file {path}.")
+    module = importlib.util.module_from_spec(spec)
+    try:
+        spec.loader.exec_module(module)
+    except UserError:
+        raise
+    except Exception as error:  # whatever the file raises
+        raise UserError(f"{path} failed: {type(error).__name__}: {error}.") from error
+    return module
+
+
+def object_in(text: str) -> Any:
+    """What ``FILE.py:NAME`` names. Raises UserError if there is no such file or name."""
+    file, _, name = text.rpartition(":")
+    found = getattr(run_file(Path(file)), name, None)
+    if found is None:
+        raise UserError(f"{file} has nothing named {name!r}.")
+    return found
+
+
+def names_an_object(text: str) -> bool:
+    """Whether a word is ``FILE.py:NAME``."""
+    file, _, name = text.rpartition(":")
+    return file.endswith(".py") and name.isidentifier()
+
+
+def given_task() -> Any:
+    """The task of ``--task``: a line of text or ``FILE.py:NAME``; None if there is none."""
+    text = _given.get("task")
+    if text is None:
+        return None
+    if names_an_object(text):
+        return object_in(text)
+    from models.tasks.task_text import task_of_text
+
+    return task_of_text(text)
+
+
+def load_model(name_or_path: str) -> ArithmeticTransformer:
+    """:func:`models.load`, with the task of ``--task``."""
+    from models.zoo import load
+
+    return load(name_or_path, task=given_task())
+
+
+def registered_spec(text: str) -> str:
+    """The name under which the model spec ``FILE.py:NAME`` is registered, now if it was not. Raises UserError for
+    something that is no spec."""
+    from models.registry import ModelSpec, names, register
+
+    spec = object_in(text)
+    if not isinstance(spec, ModelSpec):
+        raise UserError(f"{text} is a {type(spec).__name__}; train needs a models.ModelSpec.")
+    return spec.name if spec.name in names(sweeps=True) else register(spec).name

@@ -1,0 +1,52 @@
+"""Tasks as one line of text: ``"{a:6}-{b:6}={s:+7}; a - b; where=a >= b; variables=subtraction"``."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from models.errors import UserError, unknown_name
+from models.tasks.formatted import FormattedTask, formatted
+
+_OPTIONS = ("base", "where", "variables", "vocabulary", "held_out", "seed", "name")
+_NUMBERS = {"base": int, "seed": int, "held_out": float}
+
+
+def task_of_text(text: str) -> FormattedTask:
+    """The task of a line: a format, an answer, and options as ``name=value``, with semicolons between them.
+
+    In place of one answer, ``op NAME = expression`` gives one for each operator: ``op + = a + b; op - = a - b``.
+
+    Raises:
+        UserError: no answer, an unknown option, or what :func:`models.tasks.formatted.formatted` refuses.
+    """
+    format, *rest = [part.strip() for part in text.split(";")]
+    answers: dict[str, str] = {}
+    options: dict[str, Any] = {}
+    for part in filter(None, rest):
+        name, sign, value = (piece.strip() for piece in part.partition("="))
+        if sign and name.startswith("op ") and value:
+            answers[name.removeprefix("op ").strip()] = value
+        elif sign and name.isidentifier() and not value.startswith("="):
+            if name not in _OPTIONS:
+                raise unknown_name("option of a task", name, _OPTIONS)
+            options[name] = _value(name, value)
+        elif "answer" not in options:
+            options["answer"] = part
+        else:
+            raise UserError(f"The task {text!r} has two answers, {options['answer']!r} and {part!r}.")
+    if bool(answers) == ("answer" in options):
+        raise UserError(
+            f"The task {text!r} needs a format and one answer with a semicolon between them, as in "
+            "'{a:3}+{b:3}={s:4}; a + b', or an answer for each operator, as in 'op + = a + b'."
+        )
+    return formatted(format, answers or options.pop("answer"), **options)
+
+
+def _value(name: str, text: str) -> Any:
+    if name not in _NUMBERS:
+        return text
+    try:
+        number = _NUMBERS[name](text)
+    except ValueError:
+        raise UserError(f"{name} of a task is a number, not {text!r}.") from None
+    return int(number) if number == int(number) else number

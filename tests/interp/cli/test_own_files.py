@@ -1,0 +1,85 @@
+"""One's own models and tasks on the command line, in this process."""
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from interp.cli import main
+from tests.other_tasks import exact_adder, modular_addition
+
+TASK = "{a}{b}=; (a + b) % 7; base=7; variables=addition"
+SPEC = """
+import models
+from models.tasks import formatted
+from models.training import Recipe
+from models.training.task_problems import TaskProblems
+from models.weight_maps.dense import DenseWeights
+
+config = models.TransformerConfig(
+    n_layers=1, d_model=8, n_heads=2, d_head=4, d_mlp=8, d_vocab=8, n_ctx=3, act_fn="relu", normalization_type=None
+)
+spec = models.ModelSpec(
+    name="{name}",
+    weight_map=lambda: DenseWeights(config),
+    task=lambda: formatted("{{a}}{{b}}=", "(a + b) % 7", base=7),
+    recipe=Recipe(steps=4, batch_size=8, eval_every=2, validation_size=8, warmup_steps=1, problems=TaskProblems()),
+    source="a test",
+)
+other = 3
+"""
+
+
+@pytest.fixture
+def adder_file(tmp_path: Path) -> Path:
+    """An exact adder of residues modulo 7 as a TransformerLens state dict, which says nothing of its task."""
+    model = exact_adder(modular_addition(7))
+    config = {"act_fn": "relu", "normalization_type": None, "attn_scale": 1.0}
+    path = tmp_path / "adder.pt"
+    torch.save({"state_dict": dict(model.all_weights()), "config": config}, path)
+    return path
+
+
+def test_a_file_is_asked_with_the_task_given_as_text(adder_file: Path, capsys: pytest.CaptureFixture[str]):
+    assert main(["certify", str(adder_file), "--task", TASK]) == 0
+    assert "certified" in capsys.readouterr().out
+    assert main(["ask", str(adder_file), "attention_by_role", f"--task={TASK}"]) == 0
+    assert main(["solve", str(adder_file), "5 6", "--task", TASK]) == 0
+    assert "4" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    "task",
+    ["{a}{b}=", "{a}{b; a + b", "{a}{b}=; a + b; bse=7", "{a}{b}=; a + b; base=x", "{a}{b}=; a; b", "no.py:task"],
+)
+def test_a_task_that_does_not_parse_is_refused(adder_file: Path, task: str):
+    assert main(["score", str(adder_file), "--task", task]) == 2
+
+
+def test_a_file_without_its_task_is_refused(adder_file: Path):
+    assert main(["score", str(adder_file)]) == 2
+    assert main(["score", str(adder_file), "--task"]) == 2
+
+
+def test_operators_are_given_one_by_one():
+    from models.tasks.task_text import task_of_text
+
+    task = task_of_text("{a:2}{op}{b:2}={s:+3}; op + = a + b; op - = a - b; held_out=0.2; seed=4")
+    assert task.decode(task.targets(["31+4", "4-31"])) == [35, -27]
+    assert task.held_out.n == 4000
+
+
+def test_a_spec_in_ones_own_file_is_trained_and_loaded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mine.py").write_text(SPEC.format(name="mod-7-of-a-test") + "models.register(spec)\n")
+    assert main(["train", "mine.py:spec", "--seeds", "1"]) == 0
+    assert main(["score", "runs/mod-7-of-a-test", "--from", "mine.py"]) == 0
+
+
+@pytest.mark.parametrize("name", ["mine.py:other", "mine.py:missing", "absent.py:spec", "broken.py:spec"])
+def test_what_is_no_spec_is_refused(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mine.py").write_text(SPEC.format(name="never-registered"))
+    (tmp_path / "broken.py").write_text("1 / 0\n")
+    assert main(["train", name]) == 2
+    assert not (tmp_path / "runs").exists()
