@@ -52,7 +52,7 @@ def _end_contexts(model: nn.Module) -> None:
     for each in gc.get_objects():
         if not isinstance(each, GeneratorType) or each.gi_code.co_name != "hooks" or not each.gi_suspended:
             continue
-        if each.gi_frame.f_locals.get("self") is model:
+        if each.gi_frame is not None and each.gi_frame.f_locals.get("self") is model:
             each.close()
 
 

@@ -16,7 +16,7 @@ from models.errors import UserError, unknown_name
 from models.importers.named_tensors import NamedTensors
 from models.importers.own_files import fitted_task
 from models.numerals import small
-from models.parts.weights import is_bias, weight_shapes
+from models.parts.weights import Weights, is_bias, weight_shapes
 from models.weight_maps.dense import DenseWeights
 
 if TYPE_CHECKING:
@@ -79,8 +79,9 @@ def _wide(module: nn.Module, task: Any) -> nn.Module | None:
 
 def _dense(module: nn.Module, cfg: TransformerConfig, weights: Any) -> DenseWeights:
     shapes = weight_shapes(cfg)
+    found: Weights
     if callable(weights):
-        found = dict(weights(module))
+        found = weights(module)  # pyright: ignore[reportAssignmentType]
     elif isinstance(weights, Mapping):
         tensors = NamedTensors(module.state_dict(), f"this {type(module).__name__}")
         if unknown := next((key for key in weights if key not in shapes), None):

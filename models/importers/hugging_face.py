@@ -177,12 +177,15 @@ def gpt2_weights(t: NamedTensors, cfg: TransformerConfig, linear: bool = False) 
 
 def _neox_config(c: HuggingFaceConfig) -> TransformerConfig:
     d, heads = c.whole("hidden_size"), c.whole("num_attention_heads")
+    rotary = c.rotary(d // heads)
+    if not c.get("rope_parameters", "rotary_pct"):
+        rotary["rotary_dim"] = d // heads // 4
     return TransformerConfig(
         n_layers=c.whole("num_hidden_layers"), d_model=d, n_heads=heads, d_head=d // heads,
         d_mlp=c.whole("intermediate_size"), d_vocab=c.whole("vocab_size"), n_ctx=c.positions("max_position_embeddings"),
         act_fn=c.activation("hidden_act"), normalization_type="LN", eps=float(c.get("layer_norm_eps", default=1e-5)),
         parallel_attn_mlp=bool(c.get("use_parallel_residual", default=True)),
-        **c.rotary(d // heads) | ({} if c.get("rope_parameters", "rotary_pct") else {"rotary_dim": d // heads // 4}),
+        **rotary,
     )  # fmt: skip
 
 
@@ -291,7 +294,7 @@ def read_hugging_face(folder: Path, longest: int) -> tuple[TransformerConfig, We
     """
     path = folder / "config.json"
     content = read_json(path)
-    kind = content.get("model_type")
+    kind = str(content.get("model_type"))
     if kind not in FAMILIES:
         raise unknown_name("model_type that can be read", kind, FAMILIES)
     c = HuggingFaceConfig(content, path, longest)

@@ -174,7 +174,7 @@ class Task(ABC):
         raise UserError(f"The task {self.name} has no validation problems, so it cannot be trained on yet.")
 
     def training_problems(self, keys: Int[Tensor, " row"], hard: float = 0.0) -> Int[Tensor, "row operands"]:
-        """One problem outside the test set for each key (:func:`models.training.counter.row_keys`), which depends on
+        """One problem outside the test set for each key (:func:`models.counter.row_keys`), which depends on
         that key alone; a share ``hard`` of them has long carries, if the task has any.
 
         Raises:

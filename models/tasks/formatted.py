@@ -18,13 +18,11 @@ from models.tasks.base import Role, Task, are_integers, problem_list
 from models.tasks.column_families import FAMILIES, hard_digits, require_operands
 from models.tasks.domain import Domain
 from models.tasks.formats import NumberField, literal_tokens, parse_format
-from models.tasks.held_out import LISTED, HeldOut
+from models.tasks.held_out import LISTED, Draws, HeldOut
 from models.tasks.problem_text import ProblemText
 
 #: A name of :data:`FAMILIES`, or functions of digit arrays [n, column] by the variable's name.
 VariablesOf = str | Mapping[str, Callable[..., Any]]
-#: Draw number i of every problem, uniform in [0, 1).
-Draws = Callable[[int], Tensor]
 EXACT = 2**53  # digits are split in float64, which is exact below
 SIGNS = "+-"
 LOOKED_AT = 1024  # problems whose answers must fit when a task is made

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import Any
 
 import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
+from models.counter import uniform
 from models.errors import UserError
-
-if TYPE_CHECKING:
-    from models.tasks.formatted import FormattedTask
 
 LISTED = 2**22  # up to this many combinations of digits, all problems are listed and split
 SHARE, DRAWN = 0.1, 10_000  # what is held out by default: of a listed domain, and of a larger one
@@ -20,14 +19,21 @@ ATTEMPTS = 64  # draws of a training problem before the domain counts as too spa
 _ODD = 0x9E3779B97F4A7C15 - (1 << 64)  # as torch's int64 holds it
 
 
+#: Draw number i of every problem, uniform in [0, 1).
+Draws = Callable[[int], Tensor]
+
+
 class HeldOut:
     """A seeded split of a task's domain.
 
     A domain of up to :data:`LISTED` combinations is permuted; its first problems are held out. Of a larger one,
     problems are drawn and held out; training then avoids exactly these.
+
+    The task has, besides its domain, ``uniform_by(draw)`` and ``hard_by(draw)``, which make problems of draws 0, 1, ...,
+    and ``allowed(problems)``; ``hard_by`` and ``sample_carry_rich`` are None where no problem is hard.
     """
 
-    def __init__(self, task: FormattedTask, held_out: float | int | None, seed: int):
+    def __init__(self, task: Any, held_out: float | int | None, seed: int):
         self.task, self.seed = task, seed
         self.listed = task.domain.combinations <= LISTED
         if held_out is None:
@@ -78,10 +84,8 @@ class HeldOut:
     def training(self, keys: Int[Tensor, " row"], hard: float) -> Int[Tensor, "row field"]:
         """One problem per key that is not held out, uniform; a share ``hard`` has long carries, if the task has any.
 
-        A problem depends on its key alone (:mod:`models.training.counter`'s, so that runs can be resumed).
+        A problem depends on its key alone (:mod:`models.counter`'s, so that runs can be resumed).
         """
-        from models.training.counter import uniform
-
         if self.listed:
             pool = self._split[1].to(keys.device)
             if not len(pool):
@@ -95,7 +99,7 @@ class HeldOut:
             found = torch.where((uniform(keys, 2**20) < hard)[:, None], heavy, found)
         return found
 
-    def _drawn(self, keys: Tensor, draw) -> Int[Tensor, "row field"]:
+    def _drawn(self, keys: Tensor, draw: Draws) -> Int[Tensor, "row field"]:
         found = draw(0)
         for attempt in range(1, ATTEMPTS):
             bad = ~self.task.allowed(found) | self.holds(found)

@@ -83,7 +83,7 @@ class TokenFunction(Task):
                     f"{unknown[0]!r} in {shown(problem)} is not a token; tokens are {' '.join(self.inputs)}."
                 )
             problem = [self.inputs.index(piece) for piece in pieces]
-        row = list(problem) if isinstance(problem, (tuple, list, Tensor)) else []
+        row: list[int] = [*problem] if isinstance(problem, (tuple, list)) else []
         if len(row) != self.input_length or not all(isinstance(token, int) for token in row):
             raise UserError(f"A problem of {self.name} has {self.input_length} tokens: {shown(problem)}.")
         return row

@@ -32,10 +32,6 @@ class ProblemSource(Protocol):
         """The problems of one seed at one step."""
         ...
 
-    def of(self, task: Task) -> ProblemSource:
-        """The source for a task, if its problems are the task's own; else itself."""
-        return self
-
     def native_batch(self, task: Task, seeds: SeedNumbers, step: int, rows: int) -> Batch | None:
         """The same problems, encoded for all seeds at once by compiled code; None if there is none."""
         return None
@@ -66,7 +62,8 @@ class TrainingStream:
     """
 
     def __init__(self, task: Task, source: ProblemSource, rows: int, seeds: list[int], device: torch.device):
-        source = source.of(task)
+        if (bound := getattr(source, "of", None)) is not None:
+            source = bound(task)  # problems that the task itself draws
         self.task, self.source, self.rows, self.device = task, source, rows, device
         self.seeds = torch.tensor(seeds, dtype=torch.int64)
         self.sources = [source] * len(seeds)

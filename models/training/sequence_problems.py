@@ -15,13 +15,13 @@ import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
+from models.counter import mix, row_keys, uniform, uniform_table
 from models.errors import UserError
 from models.tasks.base import Task
 from models.tasks.multi_addition import MultiOperandAddition
 from models.tasks.multiplication import Multiplication
 from models.tasks.parity import Parity
 from models.tasks.sequences import SequenceTask
-from models.training.counter import mix, row_keys, uniform, uniform_table
 
 LONGEST = 10_000  # the most digits, operands or bits that a recipe may ask for
 

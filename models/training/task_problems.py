@@ -9,9 +9,9 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
+from models.counter import row_keys
 from models.errors import UserError
 from models.tasks.base import Task
-from models.training.counter import row_keys
 from models.training.data import ProblemSource
 
 
@@ -28,7 +28,11 @@ class TaskProblems(ProblemSource):
             raise UserError(f"hard is a share between 0 and 1, not {self.hard}.")
 
     def of(self, task: Task) -> ProblemSource:
+        """The source of this task's problems."""
         return _Drawn(task, self.hard)
+
+    def draw(self, seed: int, step: int, rows: int, device: torch.device) -> Int[Tensor, "row operands"]:
+        raise UserError("Problems that a task draws need that task; ask the source that of(task) gives.")
 
 
 @dataclass(frozen=True)

@@ -13,10 +13,10 @@ from typing import Any
 
 import torch
 
+from models.counter import row_keys
 from models.errors import UserError
 from models.registry import build
 from models.training.adamw import StackedAdamW
-from models.training.counter import row_keys
 from models.training.data import TrainingStream
 from models.training.devices import multiplies_bfloat16
 from models.training.judging import Candidates, Judge

@@ -9,9 +9,9 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
+from models.counter import row_keys, uniform
 from models.tasks.base import Task
 from models.tasks.two_digit import TwoDigitAddition, training_problems
-from models.training.counter import row_keys, uniform
 from models.training.data import ProblemSource
 
 

@@ -82,7 +82,8 @@ def load_submission(path: str | Path, checkpoints: str | Path | None = None) -> 
         if (found := _checkpoint_of(path, checkpoints)) is not None:
             from models.importers import load_published
 
-            return load_published(found)
+            if (published := load_published(found)) is not None:
+                return published
         if (named := _named_checkpoint(path)) is not None:
             raise UserError(
                 f"{path} cannot be read as a model: its numbers are in {named}, which is not there."

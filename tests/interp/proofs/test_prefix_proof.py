@@ -206,7 +206,7 @@ def test_one_planted_error_is_found(arithmetic: Any):
     right, n = right_on_all(model)
     assert found.status == "refuted" and 0 < found.wrong <= n - right
     assert found.counterexample is not None
-    a, b = map(int, found.counterexample.problem.split("+"))
+    ((a, b),) = task.numbers(found.counterexample.problem)
     assert 11 in (a, b) and int(found.counterexample.predicted) != (a + b) % 12
 
 

@@ -41,7 +41,7 @@ def test_a_model_of_this_project_is_returned_as_it_is():
 
 @pytest.mark.parametrize(
     "switch, value",
-    [("parallel_attn_mlp", True), ("positional_embedding_type", "alibi"), ("act_fn", "solu_ln"), ("rotary_dim", 2)],
+    [("use_local_attn", True), ("positional_embedding_type", "alibi"), ("act_fn", "solu_ln"), ("n_key_value_heads", 1)],
 )
 def test_parts_that_this_transformer_lacks_are_named(switch: str, value: Any):
     row = next(row for row in ROWS if row.name == "rotary, neighbours")

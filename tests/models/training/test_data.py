@@ -7,10 +7,10 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from models.counter import mix, signed, uniform
 from models.evaluation import Rate
 from models.tasks.addition import DelimitedAddition, TenDigitAddition, UnendedAddition
 from models.training.addition_problems import AdditionProblems, CarryMix, MetricCarryMix, carry_rich_problems
-from models.training.counter import mix, signed, uniform
 from models.training.data import TrainingStream
 
 CPU = torch.device("cpu")

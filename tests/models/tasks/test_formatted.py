@@ -8,6 +8,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from models.counter import row_keys
 from models.errors import UserError
 from models.tasks import Task, TenDigitAddition, TwoDigitAddition, formatted
 from models.tasks.addition import DelimitedAddition, UnendedAddition
@@ -16,7 +17,6 @@ from models.tasks.framed_addition import Frame, FramedAddition
 from models.tasks.padded_addition import TOKENS, PaddedAddition
 from models.tasks.problem_space import ProblemSpace
 from models.tasks.token_function import function
-from models.training.counter import row_keys
 
 ZEROS = {**{str(i): i for i in range(10)}, "+": 0, "=": 0, "<EOS>": 0}
 #: Today's formats, and the same as text.
