@@ -29,8 +29,8 @@ class HeldOut:
     A domain of up to :data:`LISTED` combinations is permuted; its first problems are held out. Of a larger one,
     problems are drawn and held out; training then avoids exactly these.
 
-    The task has, besides its domain, ``uniform_by(draw)`` and ``hard_by(draw)``, which make problems of draws 0, 1, ...,
-    and ``allowed(problems)``; ``hard_by`` and ``sample_carry_rich`` are None where no problem is hard.
+    The task has, besides its domain, ``uniform_by(draw)`` and ``hard_by(draw)``, which make problems of draws 0, 1,
+    ..., and ``allowed(problems)``; ``hard_by`` and ``sample_carry_rich`` are None where no problem is hard.
     """
 
     def __init__(self, task: Any, held_out: float | int | None, seed: int):

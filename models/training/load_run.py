@@ -20,6 +20,7 @@ from models.errors import UserError
 from models.registry import build
 from models.tasks.base import Task
 from models.training.objective import ParameterLayout
+from models.training.run_definition import built_from
 from models.training.run_folder import RunFolder
 from models.transformer import ArithmeticTransformer
 
@@ -55,8 +56,6 @@ def _built(config: dict[str, Any], task: Task | None) -> ArithmeticTransformer:
     """The untrained model of a run: from its definition, if it has one, else by its registered name."""
     name, definition = config["model"], config.get("definition")
     if definition is not None:
-        from models.training.own_model import built_from
-
         if (model := built_from(definition, name, task)) is not None:
             return model
         if name not in registry.names(sweeps=True):

@@ -14,8 +14,8 @@ from models.config import TransformerConfig
 from models.errors import UserError, unknown_name
 from models.registry import ModelSpec
 from models.tasks.base import Task
-from models.tasks.formatted import formatted
 from models.training.recipes import Recipe
+from models.training.run_definition import check_fit
 from models.training.task_problems import TaskProblems
 from models.transformer import ArithmeticTransformer
 from models.weight_maps.base import WeightMap
@@ -49,17 +49,8 @@ def _specified(model: Any, task: Task | None, name: str) -> tuple[ModelSpec, dic
             f"{shown(model)}; models.adopt lets the probes ask any other module."
         )
     spec = ModelSpec(name, made, lambda: task, None, registry.OWN, sweep=True)
-    _check_fit(made().config, task)
+    check_fit(made().config, task)
     return spec, definition
-
-
-def _check_fit(config: TransformerConfig, task: Task) -> None:
-    """Raise UserError if the model has too few tokens or positions for the task."""
-    if config.d_vocab < task.d_vocab or config.n_ctx < task.input_length:
-        raise UserError(
-            f"The task {task.name} needs d_vocab of at least {task.d_vocab} and n_ctx of at least {task.input_length}, "
-            f"and the config has {config.d_vocab} and {config.n_ctx}."
-        )
 
 
 def own_recipe(task: Task, steps: int, **changes: Any) -> Recipe:
@@ -77,26 +68,6 @@ def own_recipe(task: Task, steps: int, **changes: Any) -> Recipe:
         changes = {"validation_size": max(1, min(Recipe.validation_size, task.domain.size - split.n))} | changes
     chosen = DEFAULTS | {"eval_every": max(1, steps // EVALUATIONS), "problems": TaskProblems()} | changes
     return Recipe(steps=steps, **chosen)
-
-
-def built_from(definition: dict[str, Any], name: str, task: Task | None) -> ArithmeticTransformer | None:
-    """The untrained model that a run folder's definition describes; None if its weight map is Python code.
-
-    Raises:
-        UserError: the task is Python code, and no ``task`` is given.
-    """
-    if "config" not in definition:
-        return None
-    if task is None and definition.get("task") is not None:
-        task = formatted(**definition["task"])
-    if task is None:
-        raise UserError(
-            f"The task of {name} is Python code, which a run folder does not keep; give it as models.load(path, "
-            "task=...), or write the task's functions as text, such as '(a + b) % 113'."
-        )
-    config = TransformerConfig(**definition["config"])
-    _check_fit(config, task)
-    return ArithmeticTransformer(DenseWeights(config, definition.get("biases", True)), task, name=name)
 
 
 @typed

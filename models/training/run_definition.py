@@ -1,0 +1,41 @@
+"""What a run folder keeps of a model that is registered nowhere: its config and, if it is text, its task."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from models.config import TransformerConfig
+from models.errors import UserError
+from models.tasks.base import Task
+from models.tasks.formatted import formatted
+from models.transformer import ArithmeticTransformer
+from models.weight_maps.dense import DenseWeights
+
+
+def check_fit(config: TransformerConfig, task: Task) -> None:
+    """Raise UserError if the model has too few tokens or positions for the task."""
+    if config.d_vocab < task.d_vocab or config.n_ctx < task.input_length:
+        raise UserError(
+            f"The task {task.name} needs d_vocab of at least {task.d_vocab} and n_ctx of at least {task.input_length}, "
+            f"and the config has {config.d_vocab} and {config.n_ctx}."
+        )
+
+
+def built_from(definition: dict[str, Any], name: str, task: Task | None) -> ArithmeticTransformer | None:
+    """The untrained model that a run folder's definition describes; None if its weight map is Python code.
+
+    Raises:
+        UserError: the task is Python code, and no ``task`` is given.
+    """
+    if "config" not in definition:
+        return None
+    if task is None and definition.get("task") is not None:
+        task = formatted(**definition["task"])
+    if task is None:
+        raise UserError(
+            f"The task of {name} is Python code, which a run folder does not keep; give it as models.load(path, "
+            "task=...), or write the task's functions as text, such as '(a + b) % 113'."
+        )
+    config = TransformerConfig(**definition["config"])
+    check_fit(config, task)
+    return ArithmeticTransformer(DenseWeights(config, definition.get("biases", True)), task, name=name)
