@@ -19,6 +19,7 @@ from models.tasks.column_families import FAMILIES, hard_digits, require_operands
 from models.tasks.domain import Domain
 from models.tasks.formats import NumberField, literal_tokens, parse_format
 from models.tasks.held_out import LISTED, Draws, HeldOut
+from models.tasks.places import DELIMITERS, OUTPUT, OWN, PREVIOUS
 from models.tasks.problem_text import ProblemText
 
 #: A name of :data:`FAMILIES`, or functions of digit arrays [n, column] by the variable's name.
@@ -448,12 +449,12 @@ class FormattedTask(Task):
         ]
         prompt = len(self._all_roles[0])
         groups: dict[str, list[int]] = {
-            "own operands": [] if own is None else at(own),
-            "previous operands": at(own - 1) if own else [],
-            "previous output": [query] if query >= prompt else [],
+            OWN: [] if own is None else at(own),
+            PREVIOUS: at(own - 1) if own else [],
+            OUTPUT: [query] if query >= prompt else [],
         }
         if delimiters := [i for i, role in enumerate(self.roles[:prompt]) if role.kind in ("delimiter", "operator")]:
-            groups["delimiters"] = delimiters
+            groups[DELIMITERS] = delimiters
         return self.with_rest(groups, query)
 
     def chain_length(self, problems: Any) -> Int[Tensor, " n"]:

@@ -15,6 +15,7 @@ from models.errors import UserError
 from models.tasks.base import Role, Task, are_integers, problem_list
 from models.tasks.domain import Domain
 from models.tasks.held_out import HeldOut
+from models.tasks.places import OWN
 
 
 class TokenFunction(Task):
@@ -147,7 +148,7 @@ class TokenFunction(Task):
         return {"y": self._classes(found)[:, None], "x": found}
 
     def relative_roles(self, target: int) -> dict[str, list[int]]:
-        return self.with_rest({"own operands": list(range(self.input_length))}, self.input_length - 1)
+        return self.with_rest({OWN: list(range(self.input_length))}, self.input_length - 1)
 
     def chain_length(self, problems: Any) -> Int[Tensor, " n"]:
         return torch.zeros(len(self.as_problems(problems)), dtype=torch.int64)
