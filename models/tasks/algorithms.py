@@ -25,7 +25,7 @@ construction.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -45,15 +45,18 @@ Interventions = Mapping[tuple[str, int], Tensor | int]
 
 
 class Columns:
-    """The values of variables during a run: ``v(name, column)``, zeros below the units column; ``v.base``."""
+    """The values of variables during a run: ``v(name, column)``; ``v.base``; and ``v.carry``, what is carried into the
+    units. Below the units column, carries and what makes them are that, and all else is zero."""
 
-    def __init__(self, n: int, base: int, device: torch.device | None = None):
-        self.base = base
+    def __init__(self, n: int, base: int, device: torch.device | None = None, carry: int = 0):
+        self.base, self.carry = base, carry
         self._known: dict[tuple[str, int], Tensor] = {}
         self._zeros = torch.zeros(n, dtype=torch.int64, device=device)
 
     def __call__(self, name: str, column: int) -> Int[Tensor, " n"]:
-        return self._zeros if column < 0 else self._known[name, column]
+        if column < 0:
+            return self._zeros + self.carry if name in ("carry_out", "generate") else self._zeros
+        return self._known[name, column]
 
     def set(self, name: str, column: int, value: Int[Tensor, " n"]) -> None:
         self._known[name, column] = value
@@ -77,7 +80,11 @@ class Algorithm:
         return (*INPUTS, *(name for name, _ in self.mechanisms))
 
     def run(
-        self, inputs: Mapping[str, ColumnValues], interventions: Interventions | None = None, base: int = 10
+        self,
+        inputs: Mapping[str, ColumnValues],
+        interventions: Interventions | None = None,
+        base: int = 10,
+        carry: int = 0,
     ) -> dict[str, ColumnValues]:
         """Every variable in every column, with some of them set.
 
@@ -85,6 +92,7 @@ class Algorithm:
             inputs: "a", "b" and "previous", as :meth:`ColumnLayout.inputs` reads them off a sequence.
             interventions: (variable, column) -> value for each problem, or one for all.
             base: the base of the digits.
+            carry: what is carried into the units column.
 
         Raises:
             UserError: a missing input, an unknown variable or column, or a value of another length or that is not an
@@ -95,7 +103,7 @@ class Algorithm:
                 raise UserError(f"The algorithm {self.name!r} needs the inputs {', '.join(INPUTS)}; {name} is missing.")
         n, columns = inputs["a"].shape
         setting = self._checked(interventions or {}, n, columns, inputs["a"].device)
-        values = Columns(n, base, inputs["a"].device)
+        values = Columns(n, base, inputs["a"].device, carry)
         for column in range(columns):
             for name in INPUTS:
                 values.set(name, column, setting.get((name, column), inputs[name][:, column]))
@@ -197,7 +205,7 @@ def chained(threshold: int | None = None, zero_or_one: bool = False) -> Algorith
         (
             _DIGIT_SUM,
             ("previous_sum", lambda v, k: v("digit_sum", k - 1)),
-            ("difference", lambda v, k: v("previous_sum", k) - v("previous", k)),
+            ("difference", lambda v, k: v("previous_sum", k) - v("previous", k) + (v.base * v.carry if k == 0 else 0)),
             ("carry_in", carry),
             _TOTAL,
             ("answer", lambda v, k: v("total", k).clamp(0, 2 * v.base - 1) % v.base),
@@ -226,6 +234,10 @@ class ColumnLayout:
     ``operands[k]``: positions of column k's two digits (fewer if an operand has no digit there); ``queries[k]``: the
     position that predicts its answer digit, where for k > 0 the output of column k - 1 stands; ``targets[k]``: which of
     the task's targets it is. ``step`` is the running sum, for additions of many operands; ``base`` is the digits' base.
+
+    ``subtracts``: the second operand is subtracted from the first, which is not smaller. That is an addition of its
+    complement, with base - 1 - b for every digit b, and a carry into the units: a carry is then a borrow that is not
+    needed, and the algorithms are those of addition.
     """
 
     task: Task
@@ -234,12 +246,13 @@ class ColumnLayout:
     targets: tuple[int, ...]
     step: int | None = None
     base: int = 10
+    subtracts: bool = False
 
     def run(
         self, algorithm: Algorithm, tokens: Int[Tensor, "n pos"], interventions: Interventions | None = None
     ) -> dict[str, ColumnValues]:
         """Every variable of an algorithm on sequences, as in :meth:`Algorithm.run`."""
-        return algorithm.run(self.inputs(tokens), interventions, self.base)
+        return algorithm.run(self.inputs(tokens), interventions, self.base, int(self.subtracts))
 
     def answer(
         self, algorithm: Algorithm, tokens: Int[Tensor, "n pos"], interventions: Interventions | None = None
@@ -293,7 +306,7 @@ class ColumnLayout:
         for name, values in found.items():
             if (values < 0).any():
                 raise UserError(f"The sequence holds a token other than a digit where the algorithm reads {name!r}.")
-        return found
+        return found | ({"b": self.base - 1 - found["b"]} if self.subtracts else {})
 
     def answer_tokens(self, answer: Int[Tensor, "*place"]) -> Int[Tensor, "*place"]:
         """The tokens of answers that are digits (0 or more), as :meth:`answer` gives them."""
@@ -309,15 +322,16 @@ class ColumnLayout:
 def column_layout(task: Task, step: int | None = None) -> ColumnLayout:
     """The layout of a task that adds two numbers, or (``step`` = i, by default the last) a_i to a running sum b_{i-1}.
 
-    It is found by the roles of the tokens, and checked: on a few problems, ripple carry must give the task's targets.
+    A task that subtracts the second number from the first has one, too. It is found by the roles of the tokens, and
+    checked: on a few problems, ripple carry must give the task's targets.
 
     Raises:
-        UserError: a task that does not add two numbers per step, or writes its answer from the most significant digit;
-            a step that does not exist.
+        UserError: a task that does not add or subtract two numbers per step, or writes its answer from the most
+            significant digit; a step that does not exist.
     """
     refused = UserError(
-        f"The task {task.name!r} does not add two numbers column by column, units first, with a token for every digit, "
-        "so that the symbolic algorithms have nothing to read there."
+        f"The task {task.name!r} does not add or subtract two numbers column by column, units first, with a token for "
+        "every digit, so that the symbolic algorithms have nothing to read there."
     )
     roles, targets = task.roles, task.target_roles
     steps = sorted({role.index for role in targets if role.kind in ("answer", "scratchpad") and role.index is not None})
@@ -353,13 +367,15 @@ def column_layout(task: Task, step: int | None = None) -> ColumnLayout:
     if any((role.kind, role.index, role.column) != (targets[asked[k]].kind, step, k - 1) for k, role in _above(before)):
         raise refused
     problems = task.sample(CHECKED, torch.Generator().manual_seed(0))
-    try:
-        answer = layout.answer(RIPPLE, task.encode(problems))
-    except UserError:  # tokens that are not digits
-        raise refused from None
-    if not torch.equal(layout.answer_tokens(answer), task.targets(problems)[:, list(layout.targets)]):
-        raise refused
-    return layout
+    tokens, targets = task.encode(problems), task.targets(problems)[:, list(layout.targets)]
+    for fitting in (layout, replace(layout, subtracts=True)):
+        try:
+            answer = fitting.answer(RIPPLE, tokens)
+        except UserError:  # tokens that are not digits
+            raise refused from None
+        if torch.equal(layout.answer_tokens(answer), targets):
+            return fitting
+    raise refused
 
 
 def _above(items: Sequence[Any]) -> list[tuple[int, Any]]:

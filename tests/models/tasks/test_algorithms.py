@@ -7,8 +7,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from models.counter import row_keys
 from models.errors import UserError
-from models.tasks import AdditionFormat, CharacterLanguage, MultiOperandAddition, Multiplication, Parity
+from models.tasks import AdditionFormat, CharacterLanguage, MultiOperandAddition, Multiplication, Parity, formatted
 from models.tasks.addition import DelimitedAddition, TenDigitAddition, UnendedAddition
 from models.tasks.algorithms import (
     ALGORITHMS,
@@ -177,3 +178,33 @@ def test_bad_input_is_named():
     tokens = task.encode([(1, 2)])
     with pytest.raises(UserError, match="other than a digit where the algorithm reads 'previous'"):
         column_layout(task).inputs(tokens.index_put((torch.tensor(0), torch.tensor(25)), torch.tensor(10)))
+
+
+KEYS = row_keys(0, 0, 300, torch.device("cpu"))
+
+
+@pytest.mark.parametrize("base, width", [(10, 6), (2, 5), (7, 3)])
+@pytest.mark.parametrize("name", ALGORITHMS)
+def test_each_algorithm_subtracts_and_its_carries_are_borrows_that_are_not_needed(name: str, base: int, width: int):
+    format = f"{{a:{width}r}}-{{b:{width}r}}={{s:{width}r}}"
+    task = formatted(format, "a - b", base=base, where="a >= b", variables="subtraction")
+    layout = column_layout(task)
+    problems = torch.cat((task.sample(300, torch.Generator().manual_seed(0)), task.training_problems(KEYS, hard=1.0)))
+    found = layout.values(ALGORITHMS[name], problems)
+    assert layout.subtracts and torch.equal(found["answer"], task.targets(problems))
+    borrows = task.variables(problems)
+    assert torch.equal(1 - found["carry_in"], borrows["borrow_in"])
+    assert torch.equal(found["digit_sum"] - (base - 1), borrows["digit_difference"])
+
+
+def test_a_borrow_that_is_set_goes_on_in_ripple_only():
+    task = formatted("{a:3r}-{b:3r}={s:3r}", "a - b", where="a >= b")
+    layout, problem = column_layout(task), [(500, 0)]
+    needed = {("carry_in", 1): 0}  # a borrow from the tens that nobody needs: 500 - 10 in ripple
+    answers = {name: layout.values(ALGORITHMS[name], problem, needed)["answer"].tolist() for name in ALGORITHMS}
+    assert answers == {"ripple": [[0, 9, 4]], "look-ahead": [[0, 9, 5]], "chained": [[0, 9, 5]]}
+
+
+def test_a_signed_difference_has_no_column_algorithm():
+    with pytest.raises(UserError):
+        column_layout(formatted("{a:3r}-{b:3r}={s:+3r}", "a - b"))
