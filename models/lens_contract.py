@@ -30,8 +30,8 @@ from models.parts.values import has_values
 from models.parts.weights import Weights, with_biases
 from models.runtime_config import RuntimeConfig
 from models.tasks.base import Task
-from models.weight_maps.base import WeightMap
 from models.weight_maps.kept import kept_weights
+from models.weight_maps.weight_map import WeightMap
 
 #: Hook points that fire only with a switch of the config.
 _SWITCHES = {

@@ -20,8 +20,8 @@ from models.config import TransformerConfig
 from models.errors import UserError, unknown_name
 from models.parts.circuits import HeadCircuits
 from models.parts.weights import Weights, is_bias
-from models.weight_maps.base import WeightMap
 from models.weight_maps.dense import DenseWeights
+from models.weight_maps.weight_map import WeightMap
 
 #: Buffers in a HookedTransformer's state dict, which hold no weight.
 _BUFFERS = ("mask", "IGNORE", "rotary_sin", "rotary_cos")

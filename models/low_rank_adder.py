@@ -34,8 +34,8 @@ from models.tasks.padded_addition import PaddedAddition
 from models.tasks.ten_test_sets import VALIDATION_SIZE
 from models.training.recipes import Recipe, add_recipe
 from models.training.varied_length_problems import VariedLengthProblems
-from models.weight_maps.base import WeightMap, fill_, normal_
 from models.weight_maps.low_rank import Factors, thin_normal_
+from models.weight_maps.weight_map import WeightMap, fill_, normal_
 
 D_MODEL, D_MLP, D_VOCAB, POSITIONS = 7, 14, 14, 33
 STD = 0.02  # standard deviation of embeddings and full matrices

@@ -29,9 +29,9 @@ from torch.nn import functional as F
 from models.microadder_options import MicroAdderOptions, microadder_config
 from models.parts.weights import Weights
 from models.tasks.addition import DIGITS
-from models.weight_maps.base import WeightMap, fill_, normal_, uniform_, xavier_uniform_
 from models.weight_maps.geometry import rotate_pairs, spiral
 from models.weight_maps.structured import circulant, scaled_axes, scaled_basis, toeplitz
+from models.weight_maps.weight_map import WeightMap, fill_, normal_, uniform_, xavier_uniform_
 
 SPIRAL = {"amp": 3.5, "phase": 0.0, "slope": 0.15, "offset": 0.0}  # 57 and 67: frozen there; 74: starts there
 EARLY_SPIRAL = {"amp": 1.0, "phase": 0.0, "slope": 1 / 9, "offset": 0.0}  # where 226 to 75 start, in the public code

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from models.tasks.base import Task
     from models.training.recipes import Recipe
     from models.transformer import ArithmeticTransformer
-    from models.weight_maps.base import WeightMap
+    from models.weight_maps.weight_map import WeightMap
 
 
 #: The modules that register models; they are imported before a name is looked for.
@@ -26,9 +26,9 @@ REGISTERING = (
     "models.addlm",
     "models.addlm_adder",
     "models.hand_built.adders",
-    "models.hand_built.microadder",
-    "models.hand_built.multiplication",
-    "models.hand_built.parity",
+    "models.hand_built.microadder_by_hand",
+    "models.hand_built.position_coupling_multiplication",
+    "models.hand_built.position_coupling_parity",
     "models.hand_built.position_coupling_addition",
     "models.low_rank_adder",
     "models.microadder_continued",

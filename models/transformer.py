@@ -40,8 +40,8 @@ from models.runtime_config import RuntimeConfig
 from models.tasks.base import Task
 from models.tasks.brackets import BalancedBrackets
 from models.unaltered import remember, require_unaltered
-from models.weight_maps.base import WeightMap
 from models.weight_maps.dense import DenseWeights
+from models.weight_maps.weight_map import WeightMap
 
 
 class Output(NamedTuple):

@@ -34,8 +34,8 @@ from models.numerals import small
 from models.tasks import TwoDigitAddition, problem_pairs
 from models.tasks.two_digit import held_out_problems, training_problems
 from models.transformer import ArithmeticTransformer
-from models.weight_maps.base import normal_
 from models.weight_maps.dense import DenseWeights
+from models.weight_maps.weight_map import normal_
 
 torch.manual_seed(0)
 torch.set_num_threads(1)

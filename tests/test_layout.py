@@ -4,6 +4,7 @@ import os
 import shutil
 import subprocess
 import sys
+from collections import Counter
 from graphlib import TopologicalSorter
 from pathlib import Path
 
@@ -78,3 +79,12 @@ def test_everything_else_works_without_a_papers_folder(tmp_path: Path) -> None:
     command = [sys.executable, "-c", REST, *PAPERS]
     done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
     assert PAPERS and done.stdout.split("\n") == [*(f"{paper} 0" for paper in PAPERS), ""], done.stderr[-2000:]
+
+
+def test_a_file_name_says_which_file_is_meant() -> None:
+    """Figures and commands are called as what they draw and run, and papers have files of one kind each."""
+    rooms = ["models", *(f"interp/{room}" for room in ("core", "probes", "causal", "proofs", "compare", "site"))]
+    files = [path.relative_to(ROOT) for room in rooms for path in (ROOT / room).rglob("*.py")]
+    for package in ("models", "interp"):
+        names = Counter(path.name for path in files if path.parts[0] == package)
+        assert {name for name, times in names.items() if times > 1} <= {"__init__.py", "answers.py", "expressions.py"}

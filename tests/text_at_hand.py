@@ -2,8 +2,8 @@
 
 import pytest
 
-from models.data import TINYSHAKESPEARE, read_corpus
 from models.errors import UserError
+from models.texts import TINYSHAKESPEARE, read_corpus
 
 
 def text_at_hand() -> bool:

@@ -138,7 +138,7 @@ def shaped(task: Any, shape: tuple[int, ...]) -> Any:
 
 def use_data(path: Path | None) -> None:
     """Let this process read texts from ``path``. Raises UserError if there is no such file."""
-    from models.data import VARIABLE
+    from models.texts import VARIABLE
 
     if path is not None:
         if not path.is_file():

@@ -15,13 +15,13 @@ import torch
 from torch import Tensor
 
 from models.hand_built.construction import Construction
-from models.hand_built.multiplication import (
+from models.hand_built.position_coupling_addition import HandBuiltOptions, HandBuiltWeights, hand_built_task
+from models.hand_built.position_coupling_multiplication import (
     HandBuiltMultiplicationOptions,
     HandBuiltMultiplicationWeights,
     multiplication_task,
 )
-from models.hand_built.parity import HandBuiltParityOptions, HandBuiltParityWeights, parity_task
-from models.hand_built.position_coupling_addition import HandBuiltOptions, HandBuiltWeights, hand_built_task
+from models.hand_built.position_coupling_parity import HandBuiltParityOptions, HandBuiltParityWeights, parity_task
 from models.tasks.base import Task
 
 #: What each kind of options builds.

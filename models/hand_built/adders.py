@@ -1,8 +1,8 @@
 """Adders of ten-digit numbers with three and with four free parameters, written from scratch, on MicroAdder's tokens.
 
 They are stock one-layer decoders: RMS norms, one head, two GELU units, no biases, 34 tokens over the digits. What
-follows is the arithmetic that their numbers were solved from; :mod:`models.hand_built.microadder` has the same circuit
-in MicroAdder's own 57 numbers. All angles below are in degrees.
+follows is the arithmetic that their numbers were solved from; :mod:`models.hand_built.microadder_by_hand` has the same
+circuit in MicroAdder's own 57 numbers. All angles below are in degrees.
 
     digits     e(d) = (cos psi, sin psi),  psi_d = (d - 4.5) stride              an arc around the radial axis
     columns    p_i = (cos 360 i / 11, sin 360 i / 11),  X_i, Y_i and Z_i alike   eleven to the turn
@@ -59,8 +59,8 @@ from models.config import TransformerConfig
 from models.parts.weights import Weights
 from models.registry import ModelSpec, register
 from models.tasks.addition import ANSWER, DIGITS, UnendedAddition
-from models.weight_maps.base import WeightMap, fill_
 from models.weight_maps.geometry import circular_arc, spiral
+from models.weight_maps.weight_map import WeightMap, fill_
 
 COLUMNS = DIGITS + 1  # columns per turn
 TOKENS, SUMS = 2, 2  # dimensions; two for the columns follow, and the rest of the width is empty

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from models.importers import low_rank_adder, microadder
+from models.importers import low_rank_checkpoint, microadder_checkpoint
 from models.importers.safe_torch import read_torch_file
 
 if TYPE_CHECKING:
@@ -30,8 +30,8 @@ class PublishedFormat:
 
 
 FORMATS = (
-    PublishedFormat("MicroAdder", microadder.recognises, microadder.convert),
-    PublishedFormat("456-parameter adder", low_rank_adder.recognises, low_rank_adder.convert),
+    PublishedFormat("MicroAdder", microadder_checkpoint.recognises, microadder_checkpoint.convert),
+    PublishedFormat("456-parameter adder", low_rank_checkpoint.recognises, low_rank_checkpoint.convert),
 )
 
 

@@ -25,7 +25,7 @@ from models.part_names import in_block
 from models.parts.weights import Weights, under
 from models.tasks.brackets import BalancedBrackets
 from models.transformer import ArithmeticTransformer
-from models.weight_maps.base import WeightMap, normal_
+from models.weight_maps.weight_map import WeightMap, normal_
 
 OUTPUTS = 2
 _SIZES = ("n", "d", "heads", "ff", "layers")

@@ -2,7 +2,7 @@
 
 A problem is the place in the text where a window of 129 characters starts: 128 go in, and each predicts the next one.
 The first nine tenths of the text are for training, the rest for validation. The 65 characters are listed here, so that
-models can be built without the text; only problems need it (:mod:`models.data`). There is no test part: the paper
+models can be built without the text; only problems need it (:mod:`models.texts`). There is no test part: the paper
 reports, and checkpoints are selected by, the loss on the validation part.
 """
 
@@ -18,9 +18,9 @@ from jaxtyping import Int, UInt8
 from torch import Tensor
 
 from models.arguments import shown
-from models.data import TINYSHAKESPEARE, read_corpus
 from models.errors import UserError
 from models.tasks.base import Role, Task, are_integers
+from models.texts import TINYSHAKESPEARE, read_corpus
 
 #: Every character of the text, in the order of their code points, which is the order of their ids.
 CHARACTERS = "\n !$&',-.3:;?ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"

@@ -6,7 +6,7 @@ HookedTransformer's names. The building blocks (arcs, spirals, rotations, low-ra
 this package; the maps of the papers' models live with the models.
 """
 
-from models.weight_maps.base import WeightMap
 from models.weight_maps.dense import DenseWeights
+from models.weight_maps.weight_map import WeightMap
 
 __all__ = ["DenseWeights", "WeightMap"]

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from models.config import TransformerConfig
 from models.parts.weights import Weights, require_weights
-from models.weight_maps.base import WeightMap
+from models.weight_maps.weight_map import WeightMap
 
 
 class ConstantWeights(WeightMap):

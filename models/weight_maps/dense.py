@@ -6,7 +6,7 @@ import torch
 
 from models.config import TransformerConfig
 from models.parts.weights import Weights, is_bias, require_weights, weight_shapes
-from models.weight_maps.base import WeightMap, fill_, normal_
+from models.weight_maps.weight_map import WeightMap, fill_, normal_
 
 
 class DenseWeights(WeightMap):

@@ -19,7 +19,7 @@ from torch.autograd import forward_ad
 from torch.func import functional_call
 
 from models.parts.weights import Weights
-from models.weight_maps.base import WeightMap
+from models.weight_maps.weight_map import WeightMap
 
 MOST_NUMBERS = 10_000  # with more, comparing takes as long as computing the weights
 _PLAIN = (Tensor, nn.Parameter)

@@ -6,7 +6,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from models.weight_maps.base import normal_
+from models.weight_maps.weight_map import normal_
 
 
 class Factors(nn.Module):

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from models.config import TransformerConfig
 from models.parts.weights import Weights, is_bias, weight_shapes
-from models.weight_maps.base import WeightMap, fill_, normal_, uniform_
+from models.weight_maps.weight_map import WeightMap, fill_, normal_, uniform_
 
 #: The matrices that AddLM constrains; embeddings, positions, head and norms stay floats.
 TERNARY = ("W_Q", "W_K", "W_V", "W_O", "W_in", "W_out")

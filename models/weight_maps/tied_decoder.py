@@ -7,7 +7,7 @@ from torch.nn import functional as F
 
 from models.config import TransformerConfig
 from models.parts.weights import Weights, is_bias, weight_shapes
-from models.weight_maps.base import WeightMap, fill_, normal_, uniform_
+from models.weight_maps.weight_map import WeightMap, fill_, normal_, uniform_
 
 
 class TiedDecoderWeights(WeightMap):

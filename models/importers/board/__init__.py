@@ -23,7 +23,7 @@ from models.importers.board.reading import PAIRS, Submission, read, reading_as
 from models.parts.weights import Weights
 from models.tasks.framed_addition import FramedAddition
 from models.transformer import ArithmeticTransformer
-from models.weight_maps.base import WeightMap
+from models.weight_maps.weight_map import WeightMap
 
 __all__ = ["SubmissionWeights", "family_of", "load_submission", "stated_parameters"]
 

@@ -25,10 +25,10 @@ from models.training.objective import ParameterLayout
 from models.training.provenance import how_made
 from models.training.publish.curves import curve_files
 from models.training.publish.report import Report, Runs
-from models.training.publish.sequences import report_sequences
+from models.training.publish.sequence_entries import report_sequences
 from models.training.publish.ten_digit import report_ten_digit
 from models.training.publish.text import report_text
-from models.training.publish.two_digit import report_two_digit
+from models.training.publish.two_digit_entries import report_two_digit
 from models.training.run_folder import RunFolder, differences
 from models.transformer import ArithmeticTransformer
 from models.zoo import ZOO, entry_file, read_entry, save_entry

@@ -11,7 +11,7 @@ import torch
 import models
 from models.evaluation import predict
 from models.hand_built.adders import ADDERS
-from models.hand_built.microadder import by_hand
+from models.hand_built.microadder_by_hand import by_hand
 from models.microadder_ladder import rung
 
 SCRATCH = [adder.name for adder in ADDERS]

@@ -21,7 +21,7 @@ from models.position_coupling import SMALL
 from models.tasks import Parity
 from models.tasks.multi_addition import AdditionFormat, MultiOperandAddition
 from models.transformer import ArithmeticTransformer
-from models.weight_maps.base import WeightMap
+from models.weight_maps.weight_map import WeightMap
 from tests.models.coders import coder
 
 ADDER = models.build("position-coupling-hand-built", max_operands=6, max_digits=6)

@@ -8,7 +8,7 @@ from torch import Tensor
 
 import models
 from models.errors import UserError
-from models.hand_built.parity import NAME, HandBuiltParityOptions, HandBuiltParityWeights
+from models.hand_built.position_coupling_parity import NAME, HandBuiltParityOptions, HandBuiltParityWeights
 from models.tasks import Parity
 from models.transformer import ArithmeticTransformer
 from tests.models.tasks.task_sequences import smallest_margin

@@ -8,7 +8,12 @@ from torch import Tensor
 
 import models
 from models.errors import UserError
-from models.hand_built.multiplication import HEADS, NAME, HandBuiltMultiplicationOptions, HandBuiltMultiplicationWeights
+from models.hand_built.position_coupling_multiplication import (
+    HEADS,
+    NAME,
+    HandBuiltMultiplicationOptions,
+    HandBuiltMultiplicationWeights,
+)
 from models.tasks import Multiplication
 from models.transformer import ArithmeticTransformer
 from tests.models.tasks.task_sequences import smallest_margin
