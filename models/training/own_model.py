@@ -18,8 +18,8 @@ from models.training.recipes import Recipe
 from models.training.run_definition import check_fit
 from models.training.task_problems import TaskProblems
 from models.transformer import ArithmeticTransformer
-from models.weight_maps.weight_map import WeightMap
 from models.weight_maps.dense import DenseWeights
+from models.weight_maps.weight_map import WeightMap
 
 if TYPE_CHECKING:
     from models.training.loop import TrainResult
