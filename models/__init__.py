@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from models import tasks as tasks
     from models import zoo as zoo
+    from models.checks import check as check
     from models.config import TransformerConfig as TransformerConfig
     from models.errors import UserError as UserError
     from models.evaluation import Score as Score
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
 #: The public names by module. They are imported on first use, as importing torch and TransformerLens takes seconds.
 _NAMES = {
     "models": "tasks zoo",
+    "models.checks": "check",
     "models.config": "TransformerConfig",
     "models.errors": "UserError",
     "models.evaluation": "Score score",

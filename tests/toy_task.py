@@ -8,9 +8,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from models.errors import UserError
 from models.tasks.base import Role, Task
 from models.tasks.domain import Domain
+from models.tasks.ten_digits import as_problems
 
 TENS = 10
 
@@ -34,10 +34,7 @@ class ToyAddition(Task):
     domain = Domain.of((2, 2))
 
     def as_problems(self, problems: Any) -> Tensor:
-        try:
-            return torch.as_tensor(problems)
-        except (TypeError, ValueError):
-            raise UserError(f"{problems!r} are no pairs of numbers.") from None
+        return as_problems(problems, TENS**2)
 
     def encode(self, problems: Any) -> Tensor:
         return torch.cat((self.encode_prompt(problems), self.targets(problems)), 1)
@@ -58,7 +55,7 @@ class ToyAddition(Task):
         return {"carry_out": (units >= TENS).long()}
 
     def relative_roles(self, target: int) -> dict[str, list[int]]:
-        return {"own operands": [1 - target, 3 - target]}
+        return self.with_rest({"own operands": [1 - target, 3 - target]}, self.query_positions[target])
 
     def sample(self, n: int, generator: torch.Generator) -> Tensor:
         return torch.randint(100, (n, 2), generator=generator)

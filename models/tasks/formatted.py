@@ -378,6 +378,10 @@ class FormattedTask(Task):
             )
         return answers
 
+    def answers(self, problems: Any) -> Int[Tensor, " n"]:
+        """The numbers that the task's function gives."""
+        return self._answers(self.as_problems(problems))
+
     def _operands(self, found: Int[Tensor, "n field"]) -> Int[Tensor, "n operand"]:
         return found[:, [self.fields.index(field) for field in self.numbers_fields]]
 

@@ -37,6 +37,7 @@ from interp.core.stats import bootstrap_interval, clopper_pearson
 from models.errors import UserError
 from models.tasks.addition import TenDigitAddition
 from models.tasks.paired_problems import ProblemPairs
+from models.tasks.places import OWN, REST
 from tests.conformance.table import dense
 from tests.toy_task import ToyAddition
 
@@ -176,7 +177,7 @@ def test_edges_between_roles_positions_and_kinds_are_those_that_causal_attention
     assert edges_between(TOY, "s0", "a0", layer=1, head=1).label == "L1H1 a0 to s0"
     assert edges_between(TOY, "s0", "a0", name="carry", renormalise=True).label == "L0.attn carry, renormalised"
     by_role = role_edges(dense()(0), TOY, per_head=False)
-    assert [edge.label for edge in by_role] == ["L0.attn own operands", "L1.attn own operands"]
+    assert [edge.label for edge in by_role] == [f"L{i}.attn {place}" for i in (0, 1) for place in (OWN, REST)]
     assert by_role[0].edges == ((3, 1), (3, 3), (4, 0), (4, 2))
 
 
