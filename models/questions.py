@@ -30,15 +30,21 @@ SEVERAL_MODELS = ("models", "untrained")
 def question(
     function: Callable[P, R],
     hooked: bool = True,
-    finite: bool = False,
+    ready: bool = False,
+    least: int = 0,
     needs: Sequence[Callable[[Any, Any], str]] = (),
+    presumes: Callable[[Mapping[str, Any]], None] | None = None,
 ) -> Callable[P, R]:
     """Wrap ``function`` so that it checks its arguments and runs in :func:`plain_state`. It raises a UserError, in one
     sentence, for an argument that its name or annotation does not allow.
 
-    ``hooked`` says that its model must have hooks; otherwise any function from tokens to logits will do. ``finite``
-    says that all weights of every argument that is a model must be finite numbers. Each of ``needs`` says, of the model
-    and its task, why the question does not apply, or returns an empty string.
+    What the question presumes:
+
+    * ``hooked``: its model has hooks; otherwise any function from tokens to logits will do.
+    * ``ready``: every argument that is a model has finite weights and is in evaluation mode.
+    * ``least``: so many problems or pairs, for its intervals.
+    * ``needs``: each says, of the model and its task, why the question does not apply, or returns an empty string.
+    * ``presumes``: called with the arguments, it raises UserError for a model that cannot do what is asked about.
     """
     signature = inspect.signature(function)
 
@@ -61,14 +67,17 @@ def question(
                 elif value is not None or hint is Any:  # the annotation says whether None is allowed
                     value = _checked(name, value, default, hint)
                 given.arguments[name] = of_type(name, value, function)
-                if finite:
-                    _require_finite(name, value)
+                if ready:
+                    _require_ready(name, value)
             _check_fit(given.arguments)
+            _require_enough(function.__name__, given.arguments, least)
             model = given.arguments.get("model")
             task = given.arguments.get("task") or getattr(model, "task", None)
             if model is not None and task is not None and (why := _why_not(needs, model, task)):
                 raise UserError(f"{function.__name__} does not apply: {why}.")
             with hooks_kept(_models_among(given.arguments)):
+                if presumes is not None:
+                    presumes(given.arguments)
                 return function(*given.args, **given.kwargs)
 
     return asked
@@ -98,7 +107,7 @@ def _checked(name: str, value: Any, default: Any, hint: Any) -> Any:
     if name in REAL and is_number(value):
         return real(name, value, *REAL[name])
     of_models = "Any" in str(hint)  # and not of measurements
-    if name in SEVERAL_MODELS and of_models:
+    if name in SEVERAL_MODELS and of_models and hint is not Any:
         return _models(name, value)
     others = tuple(kind for kind in get_args(hint) if kind in (str, list, np.ndarray, Tensor))  # names, or tables
     if name in MODELS and not isinstance(value, others):
@@ -146,13 +155,27 @@ def _hooked(name: str, value: Any) -> Any:
     raise UserError(f"{name} is {shown(value)}, which is not a model with TransformerLens hooks.{hint}")
 
 
-def _require_finite(name: str, value: Any) -> None:
-    """Raise UserError for a model, or a list with a model, whose weights are not all finite numbers."""
+def _require_enough(name: str, arguments: Mapping[str, Any], least: int) -> None:
+    """Raise UserError for fewer problems or pairs than a question needs."""
+    n: Any = arguments.get("n")
+    if is_number(n) and n < least:
+        raise UserError(f"{name} compares problems and needs n of at least {least}, not {n}.")
+    for given in ("problems", "pairs"):
+        value: Any = arguments.get(given)
+        if hasattr(value, "__len__") and not isinstance(value, str) and len(value) < least:
+            raise UserError(f"{name} compares {given} and needs at least {least} of them, not {len(value)}.")
+
+
+def _require_ready(name: str, value: Any) -> None:
+    """Raise UserError for a model, or a list with a model, that is in training mode (dropout would change what is
+    compared), or whose weights are not all finite numbers."""
     if isinstance(value, (list, tuple)):
         for entry in value:
-            _require_finite(f"One of {name}", entry)
+            _require_ready(f"One of {name}", entry)
     if not isinstance(value, nn.Module):
         return
+    if value.training:
+        raise UserError(f"{name} is in training mode; call model.eval() first.")
     own = getattr(value, "all_weights", None)
     weights = dict(value.named_parameters()) if own is None else own()
     for key, weight in weights.items():

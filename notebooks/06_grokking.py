@@ -78,11 +78,11 @@ dynamics["adder-456"].figure()
 
 # %%
 frames = [found.half_way().dropna(subset=["by"]).assign(model=name) for name, found in dynamics.items()]
-order = pd.concat(frames).query("measure != 'chain'")  # the panels above have the chains
-order["reading"] = order.reading.str.replace("unit_", "neuron_").str.replace("_", " ")
+order = pd.concat(frames).query("measure != 'accuracy_by_chain'")  # the panels above have the chains
+order["reading"] = order.reading.str.replace("_", " ")
 readings = order.groupby("reading").by.min().sort_values().index.tolist()
 steps = order.pivot(index="reading", columns="model", values="by")
-before = [reading for reading in readings if (steps.loc[reading] < steps.loc["exact"]).all()]
+before = [reading for reading in readings if (steps.loc[reading] < steps.loc["score"]).all()]
 dot_plot(
     {
         f"{name}, seed {dynamics[name].seed}": {row.reading: (row.by, row.after, row.by) for row in rows.itertuples()}

@@ -16,8 +16,9 @@
 #
 # What we know of "how a tiny transformer adds" we know of single models. Is it how adders add, or how that one does?
 # This notebook asks the same of many adders: every seed of every architecture of this project that was kept and that
-# is proved right on all 10^20 pairs. Each finding is decided for each of them by a probe. The controls are an untrained
-# copy of each, and a trained adder of another architecture.
+# is proved right on all 10^20 pairs. Each finding was decided for each of them from what probes measure, by an earlier
+# version, and is kept as data. The controls are an untrained copy of each, and a trained adder of another architecture.
+# `interp.population` asks today's questions of models of your own.
 
 # %%
 import numpy as np
@@ -26,18 +27,25 @@ from scipy.cluster.hierarchy import fcluster, linkage
 
 import interp
 from interp.compare.classes import SolutionClasses
-from interp.compare.population import FINDINGS, LN10, Population
 from interp.core.as_json import decode
+from interp.core.results import Provenance
+from interp.core.stored_data import DATA
 from interp.figures import theme
+from interp.figures.dots import dot_plot
 from interp.figures.layers import points
 from interp.figures.panels import Panel, compose, vline
 from interp.figures.tables import table
-from interp.papers.studies.comparison_population import STORED, stored_members
 from models.checkpoint import read_json
+from models.training.load_run import model_of
 
-kept = read_json(STORED)  # what `interp reproduce comparison:population` wrote
-found = decode(Population, kept["population"])
-members = dict(stored_members())
+kept = read_json(DATA / "experiments" / "comparison-population.json")  # what an earlier version measured and proved
+members = decode(pd.DataFrame, kept["measured"])
+controls = decode(pd.DataFrame, kept["measured_untrained"])
+shares = decode(pd.DataFrame, kept["by_architecture"])
+provenance = Provenance(**kept["provenance"])
+names = [row["finding"] for row in kept["findings"]]
+verdicts = pd.DataFrame(kept["verdicts"])
+certified = verdicts[verdicts["status"] == "certified"]
 
 # %% [markdown]
 # ## 1. Who they are
@@ -47,10 +55,10 @@ members = dict(stored_members())
 # end in a minute.
 
 # %%
-certified = pd.DataFrame(kept["members"]).groupby("model", sort=False)["smallest"].agg(["size", "min", "max"])
-certified.columns = ["certified", "smallest margin of any", "smallest margin of the best"]
-tried = pd.DataFrame(kept["members"] + kept["others"]).groupby("model", sort=False).size()
-table(certified.assign(tried=tried).rename_axis("architecture").reset_index(), precision=2)
+margins = certified.groupby("model", sort=False)["smallest"].agg(["size", "min", "max"])
+margins.columns = ["certified", "smallest margin of any", "smallest margin of the best"]
+tried = verdicts.groupby("model", sort=False).size()
+table(margins.assign(tried=tried).rename_axis("architecture").reset_index(), precision=2)
 
 # %% [markdown]
 # ## 2. Which findings hold
@@ -59,13 +67,24 @@ table(certified.assign(tried=tried).rename_axis("architecture").reset_index(), p
 # for other adders. Some findings were added after a first look at the population; their source says so.
 
 # %%
-table(
-    [(each.name, each.words, each.source, found.verdict(each.name), found.control(each.name)) for each in FINDINGS],
-    ["finding", "in words", "said by", "holds for", "control"],
-)
+table(pd.DataFrame(kept["findings"]))
 
 # %%
-found.figure()
+kinds = {"trained": "members", "untrained": "untrained copies", "otherwise": "trained controls"}
+everyone = shares[(shares["architecture"] == "all") & (shares["n"] > 0)].set_index("finding")
+everyone["share"] = everyone["k"] / everyone["n"]
+series = {
+    word: {name: (row.share, row.low, row.high) for name, row in everyone[everyone["kind"] == kind].iterrows()}
+    for kind, word in kinds.items()
+}
+of_all = [name for name, (share, *_) in series["members"].items() if share == 1]
+dot_plot(
+    series,
+    f"Of {len(names)} findings, all {len(members):,} adders of this population share {', '.join(of_all)}",
+    provenance,
+    {"title": "share of the models for which it holds", "tickformat": ".0%"},
+    names,
+)
 
 # %% [markdown]
 # Two findings hold for every adder of this population. The carry is read off the digit that was written before: the
@@ -79,10 +98,10 @@ found.figure()
 # the others.
 
 # %%
-trained = found.table[(found.table["kind"] == "trained") & (found.table["n"] > 0)]
+trained = shares[(shares["kind"] == "trained") & (shares["n"] > 0)]
 trained = trained.assign(share=trained["k"].astype(str) + " of " + trained["n"].astype(str))
 wide = trained.pivot(index="architecture", columns="finding", values="share").fillna("")
-table(wide.loc[list(trained["architecture"].unique()), [each.name for each in FINDINGS]].reset_index())
+table(wide.loc[list(trained["architecture"].unique()), names].reset_index())
 
 # %% [markdown]
 # ## 3. Base ten, or a head for each column
@@ -91,8 +110,8 @@ table(wide.loc[list(trained["architecture"].unique()), [each.name for each in FI
 # digit of the own column weighs ten times as much as one of the previous column.
 
 # %%
-shown = {name: frame["gap"].fillna(12).clip(-4, 12) for name, frame in (("m", found.members), ("u", found.controls))}
-rows = found.members["architecture"]
+shown = {name: frame["gap"].fillna(12).clip(-4, 12) for name, frame in (("m", members), ("u", controls))}
+rows = members["architecture"]
 compose(
     [
         Panel(
@@ -102,11 +121,11 @@ compose(
             ],
             x={"title": "gap between the own column and the previous column, nats (12: 12 and more)"},
             y={"type": "category", "autorange": "reversed"},
-            marks=[vline(LN10, "ln 10")],
+            marks=[vline(np.log(10), "ln 10")],
         )
     ],
-    f"One head weighs its columns ten to one in {found.share('base ten').correct} of {len(found.members)} adders",
-    found.provenance,
+    f"One head weighs its columns ten to one in {series['members']['base ten'][0]:.0%} of {len(members)} adders",
+    provenance,
     margin={"l": 140},
 )
 
@@ -117,7 +136,7 @@ compose(
 # attention. So which head to ask is part of the question, and base ten in one pattern is not how all adders add.
 
 # %%
-two = found.members[found.members["heads"] == 2]
+two = members[members["heads"] == 2]
 table(
     two[["name", "gap", "lowest gap"]].rename(columns={"gap": "head of the own column", "lowest gap": "other head"}),
     precision=1,
@@ -132,15 +151,14 @@ table(
 
 # %%
 columns = ["neurons", "switches on carry out", "neurons of carry out", "neurons of carry in", "chained answers"]
-table(found.members.groupby("architecture", sort=False)[columns].mean().reset_index(), precision=2)
+table(members.groupby("architecture", sort=False)[columns].mean().reset_index(), precision=2)
 
 # %% [markdown]
 # Any member can be asked anything. This is a member of the largest family.
 
 # %%
-largest = found.members["architecture"].value_counts().idxmax()
-name = next(name for name in members if name.startswith(largest))
-interp.carry_units(members[name], n=1000).figure()
+member = certified[certified["model"] == members["architecture"].value_counts().idxmax()].iloc[0]
+interp.carry_units(model_of(member["model"], kept["parameters"][member["key"]]), n=1000).figure()
 
 # %% [markdown]
 # ## 5. The circuits
@@ -150,7 +168,7 @@ interp.carry_units(members[name], n=1000).figure()
 # many different circuits are there?
 
 # %%
-table(found.circuits())
+table(pd.DataFrame(kept["circuits"]))
 
 # %% [markdown]
 # ## 6. One solution, or many?

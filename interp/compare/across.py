@@ -3,34 +3,40 @@
     interp.compare_models([models.load("microadder-57"), models.load("toygpt-learned-pre")]).figure()
 
 :func:`interp.compare` compares two models of *one* format token by token and head by head. Here nothing is matched:
-every question is phrased in what all formats of addition share (:mod:`interp.compare.subject`), and a question that
-makes no sense for a model says so instead of giving a number. The questions are in :mod:`interp.compare.questions`; a
-further one is one function there.
+every question is a probe that gives a number (``scalar`` in :func:`interp.core.probe.probe`), asked of each model about
+its own task, and a probe that does not apply to a model says so instead. The control of a number is the one that its
+probe states, or else the same number of an untrained twin: the same architecture with fresh parameters (for a model
+without parameters, Gaussian weights with the root mean square of each matrix).
+
+Limits. Different formats have different problems: sums of two-digit numbers have no long chains.
 """
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import models
-from interp.compare.answers import Question
-from interp.compare.known_questions import find_questions
-from interp.compare.model_table import ModelRow, ModelTable
-from interp.compare.subject import CARRY_HEAVY, Subject, subject
+from interp.compare.model_table import ModelRow, ModelTable, Question
 from interp.core.answers import Answer, DoesNotApply
+from interp.core.controls import untrained_twin
 from interp.core.model import HookedModel
-from interp.core.probe import probe
+from interp.core.probe import Probe, probe, with_number
+from interp.core.problems import resolve_task
 from interp.core.results import Provenance
+from interp.core.sites import model_name
 from models.errors import UserError
 from models.tasks.base import Task
+from models.tasks.multi_addition import MultiOperandAddition
 from models.tasks.sequences import SequenceTask
 
 PROBLEMS = 1000
+NAME = "compare_models"
 
 
-@probe("Models of any formats, asked the same questions")
+@probe("Models of any formats, asked the same questions", least=20)
 def compare_models(
     models: Sequence[HookedModel],
     *,
@@ -46,10 +52,10 @@ def compare_models(
         models: models with TransformerLens hooks.
         tasks: what each model's tokens mean (None for its own), or one task for all. By default each model's own, with
             two operands for sums of many, so that every format adds two numbers.
-        questions: names of the questions to ask; default all that are registered.
-        n: problems per sampled question, by default 1,000, as there are many questions (interchange, resampling and
-            corrupted digits take fewer and say how many).
-        seed: draws problems, untrained twins and shuffles.
+        questions: names of probes that give a number; default those that take seconds. ``"certify"``, for example, is
+            asked by name.
+        n: problems per sampled question, by default 1,000, as there are many questions (some take fewer, and say so).
+        seed: draws problems and untrained twins.
         progress: write a line per question to stderr.
 
     Cost: 2 s for an adder of one head, some 15 s for one of 800,000 parameters, on one core.
@@ -63,41 +69,68 @@ def compare_models(
     tasks = [tasks] * len(models) if isinstance(tasks, Task) else tasks
     if tasks is not None and len(tasks) != len(models):
         raise UserError(f"Give one task per model (or None for its own): {len(models)} models and {len(tasks)} tasks.")
-    if n < 20:
-        raise UserError(f"Questions need at least 20 problems, not n = {n}.")
-    chosen = find_questions(questions)
+    chosen = with_number(questions, NAME)
     given = [None] * len(models) if tasks is None else list(tasks)
-    subjects: list[Subject] = []
-    for model, task in zip(models, given, strict=True):
-        asked = subject(model, task, None, n, seed)
-        taken = [one.name for one in subjects]
-        copies = sum(name == asked.name or name.startswith(f"{asked.name} (") for name in taken)
-        subjects.append(subject(model, task, f"{asked.name} ({copies + 1})", n, seed) if copies else asked)
-    rows = []
-    while subjects:
-        rows.append(ask(subjects.pop(0), chosen, progress))  # popping frees what the subject has cached
-    return ModelTable(tuple(question for question, _ in chosen), tuple(rows), provenance(n, seed))
+    asked = [task_asked_about(model, task) for model, task in zip(models, given, strict=True)]
+    names: list[str] = []
+    for name in map(model_name, models):
+        copies = sum(taken == name or taken.startswith(f"{name} (") for taken in names)
+        names.append(f"{name} ({copies + 1})" if copies else name)
+    rows = [_row(*one, chosen, n, seed, progress) for one in zip(names, models, asked, strict=True)]
+    return ModelTable(tuple(map(question_of, chosen)), tuple(rows), Provenance(n, seed, "problems a question"))
 
 
-def provenance(n: int, seed: int) -> Provenance:
-    """A table's provenance: what a question rests on unless its answer says otherwise."""
-    heavy = round(n * CARRY_HEAVY)
-    return Provenance(n, seed, f"problems a question ({n - heavy:,} uniform, {heavy:,} rich in carry chains)")
+def question_of(each: Probe) -> Question:
+    """The column of a probe that gives a number."""
+    assert each.scalar is not None
+    return Question(each.name, each.scalar.heading, each.question, each.scalar.unit, each.scalar.least)
 
 
-def ask(asked: Subject, chosen: Sequence[tuple[Question, Callable[[Subject], Answer]]], progress: bool) -> ModelRow:
+def task_asked_about(model: HookedModel, task: Any) -> Task:
+    """The given task, else the model's own, with two operands for sums of many.
+
+    Raises:
+        UserError: not a hooked model, no task, or a task that does not fit.
+    """
+    own = resolve_task(model, task)
+    if task is None and isinstance(own, MultiOperandAddition) and own.n_operands > 2:
+        return own.at(2, own.n_digits)
+    return own
+
+
+def _row(
+    name: str,
+    model: HookedModel,
+    task: Task,
+    chosen: Sequence[Probe],
+    n: int,
+    seed: int,
+    progress: bool,
+) -> ModelRow:
     """One model's row. If a question refuses the model, the cell has the reason."""
-    answers: dict[str, Answer | DoesNotApply] = {}
-    for question, function in chosen:
+    twin, answers = untrained_twin(model, task, seed), {}
+    for each in chosen:
         try:
-            answers[question.name] = function(asked)
+            answers[each.name] = _with_control(each, each.number(model, task=task, n=n, seed=seed), twin, task, n, seed)
         except UserError as refused:
-            answers[question.name] = DoesNotApply(str(refused))
+            answers[each.name] = DoesNotApply(str(refused))
         if progress:
-            print(f"{asked.name}: {question.heading}", file=sys.stderr)
-    cfg = asked.model.cfg
-    units = cfg.n_layers * (cfg.d_mlp or 0)
-    return ModelRow(asked.name, _described(asked.task), _made(asked.model), cfg.n_layers, cfg.n_heads, units, answers)
+            print(f"{name}: {each.question}", file=sys.stderr)
+    cfg = model.cfg
+    sizes = sum(p.numel() for p in model.parameters()), cfg.n_layers, cfg.n_heads, cfg.n_layers * (cfg.d_mlp or 0)
+    return ModelRow(name, _described(task), _made(model), *sizes, answers)
+
+
+def _with_control(each: Probe, answer: Answer, twin: HookedModel, task: Task, n: int, seed: int) -> Answer:
+    """An answer without a control gets the twin's, unless the question is only asked by name as it takes long."""
+    assert each.scalar is not None
+    if answer.control is not None or NAME not in each.scalar.asked_by:
+        return answer
+    try:
+        blank = each.number(twin, task=task, n=n, seed=seed).value
+    except UserError:  # the twin has nothing to measure
+        return answer
+    return replace(answer, control=blank, control_note="an untrained twin")
 
 
 def _described(task: Task) -> str:

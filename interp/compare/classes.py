@@ -28,7 +28,7 @@ from interp.core.controls import NO_CONTROL, untrained_models
 from interp.core.model import HookedModel
 from interp.core.probe import probe
 from interp.core.results import Provenance, Result
-from interp.core.sites import model_name, require_evaluation_mode
+from interp.core.sites import model_name
 from interp.core.thresholds import ONE_CLASS
 from models.errors import UserError
 from models.tasks.base import Task
@@ -137,8 +137,6 @@ def solution_classes(
     called = tuple(f"{i}" for i in range(len(models))) if names is None else tuple(str(name) for name in names)
     if len(models) < 2 or len(set(called)) < len(called) or len(called) != len(models):
         raise UserError(f"{len(models)} models and {len(set(called))} names: give at least two, with a name for each.")
-    for model in models:
-        require_evaluation_mode(model)
     distances = aligned_distances(models, task)
     null = aligned_distances(untrained_models(models[0], None, untrained, seed), task)
     pairs = len(list(combinations(models, 2)))

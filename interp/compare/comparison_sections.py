@@ -8,10 +8,9 @@ from interp.compare.comparison_result import Comparison
 from interp.compare.model_table import ModelTable
 from interp.core.sections import Section, records
 
-ABOUT = """One row per model, one column per question, all asked in what every format of addition shares: where the two
-digits of a column stand, and which position predicts its answer digit. Models of sums of many operands are asked about
-sums of two numbers. A number stands with its 95% interval or its strength of evidence, and the control: the same
-measure where there is nothing to find. A dash says that the question makes no sense for the model."""
+ABOUT = """One row per model, one column per question: a probe that gives a number. Models of sums of many operands are
+asked about sums of two numbers. A number stands with its 95% interval or its strength of evidence, and the control: the
+same measure where there is nothing to find. A dash says that the question makes no sense for the model."""
 DISTANCES = """Distances lie between 0 (the same) and 1. Untrained: the mean of copies with fresh parameters in place of
 one of the two; shuffled: of shuffled labels; p is the share of them that are as close. A circuit that only one model
 has is named in the column "nothing in"."""
@@ -23,9 +22,8 @@ def table_sections(table: ModelTable, about: str = ABOUT) -> list[Section]:
     texts = texts.assign(model=texts["model"].str.replace("-", "\u2011"))
     reasons = table.to_dataframe()
     reasons = reasons[reasons.why != ""][["model", "question", "why"]]
-    figures = [table.figure(), *([table.figure("heads")] if table.has_attention else [])]
     sections = [
-        Section("The models next to each other", f"{table.sentence()}\n\n{about}", figures=figures),
+        Section("The models next to each other", f"{table.sentence()}\n\n{about}", figures=[table.figure()]),
         Section("In numbers", f"{table.provenance}, where a cell does not say otherwise.", [texts]),
         Section("The questions", "\n\n".join(f"{each.heading}: {each.words}" for each in table.questions)),
     ]

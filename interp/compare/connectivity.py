@@ -35,7 +35,6 @@ from interp.core.model import HookedModel
 from interp.core.probe import probe
 from interp.core.problems import draw, resolve_task
 from interp.core.results import Provenance, Result
-from interp.core.sites import require_evaluation_mode
 from interp.core.stats import bootstrap_interval, clopper_pearson, percentile_interval, resampled_sums
 from interp.core.thresholds import ABLE
 from models.errors import UserError, known_name
@@ -142,7 +141,6 @@ def mode_connectivity(
     """
     if points < 3:
         raise UserError(f"A path needs at least 3 points, both ends and one between them, not {points}.")
-    require_evaluation_mode(a)
     task = resolve_task(a, task)
     for model in (a, b):
         require_unaltered(model, "A path between parameters")

@@ -9,11 +9,21 @@ from typing import Any
 import pandas as pd
 
 from interp.causal.interchange.accuracy import counted
-from interp.compare.answers import Question
 from interp.core.answers import Answer, DoesNotApply
 from interp.core.results import Provenance, Result
 from models.errors import UserError, known_name
-from models.tasks.places import PLACES
+
+
+@dataclass(frozen=True)
+class Question:
+    """A column: the name of a probe, its ``heading`` in a table, the question in ``words``, the ``unit`` of its number,
+    and the ``least`` difference that counts as one."""
+
+    name: str
+    heading: str
+    words: str
+    unit: str  # "share", "count", or the name of a unit
+    least: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -23,6 +33,7 @@ class ModelRow:
     name: str
     asked: str
     made: str
+    parameters: int
     layers: int
     heads: int
     units: int  # MLP units, all layers
@@ -70,45 +81,20 @@ class ModelTable(Result):
         """Some of the models, in this order. Raises UserError for an unknown one."""
         return replace(self, rows=tuple(self.row(name) for name in models))
 
-    @property
-    def adding(self) -> list[str]:
-        """The models that are right on at least 99% of problems rich in carries, or all if that was not asked."""
-        if not any(question.name == RIGHT for question in self.questions):
-            return self.names
-        return [name for name, answer in self.answered(RIGHT).items() if answer.value >= 0.99]
-
-    @property
-    def has_attention(self) -> bool:
-        """Whether some model says where it looks, on all of :data:`models.tasks.places.PLACES`."""
-        answered = {question.name for question in self.questions if self.answered(question.name)}
-        return {f"attention: {place}" for place in PLACES} <= answered
-
     def sentence(self) -> str:
-        """How many models add, and on which questions these agree or differ."""
+        """How many models were asked, and from where to where their answers go."""
         tasks = len({row.asked for row in self.rows})
         asked = f"{counted(len(self.rows), 'model')} on {counted(tasks, 'task')}"
-        found = self.findings()
-        if not found:
-            return f"{asked} were asked {counted(len(self.questions), 'question')}."
-        if self.adding != self.names:
-            asked += f", of which {len(self.adding)} answer at least 99% of problems rich in carries; of those"
-        return f"{asked}: {'; '.join(found)}."
+        return f"{asked}: {'; '.join(self.ranges())}." if self.ranges() else f"{asked}: no question applies."
 
-    def findings(self) -> list[str]:
-        """How many of the models that add pass each question that has a threshold, the most telling question first."""
-        asked = {question.name for question in self.questions}
+    def ranges(self) -> list[str]:
+        """For each question that was answered, its heading and the least and the largest answer."""
         texts = []
-        for name, (level, words) in _FINDINGS.items():
-            known = (
-                {model: a for model, a in self.answered(name).items() if model in self.adding} if name in asked else {}
-            )
-            holds = [model for model, answer in known.items() if answer.value >= level]
-            if len(known) == 1:
-                texts.append(words if holds else f"not {words}")
-            elif known:
-                count = "none" if not holds else f"all {len(known)}" if len(holds) == len(known) else str(len(holds))
-                among = f" of {len(known)}" if holds and len(holds) < len(known) < len(self.adding) else ""
-                texts.append(f"{count}{among} {words}" + (f" ({holds[0]})" if len(holds) == 1 else ""))
+        for question in self.questions:
+            values = [answer.value for answer in self.answered(question.name).values()]
+            if values:
+                ends = dict.fromkeys(value_text(end, question.unit) for end in (min(values), max(values)))
+                texts.append(f"{question.heading} {' to '.join(ends)}")
         return texts
 
     def to_dataframe(self) -> pd.DataFrame:
@@ -128,16 +114,14 @@ class ModelTable(Result):
         return pd.DataFrame(rows).reindex(columns=[*order, "why"])
 
     def parts(self, question: str) -> pd.DataFrame:
-        """The parts of one question's answers: one row per model and part. Raises UserError if it has no parts."""
-        if not self.question(question).parts:
-            known = ", ".join(repr(each.name) for each in self.questions if each.parts)
-            raise UserError(f"The question {question!r} has no parts; these have: {known}.")
+        """The parts of one question's answers: one row per model and part. Raises UserError if there are none."""
         rows = [
-            {"model": name, self.question(question).parts: part.name}
-            | {key: value for key, value in asdict(part).items() if key != "name"}
+            {"model": name} | {("part" if key == "name" else key): value for key, value in asdict(part).items()}
             for name, answer in self.answered(question).items()
             for part in answer.parts
         ]
+        if not rows:
+            raise UserError(f"The answers to {question!r} have no parts.")
         return pd.DataFrame(rows)
 
     def matrix(self) -> pd.DataFrame:
@@ -155,20 +139,8 @@ class ModelTable(Result):
         for row in self.rows:
             answers = {question.heading: (row.answers[question.name], question) for question in self.questions}
             cells = {heading: _unbroken(cell_text(*answer)) for heading, answer in answers.items()}
-            rows.append({"model": row.name, "asked about": row.asked} | cells)
+            rows.append({"model": row.name, "asked about": row.asked, "parameters": row.parameters} | cells)
         return pd.DataFrame(rows)
-
-
-RIGHT = "carry-rich"
-#: Question -> (the value from which a model counts in the sentence, the words for it).
-_FINDINGS = {
-    "reads its output": (0.9, "taking the carry from the digit that was written before"),
-    "unit: carry out": (0.95, "with a neuron for the carry out"),
-    "unit: carry in": (0.95, "with a neuron for the carry in"),
-    "carry in": (0.9, "holding the carry in as one direction"),
-    "digit sum": (0.9, "taking the digit sum from the values of the column's own digits"),
-    "all inputs": (1.0, "right on all inputs, proved or run"),
-}
 
 
 def value_text(value: float, unit: str) -> str:

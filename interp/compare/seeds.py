@@ -32,7 +32,7 @@ from interp.core.model import HookedModel
 from interp.core.probe import probe
 from interp.core.problems import chunks, draw, resolve_task
 from interp.core.results import Provenance, Result
-from interp.core.sites import model_name, require_evaluation_mode
+from interp.core.sites import model_name
 from interp.core.stats import bootstrap_interval, clopper_pearson
 from models.errors import UserError
 from models.tasks.base import Task
@@ -132,8 +132,6 @@ def seed_distances(
     called = _numbered([model_name(model) for model in models]) if names is None else [str(name) for name in names]
     if len(called) != len(models) or len(set(called)) < len(called):
         raise UserError(f"{len(models)} models need as many different names, not {', '.join(called)}.")
-    for model in models:
-        require_evaluation_mode(model)
     task = resolve_task(models[0], task)
     models = [parametrised(model, task) for model in models]
     sample = draw(task, problems, n, seed, carry_heavy=0.5)

@@ -24,7 +24,8 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from interp.core.model import HookedModel
-from interp.core.problems import check_targets, chunks
+from interp.core.problems import check_targets, chunks, require_able
+from interp.core.sites import model_name
 from models.errors import UserError, unknown_name
 from models.tasks.paired_problems import ProblemPairs
 
@@ -177,6 +178,24 @@ def resolve_metrics(
         else:
             found.append(FACTORIES[metric](pairs, target=target))
     return require_metrics(found, pairs.clean_tokens.shape[1])
+
+
+@torch.no_grad()
+def require_pairs_answered(arguments: Mapping[str, Any]) -> None:
+    """What questions about pairs presume: a model that answers more than half of the clean problems right.
+
+    Metrics of one's own and "kl" compare the model with itself, and presume nothing.
+
+    Raises:
+        UserError: it does not.
+    """
+    metrics, pairs, model = arguments.get("metrics", "logit_diff"), arguments["pairs"], arguments["model"]
+    asked = metrics if isinstance(metrics, (list, tuple)) else [metrics]
+    if not {metric for metric in asked if isinstance(metric, str)} - {"kl"}:
+        return
+    right = exact_match(pairs, arguments.get("target"))
+    logits = torch.cat([model(batch)[:, right.positions] for batch in chunks(pairs.clean_tokens, model)])
+    require_able(model_name(model), float(right(logits).double().mean()), f"the {len(pairs):,} clean problems")
 
 
 def require_metrics(metrics: Any, n_pos: int) -> list[Metric]:

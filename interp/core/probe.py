@@ -12,12 +12,13 @@ are found automatically; a probe of your own is registered where it is defined.
 from __future__ import annotations
 
 import inspect
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from importlib import import_module
 from pkgutil import walk_packages
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import numpy as np
 import pandas as pd
@@ -45,13 +46,22 @@ _F = TypeVar("_F", bound=Callable[..., Any])
 class Scalar:
     """A probe's finding as one number, for a column of a table of models or a curve over training.
 
-    ``of(result)`` reads it off; a change over training that is smaller than ``least`` counts as no change.
+    Attributes:
+        heading: a few words above a column or a panel.
+        unit: "share", "count", or the name of a unit.
+        of: reads the number off a result. It may leave out ``n`` and ``rung``, which are then those of the result's
+            provenance. An answer with ``parts`` gives one curve for each of them.
+        least: a change over training that is smaller counts as no change.
+        arguments: (model, task, n, seed) -> arguments that the call needs, or that keep it short.
+        asked_by: who asks for the number without being told to; others get it by the probe's name.
     """
 
     heading: str
     unit: str
     of: Callable[[Any], Answer]
     least: float = 0.0
+    arguments: Callable[[Any, Any, int, int], Mapping[str, Any]] = lambda *_: {}
+    asked_by: tuple[str, ...] = ("compare_models", "training_dynamics")
 
 
 @dataclass(frozen=True)
@@ -112,19 +122,28 @@ class Probe:
         return option in inspect.signature(self.ask).parameters
 
     def answer(self, model: HookedModel, **options: Any) -> Any:
-        """Ask a model, with those of the options (``task``, ``n``, ``seed``) that the function has."""
+        """Ask a model, with those of the options (such as ``task``, ``n``, ``seed``) that the function has."""
         return self.ask(model, **{name: value for name, value in options.items() if self.takes(name)})
 
-    def number(self, model: HookedModel, **options: Any) -> Answer:
-        """The number of a probe with a ``scalar``, asked as by :meth:`answer`.
+    def number(self, model: HookedModel, *, task: Any = None, n: int = 512, seed: int = 0, **options: Any) -> Answer:
+        """The number of a probe with a ``scalar``, asked with those of the options that the function has.
 
         Raises:
-            UserError: the model cannot be asked, or the probe refuses it.
+            UserError: the model cannot be asked, the probe refuses it, or what it gives is not a number.
         """
         assert self.scalar is not None
-        if why := self.why_not(model, options.get("task")):
+        if not {"model"} & set(self.subjects):
+            raise UserError(f"{self.name} is not asked of one model.")
+        task = resolve_task(model, task)
+        if why := self.why_not(model, task):
             raise UserError(f"{self.name} does not apply: {why}.")
-        return self.scalar.of(self.answer(model, **options))
+        given = {"task": task, "n": n, "seed": seed} | dict(self.scalar.arguments(model, task, n, seed)) | options
+        found = self.answer(model, **given)
+        answer = self.scalar.of(found)
+        if not math.isfinite(answer.value):
+            raise UserError(f"{self.name} finds nothing to give a number for.")
+        rests = found.provenance
+        return replace(answer, n=rests.n if answer.n is None else answer.n, rung=answer.rung or rests.rung)
 
 
 _PROBES: dict[str, Probe] = {}
@@ -137,11 +156,15 @@ def probe(
     by_default: Sequence[Need] = (),
     scalar: Scalar | None = None,
     page: OnPage | None = None,
+    able: Callable[[Mapping[str, Any]], None] | None = None,
+    least: int = 2,
 ) -> Callable[[_F], _F]:
-    """Register a function as a probe under its own name; the function itself stays as it is.
+    """Register a function as a probe under its own name, and check what it presumes whenever it is asked.
 
-    ``needs`` are checked whenever it is asked; ``by_default`` only decides whether it is listed, as options of the
-    function may do without.
+    Every model among its arguments must have finite weights and be in evaluation mode. ``least``: so many problems or
+    pairs are needed. ``able`` gets the arguments and raises UserError for a model that cannot do what is asked about
+    (:func:`interp.core.metrics.require_pairs_answered`). ``needs`` are what model and task must have; ``by_default``
+    only decides whether the probe is listed, as options of the function may do without.
 
     Raises:
         UserError: another probe has the name.
@@ -151,9 +174,9 @@ def probe(
         known = _PROBES.get(ask.__name__)
         if known is not None and known.module != ask.__module__:
             raise UserError(f"A probe named {ask.__name__!r} is registered already, by {known.module}.")
-        asked = checked(ask, finite=True, needs=tuple(needs))
+        asked = checked(ask, ready=True, least=least, needs=tuple(needs), presumes=able)
         _PROBES[ask.__name__] = Probe(ask.__name__, question, asked, tuple(needs), tuple(by_default), scalar, page)
-        return ask
+        return cast(_F, asked)
 
     return add
 
@@ -180,6 +203,20 @@ def find_probe(name: str) -> Probe:
     """A probe by name. Raises UserError with the closest match."""
     known = registered()
     return known[known_name("probe", name, known)]
+
+
+def with_number(names: Sequence[str] | None = None, asker: str = "") -> list[Probe]:
+    """The probes with a ``scalar`` of these names; without names, those that ``asker`` asks, or all.
+
+    Raises:
+        UserError: an unknown name, a probe without a number, no name or one given twice.
+    """
+    known = {each.name: each for each in registered().values() if each.scalar is not None}
+    if names is None:
+        return [each for each in known.values() if each.scalar and (not asker or asker in each.scalar.asked_by)]
+    if not names or len(set(names)) < len(names):
+        raise UserError("Give at least one question, and none twice.")
+    return [known[known_name("question with a number", name, known)] for name in names]
 
 
 def applying(model: HookedModel, task: Task | None = None, subjects: tuple[str, ...] = ("model",)) -> Iterator[Probe]:

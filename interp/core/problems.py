@@ -16,8 +16,11 @@ from interp.core.model import HookedModel
 from interp.core.results import Provenance
 from interp.core.thresholds import ABLE
 from models.errors import UserError
+from models.tasks import problem_pairs
+from models.tasks.algorithms import column_layout
 from models.tasks.base import Task, domain_of
 from models.tasks.domain import NoDomain
+from models.tasks.paired_problems import ProblemPairs
 from models.tasks.sound import require_sound
 
 #: How many problems a probe draws. Where that is too dear, its docstring says how many it draws instead, and why.
@@ -85,6 +88,11 @@ def require_able(name: str, right: float, what: str) -> None:
             f"{name} answers {right:.1%} of {what} right, and this asks how a model does what it does: more than "
             f"{ABLE:.0%} must be right."
         )
+
+
+def carry_pairs(task: Task, n: int, seed: int) -> ProblemPairs:
+    """Pairs of problems that differ in the carry into a middle column."""
+    return problem_pairs(task, "carry", column=len(column_layout(task)) // 2, n=n, seed=seed)
 
 
 def carry_rich(columns: int, n: int, rng: np.random.Generator, base: int = 10) -> Int[np.ndarray, "n 2"]:

@@ -60,8 +60,6 @@ CONFIRMS, CONFIRMS_RATE, CONFIRMS_RARE = 0.1, 0.05, 0.5
 #: Half-width, as a share of the paper's number, above which an interval cannot tell: numbers of twice the size fit too.
 DECIDES = 1.0
 
-#: How far a gap of attention scores may lie from ln 10, in nats, and be called base ten: a twentieth of the weight.
-ALIKE_GAPS = 0.05
 #: Models of one architecture are in one class if their aligned parameters lie closer than this share of the distance
 #: of the closest untrained pair.
 ONE_CLASS = 0.5

@@ -10,11 +10,11 @@ import plotly.graph_objects as go
 from plotly.colors import sample_colorscale
 
 from interp.core.drawings import drawing
+from interp.core.probe import Scalar, find_probe
 from interp.figures import theme
 from interp.figures.layers import Number, curve, hover, points, words
 from interp.figures.panels import Panel, compose, vline
 from interp.probes.curves import Curves
-from interp.probes.dynamics.measures import find_measure
 from interp.probes.dynamics.training import TrainingDynamics
 
 _AXES = {
@@ -160,7 +160,7 @@ def training_dynamics(result: TrainingDynamics) -> go.Figure:
         "type": "log", "tickvals": ticks, "ticktext": [f"{0 if t == start else t:,.0f}" for t in ticks],
         "range": [np.log10(start) - 0.05, np.log10(steps[-1]) + 0.28],
     }  # fmt: skip
-    exact = half.get("exact", np.nan)
+    exact = half.get("score", np.nan)
     marks = [vline(exact, dash="dot")] if np.isfinite(exact) else []
     panels = []
     for name in names:
@@ -168,7 +168,8 @@ def training_dynamics(result: TrainingDynamics) -> go.Figure:
         layers = [layer for i in range(len(readings)) for layer in _reading(result, readings, i, half, start)]
         y = _value_axis(name, result.table.value.sel(reading=readings).values)
         below = {"title": "training step (logarithmic)"} if name == names[-1] else {}
-        panels.append(Panel(layers, find_measure(name).title, x | below, y, marks))
+        scalar = _scalar(name)
+        panels.append(Panel(layers, f"{scalar.heading} ({scalar.unit})", x | below, y, marks))
     note = "Diamonds: half of the change is made, for good. Dotted: that step for exact match"
     figure = compose(
         panels, result.headline(), result.provenance, note=note, width=900, height=230 + 145 * len(names), shared="x",
@@ -177,14 +178,18 @@ def training_dynamics(result: TrainingDynamics) -> go.Figure:
     return figure.update_annotations(x=0, xanchor="left")
 
 
+def _scalar(name: str) -> Scalar:
+    scalar = find_probe(name).scalar
+    assert scalar is not None
+    return scalar
+
+
 def _value_axis(name: str, values: np.ndarray) -> dict[str, Any]:
     """The axis of values; it is widened so that a negligible change does not fill the panel."""
-    measure, low, high = find_measure(name), float(np.nanmin(values)), float(np.nanmax(values))
-    if name in ("exact", "chain"):
+    scalar, low, high = _scalar(name), float(np.nanmin(values)), float(np.nanmax(values))
+    if scalar.unit == "share":
         return {"range": [-0.05, 1.08]}
-    if measure.log:
-        return {"type": "log", "tickvals": [k * 10.0**n for n in range(-6, 7) for k in (1, 3)]}
-    return {"range": [low - 5 * measure.least, high + 5 * measure.least]} if high - low < measure.least else {}
+    return {"range": [low - 5 * scalar.least, high + 5 * scalar.least]} if high - low < scalar.least else {}
 
 
 def _reading(result: TrainingDynamics, readings: list[str], i: int, half: Any, start: float) -> list[go.Scatter]:

@@ -1,4 +1,4 @@
-"""The figure of what many adders have in common."""
+"""The figure of what many models have in common."""
 
 from __future__ import annotations
 
@@ -11,16 +11,10 @@ from interp.figures.dots import dot_plot
 
 @drawing(Population)
 def population(result: Population) -> go.Figure:
-    """The share of models for which each finding holds, next to that of untrained copies."""
-    findings = result.table["finding"].unique().tolist()
-    series = {}
-    kinds = {"trained": "members", "untrained": "untrained copies", "otherwise": "trained controls"}
-    for kind, name in kinds.items():
-        if kind not in set(result.table["kind"]):
-            continue
-        shares = {finding: result.share(finding, kind=kind) for finding in findings}
-        series[name] = {finding: (rate.accuracy, *rate.interval) for finding, rate in shares.items() if rate.n}
-    shared = ", ".join(result.shared()) or "none"
-    title = f"Of {len(findings)} findings, all {len(result.members):,} adders of this population share {shared}"
-    x = {"title": "share of the models for which it holds", "tickformat": ".0%", "range": [-0.04, 1.04]}
-    return dot_plot(series, title, result.provenance, x, findings)
+    """For every question, the share of models that it sets apart from all untrained copies, with its interval."""
+    shares = {each.heading: result.apart(each.name) for each in result.questions}
+    estimates = {heading: (rate.accuracy, *rate.interval) for heading, rate in shares.items() if rate.n}
+    shared = [each.heading for each in result.questions if each.name in result.shared()]
+    title = f"{len(shared)} of {len(estimates)} numbers set all {len(result.members):,} models apart from their copies"
+    x = {"title": "share of the models beyond every untrained copy", "tickformat": ".0%", "range": [-0.04, 1.04]}
+    return dot_plot({"": estimates}, title, result.provenance, x, list(estimates))

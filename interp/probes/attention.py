@@ -35,9 +35,10 @@ import xarray as xr
 from jaxtyping import Bool, Float
 from scipy.special import stdtrit
 
+from interp.core.answers import Answer
 from interp.core.frames import as_frame, leading, select
 from interp.core.model import HookedModel
-from interp.core.probe import OnPage, probe
+from interp.core.probe import OnPage, Scalar, probe
 from interp.core.problems import N_PROBLEMS, digit_rows, draw, membership, resolve_task, target_labels
 from interp.core.results import Provenance, Result
 from interp.core.stats import mean_interval
@@ -354,7 +355,16 @@ def visible_roles(groups: Mapping[str, Sequence[int]], query: int) -> dict[str, 
     return visible | {REST: sorted(visible.get(REST, []) + left)}
 
 
-@probe("Where does each answer digit look?", page=OnPage(pictures=("", "pattern"), control=True))
+def _gap(found: AttentionByRole) -> Answer:
+    layer, head = found.main_head
+    return Answer(*found.mean_gap(), note=f"L{layer}H{head}")
+
+
+@probe(
+    "Where does each answer digit look?",
+    page=OnPage(pictures=("", "pattern"), control=True),
+    scalar=Scalar("attention, own over previous column", "nats", _gap, 0.05, lambda _, __, n, ___: {"n": min(n, 256)}),
+)
 def attention_by_role(
     model: HookedModel,
     *,

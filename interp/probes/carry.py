@@ -35,9 +35,10 @@ from jaxtyping import Bool, Float, Int
 
 from interp.core import runs
 from interp.core import signal_measures as measures
+from interp.core.answers import Answer, Part
 from interp.core.components import Neuron
 from interp.core.model import HookedModel
-from interp.core.probe import OnPage, neurons, probe, two_valued
+from interp.core.probe import OnPage, Scalar, neurons, probe, two_valued
 from interp.core.problems import N_PROBLEMS, Sample, draw, resolve_task, right_tokens
 from interp.core.results import Provenance
 from interp.core.strata import column_variables, signal_columns
@@ -124,11 +125,33 @@ def compute_carry_units(
     )
 
 
+def _best_units(found: CarryUnits) -> Answer:
+    """``auroc_apart`` of the neuron that is best at the carry out, with that of the best at each carry as parts.
+
+    Raises:
+        UserError: the task has no carry out.
+    """
+    if not {"carry_in", "carry_out"} <= set(found.table.signal.values.tolist()):
+        raise UserError("The task has no carry into and out of every column.")
+    parts = []
+    for signal in ("carry_in", "carry_out"):
+        apart = found.table.auroc_apart.sel(signal=signal)
+        layer, unit = np.unravel_index(int(np.nan_to_num(apart.values, nan=-1.0).argmax()), apart.shape)
+        name = measures.signal_name(signal)
+        parts.append(Part(name, float(apart[layer, unit]), note=f"{Neuron(int(layer), int(unit)).label}"))
+    return Answer(parts[1].value, note=parts[1].note, parts=tuple(parts))
+
+
+def _few_and_whole(model: HookedModel, task: Any, n: int, seed: int) -> dict[str, int]:
+    return {"n": min(n, 256), "max_ablated": 0}
+
+
 @probe(
     "Which neurons detect the carry, and which carry it?",
     needs=[neurons],
     by_default=[two_valued],
     page=OnPage(pictures=("", "ablation"), control=True, most=1_000),
+    scalar=Scalar("best carry neuron (carry out)", "AUROC", _best_units, 0.1, _few_and_whole),
 )
 def carry_units(
     model: HookedModel,
@@ -159,8 +182,6 @@ def carry_units(
             never have two values, an unknown signal, or fewer than 2 different problems.
     """
     task = resolve_task(model, task)
-    if not model.cfg.d_mlp:
-        raise UserError("This model has no MLP, so it has no neurons to ask about.")
     sample = draw(task, problems, n, seed, carry_heavy)
     if len(sample.tokens.unique(dim=0)) < 2:
         raise UserError("All problems are the same one: their columns say nothing about signals in general.")

@@ -32,8 +32,9 @@ import torch
 import xarray as xr
 from jaxtyping import Float, Int
 
+from interp.core.answers import Answer
 from interp.core.model import HookedModel
-from interp.core.probe import digits, probe
+from interp.core.probe import Scalar, digits, probe
 from interp.core.problems import resolve_task
 from interp.core.results import Provenance, Result
 from interp.core.stats import permutation_p
@@ -187,7 +188,16 @@ def digit_table(model: Any, task: Any) -> Any:
     return model.W_E[list(resolve_task(model, task).digit_tokens)]
 
 
-@probe("Do the digits' embeddings lie on a circle?", needs=[digits])
+def _off_circle(found: CircleFit) -> Answer:
+    off = math.hypot(found.residual, found.off_plane) / found.radius
+    return Answer(off, note=f"order of the digits: {found.order_text}")
+
+
+@probe(
+    "Do the digits' embeddings lie on a circle?",
+    needs=[digits],
+    scalar=Scalar("digits off a circle", "radii", _off_circle, 1e-3, lambda *_: {"permutations": 199}),
+)
 def circle_fit(
     model: HookedModel | Table,
     *,
@@ -335,7 +345,17 @@ class FourierSpectrum(Result):
         return frame
 
 
-@probe("Which frequencies do the embeddings have?", needs=[digits])
+def _main_frequency(found: FourierSpectrum) -> Answer:
+    shuffled = float(found.null.sel(frequency=found.main))
+    note = f"frequency {found.main}"
+    return Answer(float(found.share.max()), control=shuffled, control_note="95% of shuffled tables", note=note)
+
+
+@probe(
+    "Which frequencies do the embeddings have?",
+    needs=[digits],
+    scalar=Scalar("variance of the digits at one frequency", "share", _main_frequency, 0.01, asked_by=()),
+)
 def fourier_spectrum(
     model: HookedModel | Table, *, task: Task | None = None, seed: int = 0, resamples: int = RESAMPLES
 ) -> FourierSpectrum:

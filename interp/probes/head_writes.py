@@ -31,9 +31,11 @@ import torch
 import xarray as xr
 from jaxtyping import Float, Int
 
+from interp.core.answers import Answer, Part
+from interp.core.components import Head
 from interp.core.controls import NO_CONTROL, untrained_models
 from interp.core.model import HookedModel
-from interp.core.probe import digits, probe
+from interp.core.probe import Scalar, digits, probe
 from interp.core.problems import N_PROBLEMS, draw, resolve_task
 from interp.core.results import Provenance, Result
 from interp.core.runs import passes
@@ -166,7 +168,23 @@ def digit_effects(
     return torch.stack(result).numpy()
 
 
-@probe("Do heads write a digit linearly in its value?", needs=[digits])
+def _most_linear(found: HeadWrites) -> Answer:
+    cells = found.table.linear.stack(of=("layer", "head")).dropna("of")
+    if not cells.size:
+        raise UserError("No head writes anything about the digit.")
+    parts = [
+        Part(Head(int(layer), int(head)).label, float(value))
+        for (layer, head), value in zip(cells.of.values.tolist(), cells.values, strict=True)
+    ]
+    best = max(parts, key=lambda part: part.value)
+    return Answer(best.value, note=best.name, parts=tuple(parts))
+
+
+@probe(
+    "Do heads write a digit linearly in its value?",
+    needs=[digits],
+    scalar=Scalar("most linear head", "share", _most_linear, 0.01, asked_by=()),
+)
 def head_writes(
     model: HookedModel,
     *,

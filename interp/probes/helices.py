@@ -26,8 +26,9 @@ import pandas as pd
 import xarray as xr
 from jaxtyping import Float
 
+from interp.core.answers import Answer
 from interp.core.model import HookedModel
-from interp.core.probe import probe
+from interp.core.probe import Scalar, probe
 from interp.core.problems import resolve_task
 from interp.core.results import Provenance, Result
 from interp.core.stats import permutation_p
@@ -161,7 +162,17 @@ def _place_table(model: Any, task: Any) -> Any:
     return model.W_pos[_places(task)]
 
 
-@probe("Do the positions' embeddings lie on a helix?", needs=[_has_places])
+@probe(
+    "Do the positions' embeddings lie on a helix?",
+    needs=[_has_places],
+    scalar=Scalar(
+        "variance of the places on a helix",
+        "share",
+        lambda found: Answer(found.explained, note=f"p = {found.p_value:.2g}"),
+        0.01,
+        asked_by=(),
+    ),
+)
 def helix_fit(
     model: HookedModel | Table,
     *,

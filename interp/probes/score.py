@@ -24,18 +24,20 @@ from jaxtyping import Bool, Int
 from torch import Tensor
 
 import models.evaluation
+from interp.core.answers import Answer
 from interp.core.model import HookedModel
-from interp.core.probe import probe, task_of
+from interp.core.probe import Scalar, probe, task_of
 from interp.core.problems import draw, resolve_task
 from interp.core.results import Provenance
 from interp.core.sites import model_name
-from interp.probes.scored import OTHER_COUNTS, Scores
+from interp.probes.scored import OTHER_COUNTS, Scores, share_right, worst_stratum
 from models.errors import UserError, unknown_name
 from models.evaluation import Rate, predict
 from models.tasks.addition import DIGITS, FixedWidthAddition
 from models.tasks.base import Task, domain_of
 from models.tasks.carries import problems_of_chain_length
 from models.tasks.domain import NoDomain
+from models.tasks.two_digit import TwoDigitAddition, all_problems
 
 #: Columns of the result, which no label can be named.
 TAKEN = ("n", "correct", "accuracy", "low", "high", "rung", "wrong_example", "index", *OTHER_COUNTS)
@@ -47,7 +49,12 @@ STRATA: dict[str, Callable[[Task, Any], Any]] = {
 }
 
 
-@probe("How often is it right, stratum by stratum?")
+def _natural(model: Any, task: Task, n: int, seed: int) -> dict[str, Any]:
+    """All problems of two digits, else some from the task's own distribution."""
+    return {"problems": all_problems() if isinstance(task, TwoDigitAddition) else draw(task, None, n, seed).problems}
+
+
+@probe("How often is it right, stratum by stratum?", scalar=Scalar("right", "share", share_right, 0.01, _natural))
 def score(
     model: HookedModel,
     *,
@@ -170,7 +177,22 @@ def tabulated(
     return found.sortby([name for name in columns if name not in words]).sel(words)
 
 
-@probe("How often is it right, by the length of the carry chain?", needs=[task_of(FixedWidthAddition)])
+def _few_chains(model: Any, task: Task, n: int, seed: int) -> dict[str, Any]:
+    """The test set is left out: a few problems stand in its place."""
+    test = models.evaluation.score(model, task.sample(2, torch.Generator().manual_seed(seed)), task=task)
+    return {"n_per_length": max(2, n // 5), "test": test}
+
+
+def _worst_length(found: Scores) -> Answer:
+    planted = replace(found, table=found.table.sel(problems="stratified", drop=True), series="")
+    return worst_stratum(planted)
+
+
+@probe(
+    "How often is it right, by the length of the carry chain?",
+    needs=[task_of(FixedWidthAddition)],
+    scalar=Scalar("right, by carry chain (worst)", "share", _worst_length, 0.01, _few_chains),
+)
 def accuracy_by_chain(
     model: HookedModel,
     *,
@@ -189,10 +211,6 @@ def accuracy_by_chain(
         UserError: a model without hooks or task, a task other than ten-digit addition, or n below 1.
     """
     task = resolve_task(model, task)
-    if not isinstance(task, FixedWidthAddition):
-        raise UserError(f"Carry chains are drawn for ten-digit addition so far, not for {task.name!r}.")
-    if n_per_length < 1:
-        raise UserError(f"n_per_length must be at least 1, not {n_per_length}.")
     found = score(model, task=task, n=n_per_length, seed=seed)
     test = models.evaluation.score(model, task=task) if test is None else test
     tables = {"stratified": found.table.drop_vars("wrong_example"), test.problems: by_chain(test.by_chain_length)}

@@ -26,12 +26,11 @@ import torch
 from torch import Tensor
 
 from interp.core.model import HookedModel
-from interp.core.probe import probe, task_of
+from interp.core.probe import Scalar, probe, task_of
 from interp.core.problems import resolve_task
 from interp.core.results import Provenance, Rung
 from interp.probes.score import score
-from interp.probes.scored import Scores
-from models.errors import UserError
+from interp.probes.scored import Scores, worst_stratum
 from models.tasks.addition import DIGITS, LIMIT, FixedWidthAddition
 from models.tasks.base import Task
 from models.tasks.carries import plant_carry, problems_of_chain_length, uniform_below
@@ -60,13 +59,7 @@ def runs_of_nines(k: int, n: int, generator: torch.Generator) -> Tensor:
 
 
 def suites(n: int, seed: int) -> list[tuple[str, str, Rung, Tensor]]:
-    """(suite, case, rung, problems) of every case: ``n`` problems if it is the suite's only case, else ``n / 10``.
-
-    Raises:
-        UserError: n below 10.
-    """
-    if n < SHARE:
-        raise UserError(f"The number of problems a suite must be at least {SHARE}, not {n}.")
+    """(suite, case, rung, problems) of every case: ``n`` problems if it is the suite's only case, else ``n / 10``."""
     generator, part = torch.Generator().manual_seed(seed), n // SHARE
 
     def below(k: int) -> tuple[Rung, Tensor]:
@@ -88,7 +81,12 @@ def suites(n: int, seed: int) -> list[tuple[str, str, Rung, Tensor]]:
     return found
 
 
-@probe("Is it right on problems that uniform tests do not contain?", needs=[task_of(FixedWidthAddition)])
+@probe(
+    "Is it right on problems that uniform tests do not contain?",
+    needs=[task_of(FixedWidthAddition)],
+    scalar=Scalar("right, worst suite", "share", worst_stratum, 0.01, asked_by=()),
+    least=SHARE,
+)
 def stress_suites(model: HookedModel, *, task: Task | None = None, n: int = 20_000, seed: int = 0) -> Scores:
     """Score a ten-digit adder on every suite. The strata are cases ("suite: case"), with coordinates suite and rung.
 
@@ -103,8 +101,6 @@ def stress_suites(model: HookedModel, *, task: Task | None = None, n: int = 20_0
         UserError: a model without hooks or task, another task, or n below 10.
     """
     task = resolve_task(model, task)
-    if not isinstance(task, FixedWidthAddition):
-        raise UserError(f"The stress suites are pairs of ten-digit numbers; {task.name!r} is another task.")
     drawn = suites(n, seed)
     labels = [f"{suite}: {case}" for suite, case, _, problems in drawn for _ in range(len(problems))]
     found = score(model, task=task, problems=torch.cat([problems for *_, problems in drawn]), by={"case": labels})

@@ -35,9 +35,10 @@ import torch
 import xarray as xr
 from jaxtyping import Float, Int
 
+from interp.core.answers import Answer
 from interp.core.controls import NO_CONTROL, untrained_copy
 from interp.core.model import HookedModel
-from interp.core.probe import OnPage, columns, probe
+from interp.core.probe import OnPage, Scalar, columns, probe
 from interp.core.problems import N_PROBLEMS, Sample, draw, resolve_task
 from interp.core.results import Provenance, Result
 from interp.core.runs import passes
@@ -124,7 +125,15 @@ class WrittenNumber(Result):
 @probe(
     "Is what attention writes one number, with the base as its weight?",
     needs=[columns(3)],
+    least=8,  # for a fit to columns
     page=OnPage({"n": 1024}, most=1_000),
+    scalar=Scalar(
+        "own over previous column, written",
+        "ratio",
+        lambda found: Answer(found.ratio, found.low, found.high),
+        0.1,
+        asked_by=("compare_models",),
+    ),
 )
 def written_number(
     model: HookedModel, *, task: Task | None = None, problems: Any = None, n: int = N_PROBLEMS, seed: int = 0
@@ -141,11 +150,7 @@ def written_number(
         UserError: a task without columns, fewer than 8 problems, or a model that writes the same everywhere.
     """
     task = resolve_task(model, task)
-    if why := columns(3)(model, task):
-        raise UserError(f"{model_name(model)} cannot be asked: {why}.")
     sample = draw(task, problems, n, seed, carry_heavy=0.5)
-    if len(sample.tokens) < 8:
-        raise UserError(f"A fit to columns needs at least 8 problems, not {len(sample.tokens)}.")
     own = _Fit.of(model, task, sample)
     if own is None:
         raise UserError(

@@ -14,8 +14,9 @@ from typing import Any
 import pandas as pd
 import torch
 
+from interp.core.answers import Answer
 from interp.core.model import HookedModel
-from interp.core.probe import probe
+from interp.core.probe import Scalar, probe
 from interp.core.results import Provenance, Result
 from interp.core.sites import model_name
 from interp.proofs.balls import Arithmetic
@@ -203,7 +204,17 @@ def _counts(value: dict[str, list[str]]) -> Counts:
 # ---- finding them
 
 
-@probe("On what share of all inputs is it right, between two exact numbers?", needs=[one_layer_adder])
+@probe(
+    "On what share of all inputs is it right, between two exact numbers?",
+    needs=[one_layer_adder],
+    scalar=Scalar(
+        "right on all inputs, at least",
+        "share",
+        lambda found: Answer(float(found.lower), note=f"at most {float(found.upper):.6g}"),
+        1e-6,
+        asked_by=(),
+    ),
+)
 def accuracy_bounds(
     model: HookedModel, *, width: float = WIDTH, arithmetic: ArithmeticName = "interval", task: Task | None = None
 ) -> AccuracyBounds:

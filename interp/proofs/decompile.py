@@ -26,8 +26,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from interp.core.answers import Answer
 from interp.core.model import HookedModel
-from interp.core.probe import probe
+from interp.core.probe import Scalar, probe
 from interp.core.results import Provenance, Result
 from interp.proofs.balls import FLOAT32, REAL
 from interp.proofs.certify import certify_one_layer
@@ -123,7 +124,11 @@ class Decompiled(Result):
         return self.levels
 
 
-@probe("Which program is it, and is that all that it does?", needs=[one_layer_adder])
+@probe(
+    "Which program is it, and is that all that it does?",
+    needs=[one_layer_adder],
+    scalar=Scalar("least gap of its levels", "steps", lambda found: Answer(found.gap), 0.01, asked_by=()),
+)
 def decompile(model: HookedModel, *, task: Task | None = None) -> Decompiled:
     """Turn a one-layer adder into a program of ten lines, with a proof that both are equal on all 10^20 pairs.
 

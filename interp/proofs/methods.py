@@ -16,8 +16,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from interp.core.answers import Answer
 from interp.core.model import HookedModel
-from interp.core.probe import probe
+from interp.core.probe import Scalar, probe
 from interp.core.problems import resolve_task
 from interp.core.sites import model_name
 from interp.proofs import exhaustive, few_keys, hand_built, near_keys, prefix_proof
@@ -67,7 +68,20 @@ def _judged(model: HookedModel, task: Task) -> str:
     return ""
 
 
-@probe("Is it right on all inputs: a proof, or one that is wrong?", needs=[_judged])
+def _proved(found: Verdict) -> Answer:
+    """1 for a proof, 0 where an input is wrong. Raises UserError where it is not known."""
+    if found.status not in ("certified", "refuted"):
+        raise UserError(f"It is not known of all inputs: {found.status}.")
+    return Answer(float(found.status == "certified"), note=found.status)
+
+
+@probe(
+    "Is it right on all inputs: a proof, or one that is wrong?",
+    needs=[_judged],
+    scalar=Scalar(
+        "right on all inputs: 1, or one is wrong: 0", "verdict", _proved, 0.5, lambda *_: {"width": None}, asked_by=()
+    ),
+)
 def certify(
     model: HookedModel,
     *,

@@ -16,7 +16,7 @@ from tests.exams.exam import Case, Exam, register_exam
 from tests.exams.subjects import looks_at, looks_everywhere, moved, negated, scaled, shaken, trained, untrained, without
 
 WITHOUT_CONTROL = 0
-ASKED = ("uniform", "all inputs", "attention: own operands")
+ASKED = ("score", "certify", "attention_by_role")
 
 
 def _apart(found: Comparison) -> dict[str, float]:
@@ -45,21 +45,19 @@ register_exam(
 
 
 def _answers(found: ModelTable) -> list[float | None]:
-    """How often it is right on samples and on all inputs, None without a proof, and attention on the own column."""
+    """How often it is right, whether on all inputs, and the gap of attention."""
     return [round(answer.value, 2) if isinstance(answer, Answer) else None for answer in found.rows[0].answers.values()]
 
 
 register_exam(
     Exam(
         "compare_models",
-        lambda model: interp.compare_models(
-            [model], questions=["uniform", "all inputs", "attention: own operands"], n=40
-        ),
+        lambda model: interp.compare_models([model], questions=ASKED, n=40),
         _answers,
-        presence=Case(trained, [1.0, 1.0, 0.87]),
-        absence=Case(lambda: without("out_A"), [0.0, None, 0.87]),
-        inversion=Case(lambda: negated("blocks.0.hook_resid_post"), [0.0, None, 0.87]),
-        untrained=Case(untrained, [0.0, None, 0.13]),
+        presence=Case(trained, [1.0, 1.0, 2.3]),
+        absence=Case(lambda: without("out_A"), [0.0, 0.0, 2.3]),
+        inversion=Case(lambda: negated("blocks.0.hook_resid_post"), lambda got: got[0] == 0 and got[2] == 2.3),
+        untrained=Case(untrained, lambda got: got[:2] == [0.0, 0.0] and abs(got[2]) < 1),
     )
 )
 
@@ -140,24 +138,20 @@ register_exam(
 )
 
 
-TEN = {"base ten", "base ten in some head"}
-ROUTES = {"made carry", "passed carry by both"}
-
-
 def _held(found: Population) -> set[str]:
-    """The findings that hold for both members, which are the same model."""
+    """What sets both members, which are the same model, apart from untrained copies."""
     return set(found.shared())
 
 
 register_exam(
     Exam(
         "population",
-        lambda model: interp.population([model, model], n=200),
+        lambda model: interp.population([model, model], questions=["score", "attention_by_role"], n=200),
         _held,
-        presence=Case(trained, {*TEN, *ROUTES, "switch on carry out", "carry out", "only switches", "chained"}),
-        absence=Case(lambda: without("out_A"), TEN),  # it still looks, and passes nothing on
-        inversion=Case(lambda: looks_at(0.04, 0.4), set()),
-        untrained=Case(untrained, set()),
+        presence=Case(trained, {"score", "attention_by_role"}),
+        absence=Case(lambda: without("out_A"), {"attention_by_role"}),  # it still looks, and passes nothing on
+        inversion=Case(lambda: looks_at(0.04, 0.4), {"attention_by_role"}),  # the other way round, as far apart
+        untrained=Case(untrained, lambda got: "score" not in got),
     )
 )
 

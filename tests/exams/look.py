@@ -27,6 +27,7 @@ from tests.exams.subjects import (
     negated,
     noise,
     planted,
+    scaled,
     trained,
     untrained,
     without,
@@ -227,6 +228,32 @@ register_exam(
         absence=Case(lambda: _curve(4, 4, 4, 4, 4), math.isnan),
         inversion=Case(lambda: _curve(4, 0, 4, 4, 0), (16.0)),  # it falls, and comes back
         untrained=Case(lambda: _curve(*(2.3 + 1e-4 * noise(5, 1)[:, 0])), math.isnan),
+    )
+)
+
+
+register_exam(
+    Exam(
+        "loss",
+        lambda model: interp.loss(model, n=64),
+        lambda found: found.table["value"][0],
+        presence=Case(trained, lambda got: 0 < got < 0.1),
+        absence=Case(lambda: without("out_A"), lambda got: got > 1),
+        inversion=Case(lambda: negated("blocks.0.hook_resid_post"), lambda got: got > 2.3),
+        untrained=Case(untrained, lambda got: got > 1),
+    )
+)
+
+
+register_exam(
+    Exam(
+        "weight_norm",
+        interp.weight_norm,
+        lambda found: round(found.table.set_index("parameter")["value"]["weight_map.out_A"], 4),
+        presence=Case(lambda: scaled("out_A", 2.0), lambda got: got > 0),
+        absence=Case(lambda: without("out_A"), 0.0),
+        inversion="A norm has no sign.",
+        untrained=Case(untrained, lambda got: got > 0),
     )
 )
 

@@ -341,12 +341,13 @@ ADDER: dict[str, Callable[[Any], Any]] = {
     "linear_probes": lambda m: interp.linear_probes(m, n=128, signals="carry_in"),
     "logit_lens": lambda m: interp.logit_lens(m, n=64, resamples=50),
     "logit_attribution": lambda m: interp.logit_attribution(m, n=64, resamples=50),
+    "loss": lambda m: interp.loss(m, n=16),
     "compare": lambda m: interp.compare(m, _other(), n=16, untrained=[_adder_moved()]),
-    "compare_models": lambda m: interp.compare_models([m, _other()], questions=["uniform"], n=32),
+    "compare_models": lambda m: interp.compare_models([m, _other()], questions=["score"], n=32),
     "swap_components": lambda m: interp.swap_components(m, _other(), n=16, untrained=1),
     "mode_connectivity": lambda m: interp.mode_connectivity(m, _adder_moved(), n=16, controls=False),
     "seed_distances": lambda m: interp.seed_distances([m, _adder_moved()], n=16, untrained=0).functions,
-    "population": lambda m: interp.population([m, m], n=64).members,
+    "population": lambda m: interp.population([m, m], questions=["score"], n=64).members,
     "explore": _explored,
 }
 SUMMER: dict[str, Callable[[Any], Any]] = {
@@ -388,6 +389,7 @@ RUN_NO_MODEL = {
     "learning_curves",
     "solution_classes",
     "training_dynamics",
+    "weight_norm",
 }
 
 

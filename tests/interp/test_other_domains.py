@@ -80,9 +80,11 @@ QUESTIONS: dict[str, Callable[[Any, Any], Any]] = {
     "head_writes": lambda a, b: interp.head_writes(a),
     "stress_suites": lambda a, b: interp.stress_suites(a, n=20),
     "models.score": lambda a, b: models.score(a, a.task.sample(20, torch.Generator().manual_seed(0))),
-    "population": lambda a, b: interp.population([a, b], n=N),
+    "population": lambda a, b: interp.population([a, b], questions=["score", "circle_fit"], n=N),
     "solution_classes": lambda a, b: interp.solution_classes([a, b]),
     "score": lambda a, b: interp.score(a, n=N),
+    "loss": lambda a, b: interp.loss(a, n=N),
+    "weight_norm": lambda a, b: interp.weight_norm(a),
     "written_number": lambda a, b: interp.written_number(a, n=N),
 }
 #: Names that ask nothing of a model, or of another one's folder.

@@ -76,6 +76,32 @@ def test_every_question_of_models_refuses_weights_that_are_not_finite(name: str,
             ask(name, parameter, [adder, broken] if parameter == "models" else broken, adder, pairs)
 
 
+@pytest.mark.parametrize("name", OF_MODELS)
+def test_every_question_of_models_refuses_a_model_in_training_mode(name: str, adder, pairs):
+    training = models.load("microadder-57").train()
+    for parameter in set(registered()[name].subjects) & set(MODELS):
+        with pytest.raises(UserError, match="in training mode"):
+            ask(name, parameter, [adder, training] if parameter == "models" else training, adder, pairs)
+
+
+OF_PROBLEMS = [each.name for each in registered().values() if "model" in each.subjects and each.takes("problems")]
+
+
+@pytest.mark.parametrize("name", OF_PROBLEMS)
+def test_every_question_of_problems_refuses_a_single_one(name: str, adder, pairs):
+    with pytest.raises(UserError):
+        PUBLIC[name](adder, problems=[(1, 2)])
+    if registered()[name].takes("n"):
+        with pytest.raises(UserError, match="n of at least|does not apply"):
+            PUBLIC[name](adder, n=1)
+
+
+@pytest.mark.parametrize("name", ["activation_patching", "smallest_circuit"])
+def test_what_explains_an_answer_refuses_a_model_that_does_not_give_it(name: str, pairs):
+    with pytest.raises(UserError, match="more than 50% must be right"):
+        PUBLIC[name](models.build("microadder-57", seed=1), pairs)
+
+
 def test_a_model_without_values_is_refused(adder):
     with pytest.raises(UserError, match="meta device"):
         interp.score(models.build("microadder-57").to("meta"))
@@ -175,11 +201,11 @@ def test_arrays_and_numbers_of_numpy_are_as_good_as_torch_s(adder):
 
 
 def test_a_question_keeps_its_name_text_and_signature():
-    from interp.probes.score import accuracy_by_chain as unchecked
+    from interp.probes.score import accuracy_by_chain
 
-    assert interp.accuracy_by_chain is not unchecked
-    assert interp.accuracy_by_chain.__doc__ == unchecked.__doc__
-    assert inspect.signature(interp.accuracy_by_chain) == inspect.signature(unchecked)
+    assert interp.accuracy_by_chain is accuracy_by_chain  # wherever it is imported from, it checks its arguments
+    assert accuracy_by_chain.__name__ == "accuracy_by_chain" and "stratified" in (accuracy_by_chain.__doc__ or "")
+    assert "n_per_length" in inspect.signature(accuracy_by_chain).parameters
 
 
 # ---- the state of the process

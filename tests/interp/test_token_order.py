@@ -61,6 +61,7 @@ ASK: dict[str, Callable[[Any], Any]] = {
     "which_algorithm": lambda m: interp.which_algorithm(m, n=80),
     "attack": lambda m: interp.attack(m, runs=100),
     "certify": lambda m: interp.certify(m),
+    "loss": lambda m: interp.loss(m, n=N),
     "compare_models": lambda m: interp.compare_models([m], n=N).to_dataframe()[["question", "value", "low", "high"]],
     "align": lambda m: interp.align(m, two_orders("microadder-57")[m.task.order[0] != 0]).distances(),
     "compare": lambda m: interp.compare(m, m, n=12, untrained=[]),
@@ -75,7 +76,7 @@ OTHERS = {
     "accuracy_bounds", "accuracy_by_chain", "decompile", "exact_match_grid", "first_errors", "greedy_agreement",
     "key_attention", "learning_curves", "named_stream",
     "offset_sweep", "patch_sweep", "pattern_substitution", "population", "stress_suites", "sum_units",
-    "training_dynamics",
+    "training_dynamics", "weight_norm",
 }  # fmt: skip
 DRAWN = ("untrained", "shuffled", "p_untrained", "p_shuffled", "control_note", "seconds")
 IN_BOTH = {"head_writes", "logit_attribution", "interchange_sweep", "circle_fit"}  # in `make test`, of both models

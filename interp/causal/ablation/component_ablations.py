@@ -29,14 +29,15 @@ from torch import Tensor
 
 from interp.causal.ablation.ablated_runs import REPLACEMENTS, check_replacement, run_ablations
 from interp.causal.ablation.intervals import bootstrap_ratio, masked_proportions
+from interp.core.answers import Answer, Part
 from interp.core.components import Component, check_components, heads, hooks_of, neurons, sublayers
 from interp.core.frames import as_frame
 from interp.core.metrics import Metric, resolve_metrics
 from interp.core.model import HookedModel
-from interp.core.probe import probe
+from interp.core.probe import Scalar, probe
 from interp.core.problems import N_PROBLEMS, check_targets, draw, resolve_task, right_tokens
 from interp.core.results import Provenance, Result
-from interp.core.sites import model_name, require_evaluation_mode, with_writable_stream
+from interp.core.sites import model_name, with_writable_stream
 from interp.core.strata import ALL, carry_strata
 from models.errors import UserError, known_name
 from models.numerals import in_percent_with
@@ -229,7 +230,28 @@ def _averages(seed: int) -> Any:
     return lambda values, mask: bootstrap_ratio(values, mask, seed)
 
 
-@probe("What breaks without a head, a neuron, an attention edge?")
+def _main_head(found: ComponentAblation) -> Answer:
+    """The largest loss of answer tokens without one head, with those of all heads as parts."""
+    rows = found.table.isel(metric=0, replacement=0).sel(stratum=ALL)
+    parts = [
+        Part(str(label), float(row["drop"]), float(row.drop_low), float(row.drop_high))
+        for label, row in ((str(label), rows.sel(component=label)) for label in rows.component.values)
+    ]
+    worst = max(parts, key=lambda part: part.value)
+    return Answer(worst.value, worst.low, worst.high, note=f"without {worst.name}", parts=tuple(parts))
+
+
+def _heads_resampled(model: Any, task: Any, n: int, seed: int) -> dict[str, Any]:
+    common = {"unchanged": "keep", "control": False}
+    return {"components": heads(model), "replacement": "resample", "n": min(n, 256)} | common
+
+
+@probe(
+    "What breaks without a head, a neuron, an attention edge?",
+    scalar=Scalar(
+        "tokens lost without one head", "share", _main_head, 0.01, _heads_resampled, asked_by=("compare_models",)
+    ),
+)
 def component_ablation(
     model: HookedModel,
     *,
@@ -269,7 +291,6 @@ def component_ablation(
         UserError: components, replacements, metrics or targets that do not exist; a hook that never fires; an ablation
             that changes nothing; or a model in training mode.
     """
-    require_evaluation_mode(model)
     unchanged = ("keep" if components is None else "error") if unchanged is None else unchanged
     task = resolve_task(model, pairs.task if pairs is not None and task is None else task)
     if pairs is not None and problems is not None:

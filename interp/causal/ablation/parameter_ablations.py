@@ -34,12 +34,13 @@ from torch import Tensor
 
 from interp.causal.ablation.intervals import masked_proportions
 from interp.causal.ablation.variants import flat_parameters, initial_values, make_variants, run_variants
+from interp.core.answers import Answer
 from interp.core.frames import as_frame
 from interp.core.model import HookedModel
-from interp.core.probe import parameters, probe
+from interp.core.probe import Scalar, parameters, probe
 from interp.core.problems import draw, resolve_task
 from interp.core.results import Provenance, Result
-from interp.core.sites import model_name, require_evaluation_mode
+from interp.core.sites import model_name
 from interp.core.stats import Bounds, bootstrap_interval, unseen
 from interp.core.strata import answer_columns
 from interp.core.thresholds import HARMLESS
@@ -256,7 +257,20 @@ def _few(model: HookedModel, task: Any) -> str:
     return "" if variants <= MOST_VARIANTS else f"{count:,} parameters have too many pairs: pass pairs=False or only="
 
 
-@probe("What breaks without a parameter, or two?", needs=[parameters], by_default=[_few])
+def _main_parameter(found: ParameterAblation) -> Answer:
+    worst = found.ranked().iloc[0]
+    note = f"without {worst.parameter}"
+    return Answer(float(worst["drop"]), float(worst.drop_low), float(worst.drop_high), note=note)
+
+
+@probe(
+    "What breaks without a parameter, or two?",
+    needs=[parameters],
+    by_default=[_few],
+    scalar=Scalar(
+        "tokens lost without one parameter", "share", _main_parameter, 0.01, lambda *_: {"pairs": False}, asked_by=()
+    ),
+)
 def parameter_ablation(
     model: HookedModel,
     *,
@@ -293,12 +307,9 @@ def parameter_ablation(
     """
     from models.importers.stock import from_transformer_lens  # not needed for `import interp`
 
-    require_evaluation_mode(model)
     task = resolve_task(model, task)
     sample = draw(task, problems, n, seed, carry_heavy)
     name, model = model_name(model), from_transformer_lens(model, task)
-    if controls < 0:
-        raise UserError(f"The number of control directions cannot be negative: {controls}.")
     values, words = _replacement(model, replacement, initial_seed)
     variants = make_variants(model, values, only, pairs, controls, seed, most_variants)
     targets = answer_columns(task, with_operands=False).targets or list(range(len(task.query_positions)))

@@ -32,11 +32,12 @@ from interp.causal.circuits.faithfulness import compute_drops, compute_faithfuln
 from interp.causal.circuits.split import halves
 from interp.causal.edges import EdgeExperiment, EdgeGraph
 from interp.causal.edges.graph import LOGITS, part_and_input
+from interp.core.answers import Answer
 from interp.core.frames import as_frame, leading
-from interp.core.metrics import Metric, spoken
+from interp.core.metrics import Metric, require_pairs_answered, spoken
 from interp.core.model import HookedModel
-from interp.core.probe import probe
-from interp.core.problems import require_able
+from interp.core.probe import Scalar, probe
+from interp.core.problems import carry_pairs
 from interp.core.results import Provenance, Result
 from interp.core.sites import model_name
 from interp.core.stats import permutation_p, proportion
@@ -158,7 +159,17 @@ class Circuit(Result):
         return frame.astype({"of": str}).assign(n=self.provenance.n)
 
 
-@probe("Which edges are enough?")
+@probe(
+    "Which edges are enough?",
+    scalar=Scalar(
+        "edges of the smallest circuit of a carry",
+        "count",
+        lambda found: Answer(float(len(found.edges)), note=", ".join(found.edges)),
+        arguments=lambda _, task, n, seed: {"pairs": carry_pairs(task, min(n, 128), seed), "n_random": 1},
+        asked_by=(),
+    ),
+    able=require_pairs_answered,
+)
 def smallest_circuit(
     model: HookedModel,
     pairs: ProblemPairs,
@@ -207,20 +218,10 @@ def smallest_circuit(
         if groups != "roles":
             raise UserError(f"groups is 'roles' or a mapping from names to positions, not {groups!r}.")
         groups = {name: places for name, places in pairs.task.relative_roles(pairs.target).items() if places}
-    if len(pairs) < 2:
-        raise UserError("A circuit is judged by means over pairs, and needs at least 2 of them.")
     one, other = halves(pairs, seed) if held_out else (pairs, pairs)
     bind = lambda of: [metric if isinstance(metric, str) else metric(of) for metric in asked]  # noqa: E731
     first = EdgeExperiment(model, one, bind(one), replacement, "noise", groups, seed=seed)
     names, space = [metric.name for metric in first.metrics], space_of(first)
-    if {metric for metric in asked if isinstance(metric, str)} - {"kl"}:
-        right = (
-            first
-            if "exact_match" in names
-            else EdgeExperiment(model, one, "exact_match", replacement, "noise", seed=seed)
-        )
-        share = float(right.full[[metric.name for metric in right.metrics].index("exact_match")].double().mean())
-        require_able(model_name(model), share, f"the {len(one):,} pairs to be searched on")
     undecided = ~space.everything()
 
     def evaluate(masks: Bool[Tensor, "variant edge"]) -> Float[Tensor, "metric variant n"]:

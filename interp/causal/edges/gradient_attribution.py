@@ -156,7 +156,7 @@ class EdgeAttribution(EdgeEffects):
         return table
 
 
-@probe("Which edges would matter, by gradients?")
+@probe("Which edges would matter, by gradients?", least=1)
 def edge_attribution(
     model: HookedModel,
     pairs: ProblemPairs,
@@ -188,8 +188,6 @@ def edge_attribution(
             replacement that is not a run (mean, zero).
     """
     known_name("method", method, METHODS)
-    if steps is not None and steps < 1:
-        raise UserError(f"At least one step is needed, not {steps}.")
     if method == "conductance" and replacement not in ("corrupted", "resample"):
         raise UserError(
             f"Conductance follows runs from one input to another, and the replacement {replacement!r} is not a run."

@@ -106,7 +106,7 @@ class PathPatching(EdgeEffects):
         return effect_table(self.effects, self.provenance.resampling_seed, bounds)
 
 
-@probe("Along which edge does the difference go?")
+@probe("Along which edge does the difference go?", least=1)
 def path_patching(
     model: HookedModel,
     pairs: ProblemPairs,

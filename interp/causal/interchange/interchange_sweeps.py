@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -19,16 +20,17 @@ from interp.causal.interchange.accuracy import counted
 from interp.causal.interchange.interchange_sites import find_place
 from interp.causal.interchange.pairs import draw_pairs
 from interp.core import runs
+from interp.core.answers import Answer
 from interp.core.model import HookedModel
-from interp.core.probe import probe
+from interp.core.probe import Scalar, probe
 from interp.core.problems import resolve_task
 from interp.core.results import Provenance, Result
-from interp.core.sites import Site, model_name, require_evaluation_mode, with_writable_stream
+from interp.core.sites import Site, model_name, with_writable_stream
 from interp.core.stats import LEVEL, clopper_pearson, proportion
 from models.errors import UserError
 from models.numerals import in_percent_with
 from models.part_names import in_block
-from models.tasks.algorithms import Algorithm
+from models.tasks.algorithms import Algorithm, column_layout
 from models.tasks.base import Task
 from models.tasks.task_variables import TaskVariables, causal_model
 
@@ -93,7 +95,30 @@ def residual_hooks(model: HookedModel) -> list[str]:
     return [name for name in names if name in model.hook_dict]
 
 
-@probe("Where does a variable of the algorithm live?")
+def _best_site(found: InterchangeSweep) -> Answer:
+    """The accuracy at the best site, with the interval of the best of so many."""
+    site, sites = found.best(), found.accuracy.size
+    best = proportion(found.right.sel(hook=site.hook, position=str(site.at)).values)
+    ends = clopper_pearson(best.successes, best.n, 1 - (1 - LEVEL) / sites)
+    return Answer(best.value, *ends, best.n, note=f"column {found.column}, {site}")
+
+
+def _carry_at_the_query(model: Any, task: Any, n: int, seed: int) -> dict[str, Any]:
+    column = len(column_layout(task)) // 2
+    return {"variable": "carry_in", "column": column, "algorithm": "ripple", "positions": ["query"], "n": min(n, 200)}
+
+
+@probe(
+    "Where does a variable of the algorithm live?",
+    scalar=Scalar(
+        "carry in, interchanged at the query",
+        "share",
+        _best_site,
+        0.01,
+        _carry_at_the_query,
+        asked_by=("compare_models",),
+    ),
+)
 def interchange_sweep(
     model: HookedModel,
     variable: str,
@@ -122,7 +147,6 @@ def interchange_sweep(
         UserError: as :func:`interp.causal.interchange.interchange`, or if source and base differ at no site.
     """
     task = resolve_task(model, task)
-    require_evaluation_mode(model)
     causal, layout = causal_model(task, algorithm, step)
     query = layout.queries[layout.require_column(column)]
     layout.require_variable(causal, variable, column)

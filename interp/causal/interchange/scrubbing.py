@@ -40,7 +40,7 @@ from interp.core.model import HookedModel
 from interp.core.probe import probe
 from interp.core.problems import require_able, resolve_task
 from interp.core.results import Provenance, Result
-from interp.core.sites import Site, model_name, require_evaluation_mode, with_writable_stream
+from interp.core.sites import Site, model_name, with_writable_stream
 from interp.core.stats import percentile_interval, resampled_sums
 from models.errors import UserError
 from models.numerals import in_percent, in_percent_with
@@ -197,7 +197,6 @@ def causal_scrubbing(
             that the algorithms do not fit, or a model in training mode.
     """
     task = resolve_task(model, task)
-    require_evaluation_mode(model)
     causal, layout = causal_model(task, algorithm, step)
     claims = [claims] if isinstance(claims, Claim) else list(claims)
     if not claims:
@@ -213,10 +212,8 @@ def causal_scrubbing(
         for variable in claim.names:
             for column in chosen:
                 layout.require_variable(causal, variable, column)
-    if not chosen or n < 2:
-        raise UserError(
-            f"Scrubbing needs a column to predict and two or more problems, not {len(chosen)} columns and n = {n}."
-        )
+    if not chosen:
+        raise UserError("Scrubbing needs a column to predict.")
     problems = distinct_problems(layout, n, seed)
     tokens, targets = task.encode(problems), task.targets(problems)
     variables = layout.values(causal, problems)

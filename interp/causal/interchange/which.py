@@ -44,12 +44,13 @@ from torch import Tensor
 
 from interp.causal.interchange.pairs import distinct_problems
 from interp.core import runs
+from interp.core.answers import Answer
 from interp.core.controls import untrained_twin
 from interp.core.model import HookedModel
-from interp.core.probe import columns, probe
+from interp.core.probe import Scalar, columns, probe
 from interp.core.problems import ABLE, resolve_task
 from interp.core.results import Provenance, Result
-from interp.core.sites import model_name, require_evaluation_mode
+from interp.core.sites import model_name
 from interp.core.stats import Proportion, proportion
 from interp.core.thresholds import FOLLOWS
 from models.errors import UserError, known_name
@@ -243,7 +244,26 @@ class WhichAlgorithm(Result):
         return pd.DataFrame(rows)
 
 
-@probe("Which symbolic algorithm do its answers follow?", needs=[columns(3)])
+def _chained(found: WhichAlgorithm) -> Answer:
+    """How often it reads the carry off the digit written before, where that gives another answer."""
+    kind = found.deciding
+    share, blank = (found.accuracy("chained", kind, of) for of in ("after", "untrained"))
+    note = f"follows {found.verdict}"
+    return Answer(share.value, share.low, share.high, share.n, control=blank.value, control_note="untrained", note=note)
+
+
+@probe(
+    "Which symbolic algorithm do its answers follow?",
+    needs=[columns(3)],
+    scalar=Scalar(
+        "carry follows the written digit",
+        "share",
+        _chained,
+        0.01,
+        lambda _, __, n, ___: {"n": max(2, n // 4)},
+        asked_by=("compare_models",),
+    ),
+)
 def which_algorithm(
     model: HookedModel,
     *,
@@ -268,9 +288,6 @@ def which_algorithm(
             training mode.
     """
     task = resolve_task(model, task)
-    require_evaluation_mode(model)
-    if n < 2:
-        raise UserError(f"which_algorithm compares problems and needs n of at least 2, not {n}.")
     chosen = [resolve_algorithm(algorithm) for algorithm in (ALGORITHMS.values() if algorithms is None else algorithms)]
     if len(chosen) < 2 or len({algorithm.name for algorithm in chosen}) < len(chosen):
         raise UserError("Give two or more different algorithms to choose between.")

@@ -44,12 +44,11 @@ from interp.causal.patching.values import (
     fast_values,
     plain_values,
 )
-from interp.core.metrics import FACTORIES, Metric, require_metrics, resolve_metrics, spoken
+from interp.core.metrics import FACTORIES, Metric, require_metrics, require_pairs_answered, resolve_metrics, spoken
 from interp.core.model import HookedModel
 from interp.core.probe import probe
-from interp.core.problems import require_able
 from interp.core.results import Provenance
-from interp.core.sites import model_name, require_evaluation_mode, stream_is_written
+from interp.core.sites import model_name, stream_is_written
 from models.errors import UserError, known_name
 from models.importers.stock import from_transformer_lens
 from models.tasks.base import Task
@@ -137,7 +136,7 @@ def patch_sweep(
     )
 
 
-@probe("Which activation carries the difference between two problems?")
+@probe("Which activation carries the difference between two problems?", able=require_pairs_answered, least=1)
 def activation_patching(
     model: HookedModel,
     pairs: ProblemPairs,
@@ -172,12 +171,10 @@ def activation_patching(
             do not differ.
     """
     known_name("direction", direction, (*DIRECTIONS, "both"))
-    require_evaluation_mode(model)
     device = model.cfg.device
     clean, corrupted = pairs.clean_tokens.to(device), pairs.corrupted_tokens.to(device)
     bound = resolve_metrics(model, pairs, metrics, target)
     names = [metric.name for metric in bound]
-    first = metrics[0] if isinstance(metrics, (list, tuple)) else metrics
     if RIGHT not in names:
         bound = [*bound, FACTORIES[RIGHT](pairs, target=target)]
     asked = pairs.target if target is None else target
@@ -195,11 +192,6 @@ def activation_patching(
         bases.append(xr.DataArray(raw.found.base, dims=("metric", "pair"), coords=coords))
         assert raw.found.source is not None  # the source is a run
         others.append(xr.DataArray(raw.found.source, dims=("metric", "pair"), coords=coords))
-        if isinstance(first, str) and first != "kl":
-            of_clean = others[-1] if one == "denoise" else bases[-1]
-            require_able(
-                model_name(model), float(of_clean.sel(metric=RIGHT).mean()), f"the {len(pairs):,} clean problems"
-            )
         ends = [run.isel(metric=0).values for run in (bases[-1], others[-1])]
         if not allow_equal and not runs_differ(ends[0], ends[1], provenance.resampling_seed):
             raise UserError(
@@ -232,7 +224,6 @@ def _sweep(
     what: str = "what was given",
     unpatched: bool = True,
 ) -> RawSweep:
-    require_evaluation_mode(model)
     if isinstance(source, Tensor) and source.shape != base.shape:
         raise UserError(
             f"Both runs need tokens of one shape [n, pos], not {list(base.shape)} and {list(source.shape)}."

@@ -37,8 +37,9 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from interp.causal.ablation.patterns import Pattern, mean_patterns, right_with_patterns
+from interp.core.answers import Answer
 from interp.core.model import HookedModel
-from interp.core.probe import probe, task_of
+from interp.core.probe import Scalar, probe, task_of
 from interp.core.results import Provenance, Result
 from interp.core.stats import clopper_pearson
 from interp.papers.position_coupling.key_attention import KeyAttention, key_attention
@@ -49,6 +50,9 @@ from models.tasks.base import Task
 from models.tasks.multi_addition import MultiOperandAddition
 
 OWN_MEAN, ZERO = "own mean", "zero"
+
+
+EVERYONE = "all heads with a role"
 
 
 @dataclass(frozen=True, eq=False)
@@ -148,7 +152,17 @@ def compute_pattern_substitution(
     return PatternSubstitution(table, int(whole.sum()), dict(roles), bos, provenance)
 
 
-@probe("Is the ideal attention pattern enough?", needs=[task_of(MultiOperandAddition)])
+def _with_ideal(found: PatternSubstitution) -> Answer:
+    cell = found.own(EVERYONE)
+    before = f"{found.before / found.n:.3f} with its own patterns"
+    return Answer(float(cell.exact), float(cell.low), float(cell.high), note=before)
+
+
+@probe(
+    "Is the ideal attention pattern enough?",
+    needs=[task_of(MultiOperandAddition)],
+    scalar=Scalar("right with ideal patterns", "share", _with_ideal, 0.01, asked_by=()),
+)
 def pattern_substitution(
     model: HookedModel,
     *,
@@ -201,7 +215,7 @@ def pattern_substitution(
     units = {head_name(layer, head): found[layer, head] for layer, head in chosen}
     playing = {head: ideals[role] for head, role in found.items() if role is not None and head in chosen}
     if playing:
-        everyone = "all heads with a role"
+        everyone = EVERYONE
         after[everyone, "ideal, own roles"] = right(playing)
         units[everyone] = "own"
     return compute_pattern_substitution(right({}), after, units, sample.provenance, bos)

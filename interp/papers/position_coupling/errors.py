@@ -27,8 +27,9 @@ import pandas as pd
 import xarray as xr
 from jaxtyping import Int
 
+from interp.core.answers import Answer
 from interp.core.model import HookedModel
-from interp.core.probe import probe, task_of
+from interp.core.probe import Scalar, probe, task_of
 from interp.core.problems import N_PROBLEMS
 from interp.core.results import Provenance
 from interp.core.sites import model_name
@@ -129,7 +130,16 @@ def _confusions(
     )
 
 
-@probe("Where does the response go wrong first?", needs=[task_of(MultiOperandAddition)])
+def _responses_right(found: Scores) -> Answer:
+    n, wrong = found.provenance.n, found.about["wrong_problems"]
+    return Answer(1 - wrong / n, *clopper_pearson(n - wrong, n), note=f"{found.about['boundary_errors']} at a boundary")
+
+
+@probe(
+    "Where does the response go wrong first?",
+    needs=[task_of(MultiOperandAddition)],
+    scalar=Scalar("responses right", "share", _responses_right, 0.01, asked_by=()),
+)
 def first_errors(
     model: HookedModel, *, task: Task | None = None, problems: Any = None, n: int = N_PROBLEMS, seed: int = 0
 ) -> Scores:

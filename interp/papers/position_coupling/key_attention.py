@@ -38,9 +38,10 @@ import pandas as pd
 import xarray as xr
 from jaxtyping import Float
 
+from interp.core.answers import Answer
 from interp.core.controls import untrained_models
 from interp.core.model import HookedModel
-from interp.core.probe import OnPage, probe, task_of
+from interp.core.probe import OnPage, Scalar, probe, task_of
 from interp.core.problems import draw, resolve_task
 from interp.core.results import Provenance, Result
 from interp.core.stats import mean_intervals, permutation_p
@@ -223,10 +224,16 @@ def _shuffled_overlaps(
     return result
 
 
+def _with_role(found: KeyAttention) -> Answer:
+    roles = found.roles()
+    return Answer(sum(role is not None for role in roles.values()) / len(roles), note=f"of {len(roles)} heads")
+
+
 @probe(
     "Which keys does each head attend to, next to the constructed heads?",
     by_default=[task_of(MultiOperandAddition)],
     page=OnPage({"n": 64}),
+    scalar=Scalar("heads with a constructed role", "share", _with_role, 0.01, asked_by=()),
 )
 def key_attention(
     model: HookedModel,

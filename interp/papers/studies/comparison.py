@@ -1,7 +1,7 @@
 """The same questions for every adder that is in the zoo or built by hand: ``interp reproduce comparison:models``.
 
 A finished model's row is kept under ``--out``, so that the same command continues after any kind of stop. The command
-also wrote the matrix that comes with this package (:func:`stored_table`).
+also wrote the matrix that comes with this package.
 """
 
 from __future__ import annotations
@@ -11,15 +11,13 @@ from pathlib import Path
 from typing import Any
 
 import models
-from interp.compare.across import PROBLEMS, compare_models
+from interp.compare.across import NAME, PROBLEMS, compare_models, question_of
 from interp.compare.comparison_sections import ABOUT, table_sections
-from interp.compare.known_questions import registered
 from interp.compare.model_table import ModelTable
+from interp.core.probe import with_number
 from interp.core.sections import Section
-from interp.core.stored_data import DATA, read_stored
 from interp.papers.studies import Made, Settings, shows, study
 from models.checkpoint import write_json_atomic
-from models.errors import UserError
 from models.registry import by_paper, constructed
 from models.tasks.addition import FixedWidthAddition
 from models.tasks.multi_addition import MultiOperandAddition
@@ -27,7 +25,6 @@ from models.tasks.sequences import SequenceTask
 from models.tasks.two_digit import TwoDigitAddition
 
 TARGET, TITLE = "comparison:models", "Every adder asked the same questions"
-STORED = DATA / "experiments" / "comparison-models.json"
 #: The constructed transformer adds numbers of any length; it is asked in the shape of the trained ones.
 SHAPES = {"position-coupling-hand-built": (2, 4)}
 ADDITIONS = (FixedWidthAddition, TwoDigitAddition, MultiOperandAddition)
@@ -42,19 +39,12 @@ def adders() -> list[str]:
     return by_paper(sorted(found, key=lambda name: sum(p.numel() for p in sizes[name].parameters())))
 
 
-def stored_table() -> ModelTable:
-    """The matrix that comes with this package. Raises UserError if it is missing."""
-    if not STORED.is_file():
-        raise UserError(f"The stored comparison is missing; `interp reproduce {TARGET}` makes one.")
-    return ModelTable.from_dict(read_stored(STORED))
-
-
 def _known(kept: Path, problems: int) -> ModelTable | None:
     """The rows of an earlier run with the same questions, or None."""
     if not kept.is_file():
         return None
     table = ModelTable.from_dict(json.loads(kept.read_text()))
-    asked = tuple(question for question, _ in registered().values())
+    asked = tuple(question_of(each) for each in with_number(asker=NAME))
     return table if table.questions == asked and table.provenance.n == problems else None
 
 

@@ -1,5 +1,9 @@
 """Every measure over the snapshots of one seed, to watch grokking in all of them at once.
 
+A measure is a probe that gives a number (``scalar`` in :func:`interp.core.probe.probe`); one with parts, such as the
+accuracy by chain length, gives a reading for each part. The control is the first snapshot, before any step. It shows
+what chance, the choice of the best unit or head, and the form of the parameters give without training.
+
 For a measure m with the values m_0 at the first snapshot and m_T at the last, the *half-way step* is the first snapshot
 from which on it has always made half of its change, ``(m_t - m_0) / (m_T - m_0) >= 1/2``. The true step lies between
 that snapshot and the one before; both are given. A crossing that is undone, as by a loss that falls, rises and falls
@@ -14,6 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,17 +26,18 @@ import numpy as np
 import pandas as pd
 import xarray as xr
 
-from interp.core.answers import Answer
-from interp.core.probe import probe
+from interp.core.answers import Answer, Part
+from interp.core.model import HookedModel
+from interp.core.probe import Probe, find_probe, probe, with_number
 from interp.core.problems import resolve_task
 from interp.core.results import Provenance, Result
-from interp.probes.dynamics.measures import Questions, find_measure, measure_names, measure_snapshot
 from interp.probes.dynamics.snapshots import snapshots
 from models.errors import UserError
 from models.numerals import number
 from models.tasks.base import Task
 
 _SAID = 3  # measures that a title names for one step
+CHAINS = "accuracy_by_chain"
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,7 +67,7 @@ class TrainingDynamics(Result):
                 continue
             first, last = value[known[0]], value[known[-1]]
             after, by = np.nan, np.nan
-            if _differ(here.isel(step=known[0]), here.isel(step=known[-1]), find_measure(measure).least):
+            if _differ(here.isel(step=known[0]), here.isel(step=known[-1]), _least(measure)):
                 at = int(np.flatnonzero((value[known] - first) / (last - first) < 0.5)[-1]) + 1
                 after, by = float(steps[known[at - 1]]), float(steps[known[at]])
             rows.append(row | {"first": first, "last": last, "after": after, "by": by})
@@ -74,7 +80,7 @@ class TrainingDynamics(Result):
             moved = rows.dropna(subset=["by"]).sort_values("by", kind="stable")
             if moved.empty:
                 unchanged.append(name)
-            elif measure == "chain":
+            elif measure == CHAINS:
                 early, late = moved.iloc[0], moved.iloc[-1]
                 span = f"from step {early.by:,.0f} (length {early.part}) to {late.by:,.0f} (length {late.part})"
                 span = f"by step {early.by:,.0f} at every length" if len(rows) == (moved.by == early.by).sum() else span
@@ -112,6 +118,13 @@ class TrainingDynamics(Result):
         return self.table.to_dataframe().reset_index().dropna(subset=["value"])
 
 
+def _least(measure: str) -> float:
+    """The least change of a measure that counts as one."""
+    scalar = find_probe(measure).scalar
+    assert scalar is not None
+    return scalar.least
+
+
 def _differ(first: xr.Dataset, last: xr.Dataset, least: float) -> bool:
     """Whether a reading changed by at least ``least`` and its intervals, if it has them, do not overlap."""
     low, high = sorted((first, last), key=lambda ends: float(ends.value))
@@ -120,7 +133,7 @@ def _differ(first: xr.Dataset, last: xr.Dataset, least: float) -> bool:
 
 
 def compute_training_dynamics(
-    readings: Sequence[tuple[int, Mapping[tuple[str, str], Answer]]],
+    readings: Sequence[tuple[int, Mapping[tuple[str, str], Answer | Part]]],
     name: str,
     seed: int,
     provenance: Provenance,
@@ -170,48 +183,54 @@ def training_dynamics(
     """Measures over the snapshots of a zoo entry ("adder-456") or a run folder.
 
     Args:
-        measures: names from :func:`interp.probes.dynamics.measure_names`; default all that apply to the model.
+        measures: names of probes that give a number; default those that take little time and apply to the model.
         task: for models whose task has many shapes, the task in one shape: ``models.load(name).task.at(4, 5)``.
-        n, n_per_length: uniform problems, and problems of each chain length, drawn with ``seed``; by default 512 and
-            100, as every snapshot is run on them.
+        n, n_per_length: problems of a measure and of each chain length, drawn with ``seed``; by default 512 and 100, as
+            every snapshot is run on them.
         run_seed: which seed of a run folder, default its first.
 
-    Cost: about a third of a second per snapshot of a one-layer adder.
+    Cost: about half a second per snapshot of a one-layer adder.
 
     Raises:
         UserError: no snapshots, an unknown measure, or a named one that does not apply.
     """
     found = snapshots(source, run_seed)
     last = found.models[-1][1]
-    questions = Questions(resolve_task(last, task), n, n_per_length, seed)
-    asked = [measures] if isinstance(measures, str) else None if measures is None else list(measures)
-    left_out: dict[str, str] = {}
-    if asked is None:
-        asked = []
-        for name in measure_names():
-            try:
-                measure_snapshot(last, questions, [name])
-            except UserError as error:
-                left_out[name] = str(error)
-            else:
-                asked.append(name)
-    else:
-        measure_snapshot(last, questions, asked)
+    task = resolve_task(last, task)
+    names = [measures] if isinstance(measures, str) else None if measures is None else list(measures)
+    ask = partial(_readings, task=task, n=n, n_per_length=n_per_length, seed=seed)
+    asked, left_out = [], {}
+    for each in with_number(names, "training_dynamics"):
+        try:
+            ask(each, last)
+        except UserError as error:
+            if names is not None:
+                raise
+            left_out[each.name] = str(error)
+        else:
+            asked.append(each)
     readings = []
     for step, model in found:
-        here: dict[tuple[str, str], Answer] = {}
-        for name in asked:
+        here: dict[tuple[str, str], Answer | Part] = {}
+        for each in asked:
             try:
-                here |= measure_snapshot(model, questions, [name])
+                here |= ask(each, model)
             except UserError:  # for example a diverged snapshot, or embeddings that are all alike at the start
                 continue
         readings.append((step, here))
-    planted = f"and {n_per_length} of each chain length" if questions.plants_chains else "sorted by chain length"
-    provenance = Provenance(n, seed, f"uniform problems {planted}, at each snapshot")
+    provenance = Provenance(n, seed, f"problems a measure and {n_per_length} of each chain length, at each snapshot")
     return compute_training_dynamics(readings, found.model, found.seed, provenance, left_out)
 
 
+def _readings(each: Probe, model: HookedModel, **options: Any) -> dict[tuple[str, str], Answer | Part]:
+    """A model's number, or its parts where it has some, by (measure, part)."""
+    answer = each.number(model, **options)
+    if not answer.parts:
+        return {(each.name, ""): answer}
+    return {(each.name, part.name): part for part in answer.parts}
+
+
 def _in_words(reading: str) -> str:
-    """A reading's name in words: "attention gap", "carry chains of length 3"."""
-    length = reading.removeprefix("chain ")
+    """A reading's name in words: "attention by role", "carry chains of length 3"."""
+    length = reading.removeprefix(f"{CHAINS} ")
     return f"carry chains of length {length}" if length != reading else reading.replace("_", " ")

@@ -23,11 +23,11 @@ import xarray as xr
 from tqdm import tqdm
 
 from interp.core.model import HookedModel
-from interp.core.probe import probe, task_of
+from interp.core.probe import Scalar, probe, task_of
 from interp.core.sites import model_name
 from interp.probes.heatmaps.cells import BLOCK, CellScorer, Offsets, cell_problems, generator
 from interp.probes.heatmaps.grid_store import CellStore, Counts
-from interp.probes.scored import Scores, by_size
+from interp.probes.scored import Scores, by_size, share_right
 from models.checkpoint import content_digest
 from models.cluster import Cluster, each
 from models.errors import UserError
@@ -93,7 +93,12 @@ def format_text(task: SequenceTask) -> str:
     return ", ".join(words)
 
 
-@probe("How often is it right, by digits and operands?", needs=[task_of(SequenceTask)])
+@probe(
+    "How often is it right, by digits and operands?",
+    needs=[task_of(SequenceTask)],
+    scalar=Scalar("right, all sizes", "share", share_right, 0.01, asked_by=()),
+    least=1,
+)
 def exact_match_grid(
     model: HookedModel,
     *,
@@ -136,8 +141,6 @@ def exact_match_grid(
             or a store for an altered model (with hooks, for example).
     """
     task = sequence_task(model, task)
-    if n < 1:
-        raise UserError(f"n must be at least 1, not {n}.")
     if store is not None:
         require_unaltered(model, "A stored grid")
     scorer = CellScorer(model, task, offsets)

@@ -22,7 +22,7 @@ from models.errors import UserError
 from models.tasks.sequences import SequenceTask
 
 
-@probe("Is it right wherever position ids start?", needs=[task_of(SequenceTask)])
+@probe("Is it right wherever position ids start?", needs=[task_of(SequenceTask)], least=1)
 def offset_sweep(
     model: HookedModel,
     shape: Sequence[int],
@@ -73,7 +73,7 @@ def offset_sweep(
     return Scores(model_name(model), table, provenance, series="moved")
 
 
-@probe("Does greedy decoding agree with teacher forcing?", needs=[task_of(SequenceTask)])
+@probe("Does greedy decoding agree with teacher forcing?", needs=[task_of(SequenceTask)], least=1)
 def greedy_agreement(
     model: HookedModel,
     shapes: Iterable[Sequence[int]],

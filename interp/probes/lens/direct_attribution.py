@@ -34,11 +34,12 @@ import torch
 import xarray as xr
 from jaxtyping import Float
 
+from interp.core.answers import Answer, Part
 from interp.core.model import HookedModel
-from interp.core.probe import probe, sums
+from interp.core.probe import Scalar, probe, sums
 from interp.core.problems import N_PROBLEMS, draw, resolve_task, target_labels
 from interp.core.results import Provenance, Result
-from interp.core.sites import model_name, require_evaluation_mode, require_sums
+from interp.core.sites import model_name
 from interp.core.stats import bootstrap_interval
 from interp.probes.lens.reading import digit_targets
 from interp.probes.lens.stream_parts import PARTS_AXES, attributed, choose_rivals
@@ -175,7 +176,20 @@ def _moments(values: Float[np.ndarray, "*cell n"], axes: tuple[str, ...], seed: 
     return xr.Dataset({name: (axes, value) for name, value in moments.items()})
 
 
-@probe("Who writes the answer, by role and neuron?", needs=[sums])
+def _by_neurons(found: LogitAttribution) -> Answer:
+    kinds = found.by_kind()
+    lead = float(found.lead.mean())
+    if not lead > 0:
+        raise UserError("The right digit has no lead to attribute.")
+    parts = tuple(Part(str(kind), float(value) / lead) for kind, value in kinds.items())
+    return Answer(float(kinds.iloc[0]) / lead, note=f"written by {kinds.index[0]}", parts=parts)
+
+
+@probe(
+    "Who writes the answer, by role and neuron?",
+    needs=[sums],
+    scalar=Scalar("largest direct part of the lead", "ratio", _by_neurons, 0.05, asked_by=()),
+)
 def logit_attribution(
     model: HookedModel,
     *,
@@ -202,8 +216,6 @@ def logit_attribution(
         digit.
     """
     task = resolve_task(model, task)
-    require_evaluation_mode(model)
-    require_sums(model, "Direct logit attribution")
     name, model = model_name(model), from_transformer_lens(model, task)
     sample = draw(task, problems, n, seed)
     targets = digit_targets(task, columns=isinstance(rival, str) and rival == "carry")

@@ -33,13 +33,14 @@ import pandas as pd
 import torch
 from jaxtyping import Float, Int, Num
 
+from interp.core.answers import Answer, Part
 from interp.core.controls import untrained_copy, untrained_twin
 from interp.core.model import HookedModel
-from interp.core.probe import probe
+from interp.core.probe import Scalar, probe
 from interp.core.problems import N_PROBLEMS, distinct, draw, resolve_task, target_labels
 from interp.core.results import Provenance, Result
 from interp.core.separation import auroc
-from interp.core.sites import model_name, require_evaluation_mode
+from interp.core.sites import model_name
 from interp.core.stats import clustered_proportion
 from interp.probes.lens.probe_labels import SIGNALS, Labels, column_labels, row_folds, variable_labels
 from interp.probes.lens.reading import digit_targets, read, stream_points, variable_index
@@ -252,7 +253,24 @@ def positions_at(task: Task, target: int, at: str) -> list[int]:
     return [labels.index(at)]
 
 
-@probe("What can be read from a stream, and where?")
+def _best_read(found: LinearProbes) -> Answer:
+    """The signal that is read best, with the best site of each signal as parts."""
+    parts = []
+    for signal in found.table.signal.unique():
+        rows = found.overall(signal)
+        best = rows.loc[rows.score.idxmax()]
+        blank = None if np.isnan(best.untrained) else float(best.untrained)
+        name = str(SIGNALS.get(signal, signal))
+        parts.append(Part(name, best.accuracy, best.pair_low, best.pair_high, control=blank, note=f"at {best.site}"))
+    worst = min(parts, key=lambda part: part.value)
+    note = f"{worst.name} {worst.note}"
+    return Answer(worst.value, worst.low, worst.high, control=worst.control, note=note, parts=tuple(parts))
+
+
+@probe(
+    "What can be read from a stream, and where?",
+    scalar=Scalar("hardest signal to read linearly", "share", _best_read, 0.01, asked_by=()),
+)
 def linear_probes(
     model: HookedModel,
     *,
@@ -292,7 +310,6 @@ def linear_probes(
             not compute, training mode, or too few problems.
     """
     task = resolve_task(model, task)
-    require_evaluation_mode(model)
     if (signals is not None and not len(signals)) or (sites is not None and not len(sites)):
         raise UserError("There is nothing to probe: give at least one signal and one site, or leave them out for all.")
     signals, added = _signals(task, signals)

@@ -28,11 +28,12 @@ import xarray as xr
 from jaxtyping import Float, Int
 from scipy.special import log_softmax
 
+from interp.core.answers import Answer, Part
 from interp.core.model import HookedModel
-from interp.core.probe import OnPage, probe
+from interp.core.probe import OnPage, Scalar, probe
 from interp.core.problems import N_PROBLEMS, draw, resolve_task, target_labels
 from interp.core.results import Provenance, Result
-from interp.core.sites import model_name, require_evaluation_mode
+from interp.core.sites import model_name
 from interp.core.stats import bootstrap_interval, clopper_pearson, clustered_proportion
 from interp.probes.lens.reading import read, stream_points
 from models.errors import UserError
@@ -141,7 +142,27 @@ def compute_logit_lens(
     return LogitLens(name, xr.Dataset(data, {"point": points, "target": targets}), provenance)
 
 
-@probe("What would each stream answer?", page=OnPage({"n": 64, "resamples": 200}))
+def _first_stream(found: LogitLens) -> Answer:
+    """The accuracy of every stream as parts; the value is that of the last stream but one."""
+    names = [str(point) for point in found.table.point.values]
+    value, low, high = (found.table[f"overall{end}"].values.tolist() for end in ("", "_low", "_high"))
+    parts = [Part(*row) for row in zip(names, value, low, high, strict=True)]
+    before = parts[max(0, len(parts) - 2)]
+    return Answer(before.value, before.low, before.high, note=f"read at {before.name}", parts=tuple(parts))
+
+
+@probe(
+    "What would each stream answer?",
+    page=OnPage({"n": 64, "resamples": 200}),
+    scalar=Scalar(
+        "right before the last sublayer",
+        "share",
+        _first_stream,
+        0.01,
+        lambda _, __, n, ___: {"n": min(n, 256), "resamples": 100},
+        asked_by=(),
+    ),
+)
 def logit_lens(
     model: HookedModel,
     *,
@@ -166,7 +187,6 @@ def logit_lens(
             logits are not ``unembed(ln_final(last stream))``.
     """
     task = resolve_task(model, task)
-    require_evaluation_mode(model)
     sample = draw(task, problems, n, seed)
     points = stream_points(model)
     right = task.targets(sample.problems).cpu().numpy()

@@ -18,8 +18,9 @@ import torch
 import xarray as xr
 from tqdm import tqdm
 
+from interp.core.answers import Answer
 from interp.core.model import HookedModel
-from interp.core.probe import probe
+from interp.core.probe import Scalar, probe
 from interp.core.problems import resolve_task
 from interp.core.results import Provenance, Result
 from interp.core.sites import model_name, require_hook
@@ -129,7 +130,16 @@ class Attack(Result):
         write_json_atomic(path, self.to_dict())
 
 
-@probe("Where no proof reaches: can a search find a wrong answer?")
+def _smallest_margin(found: Attack) -> Answer:
+    random = found.smallest_margin("random")
+    wrong = f"{found.n_wrong['attack']:,} wrong"
+    return Answer(found.smallest_margin(), control=random, control_note="a random search", note=wrong)
+
+
+@probe(
+    "Where no proof reaches: can a search find a wrong answer?",
+    scalar=Scalar("smallest margin that a search finds", "logits", _smallest_margin, 0.1, asked_by=()),
+)
 def attack(
     model: HookedModel,
     *,

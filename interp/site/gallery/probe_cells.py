@@ -7,6 +7,7 @@ from typing import Any
 import pandas as pd
 from markupsafe import Markup
 
+from interp.compare.model_table import value_text
 from interp.core.controls import untrained_copy
 from interp.core.model import HookedModel
 from interp.core.parameters import parameter_table
@@ -75,8 +76,20 @@ def _part(each: Probe, page: OnPage, model: HookedModel, task: Any, learned: boo
     items = [paragraph(found.sentence())]
     fresh = untrained_copy(model, 1_000) if learned and page.control else None
     if fresh is not None:
-        items.append(control(each.answer(fresh, task=task, **asked).sentence()))
+        blank = each.answer(fresh, task=task, **asked)
+        items.append(control(f"{_numbers(each, found, blank)}{blank.sentence()}"))
     return Part(each.name, each.question, items + [figure_data(found.figure(kind)) for kind in page.pictures])
+
+
+def _numbers(each: Probe, found: Any, blank: Any) -> str:
+    """The probe's number of the model and of its untrained copy, in words; empty where it gives none of one of them."""
+    if each.scalar is None:
+        return ""
+    try:
+        own, other = (value_text(each.scalar.of(result).value, each.scalar.unit) for result in (found, blank))
+    except UserError:
+        return ""
+    return f"{each.scalar.heading}: {own} here and {other} there. "
 
 
 def _task(model: HookedModel) -> Any:

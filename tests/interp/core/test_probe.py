@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import inspect
 import re
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,6 +19,7 @@ from interp.cli.ask import page_of
 from interp.core import probe as registry
 from interp.core.probe import Probe, applying, find_probe, probe, probes, registered
 from interp.core.problems import N_PROBLEMS
+from interp.core.public_names import EVERYDAY, OTHERS, stub
 from interp.core.results import Findings, Result
 from interp.site.pages import page_html
 from models.config import TransformerConfig
@@ -97,10 +101,27 @@ def test_an_answer_takes_the_options_that_the_probe_has(own_registry: None) -> N
     assert [find_probe("asked_with").takes(name) for name in ("n", "seed")] == [True, False]
 
 
-def test_the_names_that_type_checkers_see_are_those_that_are_imported_when_asked_for() -> None:
-    assert {"score", "certify", "compare_models", "Result", "probe"} <= set(interp.__all__)
+def test_the_names_of_the_package_are_the_registry_and_a_few_others() -> None:
+    assert set(interp.__all__) == set(registered()) | set(OTHERS) <= set(dir(interp))
+    assert tuple(interp.__all__[: len(EVERYDAY)]) == EVERYDAY and len(EVERYDAY) == 12
     assert all(getattr(interp, name) is not None for name in interp.__all__)
-    assert set(registered()) <= set(dir(interp))
+
+
+def test_type_checkers_and_editors_see_the_same_names() -> None:
+    """`python -m interp.core.public_names` writes the stub anew."""
+    assert Path(interp.__file__).with_suffix(".pyi").read_text() == stub()
+
+
+@pytest.mark.parametrize("name", ["probes", "compare"])
+def test_a_package_that_can_be_called_is_a_function_with_a_signature(name: str) -> None:
+    room = getattr(interp, name)
+    parameters = list(inspect.signature(room).parameters)
+    assert callable(room) and parameters[0] in ("model", "a") and "task" in parameters
+
+
+def test_importing_the_package_imports_no_model_and_no_probe() -> None:
+    code = "import sys, interp; assert not {'torch', 'interp.core.probe', 'pandas'} & set(sys.modules)"
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
 
 
 def test_a_mistyped_name_gets_the_closest_one():
@@ -186,7 +207,7 @@ def test_every_question_that_is_listed_for_a_stored_model_has_a_sentence_a_table
 
 def test_what_a_task_does_not_allow_is_not_listed():
     listed = set(interp.probes(highest_first()).index)
-    for name in ("which_algorithm", "written_number", "certify", "accuracy_bounds", "decompile", "population"):
+    for name in ("which_algorithm", "written_number", "certify", "accuracy_bounds", "decompile"):
         assert name not in listed and registered()[name].why_not(highest_first())
     assert not {"training_dynamics", "learning_curves"} & listed  # these are asked of runs
     assert {"training_dynamics", "learning_curves"} <= set(interp.probes().index)

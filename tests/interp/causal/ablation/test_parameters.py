@@ -198,7 +198,7 @@ BAD = {
     "more than most_variants of 20,000": lambda: parameter_ablation(load("adder-456")),
     "Did you mean 'W_qk'": lambda: parameter_ablation(load("microadder-57"), only=["W_q"]),
     "57 free parameters": lambda: parameter_ablation(load("microadder-57"), replacement=torch.zeros(3)),
-    "cannot be negative": lambda: parameter_ablation(load("microadder-57"), controls=-1),
+    "controls must be a whole number": lambda: parameter_ablation(load("microadder-57"), controls=-1),
     "An interaction is taken on": lambda: small().interactions("nats"),
     "There is no parameter 'W_qk[9,9]'": lambda: parameter_ablation(load("microadder-57"), only="W_qk[9,9]"),
     "the list of names is empty": lambda: parameter_ablation(load("microadder-57"), only=[]),

@@ -224,7 +224,7 @@ def test_a_model_that_does_not_do_the_task_has_no_circuit(metrics: Any) -> None:
     with torch.no_grad():
         dead.weight_map.out_A.zero_()
     for model in (untrained, dead):
-        with pytest.raises(UserError, match="to be searched on right"):
+        with pytest.raises(UserError, match="must be right"):
             smallest_circuit(model, pairs, metrics=metrics, method="greedy", n_random=3)
     assert smallest_circuit(trained, pairs, metrics=metrics, method="greedy", n_random=3).found.size > 0
 
@@ -235,11 +235,11 @@ def test_bad_input() -> None:
     with pytest.raises(UserError, match="bound to other examples"):
         smallest_circuit(model, pairs, metrics=[logit_diff(pairs)])  # pyright: ignore[reportArgumentType]
     with pytest.raises(UserError, match="Did you mean 'corrupted'"):
-        smallest_circuit(model, pairs, replacement="corupted")
+        smallest_circuit(model, pairs, metrics="kl", replacement="corupted")
     with pytest.raises(UserError, match="Did you mean 'greedy'"):
         smallest_circuit(model, pairs, metrics=own_answers(model), method="greed")
     with pytest.raises(UserError, match="'roles' or a mapping"):
-        smallest_circuit(model, pairs, groups="role")
+        smallest_circuit(model, pairs, metrics="kl", groups="role")
     with pytest.raises(UserError, match="Did you mean 'share'"):
         smallest_circuit(model, pairs, metrics=own_answers(model), method="greedy", shares=0.1)
     with pytest.raises(UserError, match="no option of the acdc search 'share'; there is taus"):
@@ -249,11 +249,11 @@ def test_bad_input() -> None:
     with pytest.raises(UserError, match="needs at least 2"):
         smallest_circuit(model, pairs.select(slice(1)), metrics=own_answers(model), held_out=False)
     with pytest.raises(UserError, match="n_random"):
-        smallest_circuit(model, pairs, n_random=0)
+        smallest_circuit(model, pairs, metrics="kl", n_random=0)
     with pytest.raises(UserError, match="changes nothing"):
         same = ProblemPairs(pairs.task, pairs.clean, pairs.clean, 0, "nothing")
         smallest_circuit(model, same, metrics=own_answers(model))
     with pytest.raises(UserError, match="training mode"):
         smallest_circuit(silenced([1]).train(), pairs)
     with pytest.raises(UserError, match="norms come after"):
-        smallest_circuit(dense(norm_placement="post")(0), pairs)
+        smallest_circuit(dense(norm_placement="post")(0), pairs, metrics="kl")

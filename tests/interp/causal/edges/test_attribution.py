@@ -297,7 +297,7 @@ def test_bad_input_is_one_clear_sentence():
     pairs = pairs_for(model.task)
     with pytest.raises(UserError, match="Did you mean 'eap-ig'"):
         edge_attribution(model, pairs, method="eap_ig", direction="noise")
-    with pytest.raises(UserError, match="At least one step"):
+    with pytest.raises(UserError, match="steps must be a whole number"):
         edge_attribution(model, pairs, steps=0, direction="noise")
     with pytest.raises(UserError, match="'exact_match' has no gradient"):
         edge_attribution(model, pairs, metrics="exact_match", direction="noise")

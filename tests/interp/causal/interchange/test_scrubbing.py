@@ -98,7 +98,7 @@ def test_bad_input_is_named(adder):
     ask("change no activation", [Claim(Site("blocks.0.hook_resid_pre", "+"))])
     ask("Columns go from 0 to 10", [own], columns=[11])
     ask("needs a column to predict", [own], columns=[])
-    with pytest.raises(UserError, match="two or more problems"):
+    with pytest.raises(UserError, match="n of at least 2"):
         causal_scrubbing(adder, [own], n=1)
 
 

@@ -293,13 +293,13 @@ def test_panels_take_the_median_over_seeds():
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
-        ({"n": 0}, "n must be at least 1"),
+        ({"n": 0}, "n must be a whole number from 1"),
         ({"largest": (3,)}, "has 2 sizes"),
         ({"shapes": []}, "no shape"),
         ({"offsets": "sometimes"}, "Offsets are 'random'"),
         ({"offsets": (1, 2, 3)}, "2 of them"),
         ({"offsets": 0}, "a number from 1 on"),
-        ({"model": models.build("microadder-57")}, "problems of many lengths"),
+        ({"model": models.build("microadder-57")}, "not of the kind SequenceTask"),
         ({"task": Parity(3)}, "4 tokens and the model 14"),
     ],
 )

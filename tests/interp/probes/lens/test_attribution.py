@@ -167,7 +167,7 @@ def test_the_digit_of_the_other_carry_is_what_the_column_would_hold_with_it(prob
 
 @pytest.mark.parametrize("name", ["toygpt-learned-post", "position-coupling-1l4h-small"])
 def test_norms_after_the_sums_are_refused(name: str):
-    with pytest.raises(UserError, match="do not add up"):
+    with pytest.raises(UserError, match="is not the sum of what is written"):
         logit_attribution(models.load(name))
 
 

@@ -1,0 +1,114 @@
+# Written by `python -m interp.core.public_names` from the registry of probes; a test holds it equal to that.
+from interp.core.probe import probes as probes
+from interp.probes.attention import attention_by_role as attention_by_role
+from interp.probes.carry import carry_units as carry_units
+from interp.causal.patching.patching_sweeps import activation_patching as activation_patching
+from interp.causal.circuits.circuit import smallest_circuit as smallest_circuit
+from interp.causal.interchange.which import which_algorithm as which_algorithm
+from interp.causal.ablation.component_ablations import component_ablation as component_ablation
+from interp.probes.score import score as score
+from interp.proofs.methods import certify as certify
+from interp.compare.compare import compare as compare
+from interp.site.explorer import explore as explore
+from interp.figures.save import save_figure as save_figure
+from interp.core.results import Provenance as Provenance
+from interp.core.results import Result as Result
+from interp.proofs.accuracy_bounds import accuracy_bounds as accuracy_bounds
+from interp.probes.score import accuracy_by_chain as accuracy_by_chain
+from interp.compare.alignment import align as align
+from interp.proofs.attacks.attack import attack as attack
+from interp.causal.interchange.scrubbing import causal_scrubbing as causal_scrubbing
+from interp.causal.interchange import chained_claims as chained_claims
+from interp.probes.embeddings import circle_fit as circle_fit
+from interp.compare.across import compare_models as compare_models
+from interp.figures.dark import dark as dark
+from interp.proofs.decompile import decompile as decompile
+from interp.causal.edges.gradient_attribution import edge_attribution as edge_attribution
+from interp.probes.heatmaps.grid import exact_match_grid as exact_match_grid
+from interp.papers.position_coupling.errors import first_errors as first_errors
+from interp.probes.embeddings import fourier_spectrum as fourier_spectrum
+from interp.probes.heatmaps.offset_sweeps import greedy_agreement as greedy_agreement
+from interp.probes.head_writes import head_writes as head_writes
+from interp.probes.helices import helix_fit as helix_fit
+from interp.causal.interchange.interchange_sweeps import interchange_sweep as interchange_sweep
+from interp.papers.position_coupling.key_attention import key_attention as key_attention
+from interp.probes.curves import learning_curves as learning_curves
+from interp.probes.lens.linear_probing import linear_probes as linear_probes
+from interp.probes.lens.direct_attribution import logit_attribution as logit_attribution
+from interp.probes.lens.logit_lens import logit_lens as logit_lens
+from interp.probes.loss import loss as loss
+from interp.compare.connectivity import mode_connectivity as mode_connectivity
+from interp.papers.position_coupling.named_stream import named_stream as named_stream
+from interp.probes.heatmaps.offset_sweeps import offset_sweep as offset_sweep
+from interp.causal.ablation.parameter_ablations import parameter_ablation as parameter_ablation
+from interp.causal.patching.patching_sweeps import patch_sweep as patch_sweep
+from interp.causal.edges.paths import path_patching as path_patching
+from interp.papers.position_coupling.causal import pattern_substitution as pattern_substitution
+from interp.compare.population import population as population
+from interp.core.probe import probe as probe
+from interp.compare.seeds import seed_distances as seed_distances
+from interp.compare.classes import solution_classes as solution_classes
+from interp.probes.stress import stress_suites as stress_suites
+from interp.papers.position_coupling.sum_units import sum_units as sum_units
+from interp.compare.swaps.swaps import swap_components as swap_components
+from interp.probes.dynamics.training import training_dynamics as training_dynamics
+from interp.probes.loss import weight_norm as weight_norm
+from interp.probes.written_number import written_number as written_number
+
+__all__ = [
+    "probes",
+    "attention_by_role",
+    "carry_units",
+    "activation_patching",
+    "smallest_circuit",
+    "which_algorithm",
+    "component_ablation",
+    "score",
+    "certify",
+    "compare",
+    "explore",
+    "save_figure",
+    "Provenance",
+    "Result",
+    "accuracy_bounds",
+    "accuracy_by_chain",
+    "align",
+    "attack",
+    "causal_scrubbing",
+    "chained_claims",
+    "circle_fit",
+    "compare_models",
+    "dark",
+    "decompile",
+    "edge_attribution",
+    "exact_match_grid",
+    "first_errors",
+    "fourier_spectrum",
+    "greedy_agreement",
+    "head_writes",
+    "helix_fit",
+    "interchange_sweep",
+    "key_attention",
+    "learning_curves",
+    "linear_probes",
+    "logit_attribution",
+    "logit_lens",
+    "loss",
+    "mode_connectivity",
+    "named_stream",
+    "offset_sweep",
+    "parameter_ablation",
+    "patch_sweep",
+    "path_patching",
+    "pattern_substitution",
+    "population",
+    "probe",
+    "seed_distances",
+    "solution_classes",
+    "stress_suites",
+    "sum_units",
+    "swap_components",
+    "training_dynamics",
+    "weight_norm",
+    "written_number",
+]
