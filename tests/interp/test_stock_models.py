@@ -308,7 +308,7 @@ def test_two_users_models_are_compared_by_their_parameters():
 
 
 def test_one_task_serves_all_models_of_a_table():
-    found = interp.compare_models([variant("LN"), variant("rotary")], tasks=TASK, n=20, questions=["parameters"])
+    found = interp.compare_models([variant("LN"), variant("rotary")], tasks=TASK, n=20, questions=["loss"])
     assert len(found.rows) == 2
 
 

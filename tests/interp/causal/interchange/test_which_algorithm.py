@@ -223,7 +223,7 @@ def test_bad_input_is_named():
         which_algorithm(model, n=1)
     with pytest.raises(UserError, match="Did you mean 'ripple'"):
         which_algorithm(model, algorithms=["riple", "chained"])
-    with pytest.raises(UserError, match="it is not the model's task"):
+    with pytest.raises(UserError, match="does not add two numbers"):
         which_algorithm(model, task=Parity())
     found = which_algorithm(model, n=20)
     with pytest.raises(UserError, match="Did you mean 'plausible'"):
