@@ -321,9 +321,7 @@ def test_a_mistyped_option_is_refused_with_the_function_and_the_closest_name():
 
 def test_one_task_for_all_models_may_be_called_task():
     adder = models.load("microadder-57")
-    found = interp.compare_models(
-        [adder, models.load("microadder-67")], task=adder.task, n=20, questions=["loss"]
-    )
+    found = interp.compare_models([adder, models.load("microadder-67")], task=adder.task, n=20, questions=["loss"])
     assert len(found.to_dataframe())
 
 
