@@ -6,6 +6,7 @@ from models.tasks.brackets import BalancedBrackets
 from models.tasks.characters import CharacterLanguage
 from models.tasks.domain import Domain
 from models.tasks.formatted import FormattedTask, formatted
+from models.tasks.guess import Guess, guess
 from models.tasks.multi_addition import AdditionFormat, MultiOperandAddition
 from models.tasks.multiplication import Multiplication
 from models.tasks.pair_kinds import carry_pairs, chain_pairs, digit_pairs, problem_pairs
@@ -16,6 +17,7 @@ from models.tasks.parity import Parity
 from models.tasks.segments import TokenSequences
 from models.tasks.sequences import SequenceTask
 from models.tasks.task_variables import TaskVariables
+from models.tasks.token_function import TokenFunction, function
 from models.tasks.two_digit import TwoDigitAddition
 
 __all__ = [
@@ -24,6 +26,7 @@ __all__ = [
     "CharacterLanguage",
     "Domain",
     "FormattedTask",
+    "Guess",
     "MultiOperandAddition",
     "Multiplication",
     "Parity",
@@ -34,12 +37,15 @@ __all__ = [
     "Task",
     "TaskVariables",
     "TenDigitAddition",
+    "TokenFunction",
     "TokenSequences",
     "TwoDigitAddition",
     "carry_pairs",
     "chain_pairs",
     "digit_pairs",
     "formatted",
+    "function",
+    "guess",
     "pairs",
     "problem_pairs",
     "variable_pairs",

@@ -1,0 +1,149 @@
+"""A proposal for the task of some examples: :func:`guess`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import product
+from typing import Any
+
+from models.arguments import typed
+from models.errors import UserError
+from models.tasks.formatted import FormattedTask, formatted
+
+#: Operations of two numbers that are tried, in the order in which they are proposed.
+OPERATIONS: Mapping[str, Callable[[int, int], int]] = {
+    "a + b": lambda a, b: a + b,
+    "a - b": lambda a, b: a - b,
+    "b - a": lambda a, b: b - a,
+    "a * b": lambda a, b: a * b,
+    "abs(a - b)": lambda a, b: abs(a - b),
+    "max(a, b)": max,
+    "min(a, b)": min,
+}
+COMPARISONS: Mapping[str, Callable[[int, int], int]] = {
+    "a < b": lambda a, b: int(a < b),
+    "a > b": lambda a, b: int(a > b),
+    "a == b": lambda a, b: int(a == b),
+}
+_BASES = (10, *range(2, 10))
+_ONLY_WHERE = {"a - b": "a >= b", "b - a": "b >= a"}  # where an unsigned answer exists
+_FAMILY = {"a + b": "addition", "a - b": "subtraction"}
+_PIECES = re.compile(r"\d+|[^\d]+")
+
+
+@dataclass(frozen=True)
+class Guess:
+    """``task`` is the first of the definitions that fit all ``n`` examples; ``alternatives`` are the others."""
+
+    task: FormattedTask
+    alternatives: tuple[dict[str, Any], ...]
+    n: int
+
+    def __str__(self) -> str:
+        said, all_examples = (
+            _said(self.task.definition or {}),
+            f"all {self.n} examples" if self.n > 1 else "the example",
+        )
+        if not self.alternatives:
+            return f"{said} fits {all_examples}, and nothing else that was tried does."
+        others = "; ".join(map(_said, self.alternatives))
+        return f"{said} fits {all_examples}, and so do: {others}. More examples would tell them apart."
+
+
+def _said(definition: Mapping[str, Any]) -> str:
+    base, where = definition.get("base", 10), definition.get("where")
+    said = f"{definition['format']!r} with {definition['answer']}" + ("" if base == 10 else f" in base {base}")
+    return said + (f" where {where}" if where else "")
+
+
+@dataclass(frozen=True)
+class _Example:
+    """What stands before, between and after the two operands and the answer, and the three as text."""
+
+    literals: tuple[str, str, str, str]
+    numbers: tuple[str, str, str]
+    sign: str
+
+    @classmethod
+    def read(cls, text: str) -> _Example:
+        pieces = _PIECES.findall(text.strip())
+        numbers = [piece for piece in pieces if piece[0].isdigit()]
+        if len(numbers) != 3:
+            raise UserError(f"{text!r} has {len(numbers)} numbers; two operands and an answer can be recognised.")
+        if pieces[0][0].isdigit():
+            pieces = ["", *pieces]
+        if pieces[-1][0].isdigit():
+            pieces = [*pieces, ""]
+        before, _, between, _, equals, _, after = pieces if len(pieces) == 7 else [""] * 7
+        if not between or not equals:
+            raise UserError(f"{text!r} has numbers that touch; a separator must stand between them.")
+        signed = len(equals) > 1 and equals[-1] in "+-"
+        literals = (before, between, equals[:-1] if signed else equals, after)
+        return cls(literals, (numbers[0], numbers[1], numbers[2]), equals[-1] if signed else "")
+
+
+def _alike(texts: Sequence[str]) -> list[_Example]:
+    """The examples, which are all written in the same way. Raises UserError with the first that is not."""
+    found = [_Example.read(text) for text in texts]
+    for text, example in zip(texts, found, strict=True):
+        if (example.literals, [*map(len, example.numbers)]) != (found[0].literals, [*map(len, found[0].numbers)]):
+            raise UserError(
+                f"{text!r} is not written as {texts[0]!r} is: numbers must have fixed widths (pad them with zeros), and "
+                "all else must be the same."
+            )
+        if bool(example.sign) != bool(found[0].sign):
+            raise UserError("Some answers have a sign and others have none; write all of them with one.")
+    return found
+
+
+def _fitting(examples: Sequence[_Example]) -> Iterator[dict[str, Any]]:
+    """Yield the definitions under which every example is right."""
+    (before, between, equals, after), (a, b, s) = examples[0].literals, map(len, examples[0].numbers)
+    highest = max(int(digit) for example in examples for number in example.numbers for digit in number)
+    operations = {**OPERATIONS, **(COMPARISONS if s == 1 and not examples[0].sign else {})}
+    bases = [base for base in _BASES if base > highest]
+    for base, up, answer_up, name in product(bases, ("", "r"), ("", "r"), operations):
+        if (up and a == b == 1) or (answer_up and s == 1):
+            continue  # one digit has no order
+        value = lambda text, r: int(text[::-1] if r else text, base)  # noqa: B023, E731
+        right = [
+            operations[name](value(one, up), value(two, up))
+            == (-1 if example.sign == "-" else 1) * value(answer, answer_up)
+            for example in examples
+            for one, two, answer in [example.numbers]
+        ]
+        if not all(right):
+            continue
+        sign = "+" if examples[0].sign else ""
+        format = f"{before}{{a:{a}{up}}}{between}{{b:{b}{up}}}{equals}{{s:{sign}{s}{answer_up}}}{after}"
+        found: dict[str, Any] = {"format": format, "answer": name, "base": base}
+        yield found | ({"where": _ONLY_WHERE[name]} if name in _ONLY_WHERE and not sign else {})
+
+
+@typed
+def guess(examples: Sequence[str]) -> Guess:
+    """The task that writes all of these examples, such as ``["012+034=0046", "907+105=1012"]``.
+
+    Orders of digits, bases up to ten and the operations of :data:`OPERATIONS` are tried, and comparisons where the
+    answer is one digit. Nothing is chosen silently: the result says what else fits, and ``str`` of it is a sentence.
+
+    Raises:
+        UserError: no example, examples that are written in different ways, or that no definition fits.
+    """
+    listed = [examples] if isinstance(examples, str) else list(examples)
+    if not listed:
+        raise UserError("Give a list of examples such as ['012+034=0046', '907+105=1012'].")
+    tasks = []
+    for definition in _fitting(_alike(listed)):
+        try:
+            tasks.append(formatted(**definition, variables=_FAMILY.get(definition["answer"])))
+        except UserError:  # an answer that does not fit its field elsewhere in the domain
+            continue
+    if not tasks:
+        raise UserError(
+            f"No operation that was tried ({', '.join([*OPERATIONS, *COMPARISONS])}) gives the answers of these "
+            f"{len(listed)} examples; write the task with models.tasks.formatted."
+        )
+    return Guess(tasks[0], tuple(task.definition or {} for task in tasks[1:]), len(listed))

@@ -1,0 +1,61 @@
+"""A guess of a task names everything that fits the examples, and refuses what nothing fits."""
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from models.errors import UserError
+from models.tasks import formatted
+from models.tasks.guess import OPERATIONS, guess
+
+
+@given(
+    st.sampled_from(list(OPERATIONS)), st.sampled_from(["", "r"]), st.sampled_from(["", "r"]), st.sampled_from([2, 7, 10]),
+    st.integers(0, 2**32), st.integers(1, 12),
+)  # fmt: skip
+def test_the_task_that_wrote_the_examples_is_among_those_that_fit(
+    answer: str, up: str, answer_up: str, base: int, seed: int, n: int
+):
+    sign = "+" if answer in ("a - b", "b - a") else ""
+    format = f"<BOS>{{a:3{up}}} ? {{b:3{up}}} = {{s:{sign}6{answer_up}}}."
+    task = formatted(format, answer, base=base)
+    problems = task.sample(n, torch.Generator().manual_seed(seed))
+    rows = torch.cat((task.encode(problems), task.targets(problems)[:, -1:]), 1)
+    found = guess([task.token_text(row) for row in rows])
+    definitions = [found.task.definition, *found.alternatives]
+    digits = base if any(d["base"] == base for d in definitions) else None
+    assert digits == base
+    assert {"format": format, "answer": answer, "base": base}.items() <= max(
+        (d for d in definitions), key=lambda d: sum((d["format"] == format, d["answer"] == answer, d["base"] == base))
+    ).items()
+    assert found.n == n and str(found)
+
+
+def test_an_unsigned_difference_is_one_where_it_exists():
+    found = guess(["83-12=71", "99-98=01"])
+    assert found.task.definition["where"] == "a >= b" and found.task.columns_of == "subtraction"
+    assert "abs(a - b)" in str(found)
+
+
+def test_many_examples_leave_one_task():
+    assert guess(["012+034=0046", "907+105=1012"]).alternatives == ()
+
+
+@pytest.mark.parametrize(
+    "examples",
+    [
+        [],
+        ["12+13=99"],
+        ["12+3=15", "1+22=23"],
+        ["1234=2"],
+        ["12-13=-01", "13-12=01"],
+        ["1+2=3", "1*2=2"],
+        ["no numbers"],
+        [3],
+    ],
+    ids=str,
+)
+def test_what_nothing_fits_is_refused(examples: list[str]):
+    with pytest.raises(UserError):
+        guess(examples)
