@@ -24,6 +24,7 @@ from models.importers.named_tensors import (
     read_tensors,
     without_missing,
 )
+from models.part_names import in_block
 from models.parts.weights import Weights
 
 _WEIGHT_FILES = (
@@ -155,7 +156,7 @@ def gpt2_weights(t: NamedTensors, cfg: TransformerConfig, linear: bool = False) 
         "ln_final.b": t.maybe(f"{at}ln_f.bias", d),
     }
     for layer in range(cfg.n_layers):
-        ours, theirs = f"blocks.{layer}", f"{at}h.{layer}"
+        ours, theirs = in_block(layer), f"{at}h.{layer}"
         for norm in (1, 2):
             found[f"{ours}.ln{norm}.w"] = t.take(f"{theirs}.ln_{norm}.weight", d)
             found[f"{ours}.ln{norm}.b"] = t.maybe(f"{theirs}.ln_{norm}.bias", d)
@@ -197,7 +198,7 @@ def _neox_weights(t: NamedTensors, cfg: TransformerConfig) -> Weights:
         "ln_final.b": t.take("gpt_neox.final_layer_norm.bias", d),
     }
     for layer in range(cfg.n_layers):
-        ours, theirs = f"blocks.{layer}", f"gpt_neox.layers.{layer}"
+        ours, theirs = in_block(layer), f"gpt_neox.layers.{layer}"
         for norm, name in (("ln1", "input_layernorm"), ("ln2", "post_attention_layernorm")):
             found[f"{ours}.{norm}.w"] = t.take(f"{theirs}.{name}.weight", d)
             found[f"{ours}.{norm}.b"] = t.take(f"{theirs}.{name}.bias", d)
@@ -241,7 +242,7 @@ def _llama_weights(t: NamedTensors, cfg: TransformerConfig) -> Weights:
         "ln_final.w": t.take("model.norm.weight", d),
     }
     for layer in range(cfg.n_layers):
-        ours, theirs = f"blocks.{layer}", f"model.layers.{layer}"
+        ours, theirs = in_block(layer), f"model.layers.{layer}"
         found[f"{ours}.ln1.w"] = t.take(f"{theirs}.input_layernorm.weight", d)
         found[f"{ours}.ln2.w"] = t.take(f"{theirs}.post_attention_layernorm.weight", d)
         for letter, n in (("Q", heads), ("K", shared), ("V", shared)):

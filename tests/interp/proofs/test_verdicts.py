@@ -32,7 +32,7 @@ from interp.proofs.class_proofs import BranchAndBound
 from interp.proofs.coupled_grid import CertifiedGrid
 from interp.proofs.hand_built import HandBuiltEvidence, Part
 from interp.proofs.one_layer import read_adder
-from interp.proofs.verdict import LARGEST_FILE, Verdict, parse_verdict
+from interp.proofs.verdict import LARGEST_FILE, METHODS, Verdict, parse_verdict
 from models.errors import UserError
 from models.evaluation import predict
 from models.importers import load_published
@@ -560,3 +560,25 @@ def _bar(items, **kwargs):
     from tqdm import tqdm
 
     return tqdm(items, **(kwargs | {"disable": False, "file": sys.stderr}))
+
+
+# ---- the registry of methods
+
+
+def test_every_stored_verdict_is_of_a_registered_method_and_is_written_as_it_was_read():
+    seen = set()
+    for name in models.zoo.zoo_names():
+        if (found := stored_certificates.stored_verdict(name)) is not None:
+            seen.add(found.method)
+            assert Verdict.from_dict(json.loads(json.dumps(found.to_dict()))).to_dict() == found.to_dict()
+    assert seen <= set(METHODS) and len(seen) > 2
+
+
+def test_a_method_of_ones_own_judges_what_no_other_can(monkeypatch: pytest.MonkeyPatch):
+    verdict, known = certified(), "interp.proofs.methods.METHODS"
+    own = replace(METHODS["exhaustive"], name="own", obstacle=lambda model, task: None, certify=lambda *_: verdict)
+    monkeypatch.setattr(known, {})
+    with pytest.raises(UserError, match="cannot judge"):
+        interp.certify(models.load("toygpt-learned-pre"))
+    monkeypatch.setattr(known, {own.name: own})
+    assert interp.certify(models.load("toygpt-learned-pre")) is verdict
