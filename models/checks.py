@@ -11,6 +11,7 @@ from torch import Tensor
 
 from models.errors import UserError
 from models.hooked import HookedModel
+from models.part_names import in_block
 from models.questions import question
 from models.tasks.base import Task
 from models.tasks.problem_space import problem_text
@@ -124,7 +125,7 @@ def _hooks(s: _Subject) -> None:
     stream, heads = (n, pos, s.cfg.d_model), (n, pos, s.cfg.n_heads, s.cfg.d_head)
     wanted: dict[str, tuple[int, ...]] = {"hook_embed": stream}
     for layer in range(s.cfg.n_layers):
-        at = f"blocks.{layer}"
+        at = in_block(layer)
         wanted |= {f"{at}.hook_{name}": stream for name in ("resid_pre", "attn_out", "resid_post")}
         wanted |= {f"{at}.attn.hook_{name}": heads for name in ("q", "z")}
         wanted |= {f"{at}.attn.hook_{name}": (n, s.cfg.n_heads, pos, pos) for name in ("attn_scores", "pattern")}
@@ -145,9 +146,9 @@ def _adds_up(s: _Subject) -> None:
     if "hook_pos_embed" in cache:
         total = total + cache["hook_pos_embed"]
     for layer in range(s.cfg.n_layers):
-        total = total + cache[f"blocks.{layer}.hook_attn_out"]
-        total = total + (0 if s.cfg.attn_only else cache[f"blocks.{layer}.hook_mlp_out"])
-    last = cache[f"blocks.{s.cfg.n_layers - 1}.hook_resid_post"]
+        total = total + cache[in_block(layer, "hook_attn_out")]
+        total = total + (0 if s.cfg.attn_only else cache[in_block(layer, "hook_mlp_out")])
+    last = cache[in_block(s.cfg.n_layers - 1, "hook_resid_post")]
     _require(s.same(total, last), f"they differ by {float((total - last).abs().max()):.2g}")
 
 
@@ -156,14 +157,14 @@ def _patterns(s: _Subject) -> None:
     cache, pos = s.cache(), s.tokens.shape[1]
     future = torch.ones(pos, pos, dtype=torch.bool).triu(1)
     for layer in range(s.cfg.n_layers):
-        pattern = cache[f"blocks.{layer}.attn.hook_pattern"]
+        pattern = cache[in_block(layer, "attn.hook_pattern")]
         _require((pattern >= 0).all() and (pattern.sum(-1) <= 1 + 1e-4).all(), f"layer {layer} has other weights")
         _require((pattern[..., future] == 0).all(), f"layer {layer} attends to later keys")
 
 
 def _patching(s: _Subject) -> None:
     """With the last residual stream of other tokens patched in, the logits are those of the other tokens."""
-    name = f"blocks.{s.cfg.n_layers - 1}.hook_resid_post"
+    name = in_block(s.cfg.n_layers - 1, "hook_resid_post")
     value = s.cache(s.other)[name]
     with torch.no_grad():
         patched = s.model.run_with_hooks(s.tokens, fwd_hooks=[(name, lambda _, hook: value)])
@@ -201,7 +202,7 @@ def _in_place(s: _Subject) -> None:
         for name, (value, before) in kept.items():
             _require(torch.equal(value, before) or value.isnan().any(), f"{name} is overwritten after its hook")
         for layer in range(s.cfg.n_layers):
-            for name in (f"blocks.{layer}.hook_resid_pre", f"blocks.{layer}.attn.hook_z"):
+            for name in (in_block(layer, "hook_resid_pre"), in_block(layer, "attn.hook_z")):
                 out = s.model.run_with_hooks(s.tokens, fwd_hooks=[(name, write)])
                 _require(s.same(out[1:], s.logits[1:]), f"a write into one sequence at {name} changes another")
         _require(torch.equal(s.model(s.tokens), s.logits), "a write at a hook changed the weights")

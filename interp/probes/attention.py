@@ -357,7 +357,7 @@ def visible_roles(groups: Mapping[str, Sequence[int]], query: int) -> dict[str, 
 
 def _gap(found: AttentionByRole) -> Answer:
     layer, head = found.main_head
-    return Answer(*found.mean_gap(), note=f"L{layer}H{head}")
+    return Answer(*found.mean_gap(), note=head_name(layer, head))
 
 
 @probe(
