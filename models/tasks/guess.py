@@ -42,10 +42,8 @@ class Guess:
     n: int
 
     def __str__(self) -> str:
-        said, all_examples = (
-            _said(self.task.definition or {}),
-            f"all {self.n} examples" if self.n > 1 else "the example",
-        )
+        said = _said(self.task.definition or {})
+        all_examples = f"all {self.n} examples" if self.n > 1 else "the example"
         if not self.alternatives:
             return f"{said} fits {all_examples}, and nothing else that was tried does."
         others = "; ".join(map(_said, self.alternatives))
@@ -90,8 +88,8 @@ def _alike(texts: Sequence[str]) -> list[_Example]:
     for text, example in zip(texts, found, strict=True):
         if (example.literals, [*map(len, example.numbers)]) != (found[0].literals, [*map(len, found[0].numbers)]):
             raise UserError(
-                f"{text!r} is not written as {texts[0]!r} is: numbers must have fixed widths (pad them with zeros), and "
-                "all else must be the same."
+                f"{text!r} is not written as {texts[0]!r} is: numbers must have fixed widths (pad them with zeros), "
+                "and all else must be the same."
             )
         if bool(example.sign) != bool(found[0].sign):
             raise UserError("Some answers have a sign and others have none; write all of them with one.")

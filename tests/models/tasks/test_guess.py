@@ -10,10 +10,11 @@ from models.tasks import formatted
 from models.tasks.guess import OPERATIONS, guess
 
 
-@given(
-    st.sampled_from(list(OPERATIONS)), st.sampled_from(["", "r"]), st.sampled_from(["", "r"]), st.sampled_from([2, 7, 10]),
-    st.integers(0, 2**32), st.integers(1, 12),
-)  # fmt: skip
+orders = st.sampled_from(["", "r"])
+bases = st.sampled_from([2, 7, 10])
+
+
+@given(st.sampled_from(list(OPERATIONS)), orders, orders, bases, st.integers(0, 99), st.integers(1, 9))
 def test_the_task_that_wrote_the_examples_is_among_those_that_fit(
     answer: str, up: str, answer_up: str, base: int, seed: int, n: int
 ):
@@ -24,11 +25,8 @@ def test_the_task_that_wrote_the_examples_is_among_those_that_fit(
     rows = torch.cat((task.encode(problems), task.targets(problems)[:, -1:]), 1)
     found = guess([task.token_text(row) for row in rows])
     definitions = [found.task.definition, *found.alternatives]
-    digits = base if any(d["base"] == base for d in definitions) else None
-    assert digits == base
-    assert {"format": format, "answer": answer, "base": base}.items() <= max(
-        (d for d in definitions), key=lambda d: sum((d["format"] == format, d["answer"] == answer, d["base"] == base))
-    ).items()
+    wanted = {"format": format, "answer": answer, "base": base}
+    assert any(wanted.items() <= definition.items() for definition in definitions)
     assert found.n == n and str(found)
 
 
