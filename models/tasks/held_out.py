@@ -65,6 +65,11 @@ class HeldOut:
             return self._split[0]
         return self.task.sample(self.n, torch.Generator().manual_seed(self.seed))
 
+    @property
+    def others(self) -> Int[Tensor, "n field"]:
+        """The problems of a listed domain that are not held out."""
+        return self._split[1]
+
     @cached_property
     def _hashes(self) -> Int[Tensor, " n"]:
         return self._hash(self.problems).unique()

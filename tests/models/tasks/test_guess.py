@@ -9,7 +9,6 @@ from models.errors import UserError
 from models.tasks import formatted
 from models.tasks.guess import OPERATIONS, guess
 
-
 orders = st.sampled_from(["", "r"])
 bases = st.sampled_from([2, 7, 10])
 

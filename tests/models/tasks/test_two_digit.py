@@ -103,7 +103,7 @@ def test_what_is_no_problem_is_refused(problem: object, message: str):
 
 @pytest.mark.parametrize("n", [0, 9_501])
 def test_there_are_only_so_many_validation_problems(n: int):
-    with pytest.raises(UserError, match="9,500 pairs"):
+    with pytest.raises(UserError):
         TASK.validation_problems(n, 0)
 
 
