@@ -10,6 +10,7 @@ from interp.papers import Paper, papers
 from interp.papers.studies import studies
 from interp.papers.studies.stored_studies import command_of, stored_sections, stored_studies
 from interp.site.gallery.render import Link, Part, commands, folded, page, sections
+from models import registry
 
 OPEN = 4  # sections of an experiment that are not folded
 PAPERS = tuple(papers().values())
@@ -17,6 +18,11 @@ PAPERS = tuple(papers().values())
 
 def paper_path(paper: Paper) -> str:
     return f"paper/{paper.key}.html"
+
+
+def paper_of(name: str) -> str:
+    """The paper that a model belongs to; models without a paper are listed under the first one, MicroAdder."""
+    return registry.get_spec(name).paper or registry.PAPERS[0]
 
 
 def inputs_of(paper: Paper) -> list[Path]:

@@ -1,7 +1,8 @@
-"""The probes on a model's page: all registered probes that have a ``page``."""
+"""What probes say on a model's page: accuracy, all registered probes with a ``page``, embeddings and parameters."""
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import pandas as pd
@@ -11,13 +12,14 @@ from interp.compare.model_table import value_text
 from interp.core.controls import untrained_copy
 from interp.core.model import HookedModel
 from interp.core.parameters import parameter_table
-from interp.core.probe import OnPage, Probe, applying
+from interp.core.probe import OnPage, Probe, registered
 from interp.core.problems import digit_rows
 from interp.probes.embeddings import circle_fit, fourier_spectrum
 from interp.probes.helices import helix_fit
 from interp.probes.score import accuracy_by_chain, score
-from interp.site.gallery.render import Part, control, paragraph, table
+from interp.site.gallery.render import control, paragraph, table
 from interp.site.pages import as_read, figure_data
+from interp.site.story import SMALL, Chapter, Story
 from models.errors import UserError
 from models.evaluation import Score
 from models.numerals import number
@@ -27,21 +29,22 @@ from models.tasks.multiplication import Multiplication
 from models.tasks.parity import Parity
 from models.tasks.two_digit import TwoDigitAddition, all_problems
 
-SMALL = 1_000  # most parameters of a model whose numbers and neurons are all shown
-N = 1024  # problems for a probe that does not say how many
 SHAPES: dict[type, tuple[int, ...]] = {MultiOperandAddition: (3, 3), Multiplication: (2, 2), Parity: (8,)}
 PER_CHAIN = {True: 1_000, False: 100}  # stratified problems per carry-chain length, for small models (True) and others
 
 
-def chain_part(model: HookedModel, known: Score | None) -> Part:
+def accuracy(story: Story) -> list[Markup]:
     """Accuracy by the length of the longest carry chain, for ten-digit and two-digit adders."""
-    if isinstance(model.task, TwoDigitAddition):
-        found = score(model, problems=all_problems())
+    if isinstance(story.model.task, TwoDigitAddition):
+        found = score(story.model, problems=all_problems())
         rows = found.to_dataframe()[["chain_length", "n", "correct", "accuracy", "wrong_example"]]
         rows = rows.rename(columns={"chain_length": "longest carry chain", "wrong_example": "a wrong answer"})
-        return Part("accuracy", "Is it right?", [paragraph(found.sentence()), table(rows)])
-    found = accuracy_by_chain(model, n_per_length=PER_CHAIN[_is_small(model)], test=known)
-    return Part("accuracy", "Is it right?", [figure_data(found.figure()), table(_shares(found.to_dataframe()))])
+        return [paragraph(found.sentence()), table(rows)]
+    if not isinstance(story.model.task, FixedWidthAddition):
+        return []
+    known = None if story.score is None else Score.from_dict(story.score)
+    found = accuracy_by_chain(story.model, n_per_length=PER_CHAIN[story.small], test=known)
+    return [figure_data(found.figure()), table(_shares(found.to_dataframe()))]
 
 
 def _shares(frame: pd.DataFrame) -> pd.DataFrame:
@@ -51,34 +54,36 @@ def _shares(frame: pd.DataFrame) -> pd.DataFrame:
     return shown.rename(columns={"chain_length": "longest carry chain", "interval": "95% interval of the accuracy"})
 
 
-def probe_parts(model: HookedModel, learned: bool) -> list[Part]:
-    """Every registered probe with a ``page`` that applies to the model; for small adders the embeddings, too.
-
-    Args:
-        learned: whether the model was trained; an untrained copy is then a control.
-    """
-    task, size = _task(model), sum(p.numel() for p in model.parameters())
-    parts = []
-    for each in applying(model, task):
-        if each.page is not None and each.page.suits(size):
-            try:
-                parts.append(_part(each, each.page, model, task, learned))
-            except UserError:  # some probes find out only when called that they do not apply
-                continue
-    if isinstance(task, FixedWidthAddition) and _is_small(model):
-        parts.append(_embeddings(model))
-    return parts
+def on_page() -> list[Chapter]:
+    """A chapter for every registered probe that has a ``page``."""
+    return [
+        Chapter(each.name, each.question, partial(_cell, each, each.page), on=("gallery",))
+        for each in registered().values()
+        if each.page is not None and each.subjects == ("model",)
+    ]
 
 
-def _part(each: Probe, page: OnPage, model: HookedModel, task: Any, learned: bool) -> Part:
-    asked = {"n": N} | dict(page.arguments)
-    found = each.answer(model, task=task, **asked)
-    items = [paragraph(found.sentence())]
-    fresh = untrained_copy(model, 1_000) if learned and page.control else None
-    if fresh is not None:
-        blank = each.answer(fresh, task=task, **asked)
-        items.append(control(f"{_numbers(each, found, blank)}{blank.sentence()}"))
-    return Part(each.name, each.question, items + [figure_data(found.figure(kind)) for kind in page.pictures])
+def _cell(probe: Probe, page: OnPage, story: Story) -> list[Markup]:
+    """A probe's sentence, control and figures; empty where it does not apply."""
+    task = _task(story.model)
+    if probe.why_not(story.model, task) or not page.suits(story.parameters):
+        return []
+    try:
+        found, words = answered(probe, story, task=task, **({"n": story.n} | dict(page.arguments)))
+    except UserError:  # some probes find out only when called that they do not apply
+        return []
+    return words + [figure_data(found.figure(kind)) for kind in page.pictures]
+
+
+def answered(probe: Probe, story: Story, **options: Any) -> tuple[Any, list[Markup]]:
+    """What a probe finds, and that in words; with an untrained copy as a control where the probe's page has one."""
+    found = probe.answer(story.model, **options)
+    words = [paragraph(found.sentence())]
+    copy = untrained_copy(story.model, 1_000 + story.seed) if probe.page is not None and probe.page.control else None
+    if copy is not None:
+        blank = probe.answer(copy, **options)
+        words.append(control(f"{_numbers(probe, found, blank)}{blank.sentence()}"))
+    return found, words
 
 
 def _numbers(each: Probe, found: Any, blank: Any) -> str:
@@ -100,34 +105,34 @@ def _task(model: HookedModel) -> Any:
     return model.task
 
 
-def _embeddings(model: HookedModel) -> Part:
+def embeddings(story: Story) -> list[Markup]:
+    """The shapes of a small adder's embeddings."""
+    model = story.model
+    if not isinstance(model.task, FixedWidthAddition) or not story.small:
+        return []
     digits, columns = model.W_E[digit_rows(model.task)], model.W_pos[:DIGITS]
     items: list[Markup] = []
     fits = (("Digits", circle_fit, digits), ("As waves over the digits", fourier_spectrum, digits))
     for words, fit, rows in (*fits, ("Columns", helix_fit, columns)):
         found = fit(rows)
         items += [paragraph(f"{words}: {found.sentence()}"), figure_data(found.figure())]
-    return Part("embeddings", "What shape are the embeddings?", items)
+    return items
 
 
-def parameter_part(model: HookedModel) -> Part:
-    """Every free parameter with its value."""
-    frame = parameter_table(model)
+def parameter_values(story: Story) -> list[Markup]:
+    """Every free parameter of a small model with its value."""
+    if not 0 < story.parameters <= SMALL:
+        return []
     groups = [
         Markup("<table><caption>{} ({})</caption><tbody>{}</tbody></table>").format(
             name, len(group), Markup("").join(_number(row) for row in group.to_dict("records"))
         )
-        for name, group in frame.groupby("parameter", sort=False)
+        for name, group in parameter_table(story.model).groupby("parameter", sort=False)
     ]
-    body = Markup("<div class='parameters'>{}</div>").format(Markup("").join(groups))
-    return Part("parameters", f"Every free number: {len(frame)}", [body])
+    return [Markup("<div class='parameters'>{}</div>").format(Markup("").join(groups))]
 
 
 def _number(row: dict[str, Any]) -> Markup:
     return Markup("<tr><td>{}</td><td class='number'>{}</td></tr>").format(
         row["index"], as_read(number(row["value"], 6))
     )
-
-
-def _is_small(model: HookedModel) -> bool:
-    return sum(p.numel() for p in model.parameters()) <= SMALL

@@ -15,7 +15,7 @@ from interp.core.stored_data import DATA
 from interp.papers import Paper
 from interp.site.explorer import asset_files
 from interp.site.gallery.manifest import Manifest, code_digest, digest, digest_of, open_folder
-from interp.site.gallery.model_page import Made, model_page, paper_of, path_of
+from interp.site.gallery.model_page import Made, model_page, path_of
 from interp.site.gallery.notebook_pages import NOTEBOOKS, notebook_page, notebook_path, notebooks_page
 from interp.site.gallery.overviews import (
     COMPARISON,
@@ -27,7 +27,7 @@ from interp.site.gallery.overviews import (
     weights_file,
     weights_path,
 )
-from interp.site.gallery.papers import PAPERS, inputs_of, paper_page, paper_path
+from interp.site.gallery.papers import PAPERS, inputs_of, paper_of, paper_page, paper_path
 from interp.site.gallery.render import Link, page, script, stylesheet
 from interp.site.gallery.reproduction import REPRODUCTION, reproduction_page
 from interp.site.notebooks import read_notebook, stored_notebooks

@@ -2,7 +2,7 @@
 
 write_report(["microadder-57", "adder-456"], Path("report.html"))
 
-The chapters are in :mod:`interp.site.report.chapters`; those that do not apply to a model are left out.
+The chapters are in :mod:`interp.site.chapters`; those that do not apply to a model are left out.
 """
 
 from interp.site.report.report_file import write_report

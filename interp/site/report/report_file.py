@@ -2,31 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 
 from markupsafe import Markup
 from plotly.offline import get_plotlyjs
 from tqdm import tqdm
 
+from interp.site.chapters import chapters
 from interp.site.explorer import assets
+from interp.site.gallery import facts as say
 from interp.site.gallery.render import script, stylesheet, template
 from interp.site.pages import as_read, secured, theme_script
-from interp.site.report.chapters import CHAPTERS, Shown, gather, head
+from interp.site.story import Story
 from models.checkpoint import write_bytes_atomic
 from models.errors import UserError
+from models.tasks.addition import FixedWidthAddition
+from models.tasks.two_digit import TwoDigitAddition
 from models.zoo import zoo_names
 
 #: The models of the page if none are named: the smallest trained adder, and one of another paper.
 DEFAULT = ("microadder-57", "adder-456")
 
 
-def write_report(names: Sequence[str] = (), out: Path = Path("report.html"), n: int = 2048, seed: int = 0) -> None:
+def write_report(
+    names: Sequence[str] = (), out: Path = Path("report.html"), n: int = 2048, seed: int = 0, only: Collection[str] = ()
+) -> None:
     """Write a page that tells how models add, chapter by chapter; a selector changes the model.
 
     Args:
         names: names or paths of models; the first is shown first. :data:`DEFAULT` by default.
         n, seed: how many problems a probe uses, and the seed that draws them.
+        only: anchors of the chapters to write, such as "right"; all of them by default.
 
     Cost: about half a minute per model.
 
@@ -38,29 +45,41 @@ def write_report(names: Sequence[str] = (), out: Path = Path("report.html"), n: 
         raise UserError("The zoo holds no model to report on; train one with `interp train` and `interp publish`.")
     if Path(out).is_dir():
         raise UserError(f"{out} is a folder; give --out the name of a file.")
-    shown = [gather(name, n, seed) for name in names]  # a wrong name fails before any work
-    chapters = []
-    with tqdm(total=len(CHAPTERS) * len(shown), desc="asking", unit="chapter") as bar:
-        for chapter in CHAPTERS:
+    stories = [Story.of(name, n, seed) for name in names]  # a wrong name fails before any work
+    chosen = [chapter for chapter in chapters("report") if not only or chapter.anchor in only]
+    told = []
+    with tqdm(total=len(chosen) * len(stories), desc="asking", unit="chapter") as bar:
+        for chapter in chosen:
             items = []
-            for model in shown:
-                bar.set_postfix_str(f"{chapter.anchor} of {model.name}")
-                if found := chapter.items(model):
-                    items.append((model.name, found))
+            for story in stories:
+                bar.set_postfix_str(f"{chapter.anchor} of {story.name}")
+                if found := chapter.items(story):
+                    items.append((story.name, found))
                 bar.update()
             if items:
-                chapters.append((chapter, items))
-    write_bytes_atomic(Path(out), secured(_render(shown, chapters)).encode())
-
-
-def _render(shown: Sequence[Shown], chapters: Sequence[tuple]) -> str:
-    return template("report.html.j2", "interp.site.report").render(
-        names=[model.name for model in shown],
-        heads={model.name: as_read(head(model)) for model in shown},
-        chapters=chapters,
+                told.append((chapter, items))
+    page = template("report.html.j2", "interp.site.report").render(
+        names=[story.name for story in stories],
+        heads={story.name: as_read(_head(story)) for story in stories},
+        chapters=told,
         style=Markup(stylesheet()),
         script=Markup(script()),
         theme=Markup(theme_script()),
         plotlyjs=Markup(get_plotlyjs()),
         explorer=assets(),
     )
+    write_bytes_atomic(Path(out), secured(page).encode())
+
+
+def _head(story: Story) -> str:
+    """The first paragraph: what the model is, what it answers, and how far that is known to be right."""
+    made, task = "set by hand" if story.spec.recipe is None else "learnt", story.model.task
+    text = f"{story.name} is a transformer with {story.parameters:,} free parameters, {made} for {task.name}"
+    if isinstance(task, FixedWidthAddition | TwoDigitAddition):
+        text += ": it reads two numbers and writes the digits of their sum, units first"
+    text += "."
+    if story.entry is None:
+        return text
+    if story.certificate is not None and (proved := say.proved_words(story.certificate)):
+        return f"{text} {proved}"
+    return f"{text} {say.score_words(story.entry['score'])}."

@@ -15,11 +15,9 @@ from interp.proofs.stored_certificates import (
     judge_constructed,
     on_all_inputs,
     store,
-    stored_certificate,
     stored_verdict,
 )
 from interp.proofs.wrong_answers import wrong_answer
-from interp.site.gallery.model_page import certificate_sentence
 from models import zoo
 from models.errors import UserError
 from models.evaluation import predict
@@ -55,8 +53,6 @@ def test_trained_models_show_their_proof_or_their_exhaustive_count():
 def test_a_refuted_adder_has_no_evidence_that_it_is_right():
     assert all_pairs("microadder-57") == "certified with rounding" and all_pairs("microadder-75") == ""
     assert on_all_inputs("microadder-75").startswith("refuted: ")
-    found = stored_certificate("microadder-75")
-    assert found is not None and certificate_sentence(found).startswith("refuted: ")
 
 
 @pytest.mark.parametrize("name", zoo.zoo_names())

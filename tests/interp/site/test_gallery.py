@@ -65,7 +65,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
             patch.setattr(f"interp.site.gallery.{module}.stored_notebooks", lambda: notebooks)
         for module in ("papers", "overviews"):
             patch.setattr(f"interp.site.gallery.{module}.stored_studies", few_studies)
-        patch.setattr("interp.site.gallery.probe_cells.N", 64)
+        patch.setattr("interp.site.gallery.model_page.N", 64)
         patch.setattr("interp.site.gallery.probe_cells.PER_CHAIN", {True: 20, False: 10})
         build(folder, NAMES, progress=False)
         yield folder

@@ -11,8 +11,10 @@ from markupsafe import Markup
 import models
 from interp.core.parameters import parameter_table
 from interp.papers.headlines import table as headlines
-from interp.site.report import chapters, write_report
-from interp.site.report.chapters import CHAPTERS, Chapter, Shown, gather
+from interp.site import chapters
+from interp.site.chapters import CHAPTERS
+from interp.site.report import write_report
+from interp.site.story import Chapter, Story
 from models.errors import UserError
 from tests.interp.site.looks import wait_until
 from tests.shape_checks import unchecked_shapes
@@ -38,10 +40,7 @@ FEW = ("right", "steps", "columns", "more")
 def page(tmp_path_factory) -> Path:
     """A report of few chapters on two models of different formats, with small samples."""
     out = tmp_path_factory.mktemp("report") / "report.html"
-    with pytest.MonkeyPatch.context() as patch:
-        few = tuple(chapter for chapter in CHAPTERS if chapter.anchor in FEW)
-        patch.setattr("interp.site.report.report_file.CHAPTERS", few)
-        write_report(NAMES, out, n=64)
+    write_report(NAMES, out, n=64, only=FEW)
     return out
 
 
@@ -97,11 +96,11 @@ def test_the_paper_stands_next_to_what_was_measured_and_the_twin_next_to_the_mod
 
 def test_a_carry_s_way_is_a_circuit_in_one_layer_and_a_stream_in_more_and_no_question_without_columns():
     (carry,) = (chapter for chapter in CHAPTERS if chapter.anchor == "carry")
-    made, _, passed, _ = carry.items(gather("adder-456", 64, 0))
+    made, _, passed, _ = carry.items(Story.of("adder-456", 64))
     assert "made in column 3" in made and "passed on by column 3" in passed and "edges bring back" in made
-    (stream, _) = carry.items(gather("toygpt-learned-pre", 32, 0))
+    (stream, _) = carry.items(Story.of("toygpt-learned-pre", 32))
     assert "patching the residual stream restores" in stream
-    assert carry.items(gather("parity-hand-built", 32, 0)) == []
+    assert carry.items(Story.of("parity-hand-built", 32)) == []
 
 
 def test_the_parameter_table_lists_every_number():
@@ -134,13 +133,13 @@ def test_a_reader_steps_through_the_trained_adder_and_its_twin_and_removes_a_neu
 
 
 def test_a_model_that_is_wrong_is_said_to_be_and_a_refusal_says_why():
-    wrong = gather("microadder-75", 64, 0)
+    wrong = Story.of("microadder-75", 64)
     (hardest,) = (chapter for chapter in CHAPTERS if chapter.anchor == "hardest")
     assert "10,000,000,000" in hardest.items(wrong)[0] and "wrong" in hardest.items(wrong)[0]
     assert "no such thing" in Chapter("x", "?", _refuses).items(wrong)[0]
 
 
-def _refuses(shown: Shown) -> list[Markup]:
+def _refuses(story: Story) -> list[Markup]:
     raise UserError("There is no such thing.")
 
 

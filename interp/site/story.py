@@ -1,0 +1,113 @@
+"""What there is to tell of a model, in chapters: each is shown by the report, by the gallery's page, or by both."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Literal
+
+from markupsafe import Markup
+
+import models
+from interp.core.model import HookedModel
+from interp.proofs.coupled_grid import load_certified_grids
+from interp.proofs.methods import certified_at_best, certify
+from interp.proofs.stored_certificates import stored_certificate
+from interp.proofs.verdict import Verdict
+from interp.site.gallery.facts import certificate_words
+from interp.site.gallery.render import paragraph
+from models.errors import UserError
+from models.evaluation import score
+from models.hand_built.position_coupling_addition import NAME as HAND_BUILT
+from models.registry import ModelSpec, constructed, get_spec
+from models.tasks.addition import FixedWidthAddition
+
+SMALL = 1_000  # most parameters of a model whose numbers and neurons are all shown
+PageName = Literal["report", "gallery"]
+
+
+@dataclass(frozen=True, eq=False)
+class Story:
+    """A model to tell of. Probes use ``n`` problems, drawn with ``seed``; what several chapters need is found once."""
+
+    name: str
+    model: HookedModel
+    n: int
+    seed: int
+
+    @classmethod
+    def of(cls, name: str, n: int, seed: int = 0) -> Story:
+        """Load a model to tell of. Raises a UserError if it cannot be loaded."""
+        return cls(name, models.load(name), n, seed)
+
+    @cached_property
+    def entry(self) -> dict[str, Any] | None:
+        """The model's entry in the zoo; None if it has none."""
+        return models.zoo.read_entry(self.name) if self.name in models.zoo_names() else None
+
+    @cached_property
+    def spec(self) -> ModelSpec:
+        """The model's architecture in the registry."""
+        return get_spec(str(self.model.name_or_path))
+
+    @cached_property
+    def parameters(self) -> int:
+        return sum(p.numel() for p in self.model.parameters())
+
+    @property
+    def small(self) -> bool:
+        return self.parameters <= SMALL
+
+    @cached_property
+    def score(self) -> dict[str, Any] | None:
+        """The stored score of an entry, or that of a construction on its test problems; None if there is neither."""
+        if self.entry is not None:
+            return self.entry["score"]
+        if self.name == HAND_BUILT:
+            from interp.papers.position_coupling.hand_built import load_grid  # a paper's folder may be missing
+
+            cells = load_grid().cells
+            return {"n": int(cells["problems"].sum()), "correct": int(cells["correct"].sum())}
+        adds = self.name in constructed() and isinstance(self.model.task, FixedWidthAddition)
+        return score(self.model).to_dict() if adds else None
+
+    @cached_property
+    def certificate(self) -> Verdict | None:
+        """The stored certificate of an entry, or what is proved of a construction now; None if there is neither."""
+        if self.entry is not None:
+            return stored_certificate(self.name)
+        if self.name not in constructed() or self.name == HAND_BUILT:  # which has one proof for each size
+            return None
+        return (certified_at_best if isinstance(self.model.task, FixedWidthAddition) else certify)(self.model)
+
+    @property
+    def proved(self) -> str:
+        """What is proved of all inputs, as a sentence; "" if there is no proof."""
+        if self.name == HAND_BUILT:
+            return load_certified_grids()["float32"].sentence()
+        return "" if self.certificate is None else certificate_words(self.certificate)
+
+    @cached_property
+    def twin(self) -> HookedModel | None:
+        """The same model with numbers set by hand, if there is one."""
+        name = f"{self.name}-by-hand"
+        return models.build(name) if name in models.names() else None
+
+
+@dataclass(frozen=True)
+class Chapter:
+    """A question, and the function that answers it of a story's model; ``on``: the pages that show it."""
+
+    anchor: str
+    heading: str
+    answer: Callable[[Story], list[Markup]]
+    about: str = ""
+    on: Collection[PageName] = ("report",)
+
+    def items(self, story: Story) -> list[Markup]:
+        """The answer: empty if the question does not apply, and the reason if a probe refuses to answer."""
+        try:
+            return self.answer(story)
+        except UserError as refused:
+            return [paragraph(f"This question was refused: {refused}")]
