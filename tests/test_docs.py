@@ -11,6 +11,7 @@ import shlex
 import shutil
 import subprocess
 import sys
+import venv
 from pathlib import Path
 
 import pytest
@@ -35,28 +36,15 @@ DOCS = ROOT / "docs"
 # ---- how to add things
 
 
-def changed(text: str, diff: str) -> str:
-    """``text`` after a diff without line numbers, whose old lines must occur once."""
-    lines = diff.splitlines(keepends=True)
-    old, new = ("".join(line[1:] for line in lines if line[0] in kept) for kept in (" -", " +"))
-    assert text.count(old) == 1, f"these lines occur {text.count(old)} times:\n{old}"
-    return text.replace(old, new)
-
-
 def said_as(expected: str, said: str) -> bool:
     """Whether the output is as shown, ``...`` standing for anything."""
     pattern = ".*".join(re.escape(part) for part in expected.strip().split("..."))
     return re.fullmatch(pattern, said.strip(), re.DOTALL) is not None
 
 
-def follow(page: Path, root: Path) -> None:
-    """Do what a page says, in a copy of the project."""
-    environment = os.environ | {
-        "PYTHONPATH": str(root),
-        "OMP_NUM_THREADS": "1",
-        "PYTEST_ADDOPTS": "-p no:cacheprovider",
-    }
-    python = [sys.executable]
+def follow(page: Path, root: Path, packages: Path | str = "", python: str = sys.executable) -> None:
+    """Do in ``root`` what a page says, with ``packages`` on the path."""
+    environment = os.environ | {"PYTHONPATH": str(packages), "OMP_NUM_THREADS": "1"}
 
     def run(command: list[str]) -> str:
         done = subprocess.run(command, cwd=root, env=environment, capture_output=True, text=True, timeout=900)
@@ -69,19 +57,16 @@ def follow(page: Path, root: Path) -> None:
             pending += block.text  # blocks in a row are one program, as the cells of a notebook are
             continue
         if pending:
-            run([*python, "-c", pending])
+            run([python, "-c", pending])
             pending = ""
         if block is None:
             break
-        if block.language == "diff":
-            path = root / str(block.title)
-            path.write_text(changed(path.read_text(), block.text))
-        elif block.title is not None:
+        if block.title is not None:
             path = root / block.title
             assert not path.exists(), f"{block.title} is there already"
             path.write_text(block.text)
         elif block.language == "sh":
-            programs = {"python": python, "interp": [*python, "-m", "interp.cli"]}
+            programs = {"python": [python], "interp": [python, "-m", "interp.cli"]}
             commands = [shlex.split(line) for line in block.text.splitlines()]
             said = "".join(run([*programs[command[0]], *command[1:]]) for command in commands)
         elif block.language == "text":
@@ -90,7 +75,9 @@ def follow(page: Path, root: Path) -> None:
             raise AssertionError(f"nobody knows what to do with a block of {block.language}")
 
 
-SLOW = ("add_a_model", "add_a_probe", "add_a_task", "guide")  # the first three start many processes
+IN_THE_PACKAGE = "add_a_probe"  # adds a file to the packages; all other pages are followed in an empty folder
+OUTSIDE = ("add_a_model", "add_a_task", "read_your_files")  # what is said to need nothing but the installed package
+SLOW = ("add_a_model", "add_a_probe", "add_a_task", "guide", "read_your_files")
 TEXTS = [ROOT / "README.md", *sorted(DOCS.glob("*.md"))]
 PAGES = [
     pytest.param(page, id=page.stem, marks=[pytest.mark.slow] if page.stem in SLOW else [])
@@ -101,10 +88,40 @@ PAGES = [
 
 @pytest.mark.parametrize("page", PAGES)
 def test_a_page_can_be_followed_to_the_letter(page: Path, tmp_path: Path):
-    for name in ("models", "interp", "tests"):
-        shutil.copytree(ROOT / name, tmp_path / name, ignore=shutil.ignore_patterns("__pycache__"))
-    shutil.copy(ROOT / "pyproject.toml", tmp_path)
-    follow(page, tmp_path)
+    if page.stem == IN_THE_PACKAGE:
+        for name in ("models", "interp"):
+            shutil.copytree(ROOT / name, tmp_path / name, ignore=shutil.ignore_patterns("__pycache__"))
+    follow(page, tmp_path, tmp_path if page.stem == IN_THE_PACKAGE else ROOT)
+
+
+@pytest.fixture(scope="module")
+def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The Python of a fresh environment with this project's wheel and, below it, the other packages of this one."""
+    root = tmp_path_factory.mktemp("installed")
+    source = root / "source"
+    for name in ("models", "interp"):
+        shutil.copytree(ROOT / name, source / name, ignore=shutil.ignore_patterns("__pycache__"))
+    for name in ("pyproject.toml", "README.md", "LICENSE"):
+        shutil.copy(ROOT / name, source)
+    pip = [sys.executable, "-m", "pip"]
+    build = [*pip, "wheel", "--no-deps", "--no-build-isolation", "--no-index", "-w", str(root), str(source)]
+    subprocess.run(build, check=True, capture_output=True)
+    venv.create(root / "venv")
+    (packages,) = root.glob("venv/lib/python*/site-packages")
+    (wheel,) = root.glob("*.whl")
+    subprocess.run([*pip, "install", "--no-deps", "--no-index", "--target", str(packages), str(wheel)], check=True)
+    (packages / "others.pth").write_text(str(next(path for path in sys.path if (Path(path) / "torch").is_dir())))
+    return root / "venv" / "bin" / "python"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", OUTSIDE)
+def test_what_is_outside_needs_the_installed_package_only(name: str, installed: Path, tmp_path: Path):
+    where = [str(installed), "-c", "import interp, models; print(interp.__file__, models.__file__)"]
+    environment = os.environ | {"PYTHONPATH": ""}
+    found = subprocess.run(where, cwd=tmp_path, env=environment, check=True, capture_output=True, text=True).stdout
+    assert all(Path(file).is_relative_to(installed.parents[1]) for file in found.split())
+    follow(DOCS / f"{name}.md", tmp_path, python=str(installed))
 
 
 def is_there(words: list[str]) -> bool:
@@ -138,12 +155,6 @@ def test_commands_are_found_and_wrong_ones_are_not_there():
     for wrong in ("certify microader-57", "reproduce toygpt:nothing", "ask microadder-57 carry_unit", "cretify x"):
         with pytest.raises(UserError):
             is_there(["interp", *wrong.split()])
-
-
-def test_a_change_that_does_not_fit_is_no_change():
-    assert changed("a\nb\nc\n", " a\n-b\n+B\n") == "a\nB\nc\n"
-    with pytest.raises(AssertionError, match="0 times"):
-        changed("a\nb\n", " b\n+c\n a\n")
 
 
 # ---- the tables
