@@ -1,4 +1,4 @@
-"""Named models. To add one, write one file that calls :func:`register`, and name it in :data:`REGISTERING`."""
+"""Named models. Any file may :func:`register` one; those of this project are named in :data:`REGISTERING`."""
 
 from __future__ import annotations
 

@@ -20,6 +20,7 @@ import torch
 import interp
 import models
 from interp.cli.commands import parse
+from interp.cli.own_files import taken_out
 from interp.core.probe import find_probe
 from interp.papers.studies import find_study
 from models.config import TransformerConfig
@@ -136,7 +137,7 @@ def is_there(words: list[str]) -> bool:
     assert program == "interp", words
     if first == "--help":
         return True
-    command = parse(words[1:], places=False)
+    command = parse(taken_out(words[1:]), places=False)
     if first == "reproduce":
         return find_study(command.figure) is not None
     return first != "ask" or command.probe is None or find_probe(command.probe) is not None
