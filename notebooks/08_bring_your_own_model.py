@@ -197,6 +197,6 @@ with torch.inference_mode():
 print(f"{type(exported).__name__}: logits differ by at most {small(error)} on 512 problems")
 
 # %% [markdown]
-# To make it one of the project's own models, put the weight map into a file in `models/`, register it with its task and
-# a recipe (`models/microadder.py` is the example), and add a row to `tests/conformance/table.py`. The model then trains
-# with `interp train NAME`, in stacked seeds, and the tests check that it keeps TransformerLens' contract.
+# With the weight map in a file of your own, registered with its task and a recipe, the model trains with
+# `interp train FILE.py:NAME`, in stacked seeds (`docs/add_a_model.md`), and `models.check(model)` says whether
+# it keeps TransformerLens' contract. Notebook `12_bring_your_own` reads the files that other programs write.
