@@ -35,6 +35,8 @@ class TwoDigitAddition(FormattedTask):
     """
 
     notation = pairs_below(LIMIT)
+    #: Problems rich in carries are drawn as for every addition of two numbers of equal width.
+    sample_carry_rich = None  # pyright: ignore[reportAssignmentType]
 
     def __init__(self) -> None:
         super().__init__(

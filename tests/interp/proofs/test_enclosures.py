@@ -161,12 +161,20 @@ def test_attention_in_float32_lies_in_its_balls(seed: int, keys: int, spread: fl
             assert holds(written, torch.einsum("bk,bkd->bd", pattern, v))
 
 
+def rotary(d_head: int, adjacent: bool) -> TransformerConfig:
+    """A config of which the rotation reads the angles alone."""
+    return TransformerConfig(
+        n_layers=1, d_model=8, n_heads=1, d_head=d_head, d_mlp=0, d_vocab=2, n_ctx=30,
+        positional_embedding_type="rotary", rotary_adjacent_pairs=adjacent,
+    )  # fmt: skip
+
+
 @pytest.mark.parametrize("adjacent", [True, False])
 def test_rotation_in_float32_lies_in_its_balls(adjacent: bool):
     x = floats(30, 2, 8, seed=0)
     cos, sin = FLOAT32.angles(30, 10_000.0, 4)
     found = FLOAT32.rotated(around(x, 1), cos, sin, adjacent)
-    assert holds(found, rotate(x[None], 10_000.0, adjacent)[0]) and float(found.rad.max()) < 0.02
+    assert holds(found, rotate(x[None], rotary(8, adjacent))[0]) and float(found.rad.max()) < 0.02
 
 
 def test_a_ball_without_float32s_rounding_does_not_hold_what_float32_computes():

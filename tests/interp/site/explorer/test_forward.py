@@ -412,13 +412,13 @@ def test_a_transformer_lens_model_runs_as_the_same_model(javascript: Asked):
 def test_a_task_that_the_page_does_not_know_comes_as_a_table(javascript: Asked):
     task: Any = column_addition(7)
     of = Subject(exact_adder(task))
-    pack = of.to_dict(["12+30"])
-    assert pack["task"]["kind"] == "table" and "12+30" in pack["task"]["rows"]
+    pack = of.to_dict(["12 30"])
+    assert pack["task"]["kind"] == "table" and "12 30" in pack["task"]["rows"]
     body = (
         RUN + "return layouts.map((each) => [run(model, each).answer, each.right, numberOf(each, task, each.right)]);"
     )
     (answer, right, number), _ = javascript(
-        body, {"pack": pack, "problems": ["12+30", next(iter(pack["task"]["rows"]))]}
+        body, {"pack": pack, "problems": ["12 30", next(iter(pack["task"]["rows"]))]}
     )
     assert answer == right == task.targets([(12, 30)])[0].tolist() and number == "42"
 
@@ -447,7 +447,7 @@ def test_what_the_model_cannot_read_is_a_sentence(javascript: Asked, name: str, 
 
 def test_residues_are_read_in_their_base(javascript: Asked):
     of = Subject(exact_adder(modular_addition(113)))
-    pack = of.to_dict(["57+66"])
+    pack = of.to_dict(["57 66"])
     body = RUN + "return layouts.map((each) => numberOf(each, task, run(model, each).answer));"
     assert pack["task"]["base"] == 113
-    assert javascript(body, {"pack": pack, "problems": ["57+66"]}) == ["10"]
+    assert javascript(body, {"pack": pack, "problems": ["57 66"]}) == ["10"]

@@ -45,7 +45,7 @@ def test_of_a_task_that_the_page_does_not_know_the_kernel_reads_what_is_typed(op
     task: Any = column_addition(7)
     shown = interp.explore(exact_adder(task))
     rows = shown.start["models"][0]["task"]["rows"]
-    new = next(text for a in range(49) if (text := f"{a}+40") not in rows)
+    new = next(text for a in range(49) if (text := f"{a} 40") not in rows)
     sent: list[dict[str, Any]] = []
     monkeypatch.setattr(shown, "send", lambda content, buffers=None: sent.append(content))
     opened = open_page(cell(shown, tmp_path / "cell.html"))
