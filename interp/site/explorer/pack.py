@@ -151,7 +151,9 @@ class Subject:
         """(a problem as the page names it, its tokens), for tasks that the page does not know. Raises like parse."""
         problem = self.parse(text)
         tokens = {"prompt": self.task.encode_prompt(problem), "right": self.task.targets(problem)}
-        return "".join(text.split()).removesuffix("="), {name: row[0].tolist() for name, row in tokens.items()}
+        numbers = text.removesuffix("=").split()
+        apart = all(number.isdecimal() for number in numbers)  # by spaces alone, which are then kept
+        return (" " if apart else "").join(numbers), {name: row[0].tolist() for name, row in tokens.items()}
 
     def _table(self, problems: Sequence[str]) -> dict[str, Any]:
         task = self.task

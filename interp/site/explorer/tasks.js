@@ -272,6 +272,15 @@ const TASKS = {
 
 // ---- problems
 
+/** A problem's text without spaces, but for those that alone stand between the numbers of a table's problem. */
+function tidy(text, task) {
+  const apart = task.kind === "table" && /^[\d\s=]+$/.test(text);
+  return text
+    .trim()
+    .replace(/\s*=$/, "")
+    .replace(/\s+/g, apart ? " " : "");
+}
+
 /** The numbers of a problem's text, as digits. */
 function parsed(text, task) {
   const parts = text
@@ -327,7 +336,7 @@ function composed(segments, bos) {
  * Throws a ProblemError with one sentence for what the model cannot read.
  */
 export function layoutOf(text, task, cfg) {
-  const clean = text.replace(/\s+/g, "").replace(/=$/, "");
+  const clean = tidy(text, task);
   let layout;
   if (task.kind === "table") {
     const row = task.rows[clean];

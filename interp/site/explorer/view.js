@@ -334,7 +334,7 @@ export function mount(root, start, host) {
       const unpatched = state.edits.map((edits) =>
         Object.fromEntries(Object.entries(edits).filter(([, { patch }]) => !patch)),
       );
-      change({ second: value.replace(/\s+/g, ""), ...(value.trim() ? {} : { edits: unpatched }) });
+      change({ second: value.trim(), ...(value.trim() ? {} : { edits: unpatched }) });
     }
     if ("forced" in dataset) force(value === "" ? null : Number(value));
     if ("add" in dataset && value)
