@@ -125,7 +125,9 @@ class Probe:
         """Ask a model, with those of the options (such as ``task``, ``n``, ``seed``) that the function has."""
         return self.ask(model, **{name: value for name, value in options.items() if self.takes(name)})
 
-    def number(self, model: HookedModel, *, task: Task | None = None, n: int = 512, seed: int = 0, **options: Any) -> Answer:
+    def number(
+        self, model: HookedModel, *, task: Task | None = None, n: int = 512, seed: int = 0, **options: Any
+    ) -> Answer:
         """The number of a probe with a ``scalar``, asked with those of the options that the function has.
 
         Raises:
