@@ -106,8 +106,8 @@ patching["gpt2"]
 patching["gpt2"].figure()
 
 # %% [markdown]
-# Is it right on all 10,000 problems? The verdict either proves it, with the rounding of float32 enclosed, or names a
-# problem that the model gets wrong.
+# Is it right on all 10,000 problems? The verdict proves it, for the reals or with the rounding of float32 enclosed, or
+# names a problem that the model gets wrong.
 
 # %%
 verdicts = {"gpt2": interp.certify(gpt2)}
