@@ -76,12 +76,11 @@ def follow(page: Path, root: Path, packages: Path | str = "", python: str = sys.
             raise AssertionError(f"nobody knows what to do with a block of {block.language}")
 
 
-IN_THE_PACKAGE = "add_a_probe"  # adds a file to the packages; all other pages are followed in an empty folder
-OUTSIDE = ("add_a_model", "add_a_task", "read_your_files")  # what is said to need nothing but the installed package
-SLOW = ("add_a_probe", "guide")
+#: Pages that are said to need nothing but the installed package.
+OUTSIDE = ("add_a_model", "add_a_probe", "add_a_task", "read_your_files")
 TEXTS = [ROOT / "README.md", *sorted(DOCS.glob("*.md"))]
 PAGES = [
-    pytest.param(page, id=page.stem, marks=[pytest.mark.slow] if page.stem in SLOW else [])
+    pytest.param(page, id=page.stem, marks=[pytest.mark.slow] if page.stem == "guide" else [])
     for page in TEXTS
     if page.parent == DOCS and page.stem not in OUTSIDE and blocks(page.read_text())
 ]
@@ -89,10 +88,7 @@ PAGES = [
 
 @pytest.mark.parametrize("page", PAGES)
 def test_a_page_can_be_followed_to_the_letter(page: Path, tmp_path: Path):
-    if page.stem == IN_THE_PACKAGE:
-        for name in ("models", "interp"):
-            shutil.copytree(ROOT / name, tmp_path / name, ignore=shutil.ignore_patterns("__pycache__"))
-    follow(page, tmp_path, tmp_path if page.stem == IN_THE_PACKAGE else ROOT)
+    follow(page, tmp_path, packages=ROOT)
 
 
 @pytest.fixture(scope="module")

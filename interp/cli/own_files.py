@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import sys
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -42,10 +43,11 @@ def taken_out(arguments: list[str]) -> list[str]:
 @cache
 def run_file(path: Path) -> Any:
     """Run somebody's Python file, as its owner asks, and return it as a module. Raises UserError if it cannot be."""
-    spec = importlib.util.spec_from_file_location(path.stem, path)
+    name = path.stem if path.stem not in sys.modules else f"{path.stem} of {path.parent}"
+    spec = importlib.util.spec_from_file_location(name, path)
     if path.suffix != ".py" or spec is None or spec.loader is None or not path.is_file():
         raise UserError(f"There is no Python file {path}.")
-    module = importlib.util.module_from_spec(spec)
+    module = sys.modules[name] = importlib.util.module_from_spec(spec)  # where dataclasses and type hints look for it
     try:
         spec.loader.exec_module(module)
     except UserError:

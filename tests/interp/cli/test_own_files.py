@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from interp.cli import main
+from interp.core import probe as registry
 from tests.other_tasks import exact_adder, modular_addition
 
 TASK = "{a}{b}=; (a + b) % 7; base=7; variables=addition"
@@ -83,3 +84,39 @@ def test_what_is_no_spec_is_refused(name: str, tmp_path: Path, monkeypatch: pyte
     (tmp_path / "broken.py").write_text("1 / 0\n")
     assert main(["train", name]) == 2
     assert not (tmp_path / "runs").exists()
+
+
+PROBE = """
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pandas as pd
+
+from interp.core.probe import probe
+from interp.core.problems import draw, resolve_task
+from interp.core.results import Findings
+
+
+@dataclass
+class Kept:
+    n: int
+
+
+@probe("How many problems?")
+def how_many(model, *, task=None, problems=None, n: int = 7, seed: int = 0) -> Findings:
+    \"\"\"How many problems are drawn.\"\"\"
+    sample = draw(resolve_task(model, task), problems, n, seed)
+    table = pd.DataFrame({"n": [Kept(len(sample.problems)).n]})
+    return Findings(f"{len(sample.problems)} problems are drawn", table, sample.provenance)
+"""
+
+
+def test_a_probe_in_ones_own_file_is_asked(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(registry, "_PROBES", registry.registered())
+    path = tmp_path / "interp.py"  # a name that is taken already
+    path.write_text(PROBE)
+    assert main(["ask", "microadder-57", "how_many", "--from", str(path)]) == 0
+    assert "7 problems are drawn" in capsys.readouterr().out
