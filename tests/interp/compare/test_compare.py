@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from typing import Any
 
 import numpy as np
 import plotly.graph_objects as go
@@ -134,33 +135,24 @@ def test_units_that_never_vary_are_counted_and_left_out():
     assert "L0N2" not in set(result.unit_pairs["a"]) and len(result.unit_pairs) == 4
 
 
-def test_other_formats_are_refused_with_the_way_out():
+@pytest.mark.parametrize("ask", [interp.compare, interp.swap_components])
+def test_what_is_no_pair_of_models_of_one_format_is_refused(ask: Callable[..., Any]):
+    with pytest.raises(UserError, match="different formats"):
+        ask(models.build("microadder-57"), models.build("adder-456"))
+    for pair in (("microadder-57", dense()), (dense(), "microadder-57"), (dense(), 3)):
+        with pytest.raises(UserError, match="not a model"):
+            ask(*pair)
+    for n in (0, 1):
+        with pytest.raises(UserError):
+            ask(dense(), dense(), n=n)
+
+
+def test_of_other_formats_the_way_out_is_named():
     a, b = models.build("microadder-57"), models.build("adder-456")
     with pytest.raises(UserError, match=r"different formats .*interp\.compare_models\(\[a, b\]\)"):
         interp.compare(a, b)
     with pytest.raises(UserError, match="different formats"):
         interp.compare(a, models.build("position-coupling-hand-built"))
-
-
-@pytest.mark.parametrize("n", [0, 1])
-def test_a_single_problem_is_refused(n: int):
-    with pytest.raises(UserError):
-        interp.compare(dense(), dense(), n=n)
-
-
-def test_something_else_than_a_model_is_refused():
-    with pytest.raises(UserError, match="not a model"):
-        interp.compare("microadder-57", dense())
-    with pytest.raises(UserError, match="not a model"):
-        interp.compare(dense(), 3)
-
-
-def test_a_model_that_diverged_is_refused():
-    def broken(table: Mapping[str, Tensor]) -> None:
-        table["embed/W_E"][3] = float("nan")
-
-    with pytest.raises(UserError, match="diverged"):
-        interp.compare(dense(change=broken), dense(), n=8, untrained=[])
 
 
 def test_the_same_seed_gives_the_same_numbers():

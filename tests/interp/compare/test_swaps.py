@@ -238,28 +238,9 @@ def test_an_unknown_component_is_refused_with_the_closest_and_so_are_none_and_tw
         interp.swap_components(model, model, components=["L0.mlp", "L0.mlp"], n=4, n_fit=4)
 
 
-def test_other_formats_are_refused():
-    with pytest.raises(UserError, match="different formats"):
-        interp.swap_components(models.load("microadder-57"), models.load("adder-456"))
-    with pytest.raises(UserError, match="not a model"):
-        interp.swap_components(models.load("microadder-57"), "microadder-67")
-
-
-@pytest.mark.parametrize(("n", "n_fit"), [(1, 8), (8, 1), (0, 0)])
-def test_a_single_problem_is_refused(n: int, n_fit: int):
+def test_a_map_is_not_fitted_on_one_problem():
     with pytest.raises(UserError):
-        interp.swap_components(dense(), dense(), n=n, n_fit=n_fit)
-
-
-@pytest.mark.parametrize("which", [0, 1])
-def test_a_model_that_diverged_is_refused(which: int):
-    def broken(table: Mapping[str, Tensor]) -> None:
-        table["embed/W_E"][3] = float("nan")
-
-    pair = [dense(), dense()]
-    pair[which] = dense(change=broken)
-    with pytest.raises(UserError, match="diverged"):
-        interp.swap_components(pair[0], pair[1], n=4, n_fit=8, untrained=[])
+        interp.swap_components(dense(), dense(), n=8, n_fit=1)
 
 
 # ---- what the result says

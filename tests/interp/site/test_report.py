@@ -8,10 +8,7 @@ from pathlib import Path
 import pytest
 from markupsafe import Markup
 
-import models
-from interp.core.parameters import parameter_table
 from interp.papers.headlines import table as headlines
-from interp.site import chapters
 from interp.site.chapters import CHAPTERS
 from interp.site.report import write_report
 from interp.site.story import Chapter, Story
@@ -46,11 +43,9 @@ def page(tmp_path_factory) -> Path:
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory) -> Path:
-    """All chapters, the first model beside the second."""
+    """All chapters."""
     out = tmp_path_factory.mktemp("report") / "report.html"
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(chapters, "OTHER", NAMES[1])
-        write_report(NAMES, out, n=64)
+    write_report(NAMES, out, n=64)
     return out
 
 
@@ -101,14 +96,6 @@ def test_a_carry_s_way_is_a_circuit_in_one_layer_and_a_stream_in_more_and_no_que
     (stream, _) = carry.items(Story.of("toygpt-learned-pre", 32))
     assert "patching the residual stream restores" in stream
     assert carry.items(Story.of("parity-hand-built", 32)) == []
-
-
-def test_the_parameter_table_lists_every_number():
-    model = models.load("microadder-57")
-    table = parameter_table(model)
-    assert len(table) == 57
-    value = table[(table.parameter == "W_qk") & (table["index"] == "2,1")].value.item()
-    assert value == pytest.approx(model.weight_map.W_qk[2, 1].item())
 
 
 @pytest.mark.slow

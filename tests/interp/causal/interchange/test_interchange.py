@@ -329,15 +329,6 @@ def test_bad_input_is_named(adder):
         interchange(adder, "total", MID, 4, n=20, controls=False).accuracy("random label")
 
 
-def test_models_in_training_mode_are_refused(adder):
-    adder.train()
-    try:
-        with pytest.raises(UserError, match="training mode"):
-            interchange(adder, "total", MID, 4, n=20)
-    finally:
-        adder.eval()
-
-
 def test_an_intervention_without_effect_on_the_causal_model_is_an_error(adder):
     assert not RIPPLE.reads_outputs
     with pytest.raises(UserError, match="in none of 20 pairs"):

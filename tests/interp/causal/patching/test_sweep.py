@@ -206,15 +206,6 @@ def test_a_sweep_that_finds_nothing_to_patch_can_be_had_on_request():
     assert np.allclose(sweep.values, sweep.unpatched.values[:, :, None, None, None], atol=1e-2)
 
 
-def test_a_model_in_training_mode_is_refused():
-    ADDER.train()
-    try:
-        with pytest.raises(UserError, match=r"training mode; call model.eval\(\)"):
-            activation_patching(ADDER, PAIRS)
-    finally:
-        ADDER.eval()
-
-
 def test_an_attention_only_model_has_no_mlp_to_patch():
     from tests.conformance.table import ROWS
 
