@@ -219,6 +219,19 @@ def whole_numbers(name: str, value: Any) -> Tensor:
     return value
 
 
+def _keys(task: Any, name: str, value: Any) -> Tensor:
+    """One 64-bit key per problem."""
+    if not isinstance(value, Tensor) or value.dtype != torch.int64 or value.ndim != 1:
+        raise UserError(f"{name} must be an int64 tensor [row], not {shown(value)}.")
+    return value
+
+
+def _share(task: Any, name: str, value: Any) -> float:
+    if not is_number(value):
+        raise UserError(f"{name} must be between 0 and 1, not {shown(value)}.")
+    return real(name, value, 0.0, 1.0)
+
+
 BY_NAME: dict[str, Callable[[Any, str, Any], Any]] = {
     "n": _natural,
     **dict.fromkeys(("operand", "column", "step", "segment"), _place),
@@ -227,6 +240,8 @@ BY_NAME: dict[str, Callable[[Any, str, Any], Any]] = {
     "generator": _generator,
     "text": _text,
     "answer_tokens": _answers,
+    "keys": _keys,
+    "hard": _share,
 }
 
 

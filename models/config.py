@@ -184,8 +184,12 @@ class TransformerConfig:
         if self.positional_embedding_type == "rotary" and (not 1 < turned <= self.d_head or turned % 2):
             raise UserError(f"rotary_dim must be even and between 2 and d_head, not {self.rotary_dim}.")
         if self.rotary_frequencies is not None:
+            if not isinstance(self.rotary_frequencies, (list, tuple)):
+                raise UserError(f"rotary_frequencies are numbers in a tuple, not {shown(self.rotary_frequencies)}.")
             object.__setattr__(self, "rotary_frequencies", tuple(self.rotary_frequencies))  # JSON has lists
-            if len(self.rotary_frequencies) != turned // 2 or not all(map(math.isfinite, self.rotary_frequencies)):
+            if len(self.rotary_frequencies) != turned // 2 or not all(
+                isinstance(each, Real) and math.isfinite(each) for each in self.rotary_frequencies
+            ):
                 raise UserError(f"rotary_frequencies are {turned // 2} finite numbers, one per rotated pair.")
         if self.final_gain and self.normalization_type is not None:
             raise UserError("final_gain is for models without norms; with norms, the last one has a gain.")

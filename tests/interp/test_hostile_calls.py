@@ -16,6 +16,7 @@ import interp
 import models
 from interp.proofs import check_certificate, load_certificate
 from models.config import TransformerConfig
+from models.counter import row_keys
 from models.errors import UserError
 from models.tasks import (
     AdditionFormat,
@@ -54,7 +55,17 @@ TASKS = (
     MultiOperandAddition(2, 3), FRAMED,
 )  # fmt: skip
 #: What training, or a task itself, calls with arguments that are checked already.
-INNER = ("encode_rows", "sequences", "segments", "segment_role", "shape_of", "with_rest")
+INNER = (
+    "allowed",
+    "encode_rows",
+    "problem_text",
+    "uniform_by",
+    "sequences",
+    "segments",
+    "segment_role",
+    "shape_of",
+    "with_rest",
+)
 
 Call = tuple[Callable[..., Any], dict[str, Any]]  # a function, and arguments that it takes
 
@@ -62,6 +73,7 @@ Call = tuple[Callable[..., Any], dict[str, Any]]  # a function, and arguments th
 def methods(task: Task) -> Iterator[Call]:
     """The public methods of a task."""
     good: dict[str, Any] = {"n": 2, "seed": 0, "target": 0, "text": "1", "column": 0, "operand": 0, "step": 1}
+    good |= {"keys": row_keys(0, 0, 2, torch.device("cpu")), "hard": 0.5}
     good |= {"generator": torch.Generator().manual_seed(0), "segment": 0, "n_operands": 2, "n_digits": 2, "query": 1}
     for name in dir(type(task)):
         method = inspect.getattr_static(type(task), name)

@@ -5,8 +5,10 @@ from pathlib import Path
 import pytest
 import torch
 
+import models
 from interp.cli import main
 from interp.core import probe as registry
+from models import registry as model_registry
 from tests.other_tasks import exact_adder, modular_addition
 
 TASK = "{a}{b}=; (a + b) % 7; base=7; variables=addition"
@@ -72,6 +74,9 @@ def test_operators_are_given_one_by_one():
 
 def test_a_spec_in_ones_own_file_is_trained_and_loaded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(
+        model_registry, "_REGISTRY", {name: models.get_spec(name) for name in models.names(sweeps=True)}
+    )
     (tmp_path / "mine.py").write_text(SPEC.format(name="mod-7-of-a-test") + "models.register(spec)\n")
     assert main(["train", "mine.py:spec", "--seeds", "1"]) == 0
     assert main(["score", "runs/mod-7-of-a-test", "--from", "mine.py"]) == 0
