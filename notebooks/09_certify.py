@@ -474,7 +474,12 @@ def objection(claim, model=adder) -> str:
     return "It holds."
 
 
-bolder, other = (replace(certificate, classes=certificate.classes.copy(deep=True)) for _ in range(2))
+def copied(claim):
+    evidence = replace(claim.evidence, classes=claim.classes.copy(deep=True))
+    return replace(claim, evidence=evidence)
+
+
+bolder, other = copied(certificate), copied(certificate)
 bolder.classes.proved[worst] *= 2
 other.classes.margin[worst] += 1
 table(

@@ -184,10 +184,10 @@ def probe(
 
 
 def registered() -> dict[str, Probe]:
-    """All probes by name, room by room."""
+    """All probes by name: room by room, and by module, whatever was imported first."""
     import_rooms()
     order = {f"interp.{room}": index for index, room in enumerate(ROOMS)}
-    place = lambda each: order.get(".".join(each.module.split(".")[:2]), len(order))  # noqa: E731
+    place = lambda each: (order.get(".".join(each.module.split(".")[:2]), len(order)), each.module)  # noqa: E731
     return {each.name: each for each in sorted(_PROBES.values(), key=place)}
 
 
