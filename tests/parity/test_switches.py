@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 
+from models.config import TransformerConfig
 from models.parts.positions import rotate
 from tests.comparing import assert_same
 from tests.conformance.table import dense
@@ -65,20 +66,28 @@ def test_switches_make_a_difference_to_the_same_weights(name):
 # ---- positions
 
 
+def rotary(neighbours: bool) -> TransformerConfig:
+    """A config of which the rotation reads the angles alone."""
+    return TransformerConfig(
+        n_layers=1, d_model=8, n_heads=1, d_head=8, d_mlp=0, d_vocab=2, n_ctx=12,
+        positional_embedding_type="rotary", rotary_adjacent_pairs=neighbours,
+    )  # fmt: skip
+
+
 @pytest.mark.parametrize("neighbours", [True, False])
 def test_rotation_turns_each_pair_by_its_own_angle(neighbours):
     x = torch.randn(2, 5, 3, 8, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
     expected = np.empty(x.shape)
     for b, t, h in np.ndindex(2, 5, 3):
         expected[b, t, h] = decoder_formulas.rotated(x[b, t, h].numpy(), t, 10000.0, neighbours)
-    assert_same(rotate(x, 10000.0, neighbours), expected, tolerance=1e-14)
+    assert_same(rotate(x, rotary(neighbours)), expected, tolerance=1e-14)
 
 
 @pytest.mark.parametrize("neighbours", [True, False])
 def test_rotated_products_depend_on_the_distance_alone(neighbours):
     generator = torch.Generator().manual_seed(0)
     q, k = torch.randn(2, 1, 1, 1, 8, dtype=torch.float64, generator=generator).expand(2, 1, 12, 1, 8)
-    scores = rotate(q, 10000.0, neighbours)[0, :, 0] @ rotate(k, 10000.0, neighbours)[0, :, 0].T
+    scores = rotate(q, rotary(neighbours))[0, :, 0] @ rotate(k, rotary(neighbours))[0, :, 0].T
     for distance in range(-11, 12):
         diagonal = scores.diagonal(distance)
         assert_same(diagonal, diagonal[:1].expand_as(diagonal), tolerance=1e-12)
