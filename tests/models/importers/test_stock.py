@@ -1,11 +1,13 @@
 """Stock TransformerLens models as this project's: the export and the way back are inverse, or refused."""
 
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
 
+import models
 from models.errors import UserError
 from models.importers.stock import from_transformer_lens
 from tests.comparing import assert_same
@@ -66,3 +68,18 @@ def test_a_copy_that_gives_other_logits_is_not_handed_out(monkeypatch):
     monkeypatch.setattr("models.importers.stock.require_unaltered", lambda model, what: None)
     with pytest.raises(UserError, match="gives other logits"):
         from_transformer_lens(stock, model.task)
+
+
+STOCK = ["LN, 1 layer", "gated, no biases", "rotary, neighbours", "attention only", "adder-456"]
+
+
+@pytest.mark.parametrize("name", STOCK)
+@torch.no_grad()
+def test_a_stock_models_saved_state_is_read_as_a_file(name: str, tmp_path: Path):
+    """With the names of the installed version: HookedTransformer's, or the native bridge's."""
+    model = next(row for row in ROWS if row.name == name).build(0)
+    stock = stock_copy(model)
+    torch.save({"model": stock.state_dict(), "config": stock.cfg.to_dict()}, tmp_path / "stock.pt")
+    tokens = model.task.encode(model.task.sample(3, torch.Generator().manual_seed(1)))
+    copy = models.load(tmp_path / "stock.pt", task=model.task)
+    assert_same(copy(tokens), stock(tokens), 1e-5)
