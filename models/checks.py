@@ -14,7 +14,6 @@ from models.hooked import HookedModel
 from models.part_names import in_block
 from models.questions import question
 from models.tasks.base import Task
-from models.tasks.problem_space import problem_text
 from models.tasks.sound import require_sound
 
 if TYPE_CHECKING:
@@ -76,7 +75,7 @@ def _places(s: _Subject) -> None:
 
 def _round_trip(s: _Subject) -> None:
     """Problems written as text are read as the same problems, and decoded answers are the same numbers again."""
-    texts = [problem_text(s.task, numbers) for numbers in s.task.numbers(s.problems)]
+    texts = [s.task.problem_text(numbers) for numbers in s.task.numbers(s.problems)]
     for row, text in enumerate(texts):
         if isinstance(s.problems, Tensor) and s.problems.ndim == 2:
             again = s.task.as_problems([text])

@@ -77,6 +77,7 @@ class Ask:
 
     def _list(self, model: HookedModel, task: Any) -> None:
         """Print the probes that can be asked here, and those that need Python."""
+        from interp.cli.own_files import said
         from interp.core.probe import applying, probes
 
         indent = " " * 23
@@ -88,7 +89,7 @@ class Ask:
         for name in rows.index.difference(here, sort=False):
             print(f"{told(name)}\n{indent}{rows.call[name]}")
         if here:
-            print(f"\nAsk with a name:\n\n  $ interp ask {self.model} {here[0]}")
+            print(f"\nAsk with a name:\n\n  $ interp ask {self.model} {here[0]}{said()}")
 
 
 def page_of(asked: Probe, name: str, found: Result) -> Page:

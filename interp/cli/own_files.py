@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import shlex
 import sys
 from functools import cache
 from pathlib import Path
@@ -84,6 +85,11 @@ def given_task() -> Any:
     return task_of_text(text)
 
 
+def said() -> str:
+    """``--task TEXT`` as it was given, with a space before it; empty if it was not."""
+    return f" --task {shlex.quote(_given['task'])}" if "task" in _given else ""
+
+
 def load_model(name_or_path: str) -> ArithmeticTransformer:
     """:func:`models.load`, with the task of ``--task``."""
     from models.zoo import load
@@ -93,7 +99,7 @@ def load_model(name_or_path: str) -> ArithmeticTransformer:
 
 def registered_spec(text: str) -> str:
     """The name under which the model spec ``FILE.py:NAME`` is registered, now if it was not. Raises UserError for
-    something that is no spec."""
+    anything but a spec."""
     from models.registry import ModelSpec, names, register
 
     spec = object_in(text)

@@ -137,8 +137,7 @@ def verdicts(
 
     def words(i: int) -> str:
         claimed = None if (predicted[i] < 0).any() else task.decode(predicted[i : i + 1])[0]
-        sign = " x " if task.name == "multiplication" else " + "
-        return f"{sign.join(map(str, task.numbers(problems[i : i + 1])[0]))} = {claimed}"
+        return f"{task.problem_text(task.numbers(problems[i : i + 1])[0])} = {claimed}"
 
     return np.asarray(predicted == expected), words
 

@@ -49,7 +49,6 @@ from models.numerals import shown
 from models.position_coupling import TWO_BY_TWO
 from models.tasks.base import Task
 from models.tasks.multi_addition import MultiOperandAddition
-from models.tasks.problem_space import problem_text
 from models.transformer import ArithmeticTransformer
 
 BATCH = 1024  # classes at a time
@@ -267,7 +266,7 @@ class _Proof:
             rows = (targets == token).nonzero()[:, 0]
             least = int(rows[low[rows].argmin()])
             self.n[target, token], self.margin[target, token] = len(rows), low[least]
-            self.problem[target, token] = problem_text(self.task, self.task.numbers(seen.problem(least))[0])
+            self.problem[target, token] = self.task.problem_text(self.task.numbers(seen.problem(least))[0])
         spread = torch.linspace(0, len(low) - 1, REPLAYED, dtype=torch.float64).long()
         chosen = torch.cat((low.argsort()[:REPLAYED], spread)).unique()
         problems = torch.cat([seen.problem(index) for index in chosen.tolist()])

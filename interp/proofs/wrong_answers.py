@@ -16,7 +16,6 @@ from models.evaluation import predict
 from models.hooked import model_name
 from models.importers.stock import from_transformer_lens
 from models.tasks.base import Task
-from models.tasks.problem_space import problem_text
 from models.tasks.sequences import SequenceTask
 from models.transformer import ArithmeticTransformer
 
@@ -45,7 +44,7 @@ def wrong_answer(model: HookedModel, task: Task, problem: Tensor) -> WrongAnswer
     if torch.equal(predicted, expected):
         return None
     first = int((predicted != expected)[0].long().argmax())
-    text = problem_text(task, task.numbers(problem)[0])
+    text = task.problem_text(task.numbers(problem)[0])
     label = task.target_roles[first].label
     return WrongAnswer(text, answer_text(task, predicted[0]), answer_text(task, expected[0]), label, shape_of(task))
 

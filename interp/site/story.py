@@ -83,7 +83,7 @@ class Story:
 
     @property
     def proved(self) -> str:
-        """What is proved of all inputs, as a sentence; "" if there is no proof."""
+        """A sentence that says what is proved of all inputs; empty if nothing is."""
         if self.name == HAND_BUILT:
             return load_certified_grids()["float32"].sentence()
         return "" if self.certificate is None else certificate_words(self.certificate)

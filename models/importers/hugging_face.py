@@ -16,7 +16,6 @@ from models.checkpoint import read_json
 from models.config import Activation, TransformerConfig
 from models.errors import UserError, unknown_name
 from models.importers.named_tensors import (
-    MOST_POSITIONS,
     NamedTensors,
     head_biases,
     heads_of,
@@ -27,6 +26,7 @@ from models.importers.named_tensors import (
 from models.part_names import in_block
 from models.parts.weights import Weights
 
+MOST_POSITIONS = 4096  # kept of a model without a table of positions, unless the task is longer
 _WEIGHT_FILES = (
     "model.safetensors",
     "model.safetensors.index.json",

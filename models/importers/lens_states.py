@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import torch
@@ -74,13 +75,6 @@ def _from_native(state: Mapping[str, Tensor], n_heads: Any, path: Path) -> dict[
     return found
 
 
-class _Given:
-    """The fields of a TransformerLens config, from the file, its folder and the caller; sizes from the tensors."""
-
-    def __init__(self, fields: Mapping[str, Any]):
-        self.__dict__.update(fields)
-
-
 def _layers(names: list[str]) -> int:
     return 1 + max((int(name.split(".")[1]) for name in names if name.startswith("blocks.")), default=-1)
 
@@ -133,7 +127,7 @@ def read_lens_state(
         "n_ctx": tensors.shape("pos_embed.W_pos")[0] if table else said.get("n_ctx", 1024),
         "dtype": tensors.dtype,
     }  # fmt: skip
-    cfg = overridden(next(iter(configs_of(_Given(fields), shared_keys=True))), _ours(given))
+    cfg = overridden(next(iter(configs_of(SimpleNamespace(**fields), shared_keys=True))), _ours(given))
     heads = int(fields.get("n_key_value_heads") or n_heads)
     weights: dict[str, Tensor] = {}
     for key, shape in weight_shapes(cfg).items():

@@ -16,8 +16,6 @@ from models.errors import UserError, unknown_name
 from models.importers.safe_torch import read_torch_file
 from models.parts.weights import Weights
 
-MOST_POSITIONS = 4096  # kept of a model without a table of positions, unless the task is longer
-
 
 class NamedTensors:
     """The tensors of a file. ``take`` gives one of a shape; ``finish`` refuses what was not taken."""

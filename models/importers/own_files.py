@@ -63,7 +63,9 @@ def load_own_file(
     else:
         cfg, weights = _read(path, task, config)
     task = fitted_task(task, cfg, path)
-    return ArithmeticTransformer(DenseWeights.holding(cfg, weights), task, name=path.stem or path.name)
+    return ArithmeticTransformer(
+        DenseWeights.holding(cfg, weights), task, name=path.name if path.is_dir() else path.stem
+    )
 
 
 def fitted_task(task: Task, cfg: TransformerConfig, source: Path | str) -> Task:
@@ -77,7 +79,7 @@ def fitted_task(task: Task, cfg: TransformerConfig, source: Path | str) -> Task:
     if task.d_vocab == cfg.d_vocab:
         return task
     task = copy.copy(task)
-    task.vocabulary = [*task.vocabulary, *(f"<{i}>" for i in range(task.d_vocab, cfg.d_vocab))]
+    task.vocabulary = [*getattr(task, "vocabulary", ()), *(f"<{i}>" for i in range(task.d_vocab, cfg.d_vocab))]
     task.d_vocab = cfg.d_vocab
     return task
 

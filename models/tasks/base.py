@@ -163,6 +163,10 @@ class Task(ABC):
         """Problems as tuples of Python integers."""
         return [tuple(row) for row in self.as_problems(problems).tolist()]
 
+    def problem_text(self, numbers: Sequence[Any]) -> str:
+        """A problem with these operands (or bits, for parity) as text: "47 + 85", "0101"."""
+        return (f" {self.operator} " if self.operator else "").join(map(str, numbers))
+
     def test_set(self) -> tuple[str, Int[Tensor, "n operands"]]:
         """The problems that models of this task are scored on, with their name. Raises UserError if there are none."""
         raise UserError(f"The task {self.name} has no test set of its own; give the problems to score on.")

@@ -91,19 +91,34 @@ def _comparison(digits: Sequence[DigitRows], base: int) -> Variables:
     }
 
 
+def _spelt(found: Variables, answers: Int[Tensor, " n"], base: int) -> bool:
+    """Whether the digits ``s`` are those of the answers and, where there is a sign, ``negative`` is theirs."""
+    powers = base ** torch.arange(found["s"].shape[1])
+    digits = torch.equal(answers.abs()[:, None] // powers % base, found["s"])
+    return digits and ("negative" not in found or torch.equal(found["negative"][:, 0], (answers < 0).long()))
+
+
+def _ordered(found: Variables, answers: Int[Tensor, " n"], base: int) -> bool:
+    """Whether the answer depends on the order of the two numbers alone."""
+    order = found["order"][:, -1]
+    return all(len(answers[order == sign].unique()) <= 1 for sign in (-1, 0, 1)) and len(answers.unique()) > 1
+
+
 @dataclass(frozen=True)
 class ColumnFamily:
-    """``complement``: what a digit b is replaced by so that hard problems of addition become hard ones here."""
+    """``explains(variables, answers, base)``: whether these are the variables of those answers. ``complement``: the
+    second operand's digits are replaced by base - 1 minus them, so that hard problems of addition become hard here."""
 
     variables: Callable[[Sequence[DigitRows], int], Variables]
     operands: int | None  # how many it takes; None: two or more
+    explains: Callable[[Variables, Tensor, int], bool]
     complement: bool = False
 
 
 FAMILIES: Mapping[str, ColumnFamily] = {
-    "addition": ColumnFamily(_addition, None),
-    "subtraction": ColumnFamily(_subtraction, 2, complement=True),
-    "comparison": ColumnFamily(_comparison, 2, complement=True),
+    "addition": ColumnFamily(_addition, None, _spelt),
+    "subtraction": ColumnFamily(_subtraction, 2, _spelt, complement=True),
+    "comparison": ColumnFamily(_comparison, 2, _ordered, complement=True),
 }
 
 

@@ -42,6 +42,8 @@ class FormatDefinition(Task):
                 f"{', '.join(field.name for field in numbers)}: the operands, and the answer last or not at all."
             )
         follows = len(numbers) == count
+        if follows and any(field.name == "answer" for field in fields):
+            raise UserError(f"The answer follows {self.format!r}, where a field is named 'answer' already.")
         operands = [field.name for field in numbers[:count]]
         if outside := [name for function in self.functions for name in function.chosen if name not in operands]:
             raise UserError(
@@ -63,9 +65,7 @@ class FormatDefinition(Task):
     def _function(self, function: Any, names: Sequence[str] = ()) -> AnswerFunction:
         return AnswerFunction(function, names or [field.name for field in self.fields])
 
-    def _read_tokens(
-        self, parts: Sequence[NumberField | str], vocabulary: Sequence[str] | Mapping[str, int] | None
-    ) -> None:
+    def _read_tokens(self, vocabulary: Sequence[str] | Mapping[str, int] | None) -> None:
         digits = [str(value) for value in range(self.base)]
         known = list(vocabulary) if vocabulary is not None else []
         self._literals = {part: literal_tokens(part, known) for part in self.parts if isinstance(part, str)}

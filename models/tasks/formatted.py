@@ -51,7 +51,7 @@ class FormattedTask(FormatDefinition):
         self.format, self.base, self.name = format, base, name or format
         parts = parse_format(format)
         self._read_answer(parts, answer)
-        self._read_tokens(parts, vocabulary)
+        self._read_tokens(vocabulary)
         self.where = None if where is None else self._function(where)
         self.columns_of = variables
         if isinstance(variables, str):
@@ -70,7 +70,12 @@ class FormattedTask(FormatDefinition):
             raise UserError(f"The domain of {self.format!r} is empty: where holds for none of its problems.")
         problems = self.sample(LOOKED_AT, torch.Generator().manual_seed(0))
         extremes = torch.tensor([[self._values(field)[end] for field in self.fields] for end in (0, -1)])
-        self._answers(torch.cat((problems, extremes[self.allowed(extremes)])))
+        problems = torch.cat((problems, extremes[self.allowed(extremes)]))
+        answers = self._answers(problems)
+        if isinstance(self.columns_of, str) and not FAMILIES[self.columns_of].explains(
+            self.variables(problems), answers, self.base
+        ):
+            raise UserError(f"The variables of {self.columns_of!r} do not give the answers of {self.format!r}.")
 
     def _values(self, field: NumberField) -> range:
         return range(self.base**field.width) if field in self.numbers_fields else range(len(self.operators))

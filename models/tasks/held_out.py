@@ -97,20 +97,21 @@ class HeldOut:
                 raise UserError(f"All problems of {self.task.name} are held out, and none is left to train on.")
             found = pool[(uniform(keys, 0) * len(pool)).long()]
         else:
-            found = self._drawn(keys, lambda k: self.task.uniform_by(lambda i: uniform(keys, 64 * k + i)))
+            found = self._drawn(keys, lambda own, k: self.task.uniform_by(lambda i: uniform(own, 64 * k + i)))
         draw = self.task.hard_by
         if hard > 0 and draw is not None:
-            heavy = self._drawn(keys, lambda k: draw(lambda i: uniform(keys, 2**13 + 512 * k + i)))
+            heavy = self._drawn(keys, lambda own, k: draw(lambda i: uniform(own, 2**13 + 512 * k + i)))
             found = torch.where((uniform(keys, 2**20) < hard)[:, None], heavy, found)
         return found
 
-    def _drawn(self, keys: Tensor, draw: Draws) -> Int[Tensor, "row field"]:
-        found = draw(0)
+    def _drawn(self, keys: Tensor, draw: Callable[[Tensor, int], Tensor]) -> Int[Tensor, "row field"]:
+        """``draw(keys, 0)``, in which each row that cannot be trained on is replaced by the first attempt that can."""
+        found, left = draw(keys, 0), torch.arange(len(keys), device=keys.device)
         for attempt in range(1, ATTEMPTS):
-            bad = ~self.task.allowed(found) | self.holds(found)
-            if not bad.any():
+            bad = ~self.task.allowed(found[left]) | self.holds(found[left])
+            if not len(left := left[bad]):
                 return found
-            found = torch.where(bad[:, None], draw(attempt), found)
+            found = found.index_copy(0, left, draw(keys[left], attempt))
         raise UserError(f"The problems of {self.task.name} are too rare among all combinations of digits to draw them.")
 
     def validation(self, n: int, seed: int) -> Int[Tensor, "n field"]:

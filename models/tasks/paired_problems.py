@@ -19,7 +19,6 @@ from models.arguments import check_fields, shown, typed
 from models.errors import UserError, known_name
 from models.tasks.base import Task
 from models.tasks.pair_promise import Promise, changed_variables, first_of_each
-from models.tasks.problem_space import problem_text
 from models.tasks.sound import require_sound
 
 
@@ -73,7 +72,7 @@ class ProblemPairs:
         return len(self.clean)
 
     def __repr__(self) -> str:
-        one, other = (problem_text(self.task, self.task.numbers(s[:1])[0]) for s in (self.clean, self.corrupted))
+        one, other = (self.task.problem_text(self.task.numbers(s[:1])[0]) for s in (self.clean, self.corrupted))
         return (
             f"<{len(self):,} pairs of {self.task.name} that differ in {self.what}: target "
             f"{self.task.target_roles[self.target].label}, first {one} and {other}>"
@@ -186,7 +185,7 @@ def pairs(
         for given in (clean, corrupted)
     ]
     if what is None:
-        said = [problem_text(task, task.numbers(side[:1])[0]) for side in sides]
+        said = [task.problem_text(task.numbers(side[:1])[0]) for side in sides]
         what = f"{said[0]} and {said[1]}" + (f" (and {len(sides[0]) - 1:,} more)" if len(sides[0]) > 1 else "")
     found = ProblemPairs(task, sides[0], sides[1], 0, what)
     if same := int((found.clean == found.corrupted).flatten(1).all(1).sum()):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from jaxtyping import Int
@@ -12,7 +11,6 @@ from torch import Tensor
 from models.errors import UserError
 from models.tasks.base import Task, domain_of
 from models.tasks.domain import Domain
-from models.tasks.formatted import FormattedTask
 from models.tasks.sequences import SequenceTask
 
 
@@ -60,7 +58,7 @@ class ProblemSpace:
 
     def find(self, text: str) -> Int[Tensor, "1 *operands"]:
         """The problem with this :meth:`text`. Raises UserError if the domain has none."""
-        if self._bits or isinstance(self.task, (SequenceTask, FormattedTask)):
+        if self._bits or isinstance(self.task, SequenceTask) or type(self.task).problem_text is not Task.problem_text:
             return self.task.as_problems([text])
         parts = [part.strip() for part in text.split(self.task.operator)]
         if len(parts) == self.domain.n_operands and all(part.isascii() and part.isdigit() for part in parts):
@@ -71,11 +69,4 @@ class ProblemSpace:
 
     def text(self, problem: Int[Tensor, "1 *operands"]) -> str:
         """How a problem is written: "47 + 85", "0101"."""
-        return problem_text(self.task, self.task.numbers(problem)[0])
-
-
-def problem_text(task: Task, numbers: tuple[Any, ...]) -> str:
-    """A problem with these operands (or bits, for parity) as text."""
-    if isinstance(task, FormattedTask):
-        return task.problem_text(numbers)
-    return (f" {task.operator} " if task.operator else "").join(str(number) for number in numbers)
+        return self.task.problem_text(self.task.numbers(problem)[0])

@@ -42,24 +42,21 @@ class ProblemText:
                 pieces.append(rf"\s*({'|'.join(map(re.escape, operators))})\s*")
             else:
                 pieces.append(rf"(\d{{1,{_LONGEST}}})")
-        self._pattern = re.compile(
-            "".join(pieces) + (rf"\s*(?:{re.escape(self._ending.strip())})?" * bool(self._ending))
-        )
+        ending = rf"\s*(?:{re.escape(self._ending.strip())})?" if self._ending else ""
+        self._pattern = re.compile("".join(pieces) + ending)
 
     def _is_operator(self, part: NumberField | str) -> bool:
         return isinstance(part, NumberField) and part.name == "op" and bool(self.operators)
 
     def text(self, numbers: Sequence[int]) -> str:
         """The text of a problem, given as one number per field (for an operator, its index)."""
-        left = iter(numbers)
-        return "".join(
-            part
-            if isinstance(part, str)
-            else self.operators[next(left)]
-            if self._is_operator(part)
-            else str(next(left))
-            for part in self._written
-        ).strip()
+        left, written = iter(numbers), ""
+        for part in self._written:
+            if isinstance(part, str):
+                written += part
+            else:
+                written += self.operators[next(left)] if self._is_operator(part) else str(next(left))
+        return written.strip()
 
     def read(self, text: str) -> list[int]:
         """One number per field. Raises UserError for a text that is not a problem of the format."""

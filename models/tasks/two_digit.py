@@ -15,6 +15,7 @@ from jaxtyping import Int
 from torch import Tensor
 
 from models.notation import pairs_below
+from models.tasks.base import Task
 from models.tasks.formatted import FormattedTask
 from models.tasks.ten_digits import as_problems
 
@@ -47,8 +48,7 @@ class TwoDigitAddition(FormattedTask):
     def as_problems(self, problems: Any) -> Int[Tensor, "n 2"]:
         return as_problems(problems, LIMIT)
 
-    def problem_text(self, numbers: Any) -> str:
-        return " + ".join(map(str, numbers))
+    problem_text = Task.problem_text  # with a plus, which the format does not write
 
     def test_set(self) -> tuple[str, Int[Tensor, "n 2"]]:
         """The 500 pairs that are never trained on."""

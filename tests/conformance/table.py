@@ -205,6 +205,9 @@ ROWS = [
         "coupled positions", "positional_embedding_type", positional_embedding_type="coupled", n_position_levels=2
     ),
     without_twin("FIRE", "positional_embedding_type", positional_embedding_type="fire"),
+    without_twin(
+        "parallel, part rotary", "rotary_dim", parallel_attn_mlp=True, positional_embedding_type="rotary", rotary_dim=2
+    ),
     without_twin("negative L1, top 3", "attn_scores", attn_scores="neg_l1", attn_top_k=3),
     without_twin("top 3", "attn_top_k", attn_top_k=3),
     *(Row(name, registered(name), twins=(), refusal="attn_scores") for name in ADDLM_ADDERS),

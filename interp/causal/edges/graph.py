@@ -73,6 +73,7 @@ class EdgeGraph:
     has_positions: bool
     read: tuple[int, ...]
     groups: Mapping[str, tuple[int, ...]] | None = None
+    parallel: bool = False  # an MLP reads what its layer's attention reads
 
     def __post_init__(self) -> None:
         if not self.read or min(self.read) < 0 or list(self.read) != sorted(set(self.read)):
@@ -96,7 +97,8 @@ class EdgeGraph:
             within = {name: tuple(sorted(p for p in group if p < end)) for name, group in groups.items()}
             kept = {name: group for name, group in within.items() if group}
         has_positions = cfg.positional_embedding_type in ("standard", "coupled")
-        return EdgeGraph(cfg.n_layers, cfg.n_heads, bool(cfg.d_mlp), has_positions, tuple(read), kept)
+        shape = cfg.n_layers, cfg.n_heads, bool(cfg.d_mlp), has_positions
+        return EdgeGraph(*shape, tuple(read), kept, cfg.parallel_attn_mlp)
 
     @property
     def n_positions(self) -> int:
@@ -137,9 +139,10 @@ class EdgeGraph:
         ]
 
     def senders_before(self, stage: int) -> int:
-        """How many senders have written before this stage."""
+        """How many senders this stage reads: the first ones, which have written before."""
         layer, mlp = divmod(stage, 2)
-        return 1 + self.has_positions + layer * (self.n_heads + self.has_mlp) + mlp * self.n_heads
+        own_heads = 0 if self.parallel else mlp * self.n_heads
+        return 1 + self.has_positions + layer * (self.n_heads + self.has_mlp) + own_heads
 
     @cached_property
     def stage_of(self) -> dict[str, int]:

@@ -314,7 +314,7 @@ class MaskedModel:
         """What these receivers read: the sum over edges and the biases; one tensor for all where nothing is cut."""
         graph = self.graph
         pick = self._at_read if only_read else lambda x: x
-        written = torch.cat([pick(part) for part in values], 1)
+        written = torch.cat([pick(part) for part in values], 1)[:, : graph.senders_before(stage)]
         n, first = written.shape[1], graph.receivers.index(names[0])
         keep = None if table is None else table[:, :, first : first + len(names), :n]
         if keep is None or bool(keep.all()):
@@ -323,7 +323,7 @@ class MaskedModel:
             assert replacement is not None
             groups = self._group_of[self._read] if only_read else self._group_of
             total = _mixed(keep, written, groups) + _mixed(1 - keep, pick(replacement[:n])[None], groups)
-        biases = [self.weights.get(in_block(layer, "attn.b_O")) for layer in range((stage + 1) // 2)]
+        biases = [self.weights.get(in_block(layer, "attn.b_O")) for layer in range((stage + (not graph.parallel)) // 2)]
         for bias in biases:
             total = total if bias is None else total + bias
         if addition is not None:

@@ -57,6 +57,7 @@ class Attack(Result):
         runs: sequences that each search ran through the model (a gradient counts as three). budget: how many it could.
         margins: ``by_target`` [search, target] and ``by_chain`` [search, chain_length], the smallest margins met, NaN
             where no problem was tried; ``tried`` [search, chain_length], how many problems.
+        texts: (problem, how the task writes it), of the problems named below.
         history: per search, (runs, smallest margin so far) at every point where that margin fell.
         worst: per search, the problem with the smallest margin. worst_target: the target of the attack's.
         n_wrong: per search, how many distinct problems had a margin of zero (a tie) or below (teacher-forced).
@@ -66,7 +67,7 @@ class Attack(Result):
 
     model: str
     task: str
-    operator: str
+    texts: tuple[tuple[tuple[int, ...], str], ...]
     runs: int
     budget: int
     seconds: float
@@ -84,8 +85,8 @@ class Attack(Result):
         return self.history[search][-1][1]
 
     def text(self, problem: tuple[int, ...]) -> str:
-        """The problem as it is usually written, e.g. ``12 + 34``."""
-        return f" {self.operator} ".join(map(str, problem)) if self.operator else "".join(map(str, problem))
+        """One of the problems in ``worst`` and ``wrong`` as its task writes it, e.g. ``12 + 34``."""
+        return dict(self.texts)[problem]
 
     def sentence(self) -> str:
         control = f"{self.smallest_margin('random'):.4g}"
@@ -199,10 +200,11 @@ def attack(
     numbers = {name: task.numbers(space.problems(t.worst[2][None]))[0] for name, t in found.items() if t.worst}
     wrong = replay(model, space, tally.kept())
     first = {name: None if t.first_wrong is None else t.first_wrong.runs for name, t in found.items()}
+    named = dict.fromkeys([*numbers.values(), *(each.problem for each in wrong)])
     return Attack(
         model=model_name(model),
         task=task_text(task),
-        operator=getattr(task, "operator", "+"),
+        texts=tuple((each, task.problem_text(each)) for each in named),
         runs=spent,
         budget=runs,
         seconds=time.perf_counter() - start,

@@ -27,7 +27,7 @@ from models.tasks.framed_addition import FramedAddition
 from models.tasks.multi_addition import MultiOperandAddition
 from models.tasks.multiplication import Multiplication
 from models.tasks.parity import Parity
-from models.tasks.problem_space import ProblemSpace, problem_text
+from models.tasks.problem_space import ProblemSpace
 from models.tasks.sequences import SequenceTask
 from models.tasks.two_digit import TwoDigitAddition
 from models.training.publish import load_snapshots
@@ -268,7 +268,7 @@ def _problem_of(task: Task, text: str) -> Int[Tensor, "1 *operands"]:
 def _drawn(task: Task) -> list[str]:
     """Random problems of a task that the page does not know, as text."""
     problems = task.sample(TABLE_SIZE, torch.Generator().manual_seed(0))
-    return list(dict.fromkeys(problem_text(task, numbers) for numbers in task.numbers(problems)))
+    return list(dict.fromkeys(task.problem_text(numbers) for numbers in task.numbers(problems)))
 
 
 def _takes(subject: Subject, problem: str) -> bool:

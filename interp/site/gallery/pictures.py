@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import torch
 from jaxtyping import Float
@@ -30,15 +28,12 @@ def attention_pattern(model: HookedModel) -> tuple[Float[np.ndarray, "layer head
             task = task.at(*SIZES[len(task.shape)])
         problems = task.sample(1, torch.Generator().manual_seed(0))
         tokens, queries = task.encode(problems), task.query_positions
-        words = task.token_text(tokens[0].tolist()) if isinstance(task, SequenceTask) else _sum(task, problems)
+        words = task.problem_text(task.numbers(problems)[0])
+        words = task.token_text(tokens[0].tolist()) if isinstance(task, SequenceTask) else words
     names = [in_block(layer, "attn.hook_pattern") for layer in range(model.cfg.n_layers)]
     with torch.no_grad():
         _, cache = model.run_with_cache(tokens, names_filter=names)
     return np.stack([cache[name][0].float().numpy() for name in names])[:, :, list(queries)], words
-
-
-def _sum(task: Any, problems: Any) -> str:
-    return " + ".join(map(str, task.numbers(problems)[0]))
 
 
 def attention_svg(pattern: Float[np.ndarray, "layer head query key"]) -> Markup:

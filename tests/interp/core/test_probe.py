@@ -108,7 +108,7 @@ def test_the_names_of_the_package_are_the_registry_and_a_few_others() -> None:
 
 
 def test_type_checkers_and_editors_see_the_same_names() -> None:
-    """`python -m interp.core.public_names` writes the stub anew."""
+    """`python -m interp.core.public_names` writes the stub again."""
     assert Path(interp.__file__).with_suffix(".pyi").read_text() == stub()
 
 

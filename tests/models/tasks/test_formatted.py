@@ -8,6 +8,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import interp
+import models
 from models.counter import row_keys
 from models.errors import UserError
 from models.tasks import Task, TenDigitAddition, TwoDigitAddition, formatted
@@ -17,6 +19,7 @@ from models.tasks.framed_addition import Frame, FramedAddition
 from models.tasks.padded_addition import TOKENS, PaddedAddition
 from models.tasks.problem_space import ProblemSpace
 from models.tasks.token_function import function
+from models.weight_maps.dense import DenseWeights
 
 ZEROS = {**{str(i): i for i in range(10)}, "+": 0, "=": 0, "<EOS>": 0}
 #: Today's formats, and the same as text.
@@ -259,3 +262,44 @@ def test_every_string_is_a_problem_once():
 def test_a_function_of_tokens_that_cannot_be_is_refused(arguments: Any):
     with pytest.raises(UserError):
         function(*arguments)
+
+
+@pytest.mark.parametrize(
+    "format, answer, family",
+    [
+        ("{a:2}+{b:2}={s:4}", "a * b", "addition"),
+        ("{a:2}+{b:2}={s:3}", "a + b", "subtraction"),
+        ("{a:2}-{b:2}={s:+2}", "b - a", "subtraction"),  # the digits are right and the sign is not
+        ("{a:2}?{b:2}={s:3}", "a + b", "comparison"),
+        ("{a:2}?{b:2}={s:1}", "0 * a * b", "comparison"),
+    ],
+)
+def test_variables_that_do_not_give_the_answers_are_refused(format: str, answer: str, family: str):
+    with pytest.raises(UserError):
+        formatted(format, answer, variables=family)
+
+
+def test_variables_of_a_mixed_task_are_refused_as_they_are_those_of_one_operator():
+    with pytest.raises(UserError):
+        formatted("{a:2}{op}{b:2}={s:+3}", {"+": "a + b", "-": "a - b"}, variables="addition")
+
+
+def test_a_rule_that_allows_a_quarter_is_drawn_and_each_row_alone_is_the_same():
+    task = formatted("{a:10}*{b:10}={s:10}", "(a + b) % 1000", where="(a + b) % 4 == 0")
+    keys = row_keys(0, 0, 300, torch.device("cpu"))
+    drawn = task.training_problems(keys)
+    assert (drawn.sum(1) % 4 == 0).all()
+    assert torch.equal(torch.cat([task.training_problems(key) for key in keys[:20].split(1)]), drawn[:20])
+
+
+def test_a_problem_is_written_as_its_task_writes_it_everywhere():
+    task = formatted("{a:1}-{b:1}={s:+1}", "a - b")
+    config = models.TransformerConfig(
+        n_layers=1, d_model=4, n_heads=1, d_head=4, d_mlp=4, d_vocab=task.d_vocab, n_ctx=5, act_fn="relu"
+    )
+    weights = DenseWeights(config)
+    weights.initialise(torch.Generator().manual_seed(0))
+    model = models.ArithmeticTransformer(weights, task)
+    found = interp.attack(model, runs=50)
+    assert found.wrong and "-" in found.text(found.wrong[0].problem)
+    assert task.as_problems([found.text(found.wrong[0].problem)]).tolist() == [list(found.wrong[0].problem)]

@@ -22,6 +22,7 @@ BUILDERS = {
     "gated, no biases": dense(biases=False, n_layers=3, gated_mlp=True),
     "gated, rotary": dense(gated_mlp=True, positional_embedding_type="rotary"),
     "rotary halves": dense(positional_embedding_type="rotary", rotary_adjacent_pairs=False, normalization_type="LN"),
+    "parallel": dense(parallel_attn_mlp=True, positional_embedding_type="rotary", rotary_dim=2),
     "attention only": dense(d_mlp=0),
     "coupled positions": dense(positional_embedding_type="coupled", n_position_levels=2),
     "FIRE": dense(positional_embedding_type="fire"),
@@ -31,7 +32,7 @@ BUILDERS = {
 }
 POST_NORM = decoder("coupled")
 #: Those that no other has all parts of; the others are left to `make test-all`.
-FEW = ("gated, rotary", "attention only", "coupled positions", "FIRE", "L1 scores, top-k", "microadder-57")
+FEW = ("gated, rotary", "parallel", "attention only", "coupled positions", "FIRE", "L1 scores, top-k", "microadder-57")
 
 
 def builders(names: Iterable[str] = BUILDERS) -> list[Any]:
