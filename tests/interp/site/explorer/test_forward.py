@@ -19,7 +19,6 @@ from models.errors import UserError
 from models.evaluation import predict
 from models.part_names import in_block, read_part
 from models.tasks.base import Task
-from models.tasks.problem_space import problem_text
 from models.tasks.sequences import SequenceTask
 from tests.interp.conftest import stock_copy
 from tests.javascript import Asked
@@ -71,7 +70,7 @@ def subject(name: str) -> Subject:
 
 def texts(task: Task, n: int, seed: int = 1) -> list[str]:
     problems = task.sample(n + n // 5, torch.Generator().manual_seed(seed))
-    return list(dict.fromkeys(problem_text(task, numbers) for numbers in task.numbers(problems)))[:n]
+    return list(dict.fromkeys(task.problem_text(numbers) for numbers in task.numbers(problems)))[:n]
 
 
 def forced_logits(javascript: Asked, of: Subject, problems: list[str]) -> list[Any]:
@@ -214,7 +213,7 @@ def test_an_edited_run_is_that_of_the_same_hooks_in_torch(javascript: Asked, nam
     of, problem = subject(name), CASES[name]
     task, generator = of.task.for_problems([problem]), torch.Generator().manual_seed(0)
     sample = task.sample(12, generator)
-    drawn = [problem_text(task, numbers) for numbers in task.numbers(sample)]
+    drawn = [task.problem_text(numbers) for numbers in task.numbers(sample)]
     drawn = [text for text in drawn if of.task.for_problems([text]).input_length == task.input_length]
     body = (
         RUN
