@@ -105,7 +105,7 @@ def refutation(attack: Attack, model: ArithmeticTransformer) -> dict[str, Any]:
     if attack.task != task_text(task):
         raise UserError(f"A card is about {task_text(task)}, and this attack was on {attack.task}.")
     wrong = attack.wrong[0]
-    text = attack.text(wrong.problem)
+    text = task.problem_text(wrong.problem)
     again = wrong_answer(model, task, ProblemSpace.of(task).find(text))
     if again is None:
         raise UserError(f"The entry's model answers {text} rightly.")
