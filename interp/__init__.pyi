@@ -19,6 +19,7 @@ from interp.compare.alignment import align as align
 from interp.proofs.attacks.attack import attack as attack
 from interp.causal.interchange.scrubbing import causal_scrubbing as causal_scrubbing
 from interp.causal.interchange import chained_claims as chained_claims
+from interp.core.probe_checks import check_probe as check_probe
 from interp.probes.embeddings import circle_fit as circle_fit
 from interp.compare.across import compare_models as compare_models
 from interp.figures.dark import dark as dark
@@ -76,6 +77,7 @@ __all__ = [
     "attack",
     "causal_scrubbing",
     "chained_claims",
+    "check_probe",
     "circle_fit",
     "compare_models",
     "dark",

@@ -37,6 +37,7 @@ OTHERS = {
     "save_figure": "interp.figures.save",
     "dark": "interp.figures.dark",
     "chained_claims": "interp.causal.interchange",
+    "check_probe": "interp.core.probe_checks",
     "probe": "interp.core.probe",
     "Result": "interp.core.results",
     "Provenance": "interp.core.results",

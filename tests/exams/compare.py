@@ -12,7 +12,8 @@ from interp.compare.population import Population
 from interp.compare.seeds import SeedDistances
 from interp.compare.swaps.swap_result import Swaps
 from interp.core.answers import Answer
-from tests.exams.exam import Case, Exam, register_exam
+from interp.core.exam import Case, Exam
+from tests.exams import register_exam
 from tests.exams.subjects import looks_at, looks_everywhere, moved, negated, scaled, shaken, trained, untrained, without
 
 WITHOUT_CONTROL = 0

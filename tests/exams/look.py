@@ -11,14 +11,15 @@ import torch
 
 import interp
 from interp.core.answers import Answer
+from interp.core.exam import REFUSED, Case, Exam
 from interp.core.results import Provenance
 from interp.probes.attention import AttentionByRole
 from interp.probes.carry import CarryUnits
 from interp.probes.curves import Curves
 from interp.probes.dynamics import compute_training_dynamics
 from interp.probes.written_number import WrittenNumber
+from tests.exams import register_exam
 from tests.exams.entries import ENTRY, ask_curves
-from tests.exams.exam import REFUSED, Case, Exam, register_exam
 from tests.exams.subjects import (
     SHUFFLED,
     arc,

@@ -6,10 +6,12 @@ from collections.abc import Mapping
 from typing import Any
 
 import interp
+from interp.core.exam import REFUSED, Case, Exam
 from interp.papers.position_coupling.causal import PatternSubstitution
 from interp.papers.position_coupling.named_stream import NamedStream
 from interp.probes.head_writes import HeadWrites
 from interp.probes.scored import Scores
+from tests.exams import register_exam
 from tests.exams.coupled_subjects import (
     NAMED,
     PATTERN,
@@ -24,7 +26,6 @@ from tests.exams.coupled_subjects import (
     untrained_summer,
     wrong_at,
 )
-from tests.exams.exam import REFUSED, Case, Exam, register_exam
 
 SUM = NAMED["SUM"]
 FOUR = {"sum": 0, "carry": 1, "arrow": 2, "eos": 3}

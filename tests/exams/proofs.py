@@ -7,8 +7,9 @@ from typing import Any
 import torch
 
 import interp
+from interp.core.exam import REFUSED, Case, Exam
 from interp.proofs.verdict import Verdict
-from tests.exams.exam import REFUSED, Case, Exam, register_exam
+from tests.exams import register_exam
 from tests.exams.subjects import negated, scaled, trained, untrained, without
 
 ONE_ANSWER = (996_655_500 + 1) / 10**20  # right only where that is the sum: what the untrained adder always says

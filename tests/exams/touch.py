@@ -6,8 +6,9 @@ from typing import Any
 
 import interp
 import models
+from interp.core.exam import REFUSED, Case, Exam
 from interp.core.metrics import logit_diff
-from tests.exams.exam import REFUSED, Case, Exam, register_exam
+from tests.exams import register_exam
 from tests.exams.rules import bypassed, chains, copies, ripples, running
 from tests.exams.subjects import (
     carry_pairs,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import re
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -17,8 +16,7 @@ import interp
 import models
 from interp.cli.ask import page_of
 from interp.core import probe as registry
-from interp.core.probe import Probe, applying, find_probe, probe, probes, registered
-from interp.core.problems import N_PROBLEMS
+from interp.core.probe import applying, find_probe, probe, probes, registered
 from interp.core.public_names import EVERYDAY, OTHERS, stub
 from interp.core.results import Findings, Result
 from interp.site.pages import page_html
@@ -28,35 +26,12 @@ from models.tasks.framed_addition import Frame, FramedAddition
 from models.transformer import ArithmeticTransformer
 from models.weight_maps.dense import DenseWeights
 
-#: A question asked of the same thing has the same name everywhere, means the same, and comes in this order.
-SAME = {"task": None, "problems": None, "n": N_PROBLEMS, "seed": 0, "resamples": None, "progress": False}
-#: Names that one of these has elsewhere.
-OTHER_NAMES = {"ablation", "alternative", "draws", "n_problems", "permutations", "random_state", "rng", "verbose"}
-
 
 @pytest.fixture
 def own_registry(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     registered()
     monkeypatch.setattr(registry, "_PROBES", dict(registry._PROBES))
     yield
-
-
-@pytest.mark.parametrize("each", registered().values(), ids=lambda each: each.name)
-def test_every_probe_asks_in_the_same_words(each: Probe) -> None:
-    parameters = inspect.signature(each.ask).parameters
-    common = [name for name in parameters if name in SAME and name not in each.subjects]
-    assert common == [name for name in SAME if name in common] and not OTHER_NAMES & set(parameters)
-    for name in set(common) - {"resamples"}:
-        default = parameters[name].default
-        # Cost may forbid the usual number of problems. The number is then in the docstring, with the reason.
-        said = name == "n" and re.search(rf"\b{default:,}\b", inspect.getdoc(each.ask) or "")
-        assert said or (default == SAME[name] and type(default) is type(SAME[name])), name
-    assert each.question[0].isupper() and "\n" not in each.question and len(each.question) < 80
-    assert inspect.getdoc(each.ask)
-    behind = list(parameters.values())[len(each.subjects) :]
-    assert all(one.kind in (one.KEYWORD_ONLY, one.VAR_KEYWORD) for one in behind)
-    if each.name != "compare":  # which is a room that can be called
-        assert getattr(interp, each.name) is each.ask
 
 
 @pytest.mark.parametrize("name", ["microadder-57", "toygpt-learned-pre", "parity-coupling-1l4h-small"])

@@ -62,13 +62,3 @@ class Exam:
             return REFUSED if found is REFUSED else self.report(found)
         except UserError:
             return REFUSED
-
-
-EXAMS: dict[str, Exam] = {}
-
-
-def register_exam(exam: Exam) -> None:
-    """Raises UserError for a second exam of one probe."""
-    if exam.probe in EXAMS:
-        raise UserError(f"{exam.probe} has an exam already.")
-    EXAMS[exam.probe] = exam

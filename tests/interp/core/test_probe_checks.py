@@ -1,0 +1,192 @@
+"""check_probe holds for every registered probe, and finds each planted fault."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+import interp
+import models
+from interp.core import probe as registry
+from interp.core.exam import Case, Exam
+from interp.core.probe import probe, registered
+from interp.core.probe_checks import CHECKS
+from interp.core.problems import draw
+from interp.core.results import Findings, Provenance, Result
+from interp.core.stats import mean_interval
+from models.errors import UserError
+from tests.exams.coupled_subjects import built
+
+#: What some probes are asked of, or asked with, so that they take little time.
+ADDER = "microadder-57"
+SHORT: dict[str, dict[str, Any]] = {
+    "attack": {"runs": 30},
+    "linear_probes": {"n": 110, "sites": "L0 mid"},
+    "parameter_ablation": {"n": 8, "pairs": False, "only": ["W_head"]},
+    "accuracy_by_chain": {"n_per_length": 2},
+    "circle_fit": {"resamples": 9},
+    "helix_fit": {"resamples": 9},
+    "exact_match_grid": {"shapes": [(2, 2)]},
+}
+NO_EXAM = {"exam": "it was given no exam; see interp.core.exam"}
+SLOW = ("accuracy_bounds", "certify", "decompile", "stress_suites")  # proofs, and a sample of a fixed size
+
+
+@cache
+def subject(name: str) -> Any:
+    """The model that a probe is asked of: an adder, or one of several operands, which is trained or built by hand."""
+    summer: Any = models.load("position-coupling-1l4h-no-scratchpad-small")
+    summer.task = summer.task.at(3, 3)
+    candidates = (models.load(ADDER), summer, built())
+    return next((each for each in candidates if not registered()[name].why_not(each)), candidates[0])
+
+
+def failed(table: pd.DataFrame) -> dict[str, str]:
+    return dict(table[~table.passed][["check", "why"]].itertuples(index=False))
+
+
+@pytest.mark.parametrize("name", [pytest.param(n, marks=[pytest.mark.slow] * (n in SLOW)) for n in registered()])
+def test_every_check_but_the_exam_which_is_given_elsewhere_holds_for_a_registered_probe(name: str) -> None:
+    each = registered()[name]
+    short = ({"n": 32} if each.takes("n") else {}) | SHORT.get(name, {})
+    assert failed(interp.check_probe(name, subject(name), **short)) == NO_EXAM
+
+
+# ---- planted faults
+
+
+@pytest.fixture
+def own_registry(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    registered()
+    monkeypatch.setattr(registry, "_PROBES", dict(registry._PROBES))
+    yield
+
+
+def means(model: Any, task: Any, n: int, seed: int) -> pd.DataFrame:
+    values = model(draw(task or model.task, None, n, seed).tokens).detach()[:, -1].amax(-1)
+    return pd.DataFrame([mean_interval(values.numpy())], columns=["value", "low", "high"])
+
+
+def largest_logit(model, *, task=None, n: int = 2048, seed: int = 0) -> Findings:
+    """The mean of the largest logit."""
+    table = means(model, task, n, seed)
+    return Findings(f"It is {table['value'][0]:.3f}.", table, Provenance(n, seed, "problems"))
+
+
+def draws(model, *, task=None, n: int = 2048, seed: int = 0) -> Findings:
+    """A number that the program's own generator gives."""
+    return Findings(f"{torch.rand(()):.6f}", means(model, task, n, seed), Provenance(n, seed, "problems"))
+
+
+def forgets(model, *, task=None, n: int = 2048, seed: int = 0) -> Findings:
+    """Another number each time."""
+    return Findings(f"{random.random():.6f}", means(model, task, n, seed), Provenance(n, seed, "problems"))
+
+
+def writes(model, *, task=None, n: int = 2048, seed: int = 0) -> Findings:
+    """The mean, of a model that it changes."""
+    found = largest_logit(model, task=task, n=n, seed=seed)
+    with torch.no_grad():
+        next(model.parameters()).add_(1)
+    return found
+
+
+def leaves(model, *, task=None, n: int = 2048, seed: int = 0) -> Findings:
+    """The mean, of a model that keeps a hook."""
+    found = largest_logit(model, task=task, n=n, seed=seed)
+    model.add_hook("hook_embed", lambda value, hook: None)
+    return found
+
+
+def reordered(model, *, seed: int = 0, n: int = 2048, task=None) -> Findings:
+    """The mean, asked for in another order."""
+    return largest_logit(model, task=task, n=n, seed=seed)
+
+
+def few(model, *, task=None, n: int = 16, seed: int = 0) -> Findings:
+    """The mean, of few problems."""
+    return largest_logit(model, task=task, n=n, seed=seed)
+
+
+def a_number(model, *, task=None, n: int = 2048, seed: int = 0) -> float:
+    """The mean alone."""
+    return float(means(model, task, n, seed)["value"][0])
+
+
+@dataclass(frozen=True, eq=False)
+class Lossy(Result):
+    """A result whose file says less than it does."""
+
+    table: pd.DataFrame
+    provenance: Provenance
+
+    def sentence(self) -> str:
+        return "It is so."
+
+    def to_dict(self) -> dict[str, Any]:
+        return super().to_dict() | {"table": {"columns": [["value", {"dtype": "int64", "shape": [1], "data": [0]}]]}}
+
+
+def loses(model, *, task=None, n: int = 2048, seed: int = 0) -> Lossy:
+    """A table that is not stored."""
+    return Lossy(means(model, task, n, seed), Provenance(n, seed, "problems"))
+
+
+FAULTS: dict[Callable[..., Any], str] = {
+    draws: "the same again, and no traces",
+    forgets: "the same again, and no traces",
+    writes: "the same again, and no traces",
+    leaves: "the same again, and no traces",
+    reordered: "signature",
+    few: "signature",
+    a_number: "result",
+    loses: "result after JSON",
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS, ids=lambda each: each.__name__)
+def test_a_planted_fault_is_found(fault: Callable[..., Any], own_registry: None) -> None:
+    probe("How large is the largest logit?")(fault)
+    assert FAULTS[fault] in failed(interp.check_probe(fault, models.load(ADDER), n=32))
+
+
+def test_a_sound_probe_of_ones_own_passes_with_its_exam(own_registry: None) -> None:
+    ask = probe("How large is the largest logit?")(largest_logit)
+
+    def scaled(factor: float) -> Any:
+        model = models.load(ADDER)
+        model.add_perma_hook("unembed.hook_out", lambda logits, hook: factor * logits)
+        return model
+
+    def sat(absence: Callable[[float], bool]) -> dict[str, str]:
+        cases = [Case(lambda: scaled(1), lambda got: got > 1), Case(lambda: scaled(0), absence)]
+        exam = Exam("largest_logit", ask, lambda found: found.table["value"][0], *cases, "none", "none")
+        return failed(interp.check_probe(ask, exam=exam, n=32))
+
+    assert sat(lambda got: got == 0) == {}
+    assert set(sat(lambda got: got == 1)) == {"exam"}  # it reports 0
+    assert set(sat(lambda got: True)) == {"exam"}  # which would hold of presence as well
+
+
+@pytest.mark.parametrize("bad", ["no_such_probe", largest_logit, 3])
+def test_what_is_not_registered_is_refused(bad: Any) -> None:
+    with pytest.raises(UserError):
+        interp.check_probe(bad)
+
+
+def test_a_model_that_it_cannot_be_asked_of_is_refused() -> None:
+    with pytest.raises(UserError, match="does not apply"):
+        interp.check_probe("key_attention", models.load(ADDER))
+
+
+def test_a_probe_of_a_table_is_checked_for_its_words_and_its_exam() -> None:
+    assert list(interp.check_probe("learning_curves")["check"]) == [*list(CHECKS)[:2], "exam"]
+    assert np.array_equal(interp.check_probe("learning_curves").passed, [True, True, False])
