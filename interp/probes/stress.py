@@ -31,9 +31,10 @@ from interp.core.problems import resolve_task
 from interp.core.results import Provenance, Rung
 from interp.probes.score import score
 from interp.probes.scored import Scores, worst_stratum
-from models.tasks.addition import DIGITS, LIMIT, FixedWidthAddition
+from models.tasks.addition import FixedWidthAddition
 from models.tasks.base import Task
 from models.tasks.carries import plant_carry, problems_of_chain_length, uniform_below
+from models.tasks.ten_digits import DIGITS, LIMIT
 
 SHARE = 10  # in a suite of several cases, each case gets ``n / SHARE`` problems
 

@@ -17,7 +17,7 @@ from interp.proofs.one_layer import Targets
 from interp.proofs.verdict import ARITHMETICS, IN_WORDS, RUNGS, ArithmeticName, Evidence, Status, Verdict, is_count
 from models.errors import UserError
 from models.numerals import shown
-from models.tasks.addition import DIGITS, LIMIT
+from models.tasks.ten_digits import DIGITS, LIMIT
 
 DOMAIN = "all pairs of numbers from 0 to 9999999999"
 #: The fields that say what a class is, and which answer it asks for.

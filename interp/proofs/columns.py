@@ -17,7 +17,7 @@ import numpy as np
 from jaxtyping import Bool, Int
 
 from interp.proofs.one_layer import Layout
-from models.tasks.addition import DIGITS, LIMIT
+from models.tasks.ten_digits import DIGITS, LIMIT
 
 _A, _B, _CARRY = (x.reshape(-1) for x in np.meshgrid(range(10), range(10), range(2), indexing="ij"))  # 200 columns
 _TOTAL = _A + _B + _CARRY

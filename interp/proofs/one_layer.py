@@ -20,8 +20,9 @@ from interp.core.problems import resolve_task
 from interp.core.sites import model_name
 from models.errors import UserError, unknown_name
 from models.importers.stock import from_transformer_lens
-from models.tasks.addition import DIGITS, LIMIT, FixedWidthAddition
+from models.tasks.addition import FixedWidthAddition
 from models.tasks.base import Task
+from models.tasks.ten_digits import DIGITS, LIMIT
 from models.transformer import ArithmeticTransformer
 from models.unaltered import alterations
 

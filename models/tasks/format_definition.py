@@ -87,6 +87,7 @@ class FormatDefinition(Task):
         self.vocabulary = [text_of.get(i, f"<{i}>") for i in range(self.d_vocab)]
         self.digit_tokens = tuple(ids[digit] for digit in digits)
         self._digit_ids = torch.tensor(self.digit_tokens)
+        self._digits_are_ids = self.digit_tokens == tuple(range(self.base))
         self.separator = " " if self.base > 10 else ""
 
 

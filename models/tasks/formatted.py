@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from jaxtyping import Bool, Int
+from jaxtyping import Bool, Int, Integer
 from torch import Tensor
 
 from models.arguments import shown, typed
@@ -22,6 +22,7 @@ from models.tasks.formats import NumberField, parse_format
 from models.tasks.held_out import LISTED, Draws, HeldOut
 from models.tasks.places import DELIMITERS, OUTPUT, OWN, PREVIOUS
 from models.tasks.problem_text import ProblemText
+from models.tasks.ten_digits import digit_rows
 
 #: A name of :data:`FAMILIES`, or functions of digit arrays [n, column] by the variable's name.
 VariablesOf = str | Mapping[str, Callable[..., Any]]
@@ -273,26 +274,30 @@ class FormattedTask(FormatDefinition):
     def input_length(self) -> int:  # pyright: ignore[reportIncompatibleVariableOverride]
         return len(self.roles) - 1
 
-    def _digits(self, numbers: Int[Tensor, " n"], field: NumberField) -> Int[Tensor, "n column"]:
+    # Tokens are made row by row, [pos, n]: training reads them so, and a digit's quotient is one row of float64.
+
+    def _digits(
+        self, numbers: Int[Tensor, " n"], field: NumberField, dtype: torch.dtype
+    ) -> Integer[Tensor, "column n"]:
         """The tokens of a field's digits, in the order in which they are written."""
-        powers = self.base ** torch.tensor(list(field.columns), device=numbers.device)
-        return self._digit_ids.to(numbers.device)[numbers[:, None] // powers % self.base]
+        rows = digit_rows(numbers, field.width, self.base).to(dtype)
+        rows = rows if field.reversed else rows.flip(0)
+        return rows if self._digits_are_ids else self._digit_ids.to(numbers.device, dtype)[rows.long()]
 
-    def _constant(self, tokens: Sequence[str], like: Tensor) -> Int[Tensor, "n token"]:
-        ids = [self.ids[token] for token in tokens]
-        return torch.tensor(ids, dtype=torch.int64, device=like.device).expand(len(like), -1)
+    def _constant(self, tokens: Sequence[str], n: int, dtype: torch.dtype, device: Any) -> Integer[Tensor, "token n"]:
+        return torch.tensor([self.ids[token] for token in tokens], dtype=dtype, device=device)[:, None].expand(-1, n)
 
-    def _prompt(self, found: Int[Tensor, "n field"]) -> Int[Tensor, "n pos"]:
+    def _prompt(self, found: Int[Tensor, "n field"], dtype: torch.dtype) -> Integer[Tensor, "pos n"]:
         rows = []
         for part in self._prompt_parts:
             if isinstance(part, str):
-                rows.append(self._constant(self._literals[part], found))
+                rows.append(self._constant(self._literals[part], len(found), dtype, found.device))
             elif part in self.numbers_fields:
-                rows.append(self._digits(found[:, self.fields.index(part)], part))
+                rows.append(self._digits(found[:, self.fields.index(part)], part, dtype))
             else:
-                chosen = torch.tensor([self.ids[text] for text in self.operators], device=found.device)
-                rows.append(chosen[found[:, self.fields.index(part)]][:, None])
-        return torch.cat(rows, 1)
+                chosen = torch.tensor([self.ids[text] for text in self.operators], dtype=dtype, device=found.device)
+                rows.append(chosen[found[:, self.fields.index(part)]][None])
+        return torch.cat(rows)
 
     def _answers(self, found: Int[Tensor, "n field"]) -> Int[Tensor, " n"]:
         """The numbers that are the answers. Raises UserError for one that does not fit its field."""
@@ -320,27 +325,29 @@ class FormattedTask(FormatDefinition):
     def _operands(self, found: Int[Tensor, "n field"]) -> Int[Tensor, "n operand"]:
         return found[:, [self.fields.index(field) for field in self.numbers_fields]]
 
-    def _targets(self, found: Int[Tensor, "n field"]) -> Int[Tensor, "n target"]:
+    def _targets(self, found: Int[Tensor, "n field"], dtype: torch.dtype) -> Integer[Tensor, "target n"]:
         answers, field = self._answers(found), self.answer_field
-        signs = torch.tensor([self.ids.get(sign, 0) for sign in SIGNS], device=found.device)
-        sign = [signs[(answers < 0).long()][:, None]] if field.signed else []
-        return torch.cat((*sign, self._digits(answers.abs(), field), self._constant(self._ending, found)), 1)
+        signs = torch.tensor([self.ids.get(sign, 0) for sign in SIGNS], dtype=dtype, device=found.device)
+        sign = [signs[(answers < 0).long()][None]] if field.signed else []
+        ending = self._constant(self._ending, len(found), dtype, found.device)
+        return torch.cat((*sign, self._digits(answers.abs(), field, dtype), ending))
+
+    def _rows(self, found: Int[Tensor, "n field"], dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+        targets = self._targets(found, dtype)
+        return torch.cat((self._prompt(found, dtype), targets[:-1])), targets
 
     def encode(self, problems: Any) -> Int[Tensor, "n pos"]:
-        found = self.as_problems(problems)
-        return torch.cat((self._prompt(found), self._targets(found)[:, :-1]), 1)
+        return self._rows(self.as_problems(problems), torch.int64)[0].T.contiguous()
 
     def encode_prompt(self, problems: Any) -> Int[Tensor, "n pos"]:
-        return self._prompt(self.as_problems(problems))
+        return self._prompt(self.as_problems(problems), torch.int64).T.contiguous()
 
     def targets(self, problems: Any) -> Int[Tensor, "n target"]:
-        return self._targets(self.as_problems(problems))
+        return self._targets(self.as_problems(problems), torch.int64).T
 
     def encode_rows(self, problems: Int[Tensor, "n field"]) -> tuple[Tensor, Tensor]:
         """Tokens [pos, n] and targets [target, n], as uint8 if the vocabulary fits, without checks of the problems."""
-        prompt, targets = self._prompt(problems), self._targets(problems)
-        dtype = torch.uint8 if self.d_vocab <= 256 else torch.int64
-        return torch.cat((prompt, targets[:, :-1]), 1).T.to(dtype), targets.T.to(dtype)
+        return self._rows(problems, torch.uint8 if self.d_vocab <= 256 else torch.int64)
 
     def decode(self, answer_tokens: Int[Tensor, "n target"]) -> list[int]:
         field, tokens = self.answer_field, torch.as_tensor(answer_tokens)

@@ -10,7 +10,9 @@ from dataclasses import dataclass
 
 from models.arguments import check_fields, typed
 from models.errors import UserError
-from models.tasks.addition import DIGITS, FixedWidthAddition
+from models.tasks.addition import FixedWidthAddition
+from models.tasks.places import DELIMITERS, REST
+from models.tasks.ten_digits import DIGITS
 
 
 @dataclass(frozen=True)
@@ -51,25 +53,24 @@ class Frame:
 class FramedAddition(FixedWidthAddition):
     """The task of one frame. Target i is the digit of column i, or of column 10 - i if the answer starts at the top."""
 
-    ended = False
-
     @typed
     def __init__(self, frame: Frame):
         self.frame = frame
-        self.name = f"ten-digit-addition-framed-{frame.name}"
-        self.vocabulary = frame.vocabulary
-        self.d_vocab = len(frame.vocabulary)
-        self.most_significant_first, self.answer_down = frame.operands_down, frame.answer_down
-        self.plus_token, self.equals_token = frame.between[0], frame.after[-1]
-        self.delimiters = frame.before, frame.between, frame.after
-        self.delimiter_labels = [[frame.vocabulary[token] for token in part] for part in self.delimiters]
-        self.input_length = self.starts[2] + DIGITS
+        before, between, after = (
+            "".join(frame.vocabulary[token] for token in part) for part in (frame.before, frame.between, frame.after)
+        )
+        order, answer_order = ("" if down else "r" for down in (frame.operands_down, frame.answer_down))
+        super().__init__(
+            f"{before}{{a:{DIGITS}{order}}}{between}{{b:{DIGITS}{order}}}{after}{{s:{DIGITS + 1}{answer_order}}}",
+            f"ten-digit-addition-framed-{frame.name}",
+            vocabulary=frame.vocabulary,
+        )
 
     def relative_roles(self, target: int) -> dict[str, list[int]]:
         """As for other additions, but the first query's own token, the last delimiter, goes to the rest."""
         groups = super().relative_roles(target)
-        own = self.starts[2] - 1
+        own = self.query_positions[0]
         if not target:
-            groups["delimiters"].remove(own)
-            groups["rest"].append(own)
+            groups[DELIMITERS].remove(own)
+            groups[REST].append(own)
         return groups

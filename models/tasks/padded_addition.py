@@ -19,11 +19,8 @@ TOKENS = (*"0123456789", "+", "=", "<PAD>", "<EOS>")
 class PaddedAddition(FixedWidthAddition):
     """Ten-digit addition in the 456-parameter adder's format."""
 
-    name = "padded-addition"
-    vocabulary = TOKENS
-    d_vocab = len(TOKENS)
-    plus_token, equals_token, eos_token = (TOKENS.index(text) for text in ("+", "=", "<EOS>"))
-    most_significant_first = True
+    def __init__(self) -> None:
+        super().__init__("{a:10}+{b:10}={s:11r}<EOS>", "padded-addition", vocabulary=TOKENS)
 
     def test_set(self) -> tuple[str, Int[Tensor, "n 2"]]:
         """The paper's ten test sets, 100,000 problems."""

@@ -8,16 +8,12 @@ tried on all of them.
 from __future__ import annotations
 
 from functools import cache
-from typing import Any
 
 import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from models.notation import pairs_below
-from models.tasks.base import Task
-from models.tasks.formatted import FormattedTask
-from models.tasks.ten_digits import as_problems
+from models.tasks.addition import PairAddition
 
 LIMIT = 100
 TEST_SIZE, SPLIT_SEED = 500, 1337
@@ -29,34 +25,18 @@ def all_problems() -> Int[Tensor, "n 2"]:
     return torch.stack((index // LIMIT, index % LIMIT), 1)
 
 
-class TwoDigitAddition(FormattedTask):
+class TwoDigitAddition(PairAddition):
     """Two-digit addition: ``a1 a0 b1 b0``, then the sum's units, tens and hundreds.
 
     Held out are the first 500 pairs of torch's permutation with seed 1337, as in minGPT.
     """
 
-    notation = pairs_below(LIMIT)
-    #: Problems rich in carries are drawn as for every addition of two numbers of equal width.
-    sample_carry_rich = None  # pyright: ignore[reportAssignmentType]
-
     def __init__(self) -> None:
-        super().__init__(
-            "{a:2}{b:2}{s:3r}", "a + b", variables="addition", held_out=TEST_SIZE, seed=SPLIT_SEED,
-            name="two-digit-addition",
-        )  # fmt: skip
-
-    def as_problems(self, problems: Any) -> Int[Tensor, "n 2"]:
-        return as_problems(problems, LIMIT)
-
-    problem_text = Task.problem_text  # with a plus, which the format does not write
+        super().__init__("{a:2}{b:2}{s:3r}", "two-digit-addition", held_out=TEST_SIZE, seed=SPLIT_SEED)
 
     def test_set(self) -> tuple[str, Int[Tensor, "n 2"]]:
         """The 500 pairs that are never trained on."""
         return "the 500 pairs held out", self.held_out.problems
-
-    def sample(self, n: int, generator: torch.Generator) -> Int[Tensor, "n 2"]:
-        """Pairs of independent uniform integers in [0, 100)."""
-        return torch.randint(LIMIT, (n, 2), generator=generator, device=generator.device)
 
 
 @cache

@@ -10,8 +10,8 @@ import torch
 from models.errors import UserError
 from models.tasks import TenDigitAddition
 from models.tasks.adderboard import FIXED_PAIRS, adderboard, in_adderboard, validation_problems
-from models.tasks.addition import LIMIT
 from models.tasks.carries import carry_heavy
+from models.tasks.ten_digits import LIMIT
 
 TASK = TenDigitAddition()
 

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from models.errors import UserError
 from models.tasks import TenDigitAddition
-from models.tasks.addition import LIMIT, as_problems
+from models.tasks.addition import as_problems
+from models.tasks.ten_digits import LIMIT
 
 TASK = TenDigitAddition()
 N_COLUMNS = 11
