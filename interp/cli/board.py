@@ -15,7 +15,8 @@ from interp.cli.arguments import FOLDER, Force, Page, one_thread
 class Board:
     """Judge a folder of public AdderBoard submissions: parameters, score, and a verdict on all 10^20 pairs for each.
 
-    Files are read as text and never run. The command can be stopped at any time and resumes from there.
+    Submissions are programs: with --trust each is run in a process of its own, without network and with limits on time
+    and memory. The command can be stopped at any time and resumes from there.
     """
 
     folder: Annotated[Path, FOLDER, tyro.conf.Positional]
@@ -32,9 +33,10 @@ class Board:
 
     def run(self) -> None:
         one_thread()
+        from interp.cli.own_files import trusted
         from interp.site.board_page import board, summary, to_dataframe
 
-        rows = board(self.folder, self.out, self.checkpoints, self.minutes, self.fresh)
+        rows = board(self.folder, self.out, self.checkpoints, self.minutes, self.fresh, trusted())
         table = to_dataframe(rows)[["file", "stated", "free", "score", "verdict", "seconds"]]
         print(table.to_string(index=False))
         print(summary(rows))

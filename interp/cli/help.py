@@ -17,7 +17,7 @@ EXAMPLES = {
     "interp certify toygpt-learned-pre": "run all 10,000 pairs through it: domains of up to 2^20 problems",
     "interp ask microadder-57": "what can be asked of it; with a probe's name, the answer",
     "interp attack position-coupling-2l2h-small": "search along gradients for a problem that a model answers wrong",
-    "interp board FOLDER": "board.html on public AdderBoard submissions, read and never run",
+    "interp board FOLDER": "board.html on public AdderBoard submissions, which --trust runs, each on its own",
     "interp compare microadder-57 adder-456": "compare models: part by part, or question by question",
     "interp report": "report.html on the zoo's ten-digit adders",
     "interp explore microadder-57 adder-456": "explore.html: any problem, any part removed or patched",

@@ -1,4 +1,4 @@
-"""One's own models and tasks on the command line: ``--from FILE.py``, ``--task TEXT`` and ``FILE.py:NAME``."""
+"""One's own models and tasks on the command line: ``--from FILE.py``, ``--task TEXT``, ``FILE.py:NAME``; ``--trust``."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ _given: dict[str, Any] = {}
 
 
 def taken_out(arguments: list[str]) -> list[str]:
-    """The arguments without ``--from FILE``, which is run, and ``--task TEXT``, which is kept for :func:`load_model`.
+    """The arguments without ``--from FILE``, which is run, and ``--task TEXT`` and ``--trust``, which are kept for
+    :func:`load_model`.
 
     Raises:
         UserError: a flag without its value, or a file that cannot be run.
@@ -28,6 +29,9 @@ def taken_out(arguments: list[str]) -> list[str]:
     left, words = [], iter(arguments)
     for word in words:
         flag, sign, value = word.partition("=")
+        if word == "--trust":
+            _given["trust"] = True
+            continue
         if flag not in _FLAGS:
             left.append(word)
             continue
@@ -86,15 +90,21 @@ def given_task() -> Any:
 
 
 def said() -> str:
-    """``--task TEXT`` as it was given, with a space before it; empty if it was not."""
-    return f" --task {shlex.quote(_given['task'])}" if "task" in _given else ""
+    """``--task TEXT`` and ``--trust`` as they were given, each with a space before it; empty if they were not."""
+    task = f" --task {shlex.quote(_given['task'])}" if "task" in _given else ""
+    return task + " --trust" * trusted()
+
+
+def trusted() -> bool:
+    """Whether ``--trust`` was given: files of models that are programs may be run, each in a process of its own."""
+    return "trust" in _given
 
 
 def load_model(name_or_path: str) -> ArithmeticTransformer:
-    """:func:`models.load`, with the task of ``--task``."""
+    """:func:`models.load`, with the task of ``--task`` and with ``--trust``."""
     from models.zoo import load
 
-    return load(name_or_path, task=given_task())
+    return load(name_or_path, task=given_task(), trust=trusted())
 
 
 def registered_spec(text: str) -> str:

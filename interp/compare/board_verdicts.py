@@ -25,7 +25,7 @@ from interp.proofs.methods import certify
 from interp.proofs.wrong_answers import wrong_answer
 from models.checkpoint import sha256
 from models.errors import UserError
-from models.importers.board import count_in_name, load_submission, stated_parameters
+from models.importers.board import count_in_name, load_submission, submission_of
 from models.tasks.addition import DIGITS
 from models.tasks.carries import uniform_below
 
@@ -47,7 +47,7 @@ class BoardRow:
         sha256: hash of the text.
         family: its architecture.
         stated: number of parameters as its author counts them (in the text, else in the file's name).
-        free, bits: how many numbers its model holds as parameters, and their size as stored.
+        free, bits: how many numbers its own model holds as parameters, and their size as stored.
         correct, n: score on the board's 10,010 problems, decoded greedily in the file's own number format.
         status: "certified", "refuted", "undecided", or "unreadable".
         verdict: the verdict as a sentence, or why there is none.
@@ -98,23 +98,15 @@ def submissions(folder: Path) -> list[Path]:
 
 
 def judge(path: Path, name: str, checkpoints: Path | None = None, minutes: float | None = None) -> BoardRow:
-    """The row of one file, called ``name``. If the file cannot be read, the row says why."""
+    """The row of one file, called ``name``, which is run. If that does not give a model, the row says why."""
     digest = sha256(path.read_bytes())
     try:
-        model = load_submission(path, checkpoints)
+        model = load_submission(path, checkpoints, trust=True)
     except UserError as error:
         reason = str(error).replace(f"{path} cannot be read as a model: ", "")
         return BoardRow(name, digest, "unreadable", reason, stated=count_in_name(path))
-    weights: Any = model.weight_map
-    known = hasattr(weights, "family")
-    parameters = list(model.parameters())
-    facts: dict[str, Any] = {
-        "family": weights.family.name if known else type(weights).__name__,
-        "stated": stated_parameters(model) if known else count_in_name(path),
-        "free": sum(p.numel() for p in parameters),
-        "bits": sum(p.numel() * p.element_size() * 8 for p in parameters),
-        "remarks": weights.submission.remarks if known else (),
-    }
+    submission = submission_of(model)
+    facts = {key: getattr(submission, key) for key in ("family", "stated", "free", "bits", "remarks")}
     start = time.process_time()
     correct, n = _scored(model)
     facts |= {"correct": correct, "n": n, "scoring": time.process_time() - start}

@@ -19,29 +19,44 @@ from models.checkpoint import sha256
 from models.errors import UserError
 
 FORMAT = 1
-_TEXT = """Each file was read as text and never run. Its numbers, as the weights of this project's transformer, give
-the logits of the file's own forward pass (compared in float64 before anything else is done).
+_TEXT = """Each file was run in a process of its own, without network and with limits on time and memory. Its
+weights, in this project's transformer, give the logits of the file's own forward pass and its answers to some dozen
+pairs (compared before anything else is done).
 
-"Stated" is the author's count, "free" the numbers that the model holds as parameters. The score is on the board's
+"Stated" is the author's count, "free" the numbers that the file's model holds as parameters. The score is on the board's
 10,010 problems, decoded greedily. A verdict is on all 10^20 pairs of ten-digit numbers: "certified" is proved, or run
 in every class of inputs that there is; "refuted" has a pair that the model, decoding greedily, gets wrong; "undecided"
 is neither. Seconds are of one processor, for the verdict."""
 
 
 def board(
-    folder: Path, out: Path, checkpoints: Path | None = None, minutes: float | None = None, fresh: bool = False
+    folder: Path,
+    out: Path,
+    checkpoints: Path | None = None,
+    minutes: float | None = None,
+    fresh: bool = False,
+    trust: bool = False,
 ) -> list[BoardRow]:
-    """Judge every submission in a folder, and write the page ``out`` (HTML), with its data inside.
+    """Judge every submission in a folder, which are programs that are run, and write the page ``out`` (HTML), with its
+    data inside.
 
     A row made from the same text with the same options is taken from the page of an earlier run. Each new row is
     stored at once.
+
+    Raises:
+        UserError: no ``trust``, no submissions, or a page that is another one.
     """
+    files = submissions(folder)
+    if not trust:
+        raise UserError(
+            f"The {len(files)} submissions in {folder} are programs, which have to be run to be judged; that needs "
+            "trust=True (--trust on the command line)."
+        )
     if out.suffix != ".html":
         raise UserError(f"The page is an .html file, not {out}.")
     options = {"checkpoints": None if checkpoints is None else str(checkpoints), "minutes": minutes}
     kept = {} if fresh else _kept(out, options)
     rows: dict[str, BoardRow] = dict(kept)  # what is not reached before an interruption stays on the page
-    files = submissions(folder)
     for path in (bar := tqdm(files, unit="file", disable=not sys.stderr.isatty())):
         name = path.relative_to(folder).as_posix()
         bar.set_description(name)

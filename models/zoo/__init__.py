@@ -59,7 +59,12 @@ def zoo_names() -> list[str]:
 
 @question
 def load(
-    name_or_path: str | Path, seed: int | None = None, task: Any = None, config: Any = None, names: Any = None
+    name_or_path: str | Path,
+    seed: int | None = None,
+    task: Any = None,
+    config: Any = None,
+    names: Any = None,
+    trust: bool = False,
 ) -> ArithmeticTransformer:
     """A trained model, or one whose numbers are set by hand, or one's own file for a ``task``.
 
@@ -68,13 +73,15 @@ def load(
             :func:`models.build` takes its options), or a path (recognised by a separator, a suffix or by being a
             ``Path``): an entry's folder, a run's ("runs/microadder-57": its best parameters so far), a weight file of
             ours (``.safetensors``: an entry's, a run's checkpoint or snapshot), a published checkpoint (``.pt``, or
-            ``.json`` of :mod:`models.importers.pooled_decoder`), or a public AdderBoard submission (``.py``; its text
-            is read and never run). With ``task`` also a Hugging Face folder, a nanoGPT or minGPT checkpoint, a
-            TransformerLens state dict, or tensors in ``.safetensors`` or ``.npz`` (docs/read_your_files.md).
+            ``.json`` of :mod:`models.importers.pooled_decoder`), or a public AdderBoard submission (``.py``, with
+            ``trust``). With ``task`` also a Hugging Face folder, a nanoGPT or minGPT checkpoint, a TransformerLens
+            state dict, or tensors in ``.safetensors`` or ``.npz`` (docs/read_your_files.md).
         seed: which seed of a run; by default the one that is best on its validation problems.
         task: what the model is for, where the file does not say it: a task, or its text
             (:func:`models.tasks.task_text.task_of_text`).
         config, names: what else the file does not say (:func:`models.importers.own_files.load_own_file`).
+        trust: that a submission, which is a program, may be run: in a process of its own, without network and with
+            limits on time and memory (:func:`models.importers.board.load_submission`).
 
     Raises:
         UserError: unknown name (with the closest match), missing, truncated or tampered file, weights that do
@@ -90,7 +97,7 @@ def load(
     if path.suffix == ".py" and seed is None:
         from models.importers.board import load_submission
 
-        return load_submission(path)
+        return load_submission(path, trust=trust)
     from models.training.load_run import load_run  # which needs the registry and the transformer
 
     if (of_a_run := load_run(path, seed, task)) is not None:

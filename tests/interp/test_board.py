@@ -29,7 +29,8 @@ def test_a_folder_is_judged_and_the_command_goes_on(tmp_path: Path, monkeypatch:
     monkeypatch.setattr(rows, "STRESS", 10)
     monkeypatch.setattr(rows, "NINES", 10)
     monkeypatch.setattr(import_module("interp.proofs.accuracy_bounds"), "MOST_BOXES", 1000)
-    assert main(["board", str(folder), "--out", str(out)]) == 0
+    assert main(["board", str(folder), "--out", str(out)]) == 2 and not out.exists()
+    assert main(["board", str(folder), "--out", str(out), "--trust"]) == 0
     data = page_data(out)
     assert list(tmp_path.glob("*.json")) == []
     found = {row["file"]: row for row in data["rows"]}
@@ -43,10 +44,10 @@ def test_a_folder_is_judged_and_the_command_goes_on(tmp_path: Path, monkeypatch:
     assert (broken["status"], broken["stated"], broken["free"]) == ("unreadable", 7, None)
     assert "hard_92p" in out.read_text()
     monkeypatch.setattr("interp.site.board_page.judge", lambda *given: pytest.fail("judged again"))
-    assert main(["board", str(folder), "--out", str(out)]) == 0
+    assert main(["board", str(folder), "--out", str(out), "--trust"]) == 0
     (folder / "broken_7p.py").write_text("def ((")
     with pytest.raises(pytest.fail.Exception):
-        main(["board", str(folder), "--out", str(out)])
+        main(["board", str(folder), "--out", str(out), "--trust"])
     left = {row["file"] for row in page_data(out)["rows"]}
     assert left == {"ours/hard_92p.py", "soft.py", "broken_7p.py"}  # an interruption loses no row that was judged
 

@@ -1,109 +1,67 @@
-"""Public AdderBoard models: ``models.load("path/to/submission.py")``.
+"""Public AdderBoard models: ``models.load("path/to/submission.py", trust=True)``.
 
-The file's text is evaluated by :mod:`models.importers.board.interpreter` and never run. Exactly its parameters become
-the parameters of the model here; a family (:mod:`models.importers.board.families`) says how they become effective
-weights. Before a model is returned, its logits (or choices) are compared with the file's own forward pass in float64 on
-prefixes of some problems, and its greedy answers with the file's own. A model that differs is refused.
+Such a file is a program. It runs in a process of its own (:mod:`models.isolation`), in which a family
+(:mod:`models.importers.board.families`) says how its parts become effective weights. Before the model with these
+weights is returned, its logits (or choices) are compared with those of the file's own forward pass on beginnings of
+some problems, and its greedy answers with the file's own on some dozen pairs. A model that differs is refused.
 """
 
 from __future__ import annotations
 
-import ast
+import random
 import re
+import shutil
+from dataclasses import dataclass, field
 from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from models.config import TransformerConfig
 from models.errors import UserError
-from models.importers.board.families import FAMILIES
-from models.importers.board.families.parts import Family
-from models.importers.board.reading import PAIRS, Submission, read, reading_as
-from models.parts.weights import Weights
-from models.tasks.framed_addition import FramedAddition
-from models.transformer import ArithmeticTransformer
-from models.weight_maps.weight_map import WeightMap
+from models.isolation import MEMORY, SECONDS, run_isolated
 
-__all__ = ["SubmissionWeights", "family_of", "load_submission", "stated_parameters"]
+if TYPE_CHECKING:
+    from models.transformer import ArithmeticTransformer
 
-#: How far logits may differ, relative to the largest spread of one row, in float64.
-TOLERANCE = 1e-6
-_CHECKED = ((31, 0), (0, 5), (9999999999, 1), (1234567890, 8765432109), (5050505050, 4949494949))
+__all__ = ["Submission", "load_submission", "submission_of"]
 
-
-class SubmissionWeights(WeightMap):
-    """A submission's own parameters, from which its family computes effective weights."""
-
-    def __init__(self, cfg: TransformerConfig, submission: Submission, family: Family):
-        super().__init__(cfg)
-        self.submission, self.family = submission, family
-        for name, value in submission.parameters.items():
-            if not isinstance(value, nn.Parameter):
-                raise UserError("its parameters are not those of a module")
-            self.register_parameter(name.replace(".", "/"), value)
-
-    def forward(self) -> Weights:
-        like = next(self.parameters()).detach()
-        if not like.is_floating_point() or like.dtype not in (torch.float32, torch.float64):
-            like = like.float()
-        with reading_as(like.dtype):
-            self.submission.interpreter.steps = 0
-            found = self.family.weights(self.submission, like, self.config.n_ctx)
-        return {name: value.to(like.dtype).contiguous() for name, value in found.items()}
-
-    def initialise(self, generator: torch.Generator) -> None:
-        """Nothing to do: the numbers are the file's."""
+LARGEST_TEXT = 1 << 20  # bytes
+LARGEST_SIZE = 4096  # of anything in a config, and of a sequence
+#: How far logits may differ, relative to the largest spread of one row: in float64, and where a file computes in
+#: float32 whatever it is asked.
+TOLERANCE, COARSE = 1e-6, 1e-4
 
 
-def family_of(submission: Submission) -> Family:
-    """The family of a file. Raises UserError for an architecture that belongs to none."""
-    for family in FAMILIES:
-        if family.recognises(submission):
-            return family
-    names = ", ".join(family.name for family in FAMILIES)
-    raise UserError(f"its architecture is none that is known ({names})")
+@dataclass(frozen=True)
+class Submission:
+    """What is known about a file whose model was loaded.
 
-
-def load_submission(path: str | Path, checkpoints: str | Path | None = None) -> ArithmeticTransformer:
-    """A model with the numbers of a public AdderBoard submission, as ``model.weight_map.submission`` read them.
-
-    If the numbers are in a checkpoint that the text names, it is looked for next to the text, and in the folder
-    ``checkpoints`` by the ending of its name; it is read as safely as in :func:`models.importers.load_published`.
-
-    Raises:
-        UserError: a file that cannot be read, an unknown architecture, missing numbers, or a forward pass that differs
-            from the imported model's. One sentence says which.
+    Attributes:
+        family: its architecture.
+        free, bits: how many numbers its own model holds as parameters, and their size as stored.
+        metadata: what the file says about itself; may be empty.
+        remarks: what was changed or left out, or could not be checked, in whole sentences.
     """
-    path = Path(path)
-    try:
-        submission = read(path)
-    except UserError as error:
-        if (found := _checkpoint_of(path, checkpoints)) is not None:
-            from models.importers import load_published
 
-            if (published := load_published(found)) is not None:
-                return published
-        if (named := _named_checkpoint(path)) is not None:
-            raise UserError(
-                f"{path} cannot be read as a model: its numbers are in {named}, which is not there."
-            ) from None
-        raise error
-    try:
-        return _converted(submission)
-    except UserError as error:
-        raise UserError(f"{path} cannot be read as a model: {str(error).rstrip('.')}.") from None
+    path: Path
+    family: str
+    free: int
+    bits: int
+    metadata: dict[str, Any] = field(default_factory=dict)
+    remarks: tuple[str, ...] = ()
+
+    @property
+    def stated(self) -> int | None:
+        """How many parameters the author counts, by the file's text or else its name; None if neither says."""
+        said = self.metadata.get("params")
+        return said if isinstance(said, int) and not isinstance(said, bool) else count_in_name(self.path)
 
 
-def stated_parameters(model: ArithmeticTransformer) -> int | None:
-    """How many parameters the author counts, by the file's text or else its name; None if neither says."""
-    weights = model.weight_map
-    if not isinstance(weights, SubmissionWeights):
-        return None
-    said = weights.submission.metadata.get("params")
-    if isinstance(said, int) and not isinstance(said, bool):
-        return said
-    return count_in_name(weights.submission.path)
+def submission_of(model: ArithmeticTransformer) -> Submission | None:
+    """The submission that a model was loaded from; None for another model."""
+    return getattr(model.weight_map, "submission", None)
 
 
 def count_in_name(path: Path) -> int | None:
@@ -112,88 +70,164 @@ def count_in_name(path: Path) -> int | None:
     return int(match[1]) if match else None
 
 
-def _converted(submission: Submission) -> ArithmeticTransformer:
-    family = family_of(submission)
-    _as_parameters(submission)
-    task = FramedAddition(submission.frame)
-    first = next(iter(submission.parameters.values()), None)
-    if first is None:
-        raise UserError("it holds no numbers")
-    dtype = "float64" if first.dtype == torch.float64 else "float32"
-    fields = {"n_layers": 1, "d_vocab": task.d_vocab, "n_ctx": task.input_length, "dtype": dtype}
-    config = TransformerConfig(**(fields | family.config(submission)))
-    weights = SubmissionWeights(config, submission, family)
-    model = ArithmeticTransformer(weights, task, name=submission.path.stem)
-    _require_equal(model, submission)
+def load_submission(
+    path: str | Path,
+    checkpoints: str | Path | None = None,
+    trust: bool = False,
+    seconds: float = SECONDS,
+    memory: int = MEMORY,
+) -> ArithmeticTransformer:
+    """The model of a public AdderBoard submission; :func:`submission_of` says what is known about its file.
+
+    Args:
+        checkpoints: a folder in which a checkpoint that the text names is looked for by the ending of its name, if it
+            is not next to the text.
+        trust: that the file may be run.
+        seconds, memory: what it may take, see :func:`models.isolation.run_isolated`.
+
+    Raises:
+        UserError: no ``trust``, a file that fails or takes too much, an unknown architecture, weights that are no
+            numbers, or logits or answers that are not the loaded model's. One sentence says which.
+    """
+    path = Path(path)
+    if not trust:
+        raise UserError(
+            f"{path} is a program, which has to be run to load its model; that needs trust=True (--trust on the command "
+            "line)."
+        )
+    if not path.is_file():
+        raise UserError(f"There is no file {path}.")
+    if path.stat().st_size > LARGEST_TEXT:
+        raise UserError(f"{path} is larger than a submission can be ({LARGEST_TEXT >> 20} MB).")
+    try:
+        named = _named_checkpoint(path.read_text(encoding="utf-8"))
+        checkpoint = _found(named, path, checkpoints) if named else None
+        with TemporaryDirectory(prefix="submission-") as folder:
+            run = path.resolve()
+            if named and checkpoint is not None and checkpoint.parent != path.parent:
+                run = Path(shutil.copy(run, folder))
+                shutil.copy(checkpoint, Path(folder, named))
+            pairs = asked_pairs()
+            child = "models.importers.board.child:describe"
+            tensors, facts = run_isolated(child, {"path": str(run), "pairs": pairs}, seconds, memory)
+        return converted(path, tensors, facts, pairs, checkpoint)
+    except UnicodeDecodeError:
+        raise UserError(f"{path} is not a text in UTF-8.") from None
+    except UserError as error:
+        raise UserError(f"{path} cannot be read as a model: {str(error).rstrip('.')}.") from None
+
+
+def asked_pairs(n: int = 20) -> list[tuple[int, int]]:
+    """Pairs that a submission is asked: with long carry chains and without, and ``n`` uniform ones."""
+    draw = random.Random(0)
+    chains = [(10**k - 1, 1) for k in range(1, 11)] + [(9999999999, 9999999999), (5555555555, 4444444445)]
+    return [
+        (0, 0),
+        (1234567890, 8765432109),
+        *chains,
+        *((draw.randrange(10**10), draw.randrange(10**10)) for _ in range(n)),
+    ]
+
+
+def converted(
+    path: Path, tensors: dict[str, Tensor], facts: dict[str, Any], pairs: list[tuple[int, int]], checkpoint: Path | None
+) -> ArithmeticTransformer:
+    """The model in what a file's process sent back, which is checked as the work of a stranger."""
+    from models.importers import load_published
+
+    remarks = [str(remark) for remark in facts["remarks"]]
+    if missing := facts["unprotected"]:
+        remarks.append(f"This system could not keep it from {' and '.join(missing)}; only Python did.")
+    family = facts["family"]
+    if family is not None:
+        model = _adopted(path, tensors, facts)
+    elif checkpoint is None or (model := load_published(checkpoint)) is None:
+        raise UserError("its architecture is none that is known (docs/board.md lists them)")
+    for (a, b), theirs, ours in zip(pairs, facts["answers"], answers_of(model, pairs), strict=True):
+        if ours != theirs:
+            raise UserError(f"it says {theirs} for {a} + {b}, and what was read of it says {ours}")
+    known = {"free": int(facts["free"]), "bits": int(facts["bits"]), "metadata": dict(facts["metadata"])}
+    name = str(family or type(model.weight_map).__name__)
+    weights: Any = model.weight_map
+    weights.submission = Submission(path, name, remarks=tuple(remarks), **known)
     return model
 
 
-def _as_parameters(submission: Submission) -> None:
-    """Turn the tables of an object that is not a module into parameters, in place."""
-    model = submission.model
-    for name, value in list(submission.parameters.items()):
-        if not isinstance(value, nn.Parameter):
-            submission.parameters[name] = parameter = nn.Parameter(value.detach().clone(), requires_grad=False)
-            holder, last = model, name
-            if "." in name:
-                prefix, last = name.rsplit(".", 1)
-                holder = submission.get(prefix)
-            holder.values[last] = parameter
+def _adopted(path: Path, tensors: dict[str, Tensor], facts: dict[str, Any]) -> ArithmeticTransformer:
+    """A model with the weights as the file's numbers give them, whose forward pass was compared."""
+    from models.config import TransformerConfig
+    from models.tasks.framed_addition import Frame, FramedAddition
+    from models.transformer import ArithmeticTransformer
+    from models.weight_maps.dense import DenseWeights
+
+    frame: Any = {name: tuple(value) if isinstance(value, list) else value for name, value in facts["frame"].items()}
+    task = FramedAddition(Frame(**frame))
+    own, wide = (_under(prefix, tensors) for prefix in ("own/", "wide/"))
+    own_logits, wide_logits = own.pop("logits"), wide.pop("logits", None)
+    for name, value in own.items():
+        if not (value.isfinite() | (value.isneginf() & name.endswith("attn.bias"))).all():
+            raise UserError(f"its weight {name} is not finite")
+        if wide and not torch.allclose(value.double(), wide[name].double(), rtol=0, atol=COARSE * _largest(value)):
+            raise UserError(f"its weight {name} is another one when it computes in float64")
+    dtype = "float64" if own["embed.W_E"].dtype == torch.float64 else "float32"
+    fields = {"n_layers": 1, "d_vocab": task.d_vocab, "n_ctx": task.input_length, "dtype": dtype} | facts["config"]
+    if any(isinstance(value, int) and value > LARGEST_SIZE for value in fields.values()):
+        raise UserError("its sizes are not those of a submission")
+    config = TransformerConfig(**fields)
+    model = ArithmeticTransformer(DenseWeights.holding(config, own), task, name=path.stem)
+    if wide_logits is None:
+        _require_equal_logits(model, own_logits, facts["family"])
+    else:
+        _require_equal_logits(
+            ArithmeticTransformer(DenseWeights.holding(config, wide), task), wide_logits, facts["family"]
+        )
+    return model
+
+
+def _under(prefix: str, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+    return {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}
+
+
+def _largest(value: Tensor) -> float:
+    return float(value[value.isfinite()].abs().max())
 
 
 @torch.no_grad()
-def _require_equal(model: ArithmeticTransformer, submission: Submission) -> None:
-    """Raise UserError unless the model computes what the file does."""
-    task, dtype = model.task, model.dtype
-    model.double()
-    try:
-        for tokens in task.encode(list(_CHECKED)).split(1):
-            for length in (task.query_positions[0] + 1, task.input_length):
-                ours = model(tokens[:, :length])[0, -1]
-                theirs = submission.last_output(tokens[:, :length], torch.float64)
-                if not _agrees(ours, theirs):
-                    raise UserError(
-                        "its forward pass computes something else than what is known of its architecture "
-                        f"({family_of(submission).name})"
-                    )
-    finally:
-        model.to(dtype)
-    for a, b in PAIRS:
-        ours, theirs = answer_of(model, a, b), submission.add(a, b)
-        if ours != theirs:
-            raise UserError(f"it says {theirs} for {a} + {b}, and what was read of it says {ours}")
+def _require_equal_logits(model: ArithmeticTransformer, logits: Tensor, family: str) -> None:
+    """Raise UserError unless the model's logits, or its choices where the file gives choices, are the file's."""
+    from models.importers.board.child import compared_rows
+
+    task: Any = model.task
+    tolerance = TOLERANCE if model.dtype == torch.float64 else COARSE
+    for row, theirs in zip(compared_rows(task), logits, strict=True):
+        ours = model(row)[0, -1]
+        if not theirs.is_floating_point():  # it returns the token itself
+            agrees = int(ours.argmax()) == int(theirs)
+        else:
+            size = max(float(theirs.max() - theirs[theirs > -1e9].min()), 1e-9)
+            agrees = ours.shape == theirs.shape and bool(
+                ((ours - theirs).abs() <= tolerance * size + 1e-13 * theirs.abs()).all()
+            )
+        if not agrees:
+            prompt = "".join(task.vocabulary[token] for token in row[0].tolist())
+            known = f"what is known of its architecture ({family})"
+            raise UserError(f"after {prompt} its forward pass gives something else than {known}")
 
 
-def answer_of(model: ArithmeticTransformer, a: int, b: int) -> int:
-    """The model's answer to a + b, greedily decoded."""
+def answers_of(model: ArithmeticTransformer, pairs: list[tuple[int, int]]) -> list[int]:
+    """The model's answers, greedily decoded."""
     from models.evaluation import predict
 
-    return model.task.decode(predict(model, [(a, b)], method="greedy"))[0]
+    return model.task.decode(predict(model, pairs, method="greedy"))
 
 
-def _agrees(ours: Tensor, theirs: Tensor) -> bool:
-    if not theirs.is_floating_point():  # it returns the token itself
-        return int(ours.argmax()) == int(theirs)
-    if ours.shape != theirs.shape:
-        return False
-    size = max(float(theirs.max() - theirs[theirs > -1e9].min()), 1e-9)
-    return bool(((ours - theirs).abs() <= TOLERANCE * size + 1e-13 * theirs.abs()).all())
+def _named_checkpoint(text: str) -> str | None:
+    """The name of the checkpoint that a text loads, found among its quoted texts."""
+    match = re.search(r"""["']([\w.-]+\.(?:pt|pth))["']""", text)
+    return match[1] if match else None
 
 
-def _named_checkpoint(path: Path) -> str | None:
-    """The name of the checkpoint that a text loads, found among its constants."""
-    try:
-        tree = ast.parse(path.read_text(encoding="utf-8"))
-    except (SyntaxError, ValueError, OSError):
-        return None
-    texts = [node.value for node in ast.walk(tree) if isinstance(node, ast.Constant) and isinstance(node.value, str)]
-    return next((text for text in texts if re.fullmatch(r"[\w.-]+\.(pt|pth)", text)), None)
-
-
-def _checkpoint_of(path: Path, checkpoints: str | Path | None) -> Path | None:
-    named = _named_checkpoint(path)
-    if named is None:
-        return None
+def _found(named: str, path: Path, checkpoints: str | Path | None) -> Path | None:
     if (beside := path.parent / named).is_file():
         return beside
     ending = "_" + named.rsplit("_", 1)[-1]

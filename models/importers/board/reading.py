@@ -1,28 +1,31 @@
-"""Read a public AdderBoard model as its file defines it: its numbers, its forward pass, and its prompts."""
+"""A public AdderBoard model as its file makes it: its numbers, its forward pass, its prompts and its answers.
+
+This runs the file, so it is only used in the process that :mod:`models.isolation` starts.
+"""
 
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+import inspect
+import sys
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
+from types import FrameType, ModuleType
 from typing import Any
 
+import numpy as np
 import torch
 from jaxtyping import Float, Int
-from torch import Tensor
+from torch import Tensor, nn
 
 from models.errors import UserError
-from models.importers.board import plain_words, words
-from models.importers.board.interpreter import Interpreter
-from models.importers.board.module_words import is_module, named_parameters, prelude
-from models.importers.board.objects import Bound, Class, Function, Instance
+from models.importers.board import mlx_names
 from models.tasks.addition import DIGITS
 from models.tasks.framed_addition import Frame
 
-LARGEST_TEXT = 1 << 20  # bytes
 BUILDERS = ("build_model", "build_adder", "build_magic_model")
 SETTERS = ("set_weights", "hand_set_weights", "_init_weights", "_set_handcrafted_weights")
 ADDERS = ("add", "generate", "_generate_output_batch", "test")
@@ -32,24 +35,24 @@ PAIRS = ((8146025397, 2075931864), (3951704826, 9607284135))
 
 @dataclass(eq=False)
 class Submission:
-    """A file that was read.
+    """A file that was run.
 
     Attributes:
-        model: what its builder returns, usually an object of one of its classes.
+        model: what its builder returns, usually a module.
         metadata: what the file says about itself; may be empty.
         remarks: what the reader had to change or leave out, in whole sentences.
     """
 
     path: Path
-    interpreter: Interpreter
+    module: ModuleType
     model: Any
-    metadata: dict[str, Any]
+    metadata: dict[str, Any] = field(default_factory=dict)
     remarks: tuple[str, ...] = ()
 
     @property
     def names(self) -> dict[str, Any]:
         """What the file defines."""
-        return self.interpreter.module.names
+        return vars(self.module)
 
     def constant(self, name: str) -> Any:
         """The value of a name in the file. Raises UserError if the file does not define it."""
@@ -61,125 +64,168 @@ class Submission:
         """A part of the model, such as "layers.0.attn.q_proj". Raises UserError if it does not exist."""
         found: Any = self.model
         for name in path.split("."):
-            part: Any = found
-            found = part[int(name)] if name.isdigit() else self.interpreter.attribute(part, name)
-            if isinstance(found, Instance) and "items_" in found.values:
-                found = found.values["items_"]
-        return found
+            try:
+                found = found[int(name)] if name.isdigit() else getattr(found, name)
+            except (AttributeError, IndexError, TypeError, KeyError):
+                raise UserError(f"its model has no {path}") from None
+        return torch.from_numpy(found) if isinstance(found, np.ndarray) else found
 
     def has(self, path: str) -> bool:
         try:
             self.get(path)
-        except (UserError, IndexError, TypeError):
+        except UserError:
             return False
         return True
 
-    def call(self, part: Any, *arguments: Any) -> Any:
-        """Call a function of the text, or a part of the model by its path."""
-        self.interpreter.steps = 0
-        return self.interpreter.call(self.get(part) if isinstance(part, str) else part, list(arguments))
+    def call(self, part: str, *arguments: Any) -> Any:
+        """Call a part of the model by its path."""
+        return self.get(part)(*arguments)
 
-    def matrix(self, part: Any, width: int, like: Tensor) -> Float[Tensor, "width out"]:
+    def matrix(self, part: str, width: int, like: Tensor) -> Float[Tensor, "width out"]:
         """The matrix of a linear part, found by applying it to ``width`` unit vectors."""
-        with reading_as(like.dtype):
-            eye = torch.eye(width, dtype=like.dtype, device=like.device)
-            return self.call(part, eye[None])[0]
+        return self.call(part, torch.eye(width, dtype=like.dtype)[None])[0]
 
     @cached_property
     def parameters(self) -> dict[str, Tensor]:
         """The model's own parameters, each once; without a module, all tables that its object holds."""
-        found = dict(named_parameters(self.model))
-        if not found and isinstance(self.model, Instance):
-            found = {k: v for k, v in self.model.values.items() if isinstance(v, Tensor) and v.is_floating_point()}
-        return found
+        if isinstance(self.model, nn.Module):
+            return dict(self.model.named_parameters())
+        tables = {name: self.get(name) for name in getattr(self.model, "__dict__", {})}
+        return {k: v for k, v in tables.items() if isinstance(v, Tensor) and v.is_floating_point()}
 
     # ---- its own answers
 
     @cached_property
-    def _run(self) -> tuple[Any, list[Any], int, Frame]:
-        """(forward pass, arguments of one call, which of them are the tokens, the frame of its prompts)."""
-        adder = next((self.names[name] for name in ADDERS if isinstance(self.names.get(name), Function)), None)
-        if adder is None:
+    def _adder(self) -> Callable[..., Any]:
+        found = next((self.names[name] for name in ADDERS if callable(self.names.get(name))), None)
+        if found is None:
             raise UserError("it has no function that adds two numbers")
-        frames = []
+        return found
+
+    @cached_property
+    def _run(self) -> tuple[Callable[..., Any], list[Any], int, Frame]:
+        """(forward pass, arguments of one call, which of them are the tokens, the frame of its prompts)."""
+        runs = []
         for a, b in PAIRS:
-            calls: list[tuple[Any, list[Any], int]] = []
-
-            def hear(function: Any, arguments: list[Any], calls: list[Any] = calls) -> None:
-                for i, value in enumerate(arguments):
-                    tokens = isinstance(value, Tensor) and value.ndim == 2 and len(value) == 1
-                    tokens = tokens and not value.is_floating_point() and value.shape[1] > 2 * DIGITS
-                    if tokens and isinstance(function, (Bound, Function, Instance)) and _is_new(calls, value):
-                        calls.append((function, list(arguments), i))
-
-            self.interpreter.heard = hear
-            try:
-                answer = self._answer(adder, a, b)
-            finally:
-                self.interpreter.heard = None
-            if len(calls) < DIGITS + 1:
+            calls: dict[Any, list[tuple[list[Any], int]]] = {}
+            with _watched(self._files, calls):
+                answer = self._answer(a, b)
+            forward = next((key for key, found in calls.items() if len(found) > DIGITS), None)
+            if forward is None:
                 raise UserError("its forward pass is not called once for each digit of the sum")
-            frames.append(_frame_of(a, b, calls, answer))
-        if frames[0] != frames[1]:
+            tokens = [_numbers(given[i]) for given, i in calls[forward]]
+            runs.append((forward, *calls[forward][0], _frame_of(a, b, tokens[0], tokens[DIGITS], answer)))
+        if runs[0][3] != runs[1][3]:
             raise UserError("its prompts are not written alike for all pairs")
-        function, arguments, index = calls[0]
-        return function, arguments, index, frames[0]
+        (holder, name), given, index, frame = runs[0]
+        function = self.constant(name) if holder is None else getattr(holder, name)
+        return function, given, index, frame
 
-    def _answer(self, adder: Function, a: int, b: int) -> Any:
-        first = adder.node.args.args
-        if adder.name == "_generate_output_batch":
-            extra = ["cpu"] if len(first) > 2 else []
-            return self.interpreter.call(adder, [self.model, [(a, b)], *extra])[0]
-        return self.interpreter.call(adder, [self.model, a, b])
+    @property
+    def _files(self) -> tuple[str, ...]:
+        return str(self.path), mlx_names.__file__
+
+    def _answer(self, a: int, b: int) -> Any:
+        if self._adder.__name__ == "_generate_output_batch":
+            extra = ["cpu"] if len(inspect.signature(self._adder).parameters) > 2 else []
+            return self._adder(self.model, [(a, b)], *extra)[0]
+        return self._adder(self.model, a, b)
 
     @property
     def frame(self) -> Frame:
         """How the model's prompts and answers are written, found by letting it add two pairs of numbers."""
         return self._run[3]
 
-    def last_output(self, tokens: Int[Tensor, "1 pos"], dtype: torch.dtype = torch.float32) -> Tensor:
-        """The output of the forward pass at the last token: logits, or the token that it chooses.
-
-        ``dtype`` is used wherever the file says float32; the parameters must have it.
-        """
-        function, arguments, index, *_ = self._run
-        self.interpreter.steps = 0
-        with reading_as(dtype):
-            given = [tokens if i == index else value for i, value in enumerate(arguments)]
-            found = self.interpreter.call(function, given)
-        found = found[0] if isinstance(found, tuple) else found
+    def last_output(self, tokens: Int[Tensor, "1 pos"]) -> Tensor:
+        """The output of the forward pass at the last token: logits, or the token that it chooses."""
+        function, arguments, index, _ = self._run
+        given = tokens if isinstance(arguments[index], Tensor) else tokens.numpy()
+        found = function(*(given if i == index else value for i, value in enumerate(arguments)))
+        found = torch.as_tensor(found[0] if isinstance(found, tuple) else found)
         return found.reshape(-1, *found.shape[2:])[-1] if found.ndim == 3 else found.reshape(-1)[-1]
 
     def add(self, a: int, b: int) -> int:
-        """The file's own answer to a + b. Takes about as long as a hundred thousand steps of Python."""
-        adder = next(self.names[name] for name in ADDERS if isinstance(self.names.get(name), Function))
-        self.interpreter.steps = 0
-        said = self._answer(adder, a, b)
+        """The file's own answer to a + b."""
+        said = self._answer(a, b)
         said = said[1] if isinstance(said, tuple) else said
         if isinstance(said, str):
             said = int(said if self.frame.answer_down else said[::-1])
         return int(said)
 
 
+def run(path: Path) -> Submission:
+    """Run a file as its owner does who imports it, and build its model. Raises whatever the file raises."""
+    torch.set_grad_enabled(False)
+    torch.set_num_threads(1)
+    mlx_names.install()
+    tree, remarks = _parsed(path.read_text(encoding="utf-8"))
+    module = sys.modules["submission"] = ModuleType("submission")
+    module.__file__ = str(path)
+    sys.path.insert(0, str(path.parent))
+    exec(compile(tree, str(path), "exec"), vars(module))
+    model, metadata = _built(vars(module), remarks)
+    if isinstance(model, nn.Module):
+        model.eval()
+    return Submission(path, module, model, metadata if isinstance(metadata, dict) else {}, tuple(remarks))
+
+
 @contextmanager
-def reading_as(dtype: torch.dtype) -> Iterator[None]:
-    """A context in which a file's float32 is another dtype."""
-    before, words.Kind.float32 = words.Kind.float32, torch.float64 if dtype == torch.float64 else torch.float32
+def float32_as_float64() -> Iterator[None]:
+    """A context in which what a file calls float32 is float64, so that rounding plays no part."""
+    before = torch.float32, torch.get_default_dtype(), Tensor.float
+    torch.float32 = torch.float = torch.float64
+    torch.set_default_dtype(torch.float64)
+    Tensor.float = Tensor.double
     try:
         yield
     finally:
-        words.Kind.float32 = before
+        torch.float32 = torch.float = before[0]
+        torch.set_default_dtype(before[1])
+        Tensor.float = before[2]
 
 
-def _is_new(calls: list[Any], tokens: Tensor) -> bool:
-    last = calls[-1] if calls else None
-    return last is None or not torch.equal(last[1][last[2]], tokens)
+@contextmanager
+def _watched(files: Sequence[str], calls: dict[Any, list[tuple[list[Any], int]]]) -> Iterator[None]:
+    """A context in which calls of functions of ``files`` with a row of tokens are noted.
+
+    ``calls``: (object or None, name of its method or of the function) -> (arguments, which of them are the tokens) of
+    each call with other tokens than the last.
+    """
+
+    def hear(frame: FrameType, event: str, _: Any) -> None:
+        code = frame.f_code
+        if event != "call" or code.co_filename not in files:
+            return
+        names = code.co_varnames[: code.co_argcount]
+        given = [frame.f_locals[name] for name in names]
+        holder = given.pop(0) if names[:1] == ("self",) else None
+        for i, value in enumerate(given):
+            if _are_tokens(value):
+                found = calls.setdefault((holder, code.co_name), [])
+                if not found or _numbers(found[-1][0][i]) != _numbers(value):
+                    found.append((given, i))
+
+    before = sys.getprofile()
+    sys.setprofile(hear)
+    try:
+        yield
+    finally:
+        sys.setprofile(before)
 
 
-def _frame_of(a: int, b: int, calls: list[Any], answer: Any) -> Frame:
+def _are_tokens(value: Any) -> bool:
+    if not isinstance(value, (Tensor, np.ndarray)) or value.ndim != 2 or len(value) != 1:
+        return False
+    whole = not value.is_floating_point() if isinstance(value, Tensor) else value.dtype.kind in "iu"
+    return whole and value.shape[1] > 2 * DIGITS
+
+
+def _numbers(tokens: Any) -> list[int]:
+    return tokens[0].tolist()
+
+
+def _frame_of(a: int, b: int, prompt: list[int], last: list[int], answer: Any) -> Frame:
     """What stands around the digits of the first call's tokens, and the order of the appended digits."""
-    prompt = calls[0][1][calls[0][2]][0].tolist()
-    last = calls[DIGITS][1][calls[DIGITS][2]][0].tolist()
     said = last[len(prompt) :]  # ten of eleven digits
     digits = [[int(c) for c in f"{n:010d}"] for n in (a, b)]
     for down in (True, False):
@@ -223,27 +269,6 @@ def _vocabulary(n: int) -> str:
     return "0123456789abcdefghijklmnopqrstuvwxyz"[:n]
 
 
-def read(path: str | Path) -> Submission:
-    """Read a file. Raises UserError, in one sentence, if it cannot be read."""
-    path = Path(path)
-    if not path.is_file():
-        raise UserError(f"There is no file {path}.")
-    if path.stat().st_size > LARGEST_TEXT:
-        raise UserError(f"{path} is larger than a submission can be ({LARGEST_TEXT >> 20} MB).")
-    try:
-        text = path.read_text(encoding="utf-8")
-    except UnicodeDecodeError:
-        raise UserError(f"{path} is not a text in UTF-8.") from None
-    try:
-        tree, remarks = _parsed(text)
-        found = _evaluated(path, tree, remarks)
-    except UserError as error:
-        raise UserError(f"{path} cannot be read as a model: {str(error).rstrip('.')}.") from None
-    except RecursionError:
-        raise UserError(f"{path} cannot be read as a model: its expressions are nested too deeply.") from None
-    return found
-
-
 def _parsed(text: str) -> tuple[ast.Module, list[str]]:
     try:
         return ast.parse(text), []
@@ -251,59 +276,38 @@ def _parsed(text: str) -> tuple[ast.Module, list[str]]:
         line = error.lineno or 0
         if "unterminated triple-quoted" in str(error) and line > 1:
             kept = "\n".join(text.splitlines()[: line - 1])
-            try:
-                return ast.parse(kept), [f"Its last text, from line {line} on, has no end, and is left out."]
-            except SyntaxError:
-                pass
-        raise UserError(f"it is not Python ({error.msg}, line {line})") from None
-    except (ValueError, MemoryError):
-        raise UserError("it is not Python") from None
+            return ast.parse(kept), [f"Its last text, from line {line} on, has no end, and is left out."]
+        raise
 
 
-def interpreter_for_files() -> Interpreter:
-    """An interpreter that knows all words."""
-    found = Interpreter({}, {}, plain_words.attribute)
-    found.builtins.names.update(plain_words.builtins(found))
-    found.words = words.modules(found, prelude(found))
-    return found
-
-
-def _evaluated(path: Path, tree: ast.Module, remarks: list[str]) -> Submission:
-    interpreter = interpreter_for_files()
-    interpreter.run(tree.body, interpreter.module)
-    names = interpreter.module.names
-    model, metadata = _built(interpreter, names, remarks)
-    return Submission(path, interpreter, model, metadata if isinstance(metadata, dict) else {}, tuple(remarks))
-
-
-def _built(interpreter: Interpreter, names: dict[str, Any], remarks: list[str]) -> tuple[Any, Any]:
+def _built(names: dict[str, Any], remarks: list[str]) -> tuple[Any, Any]:
     """(the model, its metadata) from the file's builder, or from its last module class and what sets its weights."""
     for name in BUILDERS:
         builder = names.get(name)
-        if not isinstance(builder, Function):
+        if not callable(builder):
             continue
-        arguments, wanted = [], builder.node.args
-        if len(wanted.args) > len(wanted.defaults):
+        arguments = []
+        if wanted := _required(builder):
             choices = names.get("VARIANT_CHOICES")
-            if len(wanted.args) - len(wanted.defaults) != 1 or not isinstance(choices, (list, tuple)):
+            if wanted != 1 or not isinstance(choices, (list, tuple)):
                 raise UserError(f"{name} needs arguments")
             arguments = [choices[-1]]
             remarks.append(f"Of its {len(choices)} variants the last one is read, {choices[-1]}.")
-        found = interpreter.call(builder, arguments)
+        found = builder(*arguments)
         return found if isinstance(found, tuple) and len(found) == 2 else (found, {})
-    classes = [value for value in names.values() if is_module(value) and value.find("forward") is not None]
-    for cls in reversed(classes):
-        init = cls.find("__init__")
-        if isinstance(init, Function) and len(init.node.args.args) - len(init.node.args.defaults) > 1:
+    for cls in reversed(list(names.values())):
+        if not isinstance(cls, type) or not issubclass(cls, nn.Module) or cls.__module__ != names["__name__"]:
             continue
-        model = interpreter.call(cls, [])
-        for name in SETTERS:
-            if isinstance(names.get(name), Function) and cls.find(name) is None:
-                interpreter.call(names[name], [model])
-                break
-        return model, {}
+        if _required(cls) == 0:
+            model = cls()
+            setter = next((names[name] for name in SETTERS if callable(names.get(name))), lambda model: None)
+            setter(model)
+            return model, {}
     raise UserError("it has neither a function build_model nor a class of models")
 
 
-def class_name(value: Any) -> str:
-    return value.cls.name if isinstance(value, Instance) else value.name if isinstance(value, Class) else ""
+def _required(function: Callable[..., Any]) -> int:
+    """How many arguments a function needs."""
+    kinds = inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD
+    parameters = inspect.signature(function).parameters.values()
+    return sum(p.default is inspect.Parameter.empty and p.kind not in kinds for p in parameters)

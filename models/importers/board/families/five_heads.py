@@ -17,7 +17,7 @@ def _is_five_heads(s: Submission) -> bool:
 
 
 def _five_config(s: Submission) -> dict[str, Any]:
-    c = s.get("config").values
+    c = vars(s.get("config"))
     return {
         "d_model": c["hidden_size"],
         "n_heads": c["num_attention_heads"],
@@ -37,7 +37,7 @@ def _five_config(s: Submission) -> dict[str, Any]:
     _five_config,
 )
 def five_heads(s: Submission, like: Tensor, n_ctx: int) -> Weights:
-    c = s.get("config").values
+    c = vars(s.get("config"))
     heads, zero = c["num_attention_heads"], like.new_zeros(())
     if s.has("o_proj"):  # dense matrices
         table, gain = s.get("embed_tokens"), s.get("out_scale")

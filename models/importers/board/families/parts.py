@@ -10,7 +10,6 @@ from jaxtyping import Float
 from torch import Tensor
 
 from models.errors import UserError
-from models.importers.board.objects import Instance
 from models.importers.board.reading import Submission
 from models.parts.weights import Weights, under
 
@@ -51,17 +50,20 @@ def per_head(matrix: Float[Tensor, "d out"], heads: int, copies: int = 1) -> Flo
 
 def gain_of(s: Submission, part: str, width: int, like: Tensor) -> Float[Tensor, " width"]:
     """The gains of a norm."""
-    holder = s.get(part)
-    weight = holder.values.get("weight") if isinstance(holder, Instance) else None
+    weight = getattr(s.get(part), "weight", None)
     if isinstance(weight, Tensor) and weight.shape == (width,):
         return weight
-    scale = holder.values.get("scale", 1.0)
-    return like.new_full((width,), float(scale))
+    return like.new_full((width,), float(getattr(s.get(part), "scale", 1.0)))
 
 
 def eps_of(s: Submission, *parts: str) -> float:
     """The eps that the norms add to the mean square. Raises UserError if they differ."""
-    found = {float(s.get(part).values.get("eps", EPS)) for part in parts if s.has(part)}
+    names = ("eps", "variance_epsilon")
+    found = {
+        float(next((getattr(s.get(part), name) for name in names if s.has(f"{part}.{name}")), EPS))
+        for part in parts
+        if s.has(part)
+    }
     if len(found) > 1:
         raise UserError("its norms differ in what they add to the mean square")
     return found.pop() if found else EPS

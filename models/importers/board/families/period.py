@@ -11,7 +11,7 @@ from torch import Tensor
 
 from models.errors import UserError
 from models.importers.board.families.parts import EPS, family, one_head, unit_norms
-from models.importers.board.reading import Submission, class_name
+from models.importers.board.reading import Submission
 from models.parts.weights import Weights, under
 
 
@@ -51,7 +51,7 @@ def _gated_config(s: Submission) -> dict[str, Any]:
 
 
 def _is_array_of_six(s: Submission) -> bool:
-    return class_name(s.model) == "_Model" and "PARAM_NAMES" in s.names and "NORM_W0" in s.names
+    return type(s.model).__name__ == "_Model" and "PARAM_NAMES" in s.names and "NORM_W0" in s.names
 
 
 @family(

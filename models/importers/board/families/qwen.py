@@ -42,7 +42,7 @@ def _qwen_config(s: Submission) -> dict[str, Any]:
     core = _core(s)
     block = f"{core}layers.0"
     norms = [f"{core}norm", f"{block}.input_layernorm", f"{block}.self_attn.q_norm"]
-    base = s.get(f"{block}.self_attn.rope.rotary")[1] if s.has(f"{block}.self_attn.rope.rotary") else None
+    base = s.get("args.rope_theta") if s.has("args.rope_theta") else s.names.get("ROPE_THETA", 10000.0)
     return {
         "n_layers": layers,
         "d_model": d,
@@ -53,7 +53,7 @@ def _qwen_config(s: Submission) -> dict[str, Any]:
         "gated_mlp": True,
         "use_qk_norm": True,
         "positional_embedding_type": "rotary",
-        "rotary_base": float(base or s.names.get("ROPE_THETA", 10000.0)),
+        "rotary_base": float(base),
         "eps": eps_of(s, *norms),
     }
 

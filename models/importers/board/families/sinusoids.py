@@ -8,14 +8,14 @@ import torch
 from torch import Tensor
 
 from models.importers.board.families.parts import family, per_head
-from models.importers.board.reading import Submission, class_name
+from models.importers.board.reading import Submission
 from models.parts.weights import Weights
 
 
 def _sinus_config(s: Submission) -> dict[str, Any]:
     width = s.names.get("D_MODEL") or s.get("config.n_embd")
     heads = s.names.get("N_HEAD") or s.get("config.n_head")
-    act = class_name(s.get("transformer.h.0.mlp.gelu")).lower() if s.has("transformer") else "relu"
+    act = type(s.get("transformer.h.0.mlp.gelu")).__name__.lower() if s.has("transformer") else "relu"
     return {
         "d_model": width,
         "n_heads": heads,
