@@ -111,18 +111,21 @@ def _child() -> None:
         unprotected += [] if _without_writing(os.getcwd()) else ["other files"]
         sys.addaudithook(_guard(os.path.realpath(os.getcwd())))
         tensors, facts = function(**job["arguments"])
-        facts = facts | {"unprotected": unprotected}
+        said = json.dumps(facts | {"unprotected": unprotected})
     except UserError as error:
-        facts = {"error": str(error)}
+        said = _told(str(error))
     except BaseException as error:  # whatever a program raises, SystemExit and MemoryError too
-        facts = {"error": f"it fails with {type(error).__name__}" + f": {error}" * bool(str(error))}
-    if "error" in facts:
-        line = " ".join(facts["error"].split())
-        facts["error"] = "".join(c if c.isprintable() else "?" for c in line)[:_LONGEST_ERROR]
-    data = format_weights(tensors, {"facts": json.dumps(facts)})
+        said = _told(f"it fails with {type(error).__name__}" + f": {error}" * bool(str(error)))
+    data = format_weights(tensors, {"facts": said})
     with os.fdopen(job["answer"], "wb") as file:
         file.write(data)
     os._exit(0)  # without what the program may have left to be done at the end
+
+
+def _told(error: str) -> str:
+    """An error as the facts of an answer, in one line that can be printed."""
+    line = "".join(c if c.isprintable() else "?" for c in " ".join(error.split()))
+    return json.dumps({"error": line[:_LONGEST_ERROR]})
 
 
 def _limit(seconds: float, memory: int) -> None:

@@ -92,8 +92,8 @@ def load_submission(
     path = Path(path)
     if not trust:
         raise UserError(
-            f"{path} is a program, which has to be run to load its model; that needs trust=True (--trust on the command "
-            "line)."
+            f"{path} is a program, which has to be run to load its model; that needs trust=True (on the command line, "
+            "--trust)."
         )
     if not path.is_file():
         raise UserError(f"There is no file {path}.")

@@ -47,13 +47,12 @@ def describe(path: str, pairs: Sequence[Sequence[int]]) -> tuple[dict[str, Tenso
     }
     if re.search(r"^\s*(from|import) mlx", Path(path).read_text(encoding="utf-8"), re.MULTILINE):
         facts["remarks"].append("PyTorch's operations were used in place of those of mlx, which it imports.")
-    tensors = _computed(submission, family, task, "own")
+    tensors, facts["config"] = _computed(submission, family, task, "own")
     if family is not None:
-        facts["config"] = family.config(submission)
         try:
             with float32_as_float64():
                 again = run(Path(path))
-                tensors |= _computed(again, family, task, "wide")
+                tensors |= _computed(again, family, task, "wide")[0]
         except Exception:  # whatever a file raises that insists on float32: it is compared as it is
             facts["remarks"].append("It does not run in float64, so that its logits were compared in float32.")
     return tensors, facts
@@ -65,13 +64,17 @@ def compared_rows(task: FramedAddition) -> list[Tensor]:
     return [row[:, :length] for row in task.encode(list(COMPARED)).split(1) for length in lengths]
 
 
-def _computed(submission: Submission, family: Family | None, task: FramedAddition, prefix: str) -> dict[str, Tensor]:
+def _computed(
+    submission: Submission, family: Family | None, task: FramedAddition, prefix: str
+) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """(outputs on :func:`compared_rows`, with the weights if the family is known; its config)."""
     found = {"logits": torch.stack([submission.last_output(row) for row in compared_rows(task)])}
+    config: dict[str, Any] = {}
     if family is not None:
-        like = next(iter(submission.parameters.values()), None)
+        like = next((value.detach() for value in submission.parameters.values()), None)
         if like is None:
             raise UserError("it holds no numbers")
-        like = like.detach() if like.dtype in (torch.float32, torch.float64) else like.detach().float()
-        weights = family.weights(submission, like, task.input_length)
+        like = like if like.dtype in (torch.float32, torch.float64) else like.float()
+        config, weights = family.read(submission, like, task.input_length)
         found |= {name: value.detach().to(like.dtype) for name, value in weights.items()}
-    return {f"{prefix}/{name}": value for name, value in found.items()}
+    return {f"{prefix}/{name}": value for name, value in found.items()}, config

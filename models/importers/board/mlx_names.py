@@ -93,6 +93,7 @@ class ModelArgs(SimpleNamespace):
 
 
 class _Attention(Module):
+    o_proj: Any
     rope: Any
 
     def __init__(self, a: ModelArgs):

@@ -2,25 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 from torch import Tensor
 
-from models.importers.board.families.parts import family, per_head
+from models.importers.board.families.parts import Read, family, per_head
 from models.importers.board.reading import Submission
-from models.parts.weights import Weights, under
+from models.parts.weights import under
 
 
-def _is_five_heads(s: Submission) -> bool:
-    return s.has("config.rope_offsets") and (s.has("o_w") or s.has("o_proj"))
-
-
-def _five_config(s: Submission) -> dict[str, Any]:
+@family("five hard heads", "config.rope_offsets")
+def five_heads(s: Submission, like: Tensor, n_ctx: int) -> Read:
     c = vars(s.get("config"))
-    return {
+    heads, zero = c["num_attention_heads"], like.new_zeros(())
+    config = {
         "d_model": c["hidden_size"],
-        "n_heads": c["num_attention_heads"],
+        "n_heads": heads,
         "d_head": c["head_dim"],
         "d_mlp": c["intermediate_size"],
         "act_fn": "relu",
@@ -28,17 +24,6 @@ def _five_config(s: Submission) -> dict[str, Any]:
         "final_gain": True,
         "positional_embedding_type": "rotary",
     }
-
-
-@family(
-    "five hard heads",
-    "five heads that each look at one key, no norms, four ReLU units, a gain before the head",
-    _is_five_heads,
-    _five_config,
-)
-def five_heads(s: Submission, like: Tensor, n_ctx: int) -> Weights:
-    c = vars(s.get("config"))
-    heads, zero = c["num_attention_heads"], like.new_zeros(())
     if s.has("o_proj"):  # dense matrices
         table, gain = s.get("embed_tokens"), s.get("out_scale")
         w_q, w_o = per_head(s.get("q_proj").T, heads), s.get("o_proj").T.reshape(heads, 2, 2)
@@ -63,4 +48,4 @@ def five_heads(s: Submission, like: Tensor, n_ctx: int) -> Weights:
         b_out = like.new_zeros(2)
     found = {"embed.W_E": table, "unembed.W_U": table.T, "ln_final.w": gain}
     found |= under("blocks.0.attn", W_Q=w_q, W_K=w_k, W_V=w_v, W_O=w_o)
-    return found | under("blocks.0.mlp", W_in=w_in, b_in=b_in, W_out=w_out, b_out=b_out)
+    return config, found | under("blocks.0.mlp", W_in=w_in, b_in=b_in, W_out=w_out, b_out=b_out)

@@ -7,23 +7,24 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from models.importers.board.families.parts import family
+from models.importers.board.families.parts import Read, family
 from models.importers.board.reading import Submission
-from models.parts.weights import Weights, under
+from models.parts.weights import under
 
 
-def _is_numeral(s: Submission) -> bool:
-    return all(s.has(part) for part in ("k0_weight", "k0_bias", "v0_w1", "up0_vals")) and "ALIBI_CONSTANT" in s.names
+@family("one numeral", "k0_weight", "v0_w1", "up0_vals", "ALIBI_CONSTANT")
+def numeral(s: Submission, like: Tensor, n_ctx: int) -> Read:
+    wide, heads, n = s.constant("LAYER1_D_MODEL"), s.constant("LAYER0_HEADS"), s.constant("NUM_DIGITS")
+    d, m, first = wide + 1, 2 * n, s.constant("CANDIDATES_START")
+    adjust, scale = s.constant("ADJUSTMENT_HEAD"), s.constant("SCALE_HEAD")
+    equals, special, digit = s.constant("EQ_DIM"), s.constant("SPECIAL_DIM"), s.constant("DIGIT_DIM")
 
-
-def _numeral_config(s: Submission) -> dict[str, Any]:
-    wide = s.constant("LAYER1_D_MODEL")
-    return {
+    config = {
         "n_layers": 2,
-        "d_model": wide + 1,  # the last dimension holds a 1, for parts that do not read the residual stream
-        "n_heads": s.constant("LAYER0_HEADS"),
+        "d_model": d,  # the last dimension holds a 1, for parts that do not read the residual stream
+        "n_heads": heads,
         "d_head": 1,
-        "d_mlp": 2 * s.constant("NUM_DIGITS"),
+        "d_mlp": m,
         "act_fn": "relu",
         "gated_mlp": True,
         "normalization_type": None,
@@ -31,21 +32,8 @@ def _numeral_config(s: Submission) -> dict[str, Any]:
         "attn_bias": True,
         "attn_softmax": "softmax1",
         "attn_scale": 1.0,
-        "d_vocab_out": s.constant("NUM_DIGITS"),
+        "d_vocab_out": n,
     }
-
-
-@family(
-    "one numeral",
-    "two layers, ALiBi and softmax1 gather the sum in one number, gated ReLU, most significant digit first",
-    _is_numeral,
-    _numeral_config,
-)
-def numeral(s: Submission, like: Tensor, n_ctx: int) -> Weights:
-    wide, heads, n = s.constant("LAYER1_D_MODEL"), s.constant("LAYER0_HEADS"), s.constant("NUM_DIGITS")
-    d, m, first = wide + 1, 2 * n, s.constant("CANDIDATES_START")
-    adjust, scale = s.constant("ADJUSTMENT_HEAD"), s.constant("SCALE_HEAD")
-    equals, special, digit = s.constant("EQ_DIM"), s.constant("SPECIAL_DIM"), s.constant("DIGIT_DIM")
 
     def filled(shape: tuple[int, ...], *entries: tuple[tuple[int, ...], Any]) -> Tensor:
         found = like.new_zeros(shape)
@@ -96,7 +84,7 @@ def numeral(s: Submission, like: Tensor, n_ctx: int) -> Weights:
         b_V=filled((heads, 1), ((0, 0), s.constant("GATE_BIAS_SHIFT"))),
         W_O=out,
     )
-    return found | under(
+    return config, found | under(
         "blocks.1.mlp",
         W_gate=filled((d, m), *signs),
         W_in=filled((d, m), *(((wide, i), 1.0) for i in range(m))),

@@ -14,6 +14,8 @@ from models.importers.board.reading import Submission
 from models.parts.weights import Weights, under
 
 EPS = 1e-6
+#: The fields of a config that are not shapes of the task (one layer unless they say otherwise), and effective weights.
+Read = tuple[dict[str, Any], Weights]
 
 
 @dataclass(frozen=True)
@@ -21,25 +23,22 @@ class Family:
     """One architecture.
 
     Attributes:
-        name: its name in tables.
-        what: what characterises it.
-        recognises: whether a file belongs to it.
-        config: the fields of the config that are not shapes of the task; one layer unless it says otherwise.
-        weights: (file, ``like``, length of the context) -> effective weights, of the dtype of ``like``.
+        name: its name in tables; docs/board.md describes it.
+        needs: parts of the model, or names of the file, by which it is recognised.
+        read: (file, ``like``, length of the context) -> config and weights, of the dtype of ``like``.
     """
 
     name: str
-    what: str
-    recognises: Callable[[Submission], bool]
-    config: Callable[[Submission], dict[str, Any]]
-    weights: Callable[[Submission, Tensor, int], Weights]
+    needs: tuple[str, ...]
+    read: Callable[[Submission, Tensor, int], Read]
+
+    def recognises(self, s: Submission) -> bool:
+        return all(s.has(need) or need in s.names for need in self.needs)
 
 
-def family(
-    name: str, what: str, recognises: Callable[[Submission], bool], config: Callable[[Submission], dict[str, Any]]
-) -> Callable[[Callable[[Submission, Tensor, int], Weights]], Family]:
-    """A decorator that makes a family from the function that computes its weights."""
-    return lambda weights: Family(name, what, recognises, config, weights)
+def family(name: str, *needs: str) -> Callable[[Callable[[Submission, Tensor, int], Read]], Family]:
+    """A decorator that makes a family from the function that reads a file."""
+    return lambda read: Family(name, needs, read)
 
 
 def per_head(matrix: Float[Tensor, "d out"], heads: int, copies: int = 1) -> Float[Tensor, "head d e"]:
@@ -58,12 +57,7 @@ def gain_of(s: Submission, part: str, width: int, like: Tensor) -> Float[Tensor,
 
 def eps_of(s: Submission, *parts: str) -> float:
     """The eps that the norms add to the mean square. Raises UserError if they differ."""
-    names = ("eps", "variance_epsilon")
-    found = {
-        float(next((getattr(s.get(part), name) for name in names if s.has(f"{part}.{name}")), EPS))
-        for part in parts
-        if s.has(part)
-    }
+    found = {float(getattr(s.get(part), "eps", EPS)) for part in parts if s.has(part)}
     if len(found) > 1:
         raise UserError("its norms differ in what they add to the mean square")
     return found.pop() if found else EPS

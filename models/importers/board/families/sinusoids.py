@@ -7,15 +7,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from models.importers.board.families.parts import family, per_head
+from models.importers.board.families.parts import Read, family, per_head
 from models.importers.board.reading import Submission
-from models.parts.weights import Weights
 
 
-def _sinus_config(s: Submission) -> dict[str, Any]:
-    width = s.names.get("D_MODEL") or s.get("config.n_embd")
-    heads = s.names.get("N_HEAD") or s.get("config.n_head")
-    act = type(s.get("transformer.h.0.mlp.gelu")).__name__.lower() if s.has("transformer") else "relu"
+def _config(width: int, heads: int, act: str) -> dict[str, Any]:
     return {
         "d_model": width,
         "n_heads": heads,
@@ -26,21 +22,12 @@ def _sinus_config(s: Submission) -> dict[str, Any]:
     }
 
 
-def _is_directions(s: Submission) -> bool:
-    return all(s.has(part) for part in ("digit_values", "embed_dir", "K_proj", "q_angles", "o_dir", "accum_dir"))
-
-
 def _positions(s: Submission, n_ctx: int) -> Tensor:
     return s.call("generate_pe", n_ctx, "cpu")
 
 
-@family(
-    "sinusoids, directions",
-    "positions as sinusoids of period 11, two heads, no norms, four ReLU units given by directions",
-    _is_directions,
-    _sinus_config,
-)
-def directions(s: Submission, like: Tensor, n_ctx: int) -> Weights:
+@family("sinusoids, directions", "digit_values", "embed_dir", "K_proj", "q_angles", "accum_dir")
+def directions(s: Submission, like: Tensor, n_ctx: int) -> Read:
     direction, keys, out = s.get("embed_dir"), s.get("K_proj"), s.get("accum_dir")
     angles = s.get("q_angles")
     c, n = angles.cos(), angles.sin()
@@ -50,7 +37,7 @@ def directions(s: Submission, like: Tensor, n_ctx: int) -> Weights:
     carry, wrap = s.get("carry_dir"), s.get("wrap_dir")
     b, w = s.get("carry_bias"), s.get("wrap_bias")
     d = torch.arange(s.constant("VOCAB")).to(like)
-    return {
+    return _config(len(direction), heads, "relu"), {
         "embed.W_E": s.get("digit_values") * direction,
         "pos_embed.W_pos": _positions(s, n_ctx).to(like),
         "blocks.0.attn.W_Q": keys.T @ turn,
@@ -65,17 +52,14 @@ def directions(s: Submission, like: Tensor, n_ctx: int) -> Weights:
     }
 
 
-def _is_nano(s: Submission) -> bool:
-    return s.has("transformer.h.0.attn.c_attn") and s.has("generate_pe") and s.has("transformer.wte")
-
-
-@family("sinusoids, nanoGPT", "the same with a nanoGPT's matrices", _is_nano, _sinus_config)
-def nano(s: Submission, like: Tensor, n_ctx: int) -> Weights:
+@family("sinusoids, nanoGPT", "transformer.h.0.attn.c_attn", "transformer.wte", "generate_pe")
+def nano(s: Submission, like: Tensor, n_ctx: int) -> Read:
     block, heads, d = "transformer.h.0", s.get("config.n_head"), s.get("config.n_embd")
     q, k, v = s.matrix(f"{block}.attn.c_attn", d, like).split(d, 1)
     bias = s.get("lm_head.bias")
     found = {f"blocks.0.attn.W_{x}": per_head(w, heads) for x, w in zip("QKV", (q, k, v), strict=True)}
-    return found | {
+    act = type(s.get(f"{block}.mlp.gelu")).__name__.lower()
+    return _config(d, heads, act), found | {
         "embed.W_E": s.call("transformer.wte", torch.arange(s.get("config.vocab_size"))[None])[0],
         "pos_embed.W_pos": _positions(s, n_ctx).to(like),
         "blocks.0.attn.W_O": s.matrix(f"{block}.attn.c_proj", d, like).reshape(heads, -1, d),

@@ -7,17 +7,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from models.importers.board.families.parts import eps_of, family, one_head
+from models.importers.board.families.parts import Read, eps_of, family, one_head
 from models.importers.board.reading import Submission
 from models.part_names import in_block
-from models.parts.weights import Weights
 
 
-def _is_tied_values(s: Submission) -> bool:
-    return all(s.has(part) for part in ("embedding", "W_q", "W_kv", "q_norm", "k_norm", "W_gate", "norm_final"))
-
-
-def _trained(s: Submission, d: int, e: int, m: int, eps: float) -> dict[str, Any]:
+def _config(s: Submission, d: int, e: int, m: int, eps: float) -> dict[str, Any]:
     return {
         "d_model": d,
         "n_heads": 1,
@@ -32,21 +27,12 @@ def _trained(s: Submission, d: int, e: int, m: int, eps: float) -> dict[str, Any
     }
 
 
-def _tied_values_config(s: Submission) -> dict[str, Any]:
-    e, d = s.get("W_q.weight").shape
-    eps = eps_of(s, "norm1", "norm2", "norm_final", "q_norm", "k_norm")
-    return _trained(s, d, e, len(s.get("W_gate.weight")), eps)
-
-
-@family(
-    "tied values",
-    "one head, query-key norms, keys that are values, output tied to queries, rotary base 3, gated SiLU",
-    _is_tied_values,
-    _tied_values_config,
-)
-def tied_values(s: Submission, like: Tensor, n_ctx: int) -> Weights:
+@family("tied values", "embedding", "W_q", "W_kv", "q_norm", "k_norm", "W_gate", "norm_final")
+def tied_values(s: Submission, like: Tensor, n_ctx: int) -> Read:
     table, q, kv = s.get("embedding.weight"), s.get("W_q.weight"), s.get("W_kv.weight")
-    return one_head(q.T, kv.T, kv.T, q) | {
+    eps = eps_of(s, "norm1", "norm2", "norm_final", "q_norm", "k_norm")
+    config = _config(s, q.shape[1], len(q), len(s.get("W_gate.weight")), eps)
+    return config, one_head(q.T, kv.T, kv.T, q) | {
         "embed.W_E": table,
         "unembed.W_U": table.T,
         "ln_final.w": s.get("norm_final.weight"),
@@ -60,23 +46,8 @@ def tied_values(s: Submission, like: Tensor, n_ctx: int) -> Weights:
     }
 
 
-def _is_repeated(s: Submission) -> bool:
-    return all(s.has(part) for part in ("block.attn.k_core", "block.mlp.up_proj", "repeat_gain", "embed.table"))
-
-
-def _repeated_config(s: Submission) -> dict[str, Any]:
-    e = len(s.get("block.attn.q_proj"))
-    m, d = s.get("block.mlp.up_proj").shape
-    return {"n_layers": 2, "layer_mix": True} | _trained(s, d, e, m, float(s.constant("RMS_EPS")))
-
-
-@family(
-    "repeated block",
-    "the same with an arc for digits and one block applied twice, the second time with a small share",
-    _is_repeated,
-    _repeated_config,
-)
-def repeated(s: Submission, like: Tensor, n_ctx: int) -> Weights:
+@family("repeated block", "block.attn.k_core", "block.mlp.up_proj", "repeat_gain", "embed.table")
+def repeated(s: Submission, like: Tensor, n_ctx: int) -> Read:
     attn, mlp = "block.attn", "block.mlp"
     table, q = s.call("embed.table"), s.get(f"{attn}.q_proj")
     e = len(q)
@@ -104,4 +75,4 @@ def repeated(s: Submission, like: Tensor, n_ctx: int) -> Weights:
             in_block(layer, "mlp.W_in"): up.T,
             in_block(layer, "mlp.W_out"): w_out,
         }
-    return found
+    return {"n_layers": 2, "layer_mix": True} | _config(s, up.shape[1], e, len(up), eps), found
