@@ -1,4 +1,4 @@
-"""One's own models and tasks on the command line: ``--from FILE.py``, ``--task TEXT``, ``FILE.py:NAME``; ``--trust``."""
+"""Own models and tasks on the command line: ``--from FILE.py``, ``--task TEXT``, ``FILE.py:NAME``, ``--trust``."""
 
 from __future__ import annotations
 

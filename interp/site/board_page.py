@@ -19,9 +19,9 @@ from models.checkpoint import sha256
 from models.errors import UserError
 
 FORMAT = 1
-_TEXT = """Each file was run in a process of its own, without network and with limits on time and memory. Its
-weights, in this project's transformer, give the logits of the file's own forward pass and its answers to some dozen
-pairs (compared before anything else is done).
+_TEXT = """Each file was run in a process of its own, without network and with limits on its time and memory. The model
+with its weights, in this project's transformer, has the logits of the file's own forward pass and its answers to some
+dozen pairs (compared before anything else is done).
 
 "Stated" is the author's count, "free" the numbers that the file's model holds as parameters. The score is on the board's
 10,010 problems, decoded greedily. A verdict is on all 10^20 pairs of ten-digit numbers: "certified" is proved, or run

@@ -23,8 +23,8 @@ from torch import Tensor, nn
 
 from models.errors import UserError
 from models.importers.board import mlx_names
-from models.tasks.addition import DIGITS
 from models.tasks.framed_addition import Frame
+from models.tasks.ten_digits import DIGITS
 
 BUILDERS = ("build_model", "build_adder", "build_magic_model")
 SETTERS = ("set_weights", "hand_set_weights", "_init_weights", "_set_handcrafted_weights")
