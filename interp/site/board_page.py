@@ -24,9 +24,9 @@ with its weights, in this project's transformer, has the logits of the file's ow
 dozen pairs (compared before anything else is done).
 
 "Stated" is the author's count, "free" the numbers that the file's model holds as parameters. The score is on the
-board's 10,010 problems, decoded greedily. A verdict is on all 10^20 pairs of ten-digit numbers: "certified" is proved, or run
-in every class of inputs that there is; "refuted" has a pair that the model, decoding greedily, gets wrong; "undecided"
-is neither. Seconds are of one processor, for the verdict."""
+board's 10,010 problems, decoded greedily. A verdict is on all 10^20 pairs of ten-digit numbers: "certified" is proved,
+or run in every class of inputs that there is; "refuted" has a pair that the model, decoding greedily, gets wrong;
+"undecided" is neither. Seconds are of one processor, for the verdict."""
 
 
 def board(
