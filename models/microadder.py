@@ -52,6 +52,7 @@ class MicroAdderWeights(WeightMap):
     tok_table: Tensor
     pos_columns: Tensor
     pos_correction: Tensor
+    pos_second: Tensor
     pos_correction_slope: Tensor
     pos_correction_intercept: Tensor
     q_angle: Tensor
@@ -106,6 +107,9 @@ class MicroAdderWeights(WeightMap):
                 fill_(parameter, constants[name])
             elif name == "q_angle":
                 fill_(parameter, self.options.start_angle)
+            elif name == "pos_second":  # the level places of the first operand, reflected in the third dimension
+                fill_(parameter[:2], 0.0)
+                fill_(parameter[2:], -2.0)
             elif name == "tok_table":
                 with torch.no_grad():
                     parameter.copy_(_token_start(*parameter.shape))
@@ -164,16 +168,17 @@ class MicroAdderWeights(WeightMap):
         matrix = {"head": lambda: head, "own": lambda: own["W_v"].T, "direction": lambda: own["W_v"][:, None]}[
             o.values
         ]()
-        values = F.pad(matrix, (0, 0, 0, d - t)).unflatten(1, (h, -1)).transpose(0, 1)
+        values = F.pad(matrix, (0, 0, 0, d - t)).unflatten(1, (1 if o.opposed else h, -1)).transpose(0, 1)
+        values = values.expand(h, -1, -1)
         weights["blocks.0.attn.W_V"] = F.pad(values, (0, d_head - values.shape[2]))
         if o.out_rank is None:
             right = F.pad(self.W_out, (0, d - self.W_out.shape[1])).unflatten(0, (h, -1))
             weights["blocks.0.attn.W_O"] = F.pad(right, (0, 0, 0, d_head - right.shape[1]))
         else:
             left = own["out_A"] if o.values != "direction" else torch.ones_like(own["W_v"][:1])
-            left = left.reshape(h, -1, o.out_rank)
+            left = left.reshape(1 if o.opposed else h, -1, o.out_rank).expand(h, -1, -1)
             left = F.pad(left, (0, 0, 0, d_head - left.shape[1]))
-            right = F.pad(own["out_B"], (0, d - own["out_B"].shape[-1])).reshape(1, o.out_rank, d).expand(h, -1, -1)
+            right = F.pad(own["out_B"], (0, d - own["out_B"].shape[-1])).reshape(-1, o.out_rank, d).expand(h, -1, -1)
             weights["blocks.0.attn.W_O"] = _product(left, right)
             weights["blocks.0.attn.W_O_left"] = left  # the factors, for the training fast path
             weights["blocks.0.attn.W_O_right"] = right
@@ -230,7 +235,8 @@ class MicroAdderWeights(WeightMap):
             return beyond[[end]]
 
         plus, equals, z_hi, eos = place("plus", -1), place("equals", 0), place("z_hi", -1), place("eos", -1)
-        return torch.cat((column, plus, column, equals, column, z_hi, eos))
+        second = column + self.pos_second if o.opposed else column
+        return torch.cat((column, plus, second, equals, column, z_hi, eos))
 
     def _queries_and_keys(self) -> tuple[Tensor, Tensor]:
         """W_Q and W_K, [head, d_model, d_head]."""
@@ -238,7 +244,7 @@ class MicroAdderWeights(WeightMap):
         columns = o.d_model if o.qk_reads == "all" else o.position_dim
 
         def matrices(name: str) -> Tensor:  # [head, qk_dim, columns]
-            rows = o.n_heads * o.qk_dim
+            rows = o.qk_heads * o.qk_dim
             like = own["W_head"]
             if o.qk == "fixed":
                 full = torch.eye(rows, columns, device=like.device, dtype=like.dtype)
@@ -260,7 +266,7 @@ class MicroAdderWeights(WeightMap):
                 full = {"toeplitz": toeplitz, "circulant": circulant, "axes": scaled_axes}[o.qk](
                     own[name], rows, columns
                 )
-            return full.unflatten(0, (o.n_heads, o.qk_dim))
+            return full.unflatten(0, (o.qk_heads, o.qk_dim))
 
         def shaped(matrix: Tensor) -> Tensor:
             return F.pad(matrix.transpose(1, 2), (0, o.d_head - o.qk_dim, o.d_model - columns, 0))
@@ -269,7 +275,10 @@ class MicroAdderWeights(WeightMap):
         queries = keys if o.tie_qk else matrices("W_q")
         if o.tie_qk and o.q_angle:
             angles = self.q_angle.reshape(-1)
-            queries = torch.stack([rotate_pairs(queries[i], angles[i]) for i in range(o.n_heads)])
+            queries = torch.stack([rotate_pairs(queries[i], angles[i]) for i in range(o.qk_heads)])
+        if o.opposed:
+            reflected = torch.cat((queries[..., :2], -queries[..., 2:]), -1)
+            queries, keys = torch.cat((queries, reflected)), keys.expand(2, -1, -1)
         return shaped(queries), shaped(keys)
 
     def _norm(self, name: str) -> Tensor:

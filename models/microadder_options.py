@@ -13,6 +13,8 @@ from typing import Literal
 from models.config import TransformerConfig, check_choices
 from models.errors import UserError
 from models.tasks.addition import DIGITS, DelimitedAddition, TenDigitAddition, UnendedAddition
+from models.tasks.base import Task
+from models.tasks.formatted import FormattedTask, formatted
 
 Place = Literal["learned", "spiral", "half", "scaled half", "zero"]
 SPIRAL_NUMBERS = ("amp", "phase", "slope", "offset")
@@ -37,6 +39,10 @@ class MicroAdderOptions:
     # lies around 45 degrees; values and attention output lie along its tangent (one number); W_fc1, W_fc2 and the
     # head's matrix are [[a, b], [b, a]].
     mirror: bool = False
+    # Subtraction: two heads read one direction and write along one of their own each. The second operand's places are
+    # off the first's by three learned numbers, and the second head's queries are reflected in the third dimension, so
+    # that each head can have an operand to itself.
+    opposed: bool = False
     # Columns on a spiral (4 numbers unless frozen), or in a table with one row per column.
     columns: Literal["spiral", "table"] = "spiral"
     freeze_spiral: bool = True
@@ -108,8 +114,17 @@ class MicroAdderOptions:
             raise UserError("Places on the spiral need columns on the spiral.")
         if self.values == "head" and self.n_heads * self.head_dim != self.d_model:
             raise UserError("Values through the head's matrix need n_heads * head_dim = d_model.")
-        if self.values == "direction" and (self.n_heads, self.out_rank) != (1, 1):
-            raise UserError("Values of one direction need one head and out_rank=1.")
+        if self.values == "direction" and (self.n_heads, self.out_rank) != (1 + self.opposed, 1):
+            raise UserError("Values of one direction need out_rank=1 and one head, or two opposed ones.")
+        if self.opposed and not (
+            (self.values, self.columns, self.position_dim) == ("direction", "spiral", 3)
+            and self.tie_qk
+            and self.qk in ("full", "axes")
+            and self.qk_reads == "positions"
+            and self.out_writes != "against values"
+            and not self.mirror
+        ):
+            raise UserError("Opposed heads need values of one direction, columns on a spiral and tied queries of them.")
         if self.out_writes == "against values" and self.values != "direction":
             raise UserError("Output against the values needs values of one direction.")
         if self.tie_fc2 and self.d_mlp != self.token_dim:
@@ -131,6 +146,11 @@ class MicroAdderOptions:
     @property
     def d_model(self) -> int:
         return self.token_dim + self.position_dim
+
+    @property
+    def qk_heads(self) -> int:
+        """How many heads have keys of their own; opposed heads share theirs."""
+        return 1 if self.opposed else self.n_heads
 
     @property
     def d_head(self) -> int:
@@ -162,9 +182,11 @@ class MicroAdderOptions:
             if self.predict_eos or name not in ("z_hi", "eos"):
                 numbers = {"learned": p, "scaled half": 1}.get(getattr(self, name))
                 found |= {} if numbers is None else {f"pos_{name}": (numbers,)}
+        if self.opposed:
+            found["pos_second"] = (p,)
         if self.tie_qk and self.q_angle:
-            found["q_angle"] = () if h == 1 else (h,)
-        rows, columns = h * self.qk_dim, d if self.qk_reads == "all" else p
+            found["q_angle"] = () if h == 1 or self.opposed else (h,)
+        rows, columns = self.qk_heads * self.qk_dim, d if self.qk_reads == "all" else p
         key_shapes: dict[str, tuple[int, ...] | None] = {
             "full": (rows, columns),
             "rank 1": (rows + columns,),
@@ -198,7 +220,9 @@ class MicroAdderOptions:
         else:
             if self.values != "direction":
                 found["out_A"] = (width,) if self.out_rank == 1 else (width, self.out_rank)
-            if self.out_writes != "against values":
+            if self.opposed:
+                found["out_B"] = (h, written)
+            elif self.out_writes != "against values":
                 found["out_B"] = (written,) if self.out_rank == 1 else (self.out_rank, written)
         read = {"all": d, "tokens": t, "tokens and slope": t + 1}
         found["W_fc1"] = (self.d_mlp, read[self.mlp_reads])
@@ -222,7 +246,9 @@ class MicroAdderOptions:
     def n_parameters(self) -> int:
         return sum(math.prod(shape) for shape in self.shapes().values())
 
-    def task(self) -> TenDigitAddition:
+    def task(self) -> Task:
+        if self.opposed:
+            return ten_digit_subtraction()
         if not self.predict_eos:
             return UnendedAddition()
         return DelimitedAddition() if self.delimiters else TenDigitAddition()
@@ -231,6 +257,19 @@ class MicroAdderOptions:
     def splits_the_stream(self) -> bool:
         """Whether attention cannot depend on digits: all tokens have one norm, and queries and keys read positions."""
         return self.tokens == "arc" and self.qk_reads == "positions" and not self.delimiters
+
+
+def ten_digit_subtraction() -> FormattedTask:
+    """a - b with a >= b as MicroAdder would write it: units first, and the tokens of minus and equals are zeros."""
+    vocabulary = {str(digit): digit for digit in range(DIGITS)} | {"-": 0, "=": 0}
+    return formatted(
+        "{a:10r}-{b:10r}={s:10r}",
+        "a - b",
+        where="a >= b",
+        variables="subtraction",
+        vocabulary=vocabulary,
+        name="ten-digit-subtraction",
+    )
 
 
 def microadder_config(options: MicroAdderOptions) -> TransformerConfig:

@@ -32,7 +32,9 @@ REGISTERING = (
     "models.hand_built.position_coupling_parity",
     "models.low_rank_adder",
     "models.microadder_continued",
+    "models.modular",
     "models.position_coupling_variants",
+    "models.subtractors",
     "models.toygpt",
 )
 

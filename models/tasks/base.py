@@ -177,9 +177,12 @@ class Task(ABC):
         distribution, the rest hard ones. Raises UserError if the task has none."""
         raise UserError(f"The task {self.name} has no validation problems, so it cannot be trained on yet.")
 
-    def training_problems(self, keys: Int[Tensor, " row"], hard: float = 0.0) -> Int[Tensor, "row operands"]:
+    def training_problems(
+        self, keys: Int[Tensor, " row"], hard: float = 0.0, share: float = 1.0
+    ) -> Int[Tensor, "row operands"]:
         """One problem outside the test set for each key (:func:`models.counter.row_keys`), which depends on
-        that key alone; a share ``hard`` of them has long carries, if the task has any.
+        that key alone; a share ``hard`` of them has long carries, if the task has any. With ``share`` below 1, from
+        that share of the problems outside the test set, where these can be listed.
 
         Raises:
             UserError: a task that does not draw its training problems itself.

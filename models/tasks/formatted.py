@@ -224,8 +224,10 @@ class FormattedTask(FormatDefinition):
     def validation_problems(self, n: int, seed: int) -> Int[Tensor, "n field"]:
         return self.held_out.validation(n, seed)
 
-    def training_problems(self, keys: Int[Tensor, " row"], hard: float = 0.0) -> Int[Tensor, "row field"]:
-        return self.held_out.training(keys, hard)
+    def training_problems(
+        self, keys: Int[Tensor, " row"], hard: float = 0.0, share: float = 1.0
+    ) -> Int[Tensor, "row field"]:
+        return self.held_out.training(keys, hard, share)
 
     # ---- tokens
 

@@ -86,13 +86,20 @@ class HeldOut:
         hashes, own = self._hashes.to(problems.device), self._hash(problems)
         return hashes[torch.searchsorted(hashes, own).clamp(max=len(hashes) - 1)] == own
 
-    def training(self, keys: Int[Tensor, " row"], hard: float) -> Int[Tensor, "row field"]:
+    def training(self, keys: Int[Tensor, " row"], hard: float, share: float = 1.0) -> Int[Tensor, "row field"]:
         """One problem per key that is not held out, uniform; a share ``hard`` has long carries, if the task has any.
 
-        A problem depends on its key alone (:mod:`models.counter`'s, so that runs can be resumed).
+        A problem depends on its key alone (:mod:`models.counter`'s, so that runs can be resumed). Of a listed domain,
+        ``share`` below 1 draws from this share of the problems that are not held out.
+
+        Raises:
+            UserError: nothing is left to train on, or a share of a domain that is not listed.
         """
+        if share < 1 and not self.listed:
+            raise UserError(f"{self.task.name} has too many problems to train on a share of them.")
         if self.listed:
             pool = self._split[1].to(keys.device)
+            pool = pool[: round(share * len(pool))]
             if not len(pool):
                 raise UserError(f"All problems of {self.task.name} are held out, and none is left to train on.")
             found = pool[(uniform(keys, 0) * len(pool)).long()]

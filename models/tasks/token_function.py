@@ -113,8 +113,10 @@ class TokenFunction(Task):
     def validation_problems(self, n: int, seed: int) -> Int[Tensor, "n length"]:
         return self.held_out.validation(n, seed)
 
-    def training_problems(self, keys: Int[Tensor, " row"], hard: float = 0.0) -> Int[Tensor, "row length"]:
-        return self.held_out.training(keys, hard)
+    def training_problems(
+        self, keys: Int[Tensor, " row"], hard: float = 0.0, share: float = 1.0
+    ) -> Int[Tensor, "row length"]:
+        return self.held_out.training(keys, hard, share)
 
     def encode(self, problems: Any) -> Int[Tensor, "n length"]:
         return self.as_problems(problems)

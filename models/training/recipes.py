@@ -13,6 +13,7 @@ from models.errors import UserError
 from models.training.addition_problems import AdditionProblems, CarryMix, MetricCarryMix
 from models.training.polish import Polish
 from models.training.sequence_problems import AdditionSet, MultiplicationSet, ParitySet, SequenceSource
+from models.training.subtraction_problems import SubtractionProblems
 from models.training.task_problems import TaskProblems
 from models.training.text_windows import TextWindows
 from models.training.two_digit_problems import TwoDigitProblems
@@ -78,6 +79,7 @@ class Recipe:
     grad_clip: float = 1.0  # global norm, per seed
     problems: (
         AdditionProblems
+        | SubtractionProblems
         | VariedLengthProblems
         | AdditionSet
         | MultiplicationSet

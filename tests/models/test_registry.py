@@ -48,12 +48,16 @@ def test_all_registered_names_are_listed() -> None:
     assert set(models.names()) >= set(COUNTS)
 
 
-def test_every_model_is_of_one_of_the_papers_and_is_listed_with_it() -> None:
+def test_a_models_paper_is_listed_in_one_block_and_others_come_last() -> None:
     names = models.names(sweeps=True)
     listed = by_paper(names)
     papers = [models.get_spec(name).paper for name in listed]
-    assert set(papers) == set(PAPERS)
-    assert papers == sorted(papers, key=PAPERS.index)
+    assert set(papers) == {*PAPERS, None}
+    assert papers == sorted(papers, key=[*PAPERS, None].index)
+    assert {name.partition("-")[0] for name in listed if models.get_spec(name).paper is None} == {
+        "modular",
+        "subtractor",
+    }
     assert sorted(listed) == sorted(names)
     beside = [name for name in listed if models.get_spec(name).paper == "Position Coupling"]
     assert {"position-coupling-hand-built", "multiplication-hand-built", "parity-hand-built"} <= set(beside)
