@@ -46,7 +46,7 @@ TWIN = replace(
 
 
 def padded_subtraction() -> FormattedTask:
-    """a - b with a >= b as the 456-parameter adder would write it: operands in reading order, the answer units first."""
+    """a - b with a >= b as the 456-parameter adder would write it: operands as one reads, the answer units first."""
     return formatted(
         "{a:10}-{b:10}={s:10r}<EOS>",
         "a - b",

@@ -1,8 +1,8 @@
 """Training problems of subtraction, made of those of addition: x + y is taken apart again.
 
-If x and y are uniform below 10^10, then (x + y) - x is uniform among the problems a - b with a >= b, once x + y below
-10^10 is given; a larger sum s gives x - (s - 10^10), which is uniform as well. Where x + y carries, (x + y) - x borrows,
-so that the share of carry-rich problems is one of borrow-rich ones, and the curriculum of digits stays what it is.
+Let x and y be uniform below 10^10. Where x + y stays below 10^10, (x + y) - x is uniform among the problems a - b with
+a >= b; a larger sum s gives x - (s - 10^10), which is uniform as well (never zero). Where x + y carries, (x + y) - x
+borrows: the share of carry-rich problems is one of borrow-rich ones, and the curriculum of digits stays what it is.
 """
 
 from __future__ import annotations

@@ -16,9 +16,7 @@ from models.training.subtraction_problems import SubtractionProblems
 CPU, ROWS, SOURCE = torch.device("cpu"), 96, SubtractionProblems()
 
 
-@given(
-    st.sampled_from(["subtractor-47", "subtractor-456"]), st.integers(0, 10**6), st.integers(0, 60_000)
-)
+@given(st.sampled_from(["subtractor-47", "subtractor-456"]), st.integers(0, 10**6), st.integers(0, 60_000))
 def test_the_native_sampler_draws_the_same_bits_as_its_definition(name: str, seed: int, step: int):
     task = models.get_spec(name).task()
     native = SOURCE.native_batch(task, torch.tensor([seed, seed + 1]), step, ROWS)
