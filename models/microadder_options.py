@@ -115,7 +115,8 @@ class MicroAdderOptions:
         if self.values == "head" and self.n_heads * self.head_dim != self.d_model:
             raise UserError("Values through the head's matrix need n_heads * head_dim = d_model.")
         if self.values == "direction" and (self.n_heads, self.out_rank) != (1 + self.opposed, 1):
-            raise UserError("Values of one direction need out_rank=1 and one head, or two opposed ones.")
+            heads = "two opposed heads" if self.opposed else "one head"
+            raise UserError(f"Values of one direction need {heads} and out_rank=1.")
         if self.opposed and not (
             (self.values, self.columns, self.position_dim) == ("direction", "spiral", 3)
             and self.tie_qk

@@ -9,8 +9,10 @@ from hypothesis import strategies as st
 from scipy.stats import chisquare
 
 import models
+from models.errors import UserError
 from models.tasks import formatted
 from models.training.addition_problems import AdditionProblems
+from models.training.data import TrainingStream
 from models.training.subtraction_problems import SubtractionProblems
 
 CPU, ROWS, SOURCE = torch.device("cpu"), 96, SubtractionProblems()
@@ -48,3 +50,8 @@ def test_ten_digit_problems_are_uniform_where_a_is_at_least_b():
 def test_a_task_with_wider_operands_is_drawn_without_the_native_sampler():
     wide = formatted("{a:12}-{b:12}={s:12}", "a - b", where="a >= b")
     assert SOURCE.native_batch(wide, torch.tensor([0]), 0, ROWS) is None
+
+
+def test_another_arithmetic_is_refused():
+    with pytest.raises(UserError, match="subtraction"):
+        TrainingStream(models.get_spec("microadder-57").task(), SOURCE, ROWS, [0], CPU)
