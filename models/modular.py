@@ -46,7 +46,8 @@ def modular_config(p: int) -> TransformerConfig:
 
 def modular_task(p: int, operation: str) -> FormattedTask:
     variables = "addition" if operation == "addition" else None
-    return formatted("{a}{b}=", f"({OPERATIONS[operation]}) % {p}", base=p, variables=variables, held_out=HELD_OUT)
+    answer, name = f"({OPERATIONS[operation]}) % {p}", f"{operation} modulo {p}"
+    return formatted("{a}{b}=", answer, base=p, variables=variables, held_out=HELD_OUT, name=name)
 
 
 class ModularWeights(DenseWeights):

@@ -184,7 +184,8 @@ def _problems(config: Mapping[str, Any], seeds: list[dict[str, Any]]) -> _Render
         [row.chain_length, f"{row.n:,}", f"{row.correct:,}", f"{row.low:.4f}-{row.high:.4f}"]
         for row in result.to_dataframe().itertuples()
     ]
-    table = _table(["longest carry chain", "problems", "right", "95% interval"], rows)
+    chain = "borrow" if "subtraction" in result.task else "carry"
+    table = _table([f"longest {chain} chain", "problems", "right", "95% interval"], rows)
     return points, [table], _CHAOS
 
 

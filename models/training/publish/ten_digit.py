@@ -147,11 +147,11 @@ def _snapshots(seed: Seed) -> dict[str, bytes]:
     """The file with the chosen seed's log-spaced snapshots up to its end, stacked: name -> [snapshot, ...], with steps.
 
     For a larger model only every second, third, ... snapshot is kept, counted from the last, so that they take at most
-    two megabytes. A run in parts has none.
+    two megabytes. A run in parts has none, and one alone is the model itself.
     """
     end = seed.state["stopped_at"]
     kept = {step: tensors for step, tensors in seed.run.snapshots().items() if step <= end}
-    if not kept:
+    if len(kept) < 2:
         return {}
     most = max(1, SNAPSHOT_BYTES // (4 * seed.theta.numel()))
     steps = sorted(kept)
