@@ -301,14 +301,17 @@ def task_of(*kinds: type) -> Need:
     return need
 
 
-def columns(least: int) -> Need:
-    """The task must add two numbers column by column, units first, and write at least so many digits."""
+def columns(least: int, adds: bool = False) -> Need:
+    """The task must add (or, without ``adds``, subtract) two numbers column by column, units first, and write at least
+    so many digits."""
 
     def need(model: HookedModel, task: Any) -> str:
         try:
             layout = column_layout(task)
         except UserError:
             return "its task does not add two numbers column by column, units first"
+        if adds and layout.subtracts:
+            return "its task subtracts, and this asks how a sum of digits is written"
         return "" if len(layout) >= least else f"its task writes {len(layout)} digits, and {least} are needed"
 
     return need

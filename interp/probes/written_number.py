@@ -124,7 +124,7 @@ class WrittenNumber(Result):
 
 @probe(
     "Is what attention writes one number, with the base as its weight?",
-    needs=[columns(3)],
+    needs=[columns(3, adds=True)],
     least=8,  # for a fit to columns
     page=OnPage({"n": 1024}, most=1_000),
     scalar=Scalar(
@@ -194,8 +194,6 @@ class _Fit:
     def of(cls, model: HookedModel, task: Any, sample: Sample) -> _Fit | None:
         """Fit a model; None where attention writes the same everywhere."""
         layout = column_layout(task)
-        if layout.subtracts:
-            raise UserError(f"The task {task.name} subtracts, and this asks how a sum of digits is written.")
         variables = {name: value.numpy() for name, value in layout.run(RIPPLE, sample.tokens).items()}
         total = variables["digit_sum"]
         inner = [k for k in range(1, len(layout)) if layout.operands[k] and total[:, k].max() > 0]
