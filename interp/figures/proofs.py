@@ -53,24 +53,25 @@ def figure_margins(result: Verdict) -> go.Figure:
 
     Colour is the margin's logarithm; a wrong answer (a margin of zero or less) is red on white.
     """
-    data = result.classes
+    data, rule = result.classes, result.rule
     margin, answer, target = data.margin.values, data.answer.values, data.target.values
     least = np.where(np.isnan(margin), -np.inf, margin)
     targets = sorted(set(target.tolist()))
-    tokens = [*map(str, range(10)), "EOS"] if targets[-1] > 10 else list(map(str, range(10)))
+    ended = rule.written
+    tokens = [*map(str, range(10)), "EOS"] if targets[-1] == ended else list(map(str, range(10)))
     z = np.full((len(tokens), len(targets)), np.nan)
     said = np.full(z.shape, "", dtype=object)
     for column, t in enumerate(targets):
         for digit in range(len(tokens)):
-            asked = (target == t) & ((answer == digit) if digit < 10 and t < 11 else (digit == 10 and t > 10))
+            asked = (target == t) & ((answer == digit) if digit < 10 and t < ended else (digit == 10 and t == ended))
             rows = np.flatnonzero(asked)
             if len(rows):
                 row = rows[least[rows].argmin()]
                 z[digit, column] = least[row]
-                said[digit, column] = f"{int(data.a[row])} + {int(data.b[row])}: margin {least[row]:.3g}"
-    panel = margins(z, said, [label(t) for t in targets], tokens, "token asked for", "right token")
+                said[digit, column] = f"{rule.problem(int(data.a[row]), int(data.b[row]))}: margin {least[row]:.3g}"
+    panel = margins(z, said, [rule.label(t) for t in targets], tokens, "token asked for", "right token")
     worst = [
-        f"{int(data.a[row])} + {int(data.b[row])} ({least[row]:.3g}, at {label(int(target[row]))})"
+        f"{rule.problem(int(data.a[row]), int(data.b[row]))} ({least[row]:.3g}, at {rule.label(int(target[row]))})"
         for row in np.argsort(least)[:_WORST]
     ]
     note = "Smallest lead of the right token among the hunted pairs of every class. Lowest: " + "; ".join(worst)
@@ -136,7 +137,7 @@ def figure_curves(result: DecisionCurves) -> go.Figure:
 def figure_decompiled(result: Decompiled) -> go.Figure:
     """Gaps between the program's levels, by target and own token, in steps. A threshold fits into a gap above 0."""
     table = result.levels.pivot(index="own", columns="target", values="gap")
-    z, columns, rows = table.values, [label(int(t)) for t in table.columns], [f"{own:.0f}" for own in table.index]
+    z, columns, rows = table.values, [f"s{t:.0f}" for t in table.columns], [f"{own:.0f}" for own in table.index]
     bar = {"title": "least gap (steps)"}
     said = hover("{x} after {y}: {z:.3f} of a step")
     panel = Panel(
@@ -144,7 +145,7 @@ def figure_decompiled(result: Decompiled) -> go.Figure:
         x={"title": "digit asked for", "type": "category"},
         y={"title": "own token (the digit before)", "type": "category"},
     )
-    note = "Least proved gap between the levels of sum plus carry = k and k + 1, in steps between them"
+    note = f"Least proved gap between the levels of {result.levels_of} = k and k + 1, in steps between them"
     return compose([panel], result.sentence(), result.provenance, note=note)
 
 
@@ -161,10 +162,6 @@ def _crests(x: np.ndarray, y: np.ndarray, above: float) -> tuple[list[float], li
             clusters.append(part)
     highest = [cluster[cluster[:, 1].argmax()] for cluster in clusters]
     return [float(at[0]) for at in highest], [float(at[1]) + above for at in highest]
-
-
-def label(target: int) -> str:
-    return f"s{target}" if target < 11 else "EOS"
 
 
 def figure_exhaustive(result: Verdict) -> go.Figure:

@@ -1,4 +1,4 @@
-"""``interp.accuracy_bounds``: exact lower and upper bounds on the share of all 10^20 pairs that an adder gets right."""
+"""``interp.accuracy_bounds``: exact bounds on the share of all pairs that an adder or a subtractor gets right."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from interp.core.sites import model_name
 from interp.proofs.balls import Arithmetic
 from interp.proofs.branching import Search
 from interp.proofs.class_proofs import rung_of, weights_out_of_range
-from interp.proofs.counting import Counts, Diagram, count
+from interp.proofs.counting import SUMS, Counts, Diagram, count
 from interp.proofs.half_spaces import half_space_diagrams
 from interp.proofs.one_layer import OneLayerAdder, one_layer_adder, read_adder, require_unchanged
 from interp.proofs.verdict import RUNGS, ArithmeticName
@@ -30,10 +30,9 @@ from interp.proofs.windows import window_diagrams, window_verdicts
 from models.checkpoint import write_json_atomic
 from models.errors import UserError
 from models.numerals import percent
-from models.tasks.addition import DIGITS
 from models.tasks.base import Task
+from models.tasks.column_rule import ColumnRule
 
-PAIRS = 10 ** (2 * DIGITS)
 LITTLE = Fraction(1, 10**6)  # a share of wrong pairs below which a bound alone is not worth a sentence
 WIDTH = 1e-6  # default distance between the bounds on the share of right pairs
 #: All windows of this many columns are judged; then, round by round, at most so many longer ones.
@@ -50,7 +49,8 @@ ENOUGH = 0.9
 
 @dataclass(frozen=True, eq=False)
 class AccuracyBounds(Result):
-    """The exact numbers of pairs, out of all 10^20, that are proved right, proved wrong, and left open.
+    """The exact numbers of pairs, out of all 10^20 (or of what else ``rule`` has), that are proved right, proved wrong,
+    and left open.
 
     A pair is right if its whole answer is: all targets teacher-forced, which is exact match under greedy decoding.
 
@@ -60,6 +60,7 @@ class AccuracyBounds(Result):
         requested: the width asked for.
         chains: pairs by the length of their longest carry chain, 0 to 10.
         targets: pairs by target ("s0" ... "s10", "EOS"), each teacher-forced.
+        rule: what is added or subtracted.
     """
 
     model: str
@@ -70,20 +71,21 @@ class AccuracyBounds(Result):
     chains: Counts
     targets: dict[str, Counts]
     seconds: float
+    rule: ColumnRule = SUMS
 
     @property
     def provenance(self) -> Provenance:  # pyright: ignore[reportIncompatibleVariableOverride]
-        return Provenance(PAIRS, None, "pairs of ten-digit numbers", RUNGS[self.arithmetic])
+        return Provenance(self.rule.size, None, self.rule.pairs, RUNGS[self.arithmetic])
 
     @property
     def lower(self) -> Fraction:
         """At least this share of all pairs is answered rightly."""
-        return Fraction(sum(self.chains.right), PAIRS)
+        return Fraction(sum(self.chains.right), self.rule.size)
 
     @property
     def upper(self) -> Fraction:
         """At most this share of all pairs is answered rightly."""
-        return 1 - Fraction(sum(self.chains.wrong), PAIRS)
+        return 1 - Fraction(sum(self.chains.wrong), self.rule.size)
 
     @property
     def width(self) -> Fraction:
@@ -107,12 +109,14 @@ class AccuracyBounds(Result):
         if high == 0:
             return "right on all pairs"
         if low == high:
-            exact = Decimal(sum(self.chains.wrong)).scaleb(-2 * DIGITS)
+            if self.rule.subtracts:  # no finite decimal
+                return f"wrong on exactly {sum(self.chains.wrong):,} of {self.rule.all_pairs}"
+            exact = Decimal(sum(self.chains.wrong)).scaleb(-2 * self.rule.digits)
             if high < Fraction(1, 100):
                 return f"wrong on exactly {exact.normalize():f} of all pairs"
             return f"wrong on exactly {(100 * exact).normalize():f}% of all pairs"
         # Print as many digits as it takes to tell the two apart.
-        digits = min(2 + max(0, math.ceil(math.log10(high / (high - low)))), 2 * DIGITS)
+        digits = min(2 + max(0, math.ceil(math.log10(high / (high - low)))), 2 * self.rule.digits)
         if low == 0:
             return f"wrong on at most {percent(high, digits, up=True)} of all pairs"
         if high == 1:
@@ -127,7 +131,7 @@ class AccuracyBounds(Result):
         asked = "" if self.reached else f"; the width of {self.requested:g} asked for was not reached"
         worst, counts = max(self.targets.items(), key=lambda item: item[1].wrong[0] + item[1].open[0])
         wrongs = counts.wrong[0] + counts.open[0]
-        at = f", most at {worst} (at most {percent(Fraction(wrongs, PAIRS), 3, up=True)})" if wrongs else ""
+        at = f", most at {worst} (at most {percent(Fraction(wrongs, self.rule.size), 3, up=True)})" if wrongs else ""
         return f"{self.model} is {self.wrong()}{at}: {self.method}{asked}"
 
     def to_dataframe(self) -> pd.DataFrame:
@@ -165,6 +169,7 @@ class AccuracyBounds(Result):
             "wrong_at_least": float(1 - self.upper),
             "chains": _texts(self.chains),
             "targets": {name: _texts(counts) for name, counts in self.targets.items()},
+            **self.rule.stored(),
         }
 
     @classmethod
@@ -190,6 +195,7 @@ def bounds_from_dict(value: dict[str, Any]) -> AccuracyBounds:
         seconds=float(value["seconds"]),
         chains=_counts(value["chains"]),
         targets={str(name): _counts(counts) for name, counts in value["targets"].items()},
+        rule=ColumnRule.of_stored(value),
     )
 
 
@@ -218,7 +224,7 @@ def _counts(value: dict[str, list[str]]) -> Counts:
 def accuracy_bounds(
     model: HookedModel, *, width: float = WIDTH, arithmetic: ArithmeticName = "interval", task: Task | None = None
 ) -> AccuracyBounds:
-    """Bound the share of all 10^20 pairs that a one-layer adder answers rightly, rigorously from both sides.
+    """Bound the share of all pairs that a one-layer adder or subtractor answers rightly, rigorously from both sides.
 
     Verdicts (right for certain, wrong for certain, open) are found for sets of pairs, target by target, as finely as it
     takes until open pairs are at most a share ``width``; :func:`interp.proofs.counting.count` counts them. Where
@@ -266,8 +272,8 @@ def bounds_of(
         UserError: attention that cannot be read, or weights beyond the bounds on rounding.
     """
     start = time.perf_counter()
-    method, diagrams, counts = _narrowest(adder, rung, Fraction(width) * PAIRS)
-    names = [f"s{i}" for i in range(DIGITS + 1)] + ["EOS"]
+    rule = adder.layout.rule
+    method, diagrams, counts = _narrowest(adder, rung, Fraction(width) * rule.size)
     wrong = wrong or {}
     return AccuracyBounds(
         model=model_name(adder.model),
@@ -277,10 +283,11 @@ def bounds_of(
         requested=width,
         chains=with_failures(counts, _lengths(adder, {pair for pairs in wrong.values() for pair in pairs})),
         targets={
-            name: with_failures(count(own), [0] * len(set(wrong.get(target, ()))))
-            for target, (name, own) in enumerate(zip(names, diagrams, strict=False))
+            rule.label(target): with_failures(count(own, rule), [0] * len(set(wrong.get(target, ()))))
+            for target, own in enumerate(diagrams)
         },
         seconds=time.perf_counter() - start,
+        rule=rule,
     )
 
 
@@ -304,7 +311,7 @@ def _narrowest(adder: OneLayerAdder, rung: Arithmetic, wanted: Fraction) -> tupl
     """Refine verdicts on all targets until at most ``wanted`` pairs are open; returns those with the fewest open."""
     best, before = None, math.inf
     for method, diagrams in _refined(adder, rung):
-        counts = count([diagram for own in diagrams for diagram in own], by_chain=True)
+        counts = count([diagram for own in diagrams for diagram in own], adder.layout.rule, by_chain=True)
         found = sum(counts.open)
         if best is None or found < sum(best[2].open):
             best = method, diagrams, counts
@@ -317,7 +324,7 @@ def _narrowest(adder: OneLayerAdder, rung: Arithmetic, wanted: Fraction) -> tupl
 
 def _refined(adder: OneLayerAdder, rung: Arithmetic) -> Iterator[tuple[str, Verdicts]]:
     """Yield verdicts that become finer with each round."""
-    search = Search(adder, rung, most_boxes=MOST_BOXES)
+    search, rule = Search(adder, rung, most_boxes=MOST_BOXES), adder.layout.rule
     reason = search.attention.obstacle
     if reason is None and rung.unit:
         reason = weights_out_of_range(adder)
@@ -328,17 +335,23 @@ def _refined(adder: OneLayerAdder, rung: Arithmetic) -> Iterator[tuple[str, Verd
     yield f"windows of {DEPTH} columns", best
     if adder.W_V.shape[0] == 1 and not search.exhausted:
         for apart in (False, True):
-            least = SHARE * sum(_open(own) for own in best)
+            least = SHARE * sum(_open(own, rule) for own in best)
             found = [
-                half_space_diagrams(search, i, apart) if _open(own) > least else None for i, own in enumerate(best)
+                half_space_diagrams(search, i, apart) if _open(own, rule) > least else None
+                for i, own in enumerate(best)
             ]
-            best = [min((own, new or own), key=_open) for own, new in zip(best, found, strict=True)]
+            best = [_closed((own, new or own), rule) for own, new in zip(best, found, strict=True)]
             yield f"windows of {DEPTH} columns, half-spaces of attention", best
     for most in () if search.exhausted else LONGER[1:]:
         longer = [[diagram] for diagram in window_diagrams(search, tables, most)]
-        best = [min(pair, key=_open) for pair in zip(best, longer, strict=True)]
+        best = [_closed(pair, rule) for pair in zip(best, longer, strict=True)]
         yield f"windows of {DEPTH} columns, half-spaces of attention, up to {most:,} longer windows", best
 
 
-def _open(diagrams: Sequence[Diagram]) -> int:
-    return count(diagrams).open[0]
+def _open(diagrams: Sequence[Diagram], rule: ColumnRule) -> int:
+    return count(diagrams, rule).open[0]
+
+
+def _closed(choices: Sequence[Sequence[Diagram]], rule: ColumnRule) -> Sequence[Diagram]:
+    """The choice that leaves the fewest pairs open."""
+    return min(choices, key=lambda diagrams: _open(diagrams, rule))

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from itertools import product
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
@@ -24,7 +25,6 @@ from interp.proofs.leaves import Leaves, Query
 from interp.proofs.one_layer import OneLayerAdder
 from interp.proofs.ratio_attention import RatioAttention, read_ratio_attention
 from interp.proofs.watch import check_time
-from models.tasks.addition import DIGITS
 
 CHUNK = 10_000  # leaves, or parts of their boxes, that are judged at a time
 #: How often a leaf's box is halved before its window is split.
@@ -218,7 +218,7 @@ def prove(
             judged += len(leaves)
             lower, upper = search.judge(query, leaves, _aims(query, leaves, aim))
             undecided = ~((lower > 0) | (upper < 0))
-            may_split = judged < most and leaves.pairs.shape[1] < min(LONGEST, DIGITS)
+            may_split = judged < most and leaves.pairs.shape[1] < min(LONGEST, query.rule.digits)
             chosen = undecided if may_split else np.zeros(len(leaves), dtype=bool)
             upwards = np.full(len(leaves), _upwards(query, leaves))
             found.add(leaves[~chosen], lower[~chosen], upper[~chosen])
@@ -226,7 +226,7 @@ def prove(
             codes = [split_codes(leaves, np.full(len(leaves), up)) for up in (False, True)]
             below, upwards = (np.isin(code, splits) for code in codes)
             below &= leaves.low > 0  # at an end no column is left below, or above
-            upwards &= leaves.high < DIGITS - 1
+            upwards &= leaves.high < query.rule.digits - 1
             chosen = below | upwards
             rest = leaves[~chosen]
             lower, upper = search.judge(query, rest, _aims(query, rest, aim))
@@ -256,13 +256,14 @@ def _aims(
 
 def _upwards(query: Query, leaves: Leaves) -> bool:
     """Whether the columns above the window move attention more than those below."""
-    if leaves.low == 0 or leaves.high == DIGITS - 1:
-        return leaves.high < DIGITS - 1
+    if leaves.low == 0 or leaves.high == query.rule.digits - 1:
+        return leaves.high < query.rule.digits - 1
     r, middle = query.coords.shape[-1], query.levels.shape[-1] // 2
     # The largest sum along a direction and the largest one against it give the distance between the ends.
     below = query.below[:, leaves.low, :, :, middle]
     below = np.where(np.isfinite(below), below, 0.0).max(1) - query.below[:, 0, 0, :, middle]
-    above = query.above[:, leaves.high + 1, :, middle]
+    above = query.above[:, leaves.high + 1, :, :, middle]
+    above = np.where(np.isfinite(above), above, 0.0).max(1)
     return bool((above[:, :r] + above[:, r : 2 * r]).sum() > (below[:, :r] + below[:, r : 2 * r]).sum())
 
 
@@ -278,13 +279,14 @@ class _Tally:
 
     def add(self, leaves: Leaves, lower: Float[np.ndarray, " n"], upper: Float[np.ndarray, " n"]) -> None:
         kinds = np.where(lower > 0, 0, np.where(upper < 0, 1, 2))
-        problems = self.query.problems(leaves)
+        problems, outs = self.query.problems(leaves), leaves.carries()[:, -1]
         for key, rows in self._by_class(leaves):
             counts = self.counts.setdefault(key, [0, 0, 0])
-            for carry in (0, 1):
-                numbers = np.bincount(kinds[rows][leaves.carry[rows] == carry], minlength=3)
+            for carry, out in product((0, 1), repeat=2):
+                chosen = (leaves.carry[rows] == carry) & (outs[rows] == out)
+                numbers = np.bincount(kinds[rows][chosen], minlength=3)
                 for kind in range(3):
-                    counts[kind] += int(numbers[kind]) * problems[carry]
+                    counts[kind] += int(numbers[kind]) * problems[carry][out]
             proved = lower[rows][kinds[rows] == 0]
             self.lowest[key] = min(self.lowest.get(key, np.inf), float(proved.min(initial=np.inf)))
             if key not in self.wrong and (kinds[rows] == 1).any():
@@ -298,14 +300,14 @@ class _Tally:
     def _problem(self, leaves: Leaves) -> tuple[int, int]:
         """A problem of the one leaf given."""
         terms = np.zeros((1, *self.query.weights.shape[1:]))
-        a, b = least_problems(self.query, leaves, terms)[0] @ 10 ** np.arange(DIGITS)
+        a, b = least_problems(self.query, leaves, terms)[0] @ 10 ** np.arange(self.query.rule.digits)
         return int(a), int(b)
 
     def _by_class(self, leaves: Leaves) -> Iterator[tuple[tuple[int, int], Int[np.ndarray, " m"]]]:
         carry, total = self.query.class_of(leaves)
-        keys = carry * 20 + total + 1
-        for key in np.unique(keys).tolist():
-            yield (key // 20, key % 20 - 1), np.flatnonzero(keys == key)
+        classes, index = np.unique(np.stack((carry, total), 1), axis=0, return_inverse=True)
+        for row, (c, t) in enumerate(classes.tolist()):
+            yield (c, t), np.flatnonzero(index.reshape(-1) == row)
 
     def proofs(self) -> dict[tuple[int, int], ClassProof]:
         return {

@@ -1,4 +1,4 @@
-"""The evidence on a one-layer adder: a table of all classes of inputs, with what was met and proved in each."""
+"""The evidence on a one-layer adder or subtractor: a table of all classes of inputs, with what was met and proved in each."""
 
 from __future__ import annotations
 
@@ -17,9 +17,8 @@ from interp.proofs.one_layer import Targets
 from interp.proofs.verdict import ARITHMETICS, IN_WORDS, RUNGS, ArithmeticName, Evidence, Status, Verdict, is_count
 from models.errors import UserError
 from models.numerals import shown
-from models.tasks.ten_digits import DIGITS, LIMIT
+from models.tasks.column_rule import ColumnRule
 
-DOMAIN = "all pairs of numbers from 0 to 9999999999"
 #: The fields that say what a class is, and which answer it asks for.
 CLASS = ("target", "previous", "carry", "total", "token", "answer")
 
@@ -48,7 +47,7 @@ class OverTheReals:
 
 @dataclass(frozen=True, eq=False)
 class PairEvidence(Evidence):
-    """What is known of a one-layer adder over all 10^20 pairs.
+    """What is known of a one-layer adder (or subtractor, as ``rule`` says) over all 10^20 pairs (or those of the rule).
 
     ``classes`` is a dataset over ``input_class`` (see :mod:`interp.proofs.columns`): target, previous, carry, total,
     token, answer; ``a`` and ``b``, a problem that was hunted for a small margin; ``margin``, the right token's lead
@@ -57,13 +56,14 @@ class PairEvidence(Evidence):
     margins, NaN if there is none.
 
     Attributes:
-        targets: what was asked about: "all" tokens of the answer, or its eleven "digits" without the EOS after them.
+        targets: what was asked about: "all" tokens of the answer, or its "digits" without the EOS after them.
         cuts: which windows of each class were split. They let the proof be checked without a search.
         counts: per class, how many problems were certified, refuted and left open; None in older files.
         wrong_token: where the counterexample fails.
         obstacle: what stood in the way of a proof of any class, if something did.
         reals: where rounding left classes open, what is proved without it.
         accuracy: the share of all pairs on which the model is right, where that was bounded.
+        rule: what is added or subtracted.
     """
 
     arithmetic: ArithmeticName
@@ -75,6 +75,7 @@ class PairEvidence(Evidence):
     targets: Targets = "all"
     wrong_token: WrongToken | None = None
     reals: OverTheReals | None = None
+    rule: ColumnRule = ColumnRule()
 
     @property
     def smallest_margin(self) -> float:
@@ -99,8 +100,8 @@ class PairEvidence(Evidence):
 
     @property
     def digits(self) -> Status:
-        """The verdict on the eleven digits alone; the EOS after them may be wrong or left open."""
-        own = self.classes.target.values <= DIGITS
+        """The verdict on the answer's digits alone; the EOS after them may be wrong or left open."""
+        own = self.classes.target.values < self.rule.written
         if not (self.classes.margin.values[own] > 0).all():
             return "refuted"
         return "certified" if (self.classes.proved.values[own] > 0).all() else "undecided"
@@ -112,9 +113,8 @@ class PairEvidence(Evidence):
         total: dict[int, list[int]] = {}
         for target, counts in zip(self.classes.target.values.tolist(), self.counts, strict=True):
             total[target] = [a + b for a, b in zip(total.get(target, [0, 0, 0]), counts, strict=True)]
-        pairs = 10 ** (2 * DIGITS)
         frame = pd.DataFrame.from_dict(total, orient="index", columns=["certified", "refuted", "open"]).astype(object)
-        return frame.map(lambda count: Fraction(count, pairs)).rename_axis("target")
+        return frame.map(lambda count: Fraction(count, self.rule.size)).rename_axis("target")
 
     def share_in_words(self) -> str:
         """The share of pairs left when those not certified at some answer digit are taken away; rounded down."""
@@ -132,7 +132,7 @@ class PairEvidence(Evidence):
         """One row per class: its fields, its extreme pair, the margin there, the hunted one and the proved bound."""
         data = self.classes
         frame = pd.DataFrame({name: data[name].values for name in (*CLASS, "margin")})
-        frame["problem"] = [f"{a}+{b}" for a, b in zip(data.a.values, data.b.values, strict=True)]
+        frame["problem"] = [f"{a}{self.rule.operator}{b}" for a, b in zip(data.a.values, data.b.values, strict=True)]
         frame["hunted"], frame["proved"] = data.hunted.values, data.proved.values
         return frame
 
@@ -145,35 +145,38 @@ class PairEvidence(Evidence):
             values[~np.isfinite(data[name].values)] = None
             rows[name] = values.tolist()
         own = super().to_dict()
+        del own["rule"]
         if self.reals is not None and not math.isfinite(self.reals.lower_bound):
             own["reals"]["lower_bound"] = None
         smallest = self.smallest_margin
         summary = {"smallest_margin": smallest if np.isfinite(smallest) else None, "witness": list(self.witness)}
         accuracy = None if self.accuracy is None else self.accuracy.to_dict()
-        return own | summary | {"domain": DOMAIN, "accuracy": accuracy, "classes": rows}
+        about = {"domain": self.rule.domain} | self.rule.stored()
+        return own | summary | about | {"accuracy": accuracy, "classes": rows}
 
 
 def finding(verdict: Verdict) -> str:
-    """The sentence of a verdict on a one-layer adder."""
+    """The sentence of a verdict on a one-layer adder or subtractor."""
     own: PairEvidence = verdict.evidence
     n, words = len(own.cuts), IN_WORDS[own.arithmetic]
-    a, b = own.witness
-    where = f"smallest margin {own.smallest_margin:.3f} at {a} + {b}"
-    of = "all eleven digits of " if own.targets == "digits" else ""
+    where = f"smallest margin {own.smallest_margin:.3f} at {own.rule.problem(*own.witness)}"
+    digits_of = f"all {own.rule.count} digits of "
+    of = digits_of if own.targets == "digits" else ""
     if verdict.status == "certified":
-        return f"certified {words}: {of}all 10^20 pairs, {n:,} classes, {where}, {_proved(own.lower_bound)}"
+        return f"certified {words}: {of}{own.rule.all_pairs}, {n:,} classes, {where}, {_proved(own.lower_bound)}"
     if verdict.status == "sampled":
         return f"no proof, {words} and on samples: {of}no extreme pair of {n:,} classes is wrong, {where}"
     accuracy = f", {own.accuracy.wrong()}" if own.accuracy and not own.accuracy.says_little else ""
     digits = ""
     if own.targets == "all" and own.digits == "certified":
-        proved = own.classes.proved.values[own.classes.target.values <= DIGITS]
-        digits = f"; all eleven digits of all 10^20 pairs are certified {words}, {_proved(proved.min())}"
+        proved = own.classes.proved.values[own.classes.target.values < own.rule.written]
+        digits = f"; {digits_of}{own.rule.all_pairs} are certified {words}, {_proved(proved.min())}"
     if verdict.status == "refuted":
         fail = f"{own.failing:,} of {n:,} classes fail"
         if not own.failing:  # it fails in the model's own precision only
             fail = "though no extreme pair of a class is wrong over the reals"
-        return f"refuted: {_wrong(verdict.counterexample, own.wrong_token)}, {fail}{accuracy}{digits}"
+        wrong = _wrong(own.rule, verdict.counterexample, own.wrong_token)
+        return f"refuted: {wrong}, {fail}{accuracy}{digits}"
     rest = "".join(f"; {part}" for part in (own.obstacle, own.reals and own.reals.words()) if part)
     share = f" ({own.share_in_words()})" if own.counts else ""
     return (
@@ -186,10 +189,9 @@ def _proved(bound: float) -> str:
     return f"every margin proved above {shown(float(bound))}"
 
 
-def _wrong(counterexample: tuple[int, int, int | None], token: WrongToken | None) -> str:
+def _wrong(rule: ColumnRule, counterexample: tuple[int, int, int | None], token: WrongToken | None) -> str:
     """A counterexample in words: what the model answers, and which token of that is wrong."""
-    a, b, answer = counterexample
-    said = f"{a} + {b} -> {'no number' if answer is None else answer} (run through the model"
+    said = f"{answered(rule, counterexample)} (run through the model"
     if token is None:  # an older file
         return f"{said})"
     if token.target == "EOS":
@@ -197,10 +199,16 @@ def _wrong(counterexample: tuple[int, int, int | None], token: WrongToken | None
     return f"{said}; {token.target} is {token.expected}, not {token.predicted})"
 
 
+def answered(rule: ColumnRule, counterexample: tuple[int, int, int | None]) -> str:
+    """A wrong answer, such as "57 + 48 -> 104"."""
+    a, b, answer = counterexample
+    return f"{rule.problem(a, b)} -> {'no number' if answer is None else answer}"
+
+
 def provenance(verdict: Verdict) -> Provenance:
     own: PairEvidence = verdict.evidence
     if verdict.status == "certified":
-        return Provenance(10 ** (2 * DIGITS), None, "pairs of ten-digit numbers", RUNGS[own.arithmetic])
+        return Provenance(own.rule.size, None, own.rule.pairs, RUNGS[own.arithmetic])
     return Provenance(own.classes.margin.size, None, "extreme pairs of all classes, run through the model")
 
 
@@ -221,21 +229,23 @@ def read(value: dict[str, Any]) -> PairEvidence:
     for name, column in columns.items():
         if column.shape != (n,):
             raise ValueError(f"{name} has shape {list(column.shape)}")
-    limits = {"target": 12, "token": 2**31, "answer": 2**31, "a": LIMIT, "b": LIMIT}
+    rule = ColumnRule.of_stored(value)
+    limits = {"target": rule.written + 1, "token": 2**31, "answer": 2**31, "a": rule.limit, "b": rule.limit}
     for name, limit in limits.items():
         if not ((columns[name] >= 0) & (columns[name] < limit)).all():
             raise ValueError(f"{name} is out of range")
     if not n or {len(value["cuts"]), len(counts or value["cuts"])} != {n}:
         raise ValueError("columns of unequal length")
     token, targets = value.get("wrong_token"), value.get("targets", "all")
-    status, arithmetic, obstacle = value["status"], value["arithmetic"], value["obstacle"]
+    status, arithmetic, obstacle, wrong = (value[x] for x in ("status", "arithmetic", "obstacle", "counterexample"))
     for holds, what in (
         (arithmetic in ARITHMETICS and targets in get_args(Targets), "unknown arithmetic or question"),
         (arithmetic != "float" or status != "certified", "a proof in floats"),
         (obstacle is None or isinstance(obstacle, str), "an obstacle without words"),
         (accuracy is None or status in ("refuted", "undecided"), "bounds on the accuracy of what is not open"),
         (reals is None or status == "undecided", "a verdict over the reals beside another"),
-        (value["domain"] == DOMAIN, "another domain"),
+        (value["domain"] == rule.domain, "another domain"),
+        (wrong is None or rule.holds(*wrong[:2]), "a counterexample that is no problem"),
     ):
         if not holds:
             raise ValueError(what)
@@ -249,6 +259,7 @@ def read(value: dict[str, Any]) -> PairEvidence:
         accuracy=None if accuracy is None else bounds_from_dict(accuracy),
         wrong_token=None if token is None else WrongToken(**{k: str(token[k]) for k in WrongToken.__annotations__}),
         reals=None if reals is None else OverTheReals(_whole(reals["open"]), _number(reals["lower_bound"])),
+        rule=rule,
     )
     smallest = value["smallest_margin"]
     if found.smallest_margin != (-np.inf if smallest is None else smallest) and not np.isnan(found.smallest_margin):
@@ -273,7 +284,7 @@ def _column(rows: Any, dtype: type) -> np.ndarray:
 def read_counterexample(value: Any) -> tuple[int, int, int | None]:
     """(a, b, the model's answer). Raises TypeError or ValueError for anything else."""
     a, b, answer = value
-    if not (is_count(a, LIMIT) and is_count(b, LIMIT) and (answer is None or is_count(answer, 10 * LIMIT))):
+    if not (is_count(a) and is_count(b) and (answer is None or is_count(answer))):
         raise ValueError("a counterexample that is no pair")
     return a, b, answer
 

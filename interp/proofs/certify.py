@@ -1,4 +1,4 @@
-"""Decide whether a one-layer adder is right on all 10^20 pairs, with a proof or a counterexample."""
+"""Decide whether a one-layer adder or subtractor is right on all pairs, with a proof or a counterexample."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from interp.proofs.branching import ClassProof
 from interp.proofs.certificate import CLASS, OverTheReals, PairEvidence, WrongToken, dataset
 from interp.proofs.class_proofs import UNPROVED, BranchAndBound, rung_of
 from interp.proofs.columns import Classes
+from interp.proofs.exhaustive import LARGEST_SPACE
 from interp.proofs.hunting import lead_of
 from interp.proofs.one_layer import OneLayerAdder, Targets, read_adder, require_unchanged
 from interp.proofs.verdict import (
@@ -37,7 +38,7 @@ from models.errors import UserError
 from models.evaluation import predict
 from models.hooked import model_name, registered_name
 from models.numerals import shown
-from models.tasks.addition import DIGITS, FixedWidthAddition
+from models.tasks.addition import FixedWidthAddition
 from models.tasks.base import Task
 
 AIM = 0.5  # the bound that proofs try for, as a share of the smallest margin that was hunted down
@@ -59,6 +60,9 @@ def certify_one_layer(
 ) -> Verdict:
     """Prove a one-layer adder right on all pairs of ten-digit numbers, or find a pair that it gets wrong.
 
+    The same proof is one of subtractors of ``a - b`` with ``a >= b``, and of numbers of other lengths: see
+    :mod:`models.tasks.column_rule`.
+
     ``arithmetic`` sets how strong the claim is. "float" looks at margins in float64, at one hunted problem per class,
     and proves nothing about the others. "interval" proves what the stored weights define over the real numbers.
     "float32" encloses the rounding of every operation of the forward pass, in any order of summation, and so is about
@@ -78,7 +82,7 @@ def certify_one_layer(
         arithmetic: "float", "interval" or "float32".
         task: the task, if the model does not carry it.
         width: how far apart the bounds on the accuracy may be; None computes none.
-        targets: "all" tokens of the answer, or its eleven "digits" alone, as AdderBoard scores.
+        targets: "all" tokens of the answer, or its "digits" alone, as AdderBoard scores.
         minutes: how long to try. What is not proved by then stays open.
 
     Raises:
@@ -105,7 +109,7 @@ def _certify(
     if arithmetic == "float":
         if wrong is None and min(float(case.hunted.min()), float(leads.margins.min())) > 0:
             status = "sampled"
-    elif not (failing & (case.classes.target <= DIGITS)).any():
+    elif not (failing & (case.classes.target < adder.layout.rule.written)).any():
         try:
             prove_all(case, proofs, smallest_of(case, leads.margins[~failing]))
         except TimeUp:
@@ -137,6 +141,7 @@ def _certify(
             obstacle=obstacle if status == "undecided" else None,
             accuracy=accuracy,
             reals=reals,
+            rule=adder.layout.rule,
         ),
     )
 
@@ -184,7 +189,7 @@ class Leads:
         """The worst witness that the model gets wrong by greedy decoding; witnesses with a wrong digit come first."""
         rows = np.flatnonzero(~(self.own > 0))
         found = np.nan_to_num(self.own[rows], nan=-np.inf)
-        for row in rows[np.lexsort((found, classes.target[rows] > DIGITS))]:
+        for row in rows[np.lexsort((found, classes.target[rows] >= classes.rule.written))]:
             pair = torch.from_numpy(classes.witnesses[row].copy())
             if (answer := wrong_answer(adder, pair)) is not None:
                 return answer
@@ -235,7 +240,7 @@ def require_bounds(adder: OneLayerAdder, classes: Classes, leads: Leads, proofs:
         row = int(short.argmax())
         a, b = classes.witnesses[row, 0].tolist()
         raise UserError(
-            f"{model_name(adder.model)} does not compute what its weights say: a token of {a} + {b} leads by "
+            f"{model_name(adder.model)} does not compute what its weights say: a token of {classes.rule.problem(a, b)} leads by "
             f"{leads.margins[row]:.3g}, and by the weights by more than {shown(bounds[row])}."
         )
 
@@ -251,7 +256,7 @@ def wrong_answer(
         return None
     first = int((answer != right)[0, :asked].long().argmax())
     said, expected = (_token_text(adder, int(row[0, first])) for row in (answer, right))
-    token = WrongToken("EOS" if first > DIGITS else f"s{first}", said, expected)
+    token = WrongToken(adder.layout.rule.label(first), said, expected)
     a, b = pair[0].tolist()
     decoded = task.decode(answer)[0]
     return (a, b, None if decoded < 0 else decoded), token
@@ -351,7 +356,7 @@ def _broken(why: str) -> UserError:
 def _same_classes(certificate: Verdict, case: BranchAndBound) -> Classes:
     """The certificate's classes with its own witnesses, checked against the model and the task."""
     data, classes = certificate.classes, case.classes
-    if case.obstacle or len(certificate.cuts) != len(classes):
+    if case.obstacle or certificate.rule != classes.rule or len(certificate.cuts) != len(classes):
         raise _broken(case.obstacle or "it has other classes")
     if any(not np.array_equal(data[name].values, getattr(classes, name)) for name in CLASS):
         raise _broken("its classes are not those of the task")
@@ -392,7 +397,13 @@ def _proved_again(
 
 
 def _obstacle(model: HookedModel, task: Task) -> str | None:
-    return None if isinstance(task, FixedWidthAddition) else f"{task.name} is no addition of ten-digit numbers"
+    if isinstance(task, FixedWidthAddition):
+        return None
+    try:
+        rule = read_adder(model, task).layout.rule
+    except UserError as error:
+        return str(error).rstrip(".")
+    return "its problems can be run one by one" if rule.size <= LARGEST_SPACE else None
 
 
 def _judge(model: HookedModel, task: Task, asked: Asked) -> Verdict:

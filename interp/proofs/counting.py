@@ -17,29 +17,30 @@ import numpy as np
 from jaxtyping import Bool, Int
 
 from models.errors import UserError
-from models.tasks.addition import DIGITS
+from models.tasks.column_rule import ColumnRule
 
 RIGHT, OPEN, WRONG = 0, 1, 2  # ends of a diagram; of several targets, the largest end decides
 NODES = 3  # the first number of a state that is not an end
 _UNREACHABLE = -1
 _HALF = 31  # counts are split at this bit in the last column
+SUMS = ColumnRule()  # of ten-digit numbers
 
 
 @dataclass(frozen=True, eq=False)
 class Symbols:
-    """What a diagram reads in one column, ``carry_in * base^2 + base x + y``, and what addition makes of it.
+    """What a diagram reads in one column, ``carry_in * base^2 + base x + y``, and what the rule makes of it.
 
     Attributes:
-        total: x + y, without the carry. written: the answer digit. carry_out: the carry out of the column.
+        written: the answer digit. carry_out: the carry out of the column. makes: whether the digits make a carry, and
+            do not only pass one on.
     """
 
-    base: int
     carry_in: Int[np.ndarray, " symbol"]
     x: Int[np.ndarray, " symbol"]
     y: Int[np.ndarray, " symbol"]
-    total: Int[np.ndarray, " symbol"]
     written: Int[np.ndarray, " symbol"]
     carry_out: Int[np.ndarray, " symbol"]
+    makes: Bool[np.ndarray, " symbol"]
 
     def possible(self, column: int, carry_out: int | None = None) -> Bool[np.ndarray, " symbol"]:
         """The symbols that can occur in a column, all or those with one carry out. Column 0 has no carry in."""
@@ -48,10 +49,11 @@ class Symbols:
 
 
 @cache
-def symbols(base: int = 10) -> Symbols:
-    carry_in, x, y = (v.reshape(-1) for v in np.meshgrid(range(2), range(base), range(base), indexing="ij"))
-    both = x + y + carry_in
-    return Symbols(base, carry_in, x, y, x + y, both % base, both // base)
+def symbols(rule: ColumnRule = SUMS) -> Symbols:
+    base = range(rule.base)
+    carry_in, x, y = (v.reshape(-1) for v in np.meshgrid(range(2), base, base, indexing="ij"))
+    total = rule.total(x, y)
+    return Symbols(carry_in, x, y, rule.digit(total, carry_in), rule.out(total, carry_in), rule.out(total, 0) == 1)
 
 
 @dataclass(frozen=True, eq=False)
@@ -105,22 +107,22 @@ def _unique_rows(rows: Int[np.ndarray, "n symbol"]) -> tuple[Int[np.ndarray, "m 
 def diagram_of_windows(
     table: Int[np.ndarray, "..."],
     target: int,
-    columns: int = DIGITS,
-    base: int = 10,
+    rule: ColumnRule = SUMS,
     below: Sequence[Int[np.ndarray, "_ symbol"]] = (),
 ) -> Diagram:
     """Turn a table of window verdicts into a diagram.
 
     Args:
         table: [carry into the window's lowest column, its symbol base x + y, ..., the highest column's]: 1 right, -1
-            wrong, 0 open. The window ends at column ``min(target, columns - 1)``.
+            wrong, 0 open. The window ends at column ``min(target, digits - 1)``.
+        rule: what a column does, and how many there are.
         below: levels of the columns below the window, the next one first, as in :class:`Diagram`. The first has a row
             for each of the table's first open windows, in the table's order, which says what becomes of them.
 
     Raises:
         UserError: a table of another shape, or with other values.
     """
-    top = min(target, columns - 1)
+    top, base = min(target, rule.digits - 1), rule.base
     depth = table.ndim - 1
     if not 1 <= depth <= top + 1 or table.shape != (2, *[base**2] * depth):
         raise UserError(
@@ -129,7 +131,7 @@ def diagram_of_windows(
         )
     if not np.isin(table, (-1, 0, 1)).all():
         raise UserError("A verdict is 1 (right), -1 (wrong) or 0 (open), and this table has other values.")
-    known = symbols(base)
+    known = symbols(rule)
     lowest = top - depth + 1
     states = np.array([OPEN, RIGHT, WRONG], dtype=np.int32)[table]  # by verdict 0, 1, -1
     levels: list[np.ndarray] = [np.zeros((0, 2 * base**2), dtype=np.int32)] * lowest
@@ -145,7 +147,7 @@ def diagram_of_windows(
         levels.append(np.concatenate(nodes))
         states = NODES + np.arange(2 * above, dtype=np.int32).reshape(2, *table.shape[column - lowest + 2 :])
     levels.append(np.where(known.possible(top), states.reshape(1, -1), _UNREACHABLE))
-    for _ in range(top + 1, columns):
+    for _ in range(top + 1, rule.digits):
         levels.append(np.full((1, 2 * base**2), NODES, dtype=np.int32))
     return reduced(NODES, levels)
 
@@ -168,8 +170,8 @@ class Counts:
         return sum(self.sizes)
 
 
-def count(diagrams: Sequence[Diagram], columns: int = DIGITS, base: int = 10, by_chain: bool = False) -> Counts:
-    """Count how many of all ``base^(2 columns)`` pairs are right at all targets, wrong at some, or neither.
+def count(diagrams: Sequence[Diagram], rule: ColumnRule = SUMS, by_chain: bool = False) -> Counts:
+    """Count how many of all pairs of a rule are right at all targets, wrong at some, or neither.
 
     Precondition: every diagram has one level per column and is right about its target. Postcondition: exactly ``right``
     pairs end in RIGHT in every diagram and exactly ``wrong`` in WRONG in some diagram; so the number of pairs that the
@@ -178,10 +180,11 @@ def count(diagrams: Sequence[Diagram], columns: int = DIGITS, base: int = 10, by
     Lemma (transfer matrix): below any column, what happens depends on the columns above only through the carry that
     they need and the diagrams' states. A pair's columns read from the top, with the carry out of each, are one path
     of states, and the number of paths into a state is the sum over its predecessors. The longest carry chain joins the
-    state as (r, m): if a carry is needed, it passes r more columns of sum base - 1 above; m is the longest chain so
-    far. A column that generates the carry ends a chain of length r + 1, as :mod:`models.tasks.schoolbook` defines it.
+    state as (r, m): if a carry is needed, it passes r more columns above (of sum base - 1, or of difference 0); m is
+    the longest chain so far. A column that generates the carry ends a chain of length r + 1, as
+    :mod:`models.tasks.schoolbook` defines it. At the top stand the carries that the rule lets out of the last column.
 
-    No overflow: after k columns all counts sum to 2 base^(2k), which is below 2^63 up to the last column but one (2e18
+    No overflow: after k columns all counts sum to at most 2 base^(2k), which is below 2^63 up to the last column but one (2e18
     for ten decimal columns). The last column is summed in two halves of the bits, joined as Python integers.
 
     Cost: states x base^2 per column, times (r, m) pairs with ``by_chain``: tens of milliseconds for small diagrams,
@@ -190,15 +193,16 @@ def count(diagrams: Sequence[Diagram], columns: int = DIGITS, base: int = 10, by
     Raises:
         UserError: more pairs than 64-bit counts can hold before the last column.
     """
+    columns, base = rule.digits, rule.base
     if columns < 1 or 2 * base ** (2 * (columns - 1)) >= 2**63:
         raise UserError(f"Pairs of {columns} digits in base {base} are more than can be counted in 64 bits.")
-    known = symbols(base)
-    carry = np.array([0, 1])
-    nodes = np.array([[diagram.root for diagram in diagrams]] * 2, dtype=np.int64).reshape(2, -1)
+    known = symbols(rule)
+    carry = np.array(rule.ends)
+    nodes = np.array([[diagram.root for diagram in diagrams]] * len(carry), dtype=np.int64).reshape(len(carry), -1)
     outcome = np.where(nodes < NODES, nodes, RIGHT).max(1, initial=RIGHT)
     nodes = np.where((nodes < NODES) | (outcome == WRONG)[:, None], RIGHT, nodes)
     chains = _Chains(columns) if by_chain else _Chains(0)
-    counts = np.zeros((2, len(chains)), dtype=np.int64)
+    counts = np.zeros((len(carry), len(chains)), dtype=np.int64)
     counts[:, 0] = 1
     for column in reversed(range(columns)):
         sources, reads, after = [], [], []
@@ -229,7 +233,7 @@ def count(diagrams: Sequence[Diagram], columns: int = DIGITS, base: int = 10, by
     found = [chains.lengths(counts[outcome == verdict]) for verdict in (RIGHT, OPEN, WRONG)]
     assert not nodes.any() and not carry.any()
     result = Counts(*found)
-    assert result.total == base ** (2 * columns), "pairs were lost"
+    assert result.total == rule.size, "pairs were lost"
     return result
 
 
@@ -260,8 +264,9 @@ class _Chains:
         """The counts after one more column. ``exact`` gives Python integers, for counts that 64 bits may not hold."""
         from scipy.sparse import coo_matrix  # imported here, as few programs need it
 
-        total, out = known.total[read], known.carry_out[read]
-        generates, passes = total >= known.base, (total == known.base - 1) & (out == 1)
+        out = known.carry_out[read]
+        generates = known.makes[read] & (out == 1)
+        passes = ~known.makes[read] & (out == 1)
         found = np.zeros((n_targets, len(self)), dtype=object if exact else np.int64)
         for moves, to in ((generates, self.generated), (passes, self.passed), (out == 0, self.apart)):
             ones = np.ones(int(moves.sum()), dtype=np.int64)

@@ -27,23 +27,24 @@ class DecisionCurves(Result):
     """``F(d, s)``: the lead of token d over the best other one, in float64, for one query token at one position.
 
     Attributes:
-        target: the answer digit asked for (11: EOS). token: the query's own token, which is the answer digit before.
+        target: the answer digit asked for, and label: its name. token: the query's own token, which is the answer digit
+            before.
         lead: [digit, s], in logits.
         reached: one row per class: the right digit, and the range of s over all its inputs.
     """
 
     model: str
     target: int
+    label: str
     token: int
     lead: xr.DataArray
     reached: pd.DataFrame
     provenance: Provenance
 
     def sentence(self) -> str:
-        name = f"s{self.target}" if self.target < 11 else "EOS"
         wide = (self.reached.high - self.reached.low).max()
         return (
-            f"{self.model} asks for {name} after a {self.token}: {len(self.reached)} classes of inputs reach "
+            f"{self.model} asks for {self.label} after a {self.token}: {len(self.reached)} classes of inputs reach "
             f"attention scalars in ranges of at most {wide:.3g}, and {self.inside} of them lie where their own digit "
             "leads (on a grid)"
         )
@@ -63,7 +64,7 @@ class DecisionCurves(Result):
 
 
 def decision_curves(model: HookedModel, target: int, token: int, task: Task | None = None) -> DecisionCurves:
-    """The decision function of the query with this token, and the range of s that all 10^20 problems reach.
+    """The decision function of the query with this token, and the range of s that all problems reach.
 
     Attention must write along one direction (``basis[0]``), whatever it looks at; s is how much it writes.
 
@@ -96,4 +97,5 @@ def decision_curves(model: HookedModel, target: int, token: int, task: Task | No
         coords={"digit": range(10), "s": s},
     )
     provenance = Provenance(len(reached), None, "classes of inputs, with their ranges", "certified in floats")
-    return DecisionCurves(model_name(model), target, token, lead, reached, provenance)
+    label = adder.layout.rule.label(target)
+    return DecisionCurves(model_name(model), target, label, token, lead, reached, provenance)

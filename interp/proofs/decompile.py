@@ -1,4 +1,4 @@
-"""From weights to a program: what a certified one-layer adder computes, in ten lines, proved equal on all pairs.
+"""From weights to a program: what a certified one-layer adder or subtractor computes, in ten lines, proved equal.
 
 This is read off the weights, at the query of answer digit i, whose *own* token is the digit written before:
 
@@ -9,11 +9,14 @@ This is read off the weights, at the query of answer digit i, whose *own* token 
 * for each own token the MLP has thresholds along the level: it has passed k of them where ``now + carry`` is k, and
   writes k's last digit.
 
-The proof has three parts. (1) The model answers a + b on all 10^20 pairs, by its certificate. (2) So does the program:
-its step, executed on every state that a column can be in (own token, both digit sums, carry), gives the right digit,
-and with it the next own token; the columns follow by induction. So program and model are equal. (3) The program is how
-the model does it: for every column and own token, the levels that problems with ``now + carry = k`` can reach, by the
-certifier's own bounds of attention, lie below those with k + 1, with a gap; the least gap is given.
+In a subtractor, now and before are differences, and the carry is minus a borrow: ``before`` is w or w + 1 without a
+borrow into the column, w - 10 or w - 9 with one, so that the same level is within 0.1 of ``now - borrow``.
+
+The proof has three parts. (1) The model answers a + b (or a - b) on all pairs, by its certificate. (2) So does the
+program: its step, executed on every state that a column can be in (own token, both digit sums, carry), gives the right
+digit, and with it the next own token; the columns follow by induction. So program and model are equal. (3) The program
+is how the model does it: for every column and own token, the levels that problems with ``now + carry = k`` can reach,
+by the certifier's own bounds of attention, lie below those with k + 1, with a gap; the least gap is given.
 """
 
 from __future__ import annotations
@@ -32,14 +35,15 @@ from interp.core.probe import Scalar, probe
 from interp.core.results import Provenance, Result
 from interp.proofs.balls import FLOAT32, REAL
 from interp.proofs.certify import certify_one_layer
+from interp.proofs.counting import SUMS
 from interp.proofs.leaves import Query
 from interp.proofs.one_layer import OneLayerAdder, one_layer_adder, read_adder
 from interp.proofs.ratio_attention import NO_SPREAD, RatioAttention, read_ratio_attention
 from interp.proofs.verdict import IN_WORDS, RUNGS, ArithmeticName
 from models.errors import UserError
 from models.numerals import shown
-from models.tasks.addition import DIGITS
 from models.tasks.base import Task
+from models.tasks.column_rule import ColumnRule
 
 BITS_OF_A_NUMBER, BITS_OF_A_CHARACTER = 32, 8
 
@@ -58,6 +62,20 @@ def add(a, b):
         answer.append(own)
     return answer
 """
+#: The same for ``a - b``.
+SUBTRACTION = """\
+def step(own, now, before):
+    level = now + (before - own) / 10
+    return sum(level > k - 0.45 for k in range(-9, 10)) % 10
+
+def subtract(a, b):
+    own, answer = 0, []
+    differences = [x - y for x, y in zip(a, b)]
+    for now, before in zip(differences, [0] + differences):
+        own = step(own, now, before)
+        answer.append(own)
+    return answer
+"""
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,7 +83,8 @@ class Decompiled(Result):
     """A certified adder as a program.
 
     Attributes:
-        program: its source; ``add(a, b)`` takes two lists of ten digits, units first, and gives eleven.
+        program: its source; ``add(a, b)`` takes two lists of digits, units first, and gives one digit more than they
+            have; ``subtract(a, b)`` gives as many.
         states: how many states of a column the program was executed on.
         arithmetic, bound: the arithmetic of the model's certificate, and the proved lower bound of its margins.
         reads: one row per head: bounds, over all problems, of the shares of attention on the two digits of the ``own``
@@ -75,6 +94,7 @@ class Decompiled(Result):
         digits: what each digit of the own column writes along the direction, on a scale from 0 for digit 0 to 9 for
             digit 9: the mean over columns, and how far a column is from it.
         parameters: the number of free parameters of the model.
+        pairs: how many pairs there are, in words.
     """
 
     model: str
@@ -86,6 +106,7 @@ class Decompiled(Result):
     levels: pd.DataFrame
     digits: pd.DataFrame
     parameters: int
+    pairs: str
     provenance: Provenance
 
     @property
@@ -102,11 +123,16 @@ class Decompiled(Result):
         lines = len([line for line in self.program.splitlines() if line])
         program, model = self.bits
         return (
-            f"{self.model} is a program of {lines} lines on all 10^20 pairs: the model is certified "
+            f"{self.model} is a program of {lines} lines on {self.pairs}: the model is certified "
             f"{IN_WORDS[self.arithmetic]} (every margin above {shown(self.bound)}), and the program is right in all "
-            f"{self.states:,} states of a column. {self._reading()} Levels of one more in sum plus carry are at "
+            f"{self.states:,} states of a column. {self._reading()} Levels of one more in {self.levels_of} are at "
             f"least {shown(self.gap)} of a step apart. The program has {program:,} bits as text, the model {model:,}"
         )
+
+    @property
+    def levels_of(self) -> str:
+        """What the levels tell apart."""
+        return "difference minus borrow" if self.program == SUBTRACTION else "sum plus carry"
 
     def _reading(self) -> str:
         reads = self.reads
@@ -130,7 +156,7 @@ class Decompiled(Result):
     scalar=Scalar("least gap of its levels", "steps", lambda found: Answer(found.gap), 0.01, asked_by=()),
 )
 def decompile(model: HookedModel, *, task: Task | None = None) -> Decompiled:
-    """Turn a one-layer adder into a program of ten lines, with a proof that both are equal on all 10^20 pairs.
+    """Turn a one-layer adder or subtractor into a program of ten lines, with a proof that both are equal on all pairs.
 
     The module's docstring has the proof. Cost: that of a certificate, and 1 to 5 s for the levels.
 
@@ -141,49 +167,53 @@ def decompile(model: HookedModel, *, task: Task | None = None) -> Decompiled:
     if certificate.status == "undecided":
         certificate = certify_one_layer(model, "interval", task, width=None)
     if certificate.status != "certified":
-        raise UserError(f"{certificate.model} is not certified, and a program is proved of certified adders.")
+        raise UserError(f"{certificate.model} is not certified, and a program is proved of certified models.")
     adder = read_adder(model, task)
+    rule = adder.layout.rule
     attention = read_ratio_attention(adder, FLOAT32 if certificate.arithmetic == "float32" else REAL)
-    levels = pd.DataFrame([_level(adder, attention, *key) for key in attention.queries if key[0] <= DIGITS])
+    levels = pd.DataFrame([_level(adder, attention, *key) for key in attention.queries if key[0] < rule.written])
     if not (levels.gap > 0).all():
         worst = levels.loc[levels.gap.idxmin()]
         raise UserError(
-            f"{certificate.model} is not this program: at digit {worst.target:.0f} after {worst.own:.0f} two sums "
-            "reach the same level."
+            f"{certificate.model} is not this program: at digit {worst.target:.0f} after {worst.own:.0f} two "
+            f"{rule.result}s reach the same level."
         )
     return Decompiled(
         model=certificate.model,
-        program=PROGRAM,
-        states=prove_program(),
+        program=SUBTRACTION if rule.subtracts else PROGRAM,
+        states=prove_program(SUBTRACTION, rule) if rule.subtracts else prove_program(),
         arithmetic=certificate.arithmetic,
         bound=certificate.lower_bound,
         reads=_reads(adder, attention),
         levels=levels,
         digits=_digits(adder, attention),
         parameters=sum(parameter.numel() for parameter in model.parameters()),
-        provenance=Provenance(10 ** (2 * DIGITS), None, "pairs of ten-digit numbers", RUNGS[certificate.arithmetic]),
+        pairs=rule.all_pairs,
+        provenance=Provenance(rule.size, None, rule.pairs, RUNGS[certificate.arithmetic]),
     )
 
 
-def prove_program(source: str = PROGRAM) -> int:
+def prove_program(source: str = PROGRAM, rule: ColumnRule = SUMS) -> int:
     """Execute a program's step on every state that a column can be in; returns how many there are.
 
-    A state is the column's digit sum, the previous column's, and the carry into that one; the own token and the carry
-    follow from it. The first column has none before it, and the last has no digits. By induction over columns, ``add``
-    is then addition, as it hands each step the digit that the previous step gave.
+    A state is the column's digit sum (or difference), the previous column's, and the carry into that one; the own token
+    and the carry follow from it. The first column has none before it, and the last of a sum has no digits. By induction
+    over columns, ``add`` is then addition, as it hands each step the digit that the previous step gave.
 
     Raises:
         UserError: a state in which the step does not give the right digit.
     """
     made: dict[str, Any] = {}
     exec(source, made)  # the constant above, or a test's altered copy of it
-    states = [(0, now, 0, now) for now in range(19)]
-    for before, carry_before, now in product(range(19), (0, 1), range(19)):
-        carry, own = divmod(before + carry_before, 10)
-        states.append((own, now, before, now + carry))
+    states = [(0, now, 0, rule.digit(now, 0)) for now in rule.totals]
+    for before, carry_before, now in product(rule.totals, (0, 1), rule.totals):
+        carry, own = rule.out(before, carry_before), rule.digit(before, carry_before)
+        states.append((own, now, before, rule.digit(now, carry)))
     for own, now, before, right in states:
-        if made["step"](own, now, before) != right % 10:
-            raise UserError(f"The program is wrong after {own} in a column with sum {now} after one with {before}.")
+        if made["step"](own, now, before) != right:
+            raise UserError(
+                f"The program is wrong after {own} in a column with {rule.result} {now} after one with {before}."
+            )
     return len(states)
 
 
@@ -192,9 +222,10 @@ def _level(adder: OneLayerAdder, attention: RatioAttention, target: int, token: 
     query = Query(attention, adder.layout, target, token)
     leaves = query.roots()
     carry, total = query.class_of(leaves)
-    count = carry + np.maximum(total, 0)
+    rule = query.rule
+    count = (total if target < rule.digits else 0) + rule.sign * carry
     low, high = (end[:, 0] for end in query.box(leaves))
-    if target < DIGITS:  # the direction's sign is arbitrary; choose it so that levels rise with the sum
+    if target < rule.digits:  # the direction's sign is arbitrary; choose it so that levels rise with the sum
         rises = low[count == count.max()].mean() > low[count == count.min()].mean()
     else:
         rises = low[carry == 1].mean() > low[carry == 0].mean()
@@ -214,7 +245,7 @@ def _reads(adder: OneLayerAdder, attention: RatioAttention) -> pd.DataFrame:
     for head in range(len(adder.W_V)):
         found = []
         for (target, token), terms in attention.queries.items():
-            if not 1 <= target < DIGITS:
+            if not 1 <= target < adder.layout.rule.digits:
                 continue
             seen = [terms.weights[head, j, list(allowed)] for j, allowed in enumerate(adder.layout.tokens)]
             seen[adder.layout.queries[target]] = terms.weights[head, adder.layout.queries[target], [token]]

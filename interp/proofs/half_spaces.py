@@ -20,9 +20,9 @@ from jaxtyping import Float, Int
 from interp.proofs.branching import Search
 from interp.proofs.counting import NODES, OPEN, RIGHT, WRONG, Diagram, reduced, symbols
 from interp.proofs.hunting import gradient_at
-from interp.proofs.leaves import EOS_TARGET, Query
+from interp.proofs.leaves import Query
 from interp.proofs.watch import check_time
-from models.tasks.addition import DIGITS
+from models.tasks.column_rule import ColumnRule
 
 #: How often the cells of a class's box are cut, how many of them are kept, and how finely a level is searched (as a
 #: share of the functional's range).
@@ -32,8 +32,7 @@ MOST_APART = 60
 #: With more nodes than this on one level of a diagram, their sums are put into bins.
 MOST_NODES, ABOVE = 1000, 24  # (above the target's own column)
 _BITS = 50
-_SYMBOLS = symbols(10)
-_N = len(_SYMBOLS.x)
+_N = 200  # symbols
 
 
 @dataclass(frozen=True, eq=False)
@@ -92,7 +91,8 @@ def half_space_diagrams(search: Search, target: int, apart: bool = False) -> lis
             sums[0].append(_sums(query, u, _level(search, query, answer, *box, u), 1))
             sums[1].append(_sums(query, u, -_level(search, query, answer, *box, -u, wrong=True), -1))
     ends = ((RIGHT, OPEN), (RIGHT, WRONG))
-    return [_Growth(target, kinds, own, *end).grow() for own, end in zip(sums, ends, strict=True)]
+    rule = search.adder.layout.rule
+    return [_Growth(rule, target, kinds, own, *end).grow() for own, end in zip(sums, ends, strict=True)]
 
 
 def _direction(
@@ -173,26 +173,23 @@ def _sums(query: Query, u: Float[np.ndarray, " r"], level: float, sign: int) -> 
     f[weights == 0] = 0
     layout, position = query.layout, query.layout.queries[query.target]
     fixed = sum(int(f[j, allowed[0]]) for j, allowed in enumerate(layout.tokens[:position]) if len(allowed) == 1)
-    added = np.zeros((DIGITS, _N), dtype=np.int64)
-    for column in range(DIGITS):
+    known, n_columns = symbols(layout.rule), layout.rule.digits
+    added = np.zeros((n_columns, _N), dtype=np.int64)
+    for column in range(n_columns):
         x, y = layout.operands[:, column]
-        added[column] = f[x, _SYMBOLS.x] + f[y, _SYMBOLS.y]
+        added[column] = f[x, known.x] + f[y, known.y]
         if query.shows(column):
-            added[column] += f[layout.answers[column], _SYMBOLS.written]
+            added[column] += f[layout.answers[column], known.written]
     ends = []
     for better, worst in ((np.minimum, 2**62), (np.maximum, -(2**62))):
-        reach = np.full((DIGITS + 1, 2), worst)
+        reach = np.full((n_columns + 1, 2), worst)
         reach[0, 0] = 0
         for column in range(query.top + 1):
-            allowed = _SYMBOLS.possible(column)
+            allowed = known.possible(column)
             for carry in (0, 1):
-                here = np.flatnonzero(
-                    allowed & (_SYMBOLS.carry_out == carry) & (reach[column][_SYMBOLS.carry_in] != worst)
-                )
+                here = np.flatnonzero(allowed & (known.carry_out == carry) & (reach[column][known.carry_in] != worst))
                 if len(here):
-                    reach[column + 1, carry] = better.reduce(
-                        added[column, here] + reach[column][_SYMBOLS.carry_in[here]]
-                    )
+                    reach[column + 1, carry] = better.reduce(added[column, here] + reach[column][known.carry_in[here]])
         ends.append(reach)
     return _Sum(fixed + int(f[position, query.token]), added, *ends)
 
@@ -200,7 +197,8 @@ def _sums(query: Query, u: Float[np.ndarray, " r"], level: float, sign: int) -> 
 class _Growth:
     """Builds one target's diagram from the highest column down: ``high`` for sums of at least 0, else ``low``."""
 
-    def __init__(self, target: int, kinds: list[_Kind], sums: list[_Sum], high: int, low: int):
+    def __init__(self, rule: ColumnRule, target: int, kinds: list[_Kind], sums: list[_Sum], high: int, low: int):
+        self.rule, self.known = rule, symbols(rule)
         self.target, self.high, self.low, self.sums = target, high, low, sums
         tokens = max((kind.token for kind in kinds), default=0) + 1
         self.numbers = np.full((max(tokens, 10), _N), -1)  # kinds by token and symbol; -1 for proved windows
@@ -214,22 +212,23 @@ class _Growth:
 
     def grow(self) -> Diagram:
         if not self.sums:
-            return Diagram(RIGHT, tuple(np.zeros((0, _N), dtype=np.int32) for _ in range(DIGITS)))
+            return Diagram(RIGHT, tuple(np.zeros((0, _N), dtype=np.int32) for _ in range(self.rule.digits)))
         levels: list[np.ndarray] = []
-        column = min(self.target, DIGITS - 1)
+        known, digits = self.known, self.rule.digits
+        column = min(self.target, digits - 1)
         low, high = (np.array([[one.fixed for one in self.sums]]) for _ in range(2))  # [node, kind]
-        for above in reversed(range(column + 1, DIGITS)):
+        for above in reversed(range(column + 1, digits)):
             low, high = self._above(levels, low, high, above)
         node, symbol, own = np.repeat(np.arange(len(low)), _N), np.tile(np.arange(_N), len(low)), None
-        if 0 < self.target < DIGITS:  # read the own column; the one below decides the token at the query
+        if 0 < self.target < digits:  # read the own column; the one below decides the token at the query
             open_ = (self.numbers >= 0).any(0)
             level = np.full((len(low), _N), RIGHT, dtype=np.int32)
             level[:, open_] = NODES + np.arange(len(low) * open_.sum()).reshape(len(low), -1)
             levels.insert(0, level)
             own, column = np.tile(np.flatnonzero(open_), len(low)), column - 1
             low, high = (np.repeat(x, open_.sum(), 0) for x in (low, high))
-            node, symbol = np.nonzero(_SYMBOLS.carry_in[own][:, None] == _SYMBOLS.carry_out)
-        kept = _SYMBOLS.possible(column)[symbol]
+            node, symbol = np.nonzero(known.carry_in[own][:, None] == known.carry_out)
+        kept = known.possible(column)[symbol]
         node, symbol = node[kept], symbol[kept]
         index = self._kind(symbol) if own is None else self._kind(symbol, own[node])
         level = np.full((len(low), _N), -1, dtype=np.int32)
@@ -243,7 +242,7 @@ class _Growth:
         for below in reversed(range(column)):
             kind, least, most, needed = nodes
             level = np.full((len(kind), _N), -1, dtype=np.int32)
-            node, symbol = np.nonzero(_SYMBOLS.possible(below) & (needed[:, None] == _SYMBOLS.carry_out))
+            node, symbol = np.nonzero(known.possible(below) & (needed[:, None] == known.carry_out))
             more = self.added[kind[node], below, symbol]
             nodes = self._gather(level, node, symbol, kind[node], least[node] + more, most[node] + more, below)
             levels.insert(0, level)
@@ -275,8 +274,9 @@ class _Growth:
     def _kind(self, symbol: Int[np.ndarray, " n"], own: Int[np.ndarray, " n"] | None = None) -> Int[np.ndarray, " n"]:
         """The number of the kind, by the symbol of the lowest column that decides it; -1 for proved windows."""
         if own is not None:
-            return self.numbers[_SYMBOLS.written[symbol], own]
-        tokens = {0: self.only, EOS_TARGET: _SYMBOLS.carry_out[symbol]}.get(self.target, _SYMBOLS.written[symbol])
+            return self.numbers[self.known.written[symbol], own]
+        written, after = self.known.written[symbol], self.rule.digits + 1
+        tokens = {0: self.only, after: self.known.carry_out[symbol]}.get(self.target, written)
         return self.numbers[tokens, symbol]
 
     def _gather(
@@ -291,7 +291,7 @@ class _Growth:
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
         """Fill in where each symbol leads from each node; returns the nodes below: kind, ends of the sum, carry."""
         check_time()
-        needed = _SYMBOLS.carry_in[symbol]
+        needed = self.known.carry_in[symbol]
         least, most = low + self.least[index, column, needed], high + self.most[index, column, needed]
         verdict = np.where(least >= 0, self.high, np.where(most < 0, self.low, self.unknown))
         going = np.flatnonzero((least < 0) & (most >= 0)) if column else np.zeros(0, dtype=int)

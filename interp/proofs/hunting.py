@@ -13,10 +13,9 @@ from jaxtyping import Float, Int
 from scipy.special import erf, expit
 
 from interp.proofs.columns import Classes, all_classes
-from interp.proofs.leaves import COLUMNS, Leaves, Query, may_stand
+from interp.proofs.leaves import Leaves, Query
 from interp.proofs.one_layer import OneLayerAdder
 from interp.proofs.ratio_attention import RatioAttention
-from models.tasks.addition import DIGITS
 
 STEPS = 3  # linearisations
 ACTIVATIONS = {
@@ -43,7 +42,7 @@ def hunt(adder: OneLayerAdder, attention: RatioAttention) -> tuple[Classes, Floa
             leaves, digits, found = _hunt(adder, query)
             carry, total = query.class_of(leaves)
             rows = [index[target, token, *key] for key in zip(carry.tolist(), total.tolist(), strict=True)]
-            margins[rows], witnesses[rows, 0] = found, digits @ 10 ** np.arange(DIGITS)
+            margins[rows], witnesses[rows, 0] = found, digits @ 10 ** np.arange(query.rule.digits)
     return replace(classes, ends=np.zeros((len(classes), 0), dtype=np.int64), witnesses=witnesses), margins
 
 
@@ -58,14 +57,14 @@ def _hunt(adder: OneLayerAdder, query: Query) -> tuple[Leaves, Int[np.ndarray, "
     least = np.min([_margins(adder, query, leaves, corner) for corner in corners], 0)
     carry, total = query.class_of(leaves)
     order = np.lexsort((least, total, carry))
-    first = np.flatnonzero(np.diff(carry[order] * 20 + total[order] + 1, prepend=-1))
+    first = np.flatnonzero(np.diff(carry[order] * 40 + total[order] + 20, prepend=-1))
     chosen = order[first]
     leaves, gradient, radius = leaves[chosen], gradient[chosen], radius[chosen]
 
     n = len(leaves)
     weights = np.ones((n, len(query.weights)))
     written = np.broadcast_to((center[chosen] / len(query.weights))[:, None], (n, len(query.weights), center.shape[1]))
-    best, digits = np.full(n, np.inf), np.zeros((n, 2, DIGITS), dtype=np.int64)
+    best, digits = np.full(n, np.inf), np.zeros((n, 2, query.rule.digits), dtype=np.int64)
     for _ in range(STEPS):
         level = np.einsum("nhr,nr->nh", written, gradient)[..., None, None]
         along = np.einsum("hptr,nr->nhpt", query.coords, gradient) - level
@@ -108,31 +107,32 @@ def least_problems(
     It works as :func:`interp.proofs.columns.all_classes`, with terms of its own for each leaf, whose window is fixed.
     Cost: 200 additions per column and leaf.
     """
-    layout, n = query.layout, len(leaves)
+    layout, rule, n = query.layout, query.rule, len(leaves)
     rows = np.arange(n)
-    pair, carry, out, written = COLUMNS
+    pair, carry, out, written = rule.columns
     value = np.stack((np.zeros(n), np.full(n, np.inf)))  # [carry into the column, leaf]
     carries = leaves.carries()
-    choices = np.zeros((DIGITS, 2, n), dtype=np.int64)
-    for column in range(query.top + 1):
+    choices = np.zeros((rule.digits, 2, n), dtype=np.int64)
+    first_free = query.top + 1 if rule.all_end else rule.digits  # from here on any digits may stand
+    for column in range(first_free):
         x, y = layout.operands[:, column]
         cost = terms[:, x, pair // 10] + terms[:, y, pair % 10]
         if query.shows(column):
             cost = cost + terms[:, layout.answers[column], written]
-        cost = np.where(may_stand(query.target, query.token, column), cost + value[carry].T, np.inf)
+        cost = np.where(query.may_stand(column), cost + value[carry].T, np.inf)
         if leaves.low <= column <= leaves.high:
             fixed = (pair == leaves.pairs[:, [column - leaves.low]]) & (carry == carries[:, [column - leaves.low]])
             cost = np.where(fixed, cost, np.inf)
         for c in (0, 1):
             choices[column, c] = np.where(out == c, cost, np.inf).argmin(1)
         value = np.stack([np.where(out[best] == c, cost[rows, best], np.inf) for c, best in enumerate(choices[column])])
-    digits = np.zeros((n, 2, DIGITS), dtype=np.int64)
-    state = value.argmin(0)
-    for column in reversed(range(query.top + 1)):
+    digits = np.zeros((n, 2, rule.digits), dtype=np.int64)
+    state = np.array(rule.ends)[value[list(rule.ends)].argmin(0)]
+    for column in reversed(range(first_free)):
         chosen = choices[column, state, rows]
         digits[:, 0, column], digits[:, 1, column] = pair[chosen] // 10, pair[chosen] % 10
         state = carry[chosen]
-    for column in range(query.top + 1, DIGITS):
+    for column in range(first_free, rule.digits):
         for operand, position in enumerate(layout.operands[:, column]):
             digits[:, operand, column] = terms[:, position, :10].argmin(1)
         if column <= leaves.high:
@@ -147,15 +147,15 @@ def attention_of(
     """D_h, and the coordinates of N_h / D_h, for problems of the query."""
     layout, position = query.layout, query.layout.queries[query.target]
     tokens = np.array([allowed[0] for allowed in layout.tokens[: position + 1]])[None].repeat(len(digits), 0)
-    carry = np.zeros(len(digits), dtype=int)
-    for column in range(DIGITS):
-        total = digits[:, 0, column] + digits[:, 1, column] + carry
-        carry = total // 10
+    rule, carry = query.rule, np.zeros(len(digits), dtype=int)
+    for column in range(rule.digits):
+        total = rule.total(digits[:, 0, column], digits[:, 1, column])
+        written, carry = rule.digit(total, carry), rule.out(total, carry)
         for operand in (0, 1):
             if layout.operands[operand, column] <= position:
                 tokens[:, layout.operands[operand, column]] = digits[:, operand, column]
         if column < len(layout.answers) and layout.answers[column] <= position:
-            tokens[:, layout.answers[column]] = total % 10
+            tokens[:, layout.answers[column]] = written
     tokens[:, position] = query.token
     at = np.arange(position + 1)
     weights = query.weights[:, at, tokens]  # [head, n, pos]

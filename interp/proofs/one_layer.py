@@ -20,9 +20,9 @@ from interp.core.problems import resolve_task
 from interp.core.sites import model_name
 from models.errors import UserError, unknown_name
 from models.importers.stock import from_transformer_lens
-from models.tasks.addition import FixedWidthAddition
+from models.tasks.algorithms import column_layout
 from models.tasks.base import Task
-from models.tasks.ten_digits import DIGITS, LIMIT
+from models.tasks.column_rule import ColumnRule, column_rule
 from models.transformer import ArithmeticTransformer
 from models.unaltered import alterations
 
@@ -36,16 +36,18 @@ _CHECKED = 16  # random problems that a layout is checked on
 
 @dataclass(frozen=True, eq=False)
 class Layout:
-    """Which token stands where in ``a + b = s0 .. s10``.
+    """Which token stands where in ``a + b = s0 .. s10``, or in ``a - b = s0 .. s9``.
 
     Attributes:
+        rule: what a column does with its digits, and which pairs are problems.
         operands: position of each operand's digit, by column (0 is units).
         answers: position of each answer digit that is read (the last one only if something is predicted after it).
-        queries: the positions that predict answer digits 0, 1, ..., 10 and, where the task has it, EOS.
+        queries: the positions that predict answer digits 0, 1, ... and, where the task has it, EOS.
         tokens: the tokens that can stand at each position.
         eos: the token to predict last, or None if the answer ends without one.
     """
 
+    rule: ColumnRule
     operands: Int[np.ndarray, "2 column"]
     answers: tuple[int, ...]
     queries: tuple[int, ...]
@@ -217,21 +219,20 @@ def one_layer_adder(model: HookedModel, task: Any) -> str:
 
 
 def read_adder(model: HookedModel, task: Task | None = None, targets: Targets = "all") -> OneLayerAdder:
-    """The weights and the layout of a one-layer adder of two ten-digit numbers.
+    """The weights and the layout of a model of one layer that adds or subtracts two numbers column by column.
 
-    ``targets``: "all" tokens that the task asks for, or the eleven "digits" of the sum alone. The weights are computed
+    ``targets``: "all" tokens that the task asks for, or the "digits" of the answer alone. The weights are computed
     twice, to check that they stay the same.
 
     Raises:
         UserError: says in one sentence what about this model the certifier cannot judge.
     """
     task = resolve_task(model, task)
-    if not isinstance(task, FixedWidthAddition):
-        raise UserError(f"The certifier judges the addition of two ten-digit numbers, and this model does {task.name}.")
+    layout = read_layout(task)
     layers = model.cfg.n_layers
     if layers != 1:
         raise UserError(
-            f"The certifier judges ten-digit adders of one layer, and {model_name(model)} has {layers}; "
+            f"The certifier judges adders and subtractors of one layer, and {model_name(model)} has {layers}; "
             "`interp attack` may find a pair that it gets wrong."
         )
     if targets not in get_args(Targets):
@@ -284,38 +285,56 @@ def read_adder(model: HookedModel, task: Task | None = None, targets: Targets = 
             norms[part if last == "w" else f"{part}_b"] = value
         else:
             named[last] = value
-    layout, identity = read_layout(task), fingerprint(model, stored)
+    identity = fingerprint(model, stored)
     if (largest := max(9, layout.eos or 0)) >= config.n_logits:
         raise UserError(f"The right tokens go up to {largest}, and {model_name(model)} predicts {config.n_logits}.")
     if targets == "digits":
-        layout = replace(layout, queries=layout.queries[: DIGITS + 1], eos=None)
+        layout = replace(layout, queries=layout.queries[: layout.rule.written], eos=None)
     adder = OneLayerAdder(model=model, layout=layout, fingerprint=identity, stored=stored, **named, **norms)
     require_unchanged(adder)
     return adder
 
 
-def read_layout(task: FixedWidthAddition) -> Layout:
-    """Where a task puts its tokens, checked on what it encodes.
+def read_layout(task: Task) -> Layout:
+    """Where a task puts its tokens, and what it does with a column. It is found by the roles of the tokens, and checked
+    on random problems.
 
     Raises:
-        UserError: the task's sequences are not laid out as its class says.
+        UserError: a task that does not add or subtract two numbers column by column, units first, or whose sequences
+            are not laid out as its roles say.
     """
-    last, prompt = task.input_length, task.encode_prompt([(0, 0)])[0].tolist()
-    digits = {task.operand_position(k, i) for k in (0, 1) for i in range(DIGITS)}
+    columns = column_layout(task)
+    rule = column_rule(columns)
+    drawn = task.sample(_CHECKED, torch.Generator().manual_seed(0))
+    last, prompt = task.input_length, task.encode_prompt(drawn[:1])[0].tolist()
+    operands = np.array([[places[k] for places in columns.operands[: rule.digits]] for k in (0, 1)])
+    rest = set(range(len(prompt))) - set(operands.reshape(-1).tolist())
+    ending = [role.kind for role in task.target_roles[rule.written :]]
+    plain = rule.base == 10 and tuple(task.digit_tokens) == tuple(range(10)) and set(ending) <= {"eos"}
+    first = len(prompt) - 1
+    if (
+        not plain
+        or len(ending) > 1
+        or columns.targets != tuple(range(rule.written))
+        or tuple(task.query_positions) != tuple(range(first, first + rule.written + len(ending)))
+        or any(task.roles[position].kind not in ("delimiter", "bos") for position in rest)
+    ):
+        raise UserError(
+            f"The certifier judges digits 0 to 9 as tokens 0 to 9, numbers between delimiters, and an answer of digits, "
+            f"units first, with at most one token after them; {task.name} has another format."
+        )
     tokens: list[tuple[int, ...]] = [tuple(range(10))] * last
-    for position in set(range(len(prompt))) - digits:
+    for position in rest:
         tokens[position] = (prompt[position],)
-    answers = tuple(range(len(prompt), min(len(prompt) + DIGITS + 1, last)))
-    if len(answers) > DIGITS:
-        tokens[answers[DIGITS]] = (0, 1)
-    has_eos = len(task.query_positions) == DIGITS + 2
-    operands = np.array([[task.operand_position(k, i) for i in range(DIGITS)] for k in (0, 1)])
-    layout = Layout(operands, answers, tuple(task.query_positions), tuple(tokens), task.eos_token if has_eos else None)
+    answers = tuple(range(len(prompt), min(len(prompt) + rule.written, last)))
+    if len(answers) > rule.digits:
+        tokens[answers[rule.digits]] = rule.ends
+    eos = int(task.targets(drawn[:1])[0, -1]) if ending else None
+    layout = Layout(rule, operands, answers, tuple(task.query_positions), tuple(tokens), eos)
 
-    # A subclass may encode differently, so check that it does what is assumed here.
-    pairs = torch.randint(LIMIT, (_CHECKED, 2), generator=torch.Generator().manual_seed(0))
-    encoded, wanted = task.encode(pairs).numpy(), task.targets(pairs).numpy()
-    for row, target, (a, b) in zip(encoded, wanted, pairs.tolist(), strict=True):
+    # A task may encode differently from what its roles say, so check that it does what is assumed here.
+    encoded, wanted = task.encode(drawn).numpy(), task.targets(drawn).numpy()
+    for row, target, (a, b) in zip(encoded, wanted, drawn.tolist(), strict=True):
         expected, answer = sequence_of(layout, a, b)
         if not (np.array_equal(row, expected) and np.array_equal(target, answer)):
             raise UserError(f"{task.name} writes its problems in another way than the certifier knows.")
@@ -326,7 +345,7 @@ def sequence_of(layout: Layout, a: int, b: int) -> tuple[Int[np.ndarray, " pos"]
     """Input tokens and targets of one problem, from the layout alone."""
     row = np.array([allowed[0] for allowed in layout.tokens])
     for positions, number in zip(layout.operands, (a, b), strict=True):
-        row[positions] = [number // 10**i % 10 for i in range(DIGITS)]
-    answer = [(a + b) // 10**i % 10 for i in range(DIGITS + 1)]
+        row[positions] = [number // 10**i % 10 for i in range(layout.rule.digits)]
+    answer = layout.rule.targets(a, b)
     row[list(layout.answers)] = answer[: len(layout.answers)]
     return row, np.array(answer + ([] if layout.eos is None else [layout.eos]))

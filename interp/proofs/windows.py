@@ -19,13 +19,9 @@ from interp.proofs.branching import CHUNK, Search
 from interp.proofs.counting import NODES, OPEN, RIGHT, WRONG, Diagram, diagram_of_windows, symbols
 from interp.proofs.leaves import Leaves, Query
 from models.errors import UserError
-from models.tasks.addition import DIGITS
+from models.tasks.column_rule import ColumnRule
 
 DEEPEST = 3
-_PAIR_SUM = np.add.outer(range(10), range(10)).reshape(-1)
-_SUM = _PAIR_SUM + np.array([[0], [1]])  # [carry, pair]
-_SYMBOLS = symbols(10)
-_PAIR = 10 * _SYMBOLS.x + _SYMBOLS.y
 _END = np.array([OPEN, RIGHT, WRONG], dtype=np.int32)  # by verdict 0, 1, -1
 
 
@@ -33,18 +29,19 @@ _END = np.array([OPEN, RIGHT, WRONG], dtype=np.int32)  # by verdict 0, 1, -1
 class WindowVerdicts:
     """One table per target, with axes [carry into the lowest column, pair of the lowest column, ..., of the highest].
 
-    The window's columns are ``max(0, top - depth + 1) .. top`` with ``top = min(target, 9)``, and a pair is 10 x + y.
+    The window's columns are ``max(0, top - depth + 1) .. top`` with ``top = min(target, digits - 1)``; a pair is 10 x + y.
     An entry is 1 if every problem of the window is answered rightly at the target (teacher-forced), -1 if every one is
     answered wrongly, and 0 if neither is known. Column 0 has no carry in: if it is the lowest, the rows of carry 1 are
     0, as are windows without a problem.
     """
 
+    rule: ColumnRule
     depth: int
     tables: tuple[np.ndarray, ...]
 
     def columns(self, target: int) -> range:
         """The window's columns."""
-        top = min(target, DIGITS - 1)
+        top = min(target, self.rule.digits - 1)
         return range(max(0, top - self.depth + 1), top + 1)
 
 
@@ -67,14 +64,17 @@ def window_verdicts(search: Search, depth: int, progress: bool = False) -> Windo
     if search.attention.obstacle is not None:
         raise UserError(f"{search.adder.model.name} has no verdicts on windows: {search.attention.obstacle}.")
     targets = tqdm(range(len(search.adder.layout.queries)), disable=not progress, unit="target", desc="windows")
-    return WindowVerdicts(depth, tuple(table_of(search, target, depth) for target in targets))
+    tables = tuple(table_of(search, target, depth) for target in targets)
+    return WindowVerdicts(search.adder.layout.rule, depth, tables)
 
 
 def table_of(search: Search, target: int, depth: int) -> Int[np.ndarray, "2 *pairs"]:
     """One table of :func:`window_verdicts`."""
     queries = list(search.queries(target))
     tokens = {query.token: index for index, query in enumerate(queries)}
-    top = min(target, DIGITS - 1)
+    rule = search.adder.layout.rule
+    known, top = symbols(rule), min(target, rule.digits - 1)
+    written, out = (x.reshape(2, 100) for x in (known.written, known.carry_out))  # [carry, pair]
     by_token = np.zeros((len(queries), 2, 100), dtype=np.int8)
     possible = np.zeros((len(queries), 2, 100), dtype=bool)
     for index, query in enumerate(queries):
@@ -85,11 +85,11 @@ def table_of(search: Search, target: int, depth: int) -> Int[np.ndarray, "2 *pai
     table = ((by_token == 1) | ~possible).all(0).astype(np.int8) - ((by_token == -1) | ~possible).all(0)
     for columns in range(2, min(depth, top + 1) + 1):
         low = top - columns + 1
-        if columns == 2 and target < DIGITS:  # the column below decides the token at the query
+        if columns == 2 and target < rule.digits:  # the column below decides the token at the query
             index = np.array([tokens.get(z, 0) for z in range(10)])
-            table = by_token[index[_SUM % 10], _SUM // 10]
+            table = by_token[index[written], out]
         else:
-            table = table[_SUM // 10]
+            table = table[out]
         _judge_open(search, queries, table, low)
     if top - depth + 1 <= 0:
         table[1] = 0
@@ -102,7 +102,7 @@ def _judge_open(search: Search, queries: list[Query], table: Int[np.ndarray, "2 
     for start in range(0, len(open_), 10 * CHUNK):
         places = open_[start : start + 10 * CHUNK]
         carry, *pairs = np.unravel_index(places, table.shape)
-        leaves = Leaves(low, carry, np.stack(pairs, 1))
+        leaves = Leaves(search.adder.layout.rule, low, carry, np.stack(pairs, 1))
         for query in queries:
             own = np.flatnonzero(query.holds(leaves))
             table.flat[places[own]] = verdicts(search, query, leaves[own])
@@ -132,7 +132,7 @@ def window_diagrams(search: Search, tables: WindowVerdicts, most: int) -> list[D
     for target in order:
         table, low = tables.tables[target], tables.columns(target).start
         below, most = _longer(search, target, table, low, most)
-        found[target] = diagram_of_windows(table, target, below=below)
+        found[target] = diagram_of_windows(table, target, tables.rule, below)
     return [found[target] for target in range(len(order))]
 
 
@@ -142,17 +142,21 @@ def _longer(
     """The levels of the columns below a table's windows, and how many more windows may still be judged."""
     queries = list(search.queries(target))
     carry, *pairs = np.unravel_index(np.flatnonzero(table == 0), table.shape)
-    leaves = Leaves(low, carry, np.stack(pairs, 1))
+    rule = search.adder.layout.rule
+    known = symbols(rule)
+    leaves = Leaves(rule, low, carry, np.stack(pairs, 1))
+    # A window without a problem is open, too, and nothing leads to it.
+    holds = np.any([query.holds(leaves) for query in queries], axis=0)
     found: list[np.ndarray] = []
     while leaves.low and len(leaves):
         column = leaves.low - 1
-        possible = np.stack([_SYMBOLS.possible(column, c) for c in (0, 1)])[leaves.carry]
+        possible = np.stack([known.possible(column, c) for c in (0, 1)])[leaves.carry] & holds[:, None]
         row, symbol = np.nonzero(possible)
         if len(row) > most:
             break
         most -= len(row)
-        added = _PAIR[symbol, None]
-        longer = Leaves(column, _SYMBOLS.carry_in[symbol], np.concatenate((added, leaves.pairs[row]), 1))
+        added = (10 * known.x + known.y)[symbol, None]
+        longer = Leaves(rule, column, known.carry_in[symbol], np.concatenate((added, leaves.pairs[row]), 1))
         verdict = np.zeros(len(row), dtype=np.int8)
         for query in queries:
             own = np.flatnonzero(query.holds(longer))
@@ -163,4 +167,5 @@ def _longer(
             found[-1][found[-1] == OPEN] = NODES + np.arange(len(leaves))
         found.append(level)
         leaves = longer[np.flatnonzero(verdict == 0)]
+        holds = np.ones(len(leaves), dtype=bool)
     return found, most

@@ -1,4 +1,4 @@
-"""The best problem of a linearised margin, over all classes of ten-digit additions at once.
+"""The best problem of a linearised margin, over all classes of sums or differences of two numbers at once.
 
 Changing one digit at a time climbs; this jumps. Replace a margin by a sum over positions of one number per token, and
 :func:`interp.proofs.columns.all_classes` finds the least such sum in every class of inputs, however rare the problem
@@ -26,7 +26,6 @@ from interp.proofs.attacks.problem_digits import Digits, OtherDigits, ProblemSpa
 from interp.proofs.columns import all_classes
 from interp.proofs.one_layer import Layout, read_layout
 from models.errors import UserError
-from models.tasks.addition import FixedWidthAddition
 from models.tasks.base import Task
 
 ATTENTION_OUT, SCORES, VALUES = "blocks.0.hook_attn_out", "blocks.0.attn.hook_attn_scores", "blocks.0.attn.hook_v"
@@ -36,7 +35,7 @@ _LARGEST = 2.0**50  # the largest of the integers that stand for terms
 
 
 class Programme:
-    """The programme for a task of two ten-digit numbers; ``hooks`` names where else it needs the margin's gradient."""
+    """The programme for a task of two numbers; ``hooks`` names where else it needs the margin's gradient."""
 
     def __init__(self, runner: Runner, layout: Layout) -> None:
         self.runner, self.layout = runner, layout
@@ -136,10 +135,8 @@ class Programme:
 
 
 def programme(runner: Runner, task: Task) -> Programme | None:
-    """The programme for this model, or None if the task is not the addition of two ten-digit numbers."""
-    if not isinstance(task, FixedWidthAddition):
-        return None
+    """The programme for this model, or None if the task does not add or subtract two numbers column by column."""
     try:
         return Programme(runner, read_layout(task))
-    except UserError:  # a subclass that writes its problems differently; the other moves still work
+    except UserError:  # the other moves still work
         return None

@@ -1,0 +1,203 @@
+"""Addition and subtraction by one rule for every column, with the pairs that are problems: what proofs need of a task."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from jaxtyping import Int
+
+from models.errors import UserError
+from models.tasks.algorithms import ColumnLayout
+from models.tasks.base import Task
+from models.tasks.domain import NoDomain
+
+
+@dataclass(frozen=True)
+class ColumnRule:
+    """Two numbers are added, or the second is subtracted from the first, which is not smaller.
+
+    With sign = 1 or -1, a column with the digits x and y has the *total* ``x + sign y``. Into it comes a carry of 0 or
+    1 (a borrow, where one subtracts), none into the units. It writes ``(total + sign carry) mod base``, and sends a
+    carry on where ``total + sign carry`` is not a digit. Out of the last column of a difference comes no borrow: that is
+    what ``a >= b`` says, and it leaves (n^2 + n) / 2 of the n^2 pairs of numbers below n.
+
+    Attributes:
+        digits: how many each number has. written: how many the answer has; one more than ``digits`` shows the carry out
+            of the last column.
+        subtracts: whether it is a difference. base: of the digits.
+    """
+
+    digits: int = 10
+    written: int = 11
+    subtracts: bool = False
+    base: int = 10
+
+    @property
+    def sign(self) -> int:
+        return -1 if self.subtracts else 1
+
+    @property
+    def carry(self) -> str:
+        """The word for what a column sends on: "carry" or "borrow"."""
+        return "borrow" if self.subtracts else "carry"
+
+    @property
+    def operator(self) -> str:
+        return "-" if self.subtracts else "+"
+
+    @property
+    def result(self) -> str:
+        return "difference" if self.subtracts else "sum"
+
+    @property
+    def ends(self) -> tuple[int, ...]:
+        """The carries that may come out of the last column."""
+        return (0,) if self.subtracts else (0, 1)
+
+    @property
+    def all_end(self) -> bool:
+        """Whether any carry may come out of the last column, so that the columns above another one are free."""
+        return len(self.ends) == 2
+
+    def total(self, x: Any, y: Any) -> Any:
+        """``x + sign y``, of arrays of digits or of numbers."""
+        return x + self.sign * y
+
+    def out(self, total: Any, carry: Any) -> Any:
+        """The carry out of a column."""
+        return self.sign * ((total + self.sign * carry) // self.base)
+
+    def digit(self, total: Any, carry: Any) -> Any:
+        """The digit that a column writes."""
+        return (total + self.sign * carry) % self.base
+
+    @cached_property
+    def totals(self) -> range:
+        """All totals of a column."""
+        most = self.base - 1
+        return range(-most, most + 1) if self.subtracts else range(2 * most + 1)
+
+    @cached_property
+    def columns(self) -> tuple[Int[np.ndarray, " n"], ...]:
+        """All columns, 2 base^2 of them: ``base x + y``, carry in, carry out and the digit written."""
+        pair, carry = (v.reshape(-1) for v in np.meshgrid(range(self.base**2), range(2), indexing="ij"))
+        total = self.total(pair // self.base, pair % self.base)
+        return pair, carry, self.out(total, carry), self.digit(total, carry)
+
+    def carry_into(self, a: Any, b: Any, column: int) -> Any:
+        """The carry into a column of pairs of numbers."""
+        power = self.base**column
+        return self.sign * (self.total(a % power, b % power) // power)
+
+    # ---- problems
+
+    @property
+    def limit(self) -> int:
+        """The numbers are below this."""
+        return self.base**self.digits
+
+    def free(self, columns: int) -> tuple[int, int]:
+        """How many choices of digits the highest ``columns`` columns have, by the carry into the lowest of them.
+
+        The numbers that they make are x and y below n. All n^2 pairs are allowed in sums. In differences x - carry must
+        not be smaller than y: (n^2 + n) / 2 pairs without a borrow, and (n^2 - n) / 2 with one.
+        """
+        n = self.base**columns
+        return ((n * n + n) // 2, (n * n - n) // 2) if self.subtracts else (n * n, n * n)
+
+    @property
+    def size(self) -> int:
+        """How many problems there are."""
+        return self.free(self.digits)[0]
+
+    def holds(self, a: Any, b: Any) -> Any:
+        """Which pairs of whole numbers are problems."""
+        inside = (0 <= a) & (a < self.limit) & (0 <= b) & (b < self.limit)
+        return inside & (a >= b) if self.subtracts else inside
+
+    def targets(self, a: int, b: int) -> list[int]:
+        """The digits of the answer, units first."""
+        return [self.total(a, b) // self.base**i % self.base for i in range(self.written)]
+
+    # ---- words
+
+    @property
+    def among(self) -> str:
+        return " with a >= b" if self.subtracts else ""
+
+    @property
+    def all_pairs(self) -> str:
+        """How many problems there are, such as "all 10^20 pairs"."""
+        return f"all {self.size:,} pairs{self.among}" if self.subtracts else f"all 10^{2 * self.digits} pairs"
+
+    @property
+    def pairs(self) -> str:
+        """What the problems are."""
+        return f"pairs of {'ten' if self.digits == 10 else self.digits}-digit numbers{self.among}"
+
+    @property
+    def domain(self) -> str:
+        return f"all pairs of numbers from 0 to {self.limit - 1}{self.among}"
+
+    @property
+    def count(self) -> str:
+        """How many digits an answer has."""
+        return {10: "ten", 11: "eleven"}.get(self.written, str(self.written))
+
+    def label(self, target: int) -> str:
+        """A target's name: "s3", or "EOS" after the digits."""
+        return f"s{target}" if target < self.written else "EOS"
+
+    def problem(self, a: Any, b: Any) -> str:
+        return f"{a} {self.operator} {b}"
+
+
+    # ---- files
+
+    def stored(self) -> dict[str, Any]:
+        """What a file says of the rule: nothing of sums of ten-digit numbers, as in files that were written before."""
+        return {} if self == ColumnRule() else {"rule": asdict(self)}
+
+    @classmethod
+    def of_stored(cls, value: Mapping[str, Any]) -> ColumnRule:
+        """The rule in a file's fields. Raises TypeError or ValueError for one that is none."""
+        found = cls(**value.get("rule", {}))
+        numbers = (found.digits, found.written, found.base)
+        if not isinstance(found.subtracts, bool) or not all(type(x) is int and 0 < x < 20 for x in numbers):
+            raise ValueError("a rule that is none")
+        return found
+
+
+def column_rule(layout: ColumnLayout) -> ColumnRule:
+    """The rule of a task with columns.
+
+    Raises:
+        UserError: running sums, numbers of different lengths, or problems that are not all pairs of a sum, or the pairs
+            with ``a >= b`` of a difference.
+    """
+    task, columns = layout.task, layout.operands
+    digits = sum(len(places) == 2 for places in columns)
+    try:
+        domain = task.domain
+    except NoDomain as error:
+        raise UserError(str(error)) from None
+    widths = [domain.width(i) for i in range(domain.n_operands)]
+    alike = not any(domain.lowest) and domain.highest is None and domain.n_columns is None
+    if layout.step is not None or widths != [digits, digits] or len(columns) > digits + 1 or not alike:
+        raise UserError(f"The task {task.name} has other problems than two numbers of equally many digits.")
+    if (domain.where is not None) if not layout.subtracts else not _ordered(task):
+        raise UserError(
+            f"The problems of {task.name} must be all pairs of a sum, or the pairs with where='a >= b' of a difference."
+        )
+    return ColumnRule(digits, len(columns), layout.subtracts, layout.base)
+
+
+def _ordered(task: Task) -> bool:
+    """Whether a rule in text says that the first number is not smaller; what Python code says is not known."""
+    names = [field.name for field in getattr(task, "numbers_fields", ())]
+    order = getattr(getattr(task, "where", None), "order", None)
+    return len(names) == 2 and order in ((names[0], ">=", names[1]), (names[1], "<=", names[0]))
