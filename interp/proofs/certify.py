@@ -19,7 +19,6 @@ from interp.proofs.branching import ClassProof
 from interp.proofs.certificate import CLASS, OverTheReals, PairEvidence, WrongToken, dataset
 from interp.proofs.class_proofs import UNPROVED, BranchAndBound, rung_of
 from interp.proofs.columns import Classes
-from interp.proofs.exhaustive import LARGEST_SPACE
 from interp.proofs.hunting import lead_of
 from interp.proofs.one_layer import OneLayerAdder, Targets, read_adder, require_unchanged
 from interp.proofs.verdict import (
@@ -46,6 +45,7 @@ AIM = 0.5  # the bound that proofs try for, as a share of the smallest margin th
 #: differently, by far less than this, and the claim still holds there.
 RESERVE = 0.1
 SAME_MARGIN = 1e-2  # how far a stored margin may lie from one computed again, in logits and relative
+FEW = 2  # digits: of so few, other methods prove every problem
 _AT_ONCE = 256  # problems per forward pass: 7 MB, and more are hardly faster
 _ROUNDING = 1e-9  # rounding error of a margin in float64, relative to the largest logit
 
@@ -403,7 +403,7 @@ def _obstacle(model: HookedModel, task: Task) -> str | None:
         rule = read_adder(model, task).layout.rule
     except UserError as error:
         return str(error).rstrip(".")
-    return "its problems can be run one by one" if rule.size <= LARGEST_SPACE else None
+    return "its problems are few enough to be proved one by one" if rule.digits <= FEW else None
 
 
 def _judge(model: HookedModel, task: Task, asked: Asked) -> Verdict:

@@ -36,7 +36,7 @@ from interp.core.results import Provenance, Result
 from interp.proofs.balls import FLOAT32, REAL
 from interp.proofs.certify import certify_one_layer
 from interp.proofs.counting import SUMS
-from interp.proofs.leaves import Query
+from interp.proofs.leaves import Leaves, Query
 from interp.proofs.one_layer import OneLayerAdder, one_layer_adder, read_adder
 from interp.proofs.ratio_attention import NO_SPREAD, RatioAttention, read_ratio_attention
 from interp.proofs.verdict import IN_WORDS, RUNGS, ArithmeticName
@@ -218,9 +218,21 @@ def prove_program(source: str = PROGRAM, rule: ColumnRule = SUMS) -> int:
 
 
 def _level(adder: OneLayerAdder, attention: RatioAttention, target: int, token: int) -> dict[str, int | float]:
-    """How far apart the levels of one query are, by sum plus carry. The box and the error include rounding."""
+    """How far apart the levels of one query are, by sum plus carry. The box and the error include rounding.
+
+    Windows of one column tell them apart if one head reads all digits. The extremes of several heads add up as if the
+    heads read different problems, so that windows take in the previous column where levels overlap otherwise.
+    """
     query = Query(attention, adder.layout, target, token)
     leaves = query.roots()
+    found = _levels(attention, query, leaves)
+    if not found["gap"] > 0 and leaves.low:
+        found = _levels(attention, query, query.below_of(leaves))
+    return found
+
+
+def _levels(attention: RatioAttention, query: Query, leaves: Leaves) -> dict[str, int | float]:
+    target, token = query.target, query.token
     carry, total = query.class_of(leaves)
     rule = query.rule
     count = (total if target < rule.digits else 0) + rule.sign * carry

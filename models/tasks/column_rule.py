@@ -88,7 +88,7 @@ class ColumnRule:
         total = self.total(pair // self.base, pair % self.base)
         return pair, carry, self.out(total, carry), self.digit(total, carry)
 
-    def carry_into(self, a: Any, b: Any, column: int) -> Any:
+    def carry_into(self, a: Any, b: Any, column: Any) -> Any:
         """The carry into a column of pairs of numbers."""
         power = self.base**column
         return self.sign * (self.total(a % power, b % power) // power)

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from interp.proofs.counting import OPEN, RIGHT, WRONG, Diagram, count, diagram_of_windows, reduced, symbols
 from models.errors import UserError
+from models.tasks.column_rule import ColumnRule
 from models.tasks.schoolbook import schoolbook
 
 VERDICTS = np.array([RIGHT, OPEN, WRONG])
@@ -24,14 +25,21 @@ def digits_of_all(columns: int, base: int) -> np.ndarray:
     return np.stack((np.repeat(digits, len(numbers), 1), np.tile(digits, len(numbers))))
 
 
-def enumerated(tables: list[np.ndarray], columns: int, base: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def enumerated(tables: list[np.ndarray], rule: ColumnRule) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Every pair's verdict at every target [target, pair], the worst of them, and its longest chain: one by one."""
-    a, b = digits_of_all(columns, base)
+    columns, base = rule.digits, rule.base
+    digits = digits_of_all(columns, base)
+    if rule.subtracts:
+        numbers = (digits * base ** np.arange(columns)[:, None]).sum(1)
+        digits = digits[:, :, numbers[0] >= numbers[1]]
+    a, b = digits
     carry = np.zeros((columns + 1, a.shape[1]), dtype=np.int64)
     chain = carry.copy()
     for j in range(columns):
-        carry[j + 1] = a[j] + b[j] + carry[j] >= base
-        chain[j + 1] = np.where(a[j] + b[j] == base - 1, (chain[j] + 1) * carry[j], a[j] + b[j] >= base)
+        carry[j + 1] = a[j] - b[j] - carry[j] < 0 if rule.subtracts else a[j] + b[j] + carry[j] >= base
+        passes = a[j] == b[j] if rule.subtracts else a[j] + b[j] == base - 1
+        makes = a[j] < b[j] if rule.subtracts else a[j] + b[j] >= base
+        chain[j + 1] = np.where(passes, (chain[j] + 1) * carry[j], makes)
     found = []
     for target, table in enumerate(tables):
         top, depth = min(target, columns - 1), table.ndim - 1
@@ -57,19 +65,21 @@ def by_chain(chosen: np.ndarray, chain: np.ndarray, columns: int) -> tuple[int, 
 DOMAINS = [(2, 10, 1), (2, 10, 2), (3, 10, 2), (3, 4, 3), (5, 3, 3), (1, 10, 1)]
 
 
+@pytest.mark.parametrize("subtracts", [False, True])
 @pytest.mark.parametrize(("columns", "base", "depth"), DOMAINS)
 @given(seed=st.integers(0, 10**6), share=st.sampled_from([0.5, 0.97, 1.0]), n_more=st.integers(0, 2))
 @settings(max_examples=6)
-def test_counts_of_random_verdicts_are_those_of_enumeration(columns, base, depth, seed, share, n_more):
+def test_counts_of_random_verdicts_are_those_of_enumeration(columns, base, depth, subtracts, seed, share, n_more):
+    rule = ColumnRule(columns, columns + 1, subtracts, base)
     tables = random_tables(columns, base, depth, seed, share, columns + n_more)
-    verdict, worst, chain = enumerated(tables, columns, base)
-    diagrams = [diagram_of_windows(table, target, columns, base) for target, table in enumerate(tables)]
-    found = count(diagrams, columns, base, by_chain=True)
+    verdict, worst, chain = enumerated(tables, rule)
+    diagrams = [diagram_of_windows(table, target, rule) for target, table in enumerate(tables)]
+    found = count(diagrams, rule, by_chain=True)
     assert found.right == by_chain(worst == 1, chain, columns)
     assert found.open == by_chain(worst == 0, chain, columns)
     assert found.wrong == by_chain(worst == -1, chain, columns)
     for diagram, row in zip(diagrams, verdict, strict=True):  # and target by target
-        one = count([diagram], columns, base)
+        one = count([diagram], rule)
         assert (one.right, one.open, one.wrong) == tuple((int((row == v).sum()),) for v in (1, 0, -1))
 
 
@@ -78,7 +88,7 @@ def test_the_programme_knows_chains_as_the_task_does():
     room = torch.zeros_like(digits[..., :1])
     a, b = torch.cat((digits, room), -1)
     chain = schoolbook(a, b)["chain"].max(1).values
-    found = count([], 3, 10, by_chain=True)
+    found = count([], ColumnRule(3), by_chain=True)
     assert found.right == tuple(torch.bincount(chain, minlength=4).tolist()) and found.total == 10**6
 
 
@@ -105,9 +115,9 @@ def test_one_verdict_changed_moves_the_counts_by_its_pairs(seed):
     tables = [np.ones((2, *[100] * min(2, t + 1)), dtype=np.int8) for t in range(3)]
     at = (int(rng.integers(2)), int(rng.integers(100)), int(rng.integers(100)))
     tables[2][at] = -1
-    before = count([diagram_of_windows(x, t, 3) for t, x in enumerate(tables)], 3)
+    before = count([diagram_of_windows(x, t, ColumnRule(3)) for t, x in enumerate(tables)], ColumnRule(3))
     tables[2][at] = 1
-    after = count([diagram_of_windows(x, t, 3) for t, x in enumerate(tables)], 3)
+    after = count([diagram_of_windows(x, t, ColumnRule(3)) for t, x in enumerate(tables)], ColumnRule(3))
     assert after.wrong == (0,) and before.wrong == ((45, 55)[1 - at[0]],)  # units with, or without, a carry out
 
 
@@ -135,7 +145,8 @@ def test_reduction_keeps_every_count(seed):
     levels = [np.concatenate((level, level[:1])).astype(np.int32) for level in levels]
     full = Diagram(3, tuple(levels))
     small = reduced(3, levels)
-    assert count([full], 3, 2, by_chain=True) == count([small], 3, 2, by_chain=True)
+    rule = ColumnRule(3, base=2)
+    assert count([full], rule, by_chain=True) == count([small], rule, by_chain=True)
     assert all(len(a) < len(b) for a, b in zip(small.levels, levels, strict=True))
 
 
@@ -161,10 +172,10 @@ def test_bad_tables_are_refused_in_one_sentence(table, sentence):
 
 def test_more_pairs_than_64_bits_hold_are_refused():
     with pytest.raises(UserError, match="more than can be counted"):
-        count([], 11)
+        count([], ColumnRule(11))
 
 
 def test_symbols_are_schoolbook_addition():
-    known = symbols(10)
+    known = symbols()
     assert (known.written + 10 * known.carry_out == known.x + known.y + known.carry_in).all()
     assert known.possible(0).sum() == 100 and known.possible(1, 1).sum() == 100 and known.possible(0, 1).sum() == 45

@@ -15,6 +15,7 @@ import interp
 from interp.proofs import ratio_attention
 from interp.proofs.balls import FLOAT32, REAL, Arithmetic
 from interp.proofs.columns import all_classes, numbers_of_problems
+from interp.proofs.counting import SUMS
 from interp.proofs.hunting import attention_of, hunt, least_problems
 from interp.proofs.leaves import Leaves, Query
 from interp.proofs.one_layer import Layout, OneLayerAdder, read_adder
@@ -78,7 +79,7 @@ def leaf_of(pairs: torch.Tensor, low: int, high: int) -> Leaves:
     digits, numbers = digits_of(pairs), pairs.numpy()
     carry = (numbers % 10**low).sum(1) // 10**low
     window = digits[:, :, low : high + 1]
-    return Leaves(low, carry, window[:, 0] * 10 + window[:, 1])
+    return Leaves(SUMS, low, carry, window[:, 0] * 10 + window[:, 1])
 
 
 def by_query(adder: OneLayerAdder, attention: RatioAttention, target: int, pairs: torch.Tensor):
@@ -263,14 +264,15 @@ def test_leaves_hold_every_pair_once(target: int):
         roots = query.roots()
         held: dict[tuple[int, ...], int] = {}
         for carry, *key in zip(roots.carry.tolist(), *(x.tolist() for x in query.class_of(roots)), strict=True):
-            held[target, token, *key] = held.get((target, token, *key), 0) + query.problems(roots)[carry]
+            held[target, token, *key] = held.get((target, token, *key), 0) + query.problems(roots)[carry][0]
         assert held == {key: numbers[key] for key in numbers if key[:2] == (target, token)}
         total += sum(held.values())
         one = roots[len(roots) // 2 : len(roots) // 2 + 1]
         for split, room in ((query.below_of, one.low > 0), (query.above_of, one.high < 9)):
             if room:
                 parts = split(one)
-                assert sum(query.problems(parts)[c] for c in parts.carry.tolist()) == query.problems(one)[one.carry[0]]
+                before, after = query.problems(one)[one.carry[0]][0], query.problems(parts)
+                assert sum(after[c][0] for c in parts.carry.tolist()) == before
                 assert query.holds(parts).all() and len(np.unique(parts.codes())) == len(parts)
                 assert (query.answer(parts) == query.answer(one)).all()
     assert total == 10**20

@@ -14,7 +14,7 @@ import models
 from interp.proofs import windows as module
 from interp.proofs.balls import REAL
 from interp.proofs.branching import Search
-from interp.proofs.counting import OPEN, RIGHT, WRONG, Diagram, count, diagram_of_windows, symbols
+from interp.proofs.counting import OPEN, RIGHT, SUMS, WRONG, Diagram, count, diagram_of_windows, symbols
 from interp.proofs.leaves import Leaves
 from interp.proofs.one_layer import read_adder
 from interp.proofs.trials import perturb, random_pairs
@@ -64,7 +64,7 @@ def test_longer_windows_count_as_a_table_of_three_columns(target, monkeypatch):
 
     monkeypatch.setattr(module, "verdicts", looked_up)
     query = SimpleNamespace(holds=lambda leaves: np.ones(len(leaves), dtype=bool))
-    search = SimpleNamespace(queries=lambda target: [query])
+    search = SimpleNamespace(queries=lambda target: [query], adder=SimpleNamespace(layout=SimpleNamespace(rule=SUMS)))
     below, left = module._longer(search, target, table, target - 1, 10**4)  # pyright: ignore[reportArgumentType]
     longer = diagram_of_windows(table, target, below=below)
     assert 0 < left < 10**4 - 2000

@@ -1,0 +1,226 @@
+"""Subtraction with a borrow in place of the carry: planted models, right and broken, against all pairs of few digits."""
+
+from __future__ import annotations
+
+from functools import cache
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+import interp
+from interp.proofs import check_certificate, load_certificate
+from interp.proofs.certify import certify_one_layer
+from interp.proofs.columns import all_classes, numbers_of_problems
+from interp.proofs.decompile import SUBTRACTION, prove_program
+from interp.proofs.one_layer import read_layout, sequence_of
+from interp.proofs.verdict import Verdict
+from models.errors import UserError
+from models.evaluation import margins
+from models.tasks.column_rule import ColumnRule
+from models.tasks.formatted import FormattedTask
+from models.transformer import ArithmeticTransformer
+from tests.interp.proofs.columns_by_hand import LEVEL, VALUE, Weights, by_hand, column_task
+
+pytestmark = pytest.mark.usefixtures("without_shape_checks")
+
+TWO = ColumnRule(2, 2, True)
+
+
+def all_pairs(digits: int, subtracts: bool = True) -> torch.Tensor:
+    a, b = (x.reshape(-1) for x in torch.meshgrid(*[torch.arange(10**digits)] * 2, indexing="ij"))
+    return torch.stack((a, b), 1)[a >= b] if subtracts else torch.stack((a, b), 1)
+
+
+@torch.inference_mode()
+def leads(model: ArithmeticTransformer, pairs: torch.Tensor) -> torch.Tensor:
+    """[n, target]: the right tokens' leads, run through the model."""
+    found = []
+    for batch in pairs.split(4096):
+        logits = model(model.task.encode(batch))[:, list(model.task.query_positions)]
+        found.append(margins(logits, model.task.targets(batch)))
+    return torch.cat(found)
+
+
+def noisy(seed: int, digits: int = 2, noise: float = 0.02, subtracts: bool = True) -> ArithmeticTransformer:
+    def change(weights: Weights) -> None:
+        generator = torch.Generator().manual_seed(seed)
+        for value in weights.values():
+            value.mul_(1 + noise * torch.randn(value.shape, generator=generator))
+
+    return by_hand(digits, subtracts, change)
+
+
+@cache
+def certified() -> Verdict:
+    return certify_one_layer(by_hand(4))
+
+
+def keys_of(task: FormattedTask, pairs: torch.Tensor, target: int) -> dict[str, np.ndarray]:
+    """What says which class each pair is in, written independently of the programme."""
+    digits, (a, b) = task.numbers_fields[0].width, pairs.numpy().T
+    sign = -1 if "-" in task.format else 1
+    power = 10 ** min(target, digits)
+    low = a % power + sign * (b % power)
+    total = a // 10**target % 10 + sign * (b // 10**target % 10) if target < digits else np.full(len(a), -1)
+    token = task.encode(pairs).numpy()[:, task.query_positions[target]]
+    return {"token": token, "carry": ((low < 0) | (low >= power)).astype(int), "total": total}
+
+
+# ---- classes
+
+
+@pytest.mark.parametrize(("digits", "written", "end"), [(3, 3, "."), (2, 2, ""), (2, 3, "."), (2, 3, "")])
+def test_classes_hold_their_problems_and_reach_exactly_as_far(digits: int, written: int, end: str):
+    """Random terms: ends, witnesses and numbers of problems of every class, against all pairs."""
+    task, pairs = column_task(digits, True, end, written), all_pairs(digits)
+    layout, rng = read_layout(task), np.random.default_rng(written)
+    terms = np.zeros((len(layout.queries), layout.n_positions, 12), dtype=np.int64)
+    for row, query in enumerate(layout.queries):
+        terms[row, : query + 1] = rng.integers(-(2**40), 2**40, (query + 1, 12))
+    classes = all_classes(layout, terms)
+    tokens, targets = task.encode(pairs).numpy(), task.targets(pairs).numpy()
+    numbers = numbers_of_problems(classes)
+    assert classes.hold(classes.witnesses).all()
+    for target, query in enumerate(layout.queries):
+        value = terms[target, np.arange(query + 1), tokens[:, : query + 1]].sum(1)
+        frame = pd.DataFrame(keys_of(task, pairs, target) | {"value": value, "answer": targets[:, target]})
+        true = frame.groupby(["token", "carry", "total"]).agg(
+            n=("value", "size"), low=("value", "min"), high=("value", "max"), answer=("answer", "unique")
+        )
+        own = np.flatnonzero(classes.target == target)
+        assert len(true) == len(own)
+        for row in own:
+            wanted = true.loc[classes.token[row], classes.carry[row], classes.total[row]]
+            assert wanted.n == numbers[row] and wanted.answer.tolist() == [classes.answer[row]]
+            assert classes.ends[row].tolist() == [wanted.low, wanted.high]
+            for reached, (x, y) in zip(classes.ends[row], classes.witnesses[row].tolist(), strict=True):
+                sequence, _ = sequence_of(layout, x, y)
+                assert terms[target, np.arange(query + 1), sequence[: query + 1]].sum() == reached
+
+
+# ---- verdicts
+
+
+def test_a_subtractor_of_ten_digits_is_certified_with_rounding():
+    found = interp.certify(by_hand(10))
+    assert found.status == "certified" and found.provenance.n == 50_000_000_005_000_000_000
+    assert found.rule == ColumnRule(10, 10, True) and len(found.classes.target) == 3230
+    assert found.shares().certified.tolist() == [1] * 10
+
+
+@pytest.mark.parametrize("subtracts", [False, True])
+@pytest.mark.parametrize("noise", [5e-4, 5e-3, 2e-2])
+def test_verdicts_bounds_and_counts_are_those_of_all_pairs(noise: float, subtracts: bool):
+    """Models with noise, all problems of which are run: what is proved of them is so, and shares are exact or hold."""
+    model = noisy(3, noise=noise, subtracts=subtracts)
+    found, pairs = certify_one_layer(model, width=0), all_pairs(2, subtracts)
+    lead = leads(model, pairs)
+    wrong = ~(lead > 0).all(1)
+    assert found.status == ("refuted" if wrong.any() else "certified") and (noise < 1e-3) == (not wrong.any())
+    for target in range(lead.shape[1]):
+        frame = pd.DataFrame(keys_of(model.task, pairs, target) | {"lead": lead[:, target]})
+        for key, rows in frame.groupby(["token", "carry", "total"]):
+            names = zip(("target", "token", "carry", "total"), (target, *key), strict=True)
+            (row,) = np.flatnonzero(np.logical_and.reduce([found.classes[name] == value for name, value in names]))
+            right, failed, open_ = found.counts[row]
+            assert right <= (rows.lead > 0).sum() and failed <= (rows.lead <= 0).sum()
+            assert right + failed + open_ == len(rows)
+            assert not found.classes.proved[row] > 0 or found.classes.proved[row] <= rows.lead.min()
+    bounds = interp.accuracy_bounds(model, width=0, arithmetic="float32")
+    right = 1 - float(wrong.double().mean())
+    assert float(bounds.lower) <= right <= float(bounds.upper) and float(bounds.width) < 0.02
+    for target, (name, counts) in enumerate(bounds.targets.items()):
+        failed = int((~(lead[:, target] > 0)).sum())
+        assert name == f"s{target}" and counts.wrong[0] <= failed <= counts.wrong[0] + counts.open[0]
+    chains = torch.bincount(model.task.chain_length(pairs), minlength=3)
+    assert bounds.chains.sizes == tuple(chains.tolist())
+
+
+def broken_value(weights: Weights) -> None:
+    """The digit 7 of the first number alone counts for less than it should."""
+    weights["embed.W_E"][7, VALUE] = 6.2
+
+
+def broken_borrow(weights: Weights) -> None:
+    """A borrow is noticed too late: at level -1.2 in place of -0.9 to 0."""
+    weights["blocks.0.mlp.W_in"][2] -= 0.6
+
+
+def broken_place(weights: Weights) -> None:
+    """The second number's digit in one column is not seen."""
+    weights["blocks.0.attn.W_Q"][1][5] = 0
+
+
+@pytest.mark.parametrize("change", [broken_value, broken_borrow, broken_place])
+def test_what_is_broken_in_one_place_is_refuted_by_a_pair_that_fails(change):
+    model = by_hand(4, change=change)
+    found = interp.certify(model)
+    assert found.status == "refuted" and "-" in found.sentence()
+    a, b, answer = found.counterexample
+    assert a >= b and answer != a - b
+    assert check_certificate(found, model).counterexample == found.counterexample
+    sampled = model.task.sample(4000, torch.Generator().manual_seed(0))
+    wrong = float((~(leads(model, sampled) > 0).all(1)).double().mean())
+    assert float(1 - found.accuracy.upper) - 0.03 <= wrong <= float(1 - found.accuracy.lower) + 0.03
+
+
+def test_problems_outside_the_domain_refute_nothing():
+    """Pairs with a < b are no problems: what a model answers there does not count."""
+    model = by_hand(4)
+    with torch.inference_mode():
+        first = model.task.encode([(7, 5)])
+    assert certified().status == "certified" and (certified().classes.a >= certified().classes.b).all()
+    with pytest.raises(UserError):
+        model.task.encode([(5, 7)])
+    assert first.shape[1] == model.task.input_length
+
+
+# ---- what is stored
+
+
+def test_a_certificate_is_read_and_checked_again(tmp_path):
+    found = certified()
+    found.save(tmp_path / "c.json")
+    again = load_certificate(tmp_path / "c.json")
+    assert again.to_dict() == found.to_dict() and again.rule == ColumnRule(4, 4, True)
+    assert check_certificate(again, by_hand(4)).status == "certified"
+    with pytest.raises(UserError):
+        check_certificate(again.replace(rule=ColumnRule(4)), by_hand(4))
+    with pytest.raises(UserError):
+        Verdict.from_dict(found.to_dict() | {"rule": ColumnRule(4).stored()["rule"]})
+
+
+def test_a_certificate_without_a_rule_is_one_of_ten_digit_sums():
+    assert "rule" not in interp.certify(by_hand(10, subtracts=False), arithmetic="float").to_dict()
+
+
+# ---- programs
+
+
+def test_a_certified_subtractor_is_its_program():
+    found = interp.decompile(by_hand(4))
+    made: dict = {}
+    exec(found.program, made)
+    assert found.program == SUBTRACTION and found.gap > 0 and found.states == 19 + 19 * 2 * 19
+    digits = lambda number: [number // 10**i % 10 for i in range(4)]  # noqa: E731
+    for a, b in [(0, 0), (9999, 9999), (1000, 1), (5000, 4999), (7203, 6904)]:
+        assert made["subtract"](digits(a), digits(b)) == digits(a - b)
+
+
+@pytest.mark.parametrize(("was", "now"), [("0.45", "1.2"), ("0.45", "-0.2"), ("/ 10", "/ 4"), ("range(-9", "range(-8")])
+def test_a_program_that_is_wrong_somewhere_is_not_proved(was: str, now: str):
+    assert was in SUBTRACTION
+    with pytest.raises(UserError):
+        prove_program(SUBTRACTION.replace(was, now), TWO)
+
+
+# ---- a search
+
+
+def test_an_attack_finds_what_only_long_borrows_show():
+    """The second number's digit in the third column is not seen: one pair in ten may be right by chance."""
+    found = interp.attack(by_hand(4, change=broken_place), runs=500)
+    assert found.wrong and all(wrong.problem[0] >= wrong.problem[1] for wrong in found.wrong)
+    assert LEVEL == 1
