@@ -22,7 +22,7 @@ from interp.core.sites import model_name
 from interp.proofs.balls import Arithmetic
 from interp.proofs.branching import Search
 from interp.proofs.class_proofs import rung_of, weights_out_of_range
-from interp.proofs.counting import SUMS, Counts, Diagram, count
+from interp.proofs.counting import Counts, Diagram, count
 from interp.proofs.half_spaces import half_space_diagrams
 from interp.proofs.one_layer import OneLayerAdder, one_layer_adder, read_adder, require_unchanged
 from interp.proofs.verdict import RUNGS, ArithmeticName
@@ -31,7 +31,7 @@ from models.checkpoint import write_json_atomic
 from models.errors import UserError
 from models.numerals import percent
 from models.tasks.base import Task
-from models.tasks.column_rule import ColumnRule
+from models.tasks.column_rule import SUMS, ColumnRule
 
 LITTLE = Fraction(1, 10**6)  # a share of wrong pairs below which a bound alone is not worth a sentence
 WIDTH = 1e-6  # default distance between the bounds on the share of right pairs

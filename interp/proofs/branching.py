@@ -203,7 +203,7 @@ def prove(
 
     Without ``splits``, leaves are judged and open ones split until ``LONGEST`` or ``most`` is reached. With them,
     exactly the leaves named are split, unjudged, and all others judged. ``aim`` is the lower bound of a class to try
-    for.
+    for: by halving boxes and, where there are several heads, whose boxes are loose, by splitting windows as well.
 
     Postcondition: the leaves that were counted are a partition of the query's problems (a split replaces a leaf by all
     of its extensions by one column); certified are those of leaves with a lower bound above 0, refuted with an upper
@@ -217,7 +217,8 @@ def prove(
         if splits is None:
             judged += len(leaves)
             lower, upper = search.judge(query, leaves, _aims(query, leaves, aim))
-            undecided = ~((lower > 0) | (upper < 0))
+            worth = _aims(query, leaves, aim) if len(query.weights) > 1 else 0.0
+            undecided = ~((lower > worth) | (upper < 0))
             may_split = judged < most and leaves.pairs.shape[1] < min(LONGEST, query.rule.digits)
             chosen = undecided if may_split else np.zeros(len(leaves), dtype=bool)
             upwards = np.full(len(leaves), _upwards(query, leaves))

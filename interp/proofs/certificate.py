@@ -1,4 +1,4 @@
-"""The evidence on a one-layer adder or subtractor: a table of all classes of inputs, with what was met and proved in each."""
+"""The evidence on a one-layer adder or subtractor: a table of all classes of inputs, and what was proved in each."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from interp.proofs.one_layer import Targets
 from interp.proofs.verdict import ARITHMETICS, IN_WORDS, RUNGS, ArithmeticName, Evidence, Status, Verdict, is_count
 from models.errors import UserError
 from models.numerals import shown
-from models.tasks.column_rule import ColumnRule
+from models.tasks.column_rule import SUMS, ColumnRule
 
 #: The fields that say what a class is, and which answer it asks for.
 CLASS = ("target", "previous", "carry", "total", "token", "answer")
@@ -75,7 +75,7 @@ class PairEvidence(Evidence):
     targets: Targets = "all"
     wrong_token: WrongToken | None = None
     reals: OverTheReals | None = None
-    rule: ColumnRule = ColumnRule()
+    rule: ColumnRule = SUMS
 
     @property
     def smallest_margin(self) -> float:

@@ -20,7 +20,7 @@ from interp.proofs.certificate import CLASS, OverTheReals, PairEvidence, WrongTo
 from interp.proofs.class_proofs import UNPROVED, BranchAndBound, rung_of
 from interp.proofs.columns import Classes
 from interp.proofs.hunting import lead_of
-from interp.proofs.one_layer import OneLayerAdder, Targets, read_adder, require_unchanged
+from interp.proofs.one_layer import FEW, OneLayerAdder, Targets, read_adder, require_unchanged
 from interp.proofs.verdict import (
     TEN_DIGIT_ADDERS,
     ArithmeticName,
@@ -45,7 +45,6 @@ AIM = 0.5  # the bound that proofs try for, as a share of the smallest margin th
 #: differently, by far less than this, and the claim still holds there.
 RESERVE = 0.1
 SAME_MARGIN = 1e-2  # how far a stored margin may lie from one computed again, in logits and relative
-FEW = 2  # digits: of so few, other methods prove every problem
 _AT_ONCE = 256  # problems per forward pass: 7 MB, and more are hardly faster
 _ROUNDING = 1e-9  # rounding error of a margin in float64, relative to the largest logit
 
@@ -238,9 +237,9 @@ def require_bounds(adder: OneLayerAdder, classes: Classes, leads: Leads, proofs:
     short = leads.margins < bounds - (0 if exact else _ROUNDING * (1 + leads.size))
     if short.any():
         row = int(short.argmax())
-        a, b = classes.witnesses[row, 0].tolist()
+        problem = classes.rule.problem(*classes.witnesses[row, 0].tolist())
         raise UserError(
-            f"{model_name(adder.model)} does not compute what its weights say: a token of {classes.rule.problem(a, b)} leads by "
+            f"{model_name(adder.model)} does not compute what its weights say: a token of {problem} leads by "
             f"{leads.margins[row]:.3g}, and by the weights by more than {shown(bounds[row])}."
         )
 

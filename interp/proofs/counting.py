@@ -17,13 +17,12 @@ import numpy as np
 from jaxtyping import Bool, Int
 
 from models.errors import UserError
-from models.tasks.column_rule import ColumnRule
+from models.tasks.column_rule import SUMS, ColumnRule
 
 RIGHT, OPEN, WRONG = 0, 1, 2  # ends of a diagram; of several targets, the largest end decides
 NODES = 3  # the first number of a state that is not an end
 _UNREACHABLE = -1
 _HALF = 31  # counts are split at this bit in the last column
-SUMS = ColumnRule()  # of ten-digit numbers
 
 
 @dataclass(frozen=True, eq=False)
@@ -184,8 +183,8 @@ def count(diagrams: Sequence[Diagram], rule: ColumnRule = SUMS, by_chain: bool =
     the longest chain so far. A column that generates the carry ends a chain of length r + 1, as
     :mod:`models.tasks.schoolbook` defines it. At the top stand the carries that the rule lets out of the last column.
 
-    No overflow: after k columns all counts sum to at most 2 base^(2k), which is below 2^63 up to the last column but one (2e18
-    for ten decimal columns). The last column is summed in two halves of the bits, joined as Python integers.
+    No overflow: after k columns all counts sum to at most 2 base^(2k), which is below 2^63 up to the last column but
+    one (2e18 for ten decimal columns). The last column is summed in two halves of the bits, joined as Python integers.
 
     Cost: states x base^2 per column, times (r, m) pairs with ``by_chain``: tens of milliseconds for small diagrams,
     seconds for a table of three columns without any structure.

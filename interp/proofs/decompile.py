@@ -35,7 +35,6 @@ from interp.core.probe import Scalar, probe
 from interp.core.results import Provenance, Result
 from interp.proofs.balls import FLOAT32, REAL
 from interp.proofs.certify import certify_one_layer
-from interp.proofs.counting import SUMS
 from interp.proofs.leaves import Leaves, Query
 from interp.proofs.one_layer import OneLayerAdder, one_layer_adder, read_adder
 from interp.proofs.ratio_attention import NO_SPREAD, RatioAttention, read_ratio_attention
@@ -43,7 +42,7 @@ from interp.proofs.verdict import IN_WORDS, RUNGS, ArithmeticName
 from models.errors import UserError
 from models.numerals import shown
 from models.tasks.base import Task
-from models.tasks.column_rule import ColumnRule
+from models.tasks.column_rule import SUMS, ColumnRule
 
 BITS_OF_A_NUMBER, BITS_OF_A_CHARACTER = 32, 8
 

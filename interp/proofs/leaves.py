@@ -90,8 +90,7 @@ class Query:
         heads = len(self.weights)
         self.count = self._count()
         #: The exact number of digit choices in a column and those above it, [column][carry into it].
-        self.free = [self.rule.free(self.rule.digits - column) for column in range(self.rule.digits)]
-        self.free.append(tuple(int(carry in self.rule.ends) for carry in (0, 1)))
+        self.free = [self.rule.free(self.rule.digits - column) for column in range(self.rule.digits + 1)]
         stands = self.weights > 0
         self.sides = np.concatenate((self.coords, -self.coords, *self._apart(terms)), -1)  # [head, pos, token, side]
         n_sides = self.sides.shape[-1]

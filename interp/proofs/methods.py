@@ -2,7 +2,7 @@
 
     hand-built                     a construction known by its weight map: a proof for every length up to its limits
     few keys                       one-layer ten-digit adders that look at only a few keys: all classes are run
-    branch and bound over columns  one-layer ten-digit adders, by their effective weights: a proof over all 10^20 pairs
+    branch and bound over columns  one-layer adders and subtractors, by their effective weights: a proof over all pairs
     near keys                      one-layer decoders whose heads see near ids: all that a query can see, with roundings
     prefix tree                    causal models on small domains: every prefix once, enclosed with all roundings
     exhaustive                     any model whose task's shape has at most 2^20 problems: all are run through the model
@@ -58,7 +58,7 @@ register(
 
 
 def _judged(model: HookedModel, task: Task) -> str:
-    """Some method must judge the model; that for ten-digit adders must know its layers and its task's layout."""
+    """Some method must judge the model; that for adders must know its layers and its task's layout."""
     try:
         _require_short(model, task)
         if method_for(model, task) is ONE_LAYER:
@@ -140,8 +140,8 @@ def method_for(model: HookedModel, task: Task) -> Method:
         if (reason := method.obstacle(model, task)) is None:
             return method
     raise UserError(  # the last method is the most general, so give its reason
-        f"The certifier cannot judge {model_name(model)}: {reason}. It knows hand-built models, ten-digit adders of "
-        "one layer and small domains; `interp attack` may find a problem that it gets wrong."
+        f"The certifier cannot judge {model_name(model)}: {reason}. It knows hand-built models, adders and "
+        "subtractors of one layer and small domains; `interp attack` may find a problem that it gets wrong."
     )
 
 

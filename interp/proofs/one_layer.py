@@ -31,6 +31,7 @@ ACTIVATIONS = {False: ("gelu", "relu"), True: ("gelu", "relu", "silu")}
 POSITIONS = ("standard", "rotary", "none")
 #: What is asked of an answer: all of its tokens, or its digits without the EOS after them.
 Targets = Literal["all", "digits"]
+FEW = 2  # digits: numbers of so few make problems that can be gone through one by one
 _CHECKED = 16  # random problems that a layout is checked on
 
 
@@ -320,8 +321,8 @@ def read_layout(task: Task) -> Layout:
         or any(task.roles[position].kind not in ("delimiter", "bos") for position in rest)
     ):
         raise UserError(
-            f"The certifier judges digits 0 to 9 as tokens 0 to 9, numbers between delimiters, and an answer of digits, "
-            f"units first, with at most one token after them; {task.name} has another format."
+            "The certifier judges digits 0 to 9 as tokens 0 to 9, numbers between delimiters, and an answer of digits, units "
+            f"first, with at most one token after them; {task.name} has another format."
         )
     tokens: list[tuple[int, ...]] = [tuple(range(10))] * last
     for position in rest:

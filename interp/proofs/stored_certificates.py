@@ -18,7 +18,7 @@ from typing import Any
 import models
 from interp.core.stored_data import DATA
 from interp.proofs.attacks.attack import Attack, task_text
-from interp.proofs.certificate import PairEvidence
+from interp.proofs.certificate import PairEvidence, answered
 from interp.proofs.certify import certify_one_layer, check_one_layer
 from interp.proofs.exhaustive import LARGEST_SPACE, ExhaustiveEvidence, size_text
 from interp.proofs.methods import certified_at_best, certify, parse_certificate
@@ -30,6 +30,7 @@ from models import zoo
 from models.errors import UserError
 from models.registry import build, constructed
 from models.tasks.addition import FixedWidthAddition
+from models.tasks.column_rule import SUMS
 from models.tasks.multi_addition import MultiOperandAddition
 from models.tasks.problem_space import ProblemSpace
 from models.training import judging
@@ -48,9 +49,10 @@ def facts(verdict: Verdict) -> dict[str, Any]:
     if isinstance(verdict.evidence, PairEvidence):
         found |= {"arithmetic": IN_WORDS[verdict.arithmetic]}
         found |= {"targets": verdict.targets, "witness": list(verdict.witness)}
+        if verdict.rule != SUMS:
+            found |= {"pairs": verdict.rule.all_pairs, "at": verdict.rule.problem(*verdict.witness)}
         if verdict.counterexample is not None:
-            a, b, answer = verdict.counterexample
-            found["counterexample"] = f"{a} + {b} -> {'no number' if answer is None else answer}"
+            found["counterexample"] = answered(verdict.rule, verdict.counterexample)
             found["share"] = "" if verdict.accuracy is None else verdict.accuracy.wrong()
         return found
     if isinstance(verdict.evidence, ExhaustiveEvidence):
@@ -126,7 +128,7 @@ def stored_verdict(entry: str | Path) -> Verdict | None:
 
 
 def stored_certificate(entry: str | Path) -> Verdict | None:
-    """:func:`stored_verdict` for a ten-digit adder; None for other models."""
+    """:func:`stored_verdict` for a ten-digit adder or subtractor; None for other models."""
     found = stored_verdict(entry)
     return found if found is not None and isinstance(found.evidence, PairEvidence) else None
 
@@ -245,8 +247,7 @@ def certifier_for(name: str, arithmetic: ArithmeticName) -> Certifier:
 
 def _turned_down(certificate: Verdict) -> str:
     if certificate.counterexample is not None:
-        a, b, answer = certificate.counterexample
-        return f"validated at 100% and yet wrong: {a} + {b} -> {'no number' if answer is None else answer}"
+        return f"validated at 100% and yet wrong: {answered(certificate.rule, certificate.counterexample)}"
     why = certificate.obstacle or f"{certificate.open:,} of {len(certificate.cuts):,} classes could not be proved"
     return f"validated at 100% and undecided {IN_WORDS[certificate.arithmetic]}: {why}"
 

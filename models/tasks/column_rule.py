@@ -1,4 +1,4 @@
-"""Addition and subtraction by one rule for every column, with the pairs that are problems: what proofs need of a task."""
+"""Addition and subtraction by one rule for every column, and which pairs are problems: what proofs need of a task."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ class ColumnRule:
 
     With sign = 1 or -1, a column with the digits x and y has the *total* ``x + sign y``. Into it comes a carry of 0 or
     1 (a borrow, where one subtracts), none into the units. It writes ``(total + sign carry) mod base``, and sends a
-    carry on where ``total + sign carry`` is not a digit. Out of the last column of a difference comes no borrow: that is
-    what ``a >= b`` says, and it leaves (n^2 + n) / 2 of the n^2 pairs of numbers below n.
+    carry on where ``total + sign carry`` is not a digit. Out of the last column of a difference comes no borrow: that
+    is what ``a >= b`` says, and it leaves (n^2 + n) / 2 of the n^2 pairs of numbers below n.
 
     Attributes:
         digits: how many each number has. written: how many the answer has; one more than ``digits`` shows the carry out
@@ -116,7 +116,7 @@ class ColumnRule:
 
     def holds(self, a: Any, b: Any) -> Any:
         """Which pairs of whole numbers are problems."""
-        inside = (0 <= a) & (a < self.limit) & (0 <= b) & (b < self.limit)
+        inside = (a >= 0) & (a < self.limit) & (b >= 0) & (b < self.limit)
         return inside & (a >= b) if self.subtracts else inside
 
     def targets(self, a: int, b: int) -> list[int]:
@@ -155,7 +155,6 @@ class ColumnRule:
     def problem(self, a: Any, b: Any) -> str:
         return f"{a} {self.operator} {b}"
 
-
     # ---- files
 
     def stored(self) -> dict[str, Any]:
@@ -170,6 +169,9 @@ class ColumnRule:
         if not isinstance(found.subtracts, bool) or not all(type(x) is int and 0 < x < 20 for x in numbers):
             raise ValueError("a rule that is none")
         return found
+
+
+SUMS = ColumnRule()  # of ten-digit numbers
 
 
 def column_rule(layout: ColumnLayout) -> ColumnRule:

@@ -142,12 +142,12 @@ def _certificate(config: Mapping[str, Any]) -> list[str]:
             f"proof is in `{found['file']}`; {command} makes it again."
         ]
     a, b = found["witness"]
-    where = f"The smallest margin is {found['smallest_margin']:.3f} logits, at {a} + {b}"
+    where = f"The smallest margin is {found['smallest_margin']:.3f} logits, at {found.get('at', f'{a} + {b}')}"
     if found["status"] != "certified":
         return [f"**Tried** {found['arithmetic']}, without a proof: no extreme pair is wrong. {where} ({command})."]
     of = "all eleven digits of " if found["targets"] == "digits" else ""
     return [
-        f"**Certified** {found['arithmetic']}: {of}all 10^20 pairs. {where}. "
+        f"**Certified** {found['arithmetic']}: {of}{found.get('pairs', 'all 10^20 pairs')}. {where}. "
         f"The proof is in `{found['file']}`; {command} makes it again."
     ]
 

@@ -250,7 +250,7 @@ def neighbours(
 ) -> OtherDigits:
     """The neighbours of one parent: all moves from it, and its crossings with the next parent."""
     own = digits[row]
-    near = [changed_digits(space, own), moved_digits(space, own), crossed(own, digits[(row + 1) % len(digits)])]
+    near = [changed_digits(space, own), moved_digits(space, own), crossed(space, own, digits[(row + 1) % len(digits)])]
     if sums is not None:
         near.append(runs_of_nines(space, own, sums))
     found = torch.cat(near)

@@ -88,11 +88,27 @@ class ProblemSpace:
         rows = digits.flatten(1).to(self.domain.dtype).numpy()
         return [row.tobytes() for row in rows]
 
+    @cached_property
+    def subtracts(self) -> bool:
+        """Whether the second of two operands is subtracted from the first."""
+        found = self.task.variables(self.task.sample(1, torch.Generator().manual_seed(0)))
+        return self.n_operands == 2 and "digit_difference" in found
+
+    def as_sum(self, digits: Int[Tensor, "*n operand column"]) -> Int[Tensor, "*n operand column"]:
+        """Digits whose sum takes the place of a difference: the second operand's become base - 1 minus them, so that
+        nines pass a borrow on as they pass a carry on. It is its own inverse, and changes nothing where one adds."""
+        if not self.subtracts:
+            return digits
+        return torch.stack((digits[..., 0, :], self.base - 1 - digits[..., 1, :]), -2)
+
     def digit_sums(self, digits: Digits) -> Digits | None:
-        """For every operand's digit, its sum with the digit that it is added to; None without carries.
+        """For every operand's digit, its sum with the digit that it is added to, both :meth:`as_sum`; None without
+        carries.
 
         It is the symbolic algorithm's ``digit_sum``, of two operands or of operand i and the running sum before it.
         """
+        if self.subtracts:
+            return self.as_sum(digits).sum(1, keepdim=True).expand(-1, 2, -1)
         found = self.task.variables(self.problems(digits))
         if not {"digit_sum", "propagate"} <= found.keys():
             return None
@@ -158,7 +174,7 @@ def changed_digits(space: ProblemSpace, digits: Int[Tensor, "operand column"]) -
 
 def moved_digits(space: ProblemSpace, digits: Int[Tensor, "operand column"]) -> Digits:
     """Every problem in which two operands split one column's sum differently; carries and answer stay the same."""
-    found = []
+    found, digits = [], space.as_sum(digits)
     for first in range(space.n_operands):
         for second in range(first + 1, space.n_operands):
             value = torch.arange(space.base).expand(space.n_columns, -1)
@@ -170,7 +186,7 @@ def moved_digits(space: ProblemSpace, digits: Int[Tensor, "operand column"]) -> 
             moved[rows, first, column] = value[column, index]
             moved[rows, second, column] = rest[column, index]
             found.append(moved)
-    moved = torch.cat(found) if found else digits[None][:0]
+    moved = space.as_sum(torch.cat(found) if found else digits[None][:0])
     return moved[space.contains(moved)]
 
 
@@ -181,23 +197,24 @@ def runs_of_nines(
 
     ``sums``: the sum that each digit takes part in, see :meth:`ProblemSpace.digit_sums`.
     """
-    columns = torch.arange(space.n_columns)
+    columns, own = torch.arange(space.n_columns), space.as_sum(digits)
     low, high = torch.triu_indices(space.n_columns, space.n_columns)
     inside = (columns >= low[:, None]) & (columns <= high[:, None])  # [run, column]
     found = []
     for operand in range(space.n_operands):
-        nine = digits[operand] + space.base - 1 - sums[operand]
-        made = digits.repeat(len(inside), 1, 1)
-        made[:, operand] = torch.where(inside, nine, digits[operand])
+        nine = own[operand] + space.base - 1 - sums[operand]
+        made = own.repeat(len(inside), 1, 1)
+        made[:, operand] = torch.where(inside, nine, own[operand])
         found.append(made)
-    made = torch.cat(found)
+    made = space.as_sum(torch.cat(found))
     made = made[space.contains(made)]
     return made[(made != digits).flatten(1).any(1)]
 
 
-def crossed(digits: Int[Tensor, "operand column"], other: Int[Tensor, "operand column"]) -> Digits:
+def crossed(space: ProblemSpace, digits: Int[Tensor, "operand column"], other: Int[Tensor, "operand column"]) -> Digits:
     """Every problem with the low columns of one of the two and the high columns of the other."""
     columns = digits.shape[1]
     below = torch.arange(columns) < torch.arange(1, columns)[:, None]  # [cut, column]
     below = below[:, None].expand(-1, digits.shape[0], -1)
-    return torch.cat((torch.where(below, digits, other), torch.where(below, other, digits)))
+    found = torch.cat((torch.where(below, digits, other), torch.where(below, other, digits)))
+    return found if space.domain.where is None else found[space.contains(found)]

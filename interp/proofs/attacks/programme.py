@@ -24,7 +24,7 @@ from torch import Tensor
 from interp.proofs.attacks.counted_runs import Gradients, Runner
 from interp.proofs.attacks.problem_digits import Digits, OtherDigits, ProblemSpace
 from interp.proofs.columns import all_classes
-from interp.proofs.one_layer import Layout, read_layout
+from interp.proofs.one_layer import FEW, Layout, read_layout
 from models.errors import UserError
 from models.tasks.base import Task
 
@@ -135,8 +135,10 @@ class Programme:
 
 
 def programme(runner: Runner, task: Task) -> Programme | None:
-    """The programme for this model, or None if the task does not add or subtract two numbers column by column."""
+    """The programme for this model; None if the task does not add or subtract two numbers column by column, or has so
+    few problems that it takes no programme to find them."""
     try:
-        return Programme(runner, read_layout(task))
+        layout = read_layout(task)
     except UserError:  # the other moves still work
         return None
+    return Programme(runner, layout) if layout.rule.digits > FEW else None

@@ -7,6 +7,7 @@ from typing import Any
 
 from markupsafe import Markup
 
+from interp.proofs.certificate import PairEvidence
 from interp.proofs.verdict import Verdict
 from interp.site.gallery.render import code
 from models.evaluation import Rate
@@ -40,7 +41,9 @@ def proved_words(certificate: Verdict) -> str:
     rung = {"certified with rounding": "float32 rounding included", "certified in intervals": "in real arithmetic"}
     if certificate.status != "certified" or certificate.provenance.rung not in rung:
         return ""
-    return f"It is proved right on all 10^20 pairs, {rung[certificate.provenance.rung]}."
+    own = certificate.evidence
+    of = own.rule.all_pairs if isinstance(own, PairEvidence) else "all inputs"
+    return f"It is proved right on {of}, {rung[certificate.provenance.rung]}."
 
 
 def architecture(cfg: Any) -> str:

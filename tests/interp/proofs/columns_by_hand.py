@@ -35,7 +35,9 @@ def column_task(digits: int, subtracts: bool, end: str = "", written: int | None
     return formatted(format, "a + b", variables="addition")
 
 
-def by_hand(digits: int, subtracts: bool = True, change: Callable[[Weights], None] | None = None) -> ArithmeticTransformer:
+def by_hand(
+    digits: int, subtracts: bool = True, change: Callable[[Weights], None] | None = None
+) -> ArithmeticTransformer:
     """The model, with its weights changed in place by ``change``."""
     task, sign = column_task(digits, subtracts), -1 if subtracts else 1
     columns = digits + 2  # -1, ..., digits; the delimiters stand for the first and the last, which have no digits

@@ -154,8 +154,8 @@ def test_weights_beyond_every_method_are_no_end_of_a_run():
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (["toygpt-learned-pre", "--certify"], "ten-digit numbers"),
-        (["--certify", "toygpt-learned-pre", "--seeds", "2"], "ten-digit numbers"),
+        (["toygpt-learned-pre", "--certify"], "of one layer"),
+        (["--certify", "toygpt-learned-pre", "--seeds", "2"], "of one layer"),
         (["microadder-57", "--certify", "flaot32"], "flaot32"),
     ],
 )

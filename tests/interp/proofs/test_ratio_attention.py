@@ -15,7 +15,6 @@ import interp
 from interp.proofs import ratio_attention
 from interp.proofs.balls import FLOAT32, REAL, Arithmetic
 from interp.proofs.columns import all_classes, numbers_of_problems
-from interp.proofs.counting import SUMS
 from interp.proofs.hunting import attention_of, hunt, least_problems
 from interp.proofs.leaves import Leaves, Query
 from interp.proofs.one_layer import Layout, OneLayerAdder, read_adder
@@ -23,6 +22,7 @@ from interp.proofs.ratio_attention import RatioAttention, read_ratio_attention
 from interp.proofs.trials import random_pairs
 from models.errors import UserError
 from models.importers import load_published
+from models.tasks.column_rule import SUMS
 from models.tasks.framed_addition import Frame, FramedAddition
 from models.transformer import ArithmeticTransformer
 from models.weight_maps.dense import DenseWeights

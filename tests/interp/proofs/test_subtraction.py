@@ -1,4 +1,4 @@
-"""Subtraction with a borrow in place of the carry: planted models, right and broken, against all pairs of few digits."""
+"""Subtraction, with a borrow for a carry: planted models, right and broken, against all pairs of few digits."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from models.evaluation import margins
 from models.tasks.column_rule import ColumnRule
 from models.tasks.formatted import FormattedTask
 from models.transformer import ArithmeticTransformer
-from tests.interp.proofs.columns_by_hand import LEVEL, VALUE, Weights, by_hand, column_task
+from tests.interp.proofs.columns_by_hand import VALUE, Weights, by_hand, column_task
 
 pytestmark = pytest.mark.usefixtures("without_shape_checks")
 
@@ -103,6 +103,7 @@ def test_classes_hold_their_problems_and_reach_exactly_as_far(digits: int, writt
 # ---- verdicts
 
 
+@pytest.mark.slow
 def test_a_subtractor_of_ten_digits_is_certified_with_rounding():
     found = interp.certify(by_hand(10))
     assert found.status == "certified" and found.provenance.n == 50_000_000_005_000_000_000
@@ -155,7 +156,7 @@ def broken_place(weights: Weights) -> None:
 
 @pytest.mark.parametrize("change", [broken_value, broken_borrow, broken_place])
 def test_what_is_broken_in_one_place_is_refuted_by_a_pair_that_fails(change):
-    model = by_hand(4, change=change)
+    model = by_hand(3, change=change)
     found = interp.certify(model)
     assert found.status == "refuted" and "-" in found.sentence()
     a, b, answer = found.counterexample
@@ -166,15 +167,9 @@ def test_what_is_broken_in_one_place_is_refuted_by_a_pair_that_fails(change):
     assert float(1 - found.accuracy.upper) - 0.03 <= wrong <= float(1 - found.accuracy.lower) + 0.03
 
 
-def test_problems_outside_the_domain_refute_nothing():
-    """Pairs with a < b are no problems: what a model answers there does not count."""
-    model = by_hand(4)
-    with torch.inference_mode():
-        first = model.task.encode([(7, 5)])
+def test_witnesses_are_problems():
+    """Pairs with a < b are none: what a model answers there does not count."""
     assert certified().status == "certified" and (certified().classes.a >= certified().classes.b).all()
-    with pytest.raises(UserError):
-        model.task.encode([(5, 7)])
-    assert first.shape[1] == model.task.input_length
 
 
 # ---- what is stored
@@ -194,6 +189,7 @@ def test_a_certificate_is_read_and_checked_again(tmp_path):
 
 def test_a_certificate_without_a_rule_is_one_of_ten_digit_sums():
     assert "rule" not in interp.certify(by_hand(10, subtracts=False), arithmetic="float").to_dict()
+    assert certified().to_dict()["rule"] == {"digits": 4, "written": 4, "subtracts": True, "base": 10}
 
 
 # ---- programs
@@ -219,8 +215,6 @@ def test_a_program_that_is_wrong_somewhere_is_not_proved(was: str, now: str):
 # ---- a search
 
 
-def test_an_attack_finds_what_only_long_borrows_show():
-    """The second number's digit in the third column is not seen: one pair in ten may be right by chance."""
+def test_an_attack_finds_problems_of_the_domain():
     found = interp.attack(by_hand(4, change=broken_place), runs=500)
     assert found.wrong and all(wrong.problem[0] >= wrong.problem[1] for wrong in found.wrong)
-    assert LEVEL == 1

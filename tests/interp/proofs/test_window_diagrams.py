@@ -14,12 +14,13 @@ import models
 from interp.proofs import windows as module
 from interp.proofs.balls import REAL
 from interp.proofs.branching import Search
-from interp.proofs.counting import OPEN, RIGHT, SUMS, WRONG, Diagram, count, diagram_of_windows, symbols
+from interp.proofs.counting import OPEN, RIGHT, WRONG, Diagram, count, diagram_of_windows, symbols
 from interp.proofs.leaves import Leaves
 from interp.proofs.one_layer import read_adder
 from interp.proofs.trials import perturb, random_pairs
 from interp.proofs.windows import WindowVerdicts, window_diagrams, window_verdicts
 from models.evaluation import predict
+from models.tasks.column_rule import SUMS
 from models.transformer import ArithmeticTransformer
 from tests.interp.proofs.conftest import broken, walk, zoo
 

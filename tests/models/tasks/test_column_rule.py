@@ -11,7 +11,13 @@ from models.tasks.column_rule import ColumnRule, column_rule
 from models.tasks.formatted import formatted
 from models.tasks.padded_addition import PaddedAddition
 
-RULES = [ColumnRule(2), ColumnRule(2, 2, True), ColumnRule(1, 1, True), ColumnRule(3, 3, True, 4), ColumnRule(2, 2, base=3)]
+RULES = [
+    ColumnRule(2),
+    ColumnRule(2, 2, True),
+    ColumnRule(1, 1, True),
+    ColumnRule(3, 3, True, 4),
+    ColumnRule(2, 2, base=3),
+]
 
 
 def problems(rule: ColumnRule) -> np.ndarray:

@@ -74,10 +74,10 @@ def test_moves_lead_to_other_problems_of_the_space(space: ProblemSpace):
     moved = moved_digits(space, own)
     assert torch.equal(moved.sum(1), own.sum(0).expand(len(moved), -1))
     assert ((moved != own).flatten(1).sum(1) == 2).all() if len(moved) else space.n_operands == 1
-    for found in (changed, moved, crossed(own, other)):
+    for found in (changed, moved, crossed(space, own, other)):
         assert space.contains(found).all() and len(unseen(space, found, set())) <= len(found)
     assert len(unseen(space, changed, set())) == len(changed)
-    for row in crossed(own, other).transpose(1, 2):
+    for row in crossed(space, own, other).transpose(1, 2):
         assert all(torch.equal(c, a) or torch.equal(c, b) for c, a, b in zip(row, own.T, other.T, strict=True))
 
 
