@@ -321,8 +321,8 @@ def read_layout(task: Task) -> Layout:
         or any(task.roles[position].kind not in ("delimiter", "bos") for position in rest)
     ):
         raise UserError(
-            "The certifier judges digits 0 to 9 as tokens 0 to 9, numbers between delimiters, and an answer of digits, units "
-            f"first, with at most one token after them; {task.name} has another format."
+            "The certifier judges digits 0 to 9 as tokens 0 to 9, numbers between delimiters, and an answer of digits, "
+            f"units first, with at most one token after them; {task.name} has another format."
         )
     tokens: list[tuple[int, ...]] = [tuple(range(10))] * last
     for position in rest:

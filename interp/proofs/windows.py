@@ -30,9 +30,9 @@ class WindowVerdicts:
     """One table per target, with axes [carry into the lowest column, pair of the lowest column, ..., of the highest].
 
     The window's columns are ``max(0, top - depth + 1) .. top`` with ``top = min(target, digits - 1)``, and a pair is
-    10 x + y. An entry is 1 if every problem of the window is answered rightly at the target (teacher-forced), -1 if every one is
-    answered wrongly, and 0 if neither is known. Column 0 has no carry in: if it is the lowest, the rows of carry 1 are
-    0, as are windows without a problem.
+    10 x + y. An entry is 1 if every problem of the window is answered rightly at the target (teacher-forced), -1 if
+    every one is answered wrongly, and 0 if neither is known. Column 0 has no carry in: if it is the lowest, the rows of
+    carry 1 are 0, as are windows without a problem.
     """
 
     rule: ColumnRule
