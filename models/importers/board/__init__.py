@@ -132,7 +132,22 @@ def asked_pairs(n: int = 20) -> list[tuple[int, int]]:
 def converted(
     path: Path, tensors: dict[str, Tensor], facts: dict[str, Any], pairs: list[tuple[int, int]], checkpoint: Path | None
 ) -> ArithmeticTransformer:
-    """The model in what a file's process sent back, which is checked as the work of a stranger."""
+    """The model in what a file's process sent back, which is checked as the work of a stranger.
+
+    Raises:
+        UserError: another model than the file's by its logits or answers, or something that is no model.
+    """
+    try:
+        return _converted(path, tensors, facts, pairs, checkpoint)
+    except UserError:
+        raise
+    except (LookupError, TypeError, ValueError, AttributeError, RuntimeError) as error:
+        raise UserError("its process sent back something that is no answer") from error
+
+
+def _converted(
+    path: Path, tensors: dict[str, Tensor], facts: dict[str, Any], pairs: list[tuple[int, int]], checkpoint: Path | None
+) -> ArithmeticTransformer:
     from models.importers import load_published
 
     remarks = [str(remark) for remark in facts["remarks"]]
@@ -144,8 +159,8 @@ def converted(
     elif checkpoint is None or (model := load_published(checkpoint)) is None:
         raise UserError("its architecture is none that is known (docs/board.md lists them)")
     for (a, b), theirs, ours in zip(pairs, facts["answers"], answers_of(model, pairs), strict=True):
-        if ours != theirs:
-            raise UserError(f"it says {theirs} for {a} + {b}, and what was read of it says {ours}")
+        if ours != int(theirs):
+            raise UserError(f"it says {int(theirs)} for {a} + {b}, and what was read of it says {ours}")
     known = {"free": int(facts["free"]), "bits": int(facts["bits"]), "metadata": dict(facts["metadata"])}
     name = str(family or type(model.weight_map).__name__)
     weights: Any = model.weight_map
@@ -164,6 +179,8 @@ def _adopted(path: Path, tensors: dict[str, Tensor], facts: dict[str, Any]) -> A
     task = FramedAddition(Frame(**frame))
     own, wide = (_under(prefix, tensors) for prefix in ("own/", "wide/"))
     own_logits, wide_logits = own.pop("logits"), wide.pop("logits", None)
+    if wide and own.keys() != wide.keys():
+        raise UserError("it has other weights when it computes in float64")
     for name, value in own.items():
         if not (value.isfinite() | (value.isneginf() & name.endswith("attn.bias"))).all():
             raise UserError(f"its weight {name} is not finite")
@@ -175,12 +192,8 @@ def _adopted(path: Path, tensors: dict[str, Tensor], facts: dict[str, Any]) -> A
         raise UserError("its sizes are not those of a submission")
     config = TransformerConfig(**fields)
     model = ArithmeticTransformer(DenseWeights.holding(config, own), task, name=path.stem)
-    if wide_logits is None:
-        _require_equal_logits(model, own_logits, facts["family"])
-    else:
-        _require_equal_logits(
-            ArithmeticTransformer(DenseWeights.holding(config, wide), task), wide_logits, facts["family"]
-        )
+    compared = ArithmeticTransformer(DenseWeights.holding(config, wide), task) if wide else model
+    _require_equal_logits(compared, own_logits if wide_logits is None else wide_logits, facts["family"])
     return model
 
 

@@ -85,8 +85,12 @@ class Loaded:
         facts = self.facts[str(path)]
         if "error" in facts:
             raise UserError(facts["error"])
-        tensors = {k.removeprefix(f"{path}:"): v for k, v in self.tensors.items() if k.startswith(f"{path}:")}
-        return converted(path, tensors, facts | {"unprotected": []}, asked_pairs(), checkpoint)
+        return converted(path, self.of(name), facts | {"unprotected": []}, asked_pairs(), checkpoint)
+
+    def of(self, name: str) -> dict[str, torch.Tensor]:
+        """The tensors of one file."""
+        prefix = f"{self.paths[name]}:"
+        return {key.removeprefix(prefix): value for key, value in self.tensors.items() if key.startswith(prefix)}
 
 
 @pytest.fixture(scope="module")
@@ -136,6 +140,45 @@ def test_what_is_known_of_a_file(ours: Loaded) -> None:
     claimed, torn = submission_of(ours.load("claims")), submission_of(ours.load("torn"))
     assert claimed is not None and (claimed.stated, claimed.free) == (3, 92)
     assert torn is not None and len(torn.remarks) == 1 and submission_of(models.load("microadder-57")) is None
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"config": None},
+        {"config": {"n_layers": 10**9}},
+        {"config": {"d_model": -1}},
+        {"config": {"unknown": 1}},
+        {"frame": {"before": [99]}},
+        {"frame": 7},
+        {"answers": [0]},
+        {"answers": ["x"] * 34},
+        {"free": "many"},
+        {"metadata": 3},
+        {"family": None},
+        {"remarks": 1},
+    ],
+)
+def test_a_forged_answer_is_refused(change: dict[str, Any], ours: Loaded) -> None:
+    """Whatever a file makes its process say: another kind of value, sizes that fill the memory, too few answers."""
+    path = ours.paths["hard"]
+    facts = ours.facts[str(path)]
+    with pytest.raises(UserError):
+        converted(path, ours.of("hard"), facts | {"unprotected": []} | change, asked_pairs(), None)
+
+
+@pytest.mark.parametrize("name", ["own/embed.W_E", "own/blocks.0.mlp.b_in", "wide/blocks.0.attn.W_Q", "wide/logits"])
+@pytest.mark.parametrize(
+    "forge", [None, lambda x: x[:1], lambda x: x.reshape(-1, 1), lambda x: x * torch.nan, lambda x: 2 * x]
+)
+def test_forged_tensors_are_refused(name: str, forge: Any, ours: Loaded) -> None:
+    """One tensor that is missing, of another shape, not a number or another one."""
+    path, tensors = ours.paths["hard"], ours.of("hard")
+    tensor = tensors.pop(name)
+    if forge is not None:
+        tensors[name] = forge(tensor)
+    with pytest.raises(UserError):
+        converted(path, tensors, ours.facts[str(path)] | {"unprotected": []}, asked_pairs(), None)
 
 
 def test_right_and_wrong_arithmetic_is_scored_so(ours: Loaded) -> None:
