@@ -34,7 +34,7 @@ SECONDS, MEMORY = 120.0, 2 << 30
 LARGEST_ANSWER = 64 << 20  # bytes; also of any file that the process writes
 _LONGEST_ERROR = 300  # characters
 _START = "import json, sys; sys.path[:] = json.loads(sys.argv[1]); from models.isolation import _child; _child()"
-_KEPT = ("PATH", "LD_LIBRARY_PATH", "LANG")
+_KEPT = ("LD_LIBRARY_PATH", "LANG")
 _ONE_THREAD = {f"{library}_NUM_THREADS": "1" for library in ("OMP", "MKL", "OPENBLAS")}
 
 
@@ -91,7 +91,8 @@ def run_isolated(
     except (UserError, ValueError, KeyError, AttributeError):
         raise UserError("its process sent back something that is no answer") from None
     if error is not None:
-        raise UserError(str(error)[:_LONGEST_ERROR])
+        line = "".join(c if c.isprintable() else "?" for c in " ".join(str(error).split()))
+        raise UserError(line[:_LONGEST_ERROR])
     return tensors, facts
 
 
@@ -113,19 +114,13 @@ def _child() -> None:
         tensors, facts = function(**job["arguments"])
         said = json.dumps(facts | {"unprotected": unprotected})
     except UserError as error:
-        said = _told(str(error))
+        said = json.dumps({"error": str(error)})
     except BaseException as error:  # whatever a program raises, SystemExit and MemoryError too
-        said = _told(f"it fails with {type(error).__name__}" + f": {error}" * bool(str(error)))
+        said = json.dumps({"error": f"it fails with {type(error).__name__}" + f": {error}" * bool(str(error))})
     data = format_weights(tensors, {"facts": said})
     with os.fdopen(job["answer"], "wb") as file:
         file.write(data)
     os._exit(0)  # without what the program may have left to be done at the end
-
-
-def _told(error: str) -> str:
-    """An error as the facts of an answer, in one line that can be printed."""
-    line = "".join(c if c.isprintable() else "?" for c in " ".join(error.split()))
-    return json.dumps({"error": line[:_LONGEST_ERROR]})
 
 
 def _limit(seconds: float, memory: int) -> None:

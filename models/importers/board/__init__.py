@@ -25,7 +25,7 @@ from models.isolation import MEMORY, SECONDS, run_isolated
 if TYPE_CHECKING:
     from models.transformer import ArithmeticTransformer
 
-__all__ = ["Submission", "load_submission", "submission_of"]
+__all__ = ["SubmissionFacts", "load_submission", "submission_of"]
 
 LARGEST_TEXT = 1 << 20  # bytes
 LARGEST_SIZE = 4096  # of anything in a config, and of a sequence
@@ -35,7 +35,7 @@ TOLERANCE, COARSE = 1e-6, 1e-4
 
 
 @dataclass(frozen=True)
-class Submission:
+class SubmissionFacts:
     """What is known about a file whose model was loaded.
 
     Attributes:
@@ -59,7 +59,7 @@ class Submission:
         return said if isinstance(said, int) and not isinstance(said, bool) else count_in_name(self.path)
 
 
-def submission_of(model: ArithmeticTransformer) -> Submission | None:
+def submission_of(model: ArithmeticTransformer) -> SubmissionFacts | None:
     """The submission that a model was loaded from; None for another model."""
     return getattr(model.weight_map, "submission", None)
 
@@ -164,7 +164,7 @@ def _converted(
     known = {"free": int(facts["free"]), "bits": int(facts["bits"]), "metadata": dict(facts["metadata"])}
     name = str(family or type(model.weight_map).__name__)
     weights: Any = model.weight_map
-    weights.submission = Submission(path, name, remarks=tuple(remarks), **known)
+    weights.submission = SubmissionFacts(path, name, remarks=tuple(remarks), **known)
     return model
 
 

@@ -93,23 +93,25 @@ class ModelArgs(SimpleNamespace):
 
 
 class _Attention(Module):
+    q_proj: Any
+    k_proj: Any
+    v_proj: Any
     o_proj: Any
     rope: Any
 
     def __init__(self, a: ModelArgs):
         super().__init__()
         d, e, self.heads, self.shared = a.hidden_size, a.head_dim, a.num_attention_heads, a.num_key_value_heads
-        widths = {"q_proj": self.heads * e, "k_proj": self.shared * e, "v_proj": self.shared * e}
-        for name, width in widths.items():
-            setattr(self, name, nn.Linear(d, width, bias=False))
+        self.q_proj, self.k_proj, self.v_proj = (
+            nn.Linear(d, n * e, bias=False) for n in (self.heads, self.shared, self.shared)
+        )
         self.o_proj, self.rope = nn.Linear(self.heads * e, d, bias=False), RoPE(e, base=a.rope_theta)
         self.q_norm, self.k_norm = nn.RMSNorm(e, a.rms_norm_eps), nn.RMSNorm(e, a.rms_norm_eps)
 
     def __call__(self, x: Tensor) -> Tensor:
-        q, k, v = (part(x).unflatten(-1, (heads, -1)) for part, heads in (
-            (self.q_proj, self.heads), (self.k_proj, self.shared), (self.v_proj, self.shared)
-        ))  # fmt: skip
-        q, k, v = (part.transpose(1, 2) for part in (self.q_norm(q), self.k_norm(k), v))
+        q = self.q_norm(self.q_proj(x).unflatten(-1, (self.heads, -1))).transpose(1, 2)
+        k = self.k_norm(self.k_proj(x).unflatten(-1, (self.shared, -1))).transpose(1, 2)
+        v = self.v_proj(x).unflatten(-1, (self.shared, -1)).transpose(1, 2)
         out = attention(self.rope(q), self.rope(k), v, scale=q.shape[-1] ** -0.5, mask="causal")
         return self.o_proj(out.transpose(1, 2).flatten(2))
 
