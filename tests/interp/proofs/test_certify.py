@@ -124,7 +124,7 @@ def test_the_public_model_of_140_parameters_is_certified_with_rounding(shared_di
         pytest.skip("needs the public submissions")
     found = interp.certify(models.load(shared_dir / PUBLIC, trust=True))
     assert (found.status, found.arithmetic, found.open) == ("certified", "float32", 0)
-    assert 0.3 < found.lower_bound < found.smallest_margin < 1.52
+    assert 0.29 < found.lower_bound < found.smallest_margin < 1.52
 
 
 def test_verdicts_near_the_public_model_agree_with_the_models(shared_dir: Path):
