@@ -27,8 +27,10 @@ from interp.proofs.decompile import decompile as decompile
 from interp.causal.edges.gradient_attribution import edge_attribution as edge_attribution
 from interp.probes.heatmaps.grid import exact_match_grid as exact_match_grid
 from interp.papers.position_coupling.errors import first_errors as first_errors
-from interp.probes.embeddings import fourier_spectrum as fourier_spectrum
+from interp.probes.fourier import fourier_spectrum as fourier_spectrum
 from interp.probes.heatmaps.offset_sweeps import greedy_agreement as greedy_agreement
+from interp.causal.interchange.group_program import group_program as group_program
+from interp.probes.modular import group_symmetry as group_symmetry
 from interp.probes.head_writes import head_writes as head_writes
 from interp.probes.helices import helix_fit as helix_fit
 from interp.causal.interchange.interchange_sweeps import interchange_sweep as interchange_sweep
@@ -47,6 +49,7 @@ from interp.causal.edges.paths import path_patching as path_patching
 from interp.papers.position_coupling.causal import pattern_substitution as pattern_substitution
 from interp.compare.population import population as population
 from interp.core.probe import probe as probe
+from interp.probes.modular import restricted_loss as restricted_loss
 from interp.compare.seeds import seed_distances as seed_distances
 from interp.compare.classes import solution_classes as solution_classes
 from interp.probes.stress import stress_suites as stress_suites
@@ -87,6 +90,8 @@ __all__ = [
     "first_errors",
     "fourier_spectrum",
     "greedy_agreement",
+    "group_program",
+    "group_symmetry",
     "head_writes",
     "helix_fit",
     "interchange_sweep",
@@ -105,6 +110,7 @@ __all__ = [
     "pattern_substitution",
     "population",
     "probe",
+    "restricted_loss",
     "seed_distances",
     "solution_classes",
     "stress_suites",

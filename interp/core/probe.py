@@ -35,6 +35,7 @@ from models.questions import question as checked
 from models.tasks.algorithms import column_layout
 from models.tasks.base import Task
 from models.tasks.domain import NoDomain
+from models.tasks.groups import group_of
 
 ROOMS = ("probes", "causal", "proofs", "compare", "papers")
 #: (model, task) -> why the model cannot be asked, or an empty string.
@@ -323,6 +324,15 @@ def digits(model: HookedModel, task: Any) -> str:
         return "" if len(task.digit_tokens) > 2 else "any two digits lie on a line"
     except NoDomain:
         return "it does not say which of its tokens are digits"
+
+
+def group(model: HookedModel, task: Any) -> str:
+    """The task must add or multiply two numbers of one token modulo a number."""
+    try:
+        group_of(task)
+    except UserError:
+        return "its task does not add or multiply two numbers of one token modulo a number"
+    return ""
 
 
 def parameters(model: HookedModel, task: Any) -> str:

@@ -13,7 +13,8 @@ from interp.figures import theme
 from interp.figures.layers import bars, curve, hover, points
 from interp.figures.layers import circle as circle_around
 from interp.figures.panels import Panel, compose, label
-from interp.probes.embeddings import CircleFit, FourierSpectrum
+from interp.probes.embeddings import CircleFit
+from interp.probes.fourier import FourierSpectrum
 from interp.probes.helices import HelixFit
 from models.numerals import in_percent, p_value
 

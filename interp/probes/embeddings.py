@@ -1,8 +1,8 @@
-"""The shape of an embedding: circles, arcs and Fourier spectra, each with a permutation control.
+"""The shape of an embedding: circles and arcs, with a permutation control.
 
     circle_fit(model)         digits on  centre + radius [cos(start + d stride), sin(start + d stride)]
-    fourier_spectrum(model)   share of the variance at each frequency of the digit
     helix_fit(model)          for positions, in :mod:`interp.probes.helices`
+    fourier_spectrum(model)   frequencies, in :mod:`interp.probes.fourier`
 
 All take a table of rows in place of a model.
 
@@ -36,6 +36,7 @@ from interp.core.answers import Answer
 from interp.core.model import HookedModel
 from interp.core.probe import Scalar, digits, probe
 from interp.core.problems import resolve_task
+from interp.core.replaced_embeddings import EmbeddingTest, embedding_test
 from interp.core.results import Provenance, Result
 from interp.core.stats import permutation_p
 from interp.core.thresholds import POOR, STRONG
@@ -50,7 +51,6 @@ from interp.probes.geometry import (
     principal_plane,
     wrap,
 )
-from models.errors import UserError
 from models.numerals import in_percent, p_value, small
 from models.tasks.base import Task
 
@@ -74,6 +74,9 @@ class CircleFit(Result):
     labels follow one another around the circle in one direction or the other, wherever they begin; ``order_p``: the
     permutation p-value of its size. ``evenness``: mean resultant length of the angles about the even spacing, 1 if the
     stride is uniform, with its p-value ``evenness_p``; ``stride_rms``: root mean square deviation from it, radians.
+
+    ``causal``: of a model's digits, the answers with each digit moved to its place on the circle, and with the places
+    shuffled.
 
     ``points`` [label, axis] are coordinates in the plane and ``angle`` [label] their angles about the centre. ``basis``
     [2, D] and ``origin`` [D] place the plane: point = origin + basis.T @ coordinates.
@@ -99,6 +102,7 @@ class CircleFit(Result):
     basis: Float[np.ndarray, "2 D"]
     origin: Float[np.ndarray, " D"]
     provenance: Provenance
+    causal: EmbeddingTest | None = None
 
     @property
     def advantage(self) -> dict[str, float]:
@@ -142,6 +146,10 @@ class CircleFit(Result):
         return f"circular rank correlation {self.order:.2f}, {p_value(self.order_p)}"
 
     def sentence(self) -> str:
+        """The geometry, and for a model what its answers owe to it."""
+        return self._geometry() + (f" Of the model, {self.causal.clause()}." if self.causal is not None else "")
+
+    def _geometry(self) -> str:
         text = f"The {self.points.sizes['label']} points {self.shape}"
         if self.planarity < 0.999:
             text += f", in a plane that holds {in_percent(self.planarity)} of their variance"
@@ -239,6 +247,15 @@ def circle_fit(
     shuffles = np.stack([np.arange(len(table)), *(rng.permutation(len(table)) for _ in range(resamples))])
     order, evenness = circular_rank_correlation(label, angle[shuffles]), _evenness(angle, label, shuffles)
     coords = {"label": label, "axis": ["x", "y"]}
+    causal = None
+    if hasattr(model, "run_with_hooks") and labels is None:
+        places = centre + radius * np.stack([f(start + stride * label) for f in (np.cos, np.sin)], 1)
+        rows = torch.from_numpy(origin + places @ basis)
+        shuffled = rows[rng.permutation(len(rows))]
+        tested = {"with each digit on the circle": rows, "with the digits' places shuffled": shuffled}
+        subject: Any = model
+        resolved = resolve_task(subject, task)
+        causal = embedding_test(subject, resolved, resolved.digit_tokens, tested, seed)
     return CircleFit(
         radius=radius,
         centre=centre,
@@ -260,6 +277,7 @@ def circle_fit(
         basis=basis,
         origin=origin,
         provenance=all_rows(len(table), resamples, seed),
+        causal=causal,
     )
 
 
@@ -308,96 +326,3 @@ def circular_rank_correlation(
     u, v = (2 * np.pi * rankdata(x, axis=-1) / len(label) for x in (label, angle % (2 * np.pi)))
     forward, backward = (np.minimum(np.abs(np.exp(1j * (v + sign * u)).mean(-1)), 1.0) for sign in (-1, 1))
     return np.where(forward >= backward, forward, -backward)
-
-
-@dataclass(frozen=True, eq=False)
-class FourierSpectrum(Result):
-    """Variance of a table over its token index, by frequency (turns over the whole table).
-
-    ``power`` [frequency, dimension] sums to the total variance; ``share`` [frequency]: share of it; ``null``
-    [frequency]: the 95% quantile of the share among random relabellings; ``p_value``: chance that some frequency of a
-    relabelled table has a share as large as the largest here.
-    """
-
-    power: xr.DataArray
-    share: xr.DataArray
-    null: xr.DataArray
-    p_value: float
-    provenance: Provenance
-
-    @property
-    def main(self) -> int:
-        """Frequency with the largest share."""
-        return int(self.share.frequency[int(np.argmax(self.share.values))])
-
-    def sentence(self) -> str:
-        top, n = self.main, self.provenance.n
-        share, below = (float(part.sel(frequency=top)) for part in (self.share, self.null))
-        return (
-            f"Frequency {top} (period {n / top:.3g} tokens) carries {in_percent(share)} of the variance. 95% of "
-            f"shuffled tables have less than {in_percent(below)} there, and {in_percent(self.p_value)} of shuffled "
-            "tables have as much at some frequency."
-        )
-
-    def to_dataframe(self) -> pd.DataFrame:
-        frame = pd.DataFrame({"frequency": self.share.frequency, "share": self.share, "null_95": self.null})
-        frame.insert(1, "period", self.provenance.n / frame["frequency"])
-        return frame
-
-
-def _main_frequency(found: FourierSpectrum) -> Answer:
-    shuffled = float(found.null.sel(frequency=found.main))
-    note = f"frequency {found.main}"
-    return Answer(float(found.share.max()), control=shuffled, control_note="95% of shuffled tables", note=note)
-
-
-@probe(
-    "Which frequencies do the embeddings have?",
-    needs=[digits],
-    scalar=Scalar("variance of the digits at one frequency", "share", _main_frequency, 0.01, asked_by=()),
-)
-def fourier_spectrum(
-    model: HookedModel | Table, *, task: Task | None = None, seed: int = 0, resamples: int = RESAMPLES
-) -> FourierSpectrum:
-    """Discrete Fourier spectrum of a model's digits, or of a table [n, D], along its rows, without the mean.
-
-    Args:
-        model, task: as in :func:`circle_fit`.
-        seed, resamples: random relabellings of the control.
-
-    ``power_k = c |sum_d x_d exp(-2 pi i k d / n)|^2 / n^2`` with c = 2, or 1 for k = n / 2, so that frequencies
-    1..n/2 add up to the variance (Parseval). Source: Nanda et al. 2023, section 4.1, for modular addition.
-
-    Limits. Frequencies are those of a *closed* circle through all rows. An arc of another length leaks into
-    neighbouring frequencies: use :func:`circle_fit` for its stride.
-
-    Raises:
-        UserError: a task without digits, fewer than 3 rows, NaN, or rows that are all alike.
-    """
-    values = as_table(digit_table(model, task), 3, 1, "A Fourier spectrum")
-    n = len(values)
-    values = values - values.mean(0)
-    if np.abs(values).max() <= 0:
-        raise UserError("All rows are alike: there is no variance to split into frequencies.")
-    rng = np.random.default_rng(seed)
-    frequency = np.arange(1, n // 2 + 1)
-    power = _power(values)
-    null = np.stack([_power(values[rng.permutation(n)]).sum(-1) for _ in range(resamples)]) / power.sum()
-    share = power.sum(-1) / power.sum()
-    coords = {"frequency": frequency}
-    return FourierSpectrum(
-        power=xr.DataArray(power, dims=("frequency", "dimension"), coords=coords),
-        share=xr.DataArray(share, dims=("frequency",), coords=coords),
-        null=xr.DataArray(np.quantile(null, 0.95, axis=0), dims=("frequency",), coords=coords),
-        p_value=permutation_p(float(share.max()), null.max(-1)),
-        provenance=all_rows(n, resamples, seed),
-    )
-
-
-def _power(values: np.ndarray) -> np.ndarray:
-    """Power [frequency, dimension] of mean-free rows, for frequencies 1..n/2."""
-    n = len(values)
-    power = 2 * np.abs(np.fft.rfft(values, axis=0)[1:]) ** 2 / n**2
-    if n % 2 == 0:
-        power[-1] /= 2
-    return power

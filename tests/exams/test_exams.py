@@ -15,7 +15,7 @@ from interp.core.results import Result
 from interp.proofs.accuracy_bounds import AccuracyBounds
 from interp.proofs.attacks.attack import Attack
 from interp.proofs.verdict import Verdict
-from tests.exams import EXAMS, compare, look, papers, proofs, touch  # noqa: F401  which register them
+from tests.exams import EXAMS, compare, look, modular, papers, proofs, touch  # noqa: F401  which register them
 
 #: Results whose files are not written by the types of their fields.
 PROOFS = (Verdict, AccuracyBounds, Attack)

@@ -74,7 +74,7 @@ ASK: dict[str, Callable[[Any], Any]] = {
 #: Questions of other tasks, and of runs and files.
 OTHERS = {
     "accuracy_bounds", "accuracy_by_chain", "decompile", "exact_match_grid", "first_errors", "greedy_agreement",
-    "key_attention", "learning_curves", "named_stream",
+    "group_program", "group_symmetry", "key_attention", "learning_curves", "named_stream", "restricted_loss",
     "offset_sweep", "patch_sweep", "pattern_substitution", "population", "stress_suites", "sum_units",
     "training_dynamics", "weight_norm",
 }  # fmt: skip

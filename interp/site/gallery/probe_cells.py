@@ -14,7 +14,8 @@ from interp.core.model import HookedModel
 from interp.core.parameters import parameter_table
 from interp.core.probe import OnPage, Probe, registered
 from interp.core.problems import digit_rows
-from interp.probes.embeddings import circle_fit, fourier_spectrum
+from interp.probes.embeddings import circle_fit
+from interp.probes.fourier import fourier_spectrum
 from interp.probes.helices import helix_fit
 from interp.probes.score import accuracy_by_chain, score
 from interp.site.gallery.render import control, paragraph, table

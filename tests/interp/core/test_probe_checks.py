@@ -42,10 +42,10 @@ SLOW = ("accuracy_bounds", "certify", "decompile", "stress_suites")  # proofs, a
 
 @cache
 def subject(name: str) -> Any:
-    """The model that a probe is asked of: an adder, or one of several operands, which is trained or built by hand."""
+    """The model that a probe is asked of: an adder, one of several operands, or a modular one."""
     summer: Any = models.load("position-coupling-1l4h-no-scratchpad-small")
     summer.task = summer.task.at(3, 3)
-    candidates = (models.load(ADDER), summer, built())
+    candidates = (models.load(ADDER), summer, built(), models.build("modular-pizza-hand-built", p=13))
     return next((each for each in candidates if not registered()[name].why_not(each)), candidates[0])
 
 

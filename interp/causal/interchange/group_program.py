@@ -1,0 +1,216 @@
+"""Which program a modular adder runs: a clock, a pizza or neither, by embeddings that no number has.
+
+On the numbers themselves all programs agree. Here the embedding of the first operand is changed in the frequencies that
+the embeddings stand out in (:func:`interp.fourier_spectrum`), and nowhere else:
+
+    scaled        its part in these frequencies is multiplied by 1/2 or by 2
+    interchanged  its part in each frequency is that of another number, drawn for each frequency
+
+Each program says what the answer then is. With ``x_k`` the changed point of the first operand in frequency k, ``y_k =
+exp(i w_k b)`` that of the second, and ``g_k`` the size of frequency k in the logits of the unchanged model:
+
+    clock    logit_c = sum_k g_k Re(x_k y_k exp(-i w_k c))                 the angles are added
+    pizza    logit_c = sum_k g_k |u_k| Re((u_k / |u_k|)^2 exp(-i w_k c)),  u_k = (x_k + y_k) / 2, the angle of a mean
+
+Agreement is counted where the two give different answers. A program is *followed* if, for both changes, the lower end
+of the interval of its share lies above one half (``ABLE``); chance is one in as many answers as there are. It is asked
+only of a model that is right on most pairs. A model *has no Fourier program* unless most answers stay right with the
+kept frequencies alone, and most become wrong without them: a table of all sums is one. The control is an untrained twin
+under the same changes. Source of the programs: Zhong et al. 2023, "The Clock and the Pizza".
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+import xarray as xr
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from interp.core import runs
+from interp.core.answers import Answer
+from interp.core.controls import untrained_twin
+from interp.core.model import HookedModel
+from interp.core.probe import Scalar, group, probe
+from interp.core.problems import ABLE, require_able, resolve_task
+from interp.core.replaced_embeddings import EmbeddingTest
+from interp.core.results import Provenance, Result
+from interp.core.sites import model_name
+from interp.core.stats import Proportion, proportion
+from interp.probes.fourier import element_tokens, fourier_spectrum
+from models.errors import known_name
+from models.tasks.base import Task
+from models.tasks.groups import CyclicGroup, group_of
+
+PROGRAMS = ("clock", "pizza")
+CHANGES = ("scaled", "interchanged")
+FACTORS = (0.5, 2.0)
+NONE, MIXED = "no Fourier program", "neither clock nor pizza"
+
+
+@dataclass(frozen=True, eq=False)
+class GroupProgram(Result):
+    """``answers``: Dataset over (change, example) of the log of the answer of the ``model`` and of its ``untrained``
+    twin (-1 for a token that is no element), and over (change, program, example) of what is ``predicted``.
+    ``frequencies`` are those changed, ``causal`` what the model's answers owe to them."""
+
+    model: str
+    group: str
+    frequencies: tuple[int, ...]
+    answers: xr.Dataset
+    causal: EmbeddingTest
+    provenance: Provenance
+
+    def share(self, program: str, change: str, of: str = "model") -> Proportion:
+        """How often the model (``of="untrained"``: its twin) gives the program's answer, where the two differ."""
+        at = self.answers.sel(change=known_name("change", change, CHANGES))
+        predicted = at.predicted.transpose("program", "example").values
+        agrees = at[of].values == predicted[PROGRAMS.index(known_name("program", program, PROGRAMS))]
+        return proportion(agrees[predicted[0] != predicted[1]])
+
+    @property
+    def is_fourier(self) -> bool:
+        """Whether most answers need the frequencies, and need nothing else of the embeddings."""
+        alone, without = self.causal.replaced.values()
+        return bool(self.frequencies) and alone.low > ABLE and without.high < ABLE
+
+    @property
+    def verdict(self) -> str:
+        """The program that the model follows: "clock", "pizza", or why none."""
+        if not self.is_fourier:
+            return NONE
+        found = [name for name in PROGRAMS if min(self.share(name, change).low for change in CHANGES) > ABLE]
+        return found[0] if len(found) == 1 else MIXED
+
+    def sentence(self) -> str:
+        if not self.frequencies:
+            return f"{self.model}: {NONE}; no frequency of its embeddings stands out."
+        needs = f"{len(self.frequencies)} frequencies of {self.group}: {self.causal.clause()}"
+        told = "; ".join(
+            f"{self.share('clock', each)} and {self.share('pizza', each)} with one operand {each}" for each in CHANGES
+        )
+        return (
+            f"{self.model}: {self.verdict} ({needs}). Where clock and pizza differ, the answers are the clock's and "
+            f"the pizza's in {told}."
+        )
+
+    def to_dataframe(self) -> pd.DataFrame:
+        """One row per change and program: the share of answers that are the program's, and of the untrained twin's."""
+        rows = []
+        for change in CHANGES:
+            for program in PROGRAMS:
+                found, blank = (self.share(program, change, of) for of in ("model", "untrained"))
+                row = {"change": change, "program": program, "share": found.value, "low": found.low}
+                rows.append(row | {"high": found.high, "n": found.n, "untrained": blank.value})
+        return pd.DataFrame(rows)
+
+
+def _pizza(found: GroupProgram) -> Answer:
+    """How often one operand with frequencies of several numbers gives the pizza's answer, where the programs differ."""
+    share, blank = (found.share("pizza", "interchanged", of) for of in ("model", "untrained"))
+    note = f"{found.verdict}; clock {found.share('clock', 'interchanged').value:.1%}"
+    return Answer(share.value, share.low, share.high, share.n, control=blank.value, control_note="untrained", note=note)
+
+
+@probe(
+    "Does a modular adder run a clock or a pizza?",
+    needs=[group],
+    scalar=Scalar("answers of a pizza", "share", _pizza, 0.01, asked_by=("compare_models",)),
+)
+def group_program(
+    model: HookedModel, *, task: Task | None = None, n: int = 2048, seed: int = 0, resamples: int = 499
+) -> GroupProgram:
+    """Which of two programs predicts a model's answers when one operand is no number any more.
+
+    Args:
+        n: pairs of each change. ``resamples``: relabellings that say which frequencies stand out.
+
+    Cost: four runs on ``n`` sequences, and two on all pairs.
+
+    Raises:
+        UserError: a task that is no addition or multiplication modulo a number, or a model that is not right on most
+            pairs.
+    """
+    task = resolve_task(model, task)
+    of = group_of(task)
+    spectrum = fourier_spectrum(model, task=task, seed=seed, resamples=resamples)
+    assert spectrum.causal is not None
+    require_able(model_name(model), spectrum.causal.clean.value, "answers")
+    kept, generator = spectrum.kept, torch.Generator().manual_seed(seed)
+    a, b = torch.randint(of.order, (2, n), generator=generator)
+    factors = torch.tensor(FACTORS)[torch.randint(len(FACTORS), (n,), generator=generator)]
+    others = torch.randint(of.order, (n, len(kept)), generator=generator)
+    #: Of each pair and frequency, the number whose point it becomes, and the factor.
+    changed = {
+        "scaled": (a[:, None].expand(-1, len(kept)), factors[:, None].expand(-1, len(kept))),
+        "interchanged": (others, torch.ones(n, len(kept))),
+    }
+    logits = fourier_spectrum(model, of="logits", task=task, resamples=9)
+    sizes = np.sqrt(logits.share.sel(frequency=list(kept)).values)
+    subjects = {"model": model, "untrained": untrained_twin(model, task, 1_000 + seed)}
+    data: dict[str, Any] = {
+        name: (("change", "example"), np.stack([_answers(each, task, of, kept, a, b, *changed[c]) for c in CHANGES]))
+        for name, each in subjects.items()
+    }
+    predicted = np.stack([_predicted(of, kept, sizes, b, *changed[change]) for change in CHANGES])
+    answers = xr.Dataset(
+        data | {"predicted": (("change", "program", "example"), predicted)},
+        coords={"change": list(CHANGES), "program": list(PROGRAMS)},
+    )
+    provenance = Provenance(n, seed, "pairs with one operand changed")
+    return GroupProgram(model_name(model), of.name, kept, answers, spectrum.causal, provenance)
+
+
+def _answers(
+    model: Any,
+    task: Task,
+    of: CyclicGroup,
+    frequencies: tuple[int, ...],
+    a: Int[Tensor, " n"],
+    b: Int[Tensor, " n"],
+    numbers: Int[Tensor, "n frequency"],
+    factors: Float[Tensor, "n frequency"],
+) -> Int[np.ndarray, " n"]:
+    """The log of the answer to each pair, the first operand's frequencies being those of ``numbers``; -1 for a token
+    that is no element."""
+    tokens = element_tokens(task)
+    rows = model.W_E.detach()[tokens].double()
+    shift = torch.zeros(len(a), rows.shape[1], dtype=torch.float64)
+    for i, frequency in enumerate(frequencies):
+        turn = 2 * torch.pi * frequency * torch.arange(of.order).double() / of.order
+        basis = torch.linalg.qr(torch.stack((turn.cos(), turn.sin()), 1))[0]
+        wave = basis @ (basis.T @ rows.cpu())
+        shift = shift + factors[:, i, None] * wave[numbers[:, i]] - wave[a]
+    elements = torch.tensor(of.elements)
+    encoded = task.encode(torch.stack((elements[a], elements[b]), 1))
+    first = next(i for i, role in enumerate(task.roles) if role.kind == "operand" and role.index == 0)
+    at = (torch.arange(encoded.shape[1]) == first)[:, None]
+
+    def put(value: Tensor, chunk: slice) -> Tensor:
+        return value + (at * shift[chunk][:, None]).to(value)
+
+    logits = runs.run(model, encoded, [("hook_embed", put)], [task.query_positions[0]])[:, 0].cpu()
+    logs = torch.full((logits.shape[1],), -1).index_copy(0, torch.tensor(tokens), torch.arange(of.order))
+    return logs[logits.argmax(-1)].numpy()
+
+
+def _predicted(
+    of: CyclicGroup,
+    frequencies: tuple[int, ...],
+    sizes: Float[np.ndarray, " frequency"],
+    b: Int[Tensor, " n"],
+    numbers: Int[Tensor, "n frequency"],
+    factors: Float[Tensor, "n frequency"],
+) -> Int[np.ndarray, "program n"]:
+    """The log of each program's answer."""
+    turn = 2j * np.pi * np.array(frequencies, dtype=int) / of.order
+    x = factors.numpy() * np.exp(turn * numbers.numpy())
+    y = np.exp(turn * (of.sign * b.numpy()[:, None]))
+    mean = (x + y) / 2
+    sums = {"clock": x * y, "pizza": mean**2 / np.maximum(np.abs(mean), np.finfo(float).tiny)}
+    answers = np.exp(turn * np.arange(of.order)[:, None])
+    return np.stack([((sizes * sums[name]) @ answers.conj().T).real.argmax(1) for name in PROGRAMS])

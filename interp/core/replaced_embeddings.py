@@ -1,0 +1,67 @@
+"""Whether a model needs what its embeddings look like: its answers with other embeddings in their place.
+
+Geometry does not say what is computed. A probe that finds a circle or a frequency in the embeddings therefore also says
+how many answers stay right when the embeddings are reduced to it, and when it is taken out of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from interp.core import runs
+from interp.core.model import HookedModel
+from interp.core.problems import draw, right_tokens
+from interp.core.stats import Proportion, proportion
+from models.tasks.base import Task
+
+N = 512  # problems of a test
+EMBED = "hook_embed"
+
+
+@dataclass(frozen=True)
+class EmbeddingTest:
+    """Whole answers right (teacher forced) of the model as it is, and by the name of what its embeddings became."""
+
+    clean: Proportion
+    replaced: Mapping[str, Proportion]
+    seed: int
+
+    def clause(self) -> str:
+        """The shares as a clause: "98.1% of 512 answers are right, 97.5% with ..."."""
+        found = "".join(f", {share.value:.1%} {name}" for name, share in self.replaced.items())
+        return f"{self.clean.value:.1%} of {self.clean.n:,} answers are right{found}"
+
+
+def embedding_test(
+    model: HookedModel,
+    task: Task,
+    tokens: Sequence[int],
+    rows: Mapping[str, Float[Tensor, "token d_model"]],
+    seed: int = 0,
+) -> EmbeddingTest:
+    """Right answers with each of ``rows`` in place of the embeddings of ``tokens`` at every position, on 512 problems.
+
+    What follows the embedding (position embeddings, a scale) is not touched: the difference of old and new rows is
+    added at ``hook_embed``. The unembedding stays as it is, also where it is tied.
+    """
+    sample = draw(task, None, N, seed)
+    right, queries = task.targets(sample.problems), list(task.query_positions)
+    old = model.W_E.detach()
+    ids = list(tokens)
+
+    def share(new: Tensor | None) -> Proportion:
+        edits: list[Any] = []
+        if new is not None:
+            shift = torch.zeros_like(old).index_copy(0, torch.tensor(ids), new.to(old) - old[ids])
+            at = lambda value, chunk: value + shift.to(value)[sample.tokens[chunk].to(value.device)]  # noqa: E731
+            edits = [(EMBED, at)]
+        logits = runs.run(model, sample.tokens, edits, queries)
+        return proportion(right_tokens(logits, right).all(1).numpy())
+
+    return EmbeddingTest(share(None), {name: share(new) for name, new in rows.items()}, seed)

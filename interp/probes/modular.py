@@ -1,0 +1,180 @@
+"""Measures of modular adders from the literature: restricted and excluded loss, and two marks of clock and pizza.
+
+    restricted_loss   Nanda et al. 2023, section 5: the loss with only the key frequencies of a + b in the logits, and
+                      with all but these
+    group_symmetry    Zhong et al. 2023, section 4: gradient symmetricity and distance irrelevance
+
+Both work over the group in which the task computes (:mod:`models.tasks.groups`), addition or multiplication. They
+describe; which program a model runs is asked by intervention (:func:`interp.group_program`).
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from interp.core.answers import Answer, Part
+from interp.core.model import HookedModel
+from interp.core.probe import Scalar, group, probe
+from interp.core.problems import N_PROBLEMS, resolve_task
+from interp.core.results import Findings, Provenance
+from interp.core.sites import model_name
+from interp.core.stats import mean_interval
+from interp.probes.fourier import fourier_spectrum, pair_values
+from models.tasks.base import Task
+from models.tasks.groups import CyclicGroup, group_of
+
+KINDS = ("all logits", "restricted", "excluded")
+
+
+def _restricted(found: Findings) -> Answer:
+    rows = found.table[found.table["pairs"] == "all pairs"].set_index("logits")["value"]
+    parts = tuple(Part(kind, float(rows[kind])) for kind in KINDS)
+    guess = float(found.table["uniform guess"].iloc[0])
+    return Answer(float(rows["restricted"]), control=guess, control_note="a uniform guess", parts=parts)
+
+
+@probe(
+    "Do its answers need a few frequencies, and nothing else?",
+    needs=[group],
+    scalar=Scalar("restricted loss", "nats", _restricted, 1e-3, asked_by=("training_dynamics",)),
+)
+def restricted_loss(model: HookedModel, *, task: Task | None = None, seed: int = 0, resamples: int = 99) -> Findings:
+    """Loss of the right answer with all logits, with the kept frequencies' part of them alone, and without that part.
+
+    As functions of the pair, the logits are split into the components cos and sin of ``w_k (a + b)`` for the kept
+    frequencies k of the logits (:func:`interp.fourier_spectrum`), and the rest. *Restricted* logits are their mean over
+    all pairs and these components; *excluded* ones are without them. Where the task holds pairs out, those and the
+    others are rows of their own. The softmax is over the group's answers. Nothing is sampled but the control.
+
+    Args:
+        seed, resamples: relabellings that say which frequencies are kept.
+
+    Raises:
+        UserError: a task that does not add or multiply modulo a number.
+    """
+    task = resolve_task(model, task)
+    of = group_of(task)
+    spectrum = fourier_spectrum(model, of="logits", task=task, seed=seed, resamples=resamples)
+    values = pair_values(model, task, of, "logits")
+    kept = _along_sums(values, of, spectrum.kept)
+    logits = {"all logits": values, "restricted": values.mean((0, 1)) + kept, "excluded": values - kept}
+    right = _right(of)
+    rows = []
+    for kind, each in logits.items():
+        nats = -torch.from_numpy(each).log_softmax(-1).numpy()
+        nats = np.take_along_axis(nats, right[..., None], -1)[..., 0].flatten()
+        for pairs, where in _pairs(task, of).items():
+            rows.append((kind, pairs, nats[where].mean(), int(where.sum())))
+    table = pd.DataFrame(rows, columns=["logits", "pairs", "value", "pairs counted"])
+    table["uniform guess"] = math.log(of.order)
+    found = table[table["pairs"] == "all pairs"].set_index("logits")["value"]
+    said = (
+        f"{model_name(model)}: the right answer costs {found['all logits']:.3g} nats, with the "
+        f"{len(spectrum.kept)} kept frequencies of the logits alone {found['restricted']:.3g}, and without them "
+        f"{found['excluded']:.3g} (a uniform guess {math.log(of.order):.3g})."
+    )
+    source = f"pairs, {resamples} relabellings for the frequencies"
+    return Findings(said, table, Provenance(of.order**2, seed, source, "exhaustive"))
+
+
+def _right(of: CyclicGroup) -> np.ndarray:
+    """The log of every pair's answer, [order, order]."""
+    at = torch.arange(of.order)
+    return of.combine(at[:, None], at[None]).numpy()
+
+
+def _along_sums(
+    values: Float[np.ndarray, "m m c"], of: CyclicGroup, frequencies: tuple[int, ...]
+) -> Float[np.ndarray, "m m c"]:
+    """The part of values over pairs that depends on the sum alone, in these frequencies."""
+    right, m = _right(of), of.order
+    by_sum = np.stack([values[right == total].mean(0) for total in range(m)])
+    spectrum = np.fft.rfft(by_sum, axis=0)
+    spectrum[np.setdiff1d(np.arange(len(spectrum)), frequencies)] = 0
+    return np.fft.irfft(spectrum, n=m, axis=0)[right]
+
+
+def _pairs(task: Any, of: CyclicGroup) -> dict[str, np.ndarray]:
+    """Masks [pair] of all pairs, and of those held out and the others, if the task lists them."""
+    found = {"all pairs": np.ones(of.order**2, dtype=bool)}
+    split = getattr(task, "held_out", None)
+    if split is not None and split.listed:
+        held = {tuple(row) for row in split.problems.tolist()}
+        mask = np.array([tuple(row) in held for row in of.pairs().tolist()])
+        found |= {"held out": mask, "others": ~mask}
+    return {name: mask for name, mask in found.items() if mask.any()}
+
+
+def _symmetry(found: Findings) -> Answer:
+    row = found.table.set_index("measure").loc["gradient symmetricity"]
+    note = f"distance irrelevance {found.table.set_index('measure')['value']['distance irrelevance']:.2f}"
+    return Answer(row["value"], row["low"], row["high"], control=0.0, control_note="unrelated gradients", note=note)
+
+
+@probe(
+    "Does it treat both operands alike, and their distance as irrelevant?",
+    needs=[group],
+    scalar=Scalar("gradient symmetricity", "cosine", _symmetry, 0.01, asked_by=("training_dynamics",)),
+)
+def group_symmetry(model: HookedModel, *, task: Task | None = None, n: int = N_PROBLEMS, seed: int = 0) -> Findings:
+    """Gradient symmetricity and distance irrelevance.
+
+    *Gradient symmetricity*: mean cosine between the gradients of a logit with respect to the embeddings of the first
+    and of the second operand, over ``n`` random pairs and answers. It is 1 for a model that reads the sum of the
+    embeddings (a pizza), and lower for one that multiplies them (a clock).
+
+    *Distance irrelevance*: the standard deviation of the right answer's logit among pairs of one distance log(a) -
+    log(b), averaged over distances, divided by that over all pairs; logits are centred over the answers. It is low for
+    a pizza, whose logits depend on the distance, and near 1 where they do not; NaN where all are alike.
+
+    Both describe how a model answers, not what it needs: see :func:`interp.group_program`.
+
+    Raises:
+        UserError: a task that does not add or multiply modulo a number.
+    """
+    task = resolve_task(model, task)
+    of = group_of(task)
+    generator = torch.Generator().manual_seed(seed)
+    pairs = of.pairs()[torch.randint(of.order**2, (n,), generator=generator)]
+    answers = torch.randint(of.order, (n,), generator=generator)
+    tokens = torch.tensor([task.digit_tokens[element] for element in of.elements])[answers]
+    places = [i for i, role in enumerate(task.roles) if role.kind == "operand"]
+    first, second = _gradients(model, task.encode(pairs), task.query_positions[0], tokens)[:, places].unbind(1)
+    cosines = torch.nn.functional.cosine_similarity(first.double(), second.double(), dim=-1).numpy()
+    logits = np.take_along_axis(pair_values(model, task, of, "logits"), _right(of)[..., None], -1)[..., 0]
+    at = np.arange(of.order)
+    by_distance = logits[at[None], (at[None] - of.sign * at[:, None]) % of.order]  # [distance, pair]
+    spread = float(logits.std())
+    irrelevance = float(by_distance.std(1).mean()) / spread if spread > 0 else math.nan
+    rows = [
+        ("gradient symmetricity", *mean_interval(cosines, (-1.0, 1.0))),
+        ("distance irrelevance", irrelevance, irrelevance, irrelevance),
+    ]
+    table = pd.DataFrame(rows, columns=["measure", "value", "low", "high"])
+    distances = "not defined (all right answers have one logit)" if spread <= 0 else f"{irrelevance:.3f}"
+    said = (
+        f"{model_name(model)}: gradient symmetricity {rows[0][1]:.3f} [{rows[0][2]:.3f}, {rows[0][3]:.3f}], distance "
+        f"irrelevance {distances}."
+    )
+    return Findings(said, table, Provenance(n, seed, "pairs and answers; the distances, of all pairs"))
+
+
+def _gradients(model: Any, tokens: Tensor, query: int, answers: Tensor) -> Float[Tensor, "n pos d_model"]:
+    """Gradient of each row's logit of its answer with respect to its embeddings."""
+    seen: list[Tensor] = []
+
+    def lead(value: Tensor, hook: Any) -> Tensor:
+        seen.append(value.detach().requires_grad_())
+        return seen[-1]
+
+    with torch.enable_grad():
+        logits = model.run_with_hooks(tokens, fwd_hooks=[("hook_embed", lead)])[:, query]
+        total = logits.gather(1, answers.to(logits.device)[:, None]).sum()
+        return torch.autograd.grad(total, seen[0])[0].cpu()
