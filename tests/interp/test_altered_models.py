@@ -286,6 +286,11 @@ def _built() -> Any:
 
 
 @cache
+def _modular() -> Any:
+    return models.build("modular-clock-hand-built", p=13)
+
+
+@cache
 def _pairs() -> Any:
     return problem_pairs(_adder().task, "carry", column=4, n=8)
 
@@ -349,6 +354,8 @@ ADDER: dict[str, Callable[[Any], Any]] = {
     "seed_distances": lambda m: interp.seed_distances([m, _adder_moved()], n=16, untrained=0).functions,
     "population": lambda m: interp.population([m, m], questions=["score"], n=64).members,
     "explore": _explored,
+    "circle_fit": lambda m: str(interp.circle_fit(m, resamples=9)),
+    "fourier_spectrum": lambda m: str(interp.fourier_spectrum(m, resamples=9)),
 }
 SUMMER: dict[str, Callable[[Any], Any]] = {
     "models.score": lambda m: models.score(m, _few(m)),
@@ -371,10 +378,17 @@ BUILT: dict[str, Callable[[Any], Any]] = {
     "sum_units": lambda m: interp.sum_units(m, n=16),
     "models.score": lambda m: models.score(m, _few(m)),
 }
+MODULAR: dict[str, Callable[[Any], Any]] = {
+    "fourier_spectrum, logits": lambda m: interp.fourier_spectrum(m, of="logits", resamples=9),
+    "group_program": lambda m: interp.group_program(m, n=100, resamples=99),
+    "group_symmetry": lambda m: interp.group_symmetry(m, n=20),
+    "restricted_loss": lambda m: interp.restricted_loss(m, resamples=9),
+}
 ASKED = [
     *((name, ask, _adder) for name, ask in ADDER.items()),
     *((name, ask, _summer) for name, ask in SUMMER.items()),
     *((name, ask, _built) for name, ask in BUILT.items()),
+    *((name, ask, _modular) for name, ask in MODULAR.items()),
 ]
 #: Questions of seconds: three proofs, and what `score` and `accuracy_by_chain` ask of fewer problems.
 SLOW = ("certify", "accuracy_bounds", "decompile", "stress_suites")
@@ -383,8 +397,6 @@ SLOW = ("certify", "accuracy_bounds", "decompile", "stress_suites")
 RUN_NO_MODEL = {
     "align",
     "chained_claims",
-    "circle_fit",
-    "fourier_spectrum",
     "helix_fit",
     "learning_curves",
     "solution_classes",
@@ -480,7 +492,7 @@ def test_every_public_question_is_asked() -> None:
 
 
 def _ways(model: Any) -> dict[str, Way]:
-    return WAYS if model is _built else WAYS | TRAINED
+    return WAYS if model in (_built, _modular) else WAYS | TRAINED
 
 
 @pytest.mark.parametrize("model", [_adder, _summer, _built])

@@ -57,7 +57,7 @@ def test_another_order_of_tokens_changes_nothing():
     weights = {name: value.detach().double() for name, value in model.all_weights().items()}
     weights |= {"embed.W_E": weights["embed.W_E"][order], "unembed.W_U": weights["unembed.W_U"][:, order]}
     weights["unembed.b_U"] = weights["unembed.b_U"][order]
-    moved = ArithmeticTransformer(ConstantWeights(model.config, weights), task, name=model.name).eval()
+    moved = ArithmeticTransformer(ConstantWeights(model.config, weights), task, name="reordered").eval()
     for ask in (interp.restricted_loss, interp.group_symmetry, interp.group_program):
         columns = ["value", "low", "high", "share"]
         one, other = (ask(each).to_dataframe() for each in (model, moved))
