@@ -20,13 +20,13 @@ from jaxtyping import Float
 from torch import Tensor
 
 from interp.core.answers import Answer, Part
+from interp.core.group_spectra import only_frequencies, pair_spectrum, pair_values, right_logs
 from interp.core.model import HookedModel
 from interp.core.probe import Scalar, group, probe
 from interp.core.problems import N_PROBLEMS, resolve_task
 from interp.core.results import Findings, Provenance
 from interp.core.sites import model_name
 from interp.core.stats import mean_interval
-from interp.probes.fourier import fourier_spectrum, pair_values
 from models.tasks.base import Task
 from models.tasks.groups import CyclicGroup, group_of
 
@@ -61,11 +61,11 @@ def restricted_loss(model: HookedModel, *, task: Task | None = None, seed: int =
     """
     task = resolve_task(model, task)
     of = group_of(task)
-    spectrum = fourier_spectrum(model, of="logits", task=task, seed=seed, resamples=resamples)
+    spectrum = pair_spectrum(model, task, "logits", resamples, seed)[0]
     values = pair_values(model, task, of, "logits")
     kept = _along_sums(values, of, spectrum.kept)
     logits = {"all logits": values, "restricted": values.mean((0, 1)) + kept, "excluded": values - kept}
-    right = _right(of)
+    right = right_logs(of)
     rows = []
     for kind, each in logits.items():
         nats = -torch.from_numpy(each).log_softmax(-1).numpy()
@@ -84,21 +84,13 @@ def restricted_loss(model: HookedModel, *, task: Task | None = None, seed: int =
     return Findings(said, table, Provenance(of.order**2, seed, source, "exhaustive"))
 
 
-def _right(of: CyclicGroup) -> np.ndarray:
-    """The log of every pair's answer, [order, order]."""
-    at = torch.arange(of.order)
-    return of.combine(at[:, None], at[None]).numpy()
-
-
 def _along_sums(
     values: Float[np.ndarray, "m m c"], of: CyclicGroup, frequencies: tuple[int, ...]
 ) -> Float[np.ndarray, "m m c"]:
     """The part of values over pairs that depends on the sum alone, in these frequencies."""
-    right, m = _right(of), of.order
-    by_sum = np.stack([values[right == total].mean(0) for total in range(m)])
-    spectrum = np.fft.rfft(by_sum, axis=0)
-    spectrum[np.setdiff1d(np.arange(len(spectrum)), frequencies)] = 0
-    return np.fft.irfft(spectrum, n=m, axis=0)[right]
+    right = right_logs(of)
+    by_sum = np.stack([values[right == total].mean(0) for total in range(of.order)])
+    return only_frequencies(by_sum, frequencies)[right]
 
 
 def _pairs(task: Any, of: CyclicGroup) -> dict[str, np.ndarray]:
@@ -148,7 +140,7 @@ def group_symmetry(model: HookedModel, *, task: Task | None = None, n: int = N_P
     places = [i for i, role in enumerate(task.roles) if role.kind == "operand"]
     first, second = _gradients(model, task.encode(pairs), task.query_positions[0], tokens)[:, places].unbind(1)
     cosines = torch.nn.functional.cosine_similarity(first.double(), second.double(), dim=-1).numpy()
-    logits = np.take_along_axis(pair_values(model, task, of, "logits"), _right(of)[..., None], -1)[..., 0]
+    logits = np.take_along_axis(pair_values(model, task, of, "logits"), right_logs(of)[..., None], -1)[..., 0]
     at = np.arange(of.order)
     by_distance = logits[at[None], (at[None] - of.sign * at[:, None]) % of.order]  # [distance, pair]
     spread = float(logits.std())

@@ -34,6 +34,7 @@ from torch import Tensor
 from interp.core import runs
 from interp.core.answers import Answer
 from interp.core.controls import untrained_twin
+from interp.core.group_spectra import element_tokens, kept_frequencies_test, pair_spectrum, table_spectrum
 from interp.core.model import HookedModel
 from interp.core.probe import Scalar, group, probe
 from interp.core.problems import ABLE, require_able, resolve_task
@@ -41,7 +42,6 @@ from interp.core.replaced_embeddings import EmbeddingTest
 from interp.core.results import Provenance, Result
 from interp.core.sites import model_name
 from interp.core.stats import Proportion, proportion
-from interp.probes.fourier import element_tokens, fourier_spectrum
 from models.errors import known_name
 from models.tasks.base import Task
 from models.tasks.groups import CyclicGroup, group_of
@@ -137,10 +137,11 @@ def group_program(
     """
     task = resolve_task(model, task)
     of = group_of(task)
-    spectrum = fourier_spectrum(model, task=task, seed=seed, resamples=resamples)
-    assert spectrum.causal is not None
-    require_able(model_name(model), spectrum.causal.clean.value, "answers")
-    kept, generator = spectrum.kept, torch.Generator().manual_seed(seed)
+    rows = model.W_E[element_tokens(task)].detach().double().cpu().numpy()
+    kept = table_spectrum(rows, resamples, seed).kept
+    causal = kept_frequencies_test(model, task, rows, kept, seed)
+    require_able(model_name(model), causal.clean.value, "answers")
+    generator = torch.Generator().manual_seed(seed)
     a, b = torch.randint(of.order, (2, n), generator=generator)
     factors = torch.tensor(FACTORS)[torch.randint(len(FACTORS), (n,), generator=generator)]
     others = torch.randint(of.order, (n, len(kept)), generator=generator)
@@ -149,8 +150,8 @@ def group_program(
         "scaled": (a[:, None].expand(-1, len(kept)), factors[:, None].expand(-1, len(kept))),
         "interchanged": (others, torch.ones(n, len(kept))),
     }
-    logits = fourier_spectrum(model, of="logits", task=task, resamples=9)
-    sizes = np.sqrt(logits.share.sel(frequency=list(kept)).values)
+    in_logits = pair_spectrum(model, task, "logits", 1, seed)[0]
+    sizes = np.sqrt(in_logits.share[[frequency - 1 for frequency in kept]])
     subjects = {"model": model, "untrained": untrained_twin(model, task, 1_000 + seed)}
     data: dict[str, Any] = {
         name: (("change", "example"), np.stack([_answers(each, task, of, kept, a, b, *changed[c]) for c in CHANGES]))
@@ -162,7 +163,7 @@ def group_program(
         coords={"change": list(CHANGES), "program": list(PROGRAMS)},
     )
     provenance = Provenance(n, seed, "pairs with one operand changed")
-    return GroupProgram(model_name(model), of.name, kept, answers, spectrum.causal, provenance)
+    return GroupProgram(model_name(model), of.name, kept, answers, causal, provenance)
 
 
 def _answers(

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 import interp
 import models
-from interp.probes.fourier import _pair_power, _sum_power
+from interp.core.group_spectra import pair_power, sum_power
 from models.errors import UserError
 from models.hand_built.modular import frequencies
 from models.tasks import formatted
@@ -63,7 +63,7 @@ def test_numbers_of_several_tokens_or_three_of_them_are_no_group(format):
 def test_power_over_pairs_is_that_of_all_products_of_waves(m, dimensions, seed):
     values = np.random.default_rng(seed).normal(size=(m, m, dimensions))
     values = values - values.mean((0, 1))
-    power, _ = _pair_power(values)
+    power, _ = pair_power(values)
     at = np.arange(m)
     for k in range(1, m // 2 + 1):
         waves = [np.ones(m), np.cos(2 * np.pi * k * at / m), np.sin(2 * np.pi * k * at / m)]
@@ -79,7 +79,7 @@ def test_power_of_sums_is_that_of_waves_in_a_plus_b_minus_c(m, sign, seed):
     group = CyclicGroup("made up", m, tuple(range(m)), sign)
     a, b, c = np.meshgrid(*[np.arange(m)] * 3, indexing="ij")
     angle = 2 * np.pi * (a + sign * b - c) / m
-    for k, found in enumerate(_sum_power(values, group), start=1):
+    for k, found in enumerate(sum_power(values, group), start=1):
         waves = [np.cos(k * angle), np.sin(k * angle)]
         direct = sum((w * values).sum() ** 2 / (w**2).sum() for w in waves if (w**2).sum() > 1e-9) / m**2
         assert found == pytest.approx(direct, abs=1e-12)
