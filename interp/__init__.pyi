@@ -30,7 +30,7 @@ from interp.papers.position_coupling.errors import first_errors as first_errors
 from interp.probes.fourier import fourier_spectrum as fourier_spectrum
 from interp.probes.heatmaps.offset_sweeps import greedy_agreement as greedy_agreement
 from interp.causal.interchange.group_program import group_program as group_program
-from interp.probes.modular import group_symmetry as group_symmetry
+from interp.probes.modular_measures import group_symmetry as group_symmetry
 from interp.probes.head_writes import head_writes as head_writes
 from interp.probes.helices import helix_fit as helix_fit
 from interp.causal.interchange.interchange_sweeps import interchange_sweep as interchange_sweep
@@ -49,7 +49,7 @@ from interp.causal.edges.paths import path_patching as path_patching
 from interp.papers.position_coupling.causal import pattern_substitution as pattern_substitution
 from interp.compare.population import population as population
 from interp.core.probe import probe as probe
-from interp.probes.modular import restricted_loss as restricted_loss
+from interp.probes.modular_measures import restricted_loss as restricted_loss
 from interp.compare.seeds import seed_distances as seed_distances
 from interp.compare.classes import solution_classes as solution_classes
 from interp.probes.stress import stress_suites as stress_suites

@@ -27,7 +27,7 @@ REGISTERING = (
     "models.addlm_adder",
     "models.hand_built.adders",
     "models.hand_built.microadder_by_hand",
-    "models.hand_built.modular",
+    "models.hand_built.modular_programs",
     "models.hand_built.position_coupling_addition",
     "models.hand_built.position_coupling_multiplication",
     "models.hand_built.position_coupling_parity",

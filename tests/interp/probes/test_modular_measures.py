@@ -9,7 +9,7 @@ import torch
 import interp
 import models
 from models.errors import UserError
-from models.hand_built.modular import ModularOptions, frequencies
+from models.hand_built.modular_programs import ModularOptions, frequencies
 
 
 def built(program: str, p: int = 29):
