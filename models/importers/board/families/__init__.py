@@ -9,8 +9,7 @@ from models.importers.board.families import five_heads, fixed_scores, numeral, p
 
 #: The families, in the order in which they are tried.
 FAMILIES = (
-    qwen.qwen, qwen.qwen_inside,
-    period.array_of_six, period.two_numbers, period.tied_gate, period.phase, five_heads.five_heads,
+    qwen.qwen, period.array_of_six, period.two_numbers, period.tied_gate, period.phase, five_heads.five_heads,
     sinusoids.directions, sinusoids.nano, fixed_scores.fixed_scores, numeral.numeral, trained.tied_values,
     trained.repeated,
 )  # fmt: skip

@@ -24,7 +24,7 @@ class Family:
 
     Attributes:
         name: its name in tables; docs/board.md describes it.
-        needs: parts of the model, or names of the file, by which it is recognised.
+        needs: parts of the model or of its ``model``, or names of the file, by which it is recognised.
         read: (file, ``like``, length of the context) -> config and weights, of the dtype of ``like``.
     """
 
@@ -33,7 +33,7 @@ class Family:
     read: Callable[[Submission, Tensor, int], Read]
 
     def recognises(self, s: Submission) -> bool:
-        return all(s.has(need) or need in s.names for need in self.needs)
+        return all(s.has(need) or s.has(f"model.{need}") or need in s.names for need in self.needs)
 
 
 def family(name: str, *needs: str) -> Callable[[Callable[[Submission, Tensor, int], Read]], Family]:

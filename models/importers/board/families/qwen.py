@@ -11,7 +11,9 @@ from models.importers.board.reading import Submission
 from models.part_names import in_block
 
 
-def _read(s: Submission, like: Tensor, n_ctx: int, core: str) -> Read:
+@family("Qwen3 blocks", "layers.0.self_attn.q_norm", "layers.0.input_layernorm")
+def qwen(s: Submission, like: Tensor, n_ctx: int) -> Read:
+    core = "" if s.has("layers") else "model."
     counts = ("ATTENTION_HEADS", "NUM_HEADS"), ("KEY_VALUE_HEADS", "NUM_KV_HEADS")
     heads, shared = (next((s.names[n] for n in pair if n in s.names), None) for pair in counts)
     if heads is None or shared is None:
@@ -54,13 +56,3 @@ def _read(s: Submission, like: Tensor, n_ctx: int, core: str) -> Read:
             f"{ours}.mlp.W_out": s.matrix(f"{mlp}down_proj", m, like),
         }
     return config, found
-
-
-@family("Qwen3 blocks", "layers.0.self_attn.q_norm", "layers.0.input_layernorm")
-def qwen(s: Submission, like: Tensor, n_ctx: int) -> Read:
-    return _read(s, like, n_ctx, "")
-
-
-@family("Qwen3 blocks", "model.layers.0.self_attn.q_norm", "model.layers.0.input_layernorm")
-def qwen_inside(s: Submission, like: Tensor, n_ctx: int) -> Read:
-    return _read(s, like, n_ctx, "model.")
