@@ -24,7 +24,7 @@ ROTATED = 24  # principal directions of neurons whose relabelled spectra are com
 
 @dataclass(frozen=True, eq=False)
 class GroupSpectrum:
-    """``power`` [frequency 1..n/2, dimension] of ``total`` variance; ``null`` [draw, frequency] of relabelled shares."""
+    """``power`` [frequency 1..n/2, dimension] of ``total`` variance; ``null`` [draw, frequency]: relabelled shares."""
 
     n: int
     power: np.ndarray
