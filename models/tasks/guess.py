@@ -30,6 +30,8 @@ COMPARISONS: Mapping[str, Callable[[int, int], int]] = {
 _BASES = (10, *range(2, 10))
 _ONLY_WHERE = {"a - b": "a >= b", "b - a": "b >= a"}  # where an unsigned answer exists
 _FAMILY = {"a + b": "addition", "a - b": "subtraction"}
+_RESIDUES = ("a + b", "a - b", "a * b")  # which are tried modulo a number where each number is one token
+_MOST_MODULUS = 1000
 _PIECES = re.compile(r"\d+|[^\d]+")
 
 
@@ -83,21 +85,41 @@ class _Example:
 
 
 def _alike(texts: Sequence[str]) -> list[_Example]:
-    """The examples, which are all written in the same way. Raises UserError with the first that is not."""
+    """The examples, which are all written in the same way. Raises UserError with the first that is not.
+
+    Where spaces stand around numbers of several widths and none starts with a zero, each number is one token.
+    """
     found = [_Example.read(text) for text in texts]
+    one_token = all(" " in part for part in found[0].literals[1:3]) and not any(
+        len(number) > 1 and number.startswith("0") for example in found for number in example.numbers
+    )
     for text, example in zip(texts, found, strict=True):
-        if (example.literals, [*map(len, example.numbers)]) != (found[0].literals, [*map(len, found[0].numbers)]):
+        fixed = [*map(len, example.numbers)] == [*map(len, found[0].numbers)] or one_token
+        if example.literals != found[0].literals or not fixed:
             raise UserError(
-                f"{text!r} is not written as {texts[0]!r} is: numbers must have fixed widths (pad them with zeros), "
-                "and all else must be the same."
+                f"{text!r} is not written as {texts[0]!r} is: numbers must have fixed widths (pad them with zeros) or "
+                "be tokens of their own between spaces, and all else must be the same."
             )
         if bool(example.sign) != bool(found[0].sign):
             raise UserError("Some answers have a sign and others have none; write all of them with one.")
     return found
 
 
+def _one_token_each(examples: Sequence[_Example]) -> Iterator[dict[str, Any]]:
+    """Yield the definitions modulo a number under which every example is right; a number is one token."""
+    (before, between, equals, after) = (part.strip() for part in examples[0].literals)
+    numbers = [tuple(map(int, example.numbers)) for example in examples]
+    format = f"{before}{{a}}{between}{{b}}{equals}{{s}}{after}"
+    for name, p in product(_RESIDUES, range(max(max(row) for row in numbers) + 1, _MOST_MODULUS + 1)):
+        if all(OPERATIONS[name](a, b) % p == s for a, b, s in numbers):
+            yield {"format": format, "answer": f"({name}) % {p}", "base": p}
+
+
 def _fitting(examples: Sequence[_Example]) -> Iterator[dict[str, Any]]:
     """Yield the definitions under which every example is right."""
+    if any([*map(len, each.numbers)] != [*map(len, examples[0].numbers)] for each in examples):
+        yield from _one_token_each(examples)
+        return
     (before, between, equals, after), (a, b, s) = examples[0].literals, map(len, examples[0].numbers)
     highest = max(int(digit) for example in examples for number in example.numbers for digit in number)
     operations = {**OPERATIONS, **(COMPARISONS if s == 1 and not examples[0].sign else {})}
@@ -125,7 +147,9 @@ def guess(examples: Sequence[str]) -> Guess:
     """The task that writes all of these examples, such as ``["012+034=0046", "907+105=1012"]``.
 
     Orders of digits, bases up to ten and the operations of :data:`OPERATIONS` are tried, and comparisons where the
-    answer is one digit. Nothing is chosen silently: the result says what else fits, and ``str`` of it is a sentence.
+    answer is one digit. Numbers of several widths between spaces, as in ``["57 + 80 = 24", "5 + 8 = 13"]``, are one
+    token each: sums, differences and products modulo up to 1,000 are tried. Nothing is chosen silently: the result says
+    what else fits, and ``str`` of it is a sentence.
 
     Raises:
         UserError: no example, examples that are written in different ways, or that no definition fits.

@@ -1,9 +1,10 @@
-"""Pairs of sums that differ in a carry, a digit, or the length of a carry chain; and the entry to all kinds.
+"""Pairs of sums (or differences) that differ in a carry (or borrow), a digit, or the length of a chain; and all kinds.
 
 Draws are uniform over the pairs of a kind (pairs that differ only in order count as one), so that a few of them are a
 fair sample of all. Where carries are both made and passed on, each gets half. Columns count from the units, 0; the
 carry into column k is made in column k - 1, or passed on by it. In another base, read the base for ten and its highest
-digit for nine.
+digit for nine. In a subtraction, read borrows for carries, and for the sum of two digits that of the second one and the
+first one's complement, ``b + 9 - a``: it is 10 or more where the column borrows, and 9 where it passes a borrow on.
 
     carry_pairs     the carry into a column, its own digits and all above equal
     digit_pairs     one operand digit, every carry equal
@@ -15,6 +16,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -31,8 +33,34 @@ from models.tasks.pair_variables import checked_pairs, draw_pairs, variable_pair
 from models.tasks.paired_problems import ProblemPairs
 
 
-def _addition(task: Task, column: int, lowest: int, highest: int | None = None) -> tuple[Domain, int]:
-    """(domain, target of the column) of a task that adds two numbers in one step.
+@dataclass(frozen=True)
+class _Signal:
+    """What goes from column to column: its word, and the variable of a column's two digits with the value of it that
+    passes the signal on."""
+
+    word: str
+    of_digits: str
+    base: int
+
+    @property
+    def passing(self) -> int:
+        return self.base - 1 if self.word == "carry" else 0
+
+    def total(self, a: Tensor, b: Tensor) -> Tensor:
+        """``base`` or more where a column makes the signal, and ``base - 1`` where it passes one on."""
+        return a + b if self.word == "carry" else b + self.base - 1 - a
+
+    @property
+    def into(self) -> str:
+        return f"{self.word}_in"
+
+    @property
+    def out(self) -> str:
+        return f"{self.word}_out"
+
+
+def _of_columns(task: Task, column: int, lowest: int, highest: int | None = None) -> tuple[Domain, int, _Signal]:
+    """(domain, target of the column, signal) of a task that adds or subtracts two numbers in one step.
 
     Raises:
         UserError: another task, or a column that has no such pair.
@@ -40,23 +68,27 @@ def _addition(task: Task, column: int, lowest: int, highest: int | None = None) 
     domain = domain_of(task)
     written = [(role.column, i) for i, role in enumerate(task.target_roles) if role.kind == "answer"]
     answers = {column: i for column, i in written if column is not None}
-    if domain.n_operands != 2 or domain.width(0) != domain.width(1) or not answers or not _adds(task):
+    signal = _signal_of(task, domain.base)
+    if domain.n_operands != 2 or domain.width(0) != domain.width(1) or not answers or signal is None:
         raise UserError(
-            f"These pairs are for tasks that add two numbers in one step and know their carries, and {task.name} is "
-            "none; variable_pairs takes any variable of any task."
+            f"These pairs are for tasks that add or subtract two numbers in one step and know their carries or "
+            f"borrows, and {task.name} is none; variable_pairs takes any variable of any task."
         )
     top = min(domain.width(), max(answers)) if highest is None else highest
     if lowest > top:
         raise UserError(f"The task {task.name} has too few columns for such pairs.")
     if isinstance(column, bool) or not isinstance(column, int) or not lowest <= column <= top:
         raise UserError(f"Such pairs exist for columns {lowest} to {top} of {task.name}, not for {column!r}.")
-    return domain, answers[column]
+    return domain, answers[column], signal
 
 
-def _adds(task: Task) -> bool:
+def _signal_of(task: Task, base: int) -> _Signal | None:
     values = task.variables(task.sample(1, torch.Generator().manual_seed(0)))
-    needed = {"a", "b", "carry_in", "s", "digit_sum", "chain"}
-    return needed <= values.keys() and all(values[name].ndim == 2 for name in needed)
+    for word, of_digits in (("carry", "digit_sum"), ("borrow", "digit_difference")):
+        needed = {"a", "b", f"{word}_in", "s", of_digits, "chain"}
+        if needed <= values.keys() and all(values[name].ndim == 2 for name in needed):
+            return _Signal(word, of_digits, base)
+    return None
 
 
 @question
@@ -93,7 +125,7 @@ def carry_pairs(
         UserError: a task that does not add two numbers, a column without such pairs, an own token that the kind cannot
             have, or fewer pairs than ``n``.
     """
-    domain, target = _addition(task, column, 2 if made is False else 1)
+    domain, target, signal = _of_columns(task, column, 2 if made is False else 1)
     require_count(n)
     Promise(own_token=own_token)  # which refuses other rules
     reads_below = _reads(task, target, column - 1)
@@ -104,7 +136,7 @@ def carry_pairs(
         if reads_below and made and not flipped and own_token == "different":
             raise UserError("The controls of made carries have equal sums, and so equal digits written.")
         apart = reads_below and made and own_token == "different"
-        return _carry_kind(task, domain, target, column, n, seed, made, flipped, own_token, apart, stops)
+        return _carry_kind(task, domain, signal, target, column, n, seed, made, flipped, own_token, apart, stops)
     kinds = [way for way in (True, False) if _possible(way, column, flipped, own_token if reads_below else None)]
     if not kinds:
         raise UserError(f"There is no such pair: controls have the same digit written in column {column - 1}.")
@@ -119,8 +151,8 @@ def carry_pairs(
     ]
     order = torch.randperm(sum(map(len, each)), generator=torch.Generator().manual_seed(seed))
     clean, corrupted = (torch.cat([getattr(pairs, side) for pairs in each])[order] for side in ("clean", "corrupted"))
-    promise = _carry_promise(column, domain, None, flipped, own_token, None, stops)
-    what = _carry_what(column, None, flipped)
+    promise = _carry_promise(column, signal, None, flipped, own_token, None, stops)
+    what = _carry_what(column, signal.word, None, flipped)
     exhaustive = all(pairs.exhaustive for pairs in each)
     return checked_pairs(task, clean, corrupted, target, what, seed, promise, exhaustive)
 
@@ -138,17 +170,17 @@ def _possible(made: bool, column: int, flipped: bool, own_token: str | None) -> 
     return column >= 2 and own_token in (None, "different" if flipped else "equal")
 
 
-def _carry_what(column: int, made: bool | None, flipped: bool) -> str:
+def _carry_what(column: int, word: str, made: bool | None, flipped: bool) -> str:
     way = {True: f", made in column {column - 1}", False: f", passed on by column {column - 1}", None: ""}[made]
     if flipped:
-        return f"the carry into column {column}{way}"
+        return f"the {word} into column {column}{way}"
     where = f"the digits of column {column - 1}" if made else f"the digits below column {column - (made is False)}"
-    return f"{where}, with the same carry into column {column}{way}"
+    return f"{where}, with the same {word} into column {column}{way}"
 
 
 def _carry_promise(
     column: int,
-    domain: Domain,
+    signal: _Signal,
     made: bool | None,
     flipped: bool,
     own_token: str | None,
@@ -162,29 +194,30 @@ def _carry_promise(
     if written is not None:
         (keep if written == "equal" else differ).append(f"s[{below}]")
     if flipped:
-        differ += [f"carry_in[{column}]"]
+        differ += [f"{signal.into}[{column}]"]
     else:
-        keep += [f"carry_in[{column}:]", f"s[{column}:]"]
+        keep += [f"{signal.into}[{column}:]", f"s[{column}:]"]
     if made is True:
-        keep += [f"{name}[:{below}]" for name in "ab"] + [f"carry_in[:{column}]"]
-        keep += [] if flipped else ["digit_sum", "carry_in", "s"]
+        keep += [f"{name}[:{below}]" for name in "ab"] + [f"{signal.into}[:{column}]"]
+        keep += [] if flipped else [signal.of_digits, signal.into, "s"]
     if made is False:
         keep += [f"a[{below}]", f"b[{below}]"]
-        keep += [] if flipped else [f"carry_in[{below}]"]
-        values[f"digit_sum[{below}]"] = (domain.base - 1, domain.base - 1)
+        keep += [] if flipped else [f"{signal.into}[{below}]"]
+        values[f"{signal.of_digits}[{below}]"] = (signal.passing, signal.passing)
     if stops and flipped:
-        keep += [f"carry_out[{column}:]"]
+        keep += [f"{signal.out}[{column}:]"]
     return Promise(tuple(differ), tuple(keep), values, own_token, "different" if flipped else "equal")
 
 
-def _equal_digits(domain: Domain, column: int, of_sum: Callable[[Tensor], Tensor]) -> Block:
-    """A column with equal digits in both problems, whose sum passes a test."""
-    return Block.column(domain, column, lambda a, b, c, d: of_sum(a + b) & (a == c) & (b == d))
+def _equal_digits(domain: Domain, signal: _Signal, column: int, of_total: Callable[[Tensor], Tensor]) -> Block:
+    """A column with equal digits in both problems, whose total passes a test."""
+    return Block.column(domain, column, lambda a, b, c, d: of_total(signal.total(a, b)) & (a == c) & (b == d))
 
 
 def _carry_kind(
     task: Task,
     domain: Domain,
+    signal: _Signal,
     target: int,
     column: int,
     n: int | None,
@@ -199,7 +232,7 @@ def _carry_kind(
     below, base = column - 1, domain.base
 
     def allowed(a: Tensor, b: Tensor, c: Tensor, d: Tensor) -> Tensor:
-        one, other = a + b, c + d
+        one, other = signal.total(a, b), signal.total(c, d)
         if not flipped:
             return (one == other) & (a != c)
         if not apart:
@@ -211,12 +244,12 @@ def _carry_kind(
     else:
         lower = [domain.cell(i, k) for k in range(below) for i in (0, 1)]
         blocks = [Block.cell(domain, cell) for cell in lower]
-        blocks.append(_equal_digits(domain, below, lambda total: total == base - 1))
+        blocks.append(_equal_digits(domain, signal, below, lambda total: total == base - 1))
     if stops and column < domain.width():
-        blocks.append(_equal_digits(domain, column, lambda total: total != base - 1))
+        blocks.append(_equal_digits(domain, signal, column, lambda total: total != base - 1))
     written = "different" if apart or (flipped and not made) else "equal"
-    promise = _carry_promise(column, domain, made, flipped, own_token, written, stops)
-    what = _carry_what(column, made, flipped)
+    promise = _carry_promise(column, signal, made, flipped, own_token, written, stops)
+    what = _carry_what(column, signal.word, made, flipped)
     if own_token is not None and not _reads(task, target, below):
         what += f", with the query's own token {own_token}"
     return draw_pairs(task, domain, [blocks], promise, target, n, seed, what)
@@ -232,10 +265,10 @@ def digit_pairs(task: Task, column: int, n: int | None, seed: int = 0, operand: 
         UserError: as for :func:`carry_pairs`; or another operand.
     """
     width = domain_of(task).width()
-    domain, target = _addition(task, column, 0, width - 1)
+    domain, target, signal = _of_columns(task, column, 0, width - 1)
     if operand not in (None, 0, 1) or isinstance(operand, bool):
         raise UserError(f"The operand is 0, 1 or None (either), not {operand!r}.")
-    keep = ["carry_in", "carry_out", f"s[:{column}]", f"s[{column + 1}:]"]
+    keep = [signal.into, signal.out, f"s[:{column}]", f"s[{column + 1}:]"]
     for i, name in enumerate("ab"):
         keep += [f"{name}[:{column}]", f"{name}[{column + 1}:]"] + ([name] if operand == 1 - i else [])
     operands = (0, 1) if operand is None else (operand,)
@@ -243,7 +276,7 @@ def digit_pairs(task: Task, column: int, n: int | None, seed: int = 0, operand: 
     which = "an operand's digit" if operand is None else f"operand {operand}'s digit"
     promise = Promise((f"s[{column}]",), tuple(keep), {}, None, "different")
     return draw_pairs(
-        task, domain, products, promise, target, n, seed, f"{which} in column {column}, with every carry kept"
+        task, domain, products, promise, target, n, seed, f"{which} in column {column}, with every {signal.word} kept"
     )
 
 
@@ -263,7 +296,7 @@ def chain_pairs(
     Raises:
         UserError: as for :func:`carry_pairs`; or lengths that are equal or reach below the units.
     """
-    domain, target = _addition(task, column, 1)
+    domain, target, signal = _of_columns(task, column, 1)
     if (
         not isinstance(lengths, Sequence)
         or len(lengths) != 2
@@ -276,29 +309,33 @@ def chain_pairs(
     swap, base = lengths[0] > lengths[1], domain.base
 
     def start(a: Tensor, b: Tensor, c: Tensor, d: Tensor) -> Tensor:
-        one, other = (c + d, a + b) if swap else (a + b, c + d)  # sums in the shorter and the longer chain
+        one, other = signal.total(a, b), signal.total(c, d)
+        one, other = (other, one) if swap else (one, other)  # in the shorter and the longer chain
         return other - one == base if not short else (one >= base) & (other == base - 1)
 
     passing = [k for k in range(column - long + 1, column) if k != changed]
     blocks = [Block.column(domain, changed, start)]
-    blocks += [_equal_digits(domain, k, lambda total: total == base - 1) for k in passing]
+    blocks += [_equal_digits(domain, signal, k, lambda total: total == base - 1) for k in passing]
     if short:
-        blocks.append(_equal_digits(domain, column - long, lambda total: total >= base))
+        blocks.append(_equal_digits(domain, signal, column - long, lambda total: total >= base))
     keep = [f"{name}[{part}]" for name in "ab" for part in (f":{changed}", f"{changed + 1}:")]
-    keep += ["carry_in", "carry_out", f"s[{column}:]"] if short else [f"carry_in[:{changed + 1}]"]
-    differ = () if short else (f"carry_in[{column}]",)
+    keep += [signal.into, signal.out, f"s[{column}:]"] if short else [f"{signal.into}[:{changed + 1}]"]
+    differ = () if short else (f"{signal.into}[{column}]",)
     values = {f"chain[{column}]": (lengths[0], lengths[1])}
     promise = Promise(differ, tuple(keep), values, None, "equal" if short else "different")
-    what = f"the length of the carry chain into column {column}, {lengths[0]} or {lengths[1]}"
+    what = f"the length of the {signal.word} chain into column {column}, {lengths[0]} or {lengths[1]}"
     return draw_pairs(task, domain, [blocks], promise, target, n, seed, what)
 
 
+_SIGNALS = {
+    "{}": carry_pairs,
+    "made {}": partial(carry_pairs, made=True),
+    "passed {}": partial(carry_pairs, made=False),
+    "same {}": partial(carry_pairs, flipped=False),
+}
 #: What :func:`problem_pairs` makes: name -> generator.
 KINDS: Mapping[str, Callable[..., ProblemPairs]] = {
-    "carry": carry_pairs,
-    "made carry": partial(carry_pairs, made=True),
-    "passed carry": partial(carry_pairs, made=False),
-    "same carry": partial(carry_pairs, flipped=False),
+    **{kind.format(word): make for word in ("carry", "borrow") for kind, make in _SIGNALS.items()},
     "digit": digit_pairs,
     "chain": chain_pairs,
     "variable": variable_pairs,
@@ -308,6 +345,7 @@ KINDS: Mapping[str, Callable[..., ProblemPairs]] = {
 @question
 def problem_pairs(task: Task, kind: str, **arguments: Any) -> ProblemPairs:
     """Pairs of a kind: "carry", "made carry", "passed carry", "same carry" (controls), "digit", "chain", "variable".
+    In a subtraction, the first four may be called "borrow" and so on.
 
     The arguments are those of the kind's function: ``problem_pairs(task, "made carry", column=3, n=256, seed=0)``.
 

@@ -149,13 +149,13 @@ class PairSpace:
     def _counted(self, candidates: Integer[Tensor, "n cell 2"]) -> Integer[Tensor, "k cell 2"]:
         """The candidates that count."""
         candidates = candidates[(candidates[..., 0] != candidates[..., 1]).any(1)]
+        if (where := self.domain.where) is not None:
+            one, other = (self.domain.problems(candidates[..., i]) for i in (0, 1))
+            candidates = candidates[where(one) & where(other)]
         if not len(candidates):
             return candidates
         one, other = (self.domain.problems(candidates[..., i]) for i in (0, 1))
-        accepted = self.accept(one, other)
-        if (where := self.domain.where) is not None:
-            accepted = accepted & where(one) & where(other)
-        return candidates[accepted]
+        return candidates[self.accept(one, other)]
 
     def _listed(self, generator: torch.Generator) -> Tensor:
         """All pairs that count, in random order, each in the one of its two orders that comes first."""

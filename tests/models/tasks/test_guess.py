@@ -56,3 +56,22 @@ def test_many_examples_leave_one_task():
 def test_what_nothing_fits_is_refused(examples: list[str]):
     with pytest.raises(UserError):
         guess(examples)
+
+
+@pytest.mark.parametrize("name, sign, p", [("a + b", "+", 113), ("a - b", "-", 59), ("a * b", "*", 97)])
+def test_numbers_between_spaces_are_one_token_each_and_the_modulus_is_found(name: str, sign: str, p: int):
+    pairs = [(p - 1, 1), (2, p - 2), (p - 3, p - 4), (0, 7)]
+    found = guess([f"{a} {sign} {b} = {OPERATIONS[name](a, b) % p}" for a, b in pairs])
+    assert found.task.definition["answer"] == f"({name}) % {p}" and found.task.base == p
+    assert found.task.answers(torch.tensor(pairs)).tolist() == [OPERATIONS[name](a, b) % p for a, b in pairs]
+
+
+def test_a_modulus_that_the_examples_leave_open_is_said_to_be_open():
+    found = guess(["5 * 8 = 40", "112 * 1 = 112", "57 * 80 = 40"])
+    assert {each["base"] for each in (found.task.definition, *found.alternatives)} == {113, 226, 452, 565, 904}
+
+
+@pytest.mark.parametrize("examples", [["57+80=24", "5+8=13"], ["05 + 8 = 13", "15 + 8 = 23"]])
+def test_unpadded_numbers_without_spaces_and_padded_ones_are_no_tokens_of_their_own(examples: list[str]):
+    with pytest.raises(UserError):
+        guess(examples)

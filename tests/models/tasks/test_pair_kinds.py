@@ -23,6 +23,7 @@ from models.tasks import (
     carry_pairs,
     chain_pairs,
     digit_pairs,
+    formatted,
     pairs,
     problem_pairs,
     variable_pairs,
@@ -462,3 +463,57 @@ def test_pairs_of_bits_are_named_as_they_are_written():
 def test_typed_pairs_need_a_task(task):
     with pytest.raises(UserError):
         pairs(task, [(1, 1)], [(1, 2)])
+
+
+# ---- subtraction: a borrow for a carry
+
+SUBTRACTION = formatted("{a:2r}-{b:2r}={s:2r}", "a - b", base=5, where="a >= b", variables="subtraction")
+
+
+def _unordered(one: Any, other: Any) -> set[frozenset[tuple[int, ...]]]:
+    return {frozenset((tuple(x), tuple(y))) for x, y in zip(one, other, strict=True)}
+
+
+@pytest.mark.parametrize("kind", ["made borrow", "same borrow", "digit"])
+def test_all_pairs_of_differences_are_those_that_going_through_them_finds(kind: str):
+    """With the units' digits d = a - b: a borrow is made in one of two problems where d differs by the base; controls
+    have equal d and other digits. Both have equal higher digits."""
+    column = 0 if kind == "digit" else 1
+    found = problem_pairs(SUBTRACTION, kind, column=column, n=None)
+    units = lambda x: (x[0] % 5, x[1] % 5)  # noqa: E731
+    borrows = lambda x: x[0] % 5 < x[1] % 5  # noqa: E731
+    high = lambda x: (x[0] // 5, x[1] // 5)  # noqa: E731
+    rules = {
+        "made borrow": lambda x, y: abs((x[0] - x[1]) % 5 - (y[0] - y[1]) % 5) == 0 and borrows(x) != borrows(y),
+        "same borrow": lambda x, y: units(x)[0] - units(x)[1] == units(y)[0] - units(y)[1] and units(x) != units(y),
+        "digit": lambda x, y: (
+            sum(i != j for i, j in zip(units(x), units(y), strict=True)) == 1 and borrows(x) == borrows(y)
+        ),
+    }
+    problems = [x for x in product(range(25), repeat=2) if x[0] >= x[1]]
+    right = {
+        frozenset((x, y)) for x in problems for y in problems if x != y and high(x) == high(y) and rules[kind](x, y)
+    }
+    assert found.exhaustive and _unordered(found.clean.tolist(), found.corrupted.tolist()) == right
+
+
+@pytest.mark.parametrize("where, width", [("a >= b", 4), (None, 3)])
+@pytest.mark.parametrize("kind", ["borrow", "made borrow", "passed borrow", "same borrow"])
+def test_pairs_of_differences_keep_what_their_kind_promises(kind: str, where: str | None, width: int):
+    sign = "" if where else "+"
+    task = formatted(f"{{a:{width}}}-{{b:{width}}}={{s:{sign}{width}}}", "a - b", where=where, variables="subtraction")
+    found = problem_pairs(task, kind, column=2, n=40)
+    one, other = (task.variables(x) for x in (found.clean, found.corrupted))
+    differs = one["borrow_in"][:, 2] != other["borrow_in"][:, 2]
+    assert bool(differs.all()) if kind != "same borrow" else not bool(differs.any())
+    assert torch.equal(one["a"][:, 2:], other["a"][:, 2:]) and torch.equal(one["b"][:, 2:], other["b"][:, 2:])
+    if kind == "passed borrow":
+        assert bool((one["digit_difference"][:, 1] == 0).all())
+
+
+@pytest.mark.parametrize("lengths", [(0, 1), (0, 2), (2, 1)])
+def test_chains_of_borrows_are_as_long_as_asked(lengths: tuple[int, int]):
+    task = formatted("{a:4r}-{b:4r}={s:4r}", "a - b", where="a >= b", variables="subtraction")
+    found = problem_pairs(task, "chain", column=2, n=20, lengths=lengths)
+    for problems, length in zip((found.clean, found.corrupted), lengths, strict=True):
+        assert set(task.variables(problems)["chain"][:, 2].tolist()) == {length}
