@@ -224,15 +224,22 @@ class Certifier:
 
     def __call__(self, model: ArithmeticTransformer, step: int, seed: int) -> judging.Verdict:
         try:
-            certificate = certify_one_layer(model, "float", width=None)
-            if certificate.status != "refuted" and self.arithmetic != "float":
-                certificate = certify_one_layer(model, self.arithmetic, width=None)
+            certificate = self.verdict(model)
         except UserError as error:  # these weights are beyond every method; later ones may not be
             return judging.Verdict(False, f"validated at 100%, and no verdict on all pairs: {error}")
         if certificate.status not in ("certified", "sampled"):  # sampled: in floats, where nothing is proved
             return judging.Verdict(False, _turned_down(certificate))
         files = {FILE: certificate.to_bytes()}
         return judging.Verdict(True, certificate.finding(), facts(certificate), files)
+
+    def verdict(self, model: ArithmeticTransformer) -> Verdict:
+        """The verdict on a candidate. Raises UserError if no method judges it."""
+        if not isinstance(model.task, FixedWidthAddition):
+            return certify(model, arithmetic=self.arithmetic, width=None)
+        certificate = certify_one_layer(model, "float", width=None)
+        if certificate.status == "refuted" or self.arithmetic == "float":
+            return certificate
+        return certify_one_layer(model, self.arithmetic, width=None)
 
 
 def certifier_for(name: str, arithmetic: ArithmeticName) -> Certifier:
@@ -241,11 +248,13 @@ def certifier_for(name: str, arithmetic: ArithmeticName) -> Certifier:
     Raises:
         UserError: no method judges models of that name.
     """
-    certify_one_layer(build(name), "float", width=None)
+    Certifier("float").verdict(build(name))
     return Certifier(arithmetic)
 
 
 def _turned_down(certificate: Verdict) -> str:
+    if not isinstance(certificate.evidence, PairEvidence):
+        return f"validated at 100% and {certificate.finding()}"
     if certificate.counterexample is not None:
         return f"validated at 100% and yet wrong: {answered(certificate.rule, certificate.counterexample)}"
     why = certificate.obstacle or f"{certificate.open:,} of {len(certificate.cuts):,} classes could not be proved"

@@ -19,7 +19,7 @@ from models.training.objectives import objective_for
 from models.training.subtraction_problems import SubtractionProblems
 from tests.models.training.stacked import stack
 
-NAMES = [name for name in models.names() if name.startswith("subtractor-")]
+NAMES = [name for name in models.names(sweeps=True) if name.startswith("subtractor-")]
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -131,6 +131,15 @@ def test_a_candidate_is_certified_in_floats_before_anything_dearer(monkeypatch):
     assert verdict.accepted and asked[3:] == ["float"] and verdict.certificate["status"] == "sampled"
 
 
+def test_a_candidate_of_a_small_domain_is_judged_on_all_of_it():
+    name = "modular-addition-59"
+    verdict = Certifier("float32")(models.load(name), 1, 0)
+    assert verdict.accepted and verdict.certificate["status"] == "certified" and verdict.files
+    assert verdict.certificate["domain"] == "all 3,481 pairs"
+    fresh = Certifier("float32")(models.build(name, 0), 1, 0)
+    assert not fresh.accepted and fresh.statement.startswith("validated at 100% and refuted: ")
+
+
 def test_undecided_is_not_certified(monkeypatch):
     def undecided(model, arithmetic, **_):
         found = certificate(NAME, "float")
