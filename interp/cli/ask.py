@@ -33,7 +33,7 @@ class Ask:
     """
 
     model: ModelName
-    """A zoo name, a constructed model, or the folder or file of any model (with --task where it does not say its own)."""
+    """A zoo name, a constructed model, or a model's folder or file (with --task if it does not say its own)."""
     probe: Annotated[str | None, Named(_check_probe), tyro.conf.Positional, tyro.conf.arg(metavar="[PROBE]")] = None
     """A probe's name, from that list."""
     shape: Shape = ()

@@ -17,7 +17,7 @@ class AttackModel:
     """
 
     model: ModelName
-    """A zoo name, a constructed model, or the folder or file of any model (with --task where it does not say its own)."""
+    """A zoo name, a constructed model, or a model's folder or file (with --task if it does not say its own)."""
     shape: Shape = ()
     """The task's shape, for tasks of many (operands and digits of an addition, say); the model's own by default."""
     runs: int = 20_000

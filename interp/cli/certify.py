@@ -23,7 +23,7 @@ class Certify:
     """
 
     model: ModelName
-    """A zoo name, an entry's folder, a snapshot or a published .pt checkpoint; or a hand-built model's name."""
+    """A zoo name, a constructed model, or a model's folder or file (with --task if it does not say its own)."""
     arithmetic: Literal["float", "interval", "float32"] | None = None
     """For proofs: "float" samples (or runs all of a small domain) and proves nothing; "interval" is about the reals;
     and "float32" covers rounding."""

@@ -24,7 +24,7 @@ class Compare:
     """
 
     models: Annotated[ModelNames, tyro.conf.arg(metavar="MODEL MODEL [MODEL ...]", help_behavior_hint="(required)")]
-    """Zoo names, constructed models, entries' folders, snapshots or published .pt checkpoints."""
+    """Zoo names, constructed models, or models' folders or files (with --task if they do not say their own)."""
     out: Page = Path("compare.html")
     """The page to write."""
     json: OptionalOutput = None

@@ -19,7 +19,7 @@ class Explore:
     needs no kernel and no network; `interp.explore` shows the same in Jupyter."""
 
     models: Annotated[ModelNames, tyro.conf.arg(metavar="MODEL [MODEL]")] = ()
-    """One or two: zoo names, constructed models, paths of snapshots or of published .pt checkpoints."""
+    """One or two: zoo names, constructed models, or models' folders or files."""
     problems: tuple[str, ...] = ()
     """Problems to offer, such as --problems 57+48 99+1; examples for the models' task by default. Any can be typed."""
     out: Page = Path("explore.html")

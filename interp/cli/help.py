@@ -16,7 +16,6 @@ EXAMPLES = {
     "interp certify microadder-57": "prove it right on all 10^20 pairs, or find one that is wrong",
     "interp certify toygpt-learned-pre": "run all 10,000 pairs through it: domains of up to 2^20 problems",
     "interp ask microadder-57": "what can be asked of it; with a probe's name, the answer",
-    'interp ask MY_GPT2_FOLDER --task "{a:3}+{b:3}={s:4}; a + b"': "the same of a file of one's own, whatever wrote it",
     "interp attack position-coupling-2l2h-small": "search along gradients for a problem that a model answers wrong",
     "interp board FOLDER": "board.html on public AdderBoard submissions, which --trust runs, each on its own",
     "interp compare microadder-57 adder-456": "compare models: part by part, or question by question",

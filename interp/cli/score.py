@@ -14,7 +14,7 @@ class Score:
     """Score a model on its task's test set (for example AdderBoard's 10,010 problems), by carry-chain length."""
 
     model: ModelName
-    """A zoo name, an entry's folder, a snapshot or a published .pt checkpoint."""
+    """A zoo name, a constructed model, or a model's folder or file (with --task if it does not say its own)."""
     method: Literal["teacher_forced", "greedy"] = "teacher_forced"
     """Both give the same verdict on a whole answer; greedy decodes token by token."""
     json: OptionalOutput = None

@@ -16,7 +16,7 @@ class Solve:
     """Let a model answer problems, digit by digit, and say where it is wrong."""
 
     model: ModelName
-    """A zoo name, an entry's folder, a snapshot or a published .pt checkpoint."""
+    """A zoo name, a constructed model, or a model's folder or file (with --task if it does not say its own)."""
     problems: Annotated[
         tuple[str, ...],
         tyro.conf.Positional,
