@@ -206,9 +206,8 @@ def test_a_card_says_what_the_stored_certificate_says_and_that_is_about_the_stor
     found = stored_certificate(name)
     assert found is not None and (found.status, found.arithmetic, found.open) == ("certified", "float32", 0)
     assert models.zoo.read_entry(name)["certificate"] == facts(found)
-    a, b = found.witness
-    card = models.zoo.entry_file(name, "card.md").decode()
-    assert f"{found.smallest_margin:.3f} logits, at {a} + {b}. The proof is in `{FILE}`" in card
+    card, at = models.zoo.entry_file(name, "card.md").decode(), found.rule.problem(*found.witness)
+    assert f"{found.smallest_margin:.3f} logits, at {at}. The proof is in `{FILE}`" in card
     assert found.fingerprint == read_adder(zoo(name)).fingerprint
     assert len(models.zoo.entry_file(name, FILE)) < 300_000
 
