@@ -58,7 +58,7 @@ class AccuracyBounds(Result):
         arithmetic: what the proofs are about: "interval" (real numbers) or "float32" (the model as it runs).
         method: where the verdicts come from, and how far they were refined.
         requested: the width asked for.
-        chains: pairs by the length of their longest carry chain, 0 to 10.
+        chains: pairs by the length of their longest chain of carries or borrows, from 0 on.
         targets: pairs by target ("s0" ... "s10", "EOS"), each teacher-forced.
         rule: what is added or subtracted.
     """
@@ -139,7 +139,7 @@ class AccuracyBounds(Result):
         parts = [("all pairs", "all", *(sum(x) for x in (self.chains.right, self.chains.open, self.chains.wrong)))]
         parts += [("target", name, c.right[0], c.open[0], c.wrong[0]) for name, c in self.targets.items()]
         lengths = zip(self.chains.right, self.chains.open, self.chains.wrong, strict=True)
-        parts += [("carry chain", str(length), *numbers) for length, numbers in enumerate(lengths)]
+        parts += [(f"{self.rule.carry} chain", str(length), *numbers) for length, numbers in enumerate(lengths)]
         rows = [
             {
                 "part": part, "name": name, "pairs": r + o + w, "right": r, "open": o, "wrong": w,

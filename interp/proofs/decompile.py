@@ -281,8 +281,15 @@ def _share(least: np.ndarray, most: np.ndarray, columns: np.ndarray) -> tuple[fl
 
 
 def _digits(adder: OneLayerAdder, attention: RatioAttention) -> pd.DataFrame:
-    """What a digit in the own column writes along the direction, on a scale from 0 to 9."""
-    written = attention.coords[:, adder.layout.operands.reshape(-1), :10, 0].sum(0)  # [position, digit]
+    """What a digit in the own column writes along the direction, on a scale from 0 to 9, by the head that weighs it
+    most."""
+    written = []
+    for (target, token), terms in attention.queries.items():
+        if target < adder.layout.rule.digits and token == adder.layout.tokens[adder.layout.queries[target]][0]:
+            own = adder.layout.operands[:, target]
+            heads = terms.weights[:, own, :10].sum(2).argmax(0)
+            written += list(attention.coords[heads, own, :10, 0])
+    written = np.array(written)  # [position, digit]
     scaled = 9 * (written - written[:, :1]) / (written[:, -1:] - written[:, :1])
     mean = scaled.mean(0)
     return pd.DataFrame({"digit": range(10), "written": mean, "apart": np.abs(scaled - mean).max(0)})

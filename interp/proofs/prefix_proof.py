@@ -166,6 +166,10 @@ def certify_prefixes(
     )
 
 
+class TooManyPrefixes(UserError):
+    """Raised for a domain of few problems with many prefixes."""
+
+
 class _Proof:
     """One pass over the prefixes of a domain. What it finds stands in its attributes."""
 
@@ -175,7 +179,7 @@ class _Proof:
         require_logits(model, self.rows.targets)
         self.prefixes = self.rows.n_nodes
         if self.prefixes > LARGEST_TREE:
-            raise UserError(
+            raise TooManyPrefixes(
                 f"{task.name} has {self.prefixes:,} prefixes, and at most {LARGEST_TREE:,} are gone through."
             )
         self.weights = {name: value.detach().clone() for name, value in model.effective_weights().items()}
@@ -258,7 +262,7 @@ def _judge(model: HookedModel, task: Task, asked: Asked) -> Verdict:
 
     With "float", a small domain is not proved but run. A model that gets a problem wrong is run on all of them as well,
     to count the wrong ones; so is one that is proved over the reals alone, since rounding may make it wrong. A proof
-    that was interrupted says how far it got.
+    that was interrupted says how far it got. Problems with too many prefixes are run, too.
     """
     require_all_targets(task, asked)
     if asked.arithmetic == "float":
@@ -266,7 +270,10 @@ def _judge(model: HookedModel, task: Task, asked: Asked) -> Verdict:
     if asked.arithmetic is not None:
         return certify_prefixes(model, asked.arithmetic, task)
     for arithmetic in ("float32", "interval"):
-        found = certify_prefixes(model, arithmetic, task, patient=False)
+        try:
+            found = certify_prefixes(model, arithmetic, task, patient=False)
+        except TooManyPrefixes:
+            break
         if found.status == "certified" and arithmetic == "interval":
             ran = certify_exhaustively(model, task)
             return ran if ran.status == "refuted" else found

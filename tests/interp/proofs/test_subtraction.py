@@ -10,11 +10,14 @@ import pytest
 import torch
 
 import interp
-from interp.proofs import check_certificate, load_certificate
+import models
+from interp.proofs import check_certificate, load_certificate, prefix_proof
 from interp.proofs.certify import certify_one_layer
 from interp.proofs.columns import all_classes, numbers_of_problems
 from interp.proofs.decompile import SUBTRACTION, prove_program
-from interp.proofs.one_layer import read_layout, sequence_of
+from interp.proofs.one_layer import read_adder, read_layout, sequence_of
+from interp.proofs.standalone import write_standalone
+from interp.proofs.stored_certificates import stored_certificate
 from interp.proofs.verdict import Verdict
 from models.errors import UserError
 from models.evaluation import margins
@@ -190,6 +193,25 @@ def test_a_certificate_is_read_and_checked_again(tmp_path):
 def test_a_certificate_without_a_rule_is_one_of_ten_digit_sums():
     assert "rule" not in interp.certify(by_hand(10, subtracts=False), arithmetic="float").to_dict()
     assert certified().to_dict()["rule"] == {"digits": 4, "written": 4, "subtracts": True, "base": 10}
+
+
+def test_the_trained_subtractor_has_a_certificate():
+    found = stored_certificate("subtractor-47")
+    assert found is not None and found.status == "certified" and found.rule == ColumnRule(10, 10, True)
+    assert found.fingerprint == read_adder(models.load("subtractor-47")).fingerprint
+    assert found.lower_bound > 1.9 and found.shares().certified.tolist() == [1] * 10
+
+
+def test_the_independent_checker_is_given_no_subtractor(tmp_path):
+    with pytest.raises(UserError, match="knows adders"):
+        write_standalone(certified(), by_hand(4), tmp_path / "c.json")
+
+
+def test_few_problems_with_many_prefixes_are_run(monkeypatch):
+    """5,050 problems, 16,315 prefixes."""
+    monkeypatch.setattr(prefix_proof, "LARGEST_TREE", 10_000)
+    found = interp.certify(by_hand(2))
+    assert found.status == "certified" and found.method == "exhaustive"
 
 
 # ---- programs
