@@ -146,6 +146,7 @@ class AccuracyBounds(Result):
                 "error_low": w / (r + o + w), "error_high": (w + o) / (r + o + w),
             }
             for part, name, r, o, w in parts
+            if r + o + w  # no borrow travels through all columns
         ]  # fmt: skip
         return pd.DataFrame(rows)
 

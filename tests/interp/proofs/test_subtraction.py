@@ -140,6 +140,8 @@ def test_verdicts_bounds_and_counts_are_those_of_all_pairs(noise: float, subtrac
         assert name == f"s{target}" and counts.wrong[0] <= failed <= counts.wrong[0] + counts.open[0]
     chains = torch.bincount(model.task.chain_length(pairs), minlength=3)
     assert bounds.chains.sizes == tuple(chains.tolist())
+    frame = bounds.to_dataframe()
+    assert frame.pairs.iloc[0] == len(pairs) and {"borrow chain" if subtracts else "carry chain"} < {*frame.part}
 
 
 def broken_value(weights: Weights) -> None:
