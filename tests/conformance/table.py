@@ -156,6 +156,7 @@ ROWS = [
     *(Row(name, hand_built(name, shrink=0.2)) for name in ("microadder-57-by-hand", "microadder-67-by-hand")),
     *(Row(adder.name, hand_built(adder.name, shrink=0.2)) for adder in HAND_SET_ADDERS),
     *(Row(name, registered(name)) for name in LOW_RANK_ADDERS),
+    Row("subtractor-47", registered("subtractor-47")),
     Row("Position Coupling's decoder", decoder("coupled"), twins=(), refusal="positional_embedding_type"),
     Row("Position Coupling's decoder, FIRE", decoder("fire"), twins=(), refusal="positional_embedding_type"),
     Row("LN, 1 layer", dense(n_layers=1, normalization_type="LN", act_fn="gelu_new")),
