@@ -7,6 +7,7 @@ Nobody writes or edits a card. Each fact comes from the entry's config (score, t
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -204,7 +205,8 @@ def _reached(training: Mapping[str, Any]) -> str:
         return f"It was first perfect on validation at step {first:,}."
     if training.get("once_perfect"):
         return "It was never perfect on the carry-rich half of validation, but once on the uniform half."
-    return f"It answered at best {100 * training['validation_exact']:.1f}% of the validation problems."
+    best = math.floor(1_000 * training["validation_exact"]) / 10  # rounded down: 100% means all of them
+    return f"It answered at best {best:.1f}% of the validation problems."
 
 
 def _lengths(config: Mapping[str, Any], seeds: list[dict[str, Any]]) -> _Rendered:
