@@ -1,0 +1,159 @@
+# ---
+# jupyter:
+#   jupytext:
+#     formats: ipynb,py:percent
+#     text_representation:
+#       extension: .py
+#       format_name: percent
+#   kernelspec:
+#     display_name: Python 3 (ipykernel)
+#     language: python
+#     name: python3
+# ---
+
+# %% [markdown]
+# # A second arithmetic: differences and residues
+#
+# All that the other notebooks say is about sums, column by column. Which of it belongs to addition, and which to the
+# way in which a small transformer goes through columns? This notebook asks the same of a trained model that
+# subtracts, and then turns to addition modulo a prime, where there are no columns at all.
+
+# %%
+import pandas as pd
+from IPython.display import Code, display
+
+import interp
+import models
+from interp.figures.tables import findings
+from models.tasks import problem_pairs
+
+# %% [markdown]
+# ## 1. Is a borrow read as a carry is?
+#
+# `subtractor-47` has 47 trained numbers. It subtracts ten-digit numbers a - b with a >= b, units first. It is
+# MicroAdder's twin with two heads, since one head cannot give the digits of a and of b opposite signs. A borrow is to
+# a difference what a carry is to a sum: it is made where a digit of a is the smaller one, and passed on where the two
+# are equal.
+
+# %%
+subtractor, adder = models.load("subtractor-47"), models.load("microadder-57")
+heads = interp.attention_by_role(subtractor)
+heads.figure()
+
+# %% [markdown]
+# Both models have two neurons. In the adder both are switches on the carry out of a column. The control of each
+# sentence is the neuron's removal.
+
+# %%
+findings({name: interp.carry_units(model) for name, model in [("subtractor", subtractor), ("adder", adder)]}, "model")
+
+# %% [markdown]
+# Where does the borrow into a column come from? The adder reads the carry off the digit that it has just written:
+# this is the *chained* algorithm. A wrong digit is put in that place, and the algorithms then disagree about the next
+# one.
+
+# %%
+algorithms = {name: interp.which_algorithm(model) for name, model in [("subtractor", subtractor), ("adder", adder)]}
+findings(algorithms, "model")
+
+# %% [markdown]
+# Pairs of problems that differ in one borrow show by which way it arrives. A share of the logit difference says
+# little by itself, so the share of answers that become the clean one stands next to it.
+
+# %%
+borrows = {kind: problem_pairs(subtractor.task, kind, column=5, n=256) for kind in ("made borrow", "passed borrow")}
+patched = {kind: interp.activation_patching(subtractor, pairs, site="resid_pre") for kind, pairs in borrows.items()}
+findings(patched, "pairs")
+
+# %% [markdown]
+# ## 2. Two programs next to each other
+#
+# Both models are proved equal, on every pair of their domain, to a short program that is read off their weights.
+# Digits are lists, units first.
+
+# %%
+programs = {name: interp.decompile(model) for name, model in [("subtractor", subtractor), ("adder", adder)]}
+for found in programs.values():
+    display(Code(found.program, language="python"))
+findings(programs, "model")
+
+# %% [markdown]
+# The two programs are one. The level of a column is its own total plus what is left of the column before, over the
+# base: with digits of a *sum*, a carry is left; with digits of a *difference*, minus a borrow. The answer is a saw
+# tooth of the level in both. So a borrow is read as a carry is, off the digit that was written before.
+
+# %% [markdown]
+# ## 3. Addition modulo a prime: which frequencies?
+#
+# A number is one token here, and so is the answer: `a b =`. Networks learn this with waves over the numbers (Nanda et
+# al., 2023). The spectrum says which frequencies stand out from relabelled numbers. It does not say that the model
+# uses them, and so the answers with these frequencies alone, and without them, stand in the same sentence.
+
+# %%
+residues = {name: models.load(name) for name in models.zoo_names() if name.startswith("modular-")}
+spectra = {
+    f"{name}, {of}": interp.fourier_spectrum(model, of=of)
+    for name, model in residues.items()
+    for of in ("embeddings", "neurons", "logits")
+}
+findings(spectra, "model")
+
+# %%
+first = next(iter(residues))
+spectra[f"{first}, embeddings"].figure()
+
+# %% [markdown]
+# The loss tells the same over the whole function: with the kept frequencies of the logits alone, and without them.
+
+# %%
+findings({name: interp.restricted_loss(model) for name, model in residues.items()}, "model")
+
+# %% [markdown]
+# ## 4. A clock or a pizza?
+#
+# With waves, there are two ways to add. A *clock* multiplies them: the angles of a and b are added, whatever the
+# distance of a and b. A *pizza* takes the mean of the two embeddings, and doubles its angle; it is unsure where a and
+# b lie opposite each other (Zhong et al., 2023). Both, and a table of all sums, can be built by hand, and each
+# construction is proved right on all pairs. They are the controls: the question must find in them what was built.
+
+# %%
+built = {name: models.build(f"modular-{name}-hand-built") for name in ("clock", "pizza", "table")}
+verdicts = {name: interp.certify(model) for name, model in built.items()}
+findings(verdicts, "construction")
+
+# %% [markdown]
+# Two measures of the literature describe the difference: how alike the gradients of both operands are, and how much
+# the logits depend on the distance.
+
+# %%
+everyone = built | residues
+findings({name: interp.group_symmetry(model) for name, model in everyone.items()}, "model")
+
+# %% [markdown]
+# An intervention decides. The first operand gets an embedding that no number has: its waves are scaled, or each comes
+# from another number. Clock and pizza then give different answers. The rule was fixed on the constructions: a program
+# is followed if the model gives its answers in more than half of these cases, for both changes.
+
+# %%
+decided = {name: interp.group_program(model) for name, model in everyone.items()}
+rows = [{"model": name, "verdict": found.verdict} | {
+    f"{program}, {change}": str(found.share(program, change)) if found.frequencies else ""
+    for change in ("scaled", "interchanged") for program in ("clock", "pizza")
+} for name, found in decided.items()]  # fmt: skip
+pd.DataFrame(rows).set_index("model")
+
+# %% [markdown]
+# ## 5. Right on all pairs
+#
+# There are few pairs of residues, and every one of them is run with bounds on all rounding.
+
+# %%
+findings({name: interp.certify(model) for name, model in residues.items()}, "model")
+
+# %%
+interp.learning_curves(first).figure()
+
+# %% [markdown]
+# What is the same: a column's answer is a saw tooth of a level, and what goes from column to column is read off the
+# written digit, in sums and in differences. What is not: residues have no columns, and there the model turns circles,
+# which an adder of digits does not need (its digits lie on a short arc).
