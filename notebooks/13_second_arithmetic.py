@@ -41,8 +41,9 @@ heads = interp.attention_by_role(subtractor)
 heads.figure()
 
 # %% [markdown]
-# Both models have two neurons. In the adder both are switches on the carry out of a column. The control of each
-# sentence is the neuron's removal.
+# Both models have two neurons. In the adder both are switches on the carry out of a column. In the subtractor one is a
+# switch on the borrow out; removing the other also costs most digits without a borrow. The control of each sentence is
+# the neuron's removal.
 
 # %%
 findings({name: interp.carry_units(model) for name, model in [("subtractor", subtractor), ("adder", adder)]}, "model")
@@ -78,9 +79,10 @@ for found in programs.values():
 findings(programs, "model")
 
 # %% [markdown]
-# The two programs are one. The level of a column is its own total plus what is left of the column before, over the
-# base: with digits of a *sum*, a carry is left; with digits of a *difference*, minus a borrow. The answer is a saw
-# tooth of the level in both. So a borrow is read as a carry is, off the digit that was written before.
+# But for the range of levels and the place of the thresholds between them, the two programs are one. The level of a
+# column is its own total plus what is left of the column before, over the base: with digits of a *sum*, a carry is
+# left; with digits of a *difference*, minus a borrow. So the borrow is read as the carry is, off the digit that was
+# written before.
 
 # %% [markdown]
 # ## 3. Addition modulo a prime: which frequencies?
@@ -155,5 +157,5 @@ interp.learning_curves(first).figure()
 
 # %% [markdown]
 # What is the same: a column's answer is a saw tooth of a level, and what goes from column to column is read off the
-# written digit, in sums and in differences. What is not: residues have no columns, and there the model turns circles,
-# which an adder of digits does not need (its digits lie on a short arc).
+# written digit, in this model of sums and in this model of differences. What is not: residues have no columns, and
+# there the embeddings turn full circles, while the digits of both column models lie on an arc of some 70 degrees.

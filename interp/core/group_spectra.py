@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -24,12 +24,14 @@ ROTATED = 24  # principal directions of neurons whose relabelled spectra are com
 
 @dataclass(frozen=True, eq=False)
 class GroupSpectrum:
-    """``power`` [frequency 1..n/2, dimension] of ``total`` variance; ``null`` [draw, frequency]: relabelled shares."""
+    """``power`` [frequency 1..n/2, dimension] of ``total`` variance; ``null`` [draw, frequency]: relabelled shares;
+    ``more``: frequencies that stand out once those above :attr:`largest` are taken out."""
 
     n: int
     power: np.ndarray
     total: float
     null: np.ndarray
+    more: tuple[int, ...] = ()
 
     @cached_property
     def share(self) -> Float[np.ndarray, " frequency"]:
@@ -42,8 +44,8 @@ class GroupSpectrum:
 
     @cached_property
     def kept(self) -> tuple[int, ...]:
-        """Frequencies whose share lies above :attr:`largest`."""
-        return tuple(int(k) + 1 for k in np.flatnonzero(self.share > self.largest))
+        """Frequencies whose share lies above :attr:`largest`, and ``more``."""
+        return tuple(sorted({*self.more, *(int(k) + 1 for k in np.flatnonzero(self.share > self.largest))}))
 
 
 def relabelled(
@@ -83,7 +85,35 @@ def table_spectrum(rows: Float[np.ndarray, "n D"], resamples: int, seed: int) ->
         raise UserError("All rows are alike: there is no variance to split into frequencies.")
     power, n = table_power(values), len(values)
     null = relabelled(n, resamples, seed, lambda order: table_power(values[order]).sum(-1) / power.sum())
-    return GroupSpectrum(n, power, float(power.sum()), null)
+    found = GroupSpectrum(n, power, float(power.sum()), null)
+    return replace(found, more=_stepped_down(values, found.kept, resamples, seed))
+
+
+def _stepped_down(
+    values: Float[np.ndarray, "n D"], kept: tuple[int, ...], resamples: int, seed: int
+) -> tuple[int, ...]:
+    """Frequencies that stand out of what is left without the kept ones, again and again: large ones hide small ones.
+
+    Relabelled rows lose the same frequencies, so that shares are among the same number of others.
+    """
+    more: tuple[int, ...] = ()
+    while kept and len(kept) + len(more) < len(values) // 2:
+        taken = np.array([*kept, *more]) - 1
+        left = values - only_frequencies(values, (*kept, *more))
+        if np.abs(left).max() <= 1e-5 * np.abs(values).max():  # nothing but float32 rounding
+            break
+
+        def shares(order: np.ndarray) -> np.ndarray:
+            power = table_power(left[order]).sum(-1)  # noqa: B023
+            power[taken] = 0  # noqa: B023
+            return power / power.sum()
+
+        null = relabelled(len(values), resamples, seed, shares)
+        here = np.flatnonzero(shares(np.arange(len(values))) > np.quantile(null.max(-1), 0.95)) + 1
+        if not len(here):
+            break
+        more += tuple(int(k) for k in here)
+    return more
 
 
 def only_frequencies(values: Float[np.ndarray, "n *D"], frequencies: tuple[int, ...]) -> Float[np.ndarray, "n *D"]:

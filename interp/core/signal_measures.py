@@ -20,6 +20,10 @@ RIVALS = ("carry_in", "carry_out", "generate", "propagate")  # confounded with o
 NAMES = {
     "carry_in": "carry in",
     "carry_out": "carry out",
+    "borrow_in": "borrow in",
+    "borrow_out": "borrow out",
+    "borrow_made": "borrow made",
+    "borrow_passed": "borrow passed on",
     "generate": "digit sum >= the base",
     "propagate": "digit sum one below the base",
     "odd": "odd answer digit",
@@ -59,11 +63,13 @@ def variable_signals(
     variables: Mapping[str, Int[np.ndarray, "n column"]], seed: int, wanted: Sequence[str] | None = None
 ) -> dict[str, Bool[np.ndarray, "n column"]]:
     """Signals from any task's variables: variables with two values (the larger one means present), "name=value" for
-    each in ``wanted``, and, as a control, the first signal shuffled over columns."""
+    each in ``wanted``, and, as a control, the first signal shuffled over columns. A difference's ``generate`` and
+    ``propagate`` are called ``borrow_made`` and ``borrow_passed``."""
     found: dict[str, np.ndarray] = {}
+    of_borrows = {"generate": "borrow_made", "propagate": "borrow_passed"} if "borrow_out" in variables else {}
     for name, values in variables.items():
         if len(known := np.unique(values)) == 2:
-            found[name] = values == known[1]
+            found[of_borrows.get(name, name)] = values == known[1]
     for name in wanted or ():
         variable, _, value = name.partition("=")
         if variable in variables and value.removeprefix("-").isdigit():

@@ -9,9 +9,9 @@ its elements. In any other task the embeddings' frequencies are those over the d
 in place of a model.
 
 The control gives the elements random labels, the same to both operands and the answer. A frequency is *kept* if its
-share lies above the largest share that any frequency has in 95% of such relabellings. Of a model's embeddings, the
-result also says how many answers stay right with the kept frequencies alone, and without them
-(:mod:`interp.core.replaced_embeddings`).
+share lies above the largest share that any frequency has in 95% of such relabellings; of embeddings, those that stand
+out in the same way once the kept ones are taken out are kept as well. Of a model's embeddings, the result also says how
+many answers stay right with the kept frequencies alone, and without them (:mod:`interp.core.replaced_embeddings`).
 
 Source: Nanda et al. 2023 ("Progress measures for grokking via mechanistic interpretability"), section 4.
 """
@@ -69,6 +69,7 @@ class FourierSpectrum(Result):
     largest: float = 1.0
     of: str = "table"
     n_elements: int = 0
+    more: tuple[int, ...] = ()
     unit_share: xr.DataArray | None = None
     phase: xr.DataArray | None = None
     causal: EmbeddingTest | None = None
@@ -80,8 +81,10 @@ class FourierSpectrum(Result):
 
     @property
     def kept(self) -> tuple[int, ...]:
-        """Frequencies whose share lies above the largest of 95% of the relabellings."""
-        return tuple(int(k) for k in self.share.frequency.values[self.share.values > self.largest])
+        """Frequencies whose share lies above the largest of 95% of the relabellings, and ``more``: those that stand
+        out without them."""
+        found = self.share.frequency.values[self.share.values > self.largest]
+        return tuple(sorted({*self.more, *(int(k) for k in found)}))
 
     def sentence(self) -> str:
         top, n = self.main, self.n_elements or self.provenance.n
@@ -89,8 +92,8 @@ class FourierSpectrum(Result):
         of = "" if self.of in ("table", "embeddings") else f" of the {self.of}"
         text = (
             f"Frequency {top} (period {n / top:.3g} tokens) carries {in_percent(share)} of the variance{of}. 95% of "
-            f"shuffled tables have less than {below:.2%} there, and {in_percent(self.p_value)} of shuffled tables have "
-            "as much at some frequency."
+            f"shuffled tables have less than {100 * below:.2g}% there, and {in_percent(self.p_value)} of shuffled "
+            "tables have as much at some frequency."
         )
         if self.causal is not None:
             kept = f"{len(self.kept)} frequencies stand out" if self.kept else "No frequency stands out"
@@ -199,6 +202,7 @@ def _result(found: GroupSpectrum, of: str, provenance: Provenance) -> FourierSpe
         p_value=permutation_p(float(found.share.max()), found.null.max(-1)),
         provenance=provenance,
         largest=found.largest,
+        more=found.more,
         of=of,
         n_elements=found.n,
     )
