@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import pandas as pd
 import plotly.graph_objects as go
 
+from interp.causal.interchange.group_program import GroupProgram
 from interp.core.drawings import drawing
 from interp.core.results import Findings
 from interp.figures import theme
@@ -15,11 +17,28 @@ _BESIDE = ((theme.GREY, "x-thin"), (theme.VERMILION, "triangle-down"), (theme.GR
 
 @drawing(Findings)
 def findings(result: Findings) -> go.Figure:
-    """Values with intervals by row, and the other columns of numbers as separate marks."""
-    table = result.table
-    names, low, high = table[table.columns[0]], table["low"].to_numpy(), table["high"].to_numpy()
-    said = hover("{x}: {y:.4g} [{low:.4g}, {high:.4g}]", low=low, high=high)
-    layers = [points(names, table["value"], "value", ends=(low, high), **said)]
+    """Values by row, with intervals where there are any, and the other columns of numbers as separate marks."""
+    return _marks(result, result.table)
+
+
+@drawing(GroupProgram)
+def group_program(result: GroupProgram) -> go.Figure:
+    """How often the answers are each program's, by change, next to an untrained twin's."""
+    table = result.to_dataframe()
+    names = table["program"] + "'s, " + table["change"]
+    shown = table[["low", "high", "untrained"]].assign(value=table["share"])
+    shown.insert(0, "answers", names)
+    return _marks(result, shown)
+
+
+def _marks(result: Findings | GroupProgram, table: pd.DataFrame) -> go.Figure:
+    names = table[table.columns[0]]
+    if "low" in table:
+        low, high = table["low"].to_numpy(), table["high"].to_numpy()
+        said = hover("{x}: {y:.4g} [{low:.4g}, {high:.4g}]", low=low, high=high)
+        layers = [points(names, table["value"], "value", ends=(low, high), **said)]
+    else:
+        layers = [points(names, table["value"], "value", **hover("{x}: {y:.4g}"))]
     others = [column for column in table.select_dtypes("number") if column not in ("value", "low", "high")]
     for index, column in enumerate(others):
         colour, symbol = _BESIDE[index % len(_BESIDE)]
