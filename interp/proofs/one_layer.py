@@ -298,7 +298,8 @@ def read_adder(model: HookedModel, task: Task | None = None, targets: Targets = 
 
 def read_layout(task: Task) -> Layout:
     """Where a task puts its tokens, and what it does with a column. It is found by the roles of the tokens, and checked
-    on random problems.
+    on random problems, half of them rich in carries where the task draws such; a function in Python may do something
+    else on others.
 
     Raises:
         UserError: a task that does not add or subtract two numbers column by column, units first, or whose sequences
@@ -334,6 +335,8 @@ def read_layout(task: Task) -> Layout:
     layout = Layout(rule, operands, answers, tuple(task.query_positions), tuple(tokens), eos)
 
     # A task may encode differently from what its roles say, so check that it does what is assumed here.
+    if (rich := getattr(task, "sample_carry_rich", None)) is not None:
+        drawn = torch.cat((drawn, rich(_CHECKED, torch.Generator().manual_seed(0))))
     encoded, wanted = task.encode(drawn).numpy(), task.targets(drawn).numpy()
     for row, target, (a, b) in zip(encoded, wanted, drawn.tolist(), strict=True):
         expected, answer = sequence_of(layout, a, b)
