@@ -86,3 +86,11 @@ def test_the_chosen_frequencies_tell_wrong_answers_apart_best():
 def test_a_construction_that_cannot_be_is_refused(bad):
     with pytest.raises(UserError):
         ModularOptions(**bad)
+
+
+@pytest.mark.parametrize("ask", [interp.restricted_loss, interp.group_program])
+def test_figures_show_the_values_of_the_table(ask):
+    found = ask(built("clock"))
+    table = found.to_dataframe()
+    drawn = np.asarray(found.figure().data[0].y, dtype=float)
+    np.testing.assert_allclose(drawn, table["value" if "value" in table else "share"])
