@@ -187,7 +187,7 @@ def _problems(config: Mapping[str, Any], seeds: list[dict[str, Any]]) -> _Render
     ]
     chain = "borrow" if "subtraction" in result.task else "carry"
     table = _table([f"longest {chain} chain", "problems", "right", "95% interval"], rows)
-    return points, [table], _CHAOS
+    return points, [table] if len(result.by_chain_length) > 1 else [], _CHAOS
 
 
 def _chosen(training: Mapping[str, Any]) -> str:
