@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import torch
 from scipy.stats import chisquare
 from torch import Tensor
 
-from models.tasks import SequenceTask
+from models.tasks import AdditionFormat, SequenceTask
 from models.transformer import ArithmeticTransformer
+
+#: (reversed_query, reversed_response): Figure 14's three columns; with and without padding they are its six panels.
+DIRECTIONS = ((False, True), (True, True), (False, False))
+FORMATS = [
+    *(AdditionFormat(pad, zeros, *way) for pad in (True, False) for zeros in (True, False) for way in DIRECTIONS),
+    *(AdditionFormat(zero_padding=zeros, zero_start=False) for zeros in (True, False)),  # of footnote 3
+]
 
 
 def texts(task: SequenceTask, problems: object) -> list[str]:
@@ -47,32 +54,11 @@ def assert_prefixes_keep_their_ids(task: SequenceTask, problems: object) -> None
         assert torch.equal(task.position_ids(sequences.tokens[:, :length]), ids[:, :length]), length
 
 
-def assert_a_mixed_batch_is_its_rows(
-    task: SequenceTask, digits: Tensor, n_operands: Tensor, n_digits: Tensor, row: Callable[[int], tuple[str, Tensor]]
-) -> None:
-    """Rows of different shapes, written together, are the rows written alone, filled up with '$', ids included."""
-    sequences = task.sequences(digits, n_operands, n_digits)
-    ids = task.position_ids(sequences.tokens)
-    for i in range(len(digits)):
-        text, row_ids = row(i)
-        written = task.token_text(sequences.tokens[i])
-        assert written == text + "$" * (len(written) - len(text))
-        assert torch.equal(ids[i, : len(text)], row_ids[0]) and not ids[i, len(text) :].any()
-        spelt = task.token_text(sequences.targets[i][sequences.mask[i]])
-        assert spelt == text.partition("=")[2]
-
-
 def assert_uniform(values: Tensor, kinds: int, first: int = 0) -> None:
     """Counts of ``first`` .. ``kinds`` - 1 fit the uniform distribution (chi square, p > 0.001 with a fixed seed)."""
     counts = torch.bincount(values.flatten(), minlength=kinds).tolist()
     assert len(counts) == kinds and not any(counts[:first])
     assert chisquare(counts[first:]).pvalue > 1e-3
-
-
-def assert_relative_roles_partition(task: SequenceTask) -> None:
-    for target, query in enumerate(task.query_positions):
-        groups = task.relative_roles(target)
-        assert sorted(position for group in groups.values() for position in group) == list(range(query + 1)), target
 
 
 @torch.no_grad()

@@ -7,17 +7,11 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from torch import Tensor
 
 from models.errors import UserError
 from models.tasks import Multiplication
-from models.transformer import ArithmeticTransformer
-from tests.conformance.table import dense
 from tests.models.tasks.task_sequences import (
-    assert_a_mixed_batch_is_its_rows,
     assert_predictions_are_the_response,
-    assert_prefixes_keep_their_ids,
-    assert_relative_roles_partition,
     assert_uniform,
     from_digits,
     padded,
@@ -98,13 +92,6 @@ def test_encoding_is_the_same_for_every_way_to_write_problems(shaped: Shaped) ->
 # ---- position ids
 
 
-@scratchpads
-def test_every_prefix_has_the_ids_of_the_whole_sequence(scratchpad: bool) -> None:
-    for M, N in ((1, 1), (3, 1), (1, 3), (4, 3)):
-        task = Multiplication(M, N, scratchpad)
-        assert_prefixes_keep_their_ids(task, task.sample(4, torch.Generator().manual_seed(M)))
-
-
 @given(shaped=products())
 def test_digits_that_belong_together_share_an_id(shaped: Shaped) -> None:
     """Level 1 couples A with every product, level 2 B with products and sums, level 3 products with sums."""
@@ -130,40 +117,7 @@ def test_the_answer_alone_has_the_significance_as_its_only_level() -> None:
     assert task.position_ids(tokens)[0, :, 0].tolist() == [0, 3, 2, 1, 4, 3, 2, 1, 2, 3, 4, 5, 6]
 
 
-def test_ids_are_defined_on_any_tokens() -> None:
-    tokens = torch.randint(15, (200, 30), generator=torch.Generator().manual_seed(0))
-    tokens[0] = 5
-    for scratchpad, levels in ((True, 3), (False, 1)):
-        ids = Multiplication(scratchpad=scratchpad).position_ids(tokens)
-        assert ids.shape == (200, 30, levels) and (ids >= 0).all()
-
-
-def test_ids_beyond_the_models_table_are_refused() -> None:
-    model = dense(positional_embedding_type="coupled", n_position_levels=3, n_position_ids=5, n_ctx=64, d_vocab=15)(0)
-    multiplier = ArithmeticTransformer(model.weight_map, Multiplication())
-    assert multiplier("7*25").shape[1:] == (19, 15)
-    with pytest.raises(UserError, match="needs position id 5, and this model's tables end at 4"):
-        multiplier("37*25")
-
-
 # ---- batches of many shapes
-
-
-@scratchpads
-def test_a_batch_of_many_shapes_is_its_rows(scratchpad: bool) -> None:
-    generator = torch.Generator().manual_seed(5)
-    digits = torch.randint(10, (60, 2, 6), generator=generator)
-    n_digits = torch.stack([torch.randint(1, most + 1, (60,), generator=generator) for most in (4, 6)], 1)
-    two = torch.full((60,), 2)
-
-    def row(i: int) -> tuple[str, Tensor]:
-        M, N = n_digits[i].tolist()
-        task = Multiplication(M, N, scratchpad)
-        alone = torch.stack([digits[i, k] * (torch.arange(6) < n) for k, n in enumerate((M, N))])
-        sequences = task.sequences(alone[None, :, : task.n_digits])
-        return task.token_text(sequences.tokens[0]), task.position_ids(sequences.tokens)
-
-    assert_a_mixed_batch_is_its_rows(Multiplication(4, 6, scratchpad), digits, two, n_digits, row)
 
 
 # ---- ground truth
@@ -187,12 +141,6 @@ def test_roles_describe_every_token() -> None:
         assert token == number // 10**role.column % 10, role
     alone = Multiplication(1, 2, scratchpad=False)
     assert [role.label for role in alone.target_roles] == ["c[0]", "c[1]", "c[2]", "EOS"]
-
-
-@scratchpads
-def test_relative_roles_partition_the_positions_that_a_query_sees(scratchpad: bool) -> None:
-    for shape in ((1, 1), (3, 1), (1, 3), (3, 2)):
-        assert_relative_roles_partition(Multiplication(*shape, scratchpad=scratchpad))
 
 
 def prediction(task: Multiplication, target: int, tokens: list[int]) -> str:
@@ -301,10 +249,3 @@ def test_shapes_beyond_the_models_limits_are_refused() -> None:
         Multiplication(0, 1)
     with pytest.raises(UserError, match="two operands, not 3"):
         task.for_problems("1*2*3")
-
-
-def test_sequences_and_their_beginnings_become_tokens_and_text_again() -> None:
-    task = Multiplication()
-    for text in ("$37*925=", "$37*925=581+4", "$37*925=581+470+333=58100>52", "$3*2=60=60$$"):
-        assert task.token_text(task.tokenise(text)[0]) == text
-    assert [task.token_id(task.token_text(token)) for token in range(15)] == list(range(15))

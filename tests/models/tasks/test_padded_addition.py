@@ -8,7 +8,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import models
-from models.errors import UserError
 from models.tasks.carries import problems_of_chain_length
 from models.tasks.padded_addition import PaddedAddition
 from models.tasks.ten_digits import LIMIT
@@ -53,23 +52,6 @@ def test_relative_roles_partition_what_a_query_sees(target: int) -> None:
     if 1 <= target <= 9:
         names = [TASK.roles[p].label for p in (*groups["own operands"], *groups["previous operands"])]
         assert names == [f"a{target}", f"b{target}", f"a{target - 1}", f"b{target - 1}"]
-
-
-def test_an_answer_with_a_token_that_is_no_digit_spells_no_number() -> None:
-    targets = TASK.targets([(57, 48), (1, 2)])
-    targets[1, 3] = TASK.token_id("+")
-    assert TASK.decode(targets) == [105, -1]
-
-
-@pytest.mark.parametrize("token", range(14))
-def test_token_text_and_id_are_inverse(token: int) -> None:
-    assert TASK.token_id(TASK.token_text(torch.tensor(token))) == token
-
-
-@pytest.mark.parametrize("text", ["", "12", "x", "<BOS>"])
-def test_other_text_is_no_token(text: str) -> None:
-    with pytest.raises(UserError, match="not a token"):
-        TASK.token_id(text)
 
 
 # ---- the ten test sets

@@ -7,17 +7,11 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from torch import Tensor
 
 from models.errors import UserError
 from models.tasks import Parity
-from models.transformer import ArithmeticTransformer
-from tests.conformance.table import dense
 from tests.models.tasks.task_sequences import (
-    assert_a_mixed_batch_is_its_rows,
     assert_predictions_are_the_response,
-    assert_prefixes_keep_their_ids,
-    assert_relative_roles_partition,
     assert_uniform,
     texts,
 )
@@ -61,40 +55,11 @@ def test_leading_zeros_count_and_text_is_not_a_number() -> None:
     assert Parity(2).for_problems(["00101"]).shape == (5,)
 
 
-@scratchpads
-def test_every_prefix_has_the_ids_of_the_whole_sequence(scratchpad: bool) -> None:
-    for n in (1, 2, 9):
-        assert_prefixes_keep_their_ids(Parity(n, scratchpad), Parity(n).sample(4, torch.Generator().manual_seed(n)))
-
-
-@scratchpads
-def test_a_batch_of_many_lengths_is_its_rows(scratchpad: bool) -> None:
-    generator = torch.Generator().manual_seed(0)
-    bits, n_bits = (
-        torch.randint(2, (40, 1, 12), generator=generator),
-        torch.randint(1, 13, (40, 1), generator=generator),
-    )
-
-    def row(i: int) -> tuple[str, Tensor]:
-        task = Parity(int(n_bits[i]), scratchpad)
-        alone = task.sequences(bits[i : i + 1, :, : task.n_digits])
-        return task.token_text(alone.tokens[0]), task.position_ids(alone.tokens)
-
-    ones = torch.ones(40, dtype=torch.int64)
-    assert_a_mixed_batch_is_its_rows(Parity(12, scratchpad), bits, ones, n_bits, row)
-
-
 def test_roles_describe_every_token() -> None:
     task = Parity(3)
     assert [role.label for role in task.roles] == ["$", "x[0]", "x[1]", "x[2]", "=", "p[0]", "p[1]", "p[2]", "EOS"]
     assert [role.kind for role in task.target_roles] == ["scratchpad", "scratchpad", "answer", "eos"]
     assert [role.label for role in Parity(2, scratchpad=False).roles] == ["$", "x[0]", "x[1]", "=", "p[0]", "EOS"]
-
-
-@scratchpads
-def test_relative_roles_partition_the_positions_that_a_query_sees(scratchpad: bool) -> None:
-    for n in (1, 2, 7):
-        assert_relative_roles_partition(Parity(n, scratchpad))
 
 
 @scratchpads
@@ -161,19 +126,3 @@ def test_shapes_beyond_the_models_limits_are_refused() -> None:
         Parity(4, max_bits=5).for_problems("010101")
     with pytest.raises(UserError, match="at least one bit, not 0"):
         Parity(0)
-
-
-def test_sequences_and_their_beginnings_become_tokens_and_text_again() -> None:
-    for text in ("$0101=", "$0101=01", "$0101=0110$$"):
-        assert Parity().token_text(Parity().tokenise(text)[0]) == text
-    assert [Parity().token_id(character) for character in "01=$"] == [0, 1, 2, 3]
-    with pytest.raises(UserError, match="is not a token"):
-        Parity().token_id("2")
-
-
-def test_ids_beyond_the_models_table_are_refused() -> None:
-    model = dense(positional_embedding_type="coupled", n_position_ids=5, n_ctx=64, d_vocab=4)(0)
-    parity = ArithmeticTransformer(model.weight_map, Parity())
-    assert parity("010").shape == (1, 8, 4)
-    with pytest.raises(UserError, match="needs position id 5, and this model's tables end at 4"):
-        parity("0101")

@@ -105,9 +105,3 @@ def test_what_is_no_problem_is_refused(problem: object, message: str):
 def test_there_are_only_so_many_validation_problems(n: int):
     with pytest.raises(UserError):
         TASK.validation_problems(n, 0)
-
-
-def test_tokens_are_digits():
-    assert TASK.token_text(torch.tensor([4, 2])) == "42" and TASK.token_id(" 7 ") == 7
-    with pytest.raises(UserError, match="tokens are 0 1 2 3 4 5 6 7 8 9"):
-        TASK.token_id("+")
