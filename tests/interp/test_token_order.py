@@ -79,6 +79,7 @@ OTHERS = {
     "training_dynamics", "weight_norm",
 }  # fmt: skip
 DRAWN = ("untrained", "shuffled", "p_untrained", "p_shuffled", "control_note", "seconds")
+SLOW = {"certify", "compare_models"}
 IN_BOTH = {"head_writes", "logit_attribution", "interchange_sweep", "circle_fit"}  # in `make test`, of both models
 
 
@@ -96,7 +97,7 @@ def told(name: str, model: Any) -> pd.DataFrame | str:
     ("model", "name"),
     [
         pytest.param(model, name, marks=[pytest.mark.slow] * (name not in often))
-        for model, often in (("microadder-57", set(ASK) - {"compare_models"}), ("adder-456", IN_BOTH))
+        for model, often in (("microadder-57", set(ASK) - SLOW), ("adder-456", IN_BOTH))
         for name in ASK
     ],
 )

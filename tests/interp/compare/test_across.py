@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from typing import Any
 
@@ -159,17 +158,6 @@ def test_a_question_that_makes_no_sense_says_why_in_the_cell() -> None:
 
 
 # ---- the table
-
-
-def test_a_table_survives_json_and_draws_without_its_models(by_hand: ModelTable) -> None:
-    again = ModelTable.from_dict(json.loads(json.dumps(by_hand.to_dict())))
-    assert again.to_dict() == by_hand.to_dict() and isinstance(again.figure(), go.Figure)
-
-
-def test_the_same_seed_gives_the_same_table() -> None:
-    names = ["score", "carry_units", "component_ablation"]
-    tables = [interp.compare_models([models.load("microadder-74")], questions=names, n=60, seed=5) for _ in range(2)]
-    assert tables[0].to_dict() == tables[1].to_dict()
 
 
 def test_rows_of_two_models_of_one_name_are_kept_apart() -> None:

@@ -14,7 +14,7 @@ import interp
 import models
 from interp.core.results import Provenance
 from interp.core.thresholds import MAJORITY
-from interp.probes.attention import AttentionByRole, compute_attention_by_role, gap_interval, times
+from interp.probes.attention import AttentionByRole, compute_attention_by_role
 from models.errors import UserError
 from models.tasks.addition import TenDigitAddition
 from models.weight_maps import DenseWeights
@@ -250,11 +250,6 @@ def test_patterns_that_do_not_fit_their_roles_are_refused(pattern, roles, says):
         compute_attention_by_role([pattern], roles, TARGETS, KEYS, Provenance(1, 0, "made-up patterns"))
 
 
-def test_no_pattern_at_all_is_refused():
-    with pytest.raises(UserError, match="no attention pattern"):
-        compute_attention_by_role([], ROLES, TARGETS, KEYS, Provenance(0, 0, "nothing"))
-
-
 # ---- models
 
 
@@ -308,14 +303,6 @@ def test_adders_that_leave_out_the_last_output_weigh_operands_ten_to_one_all_the
     assert "the previous output digit 0.000" in result.statement()
 
 
-def test_a_diverged_adder_is_refused():
-    adder = models.load("microadder-57")
-    with torch.no_grad():
-        next(adder.parameters()).fill_(math.nan)
-    with pytest.raises(UserError):
-        interp.attention_by_role(adder, n=16)
-
-
 def test_positions_that_a_task_gives_no_role_are_the_rest():
     shape = {"n_layers": 1, "d_model": 8, "n_heads": 2, "d_head": 4, "d_mlp": 6, "d_vocab": 10, "n_ctx": 8}
     weights = DenseWeights(models.TransformerConfig(**shape))
@@ -326,11 +313,8 @@ def test_positions_that_a_task_gives_no_role_are_the_rest():
     assert math.isnan(result.mean_gap()[0])
 
 
-def test_the_same_seed_gives_the_same_numbers_and_given_problems_are_used():
-    adder = dense_model()
-    first, again = (interp.attention_by_role(adder, n=32, seed=5) for _ in range(2))
-    assert first.table.identical(again.table)
-    given = interp.attention_by_role(adder, problems=[(1, 2), (3, 4)])
+def test_given_problems_are_used():
+    given = interp.attention_by_role(dense_model(), problems=[(1, 2), (3, 4)])
     assert given.provenance.n == 2
     assert "given problems" in str(given)
 
@@ -342,11 +326,6 @@ def test_the_table_has_a_row_for_every_head_target_and_role():
     assert (frame["low"] <= frame["weight"]).all()
 
 
-def test_another_tasks_model_is_refused():
-    with pytest.raises(UserError, match="not the model's task"):
-        interp.attention_by_role(dense_model(d_vocab=14))
-
-
 def test_the_heads_figure_has_a_row_a_head_whose_weights_are_means_over_columns():
     result = interp.attention_by_role(models.load("adder-456"), n=16)
     figure = result.figure("heads")
@@ -354,15 +333,6 @@ def test_the_heads_figure_has_a_row_a_head_whose_weights_are_means_over_columns(
     columns = [f"s{column}" for column in range(1, 10)]
     expected = result.table.weight.sel(target=columns, layer=0, head=0).mean("target").values
     assert np.allclose(np.array(heat.z)[0], expected) and list(heat.y) == ["L0H0"]
-
-
-@pytest.mark.parametrize(("gap", "text"), [(math.log(9.94), "9.9"), (12.0, "162,755"), (-6.19, "0.002")])
-def test_ratios_have_as_many_digits_as_mean_something(gap, text):
-    assert times(gap).startswith(text)
-
-
-def test_an_interval_of_one_value_is_left_out():
-    assert gap_interval(-math.inf, math.inf) == "" and gap_interval(1.0, 2.0) == " [1.000, 2.000]"
 
 
 @pytest.mark.parametrize("name", ["microadder-57", "adder-456", "toygpt-learned-pre"])

@@ -240,8 +240,6 @@ def test_what_is_no_text_is_refused(size: int | None, tmp_path: Path) -> None:
 
 def test_an_unknown_architecture_with_a_known_checkpoint_is_the_checkpoints(checkpoint: Any, tmp_path: Path) -> None:
     path = write(tmp_path, OTHER, "other_9p.py")
-    with pytest.raises(UserError, match="checkpoint_57p.pt"):
-        load_submission(path, trust=True)
     model = load_submission(path, checkpoint("microadder_57p.pt").parent, trust=True)
     found = submission_of(model)
     assert found is not None and (found.free, found.stated) == (57, 9)

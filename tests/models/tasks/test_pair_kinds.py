@@ -406,6 +406,7 @@ def two_digit_set(pairs: ProblemPairs) -> set[frozenset[tuple[int, ...]]]:
     return {frozenset(p) for p in zip(TWO.numbers(pairs.clean), TWO.numbers(pairs.corrupted), strict=True)}
 
 
+@pytest.mark.slow
 def test_all_pairs_of_two_digit_sums_are_those_that_going_through_them_finds():
     everything = list(product(range(100), repeat=2))
     units = list(product(range(10), repeat=2))

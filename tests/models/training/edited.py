@@ -5,9 +5,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
+from torch import Tensor
+
 from models.training import train
 from models.training.recipes import Recipe
 from models.training.run_folder import digest_of
+from models.training.trainer import Trainer
 
 RECIPE = Recipe(steps=40, batch_size=32, warmup_steps=5, eval_every=10, validation_size=64, snapshots=3)
 
@@ -33,3 +37,17 @@ def contents(run: Path) -> dict[str, bytes]:
     state["state"].pop("seconds")
     state.pop("digest")
     return files | {"checkpoint.json": json.dumps(state).encode()}
+
+
+_MAKE_GROUPS = Trainer._make_groups
+
+
+def plant(patch: pytest.MonkeyPatch, rows: list[int], values: Tensor | float) -> None:
+    """Give the seeds in these rows these parameters in every run that begins."""
+
+    def planted(self: Trainer) -> None:
+        if self.step_number == 0:
+            self.theta[rows] = values
+        _MAKE_GROUPS(self)
+
+    patch.setattr(Trainer, "_make_groups", planted)

@@ -18,12 +18,13 @@ from models.training.addition_problems import AdditionProblems, MetricCarryMix
 from models.training.devices import resolve_device
 from models.training.named_recipes import get_recipe
 from models.training.objective import ParameterLayout
+from models.training.position_only import PositionOnlyObjective
 from models.training.recipes import Recipe
 from models.training.run_folder import RunFolder, log_spaced_steps
 from models.training.seed_state import SeedState
 from models.training.start import Start
-from models.training.trainer import Trainer
-from tests.models.training.edited import contents
+from models.training.trainer import SeedGroup, Trainer
+from tests.models.training.edited import contents, plant
 
 TINY = Recipe(steps=60, batch_size=32, warmup_steps=5, eval_every=10, validation_size=64, snapshots=6)
 QUIET = {"progress": False, "compile": False, "device": "cpu"}
@@ -70,7 +71,7 @@ def test_kill_minus_nine_loses_at_most_the_steps_since_the_last_checkpoint(tmp_p
     assert killed.exitcode == -signal.SIGKILL
     assert json.loads((tmp_path / "killed" / "checkpoint.json").read_text())["step"] < 200
     for folder in ("killed", "whole"):
-        tiny(tmp_path / folder, **settings)
+        tiny(tmp_path / folder, seeds=2, recipe=recipe)
     assert contents(tmp_path / "killed") == contents(tmp_path / "whole")
 
 
@@ -94,20 +95,22 @@ def four(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.fixture(scope="module")
-def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A run of two groups of two seeds; only read."""
-    from models.training.position_only import PositionOnlyObjective
-
+def groups_of_two(patch: pytest.MonkeyPatch) -> None:
     original = PositionOnlyObjective.__init__
 
     def small_groups(self, *args):
         original(self, *args)
         self.group_size = 2
 
+    patch.setattr(PositionOnlyObjective, "__init__", small_groups)
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run of two groups of two seeds; only read."""
     folder = tmp_path_factory.mktemp("groups") / "whole"
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(PositionOnlyObjective, "__init__", small_groups)
+        groups_of_two(patch)
         tiny(folder, seeds=4)
     return folder
 
@@ -130,21 +133,14 @@ def foreground() -> Iterator[None]:
 )
 def test_ctrl_c_in_the_middle_of_a_step_finishes_it_and_saves(tmp_path: Path, monkeypatch, number, undisturbed):
     """Two groups: the signal comes when one has taken the step and the other has not."""
-    from models.training.position_only import PositionOnlyObjective
-    from models.training.trainer import SeedGroup
-
-    original, step = PositionOnlyObjective.__init__, SeedGroup.step
-
-    def small_groups(self, *args):
-        original(self, *args)
-        self.group_size = 2
+    step = SeedGroup.step
 
     def interrupted(self, step_number: int):
         step(self, step_number)
         if step_number == 17 and self.rows == [0, 1]:
             signal.raise_signal(number)
 
-    monkeypatch.setattr(PositionOnlyObjective, "__init__", small_groups)
+    groups_of_two(monkeypatch)
     monkeypatch.setattr(SeedGroup, "step", interrupted)
     before = signal.getsignal(number)
     with pytest.raises(KeyboardInterrupt):
@@ -180,14 +176,7 @@ def test_a_seed_trains_alike_alone_and_in_a_stack(tmp_path: Path):
 
 
 def test_a_failed_seed_does_not_disturb_the_others(tmp_path: Path, monkeypatch, whole: Path):
-    make = Trainer._make_groups
-
-    def poisoned(self):
-        if self.step_number == 0:
-            self.theta[1, 0] = float("inf")
-        make(self)
-
-    monkeypatch.setattr(Trainer, "_make_groups", poisoned)
+    plant(monkeypatch, [1], float("inf"))
     result = tiny(tmp_path / "poisoned")
     assert [state.status for state in result.seeds] == ["finished", "failed", "finished"]
     assert result.seeds[1].stopped_at == 10
@@ -202,14 +191,7 @@ def perfect_theta() -> torch.Tensor:
 
 
 def test_a_seed_that_stays_perfect_stops_early_and_keeps_its_weights(tmp_path: Path, monkeypatch, perfect_theta):
-    make = Trainer._make_groups
-
-    def planted(self):
-        if self.step_number == 0:
-            self.theta[1] = perfect_theta
-        make(self)
-
-    monkeypatch.setattr(Trainer, "_make_groups", planted)
+    plant(monkeypatch, [1], perfect_theta)
     recipe = TINY.replace(lr=1e-9, weight_decay=0.0, stop_after_perfect=3)
     result = tiny(tmp_path / "run", recipe=recipe)
     perfect = result.seeds[1]
@@ -221,24 +203,15 @@ def test_a_seed_that_stays_perfect_stops_early_and_keeps_its_weights(tmp_path: P
 
 def test_groups_are_repacked_when_seeds_end_and_the_others_do_not_notice(tmp_path: Path, monkeypatch, undisturbed):
     """Two groups of two become one when two seeds fail; the survivors end as they would have."""
-    from models.training.position_only import PositionOnlyObjective
-
-    original = PositionOnlyObjective.__init__
-
-    def small_groups(self, *args):
-        original(self, *args)
-        self.group_size = 2
-
-    monkeypatch.setattr(PositionOnlyObjective, "__init__", small_groups)
+    groups_of_two(monkeypatch)
+    plant(monkeypatch, [0, 3], float("inf"))
     make, groups = Trainer._make_groups, []
 
-    def poisoned(self):
-        if self.step_number == 0:
-            self.theta[[0, 3], 0] = float("inf")
+    def watched(self):
         make(self)
         groups.append([group.rows for group in self.groups])
 
-    monkeypatch.setattr(Trainer, "_make_groups", poisoned)
+    monkeypatch.setattr(Trainer, "_make_groups", watched)
     tiny(tmp_path / "poisoned", seeds=4)
     assert groups == [[[0, 1], [2, 3]], [[1, 2]]]
     thetas = [RunFolder(run).load_checkpoint()[1]["theta"] for run in (undisturbed, tmp_path / "poisoned")]

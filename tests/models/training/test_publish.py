@@ -21,8 +21,7 @@ from models.training.publish.report import Runs, Seed
 from models.training.recipes import Recipe
 from models.training.run_folder import RunFolder, log_spaced_steps
 from models.training.start import Start
-from models.training.trainer import Trainer
-from tests.models.training.edited import edit_checkpoint
+from tests.models.training.edited import edit_checkpoint, plant
 
 # A learning rate so small that planted weights stay what they are.
 STILL = Recipe(
@@ -46,17 +45,12 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def run(tmp_path: Path, monkeypatch, perfect, trained: Path):
     """Make a run of four seeds (first seed given) in which the listed rows hold perfect weights; it is published by
     400 of the 10,010 test problems, and 200 others that choose between seeds."""
-    make, whole = Trainer._make_groups, adderboard()
+    whole = adderboard()
     monkeypatch.setattr(addition, "adderboard", lambda: whole[:400])
     monkeypatch.setattr(ten_digit, "SECOND_VALIDATION", 200)
 
     def make_run(name: str, first_seed: int, rows: list[int], **settings) -> Path:
-        def planted(self):
-            if self.step_number == 0:
-                self.theta[rows] = perfect
-            make(self)
-
-        monkeypatch.setattr(Trainer, "_make_groups", planted)
+        plant(monkeypatch, rows, perfect)
         options = {"recipe": STILL, "progress": False, "compile": False, "device": "cpu"} | settings
         if settings:
             train("microadder-57", tmp_path / name, seeds=4, first_seed=first_seed, **options)

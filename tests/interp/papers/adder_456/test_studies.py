@@ -8,9 +8,8 @@ import pytest
 
 import models
 from interp.papers.adder_456.studies import breakdown, case_table, comparison_table, figure_1, suite_table
-from interp.papers.studies import Settings, find_study, reproduce
+from interp.papers.studies import Settings, reproduce
 from interp.probes.stress import stress_suites
-from models.errors import UserError
 
 
 def quiet(out: Path, **options: object) -> Settings:
@@ -48,11 +47,6 @@ def test_stress_tables_count_the_errors_of_every_model_and_show_one_of_each():
         assert (cases[f"{name}: a wrong one"] != "").equals(cases[name] > 0)
     assert suites.problems.iloc[-1] == cases.problems.sum() == result.provenance.n
     assert ((cases["bound if none is wrong"] == "") == (cases.rung == "exhaustive")).all()
-
-
-def test_a_wrong_name_is_answered_with_the_right_one():
-    with pytest.raises(UserError, match="table4"):
-        find_study("adder-456:tabel4")
 
 
 @pytest.mark.slow

@@ -66,12 +66,6 @@ def test_without_z_hi_digits_stay_right_and_the_stored_model_is_not_touched():
     assert models.load(microadder.MODEL).weight_map.pos_z_hi.abs().sum() > 0
 
 
-def test_the_fewest_are_certified_and_stand_with_their_seeds():
-    fewest = microadder.fewest_certified(Store())
-    assert (fewest.value, fewest.provenance.n) == (18, 64)
-    assert microadder.fewest_norm_weights(Store()).value == 1
-
-
 def test_the_fewest_of_unproved_seeds_are_not_counted(tmp_path):
     kept = Store().experiment("microadder-smallest")
     others = [found for found in kept["verdicts"] if not found["recipe"].startswith("18 ")]
@@ -82,11 +76,6 @@ def test_constraints_work_where_every_model_with_them_is_proved(tmp_path):
     assert microadder.works(Store()).value == 1
     with pytest.raises(NotStored):
         microadder.works(Store(zoo=tmp_path))
-
-
-def test_a_rung_that_misses_sums_is_named():
-    found = microadder.right_rungs(Store())
-    assert found.counts == (11, 12) and "microadder-75" in found.remark
 
 
 def test_the_lowest_exact_match_is_of_seeds_that_had_come_in_before():

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from interp.papers.headlines import PAPERS, Store, registered
+from interp.papers.headlines import Store
 from interp.papers.headlines.read import headline, rows_of, stated
 from interp.papers.headlines.rules import AtLeast, Digits, Ours, counted
 from models.errors import UserError
@@ -92,7 +92,3 @@ def test_printed_numbers_are_found_by_their_claim():
     assert stated("toygpt", "Rotary positions: test accuracy.") == pytest.approx((0.456,))
     with pytest.raises(UserError):
         stated("microadder", "Seeds that grok.")
-
-
-def test_every_paper_has_its_file():
-    assert all(registered(paper) for paper in PAPERS)

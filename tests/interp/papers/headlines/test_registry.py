@@ -221,12 +221,6 @@ def test_verdicts_that_an_audit_found_too_generous(rows, paper, claim, verdict):
     assert rows[paper, claim].verdict == verdict
 
 
-def test_rates_of_grokking_count_every_run_of_a_seed():
-    assert Store().grokked("microadder-57").counts == (1, 256)
-    assert Store().grokked("microadder-67").counts == (2, 128)
-    assert Store().grokked("microadder-74").counts == (3, 32)
-
-
 def test_the_papers_numbers_of_its_weights_come_out_of_the_published_weights(published_checkpoint):
     """The same measures as ours; of the 67's norm gains the paper prints others than it published."""
     import math

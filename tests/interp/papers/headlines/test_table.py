@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from interp.cli import main
-from interp.core.results import Provenance
 from interp.papers.headlines import Headline, Headlines, Row, Store, table
 from interp.papers.headlines.headline import KINDS, VERDICTS, show
 from interp.papers.headlines.rules import AtLeast, Between, Digits, Rule, counted, share
@@ -153,9 +152,3 @@ def test_scores_that_rows_show_are_those_that_their_command_prints(capsys):
     assert main(["score", "microadder-57"]) == 0
     right, n = Store().score("microadder-57").counts
     assert f"{right:,} of {n:,}" in capsys.readouterr().out
-
-
-def test_provenance_says_how_many_rows():
-    assert table("addlm").provenance == Provenance(
-        len(table("addlm").rows), None, "facts; the evidence for each is in the table"
-    )

@@ -14,8 +14,7 @@ from models.microadder_continued import CONTINUED, SMALLEST, TRIED
 from models.training import train
 from models.training.recipes import Recipe
 from models.training.run_folder import RunFolder
-from models.training.trainer import Trainer
-from tests.models.training.edited import edit_checkpoint
+from tests.models.training.edited import edit_checkpoint, plant
 
 
 def test_every_step_has_fewer_numbers_than_the_one_before() -> None:
@@ -39,14 +38,7 @@ def test_the_seed_that_was_perfect_first_is_carried_on(tmp_path: Path, monkeypat
     trained = models.load("microadder-57")
     recipe = Recipe(steps=30, batch_size=32, eval_every=10, validation_size=64, snapshots=1, lr=1e-9, weight_decay=0.0)
     perfect = torch.cat([p.detach().reshape(-1) for p in trained.parameters()])
-    make = Trainer._make_groups
-
-    def planted(self: Trainer) -> None:
-        if self.step_number == 0:
-            self.theta[[1, 2]] = perfect
-        make(self)
-
-    monkeypatch.setattr(Trainer, "_make_groups", planted)
+    plant(monkeypatch, [1, 2], perfect)
     train("microadder-57", tmp_path / "run", 3, recipe=recipe, device="cpu", compile=False, progress=False)
     edit_checkpoint(tmp_path / "run", lambda entry: entry["state"]["seeds"][1].update(first_perfect_step=30))
     _, tensors, _ = RunFolder(tmp_path / "run").load_checkpoint()

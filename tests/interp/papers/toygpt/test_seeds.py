@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import models
-from interp.papers.studies import Settings, find_study, reproduce
+from interp.papers.studies import Settings, reproduce
 from interp.papers.studies.training_runs import OutOfTime, SeedRun, train_all
 from interp.papers.toygpt.seeds import budget_table, largest_gap, orderings, over_seeds, seed_curves
 from interp.papers.toygpt.studies import BEST, POSITIONS, claims, measured, runs_of
@@ -107,13 +107,6 @@ def test_runs_go_seed_by_seed_through_all_variants():
     runs = runs_of(Settings(seeds=2), list(POSITIONS))
     assert [(run.name, run.seed) for run in runs[:4]] == [*((name, 0) for name in POSITIONS), (BEST, 1)]
     assert {run.recipe.steps for run in runs} == {5_000}
-
-
-def test_all_of_the_papers_targets_are_there():
-    for what in ("table-positions", "table-layernorm", "fig1", "fig2", "fig3", "carry"):
-        assert find_study(f"toygpt:{what}").title
-    with pytest.raises(UserError, match="Did you mean 'table-layernorm'"):
-        find_study("toygpt:table-layernom")
 
 
 def test_the_claims_are_those_that_the_paper_prints_of_registered_models():

@@ -10,7 +10,6 @@ import torch
 from scipy.special import log_softmax
 from scipy.stats import entropy
 
-import interp
 import models
 from interp.core.results import Provenance
 from interp.probes.lens import compute_logit_lens, logit_lens
@@ -122,15 +121,8 @@ def test_streams_that_are_normalised_after_the_sums_can_be_read_and_end_at_the_l
 
 def test_bad_input_is_named():
     model = random_model("ln")
-    try:
-        with pytest.raises(UserError, match=r"call model\.eval"):
-            logit_lens(model.train())
-    finally:
-        model.eval()
     with pytest.raises(UserError, match="at least 2"):
         logit_lens(model, n=1)
-    with pytest.raises(UserError):
-        interp.logit_lens(torch.nn.Linear(2, 2))
     logits, right = np.zeros((2, 3, 1, 10)), np.zeros((3, 1), dtype=np.int64)
     some = Provenance(3, 0, "made up")
     with pytest.raises(UserError, match="do not fit"):
