@@ -17,13 +17,6 @@ from models.tasks.multi_addition import MultiOperandAddition
 from tests.toy_task import ToyAddition
 
 
-def test_the_same_seed_draws_the_same_problems():
-    task = TenDigitAddition()
-    first, again, other = (draw(task, None, 100, seed, 0.5).problems for seed in (0, 0, 1))
-    assert torch.equal(first, again)
-    assert not torch.equal(first, other)
-
-
 def test_the_carry_heavy_share_holds_the_long_chains_that_uniform_problems_lack():
     task = TenDigitAddition()
     problems = draw(task, None, 4000, 0, 0.5).problems
