@@ -20,8 +20,7 @@ from interp.causal.circuits import smallest_circuit
 from interp.causal.patching import activation_patching
 from interp.compare.across import compare_models
 from interp.compare.compare import compare
-from interp.core.probe import columns, find_probe
-from interp.core.problems import digit_rows
+from interp.core.probe import columns, find_probe, group
 from interp.figures.proofs import certified_margins
 from interp.papers.headlines import table as headlines
 from interp.probes.curves import learning_curves
@@ -104,12 +103,19 @@ def _decision(story: Story) -> list[Markup]:
     """The arc of the digits' embeddings, and which digit leads at every value of the number that attention writes."""
     items = []
     if story.small:
-        items.append(figure_data(circle_fit(story.model.W_E[digit_rows(story.model.task)]).figure()))
+        items += _drawn(circle_fit(story.model))
     with contextlib.suppress(UserError):  # if attention depends on digits, it does not write one number
         curves = decision_curves(story.model, *ASKED)
         about = "Which digit leads depends on the number alone. Thick lines are what inputs reach."
         items += [paragraph(about), figure_data(curves.figure())]
     return items
+
+
+def _waves(story: Story) -> list[Markup]:
+    """The frequencies of a modular model's embeddings, what its answers owe to them, and the program that adds them."""
+    if group(story.model, story.model.task):
+        return []
+    return [*_asked("fourier_spectrum", story), *_asked("group_program", story)]
 
 
 @torch.no_grad()
@@ -288,6 +294,14 @@ CHAPTERS: Sequence[Chapter] = (
         "How does a number become a digit?",
         _decision,
         "Where the digits' embeddings (rows 0 to 9 of the table W_E) lie on an arc, in order, an angle is a digit.",
+    ),
+    Chapter(
+        "waves",
+        "Does it add by waves?",
+        _waves,
+        "A number can be a point on circles, one for each frequency. A clock adds the angles of two numbers; a pizza "
+        "doubles the angle of their mean. Waves in the embeddings count only where the answers need them.",
+        on=("report", "gallery"),
     ),
     Chapter(
         "carry",

@@ -13,7 +13,7 @@ import models
 from interp.core.model import HookedModel
 from interp.proofs.coupled_grid import load_certified_grids
 from interp.proofs.methods import certified_at_best, certify
-from interp.proofs.stored_certificates import stored_certificate
+from interp.proofs.stored_certificates import stored_verdict
 from interp.proofs.verdict import Verdict
 from interp.site.gallery.facts import certificate_words
 from interp.site.gallery.render import paragraph
@@ -76,7 +76,7 @@ class Story:
     def certificate(self) -> Verdict | None:
         """The stored certificate of an entry, or what is proved of a construction now; None if there is neither."""
         if self.entry is not None:
-            return stored_certificate(self.name)
+            return stored_verdict(self.name)
         if self.name not in constructed() or self.name == HAND_BUILT:  # which has one proof for each size
             return None
         return (certified_at_best if isinstance(self.model.task, FixedWidthAddition) else certify)(self.model)

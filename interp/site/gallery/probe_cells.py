@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from functools import partial
 from typing import Any
 
@@ -13,7 +14,6 @@ from interp.core.controls import untrained_copy
 from interp.core.model import HookedModel
 from interp.core.parameters import parameter_table
 from interp.core.probe import OnPage, Probe, registered
-from interp.core.problems import digit_rows
 from interp.probes.embeddings import circle_fit
 from interp.probes.fourier import fourier_spectrum
 from interp.probes.helices import helix_fit
@@ -92,9 +92,12 @@ def _numbers(each: Probe, found: Any, blank: Any) -> str:
     if each.scalar is None:
         return ""
     try:
-        own, other = (value_text(each.scalar.of(result).value, each.scalar.unit) for result in (found, blank))
+        values = [each.scalar.of(result).value for result in (found, blank)]
     except UserError:
         return ""
+    if not all(map(math.isfinite, values)):
+        return ""
+    own, other = (value_text(value, each.scalar.unit) for value in values)
     return f"{each.scalar.heading}: {own} here and {other} there. "
 
 
@@ -111,11 +114,10 @@ def embeddings(story: Story) -> list[Markup]:
     model = story.model
     if not isinstance(model.task, FixedWidthAddition) or not story.small:
         return []
-    digits, columns = model.W_E[digit_rows(model.task)], model.W_pos[:DIGITS]
     items: list[Markup] = []
-    fits = (("Digits", circle_fit, digits), ("As waves over the digits", fourier_spectrum, digits))
-    for words, fit, rows in (*fits, ("Columns", helix_fit, columns)):
-        found = fit(rows)
+    fits = (("Digits", circle_fit, model), ("As waves over the digits", fourier_spectrum, model))
+    for words, fit, of in (*fits, ("Columns", helix_fit, model.W_pos[:DIGITS])):
+        found = fit(of)
         items += [paragraph(f"{words}: {found.sentence()}"), figure_data(found.figure())]
     return items
 

@@ -67,7 +67,7 @@ def test_a_first_screen_says_what_is_known_of_all_inputs_and_another_model_can_b
     assert lead.bounding_box()["y"] < 200 and "proved right on all 10²⁰ pairs" in lead.inner_text()
     # Another model changes the title, and leaves the explorer its controls.
     opened.locator("select.which").select_option(NAMES[1])
-    assert opened.locator("h1").inner_text() == f"How {NAMES[1]} adds"
+    assert opened.locator("h1").inner_text() == f"How {NAMES[1]} works"
     view = opened.locator(f"[data-model='{NAMES[1]}'] .cx")
     assert view.locator(".cx-head:visible").count() == 2 * 4 and view.locator(".cx-unit:visible").count() > 0
 
