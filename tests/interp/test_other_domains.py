@@ -115,9 +115,16 @@ def adders() -> Callable[[str], tuple[ArithmeticTransformer, ArithmeticTransform
     return of
 
 
-@pytest.mark.parametrize("question", QUESTIONS)
+LATE = {"compare_models", "component_ablation", "attack"}  # in `make test` of other models alone
+
+
 @pytest.mark.parametrize(
-    "name", ["base 3", *(pytest.param(name, marks=pytest.mark.slow) for name in TASKS if name != "base 3")]
+    ("name", "question"),
+    [
+        pytest.param(name, question, marks=[pytest.mark.slow] * (name != "base 3" or question in LATE))
+        for name in TASKS
+        for question in QUESTIONS
+    ],
 )
 def test_a_result_or_one_sentence(adders: Any, name: str, question: str):
     try:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -134,16 +134,8 @@ def highest_first() -> ArithmeticTransformer:
     return ArithmeticTransformer(weights, task, name="highest first").eval()
 
 
-LISTED: dict[str, Callable[[], Any]] = {
-    "highest first": highest_first,
-    "free weights": lambda: models.load("microadder-57").dense_copy(),
-}
-
-
-@pytest.mark.parametrize("name", LISTED)
-def test_a_question_that_is_listed_for_a_model_is_answered(name: str):
-    model = LISTED[name]()
-    refused = {}
+def test_a_question_that_is_listed_for_a_model_is_answered():
+    model, refused = highest_first(), {}
     for each in applying(model):
         if each.name in SLOW:
             continue

@@ -117,6 +117,7 @@ def test_a_candidate_that_is_wrong_somewhere_is_logged_with_a_problem_and_traini
     assert decoded != a + b and answer == ("no number" if decoded < 0 else str(decoded))
 
 
+@pytest.mark.slow
 def test_a_candidate_is_certified_in_floats_before_anything_dearer(monkeypatch):
     asked = []
 

@@ -100,19 +100,14 @@ def test_samples_are_uniform_strings() -> None:
     [
         ("0121", "'0121' is not a problem of parity; write it like '0101'"),
         ("", "write it like '0101'"),
-        ([], "empty"),
         ([5], "5 is not a problem of parity"),
         ((0, 1, 0, 1), "0 is not a problem of parity"),
-        (5, "5 is not a list"),
-        (None, "None is not a list"),
         ("010", "has 4 bits, not 3"),
         ("01010", "has 4 bits, not 5"),
         (torch.zeros(1, 1, 3, dtype=torch.int64), "[n, 1, 4], not [1, 1, 3]"),
         (torch.full((1, 1, 4), 2), "Digits lie in 0..1"),
         (torch.full((1, 1, 4), -1), "Digits lie in 0..1"),
-        (torch.zeros(1, 1, 4), "must be integers"),
         (torch.zeros(1, 4, dtype=torch.int64), "write it like '0101'"),
-        (np.zeros((1, 4)), "write it like '0101'"),
     ],
 )
 def test_what_is_not_a_problem_of_this_shape_is_refused_with_a_reason(bad: object, complaint: str) -> None:

