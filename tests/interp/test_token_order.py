@@ -53,7 +53,7 @@ ASK: dict[str, Callable[[Any], Any]] = {
     "component_ablation": lambda m: interp.component_ablation(m, n=N, replacement="zero"),
     "parameter_ablation": lambda m: interp.parameter_ablation(m, n=8, only=["blocks/0/attn/b_O"], pairs=False),
     "path_patching": lambda m: interp.path_patching(m, pairs(m)),
-    "edge_attribution": lambda m: interp.edge_attribution(m, pairs(m)),
+    "edge_attribution": lambda m: interp.edge_attribution(m, pairs(m), steps=4),
     "smallest_circuit": lambda m: interp.smallest_circuit(m, pairs(m), n_random=3),
     "activation_patching": lambda m: interp.activation_patching(m, pairs(m), site="v", by="role"),
     "causal_scrubbing": lambda m: interp.causal_scrubbing(m, interp.chained_claims(), n=N, columns=[2, 3]),

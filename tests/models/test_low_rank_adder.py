@@ -11,7 +11,6 @@ import models
 from models.low_rank_adder import OPTIONS, LowRankAdderWeights
 from models.weight_maps.low_rank import Factors
 
-TOTALS = {"adder-763": 763, "adder-582": 582, "adder-512": 512, "adder-491": 491, "adder-456": 456}
 #: Table 4 of the paper, top to bottom (582: from its public configuration).
 TABLE_4 = {
     "adder-763": [98, 231, 14, 147, 49, 14, 98, 98, 14, 0],
@@ -19,16 +18,6 @@ TABLE_4 = {
     "adder-491": [98, 120, 7, 84, 42, 7, 63, 63, 7, 0],
     "adder-456": [98, 120, 7, 63, 28, 7, 63, 63, 7, 0],
 }
-
-
-@pytest.mark.parametrize("name", OPTIONS)
-def test_a_model_has_exactly_as_many_parameters_as_its_name_says(name: str):
-    model = models.build(name)
-    assert (
-        sum(p.numel() for p in model.parameters())
-        == TOTALS[name]
-        == sum(p.parameters for p in model.weight_map.parts())
-    )
 
 
 @pytest.mark.parametrize("name", TABLE_4)

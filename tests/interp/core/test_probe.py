@@ -115,6 +115,7 @@ FRAME = Frame(vocabulary="0123456789+=", between=(10,), after=(11,), answer_down
 #: Options with which a question takes little time, or a model is not too large for it.
 SMALL: dict[str, dict[str, Any]] = {
     "attack": {"runs": 30},
+    "edge_attribution": {"steps": 4},
     "linear_probes": {"n": 110, "sites": "L0 mid"},
     "parameter_ablation": {"n": 8, "pairs": False, "only": ["blocks/0/attn/W_O"]},
     "accuracy_by_chain": {"n_per_length": 2},

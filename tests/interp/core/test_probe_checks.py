@@ -29,6 +29,7 @@ from tests.exams.coupled_subjects import built
 ADDER = "microadder-57"
 SHORT: dict[str, dict[str, Any]] = {
     "attack": {"runs": 30},
+    "edge_attribution": {"steps": 4},
     "linear_probes": {"n": 110, "sites": "L0 mid"},
     "parameter_ablation": {"n": 8, "pairs": False, "only": ["W_head"]},
     "accuracy_by_chain": {"n_per_length": 2},

@@ -13,7 +13,6 @@ import torch
 
 import interp
 import models
-from interp.core.drawings import registered
 from interp.core.results import Provenance, Result
 from interp.core.stats import Proportion
 from interp.figures import drawings, layers, theme
@@ -171,50 +170,6 @@ def test_a_unit_that_carries_nothing_gets_a_panel_beside_one_that_does():
     titles = " ".join(annotation.text for annotation in units.figure().layout.annotations)
     assert "no single signal" in titles and "carry out" in titles
     assert sum(units.count_kinds("carry_out").values()) == 1 and units.count_kinds("carry_in") == {}
-
-
-#: Where results of other types are drawn: by tests that make them, since they need a model.
-DRAWN_IN = {
-    "causal/ablation/test_components.py": "ComponentAblation",
-    "causal/ablation/test_parameters.py": "ParameterAblation",
-    "causal/circuits/test_circuit.py": "Circuit",
-    "causal/edges/test_attribution.py": "EdgeAttribution",
-    "causal/edges/test_paths.py": "PathPatching",
-    "causal/interchange/test_interchange.py": "InterchangeAccuracy InterchangeSweep",
-    "causal/interchange/test_scrubbing.py": "CausalScrubbing",
-    "causal/interchange/test_which_algorithm.py": "WhichAlgorithm",
-    "causal/patching/test_sweep.py": "PatchingSweep",
-    "compare/test_across.py": "ModelTable",
-    "compare/test_compare.py": "Comparison",
-    "compare/test_connectivity.py": "Alignment ModeConnectivity SeedDistances",
-    "compare/test_population.py": "Population SolutionClasses",
-    "compare/test_swaps.py": "Swaps",
-    "figures/test_figures.py": "AttentionByRole CarryUnits CircleFit HelixFit FourierSpectrum",
-    "papers/addlm/test_entries.py": "TernaryEntries",
-    "papers/addlm/test_inside.py": "ScoreReading IntegerCircuits ValueComposition",
-    "papers/headlines/test_table.py": "Headlines",
-    "papers/position_coupling/test_construction.py": "NamedStream SumUnits",
-    "papers/position_coupling/test_errors.py": ("PatternSubstitution KeyAttention HeadWrites"),
-    "probes/dynamics/test_training_dynamics.py": "TrainingDynamics",
-    "probes/heatmaps/test_figures.py": "GridPanels",
-    "probes/lens/test_attribution.py": "LogitAttribution",
-    "probes/lens/test_logit_lens.py": "LogitLens",
-    "probes/lens/test_probes.py": "LinearProbes",
-    "proofs/attacks/test_attack.py": "Attack",
-    "proofs/test_certify.py": "Verdict DecisionCurves",
-    "probes/test_written_number.py": "WrittenNumber",
-    "proofs/test_exact_accuracy.py": "AccuracyBounds",
-    "proofs/test_decompile.py": "Decompiled",
-}
-
-
-def test_every_registered_drawing_is_drawn_by_a_test():
-    found = [type(make()).__name__ for make in planted.PLANTED]
-    for file, names in DRAWN_IN.items():
-        assert ".figure(" in (Path(__file__).parents[1] / file).read_text(), file
-        found += names.split()
-    types = [result.__name__ for result in registered() if not result.__module__.startswith("tests.")]
-    assert sorted(found) == sorted(types)
 
 
 @pytest.mark.parametrize("make", planted.PLANTED, ids=lambda make: make.__name__)
