@@ -76,7 +76,10 @@ def test_the_algorithm_of_a_constructed_adder_is_the_one_that_was_put_there(by_h
     assert found.control is not None and found.control < 0.4
 
 
-@pytest.mark.parametrize(("change", "value", "status"), [(0.0, 1.0, "certified"), (0.2, 0.0, "refuted")])
+@pytest.mark.parametrize(
+    ("change", "value", "status"),
+    [pytest.param(0.0, 1.0, "certified", marks=pytest.mark.slow), (0.2, 0.0, "refuted")],
+)
 def test_what_takes_long_is_asked_by_name(change: float, value: float, status: str, by_hand: ModelTable) -> None:
     assert "certify" not in [each.name for each in by_hand.questions]
     model = models.load("microadder-57")
@@ -86,6 +89,7 @@ def test_what_takes_long_is_asked_by_name(change: float, value: float, status: s
     assert (found.value, found.note, found.low) == (value, status, None)
 
 
+@pytest.mark.slow
 def test_two_digit_sums_are_all_tried() -> None:
     found = answer(interp.compare_models([models.load("toygpt-learned-pre")], questions=["score"], n=20), "score")
     assert found.rung == "exhaustive" and found.n == 10_000 and found.low is None
