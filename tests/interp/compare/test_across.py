@@ -114,7 +114,15 @@ def test_a_model_set_by_hand_has_a_twin_that_knows_nothing() -> None:
 #: A model that a number can be asked of, and few problems, where the adder of 57 parameters will not do.
 ELSEWHERE = {name: "position-coupling-1l4h-small" for name in ("exact_match_grid", "key_attention", "first_errors")}
 ELSEWHERE |= {"pattern_substitution": "position-coupling-1l4h-small", "sum_units": "position-coupling-hand-built"}
-LONG = ("accuracy_bounds", "attack", "decompile", "exact_match_grid", "pattern_substitution", "stress_suites")
+LONG = (
+    "accuracy_bounds",
+    "attack",
+    "certify",
+    "decompile",
+    "exact_match_grid",
+    "pattern_substitution",
+    "stress_suites",
+)
 
 
 @pytest.mark.parametrize(
