@@ -114,6 +114,7 @@ def test_a_model_set_by_hand_has_a_twin_that_knows_nothing() -> None:
 #: A model that a number can be asked of, and few problems, where the adder of 57 parameters will not do.
 ELSEWHERE = {name: "position-coupling-1l4h-small" for name in ("exact_match_grid", "key_attention", "first_errors")}
 ELSEWHERE |= {"pattern_substitution": "position-coupling-1l4h-small", "sum_units": "position-coupling-hand-built"}
+MODULAR = "modular-pizza-hand-built"
 LONG = (
     "accuracy_bounds",
     "attack",
@@ -130,7 +131,8 @@ LONG = (
     [pytest.param(each.name, marks=[pytest.mark.slow] * (each.name in LONG)) for each in with_number()],
 )
 def test_every_number_is_finite_lies_in_its_interval_and_says_what_it_rests_on(name: str) -> None:
-    model = models.load(ELSEWHERE.get(name, "microadder-57"))
+    modular = name in ("group_program", "group_symmetry", "restricted_loss")
+    model = models.build(MODULAR, p=13) if modular else models.load(ELSEWHERE.get(name, "microadder-57"))
     task = model.task.at(2, 3) if name in ELSEWHERE else None  # type: ignore[attr-defined]
     found = find_probe(name).number(model, task=task, n=100 if name == "linear_probes" else 32, seed=0)
     assert np.isfinite(found.value) and found.n and found.rung
