@@ -73,7 +73,7 @@ def carry_unit_activations(result: CarryUnits) -> go.Figure:
             Panel(
                 [_inputs(result.by_sum.sel(carry_in=carry, **here), carry, base) for carry in (0, 1)],
                 _panel_title(result, unit),
-                x={"title": "a + b in the column (digit sum)", "dtick": 3},
+                x={"title": "a + b in the column (digit sum)", "dtick": max(3, base // 3)},
                 y="" if panels else "input of the neuron (pre-activation)",
                 marks=marks,
             )

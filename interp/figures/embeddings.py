@@ -18,6 +18,7 @@ from interp.probes.fourier import FourierSpectrum
 from interp.probes.helices import HelixFit
 from models.numerals import in_percent, p_value
 
+LABELLED = 12  # bars that can have their shares written above them
 CROWDED = 0.12  # radians between neighbours below which their labels would overlap on a phone
 
 
@@ -117,14 +118,15 @@ def helix(result: HelixFit) -> go.Figure:
 def fourier(result: FourierSpectrum) -> go.Figure:
     """Share of the variance by frequency; 95% of shuffled tables stay below the marks."""
     frequency, shares = result.share.frequency.values, result.share.values
-    text = {"text": [f"{share:.3f}" for share in shares], "textposition": "outside"}
+    few = len(shares) <= LABELLED
+    text = {"text": [f"{share:.3f}" for share in shares], "textposition": "outside"} if few else {}
     null = hover("frequency {x}: 95% of shuffled tables below {y:.3f}")
     marker = {"marker": {"line": {"width": 3, "color": theme.ORANGE}}}
     layers = [
         bars(frequency, shares, "table", **text, **hover("frequency {x}: {y:.4f}")),
         points(
-            frequency, result.null.values, "95% of shuffled tables lie below", theme.ORANGE, "line-ew", 46, **marker,
-            **null,
+            frequency, result.null.values, "95% of shuffled tables lie below", theme.ORANGE, "line-ew",
+            46 if few else 10, **marker, **null,
         ),
     ]  # fmt: skip
     top = max(float(shares.max()), float(result.null.max()))

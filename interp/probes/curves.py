@@ -29,6 +29,8 @@ from models.checkpoint import parse_weights, read_json
 from models.errors import UserError
 from models.evaluation import Rate
 from models.numerals import in_percent
+from models.registry import get_spec
+from models.tasks.domain import NoDomain
 from models.training.run_folder import MEASURED, RunFolder
 from models.zoo import entry_file, read_entry
 
@@ -169,6 +171,15 @@ def learning_curves(sources: str | Path | Sequence[str | Path], *, what: str = "
     return Curves(table, what or found[0].what, found[0].provenance, chosen, on_test, starts)
 
 
+def _size_of(name: str) -> int | None:
+    """How many problems the task of a registered model has; None if it does not say."""
+    spec = get_spec(name)
+    try:
+        return spec.task(**spec.options).domain.size
+    except NoDomain:
+        return None
+
+
 def read_curves(source: str | Path) -> Curves:
     """Read learning curves from an entry's tensors (``curves.safetensors``), from the lines of an entry's runs
     (``metrics.jsonl``, where a new run begins when the step starts over), or from those of a run folder.
@@ -195,8 +206,10 @@ def read_curves(source: str | Path) -> Curves:
         table = _of_lines(name, lines, [row["seed"] for row in seeds], 0, source)
     what, words = "exact", "validation problems an evaluation"
     provenance = Provenance(size, None, words)
-    if "by_chain_length" in config["score"]:  # a ten-digit adder's
+    if "by_chain_length" in config["score"]:  # an adder's or a subtractor's
         provenance = Provenance(size, 0, f"{words}, half uniform and half carry-rich")
+    if _size_of(name) == size + config["score"]["n"]:
+        provenance = Provenance(size, None, "problems, all outside the test set, an evaluation")
     if "validation_loss" in table:
         what, words = "validation_loss", "characters, all of the text's validation part, an evaluation"
         provenance = Provenance(config["score"]["n"], None, words)
