@@ -169,14 +169,15 @@ class MicroAdderWeights(WeightMap):
             o.values
         ]()
         values = F.pad(matrix, (0, 0, 0, d - t)).unflatten(1, (1 if o.opposed else h, -1)).transpose(0, 1)
-        values = values.expand(h, -1, -1)
+        values = values.expand(h, -1, -1) if o.opposed else values
         weights["blocks.0.attn.W_V"] = F.pad(values, (0, d_head - values.shape[2]))
         if o.out_rank is None:
             right = F.pad(self.W_out, (0, d - self.W_out.shape[1])).unflatten(0, (h, -1))
             weights["blocks.0.attn.W_O"] = F.pad(right, (0, 0, 0, d_head - right.shape[1]))
         else:
             left = own["out_A"] if o.values != "direction" else torch.ones_like(own["W_v"][:1])
-            left = left.reshape(1 if o.opposed else h, -1, o.out_rank).expand(h, -1, -1)
+            left = left.reshape(1 if o.opposed else h, -1, o.out_rank)
+            left = left.expand(h, -1, -1) if o.opposed else left
             left = F.pad(left, (0, 0, 0, d_head - left.shape[1]))
             right = F.pad(own["out_B"], (0, d - own["out_B"].shape[-1])).reshape(-1, o.out_rank, d).expand(h, -1, -1)
             weights["blocks.0.attn.W_O"] = _product(left, right)

@@ -10,6 +10,7 @@ import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
+from models.arguments import is_number, shown
 from models.counter import uniform
 from models.errors import UserError
 
@@ -93,8 +94,11 @@ class HeldOut:
         ``share`` below 1 draws from this share of the problems that are not held out.
 
         Raises:
-            UserError: nothing is left to train on, or a share of a domain that is not listed.
+            UserError: nothing is left to train on, a share of a domain that is not listed, or no share.
         """
+        for name, value in (("hard", hard), ("share", share)):
+            if not is_number(value) or not 0 <= value <= 1:
+                raise UserError(f"{name} is a share from 0 to 1, not {shown(value)}.")
         if share < 1 and not self.listed:
             raise UserError(f"{self.task.name} has too many problems to train on a share of them.")
         if self.listed:

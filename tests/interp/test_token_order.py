@@ -59,7 +59,6 @@ ASK: dict[str, Callable[[Any], Any]] = {
     "causal_scrubbing": lambda m: interp.causal_scrubbing(m, interp.chained_claims(), n=N, columns=[2, 3]),
     "interchange_sweep": lambda m: interp.interchange_sweep(m, "carry_in", 2, n=N),
     "which_algorithm": lambda m: interp.which_algorithm(m, n=80),
-    "attack": lambda m: interp.attack(m, runs=100),
     "certify": lambda m: interp.certify(m),
     "loss": lambda m: interp.loss(m, n=N),
     "compare_models": lambda m: interp.compare_models([m], n=N).to_dataframe()[["question", "value", "low", "high"]],
@@ -71,9 +70,9 @@ ASK: dict[str, Callable[[Any], Any]] = {
     "swap_components": lambda m: interp.swap_components(m, m, n=N, n_fit=64, untrained=0).summary().drop(
         columns=["shuffled"]),
 }  # fmt: skip
-#: Questions of other tasks, and of runs and files.
+#: Questions of other tasks, and of runs and files; and a search some of whose moves need digits as tokens 0 to 9.
 OTHERS = {
-    "accuracy_bounds", "accuracy_by_chain", "decompile", "exact_match_grid", "first_errors", "greedy_agreement",
+    "accuracy_bounds", "accuracy_by_chain", "attack", "decompile", "exact_match_grid", "first_errors", "greedy_agreement",
     "group_program", "group_symmetry", "key_attention", "learning_curves", "named_stream", "restricted_loss",
     "offset_sweep", "patch_sweep", "pattern_substitution", "population", "stress_suites", "sum_units",
     "training_dynamics", "weight_norm",

@@ -164,8 +164,8 @@ def test_weights_beyond_every_method_are_no_end_of_a_run():
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (["toygpt-learned-pre", "--certify"], "of one layer"),
-        (["--certify", "toygpt-learned-pre", "--seeds", "2"], "of one layer"),
+        (["position-coupling-2l2h-small", "--certify"], "cannot judge"),
+        (["--certify", "position-coupling-2l2h-small", "--seeds", "2"], "cannot judge"),
         (["microadder-57", "--certify", "flaot32"], "flaot32"),
     ],
 )
