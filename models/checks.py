@@ -24,13 +24,30 @@ ROWS = 3  # problems in a batch
 TOLERANCE = {torch.float64: 1e-9, torch.float32: 1e-4}
 
 
-class _Fails(Exception):
+class Fails(Exception):
     """A check that does not hold, with the reason."""
 
 
-def _require(holds: Any, why: str) -> None:
+def require(holds: Any, why: str) -> None:
     if not holds:
-        raise _Fails(why)
+        raise Fails(why)
+
+
+def table_of(checks: Mapping[str, Callable[[Any], None]], subject: Any) -> pd.DataFrame:
+    """One row per check of a subject: its name, whether it passed, and why not. A check raises if it does not hold."""
+    import pandas as pd
+
+    rows = []
+    for name, one in checks.items():
+        why = ""
+        try:
+            one(subject)
+        except Fails as error:
+            why = str(error)
+        except Exception as error:  # whatever somebody's model, task or probe raises
+            why = f"{type(error).__name__}: {error}"
+        rows.append({"check": name, "passed": not why, "why": why})
+    return pd.DataFrame(rows)
 
 
 class _Subject:
@@ -70,7 +87,7 @@ def _places(s: _Subject) -> None:
     """Relative to each target, every position up to its query is in exactly one place."""
     for target, query in enumerate(s.task.query_positions):
         found = sorted(at for places in s.task.relative_roles(target).values() for at in places)
-        _require(found == list(range(query + 1)), f"target {target} has places at {found}, of 0 to {query}")
+        require(found == list(range(query + 1)), f"target {target} has places at {found}, of 0 to {query}")
 
 
 def _round_trip(s: _Subject) -> None:
@@ -79,11 +96,11 @@ def _round_trip(s: _Subject) -> None:
     for row, text in enumerate(texts):
         if isinstance(s.problems, Tensor) and s.problems.ndim == 2:
             again = s.task.as_problems([text])
-            _require(torch.equal(again, s.problems[row : row + 1]), f"{text!r} is read as {again.tolist()}")
+            require(torch.equal(again, s.problems[row : row + 1]), f"{text!r} is read as {again.tolist()}")
     targets = s.task.targets(s.problems)
     answers = s.task.decode(targets)
-    _require(len(answers) == ROWS, f"decode gives {len(answers)} numbers for {ROWS} answers")
-    _require(all(answer != s.task.no_number for answer in answers), "a right answer spells no number")
+    require(len(answers) == ROWS, f"decode gives {len(answers)} numbers for {ROWS} answers")
+    require(all(answer != s.task.no_number for answer in answers), "a right answer spells no number")
 
 
 def _function(s: _Subject) -> None:
@@ -92,7 +109,7 @@ def _function(s: _Subject) -> None:
     if function is not None:
         wanted = function(s.problems).tolist()
         found = s.task.decode(s.task.targets(s.problems))
-        _require(found == wanted, f"the targets spell {found}, and the function gives {wanted}")
+        require(found == wanted, f"the targets spell {found}, and the function gives {wanted}")
 
 
 # ---- the model
@@ -100,10 +117,10 @@ def _function(s: _Subject) -> None:
 
 def _runs(s: _Subject) -> None:
     """Logits are finite, [n, pos, d_vocab], and equal in every run."""
-    _require(s.logits.shape[:2] == s.tokens.shape, f"logits have shape {list(s.logits.shape)}")
-    _require(s.logits.isfinite().all(), "a logit is not finite")
+    require(s.logits.shape[:2] == s.tokens.shape, f"logits have shape {list(s.logits.shape)}")
+    require(s.logits.isfinite().all(), "a logit is not finite")
     with torch.no_grad():
-        _require(torch.equal(s.model(s.tokens), s.logits), "two runs give different logits")
+        require(torch.equal(s.model(s.tokens), s.logits), "two runs give different logits")
 
 
 def _causal(s: _Subject) -> None:
@@ -115,7 +132,7 @@ def _causal(s: _Subject) -> None:
             last = (last + 1) % s.task.d_vocab
         changed = torch.cat((s.tokens[:, :-1], last), 1)
         with torch.no_grad():
-            _require(s.same(s.model(changed)[:, :-1], s.logits[:, :-1]), "the last token changes earlier logits")
+            require(s.same(s.model(changed)[:, :-1], s.logits[:, :-1]), "the last token changes earlier logits")
 
 
 def _hooks(s: _Subject) -> None:
@@ -132,8 +149,8 @@ def _hooks(s: _Subject) -> None:
             wanted |= {f"{at}.hook_mlp_out": stream, f"{at}.mlp.hook_post": (n, pos, s.cfg.d_mlp)}
     cache = s.cache()
     for name, shape in wanted.items():
-        _require(name in cache, f"{name} is not among the activations")
-        _require(tuple(cache[name].shape) == shape, f"{name} has shape {list(cache[name].shape)}, not {list(shape)}")
+        require(name in cache, f"{name} is not among the activations")
+        require(tuple(cache[name].shape) == shape, f"{name} has shape {list(cache[name].shape)}, not {list(shape)}")
 
 
 def _adds_up(s: _Subject) -> None:
@@ -148,7 +165,7 @@ def _adds_up(s: _Subject) -> None:
         total = total + cache[in_block(layer, "hook_attn_out")]
         total = total + (0 if s.cfg.attn_only else cache[in_block(layer, "hook_mlp_out")])
     last = cache[in_block(s.cfg.n_layers - 1, "hook_resid_post")]
-    _require(s.same(total, last), f"they differ by {float((total - last).abs().max()):.2g}")
+    require(s.same(total, last), f"they differ by {float((total - last).abs().max()):.2g}")
 
 
 def _patterns(s: _Subject) -> None:
@@ -157,8 +174,8 @@ def _patterns(s: _Subject) -> None:
     future = torch.ones(pos, pos, dtype=torch.bool).triu(1)
     for layer in range(s.cfg.n_layers):
         pattern = cache[in_block(layer, "attn.hook_pattern")]
-        _require((pattern >= 0).all() and (pattern.sum(-1) <= 1 + 1e-4).all(), f"layer {layer} has other weights")
-        _require((pattern[..., future] == 0).all(), f"layer {layer} attends to later keys")
+        require((pattern >= 0).all() and (pattern.sum(-1) <= 1 + 1e-4).all(), f"layer {layer} has other weights")
+        require((pattern[..., future] == 0).all(), f"layer {layer} attends to later keys")
 
 
 def _patching(s: _Subject) -> None:
@@ -167,7 +184,7 @@ def _patching(s: _Subject) -> None:
     value = s.cache(s.other)[name]
     with torch.no_grad():
         patched = s.model.run_with_hooks(s.tokens, fwd_hooks=[(name, lambda _, hook: value)])
-        _require(s.same(patched, s.model(s.other)), "the patched logits are not the other run's")
+        require(s.same(patched, s.model(s.other)), "the patched logits are not the other run's")
 
 
 def _removed(s: _Subject) -> None:
@@ -178,10 +195,10 @@ def _removed(s: _Subject) -> None:
 
     with torch.no_grad():
         s.model.run_with_hooks(s.tokens, fwd_hooks=[("hook_embed", lambda value, hook: 0 * value)])
-        _require(torch.equal(s.model(s.tokens), s.logits), "a hook stayed after a run")
+        require(torch.equal(s.model(s.tokens), s.logits), "a hook stayed after a run")
         with suppress(ZeroDivisionError):
             s.model.run_with_hooks(s.tokens, fwd_hooks=[("hook_embed", fails)])
-        _require(torch.equal(s.model(s.tokens), s.logits), "a hook stayed after a run that raised")
+        require(torch.equal(s.model(s.tokens), s.logits), "a hook stayed after a run that raised")
 
 
 def _in_place(s: _Subject) -> None:
@@ -199,12 +216,12 @@ def _in_place(s: _Subject) -> None:
     with torch.no_grad():
         s.model.run_with_hooks(s.tokens, fwd_hooks=[(name, keep) for name in s.cache()])
         for name, (value, before) in kept.items():
-            _require(torch.equal(value, before) or value.isnan().any(), f"{name} is overwritten after its hook")
+            require(torch.equal(value, before) or value.isnan().any(), f"{name} is overwritten after its hook")
         for layer in range(s.cfg.n_layers):
             for name in (in_block(layer, "hook_resid_pre"), in_block(layer, "attn.hook_z")):
                 out = s.model.run_with_hooks(s.tokens, fwd_hooks=[(name, write)])
-                _require(s.same(out[1:], s.logits[1:]), f"a write into one sequence at {name} changes another")
-        _require(torch.equal(s.model(s.tokens), s.logits), "a write at a hook changed the weights")
+                require(s.same(out[1:], s.logits[1:]), f"a write into one sequence at {name} changes another")
+        require(torch.equal(s.model(s.tokens), s.logits), "a write at a hook changed the weights")
 
 
 def _gradients(s: _Subject) -> None:
@@ -219,8 +236,8 @@ def _gradients(s: _Subject) -> None:
         logits = s.model.run_with_hooks(s.tokens, fwd_hooks=[("hook_embed", lead)])
         logits[:, -1].log_softmax(-1)[:, 0].sum().backward()
     gradient = seen[0].grad
-    _require(gradient is not None and gradient.isfinite().all(), "a gradient is missing or not finite")
-    _require(gradient is not None and gradient.any(), "all gradients are zero")
+    require(gradient is not None and gradient.isfinite().all(), "a gradient is missing or not finite")
+    require(gradient is not None and gradient.any(), "all gradients are zero")
 
 
 CHECKS: Mapping[str, Callable[[_Subject], None]] = {
@@ -250,7 +267,6 @@ def check(model: HookedModel, task: Any = None) -> pd.DataFrame:
     Raises:
         UserError: no task, or a task that draws no problems.
     """
-    import pandas as pd
 
     task = getattr(model, "task", None) if task is None else task
     if task is None:
@@ -259,16 +275,6 @@ def check(model: HookedModel, task: Any = None) -> pd.DataFrame:
     model.eval()
     try:
         subject = _Subject(model, task)
-        rows = []
-        for name, one in CHECKS.items():
-            why = ""
-            try:
-                one(subject)
-            except _Fails as error:
-                why = str(error)
-            except Exception as error:  # whatever somebody's model or task raises
-                why = f"{type(error).__name__}: {error}"
-            rows.append({"check": name, "passed": not why, "why": why})
+        return table_of(CHECKS, subject)
     finally:
         model.train(was_training)
-    return pd.DataFrame(rows)

@@ -19,15 +19,13 @@ import torch
 from models.config import TransformerConfig
 from models.parts.weights import Weights
 from models.registry import ModelSpec, register
-from models.tasks import formatted
-from models.tasks.formatted import FormattedTask
+from models.tasks.groups import modular_task
 from models.training.recipes import Recipe, add_recipe
 from models.training.task_problems import TaskProblems
 from models.weight_maps.dense import DenseWeights
 from models.weight_maps.weight_map import normal_
 
 HELD_OUT = 0.1
-OPERATIONS = {"addition": "a + b", "subtraction": "a - b", "multiplication": "a * b"}
 
 
 def modular_config(p: int) -> TransformerConfig:
@@ -42,12 +40,6 @@ def modular_config(p: int) -> TransformerConfig:
         act_fn="relu",
         normalization_type=None,
     )
-
-
-def modular_task(p: int, operation: str) -> FormattedTask:
-    variables = "addition" if operation == "addition" else None
-    answer, name = f"({OPERATIONS[operation]}) % {p}", f"{operation} modulo {p}"
-    return formatted("{a}{b}=", answer, base=p, variables=variables, held_out=HELD_OUT, name=name)
 
 
 class ModularWeights(DenseWeights):
@@ -111,7 +103,7 @@ for _operation, _p, _uniform in _MODELS:
         ModelSpec(
             name=f"modular-{_operation}-{_p}" + "-uniform" * _uniform,
             weight_map=partial(ModularWeights, _p, _uniform),
-            task=partial(modular_task, _p, _operation),
+            task=partial(modular_task, _p, _operation, HELD_OUT),
             recipe=RECIPES[_p],
             source="Nanda et al. (2023) and Zhong et al. (2023), narrower",
         )

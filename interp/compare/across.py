@@ -52,8 +52,8 @@ def compare_models(
         models: models with TransformerLens hooks.
         tasks: what each model's tokens mean (None for its own), or one task for all. By default each model's own, with
             two operands for sums of many, so that every format adds two numbers.
-        questions: names of probes that give a number; default those that take seconds. ``"certify"``, for example, is
-            asked by name.
+        questions: names of probes that give a number; default those that take seconds and apply to any of the models.
+            ``"certify"``, for example, is asked by name.
         n: problems per sampled question, by default 1,000, as there are many questions (some take fewer, and say so).
         seed: draws problems and untrained twins.
         progress: write a line per question to stderr.
@@ -72,6 +72,9 @@ def compare_models(
     chosen = with_number(questions, NAME)
     given = [None] * len(models) if tasks is None else list(tasks)
     asked = [task_asked_about(model, task) for model, task in zip(models, given, strict=True)]
+    if questions is None:  # what applies to none of them is no column
+        pairs = list(zip(models, asked, strict=True))
+        chosen = [each for each in chosen if not all(each.why_not(model, task) for model, task in pairs)]
     names: list[str] = []
     for name in map(model_name, models):
         copies = sum(taken == name or taken.startswith(f"{name} (") for taken in names)

@@ -94,7 +94,8 @@ def _stepped_down(
 ) -> tuple[int, ...]:
     """Frequencies that stand out of what is left without the kept ones, again and again: large ones hide small ones.
 
-    Relabelled rows lose the same frequencies, so that shares are among the same number of others.
+    Each step asks for a share above the largest of 95% of the relabellings. Relabelled rows lose the same frequencies,
+    so that shares are among the same number of others.
     """
     more: tuple[int, ...] = ()
     while kept and len(kept) + len(more) < len(values) // 2:
@@ -194,7 +195,7 @@ def sum_power(values: Float[np.ndarray, "m m c"], group: CyclicGroup) -> Float[n
 def pair_spectrum(
     model: HookedModel, task: Task, of: str, resamples: int, seed: int
 ) -> tuple[GroupSpectrum, np.ndarray, np.ndarray | None]:
-    """(the spectrum of neurons or logits, the mean-free values, the neurons' phases).
+    """(the spectrum of neurons or logits, their values, the neurons' phases); see :func:`pair_values`.
 
     Raises:
         UserError: a task without a group, a model without an MLP, or values that are the same for all pairs.
@@ -203,19 +204,21 @@ def pair_spectrum(
     if of == "neurons" and (getattr(model.cfg, "attn_only", False) or not model.cfg.d_mlp):
         raise UserError("This model has no MLP, and so no neurons.")
     values = pair_values(model, task, group, of)
-    values = values - values.mean((0, 1))
+    free = values - values.mean((0, 1))
     m = group.order
-    total = float((values**2).sum()) / m**2
+    total = float((free**2).sum()) / m**2
     if not total > 0:
         raise UserError(f"The {of} are the same for all pairs: there is no variance to split into frequencies.")
     if of == "logits":
-        shares = lambda order: sum_power(values[order][:, order][..., order], group) / total  # noqa: E731
+        shares = lambda order: sum_power(free[order][:, order][..., order], group) / total  # noqa: E731
         null = relabelled(m, resamples, seed, shares)
-        return GroupSpectrum(m, sum_power(values, group)[:, None], total, null), values, None
-    power, phase = pair_power(values)
-    # Power summed over units is the same in any rotation of them, and few directions hold nearly all of it.
-    flat = values.reshape(m * m, -1)
+        return GroupSpectrum(m, sum_power(free, group)[:, None], total, null), values, None
+    power, phase = pair_power(free)
+    # Power summed over units is the same in any rotation of them. The directions of largest variance stand for all:
+    # shares of their own variance vary more than those of many directions, so that no frequency stands out by this.
+    flat = free.reshape(m * m, -1)
     directions = np.linalg.eigh(flat.T @ flat)[1][:, ::-1][:, :ROTATED]
     reduced = (flat @ directions).reshape(m, m, -1)
-    null = relabelled(m, resamples, seed, lambda order: pair_power(reduced[order][:, order])[0].sum(-1) / total)
+    within = float((reduced**2).sum()) / m**2
+    null = relabelled(m, resamples, seed, lambda order: pair_power(reduced[order][:, order])[0].sum(-1) / within)
     return GroupSpectrum(m, power, total, null), values, phase

@@ -16,6 +16,7 @@ from interp.core.exam import Exam
 from interp.core.probe import Probe, find_probe
 from interp.core.problems import N_PROBLEMS, carry_pairs
 from interp.core.results import Result
+from models.checks import Fails, require, table_of
 from models.errors import UserError
 from models.questions import MODELS, SEVERAL_MODELS
 
@@ -32,15 +33,6 @@ SAME: Mapping[str, Any] = {
 OTHER_NAMES = frozenset({"ablation", "alternative", "draws", "n_problems", "permutations", "random_state", "rng"})
 #: Fields of a result that differ from call to call.
 _CLOCKS = ("seconds",)
-
-
-class _Fails(Exception):
-    """A check that does not hold, with the reason."""
-
-
-def _require(holds: Any, why: str) -> None:
-    if not holds:
-        raise _Fails(why)
 
 
 class _Asked:
@@ -73,11 +65,11 @@ class _Asked:
         try:
             self.call(**changed)
         except UserError as error:
-            _require(len(str(error).splitlines()) == 1, f"{what} is refused in more than one line")
+            require(len(str(error).splitlines()) == 1, f"{what} is refused in more than one line")
             return
         except Exception as error:
-            raise _Fails(f"{what} is not refused by a UserError, but ends in {type(error).__name__}") from None
-        raise _Fails(f"{what} is not refused")
+            raise Fails(f"{what} is not refused by a UserError, but ends in {type(error).__name__}") from None
+        raise Fails(f"{what} is not refused")
 
     def spoilt(self, parameter: str, broken: Any) -> Any:
         return [self.model, broken] if parameter in SEVERAL_MODELS else broken
@@ -87,24 +79,24 @@ def _signature(s: _Asked) -> None:
     """Options come by keyword; those that every probe knows have their usual names, order and defaults."""
     parameters = inspect.signature(s.probe.ask).parameters
     common = [name for name in parameters if name in SAME and name not in s.probe.subjects]
-    _require(common == [name for name in SAME if name in common], f"the usual order is {', '.join(SAME)}")
+    require(common == [name for name in SAME if name in common], f"the usual order is {', '.join(SAME)}")
     if odd := OTHER_NAMES & set(parameters):
-        raise _Fails(f"{min(odd)} has another name in other probes")
+        raise Fails(f"{min(odd)} has another name in other probes")
     behind = list(parameters.values())[len(s.probe.subjects) :]
-    _require(all(each.kind in (each.KEYWORD_ONLY, each.VAR_KEYWORD) for each in behind), "an option has no name")
+    require(all(each.kind in (each.KEYWORD_ONLY, each.VAR_KEYWORD) for each in behind), "an option has no name")
     for name in set(common) - {"resamples"}:
         default = parameters[name].default
         # Cost may forbid the usual number of problems. The number is then in the docstring, with the reason.
         said = name == "n" and re.search(rf"\b{default:,}\b", inspect.getdoc(s.probe.ask) or "")
         usual = default == SAME[name] and type(default) is type(SAME[name])
-        _require(said or usual, f"{name} is {default}, not {SAME[name]}, and the docstring does not say why")
+        require(said or usual, f"{name} is {default}, not {SAME[name]}, and the docstring does not say why")
 
 
 def _described(s: _Asked) -> None:
     """It has a docstring, and a question of one line."""
     asked = s.probe.question
-    _require(asked[:1].isupper() and "\n" not in asked and len(asked) < 80, f"{asked!r} is not a question of one line")
-    _require(inspect.getdoc(s.probe.ask), "it has no docstring")
+    require(asked[:1].isupper() and "\n" not in asked and len(asked) < 80, f"{asked!r} is not a question of one line")
+    require(inspect.getdoc(s.probe.ask), "it has no docstring")
 
 
 def _refusals(s: _Asked) -> None:
@@ -128,18 +120,18 @@ def _refusals(s: _Asked) -> None:
 
 def _result(s: _Asked) -> None:
     """It returns a result with a sentence, a table, and what the numbers rest on."""
-    _require(isinstance(s.found, Result), f"it returns {type(s.found).__name__}, which is no Result")
+    require(isinstance(s.found, Result), f"it returns {type(s.found).__name__}, which is no Result")
     said = s.found.sentence()
-    _require(said and len(said.splitlines()) == 1, "its result has no sentence of one line")
-    _require(len(s.found.to_dataframe()), "its result's table is empty")
-    _require(s.found.provenance.n > 0, "its result rests on no inputs")
+    require(said and len(said.splitlines()) == 1, "its result has no sentence of one line")
+    require(len(s.found.to_dataframe()), "its result's table is empty")
+    require(s.found.provenance.n > 0, "its result rests on no inputs")
 
 
 def _round_trip(s: _Asked) -> None:
     """Its result is the same after it was written to JSON and read."""
     again = type(s.found).from_dict(json.loads(json.dumps(s.found.to_dict(), allow_nan=False)))
-    _require(again.to_dict() == s.found.to_dict(), "its result is another after JSON")
-    _require(again.provenance == s.found.provenance, "its provenance is another after JSON")
+    require(again.to_dict() == s.found.to_dict(), "its result is another after JSON")
+    require(again.provenance == s.found.provenance, "its provenance is another after JSON")
     pd.testing.assert_frame_equal(again.to_dataframe(), s.found.to_dataframe())
 
 
@@ -148,12 +140,12 @@ def _again(s: _Asked) -> None:
     before = {name: value.clone() for name, value in s.model.state_dict().items()}
     random = torch.get_rng_state()
     first, second = (_timeless(each.to_dict()) for each in (s.found, s.call()))
-    _require(first == second, "it gives another result the second time")
-    _require(torch.equal(random, torch.get_rng_state()), "it draws from the program's random numbers")
+    require(first == second, "it gives another result the second time")
+    require(torch.equal(random, torch.get_rng_state()), "it draws from the program's random numbers")
     after = s.model.state_dict()
-    _require(all(torch.equal(after[name], value) for name, value in before.items()), "it changes the model's weights")
+    require(all(torch.equal(after[name], value) for name, value in before.items()), "it changes the model's weights")
     left = [name for name, point in s.model.hook_dict.items() if getattr(point, "fwd_hooks", ())]
-    _require(not left, f"it leaves a hook at {', '.join(left[:1])}")
+    require(not left, f"it leaves a hook at {', '.join(left[:1])}")
 
 
 def _timeless(value: Any) -> Any:
@@ -162,7 +154,8 @@ def _timeless(value: Any) -> Any:
     return value
 
 
-#: Those after the first three need an answer; they are asked only of a probe whose subjects are models or pairs.
+#: What is asked of a probe of files or tables, which needs no answer; the rest needs models or pairs.
+WITHOUT_ANSWER = ("signature", "question and docstring")
 CHECKS: Mapping[str, Callable[[_Asked], None]] = {
     "signature": _signature,
     "question and docstring": _described,
@@ -173,18 +166,20 @@ CHECKS: Mapping[str, Callable[[_Asked], None]] = {
 }
 
 
-def _exam(exam: Exam | None, name: str) -> str:
-    """Why a probe does not pass its exam, or an empty string."""
-    if exam is None:
-        return "it was given no exam; see interp.core.exam"
+def _sits(exam: Exam | None) -> None:
+    """It reports of each subject of the exam what it should."""
+    require(exam is not None, "it was given no exam; see interp.core.exam")
+    assert exam is not None
     reported = {kind: exam.reported(exam.found(kind)) for kind in exam.kinds()}
-    if exam.absence.holds(reported["presence"]):
-        return f"it reports of presence what it should report of absence: {reported['presence']}"
+    both = exam.absence.holds(reported["presence"])
+    require(not both, f"it reports of presence what it should report of absence: {reported['presence']}")
     wrong = [kind for kind, got in reported.items() if not getattr(exam, kind).holds(got)]
-    return "; ".join(f"of {kind} it reports {reported[kind]}" for kind in wrong)
+    require(not wrong, "; ".join(f"of {kind} it reports {reported[kind]}" for kind in wrong))
 
 
-def check_probe(probe: str | Callable[..., Any], model: Any = None, *, exam: Exam | None = None, **options: Any) -> Any:
+def check_probe(
+    probe: str | Callable[..., Any], model: Any = None, *, exam: Exam | None = None, **options: Any
+) -> pd.DataFrame:
     """Which of the things that every probe does hold for this one, such as a probe of your own.
 
     Args:
@@ -212,17 +207,5 @@ def check_probe(probe: str | Callable[..., Any], model: Any = None, *, exam: Exa
     answerable = bool(subjects) and subjects <= {*MODELS, *SEVERAL_MODELS, "pairs"}
     if answerable and (why := asked.why_not(model)):
         raise UserError(f"{name} does not apply: {why}.")
-    subject, rows = _Asked(asked, model, options), []
-    for check, one in CHECKS.items():
-        if not answerable and one not in (_signature, _described):
-            continue
-        why = ""
-        try:
-            one(subject)
-        except (_Fails, AssertionError) as error:
-            why = str(error)
-        except Exception as error:  # whatever somebody's probe raises
-            why = f"{type(error).__name__}: {error}"
-        rows.append({"check": check, "passed": not why, "why": why})
-    why = _exam(exam, name)
-    return pd.DataFrame([*rows, {"check": "exam", "passed": not why, "why": why}])
+    checks = dict(CHECKS) if answerable else {name: CHECKS[name] for name in WITHOUT_ANSWER}
+    return table_of(checks | {"exam": lambda _: _sits(exam)}, _Asked(asked, model, options))

@@ -33,9 +33,9 @@ class EmbeddingTest:
     seed: int
 
     def clause(self) -> str:
-        """The shares as a clause: "98.1% of 512 answers are right, 97.5% with ..."."""
-        found = "".join(f", {share.value:.1%} {name}" for name, share in self.replaced.items())
-        return f"{self.clean.value:.1%} of {self.clean.n:,} answers are right{found}"
+        """The shares with their intervals as a clause: "98.1% [96.5%, 99.1%] of 512 answers are right, ..."."""
+        found = "".join(f", {share} {name}" for name, share in self.replaced.items())
+        return f"{self.clean} of {self.clean.n:,} answers are right{found}"
 
 
 def embedding_test(
@@ -58,7 +58,7 @@ def embedding_test(
     def share(new: Tensor | None) -> Proportion:
         edits: list[Any] = []
         if new is not None:
-            shift = torch.zeros_like(old).index_copy(0, torch.tensor(ids), new.to(old) - old[ids])
+            shift = torch.zeros_like(old).index_copy(0, torch.tensor(ids, device=old.device), new.to(old) - old[ids])
             at = lambda value, chunk: value + shift.to(value)[sample.tokens[chunk].to(value.device)]  # noqa: E731
             edits = [(EMBED, at)]
         logits = runs.run(model, sample.tokens, edits, queries)

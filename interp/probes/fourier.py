@@ -166,17 +166,17 @@ def fourier_spectrum(
         UserError: a task without digits, or without a group for "neurons" and "logits"; fewer than 3 rows, NaN, or
             values that are all alike.
     """
-    few = known_name("kind of values", of, OF) == "embeddings"
-    resamples = resamples or (RESAMPLES if few else FEW_RESAMPLES)
+    of_rows = known_name("kind of values", of, OF) == "embeddings"
+    resamples = resamples or (RESAMPLES if of_rows else FEW_RESAMPLES)
     subject: Any = model
-    if not few:
+    if not of_rows:
         resolved = resolve_task(subject, task)
         spectrum, values, phase = pair_spectrum(subject, resolved, of, resamples, seed)
         source = f"pairs, control of {resamples:,} relabellings"
         found = _result(spectrum, of, Provenance(spectrum.n**2, seed, source, "exhaustive"))
         if phase is None:
             return found
-        variance = np.maximum((values**2).mean((0, 1)), np.finfo(float).tiny)
+        variance = np.maximum(values.var((0, 1)), np.finfo(float).tiny)
         coords = {"frequency": found.power.frequency}
         return replace(
             found,

@@ -19,6 +19,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from interp.core import runs
 from interp.core.answers import Answer, Part
 from interp.core.group_spectra import only_frequencies, pair_spectrum, pair_values, right_logs
 from interp.core.model import HookedModel
@@ -61,8 +62,7 @@ def restricted_loss(model: HookedModel, *, task: Task | None = None, seed: int =
     """
     task = resolve_task(model, task)
     of = group_of(task)
-    spectrum = pair_spectrum(model, task, "logits", resamples, seed)[0]
-    values = pair_values(model, task, of, "logits")
+    spectrum, values, _ = pair_spectrum(model, task, "logits", resamples, seed)
     kept = _along_sums(values, of, spectrum.kept)
     logits = {"all logits": values, "restricted": values.mean((0, 1)) + kept, "excluded": values - kept}
     right = right_logs(of)
@@ -162,11 +162,11 @@ def _gradients(model: Any, tokens: Tensor, query: int, answers: Tensor) -> Float
     """Gradient of each row's logit of its answer with respect to its embeddings."""
     seen: list[Tensor] = []
 
-    def lead(value: Tensor, hook: Any) -> Tensor:
+    def lead(value: Tensor, chunk: slice) -> Tensor:
         seen.append(value.detach().requires_grad_())
         return seen[-1]
 
     with torch.enable_grad():
-        logits = model.run_with_hooks(tokens, fwd_hooks=[("hook_embed", lead)])[:, query]
+        logits = runs.run(model, tokens, [("hook_embed", lead)], [query], gradients=True)[:, 0]
         total = logits.gather(1, answers.to(logits.device)[:, None]).sum()
-        return torch.autograd.grad(total, seen[0])[0].cpu()
+        return torch.cat(torch.autograd.grad(total, seen)).cpu()

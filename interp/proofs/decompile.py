@@ -130,7 +130,7 @@ class Decompiled(Result):
 
     @property
     def levels_of(self) -> str:
-        """What the levels tell apart."""
+        """What has the levels: sum plus carry, or difference minus borrow."""
         return "difference minus borrow" if self.program == SUBTRACTION else "sum plus carry"
 
     def _reading(self) -> str:

@@ -44,7 +44,7 @@ def board(
     stored at once.
 
     Raises:
-        UserError: no ``trust``, no submissions, or a page that is another one.
+        UserError: no ``trust``, no submissions, or a page that this package did not write.
     """
     files = submissions(folder)
     if not trust:

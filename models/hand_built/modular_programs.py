@@ -18,8 +18,9 @@ These are the controls of questions about trained modular adders: which program 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from itertools import combinations
 from math import pi
 from typing import Any, Literal
@@ -32,7 +33,8 @@ from models.config import Dtype, TransformerConfig
 from models.errors import UserError
 from models.hand_built.construction import Construction, check_options, register_construction, residual_dims
 from models.parts.weights import Weights, under
-from models.tasks.formatted import FormattedTask, formatted
+from models.tasks.formatted import FormattedTask
+from models.tasks.groups import modular_task
 
 FREQUENCIES = 3
 GRID = 12  # angles on a turn, in each of the clock's two and the pizza's one dimension
@@ -43,9 +45,8 @@ Program = Literal["clock", "pizza", "table"]
 
 @dataclass(frozen=True)
 class ModularOptions:
-    """The program, the modulus (an odd number from 5 on) and the dtype of all weights."""
+    """The modulus (an odd number from 5 on), the scale of the scores, and the dtype of all weights."""
 
-    program: Program = "clock"
     p: int = 59
     eta: float = FAR
     dtype: Dtype = "float32"
@@ -54,6 +55,10 @@ class ModularOptions:
         check_options(self, "p")
         if self.p < 5 or self.p % 2 == 0:
             raise UserError(f"p must be an odd number from 5 on, not {self.p}.")
+
+
+def _task(p: int, **unused: Any) -> FormattedTask:
+    return modular_task(p)
 
 
 @cache
@@ -74,19 +79,19 @@ def _circles(p: int) -> Float[Tensor, "number coordinate"]:
     return torch.stack((angle.cos(), angle.sin()), -1).flatten(1)
 
 
-def _units(options: ModularOptions) -> tuple[Tensor, Tensor, Tensor]:
+def _units(program: Program, p: int) -> tuple[Tensor, Tensor, Tensor]:
     """What the MLP's units read of a and of b (or of their mean), [coordinate, unit], and what they write."""
     turns = 2 * pi * torch.arange(GRID, dtype=torch.float64) / GRID
-    s, t = torch.cartesian_prod(turns, turns).T if options.program == "clock" else (turns, turns)
+    s, t = torch.cartesian_prod(turns, turns).T if program == "clock" else (turns, turns)
     circle = lambda angle: torch.stack((angle.cos(), angle.sin()))  # noqa: E731
-    each = len(frequencies(options.p))
+    each = len(frequencies(p))
     reads = [torch.block_diag(*[circle(angle)] * each) for angle in (s, t)]
     return reads[0], reads[1], torch.block_diag(*[circle(s + t).T / len(s)] * each)
 
 
-def modular_weights(options: ModularOptions) -> tuple[TransformerConfig, Weights, dict[str, slice]]:
+def modular_weights(program: Program, options: ModularOptions) -> tuple[TransformerConfig, Weights, dict[str, slice]]:
     """(config, all weights in float64, names of the residual dimensions)."""
-    p, program = options.p, options.program
+    p = options.p
     one_hot = torch.eye(p, dtype=torch.float64)
     numbers = one_hot if program == "table" else _circles(p)
     width = numbers.shape[1]
@@ -111,7 +116,7 @@ def modular_weights(options: ModularOptions) -> tuple[TransformerConfig, Weights
         pairs = torch.cartesian_prod(torch.arange(p), torch.arange(p))
         of_a, of_b, writes = one_hot[:, pairs[:, 0]], one_hot[:, pairs[:, 1]], one_hot[pairs.sum(1) % p]
     else:
-        of_a, of_b, writes = _units(options)
+        of_a, of_b, writes = _units(program, p)
     W_in = zeros(d_model, of_a.shape[1])
     W_in[dims["A"]] = of_a
     if program != "pizza":
@@ -134,29 +139,23 @@ def modular_weights(options: ModularOptions) -> tuple[TransformerConfig, Weights
 class ModularWeights(Construction):
     """The weights of one of the three programs."""
 
-    def __init__(self, options: ModularOptions = ModularOptions()):
-        config, weights, dims = modular_weights(options)
+    def __init__(self, program: Program, options: ModularOptions):
+        config, weights, dims = modular_weights(program, options)
         super().__init__(config, weights, options, dims)
-
-
-def modular_task(p: int, **unused: Any) -> FormattedTask:
-    return formatted("{a}{b}=", f"(a + b) % {p}", base=p, variables="addition", name=f"addition modulo {p}")
-
-
-@dataclass(frozen=True)
-class PizzaOptions(ModularOptions):
-    program: Program = "pizza"
 
 
 @dataclass(frozen=True)
 class TableOptions(ModularOptions):
     """Of p squared units."""
 
-    program: Program = "table"
     p: int = 13
 
 
 SOURCE = "The program of Nanda et al. 2023 and Zhong et al. 2023 (modular addition)"
-register_construction("modular-clock-hand-built", ModularWeights, ModularOptions, modular_task, SOURCE)
-register_construction("modular-pizza-hand-built", ModularWeights, PizzaOptions, modular_task, SOURCE)
-register_construction("modular-table-hand-built", ModularWeights, TableOptions, modular_task, "A table of all sums")
+_PROGRAMS: Mapping[Program, tuple[type, str]] = {
+    "clock": (ModularOptions, SOURCE),
+    "pizza": (ModularOptions, SOURCE),
+    "table": (TableOptions, "A table of all sums"),
+}
+for _program, (_options, _source) in _PROGRAMS.items():
+    register_construction(f"modular-{_program}-hand-built", partial(ModularWeights, _program), _options, _task, _source)

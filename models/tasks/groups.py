@@ -4,15 +4,30 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from models.errors import UserError
+from models.errors import UserError, known_name
+from models.tasks.formatted import FormattedTask, formatted
 
 MOST = 512  # elements: all pairs are looked at
+OPERATIONS = {"addition": "a + b", "subtraction": "a - b", "multiplication": "a * b"}
+
+
+def modular_task(p: int, operation: str = "addition", held_out: float | None = None) -> FormattedTask:
+    """``a b =`` and the sum, difference or product modulo p, each number a token.
+
+    Raises:
+        UserError: another operation.
+    """
+    answer = f"({OPERATIONS[known_name('operation', operation, OPERATIONS)]}) % {p}"
+    variables = "addition" if operation == "addition" else None
+    name = f"{operation} modulo {p}"
+    return formatted("{a}{b}=", answer, base=p, variables=variables, held_out=held_out, name=name)
 
 
 @dataclass(frozen=True)
@@ -53,6 +68,7 @@ def _powers(p: int) -> tuple[int, ...] | None:
     return None
 
 
+@lru_cache(maxsize=16)
 def group_of(task: Any) -> CyclicGroup:
     """The group in which a task of two numbers in one token each computes, found by trying all pairs.
 

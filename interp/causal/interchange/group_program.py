@@ -90,12 +90,16 @@ class GroupProgram(Result):
         if not self.frequencies:
             return f"{self.model}: {NONE}; no frequency of its embeddings stands out."
         needs = f"{len(self.frequencies)} frequencies of {self.group}: {self.causal.clause()}"
-        told = "; ".join(
-            f"{self.share('clock', each)} and {self.share('pizza', each)} with one operand {each}" for each in CHANGES
-        )
+        return f"{self.model}: {self.verdict} ({needs}). {' '.join(map(self._told, CHANGES))}"
+
+    def _told(self, change: str) -> str:
+        """The shares of one change as a sentence."""
+        clock, pizza = (self.share(program, change) for program in PROGRAMS)
+        if not clock.n:
+            return f"With one operand {change}, clock and pizza give the same answers."
         return (
-            f"{self.model}: {self.verdict} ({needs}). Where clock and pizza differ, the answers are the clock's and "
-            f"the pizza's in {told}."
+            f"With one operand {change}, {clock} of the {clock.n:,} answers in which clock and pizza differ are the "
+            f"clock's, and {pizza} the pizza's."
         )
 
     def to_dataframe(self) -> pd.DataFrame:
@@ -176,8 +180,8 @@ def _answers(
     numbers: Int[Tensor, "n frequency"],
     factors: Float[Tensor, "n frequency"],
 ) -> Int[np.ndarray, " n"]:
-    """The log of the answer to each pair, the first operand's frequencies being those of ``numbers``; -1 for a token
-    that is no element."""
+    """The log of the answer to each pair, with the frequencies of ``numbers`` in the first operand; -1 where the answer
+    is not an element."""
     tokens = element_tokens(task)
     rows = model.W_E.detach()[tokens].double()
     shift = torch.zeros(len(a), rows.shape[1], dtype=torch.float64)

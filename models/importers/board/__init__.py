@@ -135,7 +135,7 @@ def converted(
     """The model in what a file's process sent back, which is checked as the work of a stranger.
 
     Raises:
-        UserError: another model than the file's by its logits or answers, or something that is no model.
+        UserError: the logits or answers differ from those of the file, or the file gives no model.
     """
     try:
         return _converted(path, tensors, facts, pairs, checkpoint)
@@ -185,7 +185,7 @@ def _adopted(path: Path, tensors: dict[str, Tensor], facts: dict[str, Any]) -> A
         if not (value.isfinite() | (value.isneginf() & name.endswith("attn.bias"))).all():
             raise UserError(f"its weight {name} is not finite")
         if wide and not torch.allclose(value.double(), wide[name].double(), rtol=0, atol=COARSE * _largest(value)):
-            raise UserError(f"its weight {name} is another one when it computes in float64")
+            raise UserError(f"its weight {name} has another value when it computes in float64")
     dtype = "float64" if own["embed.W_E"].dtype == torch.float64 else "float32"
     fields = {"n_layers": 1, "d_vocab": task.d_vocab, "n_ctx": task.input_length, "dtype": dtype} | facts["config"]
     if any(isinstance(value, int) and value > LARGEST_SIZE for value in fields.values()):

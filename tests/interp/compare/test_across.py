@@ -271,3 +271,12 @@ def test_a_stock_transformer_with_a_task_is_asked_like_any_other() -> None:
 def test_the_column_of_a_probe_has_its_name_and_its_words() -> None:
     column = question_of(find_probe("score"))
     assert (column.name, column.unit, column.words) == ("score", "share", find_probe("score").question)
+
+
+def test_a_question_that_applies_to_none_of_the_models_is_no_column_unless_it_is_asked_by_name():
+    adder, clock = models.load("microadder-57"), models.build("modular-clock-hand-built", p=13)
+    tables = [interp.compare_models(each, n=20) for each in ([adder], [adder, clock])]
+    of_adder, of_both = ({question.name for question in table.questions} for table in tables)
+    assert "group_program" not in of_adder and "group_program" in of_both
+    named = interp.compare_models([adder], questions=["group_program"], n=20)
+    assert isinstance(named.rows[0].answers["group_program"], DoesNotApply)

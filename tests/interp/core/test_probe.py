@@ -25,6 +25,7 @@ from models.errors import UserError
 from models.tasks.framed_addition import Frame, FramedAddition
 from models.transformer import ArithmeticTransformer
 from models.weight_maps.dense import DenseWeights
+from tests.interp.core.test_probe_checks import SHORT, SLOW
 
 
 @pytest.fixture
@@ -113,17 +114,7 @@ def test_what_is_no_name_is_no_attribute() -> None:
 
 FRAME = Frame(vocabulary="0123456789+=", between=(10,), after=(11,), answer_down=True)
 #: Options with which a question takes little time, or a model is not too large for it.
-SMALL: dict[str, dict[str, Any]] = {
-    "attack": {"runs": 30},
-    "edge_attribution": {"steps": 4},
-    "linear_probes": {"n": 110, "sites": "L0 mid"},
-    "parameter_ablation": {"n": 8, "pairs": False, "only": ["blocks/0/attn/W_O"]},
-    "accuracy_by_chain": {"n_per_length": 2},
-    "fourier_spectrum": {"resamples": 9},
-    "circle_fit": {"resamples": 9},
-    "helix_fit": {"resamples": 9},
-}
-SLOW = ("accuracy_bounds", "certify", "decompile", "stress_suites")  # proofs, and a sample of a fixed size
+SMALL = SHORT | {"parameter_ablation": {"n": 8, "pairs": False, "only": ["blocks/0/attn/W_O"]}}
 
 
 def highest_first() -> ArithmeticTransformer:

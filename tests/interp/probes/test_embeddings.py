@@ -18,6 +18,7 @@ from interp.probes.embeddings import POOR, circular_rank_correlation
 from interp.probes.geometry import aligned_plane, geometric_circle, line_distances, parabola_distances, taubin_circle
 from models.errors import UserError
 from models.weight_maps.geometry import circular_arc, spiral
+from tests.moved_tokens import moved
 
 
 def arc(radius: float, start: float, stride: float, n: int, centre: tuple[float, float] = (0.0, 0.0)) -> np.ndarray:
@@ -413,3 +414,19 @@ def test_random_tables_have_no_frequency_of_their_own():
 def test_tables_without_a_spectrum_are_refused(table, says):
     with pytest.raises(UserError, match=says):
         interp.fourier_spectrum(table)
+
+
+def test_a_circle_is_said_with_what_the_answers_owe_to_it():
+    kept, shuffled = interp.circle_fit(models.load("microadder-57"), resamples=9).causal.replaced.values()
+    assert kept.value == 1.0 and shuffled.value < 0.05
+    kept, _ = interp.circle_fit(models.load("adder-456"), resamples=9).causal.replaced.values()
+    assert kept.value < 0.05  # its digits lie near a circle, and the rest of their embeddings is needed
+    assert interp.circle_fit(models.load("adder-456").W_E[:10], resamples=9).causal is None
+
+
+def test_the_answers_of_a_circle_do_not_depend_on_the_order_of_tokens():
+    model = models.load("microadder-57")
+    other = moved(model, [3, 1, 4, 0, 5, 9, 2, 6, 8, 7])
+    one, two = (interp.circle_fit(each, resamples=9).causal for each in (model, other))
+    on_circle = "with each digit on the circle"
+    assert one.clean == two.clean and one.replaced[on_circle] == two.replaced[on_circle]

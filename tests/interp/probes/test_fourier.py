@@ -176,3 +176,38 @@ def test_alike_logits_have_no_frequencies():
     model.add_perma_hook("unembed.hook_out", lambda logits, hook: 0 * logits)
     with pytest.raises(UserError):
         interp.fourier_spectrum(model, of="logits")
+
+
+# ---- which frequencies are kept
+
+
+def waves(n: int, sizes: dict[int, float], noise: float, seed: int) -> np.ndarray:
+    """Circles of these sizes by frequency, each in a plane of its own, and noise in all dimensions."""
+    at = 2 * np.pi * np.arange(n) / n
+    table = np.column_stack([size * wave(k * at) for k, size in sizes.items() for wave in (np.cos, np.sin)])
+    return table + noise * np.random.default_rng(seed).normal(size=table.shape)
+
+
+def test_a_small_frequency_next_to_a_large_one_is_kept():
+    found = interp.fourier_spectrum(waves(59, {5: 10.0, 9: 1.0}, 0.1, 0), resamples=199)
+    assert found.more == (9,) and found.kept == (5, 9)
+
+
+@pytest.mark.parametrize("sizes", [{}, {3: 10.0}])
+def test_noise_is_kept_no_more_often_than_said_with_and_without_a_large_frequency(sizes):
+    """One table in twenty may keep a frequency of noise; of 60, more than 8 do with a probability below 1%."""
+    tables = [waves(13, sizes | {1: 0.0, 2: 0.0}, 0.3, seed) for seed in range(60)]
+    kept = [interp.fourier_spectrum(table, resamples=199, seed=i).kept for i, table in enumerate(tables)]
+    assert all(set(sizes) <= set(each) for each in kept)
+    assert sum(set(each) != set(sizes) for each in kept) <= 8
+
+
+def test_units_of_random_embeddings_keep_no_more_frequencies_than_chance():
+    adder, kept = built("clock", 13), []
+    for seed in range(30):
+        weights = {name: value.detach().double() for name, value in adder.all_weights().items()}
+        generator = torch.Generator().manual_seed(seed)
+        weights["embed.W_E"] = torch.randn(weights["embed.W_E"].shape, generator=generator, dtype=torch.float64)
+        model = ArithmeticTransformer(ConstantWeights(adder.config, weights), adder.task, name="random").eval()
+        kept.append(interp.fourier_spectrum(model, of="neurons", seed=seed).kept)
+    assert sum(map(bool, kept)) <= 5  # of 30, more than 5 with a probability below 1%

@@ -5,7 +5,7 @@ that of the column before. The stream's direction ``LEVEL`` then holds, with the
 
     x + sign y + (x' + sign y' - w) / 10,     which is within 0.1 of x + sign y + sign carry,
 
-and the MLP takes ten off a sum, or adds ten to a difference, that is no digit. Logit d is ``2 d level - d^2``.
+and where that is no digit, the MLP takes ten off a sum or adds ten to a difference. Logit d is ``2 d level - d^2``.
 """
 
 from __future__ import annotations

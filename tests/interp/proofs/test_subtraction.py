@@ -163,7 +163,7 @@ def broken_place(weights: Weights) -> None:
 def test_what_is_broken_in_one_place_is_refuted_by_a_pair_that_fails(change):
     model = by_hand(3, change=change)
     found = interp.certify(model)
-    assert found.status == "refuted" and "-" in found.sentence()
+    assert found.status == "refuted"
     a, b, answer = found.counterexample
     assert a >= b and answer != a - b
     assert check_certificate(found, model).counterexample == found.counterexample

@@ -63,3 +63,11 @@ def test_another_order_of_tokens_changes_nothing():
         one, other = (ask(each).to_dataframe() for each in (model, moved))
         for column in one.columns.intersection(columns):
             assert one[column].to_numpy() == pytest.approx(other[column].to_numpy(), abs=2e-3), column
+
+
+def test_where_the_programs_never_differ_no_share_is_told():
+    found = interp.group_program(built("pizza"), n=400)
+    same = found.answers.copy(deep=True)
+    same["predicted"].loc[{"program": "pizza"}] = same["predicted"].sel(program="clock")
+    alike = type(found)(found.model, found.group, found.frequencies, same, found.causal, found.provenance)
+    assert alike.verdict == MIXED and "nan" not in alike.sentence()

@@ -1,0 +1,155 @@
+"""Tokens of a formatted task: their roles, and problems and answers as tokens and back."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cached_property
+from typing import Any
+
+import torch
+from jaxtyping import Int, Integer
+from torch import Tensor
+
+from models.errors import UserError
+from models.tasks.base import Role
+from models.tasks.format_definition import SIGNS, FormatDefinition
+from models.tasks.formats import NumberField
+from models.tasks.ten_digits import digit_rows
+
+
+class FormatTokens(FormatDefinition):
+    """The part of :class:`models.tasks.formatted.FormattedTask` that writes and reads tokens."""
+
+    @cached_property
+    def _prompt_parts(self) -> Sequence[NumberField | str]:
+        return self.parts[: self.parts.index(self.answer_field)]
+
+    @cached_property
+    def _ending(self) -> list[str]:
+        """The literal tokens after the answer, which are predicted too."""
+        after = self.parts[self.parts.index(self.answer_field) + 1 :]
+        return [token for part in after if isinstance(part, str) for token in self._literals[part]]
+
+    @cached_property
+    def _all_roles(self) -> tuple[list[Role], list[Role]]:
+        prompt: list[Role] = []
+        for part in self._prompt_parts:
+            if isinstance(part, str):
+                prompt += [Role("delimiter", token) for token in self._literals[part]]
+            elif part in self.numbers_fields:
+                index = self.numbers_fields.index(part)
+                labels = [part.name if part.one_token else f"{part.name}{column}" for column in part.columns]
+                prompt += [Role("operand", *each, index) for each in zip(labels, part.columns, strict=True)]
+            else:
+                prompt.append(Role("operator", part.name))
+        field = self.answer_field
+        answer = [Role("sign", "+-")] if field.signed else []
+        answer += [Role("answer", "s" if field.one_token else f"s{column}", column) for column in field.columns]
+        return prompt, answer + [Role("eos", token.strip("<>")) for token in self._ending]
+
+    @cached_property
+    def roles(self) -> Sequence[Role]:
+        prompt, answer = self._all_roles
+        return (*prompt, *answer)
+
+    @cached_property
+    def target_roles(self) -> Sequence[Role]:
+        return tuple(self._all_roles[1])
+
+    @cached_property
+    def query_positions(self) -> Sequence[int]:
+        first = len(self._all_roles[0]) - 1
+        return tuple(range(first, first + len(self.target_roles)))
+
+    @cached_property
+    def input_length(self) -> int:  # pyright: ignore[reportIncompatibleVariableOverride]
+        return len(self.roles) - 1
+
+    # Tokens are made row by row, [pos, n]: training reads them so, and a digit's quotient is one row of float64.
+
+    def _digits(
+        self, numbers: Int[Tensor, " n"], field: NumberField, dtype: torch.dtype
+    ) -> Integer[Tensor, "column n"]:
+        """The tokens of a field's digits, in the order in which they are written."""
+        rows = digit_rows(numbers, field.width, self.base).to(dtype)
+        rows = rows if field.reversed else rows.flip(0)
+        return rows if self._digits_are_ids else self._digit_ids.to(numbers.device, dtype)[rows.long()]
+
+    def _constant(self, tokens: Sequence[str], n: int, dtype: torch.dtype, device: Any) -> Integer[Tensor, "token n"]:
+        return torch.tensor([self.ids[token] for token in tokens], dtype=dtype, device=device)[:, None].expand(-1, n)
+
+    def _prompt(self, found: Int[Tensor, "n field"], dtype: torch.dtype) -> Integer[Tensor, "pos n"]:
+        rows = []
+        for part in self._prompt_parts:
+            if isinstance(part, str):
+                rows.append(self._constant(self._literals[part], len(found), dtype, found.device))
+            elif part in self.numbers_fields:
+                rows.append(self._digits(found[:, self.fields.index(part)], part, dtype))
+            else:
+                chosen = torch.tensor([self.ids[text] for text in self.operators], dtype=dtype, device=found.device)
+                rows.append(chosen[found[:, self.fields.index(part)]][None])
+        return torch.cat(rows)
+
+    def _answers(self, found: Int[Tensor, "n field"]) -> Int[Tensor, " n"]:
+        """The numbers that are the answers. Raises UserError for one that does not fit its field."""
+        by_operator = [function.of_columns(self._operands(found)) for function in self.functions]
+        if self.operators:
+            op = next(i for i, field in enumerate(self.fields) if field not in self.numbers_fields)
+            answers = torch.stack(by_operator, 1).gather(1, found[:, op : op + 1])[:, 0]
+        else:
+            answers = by_operator[0]
+        field = self.answer_field
+        limit = self.base**field.width
+        outside = (answers.abs() if field.signed else answers.where(answers >= 0, limit)) >= limit
+        if outside.any():
+            wrong = self.problem_text(found[outside][0].tolist())
+            fits = f"{-limit + 1 if field.signed else 0} to {limit - 1}"
+            raise UserError(
+                f"The answer of {wrong!r} is {answers[outside][0].item()}, and the field {field.name!r} takes {fits}."
+            )
+        return answers
+
+    def answers(self, problems: Any) -> Int[Tensor, " n"]:
+        """The numbers that the task's function gives."""
+        return self._answers(self.as_problems(problems))
+
+    def _operands(self, found: Int[Tensor, "n field"]) -> Int[Tensor, "n operand"]:
+        return found[:, [self.fields.index(field) for field in self.numbers_fields]]
+
+    def _targets(self, found: Int[Tensor, "n field"], dtype: torch.dtype) -> Integer[Tensor, "target n"]:
+        answers, field = self._answers(found), self.answer_field
+        signs = torch.tensor([self.ids.get(sign, 0) for sign in SIGNS], dtype=dtype, device=found.device)
+        sign = [signs[(answers < 0).long()][None]] if field.signed else []
+        ending = self._constant(self._ending, len(found), dtype, found.device)
+        return torch.cat((*sign, self._digits(answers.abs(), field, dtype), ending))
+
+    def _rows(self, found: Int[Tensor, "n field"], dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+        targets = self._targets(found, dtype)
+        return torch.cat((self._prompt(found, dtype), targets[:-1])), targets
+
+    def encode(self, problems: Any) -> Int[Tensor, "n pos"]:
+        return self._rows(self.as_problems(problems), torch.int64)[0].T.contiguous()
+
+    def encode_prompt(self, problems: Any) -> Int[Tensor, "n pos"]:
+        return self._prompt(self.as_problems(problems), torch.int64).T.contiguous()
+
+    def targets(self, problems: Any) -> Int[Tensor, "n target"]:
+        return self._targets(self.as_problems(problems), torch.int64).T
+
+    def encode_rows(self, problems: Int[Tensor, "n field"]) -> tuple[Tensor, Tensor]:
+        """Tokens [pos, n] and targets [target, n], as uint8 if the vocabulary fits, without checks of the problems."""
+        return self._rows(problems, torch.uint8 if self.d_vocab <= 256 else torch.int64)
+
+    def decode(self, answer_tokens: Int[Tensor, "n target"]) -> list[int]:
+        field, tokens = self.answer_field, torch.as_tensor(answer_tokens)
+        if tokens.shape[-1] < field.n_tokens:
+            raise UserError(f"An answer of {self.name} has {field.n_tokens} tokens, not {tokens.shape[-1]}.")
+        values = self.digit_values(tokens[..., field.signed : field.n_tokens])
+        number = (values * self.base ** torch.tensor(list(field.columns), device=values.device)).sum(-1)
+        good = (values >= 0).all(-1)
+        if field.signed:
+            plus, minus = (self.ids[sign] for sign in SIGNS)
+            first = tokens[..., 0]
+            good = good & ((first == plus) | (first == minus))
+            number = torch.where(first == minus, -number, number)
+        return torch.where(good, number, self.no_number).reshape(-1).tolist()
