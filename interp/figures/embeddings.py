@@ -9,6 +9,7 @@ import numpy as np
 import plotly.graph_objects as go
 
 from interp.core.drawings import drawing
+from interp.core.replaced_embeddings import EmbeddingTest
 from interp.figures import theme
 from interp.figures.layers import bars, curve, hover, points
 from interp.figures.layers import circle as circle_around
@@ -50,7 +51,7 @@ def circle(result: CircleFit) -> go.Figure:
     title = f"The {len(points_)} rows {result.shape}"
     if result.is_arc and result.even:
         title += f", {math.degrees(result.stride):.2f} degrees apart"
-    note = f"Order around the circle: {result.order_text}"
+    note = f"Order around the circle: {result.order_text}" + _owed(result.causal, ". ")
     return compose([panel], title, result.provenance, note=note, width=700, height=720)
 
 
@@ -140,4 +141,9 @@ def fourier(result: FourierSpectrum) -> go.Figure:
         f"Frequency {result.main} holds {in_percent(share)} of the variance; {in_percent(result.p_value)} of shuffled "
         "tables reach that at some frequency"
     )
-    return compose([panel], title, result.provenance, width=800, height=520)
+    return compose([panel], title, result.provenance, note=_owed(result.causal), width=800, height=520)
+
+
+def _owed(causal: EmbeddingTest | None, before: str = "") -> str:
+    """What a model's answers owe to the shape; empty for a table."""
+    return "" if causal is None else f"{before}Of the model, {causal.clause()}"
