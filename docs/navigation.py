@@ -25,7 +25,7 @@ def on_config(config: Any) -> Any:
     order: list[tuple[str, Any]] = [
         ("Start", "README.md"),
         ("Guide", "guide.md"),
-        ("How to", [*found("read_*.md"), *found("add_*.md")]),
+        ("How to", [*found("read_*.md"), *found("add_*.md"), "json.md"]),
         ("Notebooks", found("notebooks/*.md")),
         ("Reference", ["glossary.md", "hooks.md", "reference.md"]),
         ("The zoo", "zoo.md"),

@@ -128,7 +128,7 @@ class Score(Rate):
     @classmethod
     def from_dict(cls, value: dict[str, Any]) -> Score:
         """The score that :meth:`to_dict` wrote. Raises KeyError, TypeError or ValueError for anything else."""
-        derived = ("accuracy", "interval", "error_bound", "made_by")
+        derived = ("accuracy", "interval", "error_bound")
         rates = lambda kept, key: {key(name): Rate(**rate) for name, rate in kept.items()}  # noqa: E731
         read = {
             "by_chain_length": rates(value["by_chain_length"], int),

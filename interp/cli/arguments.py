@@ -68,6 +68,12 @@ Page = Annotated[Path, Named(_check_page), OUTPUT]
 ClusterAddress = Annotated[str | None, tyro.conf.arg(metavar="ADDRESS")]
 OptionalPage = Annotated[Path | None, Named(_check_page), OUTPUT, tyro.conf.arg(metavar="PATH")]
 OptionalOutput = Annotated[Path | None, Named(_check_file), OUTPUT, tyro.conf.arg(metavar="PATH")]
+Json = Annotated[
+    Path | None,
+    Named(_check_file),
+    OUTPUT,
+    tyro.conf.arg(metavar="PATH", help="Also write the reply as JSON here; with -, to the standard output and alone."),
+]
 OptionalFile = Annotated[Path | None, Named(_check_file), tyro.conf.arg(metavar="PATH")]
 Force = Annotated[bool, tyro.conf.arg(help="Replace files that are there and that this package did not write.")]
 MOST_THREADS = 1_024

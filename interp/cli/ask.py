@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import tyro
 
-from interp.cli.arguments import Force, ModelName, Named, OptionalOutput, OptionalPage, Shape, one_thread, shaped
+from interp.cli.arguments import Force, Json, ModelName, Named, OptionalPage, Shape, one_thread, shaped
 from interp.cli.help import filled
-from interp.cli.outputs import write_json
+from interp.cli.outputs import write_reply
 from models.errors import UserError
 
 if TYPE_CHECKING:
@@ -44,14 +44,13 @@ class Ask:
     """Seed of the problems and controls that are drawn."""
     out: OptionalPage = None
     """Also write a page with the figure and the table here (HTML)."""
-    json: OptionalOutput = None
-    """Also write the numbers here."""
+    json: Json = None
     force: Force = False
 
     def run(self) -> None:
         from interp.cli.own_files import load_model
         from interp.core.probe import find_probe
-        from interp.core.sections import records
+        from interp.core.replies import reply_of
         from interp.site.pages import write_page
 
         one_thread()
@@ -73,15 +72,18 @@ class Ask:
         if self.out is not None:
             write_page(self.out, page_of(asked, self.model, found), f"interp ask {self.model} {asked.name}")
         if self.json is not None:
-            write_json(self.json, {"sentence": found.sentence(), "rows": records(found.to_dataframe())})
+            write_reply(self.json, reply_of(found))
 
     def _list(self, model: HookedModel, task: Any) -> None:
         """Print the probes that can be asked here, and those that need Python."""
         from interp.cli.own_files import said
         from interp.core.probe import applying, probes
+        from interp.core.replies import reply
 
         indent = " " * 23
         rows, here = probes(model, task), [each.name for each in applying(model, task)]
+        table = rows.assign(asked_here=rows.index.isin(here)).reset_index()
+        write_reply(self.json, reply("probes", f"{len(rows)} probes apply to {self.model}.", table))
         told = lambda name: filled(f"{name:<22} {rows.question[name]}", after=indent)  # noqa: E731
         for name in here:
             print(told(name))

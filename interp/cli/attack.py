@@ -5,8 +5,8 @@ from __future__ import annotations
 import sys
 from dataclasses import dataclass
 
-from interp.cli.arguments import Force, ModelName, OptionalOutput, Shape, one_thread, shaped
-from interp.cli.outputs import write_json
+from interp.cli.arguments import Force, Json, ModelName, Shape, one_thread, shaped
+from interp.cli.outputs import write_reply
 
 
 @dataclass(frozen=True)
@@ -28,12 +28,12 @@ class AttackModel:
     """Stop the attack after this many seconds; the result then depends on the machine."""
     card: bool = False
     """Keep the first wrong answer in the model's zoo entry, with a line on its card."""
-    json: OptionalOutput = None
-    """Also write the result here."""
+    json: Json = None
     force: Force = False
 
     def run(self) -> int:
         from interp.cli.own_files import load_model
+        from interp.core.replies import reply_of
         from interp.proofs.attacks import attack
         from interp.proofs.stored_certificates import store
         from models.zoo import read_entry
@@ -50,8 +50,7 @@ class AttackModel:
             answer = "no number" if wrong.predicted is None else wrong.predicted
             where = f"{wrong.first_wrong_target}, margin {wrong.margin:.3f}"
             print(f"{result.text(wrong.problem)} = {answer}   wrong: it is {wrong.expected} ({where})")
-        if self.json is not None:
-            write_json(self.json, result.to_dict())
+        write_reply(self.json, reply_of(result))
         if self.card:
             print(f"written to {store(self.model, result)}")
         return 1 if result.wrong else 0

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from interp.cli.arguments import STORED, Force, ModelName, OptionalFile, OptionalOutput, Shape, one_thread, shaped
+from interp.cli.arguments import STORED, Force, Json, ModelName, OptionalFile, OptionalOutput, Shape, one_thread, shaped
+from interp.cli.outputs import write_reply
 from models.errors import UserError
 
 if TYPE_CHECKING:
@@ -29,8 +30,7 @@ class Certify:
     and "float32" covers rounding."""
     shape: Shape = ()
     """For tasks of many lengths: judge problems of this shape, such as --shape 8 for eight bits."""
-    json: OptionalOutput = None
-    """Also write the certificate here."""
+    json: Json = None
     width: float = 1e-6
     """How far apart the bounds on the share of wrong pairs may be, where the model is not certified."""
     digits_only: bool = False
@@ -47,6 +47,7 @@ class Certify:
 
     def run(self) -> int:
         from interp.cli.own_files import load_model
+        from interp.core.replies import reply_of
         from interp.proofs import certify, check_certificate, load_certificate
         from interp.proofs.stored_certificates import store
         from models.zoo import read_entry
@@ -66,8 +67,7 @@ class Certify:
                 model, arithmetic=self.arithmetic, task=task, width=self.width, targets=targets, minutes=self.minutes
             )
             print(certificate.sentence())
-        if self.json is not None:
-            certificate.save(self.json)
+        write_reply(self.json, reply_of(certificate))
         if self.standalone is not None:
             from interp.proofs.certificate import PairEvidence
             from interp.proofs.standalone import write_standalone

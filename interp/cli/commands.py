@@ -9,6 +9,7 @@ import contextlib
 import inspect
 import io
 import os
+import shlex
 import sys
 import warnings
 from importlib import import_module
@@ -17,7 +18,7 @@ from typing import Any
 
 from interp.cli.arguments import STORED, check_names, with_bare
 from interp.cli.help import filled, help_text
-from interp.cli.outputs import check_outputs, name_outputs
+from interp.cli.outputs import answering, check_outputs, name_outputs
 from interp.cli.own_files import taken_out
 from interp.cli.parse_errors import parsed
 from models.errors import UserError, unknown_name
@@ -104,10 +105,11 @@ def parse(arguments: list[str], places: bool = True) -> Any:
         from models.registry import names
 
         rest = with_bare("--certify", "float32", rest, names(sweeps=True))
-        return _command(train_class(rest), name, rest)
-    if name == "certify":
-        rest = with_bare("--check", STORED, rest)
-    command = _command(find_command(name), name, rest)
+        of_command = train_class(rest)
+    else:
+        rest = with_bare("--check", STORED, rest) if name == "certify" else rest
+        of_command = find_command(name)
+    command = _command(of_command, name, rest)
     check_names(command, places)
     if places:
         check_outputs(command)
@@ -128,7 +130,8 @@ def _run(arguments: list[str]) -> int:
         print(help_text())
         return 0 if arguments else 2
     command = parse(taken_out(arguments))
-    status = command.run() or 0
+    with answering(command, shlex.join(["interp", *arguments])):
+        status = command.run() or 0
     name_outputs(command)
     return status
 

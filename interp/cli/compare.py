@@ -6,13 +6,16 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import tyro
 
-from interp.cli.arguments import Force, ModelNames, OptionalOutput, Page, one_thread
-from interp.cli.outputs import write_json
+from interp.cli.arguments import Force, Json, ModelNames, Page, one_thread
+from interp.cli.outputs import write_reply
 from models.errors import UserError
+
+if TYPE_CHECKING:
+    from interp.core.results import Result
 
 
 @dataclass(frozen=True)
@@ -27,8 +30,7 @@ class Compare:
     """Zoo names, constructed models, or models' folders or files (with --task if they do not say their own)."""
     out: Page = Path("compare.html")
     """The page to write."""
-    json: OptionalOutput = None
-    """Also write the numbers here."""
+    json: Json = None
     problems: int | None = None
     """How many problems to use; more take more time."""
     seed: int = 0
@@ -40,34 +42,33 @@ class Compare:
             raise UserError("Comparing takes at least two models.")
         from interp.cli.own_files import load_model
         from interp.compare.compare import same_format
+        from interp.core.replies import reply_of
         from interp.core.sections import Page
         from interp.site.pages import page_html
         from models.checkpoint import write_bytes_atomic
 
         one_thread()
         loaded = [load_model(name) for name in self.models]
-        tasks = [model.task for model in loaded]
-        if len(loaded) == 2 and same_format(*tasks):
-            title, sections, data = self._matched(*loaded)
+        if len(loaded) == 2 and same_format(*(model.task for model in loaded)):
+            found, title, sections, data = self._matched(*loaded)
         else:
-            title, sections, data = self._asked(loaded)
+            found, title, sections, data = self._asked(loaded)
         command = f"interp compare {' '.join(self.models)}"
         write_bytes_atomic(self.out, page_html(Page(title, sections, data), command).encode())
-        if self.json is not None:
-            write_json(self.json, data)
+        write_reply(self.json, reply_of(found))
         print(sections[0].text)
 
-    def _matched(self, a: Any, b: Any) -> tuple[str, Sequence[Any], dict[str, Any]]:
+    def _matched(self, a: Any, b: Any) -> tuple[Result, str, Sequence[Any], dict[str, Any]]:
         from interp.compare.compare import compare
         from interp.compare.comparison_sections import matched_data, matched_sections
 
         found = compare(a, b, n=128 if self.problems is None else self.problems, seed=self.seed)
-        return f"{found.names[0]} next to {found.names[1]}", matched_sections(found), matched_data(found)
+        return found, f"{found.names[0]} next to {found.names[1]}", matched_sections(found), matched_data(found)
 
-    def _asked(self, loaded: Sequence[Any]) -> tuple[str, Sequence[Any], dict[str, Any]]:
+    def _asked(self, loaded: Sequence[Any]) -> tuple[Result, str, Sequence[Any], dict[str, Any]]:
         from interp.compare.across import PROBLEMS, compare_models
         from interp.compare.comparison_sections import table_sections
 
         n = PROBLEMS if self.problems is None else self.problems
         table = compare_models(loaded, n=n, seed=self.seed, progress=sys.stderr.isatty())
-        return f"{len(loaded)} models, the same questions", table_sections(table), table.to_dict()
+        return table, f"{len(loaded)} models, the same questions", table_sections(table), table.to_dict()

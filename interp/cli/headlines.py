@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
-from interp.cli.arguments import Force, Named, OptionalOutput, one_thread
+from interp.cli.arguments import Force, Json, Named, one_thread
 from interp.cli.help import filled
-from interp.cli.outputs import write_json
+from interp.cli.outputs import write_reply
 from interp.core.stored_data import DATA, keep, kept
 from models.errors import unknown_name
 from models.stored_names import CONFIG, ZOO
@@ -35,14 +35,15 @@ class ShowHeadlines:
     """Print Markdown, one table per paper."""
     csv: bool = False
     """Print all columns as CSV."""
-    json: OptionalOutput = None
-    """Also write everything here."""
+    json: Json = None
     force: Force = False
 
     def run(self) -> None:
         shown = kept(FILE, sources(), tables)[self.paper or ALL]
         if self.json is not None:
-            write_json(self.json, shown)
+            from interp.core.replies import reply
+
+            write_reply(self.json, reply("HeadlineTable", shown["sentence"], shown["rows"], shown))
         if self.markdown or self.csv:
             from interp.papers.headlines import table
 

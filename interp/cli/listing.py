@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from interp.cli.arguments import Force, OptionalOutput
-from interp.cli.outputs import write_json
+from interp.cli.arguments import Force, Json
+from interp.cli.outputs import write_reply
 from interp.core.stored_data import DATA, keep, kept
 from models.stored_names import CONFIG, ZOO
 
@@ -28,8 +28,7 @@ class List:
     """Print the page docs/zoo.md: the table with all columns, and what they mean."""
     csv: bool = False
     """Print all columns as CSV."""
-    json: OptionalOutput = None
-    """Also write all columns here."""
+    json: Json = None
     force: Force = False
 
     def run(self) -> None:
@@ -39,7 +38,9 @@ class List:
         if not self.all and not self.markdown:
             rows = [row for row in rows if row["right (sampled)"] != NOT_TRAINED]
         if self.json is not None:
-            write_json(self.json, {"models": rows})
+            from interp.core.replies import reply
+
+            write_reply(self.json, reply("models", f"{len(rows)} models.", rows))
         if self.csv:
             import pandas as pd
 

@@ -6,16 +6,22 @@ somebody else's, and is not replaced unless ``--force`` is given.
 
 from __future__ import annotations
 
+import gzip
 import json
 import os
 import stat
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager, redirect_stdout
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, get_type_hints
+from typing import TYPE_CHECKING, Any, TextIO, get_type_hints
 
 from models.errors import UserError
 from models.stored_names import ZOO, is_path, stored
+
+if TYPE_CHECKING:
+    from interp.core.replies import Reply
 
 MADE_BY = "carrylens"
 GENERATOR = f'<meta name="generator" content="{MADE_BY}">'
@@ -23,6 +29,10 @@ _HEAD = 2**12  # bytes of a page in which the generator stands
 _LARGEST = 2**26  # bytes of a JSON file that may be ours
 #: Marks an argument that names a file to write.
 OUTPUT = object()
+STDOUT = Path("-")  # of --json
+
+_asked: dict[str, str] = {}  # the command's line
+_streams: list[TextIO] = []  # the output that is kept for JSON alone
 
 
 def check_outputs(command: Any) -> None:
@@ -50,23 +60,52 @@ def check_outputs(command: Any) -> None:
 def outputs(command: Any) -> Iterator[tuple[str, Path]]:
     """The files that a command is asked to write, by the names of its options."""
     for field, given in _fields(command, wanted=True):
-        if given is not None:
+        if given is not None and not (field == "json" and given == STDOUT):
             yield field, Path(given)
 
 
 def name_outputs(command: Any) -> None:
     """Print the files that a command has written; to the error stream if its output is a table to be read on."""
-    table = getattr(command, "csv", False) or getattr(command, "markdown", False)
+    table = getattr(command, "csv", False) or getattr(command, "markdown", False) or _on_stdout(command)
     for _, path in outputs(command):
         if path.is_file():
             print(f"wrote {path}", file=sys.stderr if table else sys.stdout)
 
 
-def write_json(path: Path, value: dict[str, Any]) -> None:
-    """Write numbers of a command as JSON that says which package made it."""
-    from models.checkpoint import write_json_atomic
+@contextmanager
+def answering(command: Any, line: str) -> Iterator[None]:
+    """For the time of a command: with ``--json -``, its reply has the standard output for itself, and what the command
+    prints for people, which is in the reply, is dropped. Progress is on the error stream as always."""
+    _asked["line"] = line
+    if not _on_stdout(command):
+        yield
+        return
+    _streams.append(sys.stdout)
+    try:
+        with open(os.devnull, "w") as nothing, redirect_stdout(nothing):
+            yield
+    finally:
+        _streams.pop()
 
-    write_json_atomic(path, {"made_by": MADE_BY} | value)
+
+def write_reply(path: Path | None, reply: Reply) -> None:
+    """Write a command's reply as JSON, to the standard output for ``-``; nothing without a path."""
+    from models.checkpoint import write_bytes_atomic
+
+    if path is None:
+        return
+    value = replace(reply, command=_asked.get("line", "")).to_dict()
+    text = json.dumps(value, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+    if path == STDOUT:
+        _streams[-1].write(text)
+    elif path.suffix == ".gz":
+        write_bytes_atomic(path, gzip.compress(text.encode(), mtime=0))
+    else:
+        write_bytes_atomic(path, text.encode())
+
+
+def _on_stdout(command: Any) -> bool:
+    return getattr(command, "json", None) == STDOUT
 
 
 def _fields(command: Any, wanted: bool) -> Iterator[tuple[str, Any]]:
@@ -103,8 +142,6 @@ def _is_ours(place: Path) -> bool:
             if GENERATOR.encode() in head:
                 return True
             if head[:2] == b"\x1f\x8b":
-                import gzip
-
                 file.seek(0)
                 head = gzip.GzipFile(fileobj=file).read(_LARGEST)
             elif size > _LARGEST or not head.lstrip().startswith(b"{"):

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from interp.cli.arguments import Force, ModelName, OptionalOutput, one_thread
-from interp.cli.outputs import write_json
+from interp.cli.arguments import Force, Json, ModelName, one_thread
+from interp.cli.outputs import write_reply
 
 
 @dataclass(frozen=True)
@@ -17,24 +17,26 @@ class Score:
     """A zoo name, a constructed model, or a model's folder or file (with --task if it does not say its own)."""
     method: Literal["teacher_forced", "greedy"] = "teacher_forced"
     """Both give the same verdict on a whole answer; greedy decodes token by token."""
-    json: OptionalOutput = None
-    """Also write the score here."""
+    json: Json = None
     force: Force = False
 
     def run(self) -> None:
         import models
         from interp.cli.own_files import load_model
+        from interp.core.replies import reply
+        from interp.core.results import Provenance
 
         one_thread()
         model = load_model(self.model)
         if model.task.compared_by == "loss":
             loss = models.text_loss(model)
             print(f"{self.model}: {loss}")
-            if self.json:
-                write_json(self.json, loss.to_dict())
+            rests = Provenance(loss.n, None, f"characters in {loss.windows} windows of the text")
+            write_reply(self.json, reply("TextLoss", str(loss), (), loss.to_dict(), rests))
             return
         result = models.score(model, method=self.method)
         print(result)
-        print(result.to_dataframe().to_string(index=False, float_format="{:.4f}".format))
-        if self.json:
-            write_json(self.json, result.to_dict())
+        table = result.to_dataframe()
+        print(table.to_string(index=False, float_format="{:.4f}".format))
+        rests = Provenance(result.n, None, result.problems, result.rung)
+        write_reply(self.json, reply("Score", str(result), table, result.to_dict(), rests))

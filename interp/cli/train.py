@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import dataclass, field, make_dataclass
+from dataclasses import asdict, dataclass, field, make_dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import tyro
 
-from interp.cli.arguments import ClusterAddress, ended, use_data, use_threads
+from interp.cli.arguments import ClusterAddress, Force, Json, ended, use_data, use_threads
+from interp.cli.outputs import write_reply
 from interp.cli.own_files import names_an_object, registered_spec
 from models.errors import UserError
 
@@ -50,6 +51,8 @@ class Train:
     certify: Literal["float", "interval", "float32"] | None = None
     """Judge each seed that answers all validation problems on all 10^20 pairs, first in floats and then in this
     arithmetic (float32 if none is named); a seed ends when it is certified, and that checkpoint is kept."""
+    json: Json = None
+    force: Force = False
 
     def run(self) -> int | None:
         try:
@@ -87,28 +90,16 @@ class Train:
                 self._model, out, self.seeds, self.first_seed, recipe, self.device, self.compile, minutes=self.minutes,
                 data_parallel=self.data_parallel, judge=judge,
             )  # fmt: skip
-        by_loss = [state for state in result.seeds if state.best_loss is not None]
-        for state in by_loss:
-            print(
-                f"seed {state.seed}: {state.status}, validation loss {state.validation_loss:.4f}, "
-                f"best {state.best_loss:.4f} at step {state.best_step}"
-            )
-        if by_loss:
-            print(f"{result.steps_done:,} steps, {result.seconds:.0f} s, {out}")
-            return result.complete
-        for state in sorted(result.seeds, key=lambda s: -s.best_exact)[:10]:
-            status = "certified" if state.accepted is not None else state.status
-            best = f"best exact match {state.best_exact:.4f} at step {state.best_step}"
-            line = f"seed {state.seed}: {status}, {best if state.best_step >= 0 else 'not validated yet'}"
-            if state.turned_down:
-                line += f", {state.turned_down} times perfect on validation but not certified"
-            print(line)
-        if judge is not None:
-            print(f"{len(result.accepted)} of {len(result.seeds)} seeds are certified on all pairs")
-        print(
-            f"{len(result.perfect)} of {len(result.seeds)} seeds answer every validation problem "
-            f"({result.steps_done:,} steps, {result.seconds:.0f} s, {out})"
-        )
+        said, lines = _told(result, judge is not None, out)
+        print(*lines, said, sep="\n")
+        if self.json is not None:
+            from interp.core.replies import reply
+            from interp.core.results import Provenance
+
+            rests = Provenance(recipe.validation_size, None, "validation problems, for each seed")
+            rows = [asdict(state) for state in result.seeds]
+            data = {"folder": str(out), "complete": result.complete, "steps_done": result.steps_done}
+            write_reply(self.json, reply("TrainResult", said, rows, data | {"seconds": result.seconds}, rests))
         return result.complete
 
     def _on_cluster(self, out: Path, recipe: Any, judge: Any) -> TrainResult:
@@ -121,6 +112,29 @@ class Train:
         with connected(self.cluster, self.device) as cluster:
             (result,) = train_on(cluster, [run], self.parts_of, self.compile, minutes=self.minutes)
         return result
+
+
+def _told(result: TrainResult, judged: bool, out: Path) -> tuple[str, list[str]]:
+    """What a run came to in one sentence, and a line for each of the first ten of its seeds, the best first."""
+    took = f"{result.steps_done:,} steps, {result.seconds:.0f} s, {out}"
+    by_loss = [state for state in result.seeds if state.best_loss is not None]
+    if by_loss:
+        return took, [
+            f"seed {state.seed}: {state.status}, validation loss {state.validation_loss:.4f}, "
+            f"best {state.best_loss:.4f} at step {state.best_step}"
+            for state in by_loss
+        ]
+    lines = []
+    for state in sorted(result.seeds, key=lambda s: -s.best_exact)[:10]:
+        status = "certified" if state.accepted is not None else state.status
+        best = f"best exact match {state.best_exact:.4f} at step {state.best_step}"
+        line = f"seed {state.seed}: {status}, {best if state.best_step >= 0 else 'not validated yet'}"
+        if state.turned_down:
+            line += f", {state.turned_down} times perfect on validation but not certified"
+        lines.append(line)
+    if judged:
+        lines.append(f"{len(result.accepted)} of {len(result.seeds)} seeds are certified on all pairs")
+    return f"{len(result.perfect)} of {len(result.seeds)} seeds answer every validation problem ({took})", lines
 
 
 def train_class(arguments: list[str]) -> type:

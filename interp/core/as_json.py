@@ -26,6 +26,8 @@ import xarray as xr
 
 from models.errors import UserError
 
+PACKAGE = "carrylens"
+
 
 def encode(value: Any) -> Any:
     """``value`` in a form that JSON can hold. Raises UserError for what has none, such as a model or a function."""
@@ -63,12 +65,18 @@ def decode(kind: Any, value: Any) -> Any:
     Raises:
         UserError: ``value`` is not the stored form of a ``kind``.
     """
-    if isinstance(value, dict):  # a command's file also says which package made it
-        value = {name: each for name, each in value.items() if name != "made_by"}
     try:
-        return _decode(kind, value)
+        return _decode(kind, replied(value))
     except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
         raise UserError(f"This is not a stored {getattr(kind, '__name__', kind)}: {error!r}.") from None
+
+
+def replied(value: Any) -> Any:
+    """What a reply (:mod:`interp.core.replies`) holds, such as a command's file; anything else as it is."""
+    match value:
+        case {"made_by": _, "result": {"data": dict() as data}}:
+            return data
+    return value
 
 
 def _decode(kind: Any, value: Any) -> Any:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 
@@ -39,4 +40,4 @@ def records(table: pd.DataFrame, decimals: int | None = None) -> list[dict[str, 
 
 
 def _finite(value: Any) -> Any:
-    return None if isinstance(value, float) and not math.isfinite(value) else value
+    return None if isinstance(value, float | np.floating) and not math.isfinite(value) else value

@@ -23,6 +23,7 @@ from typing import Any, Literal, get_args
 
 import pandas as pd
 
+from interp.core.as_json import replied
 from interp.core.model import HookedModel
 from interp.core.results import Provenance, Result, Rung
 from interp.proofs.one_layer import Targets
@@ -268,7 +269,7 @@ def parse_verdict(data: bytes, path: object) -> dict[str, Any]:
             raise UserError(f"{path} is damaged ({error}); restore it from where it came from.") from None
     if len(data) > LARGEST_FILE:
         raise UserError(f"{path} is larger than a certificate can be ({LARGEST_FILE >> 20} MB).")
-    value = parse_json(data, path)
+    value = replied(parse_json(data, path))
     texts = ("model", "fingerprint", "task", "method", "status")
     versions, seconds = value.get("versions", {}), value.get("seconds", 0.0)
     if (

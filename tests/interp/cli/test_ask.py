@@ -41,7 +41,7 @@ def test_an_answer_is_said_and_written_with_its_numbers(capsys, tmp_path: Path):
     ]
     assert main(asked) == 0
     said = capsys.readouterr().out
-    assert "n = 32" in said and "<figure>" in page.read_text() and json.loads(numbers.read_text())["rows"]
+    assert "n = 32" in said and "<figure>" in page.read_text() and json.loads(numbers.read_text())["result"]["rows"]
     assert f"wrote {page}" in said and f"wrote {numbers}" in said and unasked.read_text() == "{}"
 
 

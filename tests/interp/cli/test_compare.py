@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from interp.cli import main
+from interp.compare.comparison_result import Comparison
 from interp.compare.model_table import ModelTable
 
 pytestmark = pytest.mark.usefixtures("without_shape_checks")
@@ -18,9 +19,9 @@ def test_two_models_of_one_format_are_matched(tmp_path: Path, capsys: pytest.Cap
     arguments = ["microadder-57", "microadder-57-by-hand", "--out", str(out), "--json", str(numbers)]
     assert main(["compare", *arguments, "--problems", "32"]) == 0
     assert "from 0 to 1" in capsys.readouterr().out
-    found = json.loads(numbers.read_text())
-    assert found["models"] == ["microadder-57", "microadder-57-by-hand"] and len(found["parameters"]) == 57
-    assert any(row["quantity"] == "attention by role" for row in found["distances"])
+    found = Comparison.from_dict(json.loads(numbers.read_text()))
+    assert list(found.names) == ["microadder-57", "microadder-57-by-hand"] and len(found.parameters) == 57
+    assert "attention by role" in set(found.table.quantity)
     assert "microadder-57 next to microadder-57-by-hand" in out.read_text()
 
 

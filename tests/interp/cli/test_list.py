@@ -38,7 +38,7 @@ def test_every_model_that_can_be_loaded_stands_in_eighty_columns_under_its_whole
 def test_all_lists_what_is_not_trained_and_json_and_csv_hold_the_same(tmp_path: Path, capsys) -> None:
     assert main(["list", "--all", "--csv", "--json", str(tmp_path / "list.json")]) == 0
     rows = list(csv.DictReader(io.StringIO(capsys.readouterr().out)))
-    stored = json.loads((tmp_path / "list.json").read_text())["models"]
+    stored = json.loads((tmp_path / "list.json").read_text())["result"]["rows"]
     # Another test may have registered a sweep's models in this process.
     assert {row["model"] for row in rows} == {row["model"] for row in stored} <= set(models.names(sweeps=True))
     assert {row["model"] for row in rows} >= {"microadder-170-frozen-spiral", *models.zoo_names(), *constructed()}

@@ -31,7 +31,7 @@ def test_a_file_of_somebody_else_stays_unless_it_is_empty(text: str, tmp_path: P
     if text:
         assert path.read_text() == text and "--force" in capsys.readouterr().err
         assert main([*SCORE, "--json", str(path), "--force"]) == 0
-    assert json.loads(path.read_text())["correct"] == 1
+    assert json.loads(path.read_text())["result"]["data"]["correct"] == 1
     assert main([*SCORE, "--json", str(path)]) == 0  # its own
     assert f"wrote {path}" in capsys.readouterr().out
     assert list(tmp_path.iterdir()) == [path]

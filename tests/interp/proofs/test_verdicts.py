@@ -507,7 +507,7 @@ def test_samples_have_a_status_and_an_exit_code_of_their_own(capsys, tmp_path):
     assert (found.status, found.exit_status, found.provenance.rung) == ("sampled", 4, "sampled")
     assert main(["certify", FAST, "--check", str(tmp_path / "c.json")]) == 4
     assert "certified" not in capsys.readouterr().out
-    value = json.loads((tmp_path / "c.json").read_text())
+    value = json.loads((tmp_path / "c.json").read_text())["result"]["data"]
     (tmp_path / "c.json").write_text(json.dumps(value | {"status": "certified"}))
     with pytest.raises(UserError):
         load_certificate(tmp_path / "c.json")

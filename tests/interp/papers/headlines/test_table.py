@@ -137,7 +137,7 @@ def test_the_command_prints_and_writes_the_table(tmp_path, capsys):
     assert main(["headlines", "--paper", "adder-456", "--markdown", "--json", str(path)]) == 0
     printed = capsys.readouterr().out
     assert "| behaviour | Table 2 | Errors of 512 parameters in 100,000. | 12 | 0 of 100,000" in printed
-    written = json.loads(path.read_text())
+    written = json.loads(path.read_text())["result"]
     assert written["sentence"] in printed
     assert main(["headlines", "--paper", "adder-456"]) == 0
     assert written["sentence"].split(".")[0] in " ".join(capsys.readouterr().out.split())

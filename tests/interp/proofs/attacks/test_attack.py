@@ -279,7 +279,8 @@ def test_the_command_exits_1_on_a_failure_0_without_and_2_on_bad_input(tmp_path,
     file = tmp_path / "attack.json"
     assert main(["attack", "toygpt-learned-pre", "--runs", "1000", "--json", str(file)]) == 1
     shown = capsys.readouterr().out
-    assert "replayed, greedy" in shown and "wrong: it is" in shown and json.loads(file.read_text())["wrong"]
+    assert "replayed, greedy" in shown and "wrong: it is" in shown
+    assert json.loads(file.read_text())["result"]["data"]["wrong"]
     assert main(["attack", "parity-hand-built", "--shape", "5", "--runs", "40"]) == 0
     assert "This proves nothing" in capsys.readouterr().out
     assert main(["attack", "toygpt-learned-pre", "--runs", "0"]) == 2
