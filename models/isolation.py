@@ -109,7 +109,7 @@ def _child() -> None:
         os.write(1, b"!")
         os.dup2(2, 1)  # what the program prints goes nowhere
         _limit(job["seconds"], job["memory"])
-        unprotected += [] if _without_writing(os.getcwd()) else ["other files"]
+        unprotected += [] if without_writing(os.getcwd()) else ["other files"]
         sys.addaudithook(_guard(os.path.realpath(os.getcwd())))
         tensors, facts = function(**job["arguments"])
         said = json.dumps(facts | {"unprotected": unprotected})
@@ -156,7 +156,7 @@ def _without_network() -> bool:
     return libc.unshare(_NEW_USER | _NEW_NETWORK) == 0
 
 
-def _without_writing(folder: str) -> bool:
+def without_writing(folder: str) -> bool:
     """Forbid, by Landlock, to write outside ``folder``, to start programs, to connect and to signal other processes.
     False if the kernel does not have it."""
     if not sys.platform.startswith("linux"):

@@ -42,6 +42,7 @@ COMMANDS = {
     "gallery": "gallery:Gallery",
     "reproduce": "reproduce:Reproduce",
     "headlines": "headlines:ShowHeadlines",
+    "mcp": "mcp:Mcp",
 }
 
 

@@ -25,6 +25,7 @@ EXAMPLES = {
     "interp fetch-data": "download the text that AddLM is trained on, and check it",
     "interp reproduce position-coupling:fig1": "a paper's figure: train what is missing, evaluate, draw",
     "interp headlines": "every fact that the papers claim, ours, and how to make it",
+    "interp mcp": "the same questions as tools, for programs that speak the Model Context Protocol",
 }
 STATUS = (
     "Exit status: 0 done, 2 bad input (one sentence on stderr), 130 interrupted; of certify, 0 certified, 1 refuted, 3 "

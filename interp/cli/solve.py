@@ -31,20 +31,10 @@ class Solve:
         if not self.problems:
             raise UserError("There is no problem to solve: the list is empty.")
         from interp.cli.own_files import load_model
-        from interp.core.replies import reply
-        from interp.core.results import Provenance
-        from models.evaluation import predict
+        from interp.cli.tools import answers
 
-        model, rows = load_model(self.model), []
-        for text in self.problems:
-            task = model.task.for_problems([text])
-            problem = task.as_problems([text])
-            (answer,) = task.decode(predict(model, problem, method="greedy", task=task))
-            (right,) = task.decode(task.targets(problem))
-            rows.append({"problem": text, "answer": None if answer < 0 else answer, "expected": right})
-            rows[-1]["right"] = answer == right
-            shown = "no number" if answer < 0 else answer
-            print(f"{text} = {shown}" + ("" if answer == right else f"   wrong: it is {right}"))
-        said = f"{sum(row['right'] for row in rows)} of {len(rows)} right, decoded greedily"
-        rests = Provenance(len(rows), None, "problems that were given")
-        write_reply(self.json, reply("answers", said, rows, provenance=rests))
+        found = answers(load_model(self.model), self.problems)
+        for row in found.result.rows:
+            shown = "no number" if row["answer"] is None else row["answer"]
+            print(f"{row['problem']} = {shown}" + ("" if row["right"] else f"   wrong: it is {row['expected']}"))
+        write_reply(self.json, found)

@@ -1,6 +1,6 @@
 """What every command and tool answers to a program: the finding, what it rests on, and how strong the evidence is.
 
-    {"schema": 1, "made_by": "carrylens", "version": ..., "command": the line that asks for it again,
+    {"schema_version": 1, "made_by": "carrylens", "version": ..., "command": the line that asks for it again,
      "result": {"kind", "sentence", "rows", "rows_in_all", "data"},
      "provenance": {"n", "seed", "source"}, or null where nothing was measured,
      "strength_of_evidence": "sampled", "exhaustive", "certified ...", or null with it}
@@ -55,7 +55,7 @@ class Reply:
     provenance: RestsOn | None = None
     strength_of_evidence: Rung | None = None
     command: str = ""
-    schema: int = SCHEMA
+    schema_version: int = SCHEMA
     made_by: str = PACKAGE
     version: str = field(default_factory=lambda: version(PACKAGE))
 

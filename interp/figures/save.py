@@ -42,12 +42,13 @@ def save_figure(figure: Result | go.Figure, path: str | Path, scale: float = 1.0
     elif suffix == "html":
         data = drawn.to_html().encode()
     else:
-        data = _picture(drawn, suffix, scale)
+        data = picture(drawn, suffix, scale)
     write_bytes_atomic(path, data)
     return path
 
 
-def _picture(figure: go.Figure, suffix: str, scale: float) -> bytes:
+def picture(figure: go.Figure, suffix: str, scale: float = 1.0) -> bytes:
+    """The bytes of a picture; see :func:`save_figure`."""
     if find_spec("kaleido") is None:
         raise UserError(f"A .{suffix} picture needs kaleido; install it with `pip install 'carrylens[figures]'`.")
     try:

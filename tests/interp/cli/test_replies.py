@@ -15,7 +15,7 @@ from interp.core.results import Provenance, Rung
 from interp.proofs import check_certificate, load_certificate
 from models.zoo import load
 
-KEYS = {"schema", "made_by", "version", "command", "result", "provenance", "strength_of_evidence"}
+KEYS = {"schema_version", "made_by", "version", "command", "result", "provenance", "strength_of_evidence"}
 TRAINED = ("--steps", "4", "--batch-size", "16", "--eval-every", "2", "--validation-size", "16", "--device", "cpu")
 #: A line of every command with ``--json``, its exit status, and the strength of its evidence.
 LINES = [
@@ -46,7 +46,11 @@ def test_a_commands_json_stands_alone_on_the_output_in_the_one_form(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     found_status, value = told(line, capsys)
-    assert found_status == status and set(value) == KEYS and (value["schema"], value["made_by"]) == (1, "carrylens")
+    assert (
+        found_status == status
+        and set(value) == KEYS
+        and (value["schema_version"], value["made_by"]) == (1, "carrylens")
+    )
     assert value["command"].startswith(f"interp {line[0]}") and value["strength_of_evidence"] == strength
     assert value["result"]["sentence"] and len(value["result"]["rows"]) == min(
         value["result"]["rows_in_all"], MOST_ROWS
