@@ -24,8 +24,10 @@ def on_config(config: Any) -> Any:
     """Fill in the navigation."""
     order: list[tuple[str, Any]] = [
         ("Start", "README.md"),
+        ("Recipes", [*found("recipes/*.md"), "errors.md"]),
         ("Guide", "guide.md"),
-        ("How to", [*found("read_*.md"), *found("add_*.md"), "json.md"]),
+        ("Papers", found("papers/*.md")),
+        ("How to", [*found("read_*.md"), *found("add_*.md")]),
         ("Notebooks", found("notebooks/*.md")),
         ("Reference", ["glossary.md", "hooks.md", "reference.md"]),
         ("The zoo", "zoo.md"),

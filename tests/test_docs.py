@@ -22,6 +22,7 @@ import models
 from interp.cli.commands import parse
 from interp.cli.own_files import taken_out
 from interp.core.probe import find_probe
+from interp.core.public_names import EVERYDAY
 from interp.papers.studies import find_study
 from models.config import TransformerConfig
 from models.errors import UserError
@@ -78,11 +79,16 @@ def follow(page: Path, root: Path, packages: Path | str = "", python: str = sys.
 
 #: Pages that are said to need nothing but the installed package.
 OUTSIDE = ("add_a_model", "add_a_probe", "add_a_task", "read_your_files")
-TEXTS = [ROOT / "README.md", *sorted(DOCS.glob("*.md"))]
+PARTS = (".", "papers", "recipes")
+TEXTS = [
+    ROOT / "README.md",
+    ROOT / "AGENTS.md",
+    *(page for part in PARTS for page in sorted((DOCS / part).glob("*.md"))),
+]
 PAGES = [
-    pytest.param(page, id=page.stem, marks=[pytest.mark.slow] if page.stem == "guide" else [])
+    pytest.param(page, id=page.stem, marks=[pytest.mark.slow] if page.stem in ("guide", "position_coupling") else [])
     for page in TEXTS
-    if page.parent == DOCS and page.stem not in OUTSIDE and blocks(page.read_text())
+    if page.parent in (DOCS, DOCS / "papers") and page.stem not in OUTSIDE and blocks(page.read_text())
 ]
 
 
@@ -152,6 +158,16 @@ def test_commands_are_found_and_wrong_ones_are_not_there():
     for wrong in ("certify microader-57", "reproduce toygpt:nothing", "ask microadder-57 carry_unit", "cretify x"):
         with pytest.raises(UserError):
             is_there(["interp", *wrong.split()])
+
+
+@pytest.mark.parametrize("page", [*TEXTS, ROOT / "llms.txt"], ids=lambda page: page.stem)
+def test_every_link_and_named_file_is_there(page: Path):
+    """Links to pages that `make docs` writes (the reference, the gallery) are not looked for."""
+    text = page.read_text()
+    linked = [link.partition("#")[0] for link in re.findall(r"\]\(([^)]+)\)", text) if "://" not in link]
+    places = [page.parent / link for link in linked if link and not link.startswith(("api/", "gallery/"))]
+    places += [ROOT / name for name in re.findall(r"^\| `([\w/]+\.(?:py|md))` \|", text, re.MULTILINE)]
+    assert not [place for place in places if not place.exists()]
 
 
 # ---- the tables
@@ -226,6 +242,10 @@ def test_the_table_of_roles_is_the_tasks():
 def test_every_public_name_says_what_it_is(package):
     silent = [name for name in package.__all__ if not (getattr(package, name).__doc__ or "").strip()]
     assert not silent
+
+
+def test_the_reference_begins_with_the_names_of_everyday_use():
+    assert [row[0] for row in rows((DOCS / "reference.md").read_text(), "name")] == [f"interp.{x}" for x in EVERYDAY]
 
 
 def test_names_that_come_on_first_use_are_there_from_then_on():

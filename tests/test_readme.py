@@ -1,5 +1,6 @@
 """What the README and docs/zoo.md print is what the commands print, and the README's snippet runs."""
 
+import ast
 import os
 import re
 import subprocess
@@ -9,7 +10,6 @@ from pathlib import Path
 import pytest
 import transformers
 
-import interp
 import models
 from interp.cli import main
 from tests.docs_blocks import blocks
@@ -51,7 +51,7 @@ def test_it_fits_three_screens():
 
 @pytest.mark.slow
 def test_its_first_snippet_prints_what_stands_below_it():
-    snippet, printed, *_ = blocks(README)
+    _, snippet, printed, *_ = blocks(README)
     environment = os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
     done = subprocess.run([sys.executable, "-c", snippet.text], env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr[-2000:]
@@ -60,15 +60,28 @@ def test_its_first_snippet_prints_what_stands_below_it():
 
 
 def test_its_lines_on_ones_own_model_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    _, _, own, _, _ = blocks(README)
+    """On random weights, what presumes a model that can subtract is refused, and all else is answered."""
+    own, *_ = blocks(README)
     monkeypatch.chdir(tmp_path)
     size = {"n_layer": 1, "n_embd": 8, "n_head": 2, "vocab_size": 13, "n_positions": 9}
     transformers.GPT2LMHeadModel(transformers.GPT2Config(**size)).save_pretrained("my-gpt2")
-    exec(own.text, {"models": models, "interp": interp})
+    names: dict = {}
+    refused = []
+    for line in ast.parse(own.text).body:
+        try:
+            exec(ast.unparse(line), names)
+        except models.UserError as error:
+            refused.append(str(error))
+    assert len(refused) == 1 and "more than 50% must be right" in refused[0]
+
+
+def test_what_one_can_do_with_ones_own_model_stands_in_ten_lines():
+    own, *_ = blocks(README)
+    assert len(own.text.splitlines()) <= 10 and README.index(own.text) < README.index("microadder")
 
 
 def test_its_transformerlens_calls_run():
-    _, _, _, calls, _ = blocks(README)
+    *_, calls, _ = blocks(README)
     names = {"adder": models.load("microadder-57")}
     exec(calls.text, names)
     assert names["cache"]["pattern", 0].shape[:2] == (1, 1)
