@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 REGISTERING = (
     "models.addlm",
     "models.addlm_adder",
+    "models.arc_decoder",
     "models.hand_built.adders",
     "models.hand_built.microadder_by_hand",
     "models.hand_built.modular_programs",
@@ -39,8 +40,26 @@ REGISTERING = (
     "models.toygpt",
 )
 
+TRAINED, PUBLISHED, BY_HAND = "trained", "published numbers", "by hand"
 #: Words in ``ModelSpec.source`` that name a paper, in the order in which models are listed.
 PAPERS = ("MicroAdder", "456-Parameter", "Position Coupling", "ToyGPT", "AddLM")
+
+
+@dataclass(frozen=True)
+class Published:
+    """How the numbers of a model came about that others trained and published.
+
+    Attributes:
+        start: "random", "placed" (some numbers begin at chosen values), "warm" (from another model), or "not known".
+        begun: what its training began from, in words.
+        selected_on: the problems on which its numbers were selected, in words.
+        on_test: whether they include problems of the test set, whose score then bounds no error rate.
+    """
+
+    start: str
+    begun: str
+    selected_on: str
+    on_test: bool
 
 
 @dataclass(frozen=True)
@@ -54,15 +73,21 @@ class ModelSpec:
     name: str
     weight_map: Callable[..., WeightMap]
     task: Callable[..., Task]
-    recipe: Recipe | None  # None for models that are not trained
+    recipe: Recipe | None  # None for models that are not trained here
     source: str  # paper and section
     options: dict[str, Any] = field(default_factory=dict)
     sweep: bool = False  # one of many variants behind a figure; listed only on request
+    published: Published | None = None  # others trained it, and its numbers are as they published them
 
     @property
     def paper(self) -> str | None:
         """The one of :data:`PAPERS` that ``source`` names, or None if it names none."""
         return next((paper for paper in PAPERS if paper in self.source), None)
+
+    @property
+    def made(self) -> str:
+        """Who found the numbers: "trained" (here), "published numbers" (others trained it), or "by hand"."""
+        return TRAINED if self.recipe is not None else PUBLISHED if self.published is not None else BY_HAND
 
 
 _REGISTRY: dict[str, ModelSpec] = {}
@@ -111,7 +136,7 @@ def names(sweeps: bool = False) -> list[str]:
 
 def constructed() -> list[str]:
     """The names of models that are not trained, because their numbers are set by hand."""
-    return [name for name, spec in _registered().items() if spec.recipe is None and not is_own(name)]
+    return [name for name, spec in _registered().items() if spec.made == BY_HAND and not is_own(name)]
 
 
 def by_paper(names: Iterable[str]) -> list[str]:
@@ -132,12 +157,13 @@ def recipe_of(name: str) -> Recipe:
     """The recipe that trains a registered model.
 
     Raises:
-        UserError: as :func:`get_spec`, and for a constructed model.
+        UserError: as :func:`get_spec`, and for a model that is not trained here.
     """
-    recipe = get_spec(name).recipe
-    if recipe is None:
-        raise UserError(f"{name} is not a trained model: its weights are constructed.")
-    return recipe
+    spec = get_spec(name)
+    if spec.recipe is None:
+        why = "its numbers are as others published them" if spec.published else "its weights are constructed"
+        raise UserError(f"{name} is not trained here: {why}.")
+    return spec.recipe
 
 
 def parameter_count(name: str) -> int:

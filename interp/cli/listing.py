@@ -74,7 +74,7 @@ def _rows() -> Iterator[dict[str, Any]]:
     compare and that are not stored."""
     import models
     from interp.proofs.stored_certificates import on_all_inputs
-    from models.registry import by_paper, get_spec, numbers_of
+    from models.registry import BY_HAND, PUBLISHED, by_paper, get_spec, numbers_of
 
     stored = models.zoo_names()
     for name in by_paper(models.names(sweeps=True)):
@@ -86,7 +86,7 @@ def _rows() -> Iterator[dict[str, Any]]:
             "parameters": free,
             "constants": "" if fixed is None else len(fixed),
             "bits": 32 * free,
-            "right (sampled)": CONSTRUCTED if spec.recipe is None else NOT_TRAINED,
+            "right (sampled)": CONSTRUCTED if spec.made == BY_HAND else NOT_TRAINED,
             "of": "",
             "all inputs": on_all_inputs(name),
             "runs of seeds": "",
@@ -102,10 +102,15 @@ def _rows() -> Iterator[dict[str, Any]]:
                 "bits": models.zoo.stored_bits(name),
                 "right (sampled)": f"loss {score['loss']:.3f}" if by_loss else f"{score['correct']:,} / {score['n']:,}",
                 "of": score["problems"],
-                "runs of seeds": made["seeds_tried"] if by_loss else models.zoo.all_runs(made).n,
-                "perfect seeds": "" if by_loss else models.zoo.grokked_seeds(made),
-                "training time": f"{made['seconds'] / 60:.0f} min",
             }
+            if spec.made == PUBLISHED:
+                row["training time"] = PUBLISHED
+            else:
+                row |= {
+                    "runs of seeds": made["seeds_tried"] if by_loss else models.zoo.all_runs(made).n,
+                    "perfect seeds": "" if by_loss else models.zoo.grokked_seeds(made),
+                    "training time": f"{made['seconds'] / 60:.0f} min",
+                }
         yield row
 
 

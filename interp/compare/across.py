@@ -146,4 +146,4 @@ def _made(model: HookedModel) -> str:
     name = str(getattr(model, "name_or_path", ""))
     if name not in models.names(sweeps=True):
         return ""
-    return "by hand" if models.get_spec(name).recipe is None else "trained"
+    return models.get_spec(name).made

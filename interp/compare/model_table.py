@@ -28,7 +28,8 @@ class Question:
 
 @dataclass(frozen=True)
 class ModelRow:
-    """A model and its answers by question. ``asked``: the task; ``made``: "trained", "by hand" or "" (not known)."""
+    """A model and its answers by question. ``asked``: the task; ``made``: who found its numbers, as the registry
+    says, or ""."""
 
     name: str
     asked: str

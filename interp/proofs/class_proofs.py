@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import cached_property
 
 import numpy as np
 import torch
@@ -12,7 +13,7 @@ from jaxtyping import Bool
 from interp.core.model import HookedModel
 from interp.core.sites import model_name
 from interp.proofs.balls import FLOAT32, LARGEST_WEIGHT, REAL, Arithmetic
-from interp.proofs.branching import ClassProof, Search, prove
+from interp.proofs.branching import MOST_LEAVES, ClassProof, Search, prove
 from interp.proofs.columns import numbers_of_problems
 from interp.proofs.hunting import hunt
 from interp.proofs.one_layer import OneLayerAdder
@@ -22,6 +23,7 @@ from interp.proofs.watch import watched
 from models.errors import UserError, unknown_name
 
 STORED = 1 - 1e-9  # factor of a stored lower bound, as another order of summation in float64 may find it lower
+FEW_LEAVES = 300  # of one query, where the model cannot be certified anyhow
 UNPROVED = ClassProof(float("nan"), 0, 0, 0, ())
 
 
@@ -54,11 +56,35 @@ class BranchAndBound:
         c = self.classes
         return (int(c.target[index]), int(c.token[index])), (int(c.carry[index]), int(c.total[index]))
 
+    @cached_property
+    def beyond_rounding(self) -> Bool[np.ndarray, " n"]:
+        """The classes whose hunted problem alone cannot be proved right or wrong, as rounding may reach its margin.
+
+        No split of their windows decides them. Where there are some, the model cannot be certified, and other classes
+        are only tried with ``FEW_LEAVES``.
+        """
+        found = np.zeros(len(self.classes), dtype=bool)
+        if not self.search.downstream.unit or self.obstacle:
+            return found
+        c, adder = self.classes, self.search.adder
+        for target, token in sorted({self._keys(index)[0] for index in range(len(c))}):
+            query = self.search.query(target, token)
+            rows = np.flatnonzero((c.target == target) & (c.token == token))
+            tokens = adder.model.task.encode(torch.from_numpy(c.witnesses[rows, 0].copy())).numpy()
+            tokens = tokens[:, : adder.layout.queries[target] + 1]
+            at = np.arange(tokens.shape[1])
+            weights, coords = query.weights[:, at, tokens], query.coords[:, at, tokens]  # [head, problem, pos, (r)]
+            point = ((weights[..., None] * coords).sum(2) / weights.sum(2)[..., None]).sum(0)
+            lower, upper = self.search.margins(query, c.answer[rows], point, point)
+            found[rows] = ~((lower > 0) | (upper < 0))
+        return found
+
     def prove(self, index: int, aim: float) -> ClassProof:
         """A proof of one class. The first ``aim`` asked for serves all classes of its query."""
         query, own = self._keys(index)
         if query not in self._proofs:
-            self._proofs[query] = prove(self.search, self.search.query(*query), aim=aim)
+            most = FEW_LEAVES if self.beyond_rounding.any() else MOST_LEAVES
+            self._proofs[query] = prove(self.search, self.search.query(*query), aim=aim, most=most)
         return self._of_class(self._proofs[query][own], index, STORED)
 
     def verify(

@@ -88,8 +88,9 @@ class Decompiled(Result):
         arithmetic, bound: the arithmetic of the model's certificate, and the proved lower bound of its margins.
         reads: one row per head: bounds, over all problems, of the shares of attention on the two digits of the ``own``
             column and on those of the column ``before``, and of the ``ratio`` of a digit's weight in the two columns.
-        levels: one row per target and own token: ``step``, the mean distance between the levels of k and k + 1, and
-            ``gap``, the least proved distance between them, in steps.
+        levels: one row per target and own token: ``along``, which direction that attention writes along has them, the
+            one it writes most along first; ``step``, the mean distance between the levels of k and k + 1; and ``gap``,
+            the least proved distance between them, in steps.
         digits: what each digit of the own column writes along the direction, on a scale from 0 for digit 0 to 9 for
             digit 9: the mean over columns, and how far a column is from it.
         parameters: the number of free parameters of the model.
@@ -185,7 +186,7 @@ def decompile(model: HookedModel, *, task: Task | None = None) -> Decompiled:
         bound=certificate.lower_bound,
         reads=_reads(adder, attention),
         levels=levels,
-        digits=_digits(adder, attention),
+        digits=_digits(adder, attention, int(levels.along.mode()[0])),
         parameters=sum(parameter.numel() for parameter in model.parameters()),
         pairs=rule.all_pairs,
         provenance=Provenance(rule.size, None, rule.pairs, RUNGS[certificate.arithmetic]),
@@ -220,22 +221,23 @@ def _level(adder: OneLayerAdder, attention: RatioAttention, target: int, token: 
     """How far apart the levels of one query are, by sum plus carry. The box and the error include rounding.
 
     Windows of one column tell them apart if one head reads all digits. The extremes of several heads add up as if the
-    heads read different problems, so that windows take in the previous column where levels overlap otherwise.
+    heads read different problems, so that windows take in the previous column where levels overlap otherwise. The
+    direction is the first of the basis along which they are apart.
     """
     query = Query(attention, adder.layout, target, token)
     leaves = query.roots()
-    found = _levels(attention, query, leaves)
-    if not found["gap"] > 0 and leaves.low:
-        found = _levels(attention, query, query.below_of(leaves))
-    return found
+    first = _levels(attention, query, leaves, 0)
+    windows = [leaves, query.below_of(leaves)] if leaves.low else [leaves]
+    tried = (_levels(attention, query, some, along) for along in range(len(query.basis)) for some in windows)
+    return first if first["gap"] > 0 else next((found for found in tried if found["gap"] > 0), first)
 
 
-def _levels(attention: RatioAttention, query: Query, leaves: Leaves) -> dict[str, int | float]:
+def _levels(attention: RatioAttention, query: Query, leaves: Leaves, along: int) -> dict[str, int | float]:
     target, token = query.target, query.token
     carry, total = query.class_of(leaves)
     rule = query.rule
     count = (total if target < rule.digits else 0) + rule.sign * carry
-    low, high = (end[:, 0] for end in query.box(leaves))
+    low, high = (end[:, along] for end in query.box(leaves))
     if target < rule.digits:  # the direction's sign is arbitrary; choose it so that levels rise with the sum
         rises = low[count == count.max()].mean() > low[count == count.min()].mean()
     else:
@@ -244,10 +246,10 @@ def _levels(attention: RatioAttention, query: Query, leaves: Leaves) -> dict[str
     known = np.unique(count)
     ends = np.array([(low[count == k].min(), high[count == k].max()) for k in known])
     # The component of the error along a direction of length 1, up to the rounding of the direction itself.
-    error = float(np.abs(attention.basis[0]) @ query.error) * (1 + 1e-9)
+    error = float(np.abs(attention.basis[along]) @ query.error) * (1 + 1e-9)
     gaps = ends[1:, 0] - ends[:-1, 1] - 2 * error
     step_size = float((ends[-1].mean() - ends[0].mean()) / (known[-1] - known[0]))
-    return {"target": target, "own": token, "step": step_size, "gap": float(gaps.min() / step_size)}
+    return {"target": target, "own": token, "along": along, "step": step_size, "gap": float(gaps.min() / step_size)}
 
 
 def _reads(adder: OneLayerAdder, attention: RatioAttention) -> pd.DataFrame:
@@ -280,15 +282,15 @@ def _share(least: np.ndarray, most: np.ndarray, columns: np.ndarray) -> tuple[fl
     return float(low), float(most[inside].sum() / (most[inside].sum() + least[~inside].sum()))
 
 
-def _digits(adder: OneLayerAdder, attention: RatioAttention) -> pd.DataFrame:
-    """What a digit in the own column writes along the direction, on a scale from 0 to 9, by the head that weighs it
-    most."""
+def _digits(adder: OneLayerAdder, attention: RatioAttention, along: int) -> pd.DataFrame:
+    """What a digit in the own column writes along a direction of the basis, on a scale from 0 to 9, by the head that
+    weighs it most."""
     written = []
     for (target, token), terms in attention.queries.items():
         if target < adder.layout.rule.digits and token == adder.layout.tokens[adder.layout.queries[target]][0]:
             own = adder.layout.operands[:, target]
             heads = terms.weights[:, own, :10].sum(2).argmax(0)
-            written += list(attention.coords[heads, own, :10, 0])
+            written += list(attention.coords[heads, own, :10, along])
     written = np.array(written)  # [position, digit]
     scaled = 9 * (written - written[:, :1]) / (written[:, -1:] - written[:, :1])
     mean = scaled.mean(0)

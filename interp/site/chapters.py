@@ -194,7 +194,7 @@ def _account(story: Story) -> list[Markup]:
 
 def _training(story: Story) -> list[Markup]:
     """The learning curves, if they are stored, and the commands that made the model."""
-    if story.entry is None:
+    if story.entry is None or "published" in story.entry["training"]:
         return []
     made, items = story.entry["training"], []
     if {"curves.safetensors", "metrics.jsonl"} & set(story.entry["sha256"]):

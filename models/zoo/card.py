@@ -47,7 +47,11 @@ def render_card(config: Mapping[str, Any], files: Mapping[str, bytes]) -> str:
     parts = [f"# {config['model']}", _introduction(config, files)]
     kinds = ((_text, "windows"), (_pairs, "all"), (_lengths, "shapes"), (_problems, "by_chain_length"))
     render = next((render for render, key in kinds if key in score), None)
-    if render is not None and all(key in training for key in _MADE):
+    if "published" in training:
+        result = Score.from_dict(score)
+        points = [*_scored(result, training["published"]), *_certificate(config)]
+        parts += ["\n".join(f"* {point}" for point in points), _chain_lengths(result)]
+    elif render is not None and all(key in training for key in _MADE):
         points, tables, warning = render(config, seeds)
         parts += ["\n".join(f"* {point}" for point in [*points, _time(training)]), *tables]
         parts += [made_by(config["model"], training), warning]
@@ -86,6 +90,14 @@ def _introduction(config: Mapping[str, Any], files: Mapping[str, bytes]) -> str:
     if getattr(model.weight_map, "is_ternary", False):
         text += ", which are latent weights: W_Q, W_K, W_V, W_O, W_in and W_out are made ternary"
     text += f". They are stored in {metadata[STORED_AS]}." if STORED_AS in metadata else "."
+    if (numbers := model.weight_map.constants) and "published" in config["training"]:
+        listed = ", ".join(f"{name} {shown(value)}" for name, value in numbers.items())
+        text += f" Its code has {len(numbers)} constants that act like further ones: {listed}."
+    if (published := config["training"].get("published")) is not None:
+        return (
+            f"{text} Others trained it, from {published['begun']}; its numbers are as they published them "
+            f"({published['source']}). They were selected on {published['selected_on']}."
+        )
     if "recipe" not in config["training"]:
         return text
     start = config["training"].get("start")
@@ -128,7 +140,8 @@ def _certificate(config: Mapping[str, Any]) -> list[str]:
     if not isinstance(found, Mapping):
         return []
     limit = f" --minutes {found['minutes']}" if "minutes" in found else ""
-    command = f"`interp {found.get('method', 'certify')} {config['model']}{limit}`"
+    reals = " --arithmetic interval" if found.get("arithmetic") == "in interval arithmetic" else ""
+    command = f"`interp {found.get('method', 'certify')} {config['model']}{reals}{limit}`"
     if found["status"] == "refuted":
         share = f" It is {found['share']}." if found.get("share") else ""
         where = f"The evidence is in `{found['file']}`; {command} makes it again." if "file" in found else ""
@@ -168,10 +181,7 @@ def _problems(config: Mapping[str, Any], seeds: list[dict[str, Any]]) -> _Render
         once = training["seeds_once_perfect"]
         counted += f" {once} of {tried} ({_percent(tried, once)}) once answered every uniform validation problem."
     points = [
-        f"**Score:** {result.correct:,} of {result.n:,} problems ({result.problems}) are answered right, "
-        f"{result.method.replace('_', ' ')}. This is {result.rung}: the error rate is below "
-        f"{shown(result.error_bound, up=True)} with 95% confidence on problems of that distribution, and "
-        "nothing is said about all inputs.",
+        *_scored(result),
         *_certificate(config),
         f"{_stored(training)} {_reached(training)} {_chosen(training)}",
         counted,
@@ -181,13 +191,31 @@ def _problems(config: Mapping[str, Any], seeds: list[dict[str, Any]]) -> _Render
         f"{again['seeds_tried']} answer the whole test set ({_percent(again['seeds_tried'], again['seeds_grokked'])})."
         for again in training.get("repeats", ())
     ]
+    return points, [_chain_lengths(result)], _CHAOS
+
+
+def _scored(result: Score, published: Mapping[str, Any] | None = None) -> list[str]:
+    text = (
+        f"**Score:** {result.correct:,} of {result.n:,} problems ({result.problems}) are answered right, "
+        f"{result.method.replace('_', ' ')}. "
+    )
+    if published is not None and published["on_test"]:
+        return [f"{text}These problems also selected the numbers, so that the score bounds no error rate."]
+    return [
+        f"{text}This is {result.rung}: the error rate is below {shown(result.error_bound, up=True)} with 95% "
+        "confidence on problems of that distribution, and nothing is said about all inputs."
+    ]
+
+
+def _chain_lengths(result: Score) -> str:
+    """The score by chain length as a table; empty if there is one length."""
     rows = [
         [row.chain_length, f"{row.n:,}", f"{row.correct:,}", f"{row.low:.4f}-{row.high:.4f}"]
         for row in result.to_dataframe().itertuples()
     ]
     chain = "borrow" if "subtraction" in result.task else "carry"
     table = _table([f"longest {chain} chain", "problems", "right", "95% interval"], rows)
-    return points, [table] if len(result.by_chain_length) > 1 else [], _CHAOS
+    return table if len(result.by_chain_length) > 1 else ""
 
 
 def _chosen(training: Mapping[str, Any]) -> str:

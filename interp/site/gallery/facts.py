@@ -25,7 +25,7 @@ class Row:
     name: str
     path: str
     paper: str
-    how: str  # trained or constructed
+    how: str  # trained, published numbers, or constructed
     task: str
     parameters: int
     svg: str
@@ -102,6 +102,9 @@ def seed_fields(training: dict[str, Any]) -> dict[str, Any]:
 
 def training_facts(training: dict[str, Any]) -> list[tuple[str, Any]]:
     """What the list at the top of the page says about training."""
+    if (published := training.get("published")) is not None:
+        begun = f"published: trained by others from {published['begun']}"
+        return [("Numbers", begun), ("Selected on", published["selected_on"])]
     facts: list[tuple[str, Any]] = []
     if "seeds_grokked" in training:
         words = f"{grokked_seeds(training)} of {_runs(all_runs(training).n)} answer the whole test set"

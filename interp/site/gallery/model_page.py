@@ -76,7 +76,7 @@ def _row(story: Story, svg: str) -> say.Row:
         fields["rung"] = "certified with rounding"
     elif story.certificate is not None and story.certificate.status == "certified":
         fields["rung"] = story.certificate.provenance.rung
-    how = "trained" if story.entry else "constructed"
+    how = story.spec.made if story.entry else "constructed"
     name, task = story.name, story.model.task.name
     return say.Row(name, path_of(name), paper_of(name), how, task, story.parameters, svg, **fields)
 
@@ -90,9 +90,14 @@ def _sentence(story: Story) -> str:
     words = "" if story.score is None else say.score_words(story.score)
     if story.entry is None:
         return f"{story.parameters:,} numbers, all set by hand; nothing was trained. {words}."
+    proved = "" if certificate is None else say.proved_words(certificate)
+    if (published := story.entry["training"].get("published")) is not None:
+        if published["on_test"]:  # the score bounds no error rate
+            score = story.entry["score"]
+            words = f"{score['correct']:,} of the {score['n']:,} problems that also selected them are answered right"
+        return f"{story.parameters:,} free parameters, as others trained and published them: {words}. {proved}".rstrip()
     start = story.entry["training"].get("start")
     begun = "from a random start" if start is None else f"from a start near {start['origin'].partition(',')[0]}"
-    proved = "" if certificate is None else say.proved_words(certificate)
     return f"{story.parameters:,} free parameters, trained {begun} on {task.name}: {words}. {proved}".rstrip()
 
 

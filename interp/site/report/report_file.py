@@ -17,6 +17,7 @@ from interp.site.pages import as_read, secured, theme_script
 from interp.site.story import Story
 from models.checkpoint import write_bytes_atomic
 from models.errors import UserError
+from models.registry import BY_HAND, TRAINED
 from models.tasks.addition import FixedWidthAddition
 from models.tasks.two_digit import TwoDigitAddition
 from models.zoo import zoo_names
@@ -73,7 +74,7 @@ def write_report(
 
 def _head(story: Story) -> str:
     """The first paragraph: what the model is, what it answers, and how far that is known to be right."""
-    made, task = "set by hand" if story.spec.recipe is None else "learnt", story.model.task
+    made, task = {TRAINED: "learnt", BY_HAND: "set by hand"}.get(story.spec.made, "learnt elsewhere"), story.model.task
     text = f"{story.name} is a transformer with {story.parameters:,} free parameters, {made} for {task.name}"
     if isinstance(task, FixedWidthAddition | TwoDigitAddition):
         text += ": it reads two numbers and writes the digits of their sum, units first"
