@@ -8,7 +8,8 @@ from typing import Annotated
 
 import tyro
 
-from interp.cli.arguments import FOLDER, Force, Page, one_thread
+from interp.cli.arguments import FOLDER, Force, Json, Page, one_thread
+from interp.cli.outputs import write_reply
 
 
 @dataclass(frozen=True)
@@ -29,14 +30,19 @@ class Board:
     """How many minutes to try each proof; what is not proved by then is searched for failures."""
     fresh: bool = False
     """Judge every file again."""
+    json: Json = None
     force: Force = False
 
     def run(self) -> None:
         one_thread()
         from interp.cli.own_files import trusted
+        from interp.core.replies import reply
+        from interp.core.results import Provenance
         from interp.site.board_page import board, summary, to_dataframe
 
         rows = board(self.folder, self.out, self.checkpoints, self.minutes, self.fresh, trusted())
         table = to_dataframe(rows)[["file", "stated", "free", "score", "verdict", "seconds"]]
         print(table.to_string(index=False))
         print(summary(rows))
+        rests = Provenance(len(rows), None, "submissions; what a row's verdict rests on is in its words")
+        write_reply(self.json, reply("board", summary(rows), [row.to_dict() for row in rows], provenance=rests))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 
@@ -18,7 +19,7 @@ from tests.models.importers.submissions import HARD, QWEN, TIED_VALUES
 pytestmark = pytest.mark.usefixtures("without_shape_checks")
 
 
-def test_a_folder_is_judged_and_the_command_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_folder_is_judged_and_the_command_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys) -> None:
     folder, out = tmp_path / "board", tmp_path / "page.html"
     (folder / "ours").mkdir(parents=True)
     (folder / "ours" / "hard_92p.py").write_text(HARD)
@@ -33,7 +34,10 @@ def test_a_folder_is_judged_and_the_command_goes_on(tmp_path: Path, monkeypatch:
     assert (broken["status"], broken["stated"], broken["free"]) == ("unreadable", 7, None)
     assert "hard_92p" in out.read_text()
     monkeypatch.setattr("interp.site.board_page.judge", lambda *given: pytest.fail("judged again"))
-    assert main(["board", str(folder), "--out", str(out), "--trust"]) == 0
+    capsys.readouterr()
+    assert main(["board", str(folder), "--out", str(out), "--trust", "--json", "-"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert told["result"]["rows"] == page_data(out)["rows"] and told["provenance"]["n"] == 2
     (folder / "broken_7p.py").write_text("def ((")
     with pytest.raises(pytest.fail.Exception):
         main(["board", str(folder), "--out", str(out), "--trust"])
