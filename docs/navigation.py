@@ -14,6 +14,11 @@ def found(pattern: str) -> list[dict[str, str]]:
     return [{_heading(page): page.relative_to(DOCS).as_posix()} for page in pages]
 
 
+def _in_router(page: dict[str, str]) -> int:
+    """Where the first page names a recipe."""
+    return (DOCS / "README.md").read_text(encoding="utf-8").index(next(iter(page.values())))
+
+
 def _heading(page: Path) -> str:
     """A comment that says what a page was written from may stand above it."""
     lines = page.read_text(encoding="utf-8").splitlines()
@@ -24,7 +29,7 @@ def on_config(config: Any) -> Any:
     """Fill in the navigation."""
     order: list[tuple[str, Any]] = [
         ("Start", "README.md"),
-        ("Recipes", [*found("recipes/*.md"), "errors.md"]),
+        ("Recipes", [*sorted(found("recipes/*.md"), key=_in_router), "errors.md"]),
         ("Guide", "guide.md"),
         ("Papers", found("papers/*.md")),
         ("How to", [*found("read_*.md"), *found("add_*.md")]),

@@ -18,20 +18,20 @@ _BESIDE = ((theme.GREY, "x-thin"), (theme.VERMILION, "triangle-down"), (theme.GR
 @drawing(Findings)
 def findings(result: Findings) -> go.Figure:
     """Values by row, with intervals where there are any, and the other columns of numbers as separate marks."""
-    return _marks(result, result.table)
+    return _marks(result, result.table, result.sentence())
 
 
 @drawing(GroupProgram)
 def group_program(result: GroupProgram) -> go.Figure:
     """How often the answers are each program's, by change, next to an untrained twin's."""
     table = result.to_dataframe()
-    names = table["program"] + "'s, " + table["change"]
+    names = table["program"] + "'s,<br>" + table["change"]
     shown = table[["low", "high", "untrained"]].assign(value=table["share"])
     shown.insert(0, "answers", names)
-    return _marks(result, shown)
+    return _marks(result, shown, f"{result.model}: {result.verdict}")
 
 
-def _marks(result: Findings | GroupProgram, table: pd.DataFrame) -> go.Figure:
+def _marks(result: Findings | GroupProgram, table: pd.DataFrame, title: str) -> go.Figure:
     names = table[table.columns[0]]
     if "low" in table:
         low, high = table["low"].to_numpy(), table["high"].to_numpy()
@@ -44,4 +44,4 @@ def _marks(result: Findings | GroupProgram, table: pd.DataFrame) -> go.Figure:
         colour, symbol = _BESIDE[index % len(_BESIDE)]
         layers.append(points(names, table[column], str(column), colour, symbol, **hover(f"{{x}}: {column} {{y:.4g}}")))
     panel = Panel(layers, x=str(table.columns[0]), y="value")
-    return compose([panel], result.sentence(), result.provenance, width=800, height=460)
+    return compose([panel], title, result.provenance, width=800, height=460)
