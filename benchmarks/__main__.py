@@ -5,6 +5,7 @@ import sys
 import torch
 
 from benchmarks import (
+    board,
     certifying,
     decoding,
     explorer,
@@ -26,6 +27,7 @@ ALL = {
     "forward": forward.main,
     "patching": patching.main,
     "certifying": certifying.main,
+    "board": board.main,
     "explorer": explorer.main,
     "gpu": gpu.main,
 }

@@ -14,20 +14,21 @@ from interp.cli.outputs import write_reply
 
 @dataclass(frozen=True)
 class Board:
-    """Judge a folder of public AdderBoard submissions: parameters, score, and a verdict on all 10^20 pairs for each.
+    """Small adders of ten-digit numbers, this project's and a folder of public ones: how many numbers they have,
+    what they were trained from, score, and a verdict on all 10^20 pairs.
 
-    Submissions are programs: with --trust each is run in a process of its own, without network and with limits on time
-    and memory. The command can be stopped at any time and resumes from there.
+    Submissions are programs (*.py), of which each is run, with --trust, in a process of its own without network and
+    with limits on time and memory; or published numbers (*.json). The command can be stopped and resumes from there.
     """
 
-    folder: Annotated[Path, FOLDER, tyro.conf.Positional]
-    """The folder with the submissions (*.py), in folders of its own or not."""
+    folder: Annotated[Path | None, FOLDER, tyro.conf.Positional, tyro.conf.arg(metavar="[FOLDER]")] = None
+    """The folder with the submissions, in folders of its own ("trained", "hand_coded") or not."""
     out: Page = Path("board.html")
     """The page; what is judged already is read from it."""
     checkpoints: Annotated[Path | None, FOLDER] = None
     """A folder with checkpoints that submissions name and that do not lie next to them."""
-    minutes: float | None = None
-    """How many minutes to try each proof; what is not proved by then is searched for failures."""
+    minutes: float | None = 3.0
+    """How many minutes to try each proof (None: as many as it takes); then failures are searched for."""
     fresh: bool = False
     """Judge every file again."""
     json: Json = None
@@ -41,8 +42,8 @@ class Board:
         from interp.site.board_page import board, summary, to_dataframe
 
         rows = board(self.folder, self.out, self.checkpoints, self.minutes, self.fresh, trusted())
-        table = to_dataframe(rows)[["file", "stated", "free", "score", "verdict", "seconds"]]
-        print(table.to_string(index=False))
+        table = to_dataframe(rows)[["name", "made", "free", "constants", "start", "score", "verdict"]]
+        print(table.to_string(index=False, max_colwidth=34))
         print(summary(rows))
         rests = Provenance(len(rows), None, "submissions; what a row's verdict rests on is in its words")
         write_reply(self.json, reply("board", summary(rows), [row.to_dict() for row in rows], provenance=rests))

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 
 from interp.cli.commands import main
-from interp.compare.board_verdicts import BoardRow, judge, near_nines
+from interp.compare.board_verdicts import BoardRow, _made, judge, near_nines
 from interp.site.board_page import summary
 from interp.site.pages.document import page_data
+from models.arc_decoder import DECODERS
 from models.tasks.addition import DIGITS
 from tests.models.importers.submissions import HARD, QWEN, TIED_VALUES
 
@@ -21,6 +24,7 @@ pytestmark = pytest.mark.usefixtures("without_shape_checks")
 
 def test_a_folder_is_judged_and_the_command_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys) -> None:
     folder, out = tmp_path / "board", tmp_path / "page.html"
+    monkeypatch.setattr("interp.site.board_page.own_rows", list)
     (folder / "ours").mkdir(parents=True)
     (folder / "ours" / "hard_92p.py").write_text(HARD)
     (folder / "broken_7p.py").write_text("def (")
@@ -52,7 +56,7 @@ def test_a_folder_is_judged_and_the_command_goes_on(tmp_path: Path, monkeypatch:
 )
 def test_a_model_that_does_not_add_is_refuted_by_a_problem(text: str, method: str, tmp_path: Path) -> None:
     (tmp_path / "soft.py").write_text(text)
-    soft = judge(tmp_path / "soft.py", "soft.py", minutes=1e-6)  # no time for a proof of a bound
+    (soft,) = judge(tmp_path / "soft.py", "soft.py", minutes=1e-6)  # no time for a proof of a bound
     assert (soft.status, soft.method) == ("refuted", method)
     assert soft.correct is not None and soft.correct < 10 and soft.counterexample is not None
     problem, said = soft.counterexample
@@ -62,6 +66,93 @@ def test_a_model_that_does_not_add_is_refuted_by_a_problem(text: str, method: st
 def test_a_folder_without_submissions_is_refused(tmp_path: Path) -> None:
     assert main(["board", str(tmp_path), "--out", str(tmp_path / "x.html")]) == 2
     assert main(["board", str(tmp_path / "none"), "--out", str(tmp_path / "x.html")]) == 2
+
+
+NUMBERS = {
+    "source": "somebody, July",
+    "shared": {
+        "d_model": 3, "rotary_base": 3.0, "rms_eps": 1e-6,
+        "constants": {
+            "arc_radius": 160.0, "arc_start": 1.0, "arc_stride": "pi/48", "attention_angle": 0.5, "down_angle": 1.8,
+            "qk_gain_1": -1.0, "qk_gain_2": 0.0, "qk_gain_3": 3.6,
+        },
+    },
+    "models": {
+        name: {"phi": list(of.numbers), "norm": list(of.g), "qk": of.f}
+        | {key: {"position": list(p), "index": list(p.values())} for key, p in (("Q", of.Q), ("G", of.G), ("U", of.U))}
+        for name, of in DECODERS.items()
+    },
+}  # fmt: skip
+
+
+def numbers(path: Path, change: Callable[[dict[str, Any]], object] = lambda value: None) -> Path:
+    value = json.loads(json.dumps(NUMBERS))
+    change(value)
+    path.write_text(json.dumps(value))
+    return path
+
+
+@pytest.mark.slow
+def test_known_numbers_say_how_they_were_found_and_are_refuted_with_an_exact_share(tmp_path: Path) -> None:
+    path = numbers(tmp_path / "numbers.json", lambda value: value["models"].pop("arc-decoder-16"))
+    (known,) = judge(path, "numbers.json")
+    assert (known.status, known.correct, known.free, known.constants) == ("refuted", 10_005, 15, 8)
+    assert (known.start, known.on_test, known.stated) == ("warm", True, 15)
+    assert known.share == "wrong on exactly 0.00050544421025883401 of all pairs, over the reals"
+
+
+def test_changed_numbers_are_judged_without_being_run_and_it_is_not_known_how_they_were_found(tmp_path: Path) -> None:
+    def changed(value: dict[str, Any]) -> None:
+        mine = value["models"].pop("arc-decoder-15")
+        del value["models"]["arc-decoder-16"]
+        mine["phi"][0] *= 1.01
+        value["models"]["mine"] = mine
+
+    (mine,) = judge(numbers(tmp_path / "mine.json", changed), "mine.json", minutes=1e-6)
+    assert (mine.name, mine.start, mine.on_test, mine.made) == ("mine", "not stated", None, "trained")
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        (lambda v: v.pop("models"), "in a form that is known"),
+        (lambda v: v["models"]["arc-decoder-15"].pop("U"), "it has no 'U'"),
+        (lambda v: v["models"]["arc-decoder-15"].update(qk=15), "15 is no index from 0 to 14"),
+        (lambda v: v["models"]["arc-decoder-15"]["phi"].__setitem__(0, "1"), "'1' is no number"),
+        (lambda v: v["models"]["arc-decoder-15"]["phi"].__setitem__(0, float("nan")), "nan is no number"),
+        (lambda v: v["models"]["arc-decoder-15"]["Q"]["position"].pop(), "one index"),
+        (lambda v: v["shared"].update(d_model=4), "its d_model is 4, not 3"),
+        (lambda v: v["models"].update(more=[1.0]), "no numbers of an arc decoder"),
+    ],
+)  # fmt: skip
+def test_numbers_that_are_incomplete_or_wrong_are_refused_with_the_place(change: Any, why: str, tmp_path: Path) -> None:
+    (row,) = judge(numbers(tmp_path / "numbers.json", change), "numbers.json")
+    assert row.status == "unreadable" and why in row.verdict
+
+
+def test_this_project_s_adders_stand_on_the_page_with_their_starts(tmp_path: Path) -> None:
+    assert main(["board", "--out", str(tmp_path / "page.html")]) == 0
+    rows = {row["name"]: row for row in page_data(tmp_path / "page.html")["rows"]}
+    starts = {name: rows[name]["start"] for name in ("microadder-57", "microadder-18", "microadder-11")}
+    assert starts == {"microadder-57": "random", "microadder-18": "placed", "microadder-11": "warm"}
+    assert rows["arc-decoder-16"]["proved"] == "over the reals" and rows["arc-decoder-16"]["on_test"]
+    assert rows["adder-4-by-hand"]["made"] == "by hand" and rows["adder-4-by-hand"]["proved"] == "with rounding"
+    proved = [row for row in rows.values() if row["proved"]]
+    assert list(rows)[: len(proved)] == [row["name"] for row in proved]  # what is proved comes first
+    sizes = [row["free"] + (row["constants"] or 0) for row in proved]
+    assert sizes == sorted(sizes) and not any(name.startswith("subtractor") for name in rows)
+
+
+@pytest.mark.parametrize(
+    ("place", "text", "made"),
+    [
+        ("trained/a_1p.py", "", "trained"), ("hand_coded/a_1p.py", "# trained", "by hand"),
+        ("a_1p.py", '"""Hand-coded weights, nothing was trained."""', "by hand"),
+        ("a_1p.py", "# weights of the trained checkpoint", "trained"), ("a_1p.py", "# untrained", "not known"),
+    ],
+)  # fmt: skip
+def test_whether_a_file_was_trained_is_said_by_its_folder_or_its_text(place: str, text: str, made: str) -> None:
+    assert _made(Path("board") / place, text) == made
 
 
 def test_runs_of_nines_stand_in_each_problem() -> None:
@@ -74,4 +165,4 @@ def test_the_summary_counts_verdicts_by_method() -> None:
     made = [("certified", "few keys", 2.0)] * 2 + [("certified", "search", 3.0), ("refuted", "search", 9.0)]
     found = [BoardRow("a.py", "", status, "", method=how, seconds=took) for status, how, took in made]
     said = summary([*found, BoardRow("b.py", "", "unreadable", "")])
-    assert re.findall(r"[\d.]+", said) == ["5", "3", "2", "1", "1", "1", "2.5"]
+    assert re.findall(r"[\d.]+", said) == ["5", "3", "2", "1", "1", "1", "2.5", "9.0"]

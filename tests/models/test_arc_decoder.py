@@ -28,10 +28,11 @@ def published_logits(name: str, tokens: Tensor) -> Tensor:
     """The formula of the publication, one operation at a time, in float64."""
     of = DECODERS[name]
     phi = torch.tensor(of.numbers, dtype=torch.float64)
-    filled = [phi[i] for i in of.Q]
-    zero = phi.new_zeros(())
-    Q = torch.stack([*filled[:2], zero, *filled[2:], zero]).reshape(4, 3)
-    G, U, g = phi[list(of.G)].reshape(2, 3), phi[list(of.U)].reshape(2, 3), phi[list(of.g)]
+    zero, g = phi.new_zeros(()), phi[list(of.g)]
+    Q, G, U = (
+        torch.stack([phi[places[i]] if i in places else zero for i in range(3 * rows)]).reshape(rows, 3)
+        for rows, places in ((4, of.Q), (2, of.G), (2, of.U))
+    )
     gain = torch.stack((phi[of.f], zero - 1.0, zero, zero + 3.6))
     angle = 1.0 + torch.arange(10, dtype=torch.float64) * math.pi / 48
     E = 160.0 * torch.stack((angle.cos(), angle.sin(), 0 * angle), 1)

@@ -112,7 +112,8 @@ def continued(settings: Settings) -> Made | None:
     stress = stress_suites(model, n=settings.problems or 20_000)
     parameters = sum(p.numel() for p in model.parameters())
     text = (
-        f"The smallest model that answers all of AdderBoard has {parameters} free parameters (sampled: 10,010 "
+        f"Of these models, continued from the trained 57, the one with the fewest free parameters that answers all of "
+        f"AdderBoard has {parameters} (sampled: 10,010 "
         f"problems). {stress.sentence()} Numbers that are not free are constants in the code, as MicroAdder's own "
         "frozen spiral is: parameters are counted as the paper counts them.\n\nA step that answers everything as it is "
         "was not trained: the numbers that it leaves out did not count. Seeds of one step begin near one model and are "

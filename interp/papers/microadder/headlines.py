@@ -360,7 +360,7 @@ def fewest_by_hand(store: Store) -> Ours:
 
 
 def overhead(store: Store, trained: str) -> Ours:
-    """The parameters of a trained model divided by those of the smallest certified model by hand."""
+    """The parameters of a trained model divided by those of the certified model by hand with the fewest."""
     by_hand = fewest_by_hand(store)
     own = pick(_certified_rows(store), f"No certificate of {trained} is stored.", model=trained)
     return by_hand.with_value(own["numbers"] / by_hand.value, f"by hand: {by_hand.value:g} ({by_hand.model})")

@@ -199,7 +199,7 @@ def below(settings: Settings) -> Made | None:
     smallest = parameters[[model for model in sweep.models if sweep.grokked(model).correct]].idxmin()
     rate = sweep.grokked(smallest)
     text = (
-        f"Smallest with a seed that answers all of AdderBoard: {parameters[smallest]} parameters ({smallest}, "
+        f"Fewest parameters with a seed that answers all of AdderBoard: {parameters[smallest]} ({smallest}, "
         f"{rate.correct} of {rate.n} seeds). Seeds below 35% token accuracy at step 10,000 are given up."
     )
     pairs = [("57", row["label"]) for row in rows[1:]]

@@ -22,7 +22,7 @@ from models.tasks.addition import FixedWidthAddition
 from models.tasks.two_digit import TwoDigitAddition
 from models.zoo import zoo_names
 
-#: The models of the page if none are named: the smallest trained adder, and one of another paper.
+#: The models of the page if none are named: 57 parameters trained from a random start, and one of another paper.
 DEFAULT = ("microadder-57", "adder-456")
 
 

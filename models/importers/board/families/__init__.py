@@ -11,5 +11,5 @@ from models.importers.board.families import five_heads, fixed_scores, numeral, p
 FAMILIES = (
     qwen.qwen, period.array_of_six, period.two_numbers, period.tied_gate, period.phase, five_heads.five_heads,
     sinusoids.directions, sinusoids.nano, fixed_scores.fixed_scores, numeral.numeral, trained.tied_values,
-    trained.repeated,
+    trained.repeated, trained.arc_decoder,
 )  # fmt: skip

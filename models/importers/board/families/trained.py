@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from models.arc_decoder import turned
 from models.importers.board.families.parts import Read, eps_of, family, one_head
 from models.importers.board.reading import Submission
 from models.part_names import in_block
@@ -43,6 +44,29 @@ def tied_values(s: Submission, like: Tensor, n_ctx: int) -> Read:
         "blocks.0.mlp.W_gate": s.get("W_gate.weight").T,
         "blocks.0.mlp.W_in": s.get("W_up.weight").T,
         "blocks.0.mlp.W_out": s.get("W_down.weight").T,
+    }
+
+
+@family("arc decoder", "phi", "q_pos", "gate_pos", "up_pos", "norm_idx", "qkn", "ARC_RADIUS")
+def arc_decoder(s: Submission, like: Tensor, n_ctx: int) -> Read:
+    """The published file of :mod:`models.arc_decoder`."""
+    q, gate, up = (
+        s.call("_mat", *(s.get(f"{part}_{of}") for of in ("pos", "idx", "shape"))) for part in ("q", "gate", "up")
+    )
+    keys = turned(q.T.unflatten(1, (-1, 2)), float(s.constant("ATTN_ANGLE"))).flatten(1)
+    table, gain = s.call("_emb"), s.get("phi")[s.get("norm_idx")]
+    config = _config(s, q.shape[1], len(q), len(gate), float(s.constant("RMS_EPS")))
+    return config | {"rotary_adjacent_pairs": True}, one_head(q.T, keys, q.T, q) | {
+        "embed.W_E": table,
+        "unembed.W_U": table.T,
+        "ln_final.w": gain,
+        "blocks.0.ln1.w": gain,
+        "blocks.0.ln2.w": gain,
+        "blocks.0.attn.q_norm.w": s.call("qkn"),
+        "blocks.0.attn.k_norm.w": s.call("qkn"),
+        "blocks.0.mlp.W_gate": gate.T,
+        "blocks.0.mlp.W_in": up.T,
+        "blocks.0.mlp.W_out": turned(up.T, -float(s.constant("DOWN_ANGLE"))).T,
     }
 
 
