@@ -21,8 +21,8 @@ def paper_path(paper: Paper) -> str:
 
 
 def paper_of(name: str) -> str:
-    """The paper that a model belongs to; models without a paper are listed under the first one, MicroAdder."""
-    return registry.get_spec(name).paper or registry.PAPERS[0]
+    """The paper that a model belongs to; empty for models of no paper."""
+    return registry.get_spec(name).paper or ""
 
 
 def inputs_of(paper: Paper) -> list[Path]:

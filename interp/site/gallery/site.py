@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -32,10 +33,12 @@ from interp.site.gallery.render import Link, page, script, stylesheet
 from interp.site.gallery.reproduction import REPRODUCTION, reproduction_page
 from interp.site.notebooks import read_notebook, stored_notebooks
 from models.errors import unknown_name
-from models.registry import by_paper, constructed
+from models.registry import PUBLISHED, TRAINED, by_paper, constructed
 from models.zoo import ZOO
 
 INDEX = "index.html"
+_OTHERS = "Subtractors, modular adders, and adders that others published or that were built as controls."
+_HOW = {TRAINED: "trained by this project", PUBLISHED: "with numbers that others published"}
 #: Where a reader may begin: path, text of the link, what is there.
 _STARTS = (
     (
@@ -227,6 +230,10 @@ def _index(site: Manifest, here: Sequence[str], links: Sequence[Link]) -> Page:
             }
             for paper in PAPERS
         ]
+        others = [row for row in rows if not row["paper"]]
+        groups.append({"slug": "others", "title": "Of no paper", "words": _OTHERS, "page": None, "rows": others})
+        made = Counter(_HOW.get(row["how"], "set by hand") for row in rows)
+        how = [f"{n} {words}" for words, n in made.items()]
         rungs = [row["rung"] for row in rows]
         certified = sum(rung.startswith("certified") for rung in rungs)
         there = {link.path for link in links}
@@ -234,7 +241,7 @@ def _index(site: Manifest, here: Sequence[str], links: Sequence[Link]) -> Page:
         return Made(
             page(
                 "index.html.j2", INDEX, "Transformers that do arithmetic", links, count=len(rows), starts=starts,
-                trained=sum(row["how"] == "trained" for row in rows), certified=certified,
+                how=" and ".join([", ".join(how[:-1]), how[-1]] if len(how) > 1 else how), certified=certified,
                 without=sum(rung.startswith("certified") and rung != "certified with rounding" for rung in rungs),
                 groups=[group for group in groups if group["rows"]],
             )

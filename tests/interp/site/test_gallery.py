@@ -6,10 +6,12 @@ import json
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator
+from dataclasses import asdict
 from functools import cache
 from html.parser import HTMLParser
 from importlib import import_module
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -20,9 +22,11 @@ from interp.papers.headlines import registered
 from interp.papers.headlines.headline import Headline
 from interp.papers.studies.stored_studies import stored_studies
 from interp.site.gallery import site as building
+from interp.site.gallery.facts import Row
 from interp.site.gallery.manifest import FILE, open_folder
 from interp.site.gallery.model_page import Made, path_of
-from interp.site.gallery.render import markdown
+from interp.site.gallery.papers import paper_of
+from interp.site.gallery.render import Link, markdown
 from interp.site.gallery.site import build, model_names
 from interp.site.notebooks import stored_notebooks
 from interp.site.pages import style
@@ -378,6 +382,19 @@ def test_a_build_that_was_stopped_goes_on_where_it_was(tmp_path: Path, quick: li
     assert main(["gallery", *out]) == 0
     assert sorted(quick) == ["microadder-57", "microadder-67"]
     assert "files made" in capsys.readouterr().out
+
+
+def test_the_index_has_models_of_no_paper_apart_and_says_how_many_numbers_others_found():
+    rows = {"subtractor-47": "trained", "arc-decoder-15": "published numbers", "microadder-57": "trained"}
+    rows |= {"modular-clock-hand-built": "constructed"}
+    given = {name: asdict(Row(name, path_of(name), paper_of(name), how, "a task", 1, "")) for name, how in rows.items()}
+    pages = {path_of(name): SimpleNamespace(row=row) for name, row in given.items()}
+    manifest: Any = SimpleNamespace(pages=pages)
+    made = building._index(manifest, list(rows), [Link("paper/microadder.html", "MicroAdder")]).make()
+    text = " ".join(made.html.decode().split())
+    assert "2 trained by this project, 1 with numbers that others published and 1 set by hand." in text
+    microadder, others = text.split('id="microadder"')[1].split('id="others"')
+    assert "microadder-57" in microadder and "subtractor-47" not in microadder and "subtractor-47" in others
 
 
 def test_naming_a_model_leaves_the_others_and_all_removes_what_is_gone(tmp_path: Path, quick: list[str], monkeypatch):
