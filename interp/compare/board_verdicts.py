@@ -266,7 +266,7 @@ def _verdict(model: HookedModel, minutes: float | None) -> dict[str, Any]:
             found["proved"] = OVER_THE_REALS
         if verdict.status == "certified":
             over = verdict.provenance.rung == "certified in intervals"
-            return found | {"wrong": "0", "proved": OVER_THE_REALS if over else WITH_ROUNDING}
+            return found | {"wrong": "0", "share": "", "proved": OVER_THE_REALS if over else WITH_ROUNDING}
         if verdict.status == "refuted":
             return found | {"counterexample": _example(verdict.counterexample)} | _share(model, minutes)
     except UserError as error:

@@ -14,7 +14,6 @@ from jaxtyping import Float, Int
 from interp.core.model import HookedModel
 from interp.proofs import certificate as evidence
 from interp.proofs.accuracy_bounds import WIDTH, bounds_of, check_width
-from interp.proofs.balls import REAL
 from interp.proofs.branching import ClassProof
 from interp.proofs.certificate import CLASS, OverTheReals, PairEvidence, WrongToken, dataset
 from interp.proofs.class_proofs import UNPROVED, BranchAndBound, rung_of
@@ -122,7 +121,7 @@ def _certify(
     accuracy = reals = None
     with suppress(TimeUp):
         if status == "undecided" and arithmetic == "float32":
-            reals = _over_the_reals(adder)
+            reals = _over_the_reals(case)
         if status in ("refuted", "undecided") and arithmetic != "float" and width is not None and not case.obstacle:
             accuracy = bounds_of(adder, rung, arithmetic, width, leads.failing_pairs(case.classes))
     return Verdict(
@@ -162,8 +161,8 @@ def prove_all(case: BranchAndBound, proofs: list[ClassProof], smallest: float) -
             proofs[index] = case.prove(index, AIM * smallest)
 
 
-def _over_the_reals(adder: OneLayerAdder) -> OverTheReals | None:
-    case = BranchAndBound(adder, REAL)
+def _over_the_reals(rounded: BranchAndBound) -> OverTheReals | None:
+    case = rounded.over_the_reals()
     proofs = [UNPROVED] * len(case.classes)
     prove_all(case, proofs, smallest_of(case, np.zeros(0)))
     bound = min(proof.lowest for proof in proofs) if all(proof.proved for proof in proofs) else float("nan")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from copy import copy
 from dataclasses import replace
 from functools import cached_property
 
@@ -40,16 +41,26 @@ class BranchAndBound:
     """
 
     def __init__(self, adder: OneLayerAdder, arithmetic: Arithmetic):
-        enclosed = read_ratio_attention(adder, arithmetic)
-        # The hunt needs no bounds, so that it reads the same terms, and those over the reals where there are no others.
+        out_of_range = weights_out_of_range(adder) if arithmetic.unit else None
+        # Where there are no bounds with rounding, the terms over the reals do, which the hunt can read as well.
+        enclosed = read_ratio_attention(adder, REAL if out_of_range else arithmetic)
         terms = read_ratio_attention(adder, REAL) if enclosed.obstacle is not None and arithmetic.unit else enclosed
         if terms.obstacle is not None:
             raise UserError(f"The certifier cannot judge {model_name(adder.model)}: {terms.obstacle}.")
-        self.obstacle = (weights_out_of_range(adder) or enclosed.obstacle) if arithmetic.unit else None
+        self.obstacle = (out_of_range or enclosed.obstacle) if arithmetic.unit else None
         self.classes, self.hunted = hunt(adder, terms)
         self.numbers = numbers_of_problems(self.classes)
         self.search = Search(adder, arithmetic, enclosed)
+        self._terms = terms if terms is not enclosed or out_of_range or not arithmetic.unit else None
         self._proofs: dict[tuple[int, int], dict[tuple[int, int], ClassProof]] = {}
+
+    def over_the_reals(self) -> BranchAndBound:
+        """The same classes and hunted problems, to be proved over the reals."""
+        found, adder = copy(self), self.search.adder
+        found.search = Search(adder, REAL, self._terms or read_ratio_attention(adder, REAL))
+        found.obstacle, found._proofs = None, {}
+        found.__dict__.pop("beyond_rounding", None)
+        return found
 
     def _keys(self, index: int) -> tuple[tuple[int, int], tuple[int, int]]:
         """((target, token), (carry, total)) of a class."""
