@@ -18,7 +18,6 @@ import torch
 
 import models
 from interp.compare.board_verdicts import BoardRow, judge, submissions, verdict_row
-from models.numerals import shown
 
 NAMES = (
     "arc-decoder-16",
@@ -52,15 +51,15 @@ def main() -> None:
 
 def sampling(row: BoardRow, rate: float) -> str:
     """What running pairs at ``rate`` a second would take for the same statement."""
-    everything = f"all 10^20 pairs at {rate:,.0f} a second: {shown(PAIRS / rate / YEAR)} years"
+    everything = f"all 10^20 pairs at {rate:,.0f} a second: {PAIRS / rate / YEAR / 1e6:,.0f} million years"
     share = re.search(r"exactly ([\d.]+)(%?)", row.share)
     if row.status == "refuted" and share is not None:
         wrong = float(share[1]) / (100 if share[2] else 1)
         first = math.log(0.05) / math.log1p(-wrong)
         return f"a wrong pair in 95% of samples of {first:,.0f} ({first / rate:.1f} s), its exact share: {everything}"
     if row.proved:
-        million = 3 * 1e9 / rate / 86400
-        return f"{everything}; a rate of errors below 10^-9, with 95%: {million:.0f} days"
+        hours = 3e9 / rate / 3600
+        return f"{everything}; a rate of errors below 10^-9, with 95%: {hours:.0f} hours"
     return f"no statement on all pairs is made; {everything}"
 
 
