@@ -30,7 +30,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from interp.causal.circuits.circuit_space import MOST_EDGES_LISTED, Space
+from interp.causal.circuits.circuit_space import Space
 from models.errors import UserError, known_name
 
 #: ``masks [variant, edge]`` -> the metrics of every example ``[metric, variant, n]``.
@@ -165,15 +165,14 @@ def exhaustive(
     faithful one. Cost: one masked run per circuit, up to 2^edges.
 
     Raises:
-        UserError: more than 24 edges, or more than ``at_most`` different circuits.
+        UserError: more than ``at_most`` different circuits.
     """
-    blocks = _listed(space, at_most)
-    if blocks is None:
+    circuits, complete = space.circuits(at_most)
+    if complete < int(space.everything().sum()):
         raise UserError(
             f"{int(space.everything().sum())} edges make more than at_most = {at_most:,} different circuits; use "
             "method='greedy', or allow more."
         )
-    circuits = torch.cat(blocks)
     seen, _ = _begin(evaluate, space, criterion)
     seen.evaluated = 0
     sizes = circuits.sum(1)
@@ -293,7 +292,7 @@ def search(evaluate: Evaluate, space: Space, criterion: Criterion, method: str =
         UserError: an unknown method or option (with the closest), or whatever the method refuses.
     """
     if method == "auto":
-        few = int(space.everything().sum()) <= MOST_EDGES_LISTED and _listed(space, MOST_CIRCUITS) is not None
+        few = space.circuits(MOST_CIRCUITS)[1] == int(space.everything().sum())
         method = "exhaustive" if few else "greedy"
     known_name("search method", method, (*METHODS, "auto"))
     known = [*inspect.signature(METHODS[method]).parameters][3:]
@@ -301,13 +300,3 @@ def search(evaluate: Evaluate, space: Space, criterion: Criterion, method: str =
         known_name(f"option of the {method} search", option, known)
     return METHODS[method](evaluate, space, criterion, **options)
 
-
-def _listed(space: Space, at_most: int) -> list[Bool[Tensor, "variant edge"]] | None:
-    """All different circuits, or None as soon as there are more than ``at_most``."""
-    blocks, count = [], 0
-    for block in space.circuits():
-        blocks.append(block)
-        count += len(block)
-        if count > at_most:
-            return None
-    return blocks

@@ -10,7 +10,7 @@ edges.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from graphlib import CycleError, TopologicalSorter
@@ -20,10 +20,6 @@ from jaxtyping import Bool, Int
 from torch import Tensor
 
 from models.errors import UserError, known_name
-
-#: Subsets are listed as bits of one integer, a block of them at a time.
-_BLOCK = 2**16
-MOST_EDGES_LISTED = 24
 
 
 @dataclass(frozen=True, eq=False)
@@ -115,25 +111,73 @@ class Space:
         place = {node: i for i, node in enumerate(self.order)}
         return sorted(range(len(self)), key=lambda i: (-place[self.receivers[i]], -place[self.senders[i]], i))
 
-    def circuits(self) -> Iterator[Bool[Tensor, "variant edge"]]:
-        """Every different circuit once, in blocks, including the empty and the whole one.
+    def circuits(self, at_most: int) -> tuple[Bool[Tensor, "circuit edge"], int]:
+        """(circuits, size): every different circuit of up to ``size`` edges once, the smallest first, where ``size`` is
+        the largest for which there are no more than ``at_most``; ``len(everything())`` if these are all.
 
-        Raises:
-            UserError: more than 24 edges that can matter.
+        A circuit that is not empty is a smaller one and a chain of further edges, which starts at a node that something
+        reaches and ends at one that reaches the output. So sizes are completed one after the other, from the empty
+        circuit on. Cost: that of the circuits listed, not of the 2^edges subsets.
         """
-        candidates = self.everything().nonzero()[:, 0]
-        if len(candidates) > MOST_EDGES_LISTED:
-            raise UserError(
-                f"{len(candidates)} edges have 2^{len(candidates)} subsets; at most {MOST_EDGES_LISTED} edges are "
-                "searched exhaustively. Use method='greedy'."
-            )
-        total = 2 ** len(candidates)
-        for start in range(0, total, _BLOCK):
-            bits = torch.arange(start, min(total, start + _BLOCK))[:, None] >> torch.arange(len(candidates)) & 1
-            masks = torch.zeros(len(bits), len(self), dtype=torch.bool).index_copy(1, candidates, bits.bool())
-            masks = masks[(self.live(masks) == masks).all(1)]
-            if len(masks):
-                yield masks
+        everything = int(self.everything().sum())
+        by_size: list[set[int]] = [{0}]
+        while len(by_size) <= everything:
+            size, found = len(by_size), set[int]()
+            room = at_most - sum(map(len, by_size))
+            for length in range(1, min(size, self._longest) + 1):
+                for circuit in by_size[size - length]:
+                    found |= self._extensions(circuit, length)
+                    if len(found) > room:
+                        break
+                if len(found) > room:
+                    break
+            if len(found) > room:
+                break
+            by_size.append(found)
+        listed = [bits for circuits in by_size for bits in sorted(circuits)]
+        rows = [[bits >> edge & 1 for edge in range(len(self))] for bits in listed]
+        return torch.tensor(rows, dtype=torch.bool).reshape(len(rows), len(self)), len(by_size) - 1
+
+    def _extensions(self, circuit: int, length: int) -> set[int]:
+        """Circuits, as bits, with a chain of ``length`` more edges."""
+        has = lambda edge: edge is None or circuit >> edge & 1  # noqa: E731
+        reaches, fed = {self.output}, {node for node in self.order if not self.consistent or not self._into[node]}
+        for node in reversed(self.order):
+            if node in reaches:
+                reaches |= {sender for sender, edge in self._into[node] if has(edge)}
+        for node in self.order:
+            if any(has(edge) and sender in fed for sender, edge in self._into[node]):
+                fed.add(node)
+        found = set[int]()
+
+        def back(node: str, left: int, bits: int) -> None:
+            """Put edges into ``node`` in front of a chain, until it is long enough and starts where something is."""
+            if not left:
+                if node in fed:
+                    found.add(bits)
+                return
+            for sender, edge in self._into[node]:
+                if edge is None:
+                    back(sender, left, bits)
+                elif self.may_matter >> edge & 1 and not bits >> edge & 1:
+                    back(sender, left - 1, bits | 1 << edge)
+
+        for node in reaches:
+            back(node, length, circuit)
+        return found
+
+    @cached_property
+    def _longest(self) -> int:
+        """The number of edges of the longest path."""
+        steps: dict[str, int] = {}
+        for node in self.order:
+            steps[node] = max((steps[sender] + (edge is not None) for sender, edge in self._into[node]), default=0)
+        return steps[self.output]
+
+    @cached_property
+    def may_matter(self) -> int:
+        """The edges of :meth:`everything`, as bits."""
+        return sum(1 << edge for edge in self.everything().nonzero()[:, 0].tolist())
 
     def names(self, mask: Bool[Tensor, " edge"]) -> tuple[str, ...]:
         """The labels of the kept edges."""

@@ -85,15 +85,25 @@ def test_links_carry_and_are_no_edges() -> None:
     live = lambda *names: graph.names(graph.live(graph.mask(names)))  # noqa: E731
     assert live("xq", "h") == ("xq", "h") and live("yk", "h") == ("yk", "h")
     assert live("xq", "yk") == live("h") == ()
-    assert sum(map(len, graph.circuits())) == 4
+    assert len(graph.circuits(4)[0]) == 4 and graph.circuits(4)[1] == 3
 
 
 @pytest.mark.parametrize("consistent", [False, True])
 def test_every_different_circuit_is_listed_once(consistent: bool) -> None:
     graph = space(consistent=consistent)
-    listed = torch.cat(list(graph.circuits()))
+    listed, size = graph.circuits(len(ALL))
     expected = torch.unique(graph.live(ALL), dim=0)
     assert len(listed) == len(torch.unique(listed, dim=0)) == len(expected) < len(ALL)
+    assert size == int(graph.everything().sum()) and torch.equal(graph.live(listed), listed)
+
+
+@pytest.mark.parametrize("consistent", [False, True])
+@pytest.mark.parametrize("at_most", [1, 5, 12, 30])
+def test_where_not_all_circuits_are_listed_those_up_to_a_size_are_and_no_other(consistent: bool, at_most: int) -> None:
+    graph = space(consistent=consistent)
+    listed, size = graph.circuits(at_most)
+    every = torch.unique(graph.live(ALL), dim=0)
+    assert len(listed) == int((every.sum(1) <= size).sum()) <= at_most < int((every.sum(1) <= size + 1).sum())
 
 
 @settings(max_examples=12)
@@ -235,7 +245,7 @@ def test_bad_input() -> None:
         search(lambda masks: evaluate(masks)[..., :2], graph, criterion)
     with pytest.raises(UserError, match="different circuits"):
         search(evaluate, graph, criterion, "exhaustive", at_most=7)
-    with pytest.raises(UserError, match="at most 24"):
+    with pytest.raises(UserError, match="different circuits"):
         big, run = additive(torch.ones(25, dtype=torch.float64))
         search(run, big, Criterion(torch.full((1, 3), 25.0), empty), "exhaustive")
     with pytest.raises(UserError, match="share"):
