@@ -6,11 +6,14 @@ faithfulness     faithfulness, completeness and minimality with bootstrap interv
 split            two halves of the pairs that share no problem
 circuit_edges    the edge graph of a model as a space to search in
 circuit          the whole search, for a model and pairs of problems
+every_circuit    every faithful circuit, the minimal ones, and how stable they are
+exchange         whether two circuits do the same with the parts that both have
 """
 
 from interp.causal.circuits.circuit import Circuit, smallest_circuit
 from interp.causal.circuits.circuit_edges import space_of
 from interp.causal.circuits.circuit_search import METHODS, Criterion, Found, acdc, exhaustive, greedy, search
 from interp.causal.circuits.circuit_space import Space
+from interp.causal.circuits.every_circuit import AllCircuits, all_circuits
 from interp.causal.circuits.faithfulness import compute_drops, compute_faithfulness
 from interp.causal.circuits.split import halves

@@ -214,10 +214,7 @@ def smallest_circuit(
         )
     if n_random < 1:
         raise UserError(f"n_random must be at least 1, not {n_random}.")
-    if isinstance(groups, str):
-        if groups != "roles":
-            raise UserError(f"groups is 'roles' or a mapping from names to positions, not {groups!r}.")
-        groups = {name: places for name, places in pairs.task.relative_roles(pairs.target).items() if places}
+    groups = position_groups(pairs, groups)
     one, other = halves(pairs, seed) if held_out else (pairs, pairs)
     bind = lambda of: [metric if isinstance(metric, str) else metric(of) for metric in asked]  # noqa: E731
     first = EdgeExperiment(model, one, bind(one), replacement, "noise", groups, seed=seed)
@@ -261,6 +258,17 @@ def smallest_circuit(
         held_out=held_out,
         provenance=Provenance(len(other), pairs.seed, f"pairs that differ in {pairs.what}, {how}", rung),
     )
+
+
+def position_groups(
+    pairs: ProblemPairs, groups: Mapping[str, Sequence[int]] | str | None
+) -> Mapping[str, Sequence[int]] | None:
+    """Groups of positions; "roles" are those relative to the pairs' target. Raises UserError for another word."""
+    if not isinstance(groups, str):
+        return groups
+    if groups != "roles":
+        raise UserError(f"groups is 'roles' or a mapping from names to positions, not {groups!r}.")
+    return {name: places for name, places in pairs.task.relative_roles(pairs.target).items() if places}
 
 
 # ---- judging, on the held-out pairs

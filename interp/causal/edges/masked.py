@@ -255,7 +255,7 @@ class MaskedModel:
         values: list[Tensor],
         start: int,
         table: Float[Tensor, "variant group receiver sender"] | None = None,
-        replacement: Float[Tensor, "sender batch seen d_model"] | None = None,
+        replacement: Float[Tensor, "*variant sender #batch seen d_model"] | None = None,
         addition: Addition | None = None,
         record: bool = False,
     ) -> tuple[list[Tensor], Tensor, list[Inputs]]:
@@ -322,7 +322,8 @@ class MaskedModel:
         else:
             assert replacement is not None
             groups = self._group_of[self._read] if only_read else self._group_of
-            total = _mixed(keep, written, groups) + _mixed(1 - keep, pick(replacement[:n])[None], groups)
+            other = replacement if replacement.ndim == 5 else replacement[None]
+            total = _mixed(keep, written, groups) + _mixed(1 - keep, pick(other[:, :n]), groups)
         biases = [self.weights.get(in_block(layer, "attn.b_O")) for layer in range((stage + (not graph.parallel)) // 2)]
         for bias in biases:
             total = total if bias is None else total + bias
@@ -370,7 +371,7 @@ class MaskedModel:
 
 def _mixed(
     table: Float[Tensor, "variant group receiver sender"],
-    values: Float[Tensor, "#variant sender batch seen d_model"],
+    values: Float[Tensor, "#variant sender #batch seen d_model"],
     group_of: Int[Tensor, " pos"],
 ) -> Float[Tensor, "variant receiver batch seen d_model"]:
     """Sums over senders, weighted by the table of each position's group."""
