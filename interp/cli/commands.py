@@ -35,6 +35,7 @@ COMMANDS = {
     "certify": "certify:Certify",
     "ask": "ask:Ask",
     "attack": "attack:AttackModel",
+    "bench": "bench:Bench",
     "board": "board:Board",
     "compare": "compare:Compare",
     "report": "report:Report",

@@ -378,3 +378,12 @@ def permutation_p(observed: Any, null: Float[np.ndarray, "draw *cell"]) -> Any:
     slack = 1e-12 * np.maximum(1.0, np.abs(observed))  # the observation itself, recomputed, must not count as smaller
     p = (1 + (null >= observed - slack).sum(0)) / (len(null) + 1)
     return p if np.ndim(p) else float(p)
+
+
+def holm(p: Sequence[float]) -> list[float]:
+    """Holm's correction of several p-values, in their order; it bounds the chance of any false positive."""
+    order = np.argsort(p)
+    corrected = np.minimum(1.0, np.maximum.accumulate(np.sort(p) * np.arange(len(p), 0, -1)))
+    found = np.empty(len(p))
+    found[order] = corrected
+    return found.tolist()

@@ -145,7 +145,7 @@ class AllCircuits(Result):
         if not self.minimal:
             bound = f"; greedy removal finds one of {self.at_most}" if self.at_most is not None else ""
             least = f", so that the smallest has more than {self.looked_to} {self.by}s{bound}"
-            return f"{said}{'' if self.complete else least}. {self._how_stable()}"
+            return f"{said}{'' if self.complete else least}."
         named = "; ".join(", ".join(names) or "nothing at all" for names in self.minimal[:_MOST_NAMED])
         more = ", ..." if len(self.minimal) > _MOST_NAMED else ""
         sizes = sorted({len(names) for names in self.minimal})
@@ -158,10 +158,7 @@ class AllCircuits(Result):
             shared[False] = "share parts that cannot all be exchanged without a change of"
             words = shared[self.same_function] + (" answers" if self.same_function is not None else "")
             said += f". Two of them overlap by {self.overlap:.0%} (Jaccard), and they {words}"
-        return f"{said}. {self._how_stable()}"
-
-    def _how_stable(self) -> str:
-        return how_stable(self.stability)
+        return f"{said}. {how_stable(self.stability)}"
 
     def to_dataframe(self) -> pd.DataFrame:
         """One row per faithful circuit: its size, whether it is minimal, both faithfulnesses, and its edges."""
@@ -263,6 +260,7 @@ def all_circuits(
     threshold: float = 0.9,
     groups: Mapping[str, Sequence[int]] | str | None = None,
     most: int = MOST_CIRCUITS,
+    bound: bool = True,
     seed: int = 0,
 ) -> AllCircuits:
     """List every faithful circuit of a model, on one half of the pairs, and say how stable the list is.
@@ -274,7 +272,7 @@ def all_circuits(
         by: "edge", or "node" for sets of heads and MLPs with all edges between them.
         groups: "roles" or groups of positions, which split every edge, as in :func:`interp.smallest_circuit`.
         most: list no more than so many circuits (with "optimal", 512 at most). If there are more, all up to a size are
-            listed, and a search from the whole graph bounds the smallest from above.
+            listed, and with ``bound`` greedy removal from the whole graph bounds the smallest from above.
         seed: of the halves and of the resamples.
 
     Cost: two masked runs of half of the pairs for each circuit; "optimal" 200 more, with gradients.
@@ -318,7 +316,7 @@ def all_circuits(
     draws += [("other thresholds", f"{t:g}", scores[0] >= t) for t in THRESHOLDS if t != threshold]
     minimal = minimal_rows(sets.numpy(), faithful)
     at_most = None
-    if not complete and not minimal:
+    if bound and not complete and not minimal:
         share = 0.0 if int(space.everything().sum()) <= _GREEDY_BY_ONE else 0.1
         found = search(runs[0], space, criteria[0], "greedy", share=share, to_the_end=False) if by == "edge" else None
         at_most = found and found.size

@@ -30,6 +30,8 @@ MASKS_AT_ONCE = 2**24
 class EdgeExperiment:
     """``experiment(masks)`` is the metric of every pair under every mask, [metric, variant, n].
 
+    ``forwards`` and ``backwards`` count the passes over all pairs so far.
+
     Args:
         model: a model of this project, or a stock TransformerLens model.
         pairs: clean and corrupted problems.
@@ -65,7 +67,7 @@ class EdgeExperiment:
                 f"Denoising puts clean values into the corrupted run; the replacement {replacement!r} belongs to noise."
             )
         self.name, self.pairs, self.direction, self.kind = model_name(model), pairs, direction, replacement
-        self.seed = seed
+        self.seed, self.forwards, self.backwards = seed, 0.0, 0.0
         self.metrics = resolve_metrics(model, pairs, metrics, target)
         self.masked = MaskedModel(model, _positions(self.metrics, pairs), groups, pairs.task)
         self.graph: EdgeGraph = self.masked.graph
@@ -90,6 +92,7 @@ class EdgeExperiment:
     @torch.no_grad()
     def __call__(self, masks: Bool[Tensor, "variant edge"]) -> Float[Tensor, "metric variant n"]:
         """The metrics under every mask. Cost: at most one forward pass per mask, less if it cuts only late edges."""
+        self.forwards += len(masks)
         out = torch.full((len(self.metrics), len(masks), len(self)), float("nan"), dtype=self.masked.model.dtype)
         for which, rows, logits in self.masked.chunks(self.tokens, masks, self.replacement):
             for values, found in zip(out, self.judge(logits, rows), strict=True):

@@ -8,6 +8,10 @@ respect to what receiver r reads, all paths after r included:
     eap-ig        (other_s - value_s) . mean of g_r over k = 1 .. steps, taken in runs whose *embeddings* are
                   other + k / steps (value - other), all else computed: EAP-IG (Hanna et al. 2024) by inputs. k = steps
                   is the run itself, k = 0 is left out; one step is "eap"
+    ends          (other_s - value_s) . mean of g_r in the run itself and in the run with every edge cut ("clean-corrupted")
+    qk-fix        "eap", but for edges into queries and keys: the change of what the head writes when its query or key
+                  input alone has other_s, which passes through the softmax exactly, times the gradient with respect to
+                  it (AtP*'s QK fix, Kramar et al. 2024, for edges)
     conductance   - sum over k of (value_s(k) - value_s(k - 1)) . (g_r(k) + g_r(k - 1)) / 2 along the same runs, k = 0
                   included: the path integral of each edge (conductance, Dhamdhere et al. 2018)
 
@@ -41,6 +45,7 @@ from torch import Tensor
 
 from interp.causal.edges.effects import EdgeEffects, asked, edge_matrix, effect_table, labelled
 from interp.causal.edges.experiment import EdgeExperiment
+from interp.causal.edges.graph import EdgeGraph, part_and_input
 from interp.causal.edges.paths import compute_direct
 from interp.core.agreement import Agreement, agreement
 from interp.core.metrics import Metric, spoken
@@ -49,7 +54,8 @@ from interp.core.probe import probe
 from models.errors import UserError, known_name
 from models.tasks.paired_problems import ProblemPairs
 
-METHODS = ("eap", "eap-ig", "conductance")
+METHODS = ("eap", "eap-ig", "ends", "qk-fix", "conductance")
+_ONE_STEP = ("eap", "ends", "qk-fix")
 #: An estimate is complete if the sums out of the embeddings miss the difference of the two runs by at most this share
 #: of it (means over pairs of the absolute values).
 TOLERANCE = 0.05
@@ -125,11 +131,11 @@ class EdgeAttribution(EdgeEffects):
         effect = self.estimate.sel(metric=metric).mean("example").values
         strongest = np.argsort(-np.abs(effect), kind="stable")[:_SAID]
         parts = ", ".join(f"{self.estimate.edge.values[i]} ({effect[i]:+.3g})" for i in strongest)
-        name = self.method if self.method == "eap" else f"{self.method} in {self.steps} step{'s' * (self.steps > 1)}"
+        name = self.method if self.method in _ONE_STEP else f"{self.method} in {self.steps} step{'s' * (self.steps > 1)}"
         text = f"{self.model}, {self.what}, {self.direction}: by {name}, the strongest edges on the {spoken(metric)} "
         text += f"are {parts}; "
         sums = self.completeness(metric)
-        if self.method != "eap" and np.isfinite(sums["error"]):
+        if self.method not in _ONE_STEP and np.isfinite(sums["error"]):
             off = f"off by {sums['error']:.0%} of the difference in the mean pair"
             text += f"out of the embeddings the estimates add up to {sums['out of the embeddings']:.3g} "
             text += f"where the runs differ by {sums['difference']:.3g}, "
@@ -174,7 +180,7 @@ def edge_attribution(
     """Estimated effects of all edges and nodes, compared with the exact ones on the same pairs.
 
     Args:
-        method, steps: see the module; "eap" always takes one step. None takes 5, and twice as many (640 at most) until
+        method, steps: see the module; "eap", "ends" and "qk-fix" always take one step. None takes 5, and twice as many (640 at most) until
             the estimates of the first metric are complete.
         exact: also patch every edge and node (the cost of :func:`interp.causal.edges.path_patching`); without it,
             nothing says how good the estimates are.
@@ -231,9 +237,14 @@ def _estimates(
     experiment: EdgeExperiment, method: str, steps: int | None
 ) -> tuple[int, Float[Tensor, "metric edge n"]]:
     """The estimates, and the number of steps that they took."""
-    if method == "eap" or steps is not None:
-        steps = 1 if method == "eap" or steps is None else steps
+    if method in _ONE_STEP or steps is not None:
+        steps = 1 if method in _ONE_STEP or steps is None else steps
         return steps, compute_attribution(experiment, method, steps)
+    return complete_estimate(experiment, method)
+
+
+def complete_estimate(experiment: EdgeExperiment, method: str) -> tuple[int, Float[Tensor, "metric edge n"]]:
+    """(steps, estimates), with steps doubled until the first metric's are complete, or there are 640."""
     steps, difference = FIRST_STEPS, (experiment.empty - experiment.full)[0].double().cpu().numpy()
     out = [edge.sender in ("embed", "pos_embed") for edge in experiment.graph.edges]
     while True:
@@ -260,6 +271,13 @@ def compute_attribution(experiment: EdgeExperiment, method: str, steps: int) -> 
                     total = total + _products(experiment, change, slope)
                 before = written, gradients
             columns.append(total)
+        elif method == "ends":
+            slopes = sum((_gradients(experiment, end, at)[1] for end in ends), torch.zeros(()))
+            columns.append(_products(experiment, other - value, slopes / 2))
+        elif method == "qk-fix":
+            slopes = _gradients(experiment, ends[1], at)[1]
+            estimate = _products(experiment, other - value, slopes)
+            columns.append(_through_the_softmax(experiment, estimate, other - value, slopes, at))
         else:
             slopes = torch.zeros(())
             for k in range(1, steps + 1):
@@ -273,7 +291,9 @@ def _gradients(
 ) -> tuple[Float[Tensor, "sender batch seen d_model"], Float[Tensor, "metric receiver batch seen d_model"]]:
     """What every sender writes in the run from these embeddings, and the gradients of the metrics with respect to what
     every receiver reads. Zero at positions that are not read."""
-    masked = experiment.masked
+    masked, share = experiment.masked, embeddings.shape[1] / len(experiment)
+    experiment.forwards += share
+    experiment.backwards += share * len(experiment.metrics)
     with torch.enable_grad():
         written, logits, inputs = masked.propagate([embeddings.detach().requires_grad_()[None]], 0, record=True)
         read = [part for stage in inputs for part in stage.parts]
@@ -284,6 +304,51 @@ def _gradients(
             slopes = torch.autograd.grad(values.sum(), read, retain_graph=True, materialize_grads=True)
             found.append(torch.cat([masked.at_all_positions(slope[0]) for slope in slopes]))
     return torch.cat([masked.at_all_positions(part[0].detach()) for part in written]), torch.stack(found)
+
+
+@torch.no_grad()
+def _through_the_softmax(
+    experiment: EdgeExperiment,
+    estimate: Float[Tensor, "metric edge batch"],
+    change: Float[Tensor, "sender batch seen d_model"],
+    slope: Float[Tensor, "metric receiver batch seen d_model"],
+    at: slice,
+) -> Float[Tensor, "metric edge batch"]:
+    """``estimate`` with the edges into queries and keys taken through the attention exactly.
+
+    Cost: the attention of one layer for each such edge.
+    """
+    graph, masked = experiment.graph, experiment.masked
+    embeddings = masked.embeddings(experiment.tokens[at])
+    _, _, inputs = masked.propagate([embeddings[None]], 0, record=True)
+    groups = list(graph.groups.values()) if graph.groups is not None else [tuple(range(graph.n_positions))]
+    found = estimate.clone()
+    for stage in inputs:
+        if stage.stage % 2 or stage.stage == 2 * graph.n_layers:
+            continue
+        names = [receivers for receivers, _ in graph.reads(stage.stage)]
+        own = masked.at_all_positions(masked.attention(stage.stage // 2, stage.parts))[0]
+        for letter in (0, 1):
+            for head, receiver in enumerate(names[letter]):
+                after = sum((slope[:, i] for i in _readers(graph, part_and_input(receiver)[0])), torch.zeros(()))
+                for i, (group, to, sender) in enumerate(graph.edge_index.tolist()):
+                    if graph.receivers[to] != receiver:
+                        continue
+                    moved = torch.zeros_like(change[sender])
+                    moved[:, list(groups[group])] = change[sender][:, list(groups[group])]
+                    moved = moved if stage.parts[letter].shape[-2] == graph.n_positions else moved[:, list(graph.read)]
+                    parts = list(stage.parts)
+                    only = (torch.arange(len(names[letter])) == head)[:, None, None, None].to(moved)
+                    parts[letter] = parts[letter] + only * moved
+                    now = masked.at_all_positions(masked.attention(stage.stage // 2, parts))[0]
+                    found[:, i] = ((now - own)[head] * after).sum((-1, -2))
+    return found
+
+
+def _readers(graph: EdgeGraph, head: str) -> list[int]:
+    """The receivers that read what a head writes."""
+    first = graph.senders.index(head)
+    return [i for i, name in enumerate(graph.receivers) if graph.senders_before(graph.stage_of[name]) > first]
 
 
 def _products(

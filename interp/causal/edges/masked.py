@@ -278,7 +278,7 @@ class MaskedModel:
                 inputs.append(Inputs(stage, parts))
             if stage == 2 * graph.n_layers:
                 return values, self._logits(parts[0]), inputs
-            values.append(self._mlp(stage // 2, parts[0]) if stage % 2 else self._attention(stage // 2, parts))
+            values.append(self._mlp(stage // 2, parts[0]) if stage % 2 else self.attention(stage // 2, parts))
         raise AssertionError("the logits are the last stage")
 
     def _parts_before(self, stage: int) -> int:
@@ -333,7 +333,7 @@ class MaskedModel:
                 total = total + chosen[:, :, None, None, None] * pick(addition.delta)[:, None]
         return total
 
-    def _attention(self, layer: int, parts: list[Tensor]) -> Float[Tensor, "variant head batch seen d_model"]:
+    def attention(self, layer: int, parts: list[Tensor]) -> Float[Tensor, "variant head batch seen d_model"]:
         """What each head writes, given what its queries, keys and values read."""
         block, (variants, _, examples) = self._block(layer), parts[0].shape[:3]
         projected = []

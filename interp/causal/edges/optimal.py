@@ -31,6 +31,8 @@ def optimal_values(
     Cost: ``STEPS`` forward and backward passes of each circuit.
     """
     masked, n = experiment.masked, len(tokens)
+    experiment.forwards += (STEPS + 2) * len(masks)
+    experiment.backwards += STEPS * len(masks)
     _, _, places, width = masked.shape(1)
     a_variant = len(masked.graph.receivers) * 4 * n * places * width
     parts = []

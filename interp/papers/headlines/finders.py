@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from interp.papers.headlines.rules import Ours, counted, holm
+from interp.core.stats import holm
+from interp.papers.headlines.rules import Ours, counted
 from interp.papers.headlines.store import Store, pick
 
 score, certified, grokked = Store.score, Store.certified, Store.grokked

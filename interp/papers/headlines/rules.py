@@ -109,15 +109,6 @@ def fisher_p(k: int, n: int, k2: int, n2: int) -> float:
     return float(min(1.0, chance[chance <= chance[k - x[0]] * (1 + 1e-7)].sum()))
 
 
-def holm(p: Sequence[float]) -> list[float]:
-    """Holm's correction of several p-values, in their order; it bounds the chance of any false positive."""
-    order = np.argsort(p)
-    corrected = np.minimum(1.0, np.maximum.accumulate(np.sort(p) * np.arange(len(p), 0, -1)))
-    found = np.empty(len(p))
-    found[order] = corrected
-    return found.tolist()
-
-
 # ---- rules
 
 
