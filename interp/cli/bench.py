@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from interp.cli.arguments import Force, OptionalOutput, OptionalPage, one_thread
-from interp.cli.outputs import write_json
+from interp.cli.arguments import Force, Json, one_thread
+from interp.cli.outputs import write_reply
 
 
 @dataclass(frozen=True)
 class Bench:
     """Score methods that find circuits on proved models; the same command resumes, and adds new methods.
 
-    A method of your own is a file of twenty lines (docs/add_a_method.md): ``interp bench --from my_method.py --quick``.
+    A method of your own is a file of twenty lines: ``interp bench --from my_method.py --quick``. All of it, with what
+    was found: ``interp reproduce comparison:circuits``.
     """
 
     runs: Path = Path("runs/bench")
@@ -27,24 +27,23 @@ class Bench:
     """Only these methods."""
     draws: int = 2
     """Draws of pairs that each method sees."""
-    out: OptionalPage = None
-    """Also write a page with the figure and the table here (HTML)."""
-    json: OptionalOutput = None
-    """Also write everything here."""
+    json: Json = None
     force: Force = False
 
     def run(self) -> None:
         from interp.compare.bench import run_benchmark
-        from interp.core.sections import records
-        from interp.site.bench import page_of
-        from interp.site.pages import write_page
+        from interp.core.replies import reply_of
 
         one_thread()
-        asked = {"only": self.only or None, "methods": self.methods or None, "draws": self.draws, "quick": self.quick}
-        found = run_benchmark(self.runs, **asked, progress=sys.stderr.isatty() or not self.quick)
+        found = run_benchmark(
+            self.runs,
+            only=self.only or None,
+            methods=self.methods or None,
+            draws=self.draws,
+            quick=self.quick,
+            say=lambda line: print(line, flush=True),
+        )
+        assert found is not None
         print(found.sentence())
         print(found.summary().to_string(index=False))
-        if self.out is not None:
-            write_page(self.out, page_of(found), "interp bench")
-        if self.json is not None:
-            write_json(self.json, {"sentence": found.sentence(), "methods": records(found.to_dataframe())})
+        write_reply(self.json, reply_of(found))

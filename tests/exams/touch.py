@@ -49,6 +49,24 @@ register_exam(
 )
 
 
+register_exam(
+    Exam(
+        "all_circuits",
+        lambda asked: interp.all_circuits(*asked),
+        lambda found: (found.unique, set(found.minimal[0])),
+        presence=Case(
+            lambda: carry_pairs(trained()),
+            (True, {"embed->L0H0.v", "L0H0->L0.mlp", "L0H0->logits", "L0.mlp->logits"}),
+        ),
+        absence=Case(lambda: carry_pairs(without("out_A")), REFUSED),
+        inversion=Case(  # the pairs the other way round: the same edges carry the other answer
+            lambda: carry_pairs(trained(), turned=True), lambda got: {"embed->L0H0.v", "L0.mlp->logits"} <= got[1]
+        ),
+        untrained=Case(lambda: carry_pairs(untrained()), REFUSED),
+    )
+)
+
+
 def _drops(found: Any) -> dict[str, float]:
     table = found.table["drop"].sel(stratum="all").squeeze(drop=True)
     return dict(zip(table.component.values.tolist(), table.values.tolist(), strict=True))

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -62,7 +63,8 @@ class Circuit(Result):
     the parts full, circuit, complement, ablated and the stats value, low, high. The rest is under the search's
     ablation: ``drops`` [metric, edge, stat] without each edge; ``curve`` [metric, size, stat], the faithfulness of the
     best circuit of each size that the search saw; and, for the first metric, ``random``, the faithfulness of random
-    circuits of the circuit's size, and ``random_curve`` [size, stat], their mean and middle 95% by size.
+    circuits of the circuit's size, and ``random_curve`` [size, stat], their mean and middle 95% by size. ``again`` is
+    what the same search finds on the held-out pairs; None without any, or where it refuses them.
     """
 
     model: str
@@ -82,6 +84,15 @@ class Circuit(Result):
     searched_on: int
     held_out: bool
     provenance: Provenance
+    again: Found | None = None
+
+    @property
+    def stability(self) -> float:
+        """Jaccard overlap with the circuit that the same search finds on the held-out pairs; NaN if there is none."""
+        if self.again is None:
+            return float("nan")
+        both, either = (int(op(self.found.mask, self.again.mask).sum()) for op in (torch.logical_and, torch.logical_or))
+        return both / either if either else 1.0
 
     @property
     def edges(self) -> tuple[str, ...]:
@@ -141,7 +152,17 @@ class Circuit(Result):
             f"{self._text(self.exact_match, 'complement')} of the answers right. {len(self.needed)} of the "
             f"{self.found.size} {'is' if len(self.needed) == 1 else 'are'} needed (the interval of what is lost "
             f"without one lies above zero). {len(self.random):,} random circuits of this size recover "
-            f"{np.mean(self.random):.1%} on average ({p_value(self.random_p)}). {claim}."
+            f"{np.mean(self.random):.1%} on average ({p_value(self.random_p)}). {claim}.{self._how_stable()}"
+        )
+
+    def _how_stable(self) -> str:
+        if self.again is None:
+            return ""
+        if self.stability == 1:
+            return " The same search finds the same circuit on the held-out pairs."
+        return (
+            f" The same search finds another one of {self.again.size} edges on the held-out pairs (overlap "
+            f"{self.stability:.0%}, Jaccard)."
         )
 
     def to_dataframe(self) -> pd.DataFrame:
@@ -198,7 +219,7 @@ def smallest_circuit(
         n_random: number of random circuits of the same size to compare with.
         options: options of the search method, such as ``share=0.1`` for greedy.
 
-    Cost: masked runs on half of the pairs (:mod:`interp.causal.circuits.circuit_search` says how many), and a few
+    Cost: masked runs on each half of the pairs (:mod:`interp.causal.circuits.circuit_search` says how many), and a few
     hundred on the other half.
 
     Raises:
@@ -221,11 +242,12 @@ def smallest_circuit(
     names, space = [metric.name for metric in first.metrics], space_of(first)
     undecided = ~space.everything()
 
-    def evaluate(masks: Bool[Tensor, "variant edge"]) -> Float[Tensor, "metric variant n"]:
-        return first(masks | undecided)
+    def searched(experiment: EdgeExperiment) -> Found:
+        evaluate = lambda masks: experiment(masks | undecided)[: len(names)]  # noqa: E731
+        empty = evaluate(torch.zeros(1, len(space), dtype=torch.bool))[:, 0]
+        return search(evaluate, space, Criterion(experiment.full[: len(names)], empty, threshold), method, **options)
 
-    criterion = Criterion(first.full, evaluate(torch.zeros(1, len(space), dtype=torch.bool))[:, 0], threshold)
-    found = search(evaluate, space, criterion, method, **options)
+    found = searched(first)
 
     extra = () if "exact_match" in names else ("exact_match",)
     judges = {
@@ -237,9 +259,14 @@ def smallest_circuit(
     random, random_curve = _judge_chance(
         judges[replacement], space, found.size, curve["size"].values.tolist(), n_random, seed
     )
+    again = None
+    if held_out:
+        with suppress(UserError):
+            again = searched(judges[replacement])
     how = f"apart from the {len(one):,} searched on (split by seed {seed})" if held_out else "searched on as well"
     rung = "exhaustive" if getattr(pairs, "exhaustive", False) and not held_out else "sampled"
     return Circuit(
+        again=again,
         model=model_name(model),
         what=pairs.what,
         metrics=tuple(names),

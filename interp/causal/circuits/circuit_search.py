@@ -299,4 +299,3 @@ def search(evaluate: Evaluate, space: Space, criterion: Criterion, method: str =
     for option in options:
         known_name(f"option of the {method} search", option, known)
     return METHODS[method](evaluate, space, criterion, **options)
-

@@ -351,7 +351,9 @@ def _listed(
         return masks, masks, space.labels, size, size == int(space.everything().sum())
     nodes = tuple(name for name in graph.senders if name not in (EMBED, POS_EMBED))
     always = {EMBED, POS_EMBED, LOGITS}
-    size = next((k - 1 for k in range(1, len(nodes) + 1) if sum(comb(len(nodes), i) for i in range(k + 1)) > most), None)
+    size = next(
+        (k - 1 for k in range(1, len(nodes) + 1) if sum(comb(len(nodes), i) for i in range(k + 1)) > most), None
+    )
     looked = len(nodes) if size is None else size
     chosen = [set(some) for k in range(looked + 1) for some in islice(combinations(nodes, k), most)]
     ends = [(edge.sender, part_and_input(edge.receiver)[0]) for edge in graph.edges]
@@ -363,4 +365,3 @@ def _listed(
     first = sorted(found.values())
     sets = torch.tensor([[node in chosen[i] for node in nodes] for i in first], dtype=torch.bool)
     return masks[first], sets.reshape(len(first), len(nodes)), nodes, looked, size is None
-

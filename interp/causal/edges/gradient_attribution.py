@@ -131,7 +131,9 @@ class EdgeAttribution(EdgeEffects):
         effect = self.estimate.sel(metric=metric).mean("example").values
         strongest = np.argsort(-np.abs(effect), kind="stable")[:_SAID]
         parts = ", ".join(f"{self.estimate.edge.values[i]} ({effect[i]:+.3g})" for i in strongest)
-        name = self.method if self.method in _ONE_STEP else f"{self.method} in {self.steps} step{'s' * (self.steps > 1)}"
+        name = (
+            self.method if self.method in _ONE_STEP else f"{self.method} in {self.steps} step{'s' * (self.steps > 1)}"
+        )
         text = f"{self.model}, {self.what}, {self.direction}: by {name}, the strongest edges on the {spoken(metric)} "
         text += f"are {parts}; "
         sums = self.completeness(metric)

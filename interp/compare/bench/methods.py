@@ -28,31 +28,39 @@ TAUS = tuple(10 ** (k / 4 - 3) for k in range(13))  # 0.001 to 1
 
 @dataclass(frozen=True)
 class Method:
-    """``most_edges``: it is left out on graphs with more edges that can matter; ``draws``: on so many draws at most."""
+    """``most_edges``: it is left out on graphs with more edges that can matter; ``draws``: on so many draws at most;
+    ``kinds``: on these kinds of pairs alone."""
 
     name: str
     what: str
     function: Callable[[Case], Float[Tensor, " edge"]]
     most_edges: int | None = None
     draws: int | None = None
+    kinds: tuple[str, ...] | None = None
 
-    def suits(self, case: Case, draw: int) -> bool:
-        few = self.most_edges is None or int(case.live.sum()) <= self.most_edges
-        return few and (self.draws is None or draw < self.draws)
+    def suits(self, live: int, draw: int, kind: str) -> bool:
+        """Whether it is run on a graph with so many edges that can matter, on this draw of this kind of pairs."""
+        few = self.most_edges is None or live <= self.most_edges
+        return few and (self.draws is None or draw < self.draws) and (self.kinds is None or kind in self.kinds)
 
 
 METHODS: dict[str, Method] = {}
 
 
 def method(
-    name: str, what: str, *, most_edges: int | None = None, draws: int | None = None
+    name: str,
+    what: str,
+    *,
+    most_edges: int | None = None,
+    draws: int | None = None,
+    kinds: tuple[str, ...] | None = None,
 ) -> Callable[[Callable[[Case], Tensor]], Callable[[Case], Tensor]]:
     """Register a method. Raises UserError if another one has the name."""
 
     def add(function: Callable[[Case], Tensor]) -> Callable[[Case], Tensor]:
         if name in METHODS and METHODS[name].function.__module__ != function.__module__:
             raise UserError(f"A method named {name!r} is registered already.")
-        METHODS[name] = Method(name, what, function, most_edges, draws)
+        METHODS[name] = Method(name, what, function, most_edges, draws, kinds)
         return function
 
     return add
@@ -92,7 +100,11 @@ def eap_ig_five(case: Case) -> Tensor:
     return _attributed(case, "eap-ig", 5)
 
 
-@method("eap-ig", "the same, with steps doubled until the estimates add up to the difference within 5%, 640 at most", most_edges=64)
+@method(
+    "eap-ig",
+    "the same, with steps doubled until the estimates add up to the difference within 5%, 640 at most",
+    most_edges=64,
+)
 def eap_ig(case: Case) -> Tensor:
     return -complete_estimate(case.experiment, "eap-ig")[1][0].double().mean(-1)
 
@@ -150,7 +162,13 @@ def greedy(case: Case) -> Tensor:
     return removed(case, case.score)
 
 
-@method("greedy-optimal", "greedy removal under optimal ablation (Li and Janson, 2024)", most_edges=8, draws=1)
+@method(
+    "greedy-optimal",
+    "greedy removal under optimal ablation (Li and Janson, 2024)",
+    most_edges=8,
+    draws=1,
+    kinds=("made carry",),
+)
 def greedy_optimal(case: Case) -> Tensor:
     undecided, full = ~case.live, case.experiment.full[0].double().mean()
     tokens = case.pairs.clean_tokens[: len(case.pairs) // 2]

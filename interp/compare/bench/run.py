@@ -13,18 +13,17 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from itertools import combinations
+from itertools import combinations, product
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
-import models
 from interp.causal.circuits import all_circuits
-from interp.compare.bench.cases import KINDS, N_METHOD, N_TRUTH, TRUTH_SEED, Case, Subject, Truth, subjects
+from interp.compare.bench.cases import KINDS, N_METHOD, N_TRUTH, TRUTH_SEED, Case, Subject, Truth, load, subjects
 from interp.compare.bench.methods import METHODS
 from interp.compare.bench.mib import circuit_json
 from interp.compare.bench.scores import BOUNDS, SCORES, score_ranking
@@ -37,6 +36,10 @@ DRAWS = 2
 QUICK = ("microadder-57", "microadder-18", "adder-456")
 OTHER_COLUMNS = (3, 7)
 CONSTANTS = ("mean", "zero", "optimal")
+#: Edges up to which the other draws and ablations are listed, for made carries and for other kinds: under zero ablation
+#: the position embeddings' edges count too, and optimal ablation is a fit for each circuit.
+MOST_EDGES = {"corrupted": 16, "mean": 16, "zero": 8, "optimal": 8}
+MOST_EDGES_ELSE = {"corrupted": 8, "mean": 8, "zero": 8, "optimal": 0}
 _N_STABLE, _N_FITTED, _MOST_CONSTANT = 128, 64, 2**12
 _FLIPS = 10_000
 
@@ -105,6 +108,11 @@ class Benchmark(Result):
             said += f"; random scores have {row.value:.2f} [{row.low:.2f}, {row.high:.2f}]"
         return said + "."
 
+    def summary(self) -> pd.DataFrame:
+        """One row per method: each score's mean, and the passes."""
+        columns = {score: self.by_model(score).mean() for score in (*SCORES, "forwards", "backwards")}
+        return pd.DataFrame(columns).sort_values("auroc", ascending=False).reset_index(names="method").round(3)
+
     def to_dataframe(self) -> pd.DataFrame:
         """One row per method: each score with its interval and place, and the cost."""
         frames = []
@@ -133,14 +141,17 @@ def run_benchmark(
     methods: Sequence[str] | None = None,
     draws: int = DRAWS,
     quick: bool = False,
-    progress: bool = False,
-) -> Benchmark:
+    minutes: float | None = None,
+    say: Callable[[str], None] | None = None,
+) -> Benchmark | None:
     """Run what is not in ``out`` yet, and read all of it.
 
     Args:
         out: a folder, one file per subject.
         only: models by name or path; default all that are proved. Certify your own first (``interp certify``).
         methods: default all that are registered.
+        minutes: stop after this time, with what is done kept, and give None; the same call goes on.
+        say: told of each subject.
         quick: three small models and one draw, without the other draws and ablations: two minutes.
 
     Raises:
@@ -156,12 +167,15 @@ def run_benchmark(
     asked = sorted(subjects(list(only) if only else list(QUICK) if quick else None), key=_kind)
     if not asked:
         raise UserError("None of these models has pairs that differ in a carry, a digit or the answer.")
+    began = time.monotonic()
     for i, subject in enumerate(asked):
+        if minutes is not None and time.monotonic() - began > 60 * minutes:
+            return None
         start = time.monotonic()
-        _run_subject(folder / f"{subject.name}.json", subject, wanted, draws, others=not quick)
-        if progress:
+        _run_subject(folder / f"{subject.name}.json", subject, wanted, draws, others=not quick and methods is None)
+        if say is not None:
             spent = time.monotonic() - start
-            print(f"{i + 1} of {len(asked)}: {subject.model}, {subject.kind} ({spent:.0f} s)", flush=True)
+            say(f"{i + 1} of {len(asked)}: {subject.model}, {subject.kind} ({spent:.0f} s)")
     return read_benchmark([folder / f"{subject.name}.json" for subject in asked])
 
 
@@ -199,24 +213,25 @@ def _run_subject(path: Path, subject: Subject, methods: Sequence[str], draws: in
         if record["settings"] != settings:
             raise UserError(f"{path} was made with other settings ({record['settings']}); give another folder.")
     have = {(row["method"], row["draw"]) for row in record["rows"]}
-    model = models.load(subject.model)
-    missing = [(name, draw) for name in methods for draw in range(draws) if (name, draw) not in have]
+    model = load(subject.model)
     truth = None
-    if record["truth"] is None or missing:
+    if record["truth"] is None:
         truth = Truth.of(subject, model)
         record["truth"] = _known(truth)
-    for name, draw in missing:
-        assert truth is not None
+    live = record["truth"]["live_edges"]
+    for name, draw in product(methods, range(draws)):
+        if (name, draw) in have or not METHODS[name].suits(live, draw, subject.kind):
+            continue
+        truth = truth or Truth.of(subject, model)
         case = Case(model, subject.pairs(model.task, N_METHOD, draw), draw)
-        if METHODS[name].suits(case, draw):
-            start = time.process_time()
-            scores = METHODS[name].function(case).double().cpu().numpy()
-            forwards, backwards = case.passes
-            cost = {"forwards": forwards, "backwards": backwards, "seconds": time.process_time() - start}
-            found = score_ranking(truth, scores, draw) | cost
-            record["rows"].append({"method": name, "draw": draw} | {k: _plain(v) for k, v in found.items()})
+        start = time.process_time()
+        scores = METHODS[name].function(case).double().cpu().numpy()
+        forwards, backwards = case.passes
+        cost = {"forwards": forwards, "backwards": backwards, "seconds": time.process_time() - start}
+        found = score_ranking(truth, scores, draw) | cost
+        record["rows"].append({"method": name, "draw": draw} | {k: _plain(v) for k, v in found.items()})
     if others and not record["others"]:
-        record["others"] = list(_others(subject, model))
+        record["others"] = list(_others(subject, model, live))
     write_json_atomic(path, record)
 
 
@@ -248,22 +263,20 @@ def _known(truth: Truth) -> dict[str, Any]:
     }
 
 
-def _others(subject: Subject, model: Any) -> Iterable[dict[str, Any]]:
+def _others(subject: Subject, model: Any, live: int) -> Iterable[dict[str, Any]]:
     """The minimal circuits of two other draws, of two other columns, and under other ablations."""
-    live = None
     asked: list[tuple[str, str, int, int | None]] = [("draw", "corrupted", seed, None) for seed in (1, 2)]
     asked += [("column", "corrupted", 0, column) for column in OTHER_COLUMNS]
     asked += [("ablation", kind, 0, None) for kind in CONSTANTS]
     for over, kind, seed, column in asked:
+        if live > (MOST_EDGES if subject.kind == KINDS[0] else MOST_EDGES_ELSE)[kind]:
+            continue
         n = _N_FITTED if kind == "optimal" else _N_STABLE
         try:
             pairs = subject.pairs(model.task, n, TRUTH_SEED + seed, column)
         except UserError:
             continue
-        if live is not None and live > (8 if kind == "optimal" else 16):
-            continue
         found = all_circuits(model, pairs, replacement=kind, most=_MOST_CONSTANT, bound=False)
-        live = int(found.space.everything().sum()) if live is None else live
         yield {
             "over": over,
             "replacement": kind,
@@ -277,4 +290,3 @@ def _others(subject: Subject, model: Any) -> Iterable[dict[str, Any]]:
             "stable_resampled": found.stable(),
             "stable_other_half": found.stable("the other half of the pairs"),
         }
-

@@ -101,5 +101,3 @@ def _curve(truth: Truth, order: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.
     for row, k in zip(masks, steps, strict=True):
         row[edges[:k].tolist()] = True
     return truth.judged(masks)
-
-

@@ -1,0 +1,198 @@
+"""The benchmark of methods that find circuits, in full: ``interp reproduce comparison:circuits``.
+
+One to two hours on two cores. What is done is kept under OUT/comparison/circuits/, and the same command goes on. The
+models that are held out are run by the same code, after all others, and ranked by themselves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from scipy.stats import spearmanr
+
+from interp.compare.bench import METHODS, Benchmark, run_benchmark
+from interp.compare.bench.cases import KINDS, MOST_LISTED, N_METHOD, N_TRUTH, TRUTH_SEED, held_out
+from interp.compare.bench.scores import SCORES
+from interp.core.results import Findings, Provenance
+from interp.core.sections import Section, records
+from interp.core.stats import bootstrap_interval, proportion
+from interp.papers.studies import Made, Settings, shows, study
+
+TARGET, TITLE = "comparison:circuits", "Which method finds the circuit?"
+DECIMALS = 4
+
+
+@study(TARGET, TITLE)
+def circuits(settings: Settings) -> Made | None:
+    """Resumable; ``--minutes`` stops it."""
+    folder = settings.out / "comparison" / "circuits"
+    zoo = run_benchmark(folder, minutes=settings.minutes_left(), say=settings.say)
+    others = run_benchmark(folder, only=held_out(), minutes=settings.minutes_left(), say=settings.say)
+    if zoo is None or others is None:
+        settings.say("Out of time; what is done is stored, and the same command goes on.")
+        return None
+    return Made(circuits_data(zoo, others), results=zoo)
+
+
+def circuits_data(zoo: Benchmark, others: Benchmark) -> dict[str, Any]:
+    """The data that are stored: tables by score, what is known of each subject, and three findings."""
+    scores = [score for score in SCORES if zoo.rows[score].notna().any()]
+    compared = zoo.compared
+    truths = zoo.truths.drop(columns="mib")
+    return {
+        "settings": {"n_truth": N_TRUTH, "n_method": N_METHOD, "truth_seed": TRUTH_SEED, "listed": MOST_LISTED},
+        "models": int(zoo.truths["model"].nunique()),
+        "subjects": len(truths),
+        "scores": {score: records(zoo.table(score), DECIMALS) for score in scores},
+        "cost": records(zoo.rows.groupby("method")[["forwards", "backwards"]].mean().reset_index(), DECIMALS),
+        "compared": records(compared[compared["p_corrected"] < 0.05], DECIMALS),
+        "comparisons": len(compared),
+        "truths": records(truths.assign(minimal=truths["minimal"].map(_named)), DECIMALS),
+        "others": records(zoo.others.assign(minimal=zoo.others["minimal"].map(_named)), DECIMALS),
+        "held_out": {
+            "models": others.truths["model"].unique().tolist(),
+            "scores": {score: records(others.table(score), DECIMALS) for score in scores},
+            "agreement": {score: _agreement(zoo, others, score) for score in scores},
+            "truths": records(others.truths[["model", "kind", "unique", "smallest"]], DECIMALS),
+        },
+        "findings": findings_of(zoo),
+    }
+
+
+def _named(minimal: Sequence[Sequence[str]]) -> str:
+    return "; ".join(", ".join(names) for names in minimal)
+
+
+def _agreement(one: Benchmark, other: Benchmark, score: str) -> float:
+    """Rank correlation of the methods' means on two sets of models."""
+    means = pd.concat([each.by_model(score).mean() for each in (one, other)], axis=1).dropna()
+    return float(spearmanr(means.iloc[:, 0], means.iloc[:, 1]).statistic)
+
+
+# ---- the findings
+
+
+def findings_of(found: Benchmark) -> list[dict[str, str]]:
+    """Three findings, each with the number that would refute it."""
+    return [_one_circuit(found), _softmax(found), _other_scores(found)]
+
+
+def _one_circuit(found: Benchmark) -> dict[str, str]:
+    listed = found.truths[found.truths["complete"]]
+    one = proportion(listed["unique"].to_numpy(dtype=bool))
+    others = found.others
+    draws = others[(others["over"] == "draw") & others["complete"]].merge(
+        listed[["model", "kind", "minimal"]], on=["model", "kind"], suffixes=("", "_truth")
+    )
+    same = proportion((draws["minimal"].map(_named) == draws["minimal_truth"].map(_named)).to_numpy())
+    ablated = others[(others["over"] == "ablation") & others["complete"] & others["size"].notna()]
+    shares = ", ".join(
+        f"{int(rows['unique'].sum())} of {len(rows)} under {kind} ablation"
+        for kind, rows in ablated.groupby("replacement", sort=False)
+    )
+    return {
+        "claim": "With the other run's values on cut edges, there is one minimal circuit, and another draw of pairs "
+        "often has another one.",
+        "number": f"{one.right} of {len(listed)} subjects whose circuits are all listed have exactly one minimal circuit "
+        f"({one.value:.1%} [{one.low:.1%}, {one.high:.1%}]); {shares}. Other draws of 64 pairs have the same one in "
+        f"{same.value:.1%} [{same.low:.1%}, {same.high:.1%}] of cases.",
+        "refuted": "The first part would be refuted by fewer than half of the subjects having one minimal circuit; the "
+        "second by the same circuit in more than 95% of other draws.",
+    }
+
+
+def _paired(found: Benchmark, score: str, one: str, other: str) -> tuple[str, np.ndarray]:
+    wide = found.by_model(score)
+    change = (wide[one] - wide[other]).dropna().to_numpy()
+    low, high = bootstrap_interval(change, 0, bounds=(-1.0, 1.0))
+    return f"{change.mean():+.2f} [{float(low):+.2f}, {float(high):+.2f}]", change
+
+
+def _softmax(found: Benchmark) -> dict[str, str]:
+    fixed, change = _paired(found, "auroc", "atp-qk", "eap")
+    complete, _ = _paired(found, "auroc", "eap-ig", "eap-ig-5")
+    single, _ = _paired(found, "auroc", "exact", "atp-qk")
+    return {
+        "claim": "What EAP gets wrong is the softmax: taking edges into queries and keys through it exactly does more than "
+        "integrating gradients until they are complete.",
+        "number": f"AUROC, AtP*'s QK fix minus EAP {fixed} over {len(change)} models; complete EAP-IG minus five steps "
+        f"{complete}; exact effects of single edges minus the fix {single}.",
+        "refuted": "It would be refuted by an interval of the first difference that holds zero, or by a gain of complete "
+        "EAP-IG that is as large.",
+    }
+
+
+def _other_scores(found: Benchmark) -> dict[str, str]:
+    means = {score: found.by_model(score).mean() for score in ("auroc", "cmd", "cpr", "regret")}
+    table = pd.DataFrame(means).dropna()
+    ranks = {score: float(spearmanr(table["auroc"], table[score]).statistic) for score in ("cmd", "cpr", "regret")}
+    exact = found.rows[(found.rows["method"] == "exact") & found.rows["regret"].notna()]
+    hit = proportion((exact["regret"] <= 0).to_numpy())
+    return {
+        "claim": "Scores without a known circuit rank the methods much as the circuit does, but not the same; a sweep over "
+        "single edges is nearly as good as a search.",
+        "number": f"Over {len(table)} methods, the rank correlation of the mean AUROC is {-ranks['cmd']:.2f} with CMD "
+        f"(sign turned), {ranks['cpr']:.2f} with CPR and {-ranks['regret']:.2f} with the regret (sign turned). Exact "
+        f"effects of single edges lead to the smallest circuit in {hit.value:.1%} [{hit.low:.1%}, {hit.high:.1%}] of "
+        "cases.",
+        "refuted": "It would be refuted by a correlation of 1 with both CMD and CPR, or below 0.5 with either; and by "
+        "exact effects that lead to the smallest circuit in fewer than 80% of cases.",
+    }
+
+
+# ---- the page
+
+CARD = f"""**Data card.** *Models*: all of the zoo that are right on every input, proved (`certified`: in interval
+arithmetic, with rounding where the zoo says so) or counted one by one (`exhaustive`), and have a residual stream that adds
+up and pairs of one of the kinds {", ".join(KINDS)}; the held-out ones were trained from other seeds and proved after
+methods and scores were fixed. *Proved*: the answers. *Exact on the pairs drawn*: which circuits are faithful, and so the
+minimal ones, where "complete" is true; elsewhere only circuits up to a size are listed. *Sampled*: the pairs, {N_TRUTH} for
+the truth, half of them listed on and half for stability, and {N_METHOD} others for a method. Seeds of one recipe and rungs
+of one ladder are related, and intervals that resample models do not know that. *Not in it*: models of language, circuits
+of neurons, tasks of several steps. *Licence*: MIT."""
+
+
+@shows(TARGET)
+def show_circuits(data: Mapping[str, Any], results: Benchmark | None = None) -> list[Section]:
+    """The findings, the ranking, what is known of the subjects, the held-out models, and the data card."""
+    findings = "\n\n".join(f"**{row['claim']}** {row['number']} *{row['refuted']}*" for row in data["findings"])
+    what = "\n".join(f"* `{name}`: {each.what}" for name, each in METHODS.items())
+    first = Findings(
+        f"AUROC of the only minimal circuit's edges, {data['models']} models",
+        pd.DataFrame(data["scores"]["auroc"])[["method", "value", "low", "high"]],
+        Provenance(data["models"], TRUTH_SEED, "proved models"),
+    )
+    held = data["held_out"]
+    agreement = ", ".join(f"{score} {value:.2f}" for score, value in held["agreement"].items())
+    truths = pd.DataFrame(data["truths"])
+    columns = ["model", "kind", "live_edges", "complete", "n_minimal", "smallest", "stable_resampled", "minimal"]
+    others = pd.DataFrame(data["others"])
+    by_kind = others.groupby(["over", "replacement", "which"], sort=False).agg(
+        subjects=("model", "size"), complete=("complete", "sum"), unique=("unique", "sum"), edges=("size", "mean")
+    )
+    about = f"{data['comparisons']} comparisons were made, and {len(data['compared'])} differ after Holm's correction."
+    return [
+        Section("What was found", findings, figures=[first.figure()]),
+        Section("The ranking", f"{about} Intervals resample models.\n\n{what}", (ranking(data["scores"]),)),
+        Section("Models that were held out", f"{', '.join(held['models'])}. Rank correlation of the methods' means with "
+                f"those on the zoo: {agreement}.", (ranking(held["scores"]),)),
+        Section("The circuits", "One row per subject.", (truths[columns],)),
+        Section("Other draws, columns and ablations", "", (by_kind.round(2).reset_index(),)),
+        Section("Data card", CARD),
+    ]  # fmt: skip
+
+
+def ranking(scores: Mapping[str, Sequence[Mapping[str, Any]]]) -> pd.DataFrame:
+    """One row per method, in the order of the first score: value, interval and place for each score."""
+    columns: dict[str, dict[str, str]] = {}
+    for score, rows in scores.items():
+        columns[score] = {
+            row["method"]: f"{row['value']:.2f} [{row['low']:.2f}, {row['high']:.2f}] ({row['place']})" for row in rows
+        }
+    order = [row["method"] for row in next(iter(scores.values()))]
+    more = [name for cells in columns.values() for name in cells if name not in order]
+    table = pd.DataFrame(columns).reindex([*order, *dict.fromkeys(more)])
+    return table.fillna("").rename_axis("method").reset_index()
