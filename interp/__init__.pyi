@@ -16,6 +16,7 @@ from interp.core.results import Result as Result
 from interp.proofs.accuracy_bounds import accuracy_bounds as accuracy_bounds
 from interp.probes.score import accuracy_by_chain as accuracy_by_chain
 from interp.compare.alignment import align as align
+from interp.causal.circuits.every_circuit import all_circuits as all_circuits
 from interp.proofs.attacks.attack import attack as attack
 from interp.causal.interchange.scrubbing import causal_scrubbing as causal_scrubbing
 from interp.causal.interchange import chained_claims as chained_claims
@@ -77,6 +78,7 @@ __all__ = [
     "accuracy_bounds",
     "accuracy_by_chain",
     "align",
+    "all_circuits",
     "attack",
     "causal_scrubbing",
     "chained_claims",

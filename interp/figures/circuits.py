@@ -12,11 +12,12 @@ import xarray as xr
 
 from interp.causal.circuits.circuit import Circuit
 from interp.causal.circuits.circuit_edges import node_at
+from interp.causal.circuits.every_circuit import AllCircuits, minimal_rows
 from interp.causal.edges.graph import EMBED, LOGITS, POS_EMBED, Edge, EdgeGraph, part_and_input
 from interp.core.drawings import drawing
 from interp.core.metrics import spoken
 from interp.figures import theme
-from interp.figures.layers import band, hover
+from interp.figures.layers import band, hover, points
 from interp.figures.layers import curve as line
 from interp.figures.panels import Mark, Panel, compose, hline, label, vline
 from models.part_names import read_part
@@ -100,6 +101,24 @@ def curve(result: Circuit) -> go.Figure:
     where = "pairs that were not searched on" if result.held_out else "the pairs that were searched on"
     note = f"{result.replacement.capitalize()} ablation, on {where}"
     return compose([Panel(layers, x="Edges kept", y=y, marks=marks)], title, result.provenance, note=note)
+
+
+@drawing(AllCircuits)
+def every_circuit(result: AllCircuits, most: int = 2_000) -> go.Figure:
+    """Each circuit by its size and its worse faithfulness score; the ``most`` best ones, the minimal ones apart."""
+    score, sizes = result.scores.min(0), result.sets.sum(1).numpy()
+    best = np.argsort(-score, kind="stable")[:most]
+    minimal = minimal_rows(result.sets.numpy(), result.faithful())
+    rest = best[~np.isin(best, minimal) & np.isfinite(score[best])]
+    said = hover("{x} " + result.by + "s: {y:.3f}")
+    layers = [points(sizes[rest], score[rest], "circuits", theme.GREY, "circle-open", **said)]
+    if minimal:
+        layers.append(points(sizes[minimal], score[minimal], "minimal ones", theme.VERMILION, "diamond", **said))
+    marks = [hline(result.threshold, dash="dash", colour=theme.LIGHT)]
+    title = f"{result.model}: every circuit for {result.what}"
+    panel = Panel(layers, x=f"{result.by.capitalize()}s", y="1 - |1 - F|, the worse of logits and answers", marks=marks)
+    note = f"{result.replacement.capitalize()} ablation, faithful from {result.threshold:g}"
+    return compose([panel], title, result.provenance, note=note)
 
 
 # ---- the drawing

@@ -338,6 +338,7 @@ ADDER: dict[str, Callable[[Any], Any]] = {
     "path_patching": lambda m: interp.path_patching(m, _pairs()),
     "edge_attribution": lambda m: interp.edge_attribution(m, _pairs()),
     "smallest_circuit": lambda m: interp.smallest_circuit(m, _pairs()),
+    "all_circuits": lambda m: interp.all_circuits(m, _pairs()),
     "component_ablation": lambda m: interp.component_ablation(m, n=32),
     "parameter_ablation": lambda m: interp.parameter_ablation(m, n=16, pairs=False, controls=0),
     "which_algorithm": lambda m: interp.which_algorithm(m, n=20),

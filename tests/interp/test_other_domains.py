@@ -49,6 +49,7 @@ QUESTIONS: dict[str, Callable[[Any, Any], Any]] = {
     "decompile": lambda a, b: interp.decompile(a),
     "attack": lambda a, b: interp.attack(a, runs=200),
     "smallest_circuit": lambda a, b: interp.smallest_circuit(a, pairs(a)),
+    "all_circuits": lambda a, b: interp.all_circuits(a, pairs(a)),
     "component_ablation": lambda a, b: interp.component_ablation(a, n=N),
     "parameter_ablation": lambda a, b: interp.parameter_ablation(a),
     "edge_attribution": lambda a, b: interp.edge_attribution(a, pairs(a)),

@@ -55,7 +55,7 @@ def checked_first(parameter: str) -> bool:
     return parameter in WHOLE or parameter in REAL
 
 
-@pytest.mark.parametrize("name", ["activation_patching", "smallest_circuit"])
+@pytest.mark.parametrize("name", ["activation_patching", "smallest_circuit", "all_circuits"])
 def test_what_explains_an_answer_refuses_a_model_that_does_not_give_it(name: str, pairs):
     with pytest.raises(UserError, match="more than 50% must be right"):
         PUBLIC[name](models.build("microadder-57", seed=1), pairs)

@@ -8,7 +8,8 @@ respect to what receiver r reads, all paths after r included:
     eap-ig        (other_s - value_s) . mean of g_r over k = 1 .. steps, taken in runs whose *embeddings* are
                   other + k / steps (value - other), all else computed: EAP-IG (Hanna et al. 2024) by inputs. k = steps
                   is the run itself, k = 0 is left out; one step is "eap"
-    ends          (other_s - value_s) . mean of g_r in the run itself and in the run with every edge cut ("clean-corrupted")
+    ends          (other_s - value_s) . mean of g_r in the run itself and in the run with every edge cut; elsewhere
+                  it is called "clean-corrupted"
     qk-fix        "eap", but for edges into queries and keys: the change of what the head writes when its query or key
                   input alone has other_s, which passes through the softmax exactly, times the gradient with respect to
                   it (AtP*'s QK fix, Kramar et al. 2024, for edges)
@@ -182,8 +183,8 @@ def edge_attribution(
     """Estimated effects of all edges and nodes, compared with the exact ones on the same pairs.
 
     Args:
-        method, steps: see the module; "eap", "ends" and "qk-fix" always take one step. None takes 5, and twice as many (640 at most) until
-            the estimates of the first metric are complete.
+        method, steps: see the module; "eap", "ends" and "qk-fix" always take one step. None takes 5, and
+            twice as many (640 at most) until the estimates of the first metric are complete.
         exact: also patch every edge and node (the cost of :func:`interp.causal.edges.path_patching`); without it,
             nothing says how good the estimates are.
         direction, replacement, groups, target, seed: see :class:`interp.causal.edges.EdgeExperiment`.

@@ -15,3 +15,5 @@ from interp.compare.bench.cases import Case, Subject, Truth, subjects
 from interp.compare.bench.methods import METHODS, method
 from interp.compare.bench.run import Benchmark, run_benchmark
 from interp.compare.bench.scores import score_ranking
+
+__all__ = ["METHODS", "Benchmark", "Case", "Subject", "Truth", "method", "run_benchmark", "score_ranking", "subjects"]

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from interp.causal.circuits.every_circuit import MOST_FITTED
 from interp.causal.edges import EdgeExperiment
-from interp.causal.edges.gradient_attribution import compute_attribution, complete_estimate
+from interp.causal.edges.gradient_attribution import complete_estimate, compute_attribution
 from interp.causal.edges.optimal import optimal_values
 from interp.causal.edges.paths import compute_direct
 from interp.compare.bench.cases import Case

@@ -1,7 +1,7 @@
 """Circuits as files of the Mechanistic Interpretability Benchmark (MIB), the JSON of its ``Graph.from_json``.
 
-Nodes are ``input``, ``a0.h1`` (a head), ``m0`` (an MLP) and ``logits``; edges ``input->a0.h1<q>``, ``a0.h1->m0``. Position
-embeddings are part of the input there: of the two edges that become one, the larger score is kept.
+Nodes are ``input``, ``a0.h1`` (a head), ``m0`` (an MLP) and ``logits``; edges ``input->a0.h1<q>``, ``a0.h1->m0``.
+Position embeddings are part of the input there: of the two edges that become one, the larger score is kept.
 """
 
 from __future__ import annotations

@@ -100,8 +100,8 @@ class Benchmark(Result):
         best, control = first.iloc[0], first[first["method"] == "random"]
         said = (
             f"{self.rows['model'].nunique()} proved models, {len(self.truths)} subjects, "
-            f"{self.rows['method'].nunique()} methods: {unique} subjects have exactly one minimal circuit. In telling its "
-            f"edges from others, {best.method} is best ({best.value:.2f} [{best.low:.2f}, {best.high:.2f}])"
+            f"{self.rows['method'].nunique()} methods: {unique} subjects have exactly one minimal circuit. In telling "
+            f"its edges from others, {best.method} is best ({best.value:.2f} [{best.low:.2f}, {best.high:.2f}])"
         )
         if len(control):
             row = control.iloc[0]

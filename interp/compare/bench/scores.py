@@ -11,8 +11,8 @@ output), K the number of edges that can matter, and F the restored share of the 
     cmd                area between F(C_k) and 1, edges in the order of the absolute scores; smaller is better
     rank               Spearman correlation of the signed scores with the exact effects, over edges that can matter
 
-CPR and CMD are those of MIB (Mueller et al., 2025, arXiv 2504.13151): trapezoids over shares of the edges. MIB takes ten
-shares from 0.001 to 1. Here a graph of at most 64 edges takes every k from 0, larger ones MIB's shares.
+CPR and CMD are those of MIB (Mueller et al., 2025, arXiv 2504.13151): trapezoids over shares of the edges. MIB takes
+ten shares from 0.001 to 1. Here a graph of at most 64 edges takes every k from 0, larger ones MIB's shares.
 """
 
 from __future__ import annotations

@@ -26,7 +26,7 @@ from models.errors import UserError
 
 KEPT = Path(__file__).with_name("kept.toml")
 #: Imported when a study is looked up, so that ``import interp`` stays fast.
-_OWN = ("comparison", "comparison_circuits", "comparison_seeds", "comparison_swaps")  # these are about models of several papers
+_OWN = ("comparison", "comparison_circuits", "comparison_seeds", "comparison_swaps")  # about models of several papers
 
 
 @dataclass(frozen=True)

@@ -30,7 +30,8 @@ def circuits(settings: Settings) -> Made | None:
     """Resumable; ``--minutes`` stops it."""
     folder = settings.out / "comparison" / "circuits"
     zoo = run_benchmark(folder, minutes=settings.minutes_left(), say=settings.say)
-    others = run_benchmark(folder, only=held_out(), minutes=settings.minutes_left(), say=settings.say)
+    asked = {"only": held_out(), "methods": list(METHODS)}
+    others = run_benchmark(folder, **asked, minutes=settings.minutes_left(), say=settings.say)
     if zoo is None or others is None:
         settings.say("Out of time; what is done is stored, and the same command goes on.")
         return None
@@ -96,9 +97,9 @@ def _one_circuit(found: Benchmark) -> dict[str, str]:
     return {
         "claim": "With the other run's values on cut edges, there is one minimal circuit, and another draw of pairs "
         "often has another one.",
-        "number": f"{one.right} of {len(listed)} subjects whose circuits are all listed have exactly one minimal circuit "
-        f"({one.value:.1%} [{one.low:.1%}, {one.high:.1%}]); {shares}. Other draws of 64 pairs have the same one in "
-        f"{same.value:.1%} [{same.low:.1%}, {same.high:.1%}] of cases.",
+        "number": f"{one.right} of {len(listed)} subjects whose circuits are all listed have exactly one minimal "
+        f"circuit ({one.value:.1%} [{one.low:.1%}, {one.high:.1%}]); {shares}. Other draws of 64 pairs have the same "
+        f"one in {same.value:.1%} [{same.low:.1%}, {same.high:.1%}] of cases.",
         "refuted": "The first part would be refuted by fewer than half of the subjects having one minimal circuit; the "
         "second by the same circuit in more than 95% of other draws.",
     }
@@ -116,12 +117,12 @@ def _softmax(found: Benchmark) -> dict[str, str]:
     complete, _ = _paired(found, "auroc", "eap-ig", "eap-ig-5")
     single, _ = _paired(found, "auroc", "exact", "atp-qk")
     return {
-        "claim": "What EAP gets wrong is the softmax: taking edges into queries and keys through it exactly does more than "
-        "integrating gradients until they are complete.",
+        "claim": "What EAP gets wrong is the softmax: taking edges into queries and keys through it exactly does more "
+        "than integrating gradients until they are complete.",
         "number": f"AUROC, AtP*'s QK fix minus EAP {fixed} over {len(change)} models; complete EAP-IG minus five steps "
         f"{complete}; exact effects of single edges minus the fix {single}.",
-        "refuted": "It would be refuted by an interval of the first difference that holds zero, or by a gain of complete "
-        "EAP-IG that is as large.",
+        "refuted": "It would be refuted by an interval of the first difference that holds zero, or by a gain of "
+        "complete EAP-IG that is as large.",
     }
 
 
@@ -132,8 +133,8 @@ def _other_scores(found: Benchmark) -> dict[str, str]:
     exact = found.rows[(found.rows["method"] == "exact") & found.rows["regret"].notna()]
     hit = proportion((exact["regret"] <= 0).to_numpy())
     return {
-        "claim": "Scores without a known circuit rank the methods much as the circuit does, but not the same; a sweep over "
-        "single edges is nearly as good as a search.",
+        "claim": "Scores without a known circuit rank the methods much as the circuit does, but not the same; a sweep "
+        "over single edges is nearly as good as a search.",
         "number": f"Over {len(table)} methods, the rank correlation of the mean AUROC is {-ranks['cmd']:.2f} with CMD "
         f"(sign turned), {ranks['cpr']:.2f} with CPR and {-ranks['regret']:.2f} with the regret (sign turned). Exact "
         f"effects of single edges lead to the smallest circuit in {hit.value:.1%} [{hit.low:.1%}, {hit.high:.1%}] of "
@@ -146,13 +147,13 @@ def _other_scores(found: Benchmark) -> dict[str, str]:
 # ---- the page
 
 CARD = f"""**Data card.** *Models*: all of the zoo that are right on every input, proved (`certified`: in interval
-arithmetic, with rounding where the zoo says so) or counted one by one (`exhaustive`), and have a residual stream that adds
-up and pairs of one of the kinds {", ".join(KINDS)}; the held-out ones were trained from other seeds and proved after
-methods and scores were fixed. *Proved*: the answers. *Exact on the pairs drawn*: which circuits are faithful, and so the
-minimal ones, where "complete" is true; elsewhere only circuits up to a size are listed. *Sampled*: the pairs, {N_TRUTH} for
-the truth, half of them listed on and half for stability, and {N_METHOD} others for a method. Seeds of one recipe and rungs
-of one ladder are related, and intervals that resample models do not know that. *Not in it*: models of language, circuits
-of neurons, tasks of several steps. *Licence*: MIT."""
+arithmetic, with rounding where the zoo says so) or counted one by one (`exhaustive`), and have a residual stream that
+adds up and pairs of one of the kinds {", ".join(KINDS)}; the held-out ones were trained from other seeds and proved,
+and were first run after methods and scores were fixed. *Proved*: the answers. *Exact on the pairs drawn*: which
+circuits are faithful, and so the minimal ones, where "complete" is true; elsewhere only circuits up to a size are
+listed. *Sampled*: the pairs, {N_TRUTH} for the truth, half of them listed on and half for stability, and {N_METHOD}
+others for a method. Seeds of one recipe and rungs of one ladder are related, and intervals that resample models do not
+know that. *Not in it*: models of language, circuits of neurons, tasks of several steps. *Licence*: MIT."""
 
 
 @shows(TARGET)
@@ -174,15 +175,15 @@ def show_circuits(data: Mapping[str, Any], results: Benchmark | None = None) -> 
         subjects=("model", "size"), complete=("complete", "sum"), unique=("unique", "sum"), edges=("size", "mean")
     )
     about = f"{data['comparisons']} comparisons were made, and {len(data['compared'])} differ after Holm's correction."
+    agree = f"{', '.join(held['models'])}. Rank correlation of the methods' means with those on the zoo: {agreement}."
     return [
         Section("What was found", findings, figures=[first.figure()]),
         Section("The ranking", f"{about} Intervals resample models.\n\n{what}", (ranking(data["scores"]),)),
-        Section("Models that were held out", f"{', '.join(held['models'])}. Rank correlation of the methods' means with "
-                f"those on the zoo: {agreement}.", (ranking(held["scores"]),)),
+        Section("Models that were held out", agree, (ranking(held["scores"]),)),
         Section("The circuits", "One row per subject.", (truths[columns],)),
         Section("Other draws, columns and ablations", "", (by_kind.round(2).reset_index(),)),
         Section("Data card", CARD),
-    ]  # fmt: skip
+    ]
 
 
 def ranking(scores: Mapping[str, Sequence[Mapping[str, Any]]]) -> pd.DataFrame:
