@@ -4,16 +4,16 @@
     interp bench --out results                all of it; the same command resumes
     interp bench --from my_method.py          with a method of your own (docs/add_a_method.md)
 
-cases     which models and tasks, what is known of each, and what a method is given
-methods   one function and one registration each
-scores    how a ranking of edges is judged
-run       all methods on all cases, resumable; the table
-mib       circuits and results as the files of the Mechanistic Interpretability Benchmark
+cases             which models and tasks, what is known of each, and what a method is given
+circuit_methods   one function and one registration each
+scores            how a ranking of edges is judged
+bench_runs        all methods on all cases, resumable; the table
+mib               circuits and results as the files of the Mechanistic Interpretability Benchmark
 """
 
+from interp.compare.bench.bench_runs import Benchmark, run_benchmark
 from interp.compare.bench.cases import Case, Subject, Truth, subjects
-from interp.compare.bench.methods import METHODS, method
-from interp.compare.bench.run import Benchmark, run_benchmark
+from interp.compare.bench.circuit_methods import METHODS, method
 from interp.compare.bench.scores import score_ranking
 
 __all__ = ["METHODS", "Benchmark", "Case", "Subject", "Truth", "method", "run_benchmark", "score_ranking", "subjects"]

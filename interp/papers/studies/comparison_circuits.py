@@ -30,8 +30,8 @@ def circuits(settings: Settings) -> Made | None:
     """Resumable; ``--minutes`` stops it."""
     folder = settings.out / "comparison" / "circuits"
     zoo = run_benchmark(folder, minutes=settings.minutes_left(), say=settings.say)
-    asked = {"only": held_out(), "methods": list(METHODS)}
-    others = run_benchmark(folder, **asked, minutes=settings.minutes_left(), say=settings.say)
+    left, names = settings.minutes_left(), list(METHODS)
+    others = run_benchmark(folder, only=held_out(), methods=names, minutes=left, say=settings.say)
     if zoo is None or others is None:
         settings.say("Out of time; what is done is stored, and the same command goes on.")
         return None
@@ -95,13 +95,13 @@ def _one_circuit(found: Benchmark) -> dict[str, str]:
         for kind, rows in ablated.groupby("replacement", sort=False)
     )
     return {
-        "claim": "With the other run's values on cut edges, there is one minimal circuit, and another draw of pairs "
-        "often has another one.",
-        "number": f"{one.right} of {len(listed)} subjects whose circuits are all listed have exactly one minimal "
-        f"circuit ({one.value:.1%} [{one.low:.1%}, {one.high:.1%}]); {shares}. Other draws of 64 pairs have the same "
+        "claim": "With the other run's values on cut edges there is one minimal circuit, also on other draws of pairs; "
+        "with constants on them there are sometimes several.",
+        "number": f"{int(listed['unique'].sum())} of {len(listed)} subjects whose circuits are all listed have exactly "
+        f"one minimal circuit ({one.value:.1%} [{one.low:.1%}, {one.high:.1%}]); {shares}. Other draws of 64 pairs have the same "
         f"one in {same.value:.1%} [{same.low:.1%}, {same.high:.1%}] of cases.",
-        "refuted": "The first part would be refuted by fewer than half of the subjects having one minimal circuit; the "
-        "second by the same circuit in more than 95% of other draws.",
+        "refuted": "It would be refuted by two minimal circuits in more than one subject in ten, or by the same circuit in "
+        "fewer than nine of ten other draws. (Before it was measured, the second number was expected below 95%.)",
     }
 
 
@@ -133,14 +133,15 @@ def _other_scores(found: Benchmark) -> dict[str, str]:
     exact = found.rows[(found.rows["method"] == "exact") & found.rows["regret"].notna()]
     hit = proportion((exact["regret"] <= 0).to_numpy())
     return {
-        "claim": "Scores without a known circuit rank the methods much as the circuit does, but not the same; a sweep "
-        "over single edges is nearly as good as a search.",
+        "claim": "CPR does not rank the methods as the circuit does, CMD nearly does; and a sweep over single edges is "
+        "nearly as good as a search.",
         "number": f"Over {len(table)} methods, the rank correlation of the mean AUROC is {-ranks['cmd']:.2f} with CMD "
         f"(sign turned), {ranks['cpr']:.2f} with CPR and {-ranks['regret']:.2f} with the regret (sign turned). Exact "
         f"effects of single edges lead to the smallest circuit in {hit.value:.1%} [{hit.low:.1%}, {hit.high:.1%}] of "
         "cases.",
-        "refuted": "It would be refuted by a correlation of 1 with both CMD and CPR, or below 0.5 with either; and by "
-        "exact effects that lead to the smallest circuit in fewer than 80% of cases.",
+        "refuted": "It would be refuted by a correlation above 0.7 with CPR or below 0.5 with CMD, and by exact effects "
+        "that lead to the smallest circuit in fewer than 80% of cases. (Before it was measured, CPR was expected above "
+        "0.5.)",
     }
 
 
@@ -174,7 +175,8 @@ def show_circuits(data: Mapping[str, Any], results: Benchmark | None = None) -> 
     by_kind = others.groupby(["over", "replacement", "which"], sort=False).agg(
         subjects=("model", "size"), complete=("complete", "sum"), unique=("unique", "sum"), edges=("size", "mean")
     )
-    about = f"{data['comparisons']} comparisons were made, and {len(data['compared'])} differ after Holm's correction."
+    kinds = ", ".join(f"{count} {kind}" for kind, count in truths["kind"].value_counts(sort=False).items())
+    about = f"{data['models']} models, {data['subjects']} subjects ({kinds}). {data['comparisons']} comparisons were made, and {len(data['compared'])} differ after Holm's correction."
     agree = f"{', '.join(held['models'])}. Rank correlation of the methods' means with those on the zoo: {agreement}."
     return [
         Section("What was found", findings, figures=[first.figure()]),

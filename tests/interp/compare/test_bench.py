@@ -12,10 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from interp.compare.bench import METHODS, Case, Subject, Truth, method, run_benchmark, score_ranking
+from interp.compare.bench.bench_runs import from_records, sign_flip_p
 from interp.compare.bench.cases import held_out, load, proved
-from interp.compare.bench.methods import Method
+from interp.compare.bench.circuit_methods import Method
 from interp.compare.bench.mib import circuit_json, edge_name
-from interp.compare.bench.run import from_records, sign_flip_p
 from interp.compare.bench.scores import SHARES, areas, auroc, precision
 from models.errors import UserError
 
@@ -41,6 +41,7 @@ def test_exact_effects_agree_with_themselves(truth: Truth):
 
 
 def test_equal_scores_are_chance(truth: Truth):
+    assert truth.circuit is not None
     found = score_ranking(truth, np.ones(len(truth.space)))
     assert found["auroc"] == 0.5 and np.isnan(found["rank"])
     assert found["precision"] == pytest.approx(truth.circuit.sum() / truth.live.sum())

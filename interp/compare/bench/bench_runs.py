@@ -15,6 +15,7 @@ import json
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import cache, cached_property
 from itertools import combinations, product
 from pathlib import Path
 from typing import Any
@@ -24,7 +25,7 @@ import pandas as pd
 
 from interp.causal.circuits import all_circuits
 from interp.compare.bench.cases import KINDS, N_METHOD, N_TRUTH, TRUTH_SEED, Case, Subject, Truth, load, subjects
-from interp.compare.bench.methods import METHODS
+from interp.compare.bench.circuit_methods import METHODS
 from interp.compare.bench.mib import circuit_json
 from interp.compare.bench.scores import BOUNDS, SCORES, score_ranking
 from interp.core.results import Provenance, Result
@@ -71,7 +72,7 @@ class Benchmark(Result):
         table = pd.DataFrame(rows, columns=["method", "value", "low", "high", "place", "models"])
         return table.sort_values("value", ascending=not SCORES.get(score, False), ignore_index=True)
 
-    @property
+    @cached_property
     def compared(self) -> pd.DataFrame:
         """One row per score and pair of methods: the mean difference over their models, and its corrected p-value."""
         rows = []
@@ -84,7 +85,7 @@ class Benchmark(Result):
         table = pd.DataFrame(rows, columns=["score", "one", "other", "difference", "p", "models"])
         return table.assign(p_corrected=holm(table["p"].tolist()))
 
-    @property
+    @cached_property
     def places(self) -> dict[str, dict[str, int]]:
         """Score -> method -> 1 + the number of methods that are better by the corrected test."""
         found = {score: dict.fromkeys(self.rows["method"].unique(), 1) for score in SCORES}
@@ -130,8 +131,13 @@ def sign_flip_p(change: np.ndarray, seed: int = 0) -> float:
     if n <= 13:
         signs = 1 - 2 * (np.arange(2**n)[:, None] >> np.arange(n) & 1)
         return float((np.abs(signs @ change) >= abs(change.sum()) - 1e-12).mean())
-    signs = np.random.default_rng(seed).choice((-1.0, 1.0), size=(_FLIPS, n))
+    signs = _signs(n, seed)
     return float((1 + (np.abs(signs @ change) >= abs(change.sum()) - 1e-12).sum()) / (_FLIPS + 1))
+
+
+@cache
+def _signs(n: int, seed: int) -> np.ndarray:
+    return np.random.default_rng(seed).choice((-1.0, 1.0), size=(_FLIPS, n))
 
 
 def run_benchmark(
