@@ -98,10 +98,10 @@ def _one_circuit(found: Benchmark) -> dict[str, str]:
         "claim": "With the other run's values on cut edges there is one minimal circuit, also on other draws of pairs; "
         "with constants on them there are sometimes several.",
         "number": f"{int(listed['unique'].sum())} of {len(listed)} subjects whose circuits are all listed have exactly "
-        f"one minimal circuit ({one.value:.1%} [{one.low:.1%}, {one.high:.1%}]); {shares}. Other draws of 64 pairs have the same "
-        f"one in {same.value:.1%} [{same.low:.1%}, {same.high:.1%}] of cases.",
-        "refuted": "It would be refuted by two minimal circuits in more than one subject in ten, or by the same circuit in "
-        "fewer than nine of ten other draws. (Before it was measured, the second number was expected below 95%.)",
+        f"one minimal circuit ({one.value:.1%} [{one.low:.1%}, {one.high:.1%}]); {shares}. Other draws of 64 pairs have "
+        f"the same one in {same.value:.1%} [{same.low:.1%}, {same.high:.1%}] of cases.",
+        "refuted": "It would be refuted by two minimal circuits in more than one subject in ten, or by the same circuit "
+        "in fewer than nine of ten other draws. (Before it was measured, the second number was expected below 95%.)",
     }
 
 
@@ -139,8 +139,8 @@ def _other_scores(found: Benchmark) -> dict[str, str]:
         f"(sign turned), {ranks['cpr']:.2f} with CPR and {-ranks['regret']:.2f} with the regret (sign turned). Exact "
         f"effects of single edges lead to the smallest circuit in {hit.value:.1%} [{hit.low:.1%}, {hit.high:.1%}] of "
         "cases.",
-        "refuted": "It would be refuted by a correlation above 0.7 with CPR or below 0.5 with CMD, and by exact effects "
-        "that lead to the smallest circuit in fewer than 80% of cases. (Before it was measured, CPR was expected above "
+        "refuted": "It would be refuted by a correlation above 0.7 with CPR or below 0.5 with CMD, and by exact "
+        "effects that lead to the smallest circuit in fewer than 80% of cases. (Before it was measured, CPR was expected above "
         "0.5.)",
     }
 
@@ -176,7 +176,8 @@ def show_circuits(data: Mapping[str, Any], results: Benchmark | None = None) -> 
         subjects=("model", "size"), complete=("complete", "sum"), unique=("unique", "sum"), edges=("size", "mean")
     )
     kinds = ", ".join(f"{count} {kind}" for kind, count in truths["kind"].value_counts(sort=False).items())
-    about = f"{data['models']} models, {data['subjects']} subjects ({kinds}). {data['comparisons']} comparisons were made, and {len(data['compared'])} differ after Holm's correction."
+    about = f"{data['models']} models, {data['subjects']} subjects ({kinds}). {data['comparisons']} comparisons "
+    about += f"were made, and {len(data['compared'])} differ after Holm's correction."
     agree = f"{', '.join(held['models'])}. Rank correlation of the methods' means with those on the zoo: {agreement}."
     return [
         Section("What was found", findings, figures=[first.figure()]),
