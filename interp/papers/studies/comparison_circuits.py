@@ -98,10 +98,10 @@ def _one_circuit(found: Benchmark) -> dict[str, str]:
         "claim": "With the other run's values on cut edges there is one minimal circuit, also on other draws of pairs; "
         "with constants on them there are sometimes several.",
         "number": f"{int(listed['unique'].sum())} of {len(listed)} subjects whose circuits are all listed have exactly "
-        f"one minimal circuit ({one.value:.1%} [{one.low:.1%}, {one.high:.1%}]); {shares}. Other draws of 64 pairs have "
-        f"the same one in {same.value:.1%} [{same.low:.1%}, {same.high:.1%}] of cases.",
-        "refuted": "It would be refuted by two minimal circuits in more than one subject in ten, or by the same circuit "
-        "in fewer than nine of ten other draws. (Before it was measured, the second number was expected below 95%.)",
+        f"one minimal circuit ({one.value:.1%} [{one.low:.1%}, {one.high:.1%}]); {shares}. Other draws of 64 "
+        f"pairs have the same one in {same.value:.1%} [{same.low:.1%}, {same.high:.1%}] of cases.",
+        "refuted": "It would be refuted by two minimal circuits in more than one subject in ten, or by the same "
+        "circuit in fewer than nine of ten other draws. (Before it was measured, the second number was expected below 95%.)",
     }
 
 
@@ -140,8 +140,8 @@ def _other_scores(found: Benchmark) -> dict[str, str]:
         f"effects of single edges lead to the smallest circuit in {hit.value:.1%} [{hit.low:.1%}, {hit.high:.1%}] of "
         "cases.",
         "refuted": "It would be refuted by a correlation above 0.7 with CPR or below 0.5 with CMD, and by exact "
-        "effects that lead to the smallest circuit in fewer than 80% of cases. (Before it was measured, CPR was expected above "
-        "0.5.)",
+        "effects that lead to the smallest circuit in fewer than 80% of cases. (Before it was measured, CPR was "
+        "expected above 0.5.)",
     }
 
 
