@@ -101,7 +101,8 @@ def _one_circuit(found: Benchmark) -> dict[str, str]:
         f"one minimal circuit ({one.value:.1%} [{one.low:.1%}, {one.high:.1%}]); {shares}. Other draws of 64 "
         f"pairs have the same one in {same.value:.1%} [{same.low:.1%}, {same.high:.1%}] of cases.",
         "refuted": "It would be refuted by two minimal circuits in more than one subject in ten, or by the same "
-        "circuit in fewer than nine of ten other draws. (Before it was measured, the second number was expected below 95%.)",
+        "circuit in fewer than nine of ten other draws. (Before it was measured, the second number was expected below "
+        "95%.)",
     }
 
 
