@@ -46,7 +46,7 @@ def uniform_table(base: Int[Tensor, " n"], first: int, n_draws: int) -> Float[Te
     return _logical_shift(mix(base[:, None] + steps), 11).double() * 2.0**-53
 
 
-def row_keys(seed: int, step: int, rows: int, device: torch.device) -> Int[Tensor, " row"]:
-    """One 64-bit key per row, from which :func:`uniform` draws."""
-    stream = mix(mix(torch.tensor(seed, device=device) + _GAMMA) + torch.tensor(step, device=device) * _GAMMA)
-    return mix(stream + torch.arange(1, rows + 1, device=device) * _GAMMA)
+def row_keys(seed: int | Int[Tensor, " seed"], step: int, rows: int, device: torch.device) -> Int[Tensor, " row"]:
+    """One 64-bit key per row, from which :func:`uniform` draws; of several seeds, all rows of the first come first."""
+    stream = mix(mix(torch.as_tensor(seed, device=device) + _GAMMA) + torch.tensor(step, device=device) * _GAMMA)
+    return mix(stream[..., None] + torch.arange(1, rows + 1, device=device) * _GAMMA).flatten()

@@ -91,7 +91,7 @@ class MicroAdderWeights(WeightMap):
             found["columns a turn"] = float(o.period)
             if o.freeze_spiral:
                 found |= {f"spiral's {name}": value for name, value in self._spiral_start().items() if value}
-        if o.mirror:
+        if o.mirror and o.freeze_arc_start:
             found |= {"arc's centre": math.pi / 4, "tangent": 0.5**0.5}
         elif o.freeze_arc_start:
             found["arc's start"] = ARC["start"]
@@ -146,7 +146,8 @@ class MicroAdderWeights(WeightMap):
         norms = [self._norm(name) for name in ("norm1_w", "norm2_w", "norm_f_w")]
         if o.mirror:  # [[a, b], [b, a]], and the arc's tangent
             own |= _mirrored(own, o)
-            own["W_v"] = torch.stack((-torch.ones_like(own["out_B"]), torch.ones_like(own["out_B"]))) * 0.5**0.5
+            own["W_v"] = torch.stack((-torch.ones_like(own["out_B"]), torch.ones_like(own["out_B"])))
+            own["W_v"] = own["W_v"] * 0.5**0.5 if o.freeze_arc_start else own["W_v"]
             own["out_B"] = own["out_B"] * own["W_v"]
         if o.out_writes == "against values":
             own["out_B"] = -own["W_v"]
@@ -200,7 +201,7 @@ class MicroAdderWeights(WeightMap):
         if o.tokens == "table":
             return self.tok_table
         start = ARC["start"] if o.freeze_arc_start else self.arc_start
-        if o.mirror:
+        if o.mirror and o.freeze_arc_start:
             start = math.pi / 4 - 4.5 * self.arc_stride
         angle = start + self.arc_stride * torch.arange(
             self.config.d_vocab, device=self.arc_A.device, dtype=self.arc_A.dtype

@@ -180,6 +180,14 @@ _LEVEL: dict[str, Any] = {
     "mlp_reads": "tokens and slope",
     "head_reads": "tokens and slope",
 }
+_TIED: dict[str, Any] = {
+    # The token plane's matrices are tied as if digit d and digit 9 - d were reflections of each other, and the arc is
+    # free: it ends around 45 degrees, where they are.
+    "mirror": True,
+    "mlp_reads": "tangent",
+    "head_reads": "tangent and slope",
+    "norm": "scalar",
+}
 _MIRROR: dict[str, Any] = _TOKENS | {"mirror": True, "freeze_arc_start": True, "qk": "circle", "qk_dim": 2}
 
 #: Below 57: changes to the 57-parameter model.
@@ -304,9 +312,28 @@ SMALLEST: dict[int, dict[str, Any]] = {
     36: BELOW["placed, plane output"],
     22: _PLACED | _PLANE | _LEVEL | {"norm": "scalar"},
     18: _PLACED | _TOKENS | _LEVEL | {"norm": "scalar", "mlp_reads": "tokens", "head_reads": "tokens"},
+    10: _PLACED | _TOKENS | _LEVEL | _TIED,
 }
+#: Starts that put nothing in its place: every number is drawn from the whole range, whose ends are stated here.
+DRAWN = add_recipe(
+    "microadder-drawn",
+    POLISHED.replace(
+        hold_until=None,
+        keep_best=((2_000, 0.125),),
+        polish=replace(_POLISH, relative=True),
+        begin_at=(
+            ("norm_w", (0.5, 3.0)),
+            ("arc_A", (1.0, 10.0)),
+            ("arc_start", (-math.pi, math.pi)),
+            ("arc_stride", (-0.6, 0.6)),
+            ("q_angle", (-math.pi, math.pi)),
+            ("W_qk", (1.0, 6.0)),
+            *((name, (-3.0, 3.0)) for name in ("out_B", "W_fc1", "W_head")),
+        ),
+    ),
+)
 for _n, _changes in SMALLEST.items():
-    register_options(f"microadder-{_n}", replace(rung(57).options, **_changes), POLISHED)
+    register_options(f"microadder-{_n}", replace(rung(57).options, **_changes), DRAWN if _n == 10 else POLISHED)
 for _what, _changes in BELOW.items():
     register_options(variant_name(57, _what), replace(rung(57).options, **_changes), SEARCH, sweep=True)
 for _base in (170, 74, 67, 57):

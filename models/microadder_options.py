@@ -37,7 +37,8 @@ class MicroAdderOptions:
     freeze_arc_start: bool = False
     # Everything in the token plane commutes with the reflection that takes digit d to 9 - d, as addition does: the arc
     # lies around 45 degrees; values and attention output lie along its tangent (one number); W_fc1, W_fc2 and the
-    # head's matrix are [[a, b], [b, a]].
+    # head's matrix are [[a, b], [b, a]]. With a free arc start, the matrices are tied in this way, and the arc is not:
+    # training finds its place.
     mirror: bool = False
     # Subtraction: two heads read one direction and write along one of their own each. The second operand's places are
     # off the first's by three learned numbers, and the second head's queries are reflected in the third dimension, so
@@ -132,13 +133,12 @@ class MicroAdderOptions:
             raise UserError(f"The head's matrix has {self.token_dim} rows, so d_mlp cannot be {self.d_mlp}.")
         if self.mirror and not (
             (self.tokens, self.values, self.d_mlp) == ("arc", "direction", 2)
-            and self.freeze_arc_start
             and self.out_writes == "tokens"
             and "all" not in (self.mlp_reads, self.head_reads)
             and self.mlp_reads != "tokens and slope"
             and not self.mlp_bias
         ):
-            raise UserError("A mirrored token plane needs an arc without start, one direction and tokens everywhere.")
+            raise UserError("A mirrored token plane needs an arc, one direction and tokens everywhere.")
         if not self.mirror and "tangent" in f"{self.mlp_reads}, {self.head_reads}":
             raise UserError("Only a mirrored arc has a tangent to read along.")
         if self.qk_dim < 1 or self.d_mlp < 1:

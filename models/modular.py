@@ -13,28 +13,31 @@ checkpoint sees.
 from __future__ import annotations
 
 from functools import partial
+from typing import Any
 
 import torch
 
 from models.config import TransformerConfig
 from models.parts.weights import Weights
 from models.registry import ModelSpec, register
-from models.tasks.groups import modular_task
+from models.tasks.formatted import FormattedTask, formatted
+from models.tasks.groups import OPERATIONS, modular_task
 from models.training.recipes import Recipe, add_recipe
 from models.training.task_problems import TaskProblems
 from models.weight_maps.dense import DenseWeights
 from models.weight_maps.weight_map import normal_
 
 HELD_OUT = 0.1
+SWEPT, WIDTHS = 31, (24, 32)  # modulus and widths of the sweep over operation, width, depth and attention
 
 
-def modular_config(p: int) -> TransformerConfig:
+def modular_config(p: int, d_model: int = 48, n_layers: int = 1) -> TransformerConfig:
     return TransformerConfig(
-        n_layers=1,
-        d_model=48,
+        n_layers=n_layers,
+        d_model=d_model,
         n_heads=4,
-        d_head=12,
-        d_mlp=192,
+        d_head=d_model // 4,
+        d_mlp=4 * d_model,
         d_vocab=p + 1,
         n_ctx=3,
         act_fn="relu",
@@ -45,9 +48,10 @@ def modular_config(p: int) -> TransformerConfig:
 class ModularWeights(DenseWeights):
     """All weights free, without biases; with ``uniform`` attention, W_Q and W_K are zero and no parameters."""
 
-    def __init__(self, p: int, uniform: bool = False):
-        super().__init__(modular_config(p), biases=False)
-        self.fixed = ("blocks.0.attn.W_Q", "blocks.0.attn.W_K") if uniform else ()
+    def __init__(self, p: int, uniform: bool = False, d_model: int = 48, n_layers: int = 1):
+        super().__init__(modular_config(p, d_model, n_layers), biases=False)
+        layers = range(n_layers) if uniform else ()
+        self.fixed = tuple(f"blocks.{layer}.attn.{name}" for layer in layers for name in ("W_Q", "W_K"))
         for key in self.fixed:
             delattr(self, key.replace(".", "/"))
 
@@ -66,10 +70,21 @@ class ModularWeights(DenseWeights):
         return {name: True for name, _ in self.named_parameters()}
 
 
-def _recipe(share: float, weight_decay: float, p: int, steps: int) -> Recipe:
+def shuffled_task(p: int, name: str = "shuffled", held_out: float = HELD_OUT) -> FormattedTask:
+    """``a b =`` and the sum modulo p of another pair, by one permutation of all pairs: it can only be memorised."""
+    a, b = torch.cartesian_prod(torch.arange(p), torch.arange(p))[
+        torch.randperm(p * p, generator=torch.Generator().manual_seed(0))
+    ].T
+    table = ((a + b) % p).view(p, p)
+    return formatted(
+        "{a}{b}=", lambda a, b: table.to(a.device)[a, b], base=p, held_out=held_out, name=f"{name} sums modulo {p}"
+    )
+
+
+def _recipe(share: float, weight_decay: float, p: int, steps: int, **changes: Any) -> Recipe:
     """``share`` of all pairs is trained on; validation is on all pairs outside the test set, trained on or not."""
     size = p * p - round(HELD_OUT * p * p)
-    return Recipe(
+    recipe = Recipe(
         steps=steps,
         batch_size=1_024,
         lr=5e-3,
@@ -83,12 +98,16 @@ def _recipe(share: float, weight_decay: float, p: int, steps: int) -> Recipe:
         validation_size=size,
         snapshots=0,
     )
+    return recipe.replace(**changes)
 
 
-#: By p: 30% of the pairs and decay 1 as Nanda et al., 80% and decay 2 as Zhong et al.
+#: By p: 30% of the pairs and decay 1 as Nanda et al., 80% and decay 2 as Zhong et al.; a short one for the sweep.
 RECIPES = {
     113: add_recipe("modular-113", _recipe(0.3, 1.0, 113, 4_000)),
     59: add_recipe("modular-59", _recipe(0.8, 2.0, 59, 6_000)),
+    SWEPT: add_recipe(
+        f"modular-{SWEPT}", _recipe(0.8, 1.0, SWEPT, 1_500, lr=1e-2, batch_size=256, stop_after_perfect=3)
+    ),
 }
 _MODELS = (
     ("addition", 113, False),
@@ -106,5 +125,28 @@ for _operation, _p, _uniform in _MODELS:
             task=partial(modular_task, _p, _operation, HELD_OUT),
             recipe=RECIPES[_p],
             source="Nanda et al. (2023) and Zhong et al. (2023), narrower",
+        )
+    )
+
+
+#: The cells of ``interp reproduce comparison:algorithms``: (operation, uniform, d_model, n_layers) by name. The answers
+#: of "shuffled" are those of addition in another order, which no group explains.
+CELLS = {
+    f"modular-{operation}-{SWEPT}-d{width}-l{layers}" + "-uniform" * uniform: (operation, uniform, width, layers)
+    for operation in (*OPERATIONS, "shuffled")
+    for width in WIDTHS
+    for layers in (1, 2)
+    for uniform in (False, True)
+    if operation != "shuffled" or (width, layers, uniform) == (WIDTHS[-1], 1, False)
+}
+for _name, (_operation, _uniform, _width, _layers) in CELLS.items():
+    register(
+        ModelSpec(
+            name=_name,
+            weight_map=partial(ModularWeights, SWEPT, _uniform, _width, _layers),
+            task=partial(shuffled_task if _operation == "shuffled" else modular_task, SWEPT, _operation, HELD_OUT),
+            recipe=RECIPES[SWEPT],
+            source="Zhong et al. (2023), narrower and deeper",
+            sweep=True,
         )
     )

@@ -106,8 +106,8 @@ def _ordered(found: Variables, answers: Int[Tensor, " n"], base: int) -> bool:
 
 @dataclass(frozen=True)
 class ColumnFamily:
-    """``explains(variables, answers, base)``: whether these are the variables of those answers. ``complement``: the
-    second operand's digits are replaced by base - 1 minus them, so that hard problems of addition become hard here."""
+    """``explains(variables, answers, base)``: whether these are the variables of those answers. ``complement``: in
+    hard problems of addition, one of a column's digits is replaced by base - 1 minus it, and they become hard here."""
 
     variables: Callable[[Sequence[DigitRows], int], Variables]
     operands: int | None  # how many it takes; None: two or more
@@ -129,15 +129,12 @@ def require_operands(name: str, n: int) -> None:
         raise UserError(f"The variables of {name!r} are of {wanted or 'two or more'} operands, and the task has {n}.")
 
 
-def hard_digits(
-    columns: int, base: int, draw: Callable[[int], Tensor], complement: bool = False
-) -> Int[Tensor, "n 2 column"]:
+def hard_digits(columns: int, base: int, draw: Callable[[int], Tensor]) -> Int[Tensor, "n 2 column"]:
     """Digits of two operands in which carries travel far: in a problem whose rate r is uniform in [0, 0.95], a column
     adds up to base - 1, and so passes a carry on, with probability r. Half of the other columns make a carry, and the
     rest have uniform digits.
 
-    ``draw(i)`` gives draw number i of every problem, uniform in [0, 1). With ``complement`` the second operand's digits
-    are replaced by base - 1 minus them, so that borrows travel far.
+    ``draw(i)`` gives draw number i of every problem, uniform in [0, 1).
     """
     rate, found = 0.95 * draw(0), []
     for column in range(columns):
@@ -147,5 +144,5 @@ def hard_digits(
         making = (passes >= rate) & (makes < 0.5)
         first = 1 + (u * (base - 1)).long()
         a, b = torch.where(making, first, a), torch.where(making, base - first + (v * first).long(), b)
-        found.append(torch.stack((a, base - 1 - b if complement else b), 1))
+        found.append(torch.stack((a, b), 1))
     return torch.stack(found, 2)

@@ -91,13 +91,15 @@ class FormatDefinition(Task):
         self.separator = " " if self.base > 10 else ""
 
 
+def _values(given: Any) -> tuple[Any, ...]:
+    return tuple(given.values()) if isinstance(given, Mapping) else (given,)
+
+
 def as_json(*arguments: Any) -> dict[str, Any] | None:
     """The arguments of a formatted task by name, as JSON; None if one of them is Python code."""
     names = ("format", "answer", "base", "vocabulary", "where", "variables", "held_out", "seed", "name")
     given = dict(zip(names, arguments, strict=True))
-    answer = given["answer"]
-    answers = answer.values() if isinstance(answer, Mapping) else (answer,)
-    texts = (*answers, given["where"] or "", given["variables"] or "")
+    texts = (given["where"] or "", *_values(given["answer"]), *_values(given["variables"] or ""))
     if not all(isinstance(text, str) for text in texts):
         return None
     if given["vocabulary"] is not None and not isinstance(given["vocabulary"], (Mapping, str)):

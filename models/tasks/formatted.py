@@ -24,8 +24,10 @@ from models.tasks.held_out import LISTED, Draws, HeldOut
 from models.tasks.places import DELIMITERS, OUTPUT, OWN, PREVIOUS
 from models.tasks.problem_text import ProblemText
 
-#: A name of :data:`FAMILIES`, or functions of digit arrays [n, column] by the variable's name.
-VariablesOf = str | Mapping[str, Callable[..., Any]]
+#: A name of :data:`FAMILIES`, one for each operator, or functions of digit arrays [n, column] by the variable's name.
+VariablesOf = str | Mapping[str, str] | Mapping[str, Callable[..., Any]]
+#: What a carry and a borrow are called where the operator says which it is.
+EITHER = {name: f"carry_or_borrow_{end}" for end in ("in", "out") for name in (f"carry_{end}", f"borrow_{end}")}
 LOOKED_AT = 1024  # problems whose answers must fit when a task is made
 
 
@@ -55,15 +57,31 @@ class FormattedTask(FormatTokens):
         self._read_tokens(vocabulary)
         self.where = None if where is None else self._function(where)
         self.columns_of = variables
-        if isinstance(variables, str):
-            known_name("family of variables", variables, FAMILIES)
-            require_operands(variables, len(self.numbers_fields))
+        #: The family of each operator, or of the only one; empty without a family.
+        self.families = self._families(variables)
         self._check()
         self.held_out = HeldOut(self, held_out, seed)
         if self.answer_field.signed:
             self.no_number = -(base**self.answer_field.width)
         #: What makes this task again, as JSON; None if a part of it is Python code.
         self.definition = as_json(format, answer, base, vocabulary, where, variables, held_out, seed, name)
+
+    def _families(self, variables: VariablesOf | None) -> tuple[str, ...]:
+        if isinstance(variables, str):
+            names: tuple[Any, ...] = (variables,) * max(1, len(self.operators))
+        elif variables and all(isinstance(value, str) for value in variables.values()):
+            if set(variables) != set(self.operators):
+                raise UserError(
+                    f"variables names a family for {', '.join(variables)}, and the operators of {self.format!r} are "
+                    f"{', '.join(self.operators) or 'none'}."
+                )
+            names = tuple(variables[operator] for operator in self.operators)
+        else:
+            return ()
+        for name in names:
+            known_name("family of variables", name, FAMILIES)
+            require_operands(name, len(self.numbers_fields))
+        return names
 
     def _check(self) -> None:
         """Raise UserError unless the domain has a problem and the answers of a thousand problems fit their field."""
@@ -73,10 +91,9 @@ class FormattedTask(FormatTokens):
         extremes = torch.tensor([[self._values(field)[end] for field in self.fields] for end in (0, -1)])
         problems = torch.cat((problems, extremes[self.allowed(extremes)]))
         answers = self._answers(problems)
-        if isinstance(self.columns_of, str) and not FAMILIES[self.columns_of].explains(
-            self.variables(problems), answers, self.base
-        ):
-            raise UserError(f"The variables of {self.columns_of!r} do not give the answers of {self.format!r}.")
+        for family, at in self._by_family(problems):
+            if not FAMILIES[family].explains(self._of_family(family, problems[at]), answers[at], self.base):
+                raise UserError(f"The variables of {family!r} do not give the answers of {self.format!r}.")
 
     def _values(self, field: NumberField) -> range:
         return range(self.base**field.width) if field in self.numbers_fields else range(len(self.operators))
@@ -84,7 +101,7 @@ class FormattedTask(FormatTokens):
     def allowed(self, problems: Int[Tensor, "n field"]) -> Bool[Tensor, " n"]:
         """For which problems ``where`` holds."""
         if self.where is None:
-            return torch.ones(len(problems), dtype=torch.bool)
+            return torch.ones(len(problems), dtype=torch.bool, device=problems.device)
         return self.where.of_columns(problems).bool()
 
     # ---- problems
@@ -193,13 +210,21 @@ class FormattedTask(FormatTokens):
     @property
     def hard_by(self) -> Callable[[Draws], Tensor] | None:
         """As :meth:`uniform_by`, for problems in which carries or borrows travel far; None without a family of them."""
-        if not isinstance(self.columns_of, str) or len(self.numbers_fields) != 2:
+        if not self.families or len(self.numbers_fields) != 2:
             return None
-        width, family = max(field.width for field in self.numbers_fields), FAMILIES[self.columns_of]
+        width = max(field.width for field in self.numbers_fields)
 
         def made(draw: Draws) -> Int[Tensor, "n field"]:
             found = self.uniform_by(draw)
-            digits = hard_digits(width, self.base, lambda i: draw(len(self.fields) + i), family.complement)
+            drawn = lambda i: draw(len(self.fields) + i)  # noqa: E731
+            digits = hard_digits(width, self.base, drawn)
+            # a + b = base - 1 becomes a = b, which passes a borrow on, whichever digit is replaced. Were it always the
+            # same one, the larger number would have the larger digit in most columns, and no borrow would start.
+            first = torch.stack([drawn(4 * width + 1 + column) < 0.5 for column in range(width)], 1)
+            for family, at in self._by_family(found):
+                if FAMILIES[family].complement:
+                    replaced = torch.stack((first[at], ~first[at]), 1)
+                    digits[at] = torch.where(replaced, self.base - 1 - digits[at], digits[at])
             for i, field in enumerate(self.numbers_fields):
                 powers = self.base ** torch.arange(field.width, device=found.device)
                 found[:, self.fields.index(field)] = (digits[:, i, : field.width] * powers).sum(1)
@@ -235,23 +260,45 @@ class FormattedTask(FormatTokens):
         """The family's variables, or the operands' and the answer's digits by name, units first, with the variables
         that ``variables=`` computes from digits."""
         found = self.as_problems(problems)
-        columns = max(field.width for field in (*self.numbers_fields, self.answer_field))
-        powers = self.base ** torch.arange(columns)
-        rows = {
-            field.name: self._operands(found)[:, i, None] // powers % self.base
-            for i, field in enumerate(self.numbers_fields)
-        }
-        if isinstance(self.columns_of, str):
-            width = self.answer_field.width if self.columns_of == "addition" else columns
-            return FAMILIES[self.columns_of].variables([row[:, :width] for row in rows.values()], self.base)
+        if self.families:
+            parts = [(at, self._of_family(family, found[at])) for family, at in self._by_family(found)]
+            if len(set(self.families)) == 1:
+                return parts[0][1]
+            named = [{EITHER.get(name, name): value for name, value in part.items()} for _, part in parts]
+            order = torch.cat([at for at, _ in parts]).argsort()
+            shared = [name for name in named[0] if all(name in part for part in named)]
+            return {name: torch.cat([part[name] for part in named])[order] for name in shared}
+        rows = self._digit_rows(found)
+        powers = self.base ** torch.arange(next(iter(rows.values())).shape[1])
         answers = self._answers(found).abs()
         values = rows | {"s": answers[:, None] // powers[: self.answer_field.width] % self.base}
-        for name, function in (self.columns_of or {}).items():
+        functions: Mapping[str, Any] = {} if self.columns_of is None else dict(self.columns_of)
+        for name, function in functions.items():
             of = torch.as_tensor(function(*rows.values())).long()
             if len(of) != len(found):
                 raise UserError(f"The variable {name!r} has {list(of.shape)} values for {len(found)} problems.")
             values[name] = of[:, None] if of.ndim == 1 else of
         return values
+
+    def _digit_rows(self, problems: Int[Tensor, "n field"]) -> dict[str, Int[Tensor, "n column"]]:
+        """Every operand's digits, units first, in as many columns as the widest field has."""
+        powers = self.base ** torch.arange(max(field.width for field in (*self.numbers_fields, self.answer_field)))
+        operands = self._operands(problems)
+        return {field.name: operands[:, i, None] // powers % self.base for i, field in enumerate(self.numbers_fields)}
+
+    def _by_family(self, problems: Int[Tensor, "n field"]) -> list[tuple[str, Int[Tensor, " m"]]]:
+        """Every family with the rows that are its problems; one family alone has all rows."""
+        names = dict.fromkeys(self.families)
+        if len(names) < 2:
+            return [(name, torch.arange(len(problems), device=problems.device)) for name in names]
+        at = next(i for i, field in enumerate(self.fields) if field not in self.numbers_fields)
+        own = torch.tensor([list(names).index(name) for name in self.families], device=problems.device)[problems[:, at]]
+        return [(name, (own == i).nonzero()[:, 0]) for i, name in enumerate(names)]
+
+    def _of_family(self, family: str, problems: Int[Tensor, "n field"]) -> dict[str, Int[Tensor, "n column"]]:
+        rows = list(self._digit_rows(problems).values())
+        width = self.answer_field.width if family == "addition" else rows[0].shape[1]
+        return FAMILIES[family].variables([row[:, :width] for row in rows], self.base)
 
     def relative_roles(self, target: int) -> dict[str, list[int]]:
         """Positions (up to the query's own) by their meaning to a target; every one in one group."""
@@ -310,8 +357,9 @@ def formatted(
         vocabulary: the tokens' texts in the order of their numbers, or text -> number (several may share one, and not
             all must be used). By default the digits, the literals in their order, operators and signs.
         where: which problems there are, as a function of the fields or its text ("a >= b"). By default all.
-        variables: the family of intermediate values, "addition", "subtraction" or "comparison", or functions of the
-            operands' digits [n, column] (units first) by the variable's name.
+        variables: the family of intermediate values, "addition", "subtraction" or "comparison"; a mapping that gives
+            one for each operator; or functions of the operands' digits [n, column] (units first) by the variable's
+            name. With several families, carries and borrows are called ``carry_or_borrow_in`` and ``_out``.
         held_out: the share (below 1) or number of problems that are the test set and never trained on. By default a
             tenth of a domain of up to 4 million problems, else 10,000 drawn ones.
         seed: of the held-out problems.

@@ -85,10 +85,9 @@ class TrainingStream:
         return torch.stack(tokens), torch.stack(targets)
 
     def _batch(self, source: ProblemSource, seeds: SeedNumbers, step: int) -> Batch:
-        if self.device.type == "cpu":
-            encoded = source.native_batch(self.task, seeds, step, self.rows)
-            if encoded is not None:
-                return encoded
+        encoded = source.native_batch(self.task, seeds.to(self.device), step, self.rows)
+        if encoded is not None:
+            return encoded
         drawn = (source.draw(seed, step, self.rows, self.device) for seed in seeds.tolist())
         tokens, targets = zip(*(self.task.encode_rows(problems) for problems in drawn), strict=True)
         return torch.stack(tokens), torch.stack(targets)

@@ -33,6 +33,9 @@ class Polish:
     drawn_at: int | None = None  # problems are drawn as at this step of the schedule; None: as at the last one
     # times the sum of squares, added to the loss: numbers that only scale logits stay where float32 rounds little
     penalty: float = 1e-7
+    #: Take every number in units of its own size. BFGS begins with a step along the gradient, which says little where
+    #: numbers of 0.1 and of 100 stand side by side, and in float32 the search may then end where it began.
+    relative: bool = False
 
     def __post_init__(self) -> None:
         for name, most in (("problems", 2**24), ("iterations", 10**6)):
@@ -48,8 +51,11 @@ def polished(
     loss: Callable[[Float[Tensor, " parameter"]], Float[Tensor, ""]],
     theta: Float[Tensor, " parameter"],
     iterations: int,
+    relative: bool = False,
 ) -> Float[Tensor, " parameter"]:
     """Lower a loss by BFGS from ``theta``, until the loss's own rounding ends the search.
+
+    With ``relative``, every number counts in units of its size in ``theta`` (one that is 0, as it is).
 
     Returns:
         The end point, or ``theta`` if the loss is not lower there or not finite. An iteration costs n^2 operations for
@@ -57,16 +63,19 @@ def polished(
     """
     from scipy.optimize import minimize  # imported here: it takes as long as the rest of this package
 
+    units = theta.detach().abs() if relative else torch.ones_like(theta)
+    units = units.where(units > 0, torch.ones_like(units))
+
     def loss_and_gradient(flat: np.ndarray) -> tuple[float, np.ndarray]:
         point = torch.as_tensor(flat, dtype=theta.dtype, device=theta.device).requires_grad_()
-        value = loss(point)
+        value = loss(units * point)
         (gradient,) = torch.autograd.grad(value, point)
         return value.item(), gradient.double().cpu().numpy()
 
-    start = theta.detach().double().cpu().numpy()
+    start = (theta.detach() / units).double().cpu().numpy()
     before, _ = loss_and_gradient(start)
     with np.errstate(all="ignore"):  # a line search may try numbers that overflow, and then steps back
         found = minimize(loss_and_gradient, start, jac=True, method="BFGS", options={"maxiter": iterations, "gtol": 0})
-    end = torch.as_tensor(found.x, dtype=theta.dtype, device=theta.device)
+    end = units * torch.as_tensor(found.x, dtype=theta.dtype, device=theta.device)
     better = math.isfinite(found.fun) and found.fun < before and bool(torch.isfinite(end).all())
     return end if better else theta.detach().clone()

@@ -6,6 +6,7 @@ A recipe is a frozen dataclass; the command line is generated from it, and a run
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
@@ -98,9 +99,10 @@ class Recipe:
     # step, and the others end as hopeless (successive halving); None: every seed goes to the end. On a cluster, each
     # part of the run keeps this share of its own seeds
     keep_best: tuple[tuple[int, float], ...] | None = None
-    # (parameter, value): its initial value in every seed. A parameter is named as in the weight map's
-    # named_parameters(): "norm_w" means all its numbers, "norm_w[4]" one of them
-    begin_at: tuple[tuple[str, float], ...] | None = None
+    # (parameter, value): its initial value in every seed; (parameter, (low, high)): drawn uniformly from there by every
+    # seed. A parameter is named as in the weight map's named_parameters(): "norm_w" means all its numbers, "norm_w[4]"
+    # one of them
+    begin_at: tuple[tuple[str, float | tuple[float, float]], ...] | None = None
     hold_until: tuple[tuple[str, int], ...] | None = None  # (parameter, step): it keeps its initial value until then
     polish: Polish | None = None  # BFGS after the last step, for models with few parameters
     snapshots: int = 48  # log-spaced over the run, besides step 0 and the last
@@ -126,8 +128,9 @@ class Recipe:
                     f"give_up is made of steps and token accuracies between 0 and 1, not ({step}, {token})."
                 )
         for name, value in self.begin_at or ():
-            if not math.isfinite(value):
-                raise UserError(f"{name} must begin at a finite value, not {value}.")
+            low, high = value if isinstance(value, Sequence) else (value, value)
+            if not -math.inf < low <= high < math.inf:
+                raise UserError(f"{name} must begin at a finite value, or between two of them, not {value}.")
         for name, step in self.hold_until or ():
             if step < 0:
                 raise UserError(f"{name} must be held until a step >= 0, not {step}.")

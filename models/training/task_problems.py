@@ -52,8 +52,7 @@ class _Drawn(ProblemSource):
 
     def native_batch(self, task: Task, seeds: SeedNumbers, step: int, rows: int) -> Batch | None:
         """All seeds' problems in one draw, since a problem depends on its key alone."""
-        keys = torch.cat([row_keys(seed, step, rows, seeds.device) for seed in seeds.tolist()])
-        tokens, targets = task.encode_rows(self._problems(keys))
+        tokens, targets = task.encode_rows(self._problems(row_keys(seeds, step, rows, seeds.device)))
         by_seed = lambda table: table.unflatten(1, (len(seeds), rows)).transpose(0, 1).contiguous()  # noqa: E731
         return by_seed(tokens), by_seed(targets)
 

@@ -9,11 +9,12 @@ from __future__ import annotations
 import math
 import shutil
 import time
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 
-from models.counter import row_keys
+from models.counter import row_keys, uniform
 from models.errors import UserError
 from models.registry import build
 from models.training.adamw import StackedAdamW
@@ -33,6 +34,8 @@ from models.training.start import Start
 from models.training.surroundings import continued, surroundings
 from models.training.unstacked import OneByOne
 from models.training.validation import LossValidator, Validator
+
+_STARTS = -2  # the step whose draws are starts, so that no batch has them
 
 
 class Trainer:
@@ -85,8 +88,13 @@ class Trainer:
 
     def _begin(self) -> torch.Tensor | None:
         """Set the parameters' starts that the recipe gives. Returns the step until which each is held, or None."""
+        seeds = torch.tensor([state.seed for state in self.states])
+        keys = row_keys(seeds, _STARTS, self.layout.n, torch.device("cpu"))
+        drawn = uniform(keys, 0).view(len(seeds), self.layout.n).to(self.device)
         for name, value in self.recipe.begin_at or ():
-            self.theta[:, self.layout.places(name)] = value
+            low, high = value if isinstance(value, Sequence) else (value, value)
+            place = self.layout.places(name)
+            self.theta[:, place] = (low + (high - low) * drawn[:, place]).to(self.theta)
         until = torch.zeros(self.layout.n, dtype=torch.long)
         for name, step in self.recipe.hold_until or ():
             until[self.layout.places(name)] = step
@@ -214,7 +222,7 @@ class Trainer:
             small = settings.penalty * theta.square().sum()
             return self.objective.loss(self.layout.unflatten(theta[None]), *batch)[0] + small
 
-        self.theta[row] = polished(loss, self.theta[row], settings.iterations)
+        self.theta[row] = polished(loss, self.theta[row], settings.iterations, settings.relative)
         self.states[row].polished = True
         self._make_groups()
 

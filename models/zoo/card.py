@@ -105,7 +105,15 @@ def _introduction(config: Mapping[str, Any], files: Mapping[str, bytes]) -> str:
     if start is not None:
         begun = f"a start near {start['origin']} (each number times 1 + {start['noise']} z, z normal)"
     layout = ParameterLayout(model)
-    placed = {i for name, _ in recipe.get("begin_at") or () for i in range(layout.n)[layout.places(name)]}
+    ranges = {name: value for name, value in recipe.get("begin_at") or () if isinstance(value, (list, tuple))}
+    placed = {
+        i
+        for name, _ in recipe.get("begin_at") or ()
+        if name not in ranges
+        for i in range(layout.n)[layout.places(name)]
+    }
+    if ranges:
+        begun += f" ({', '.join(f'{name} {low:.4g} to {high:.4g}' for name, (low, high) in ranges.items())}, uniform)"
     if placed:
         begun += f", but for {len(placed)} numbers that begin where the recipe puts them in every seed"
     if recipe.get("polish"):

@@ -8,6 +8,8 @@ import torch
 import models
 from models.counter import row_keys
 from models.errors import UserError
+from models.modular import CELLS
+from models.tasks.groups import group_of
 from models.training.task_problems import TaskProblems
 
 CPU = torch.device("cpu")
@@ -40,12 +42,30 @@ def test_recipes_train_on_the_papers_share_of_all_pairs_and_validate_on_all_that
     spec = models.get_spec(name)
     task, recipe = spec.task(), spec.recipe
     assert recipe is not None and isinstance(recipe.problems, TaskProblems)
-    wanted = {113: 0.3, 59: 0.8}[task.base]
+    wanted = {113: 0.3, 59: 0.8, 31: 0.8}[task.base]
     drawn = recipe.problems.of(task).draw(0, 0, 2**17, CPU)
     assert len(drawn.unique(dim=0)) == pytest.approx(wanted * task.domain.size, abs=2)
     assert not task.held_out.holds(drawn).any()
     validated = task.validation_problems(recipe.validation_size, seed=0)
     assert len(validated.unique(dim=0)) == task.domain.size - task.held_out.n
+
+
+def test_a_cell_of_the_sweep_has_the_width_depth_and_attention_of_its_name():
+    assert len(CELLS) == 25
+    for name, (_, uniform, width, layers) in CELLS.items():
+        model = models.build(name)
+        assert (model.cfg.d_model, model.cfg.n_layers, model.cfg.d_mlp) == (width, layers, 4 * width)
+        free = {key for key, _ in model.weight_map.named_parameters()}
+        assert all((f"blocks/{layer}/attn/W_Q" in free) != uniform for layer in range(layers))
+
+
+def test_shuffled_answers_are_the_sums_in_another_order_and_no_groups():
+    task, sums = (models.build(f"modular-{kind}-31-d32-l1").task for kind in ("shuffled", "addition"))
+    pairs = torch.cartesian_prod(torch.arange(31), torch.arange(31))
+    assert torch.equal(task.answers(pairs).sort().values, sums.answers(pairs).sort().values)
+    assert (task.answers(pairs) == sums.answers(pairs)).double().mean() < 0.1
+    with pytest.raises(UserError):
+        group_of(task)
 
 
 def test_all_seeds_draw_at_once_what_each_draws_alone():

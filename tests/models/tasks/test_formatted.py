@@ -279,9 +279,51 @@ def test_variables_that_do_not_give_the_answers_are_refused(format: str, answer:
         formatted(format, answer, variables=family)
 
 
-def test_variables_of_a_mixed_task_are_refused_as_they_are_those_of_one_operator():
+MIXED: dict[str, Any] = {"format": "{a:2}{op}{b:2}={s:+3}", "answer": {"+": "a + b", "-": "a - b"}}
+
+
+@pytest.mark.parametrize(
+    "variables",
+    [
+        "addition",
+        {"+": "addition"},
+        {"+": "addition", "*": "subtraction"},
+        {"+": "subtraction", "-": "addition"},
+        {"+": "addition", "-": "substraction"},
+    ],
+)
+def test_families_that_are_not_those_of_the_operators_are_refused(variables: Any):
     with pytest.raises(UserError):
-        formatted("{a:2}{op}{b:2}={s:+3}", {"+": "a + b", "-": "a - b"}, variables="addition")
+        formatted(**MIXED, variables=variables)
+
+
+def test_each_operator_has_the_variables_of_its_own_family():
+    mixed = formatted(**MIXED, variables={"+": "addition", "-": "subtraction"})
+    alone = {
+        0: formatted("{a:2}+{b:2}={s:+3}", "a + b", variables="addition"),
+        1: formatted("{a:2}-{b:2}={s:+3}", "a - b", variables="subtraction"),
+    }
+    problems = mixed.domain.problems(mixed.domain.numbered(torch.arange(mixed.domain.size)))
+    found, names = mixed.variables(problems), {0: "carry", 1: "borrow"}
+    for op, task in alone.items():
+        rows = problems[:, 1] == op
+        own = task.variables(problems[rows][:, [0, 2]])
+        for name in ("a", "b", "s", "chain", "generate", "propagate"):
+            assert torch.equal(found[name][rows], own[name])
+        for end in ("in", "out"):
+            assert torch.equal(found[f"carry_or_borrow_{end}"][rows], own[f"{names[op]}_{end}"])
+        assert torch.equal(mixed.chain_length(problems[rows]), task.chain_length(problems[rows][:, [0, 2]]))
+    made = formatted(**mixed.definition)
+    assert torch.equal(made.variables(problems)["chain"], found["chain"])
+
+
+def test_hard_problems_of_either_operator_have_long_chains_more_often_than_uniform_ones():
+    mixed = formatted("{a:8}{op}{b:8}={s:+9}", MIXED["answer"], variables={"+": "addition", "-": "subtraction"})
+    keys = row_keys(0, 0, 4_000, torch.device("cpu"))
+    easy, hard = (mixed.training_problems(keys, share) for share in (0.0, 1.0))
+    for op in (0, 1):
+        long = [(mixed.chain_length(drawn[drawn[:, 1] == op]) >= 4).double().mean() for drawn in (easy, hard)]
+        assert long[1] > 4 * long[0]
 
 
 def test_a_rule_that_allows_a_quarter_is_drawn_and_each_row_alone_is_the_same():

@@ -269,6 +269,22 @@ def test_held_parameters_begin_where_the_recipe_says_and_stay_there_whether_or_n
             tiny(tmp_path / "wrong", recipe=TINY.replace(begin_at=((name, 4.0),)))
 
 
+def test_a_start_drawn_from_a_range_is_the_seeds_own_and_covers_the_range(tmp_path: Path):
+    low, high = -2.0, 6.0
+    first = {}
+    for name, seeds, first_seed in (("eight", 8, 0), ("one", 1, 5)):
+        recipe = TINY.replace(begin_at=(("W_fc1", (low, high)),))
+        tiny(tmp_path / name, seeds=seeds, first_seed=first_seed, recipe=recipe, stop_at_step=1)
+        first[name] = RunFolder(tmp_path / name).snapshots()[0]["W_fc1"]
+    drawn = first["eight"].flatten()
+    assert (drawn >= low).all() and (drawn <= high).all() and len(drawn.unique()) == len(drawn)
+    assert drawn.min() < low + 1 and drawn.max() > high - 1
+    assert torch.equal(first["eight"][5], first["one"][0])
+    for ends in ((3.0, 2.0), (0.0, float("inf")), (float("nan"), 1.0)):
+        with pytest.raises(UserError):
+            TINY.replace(begin_at=(("W_fc1", ends),))
+
+
 def test_seeds_that_were_given_up_do_not_stand_above_those_that_go_on():
     given_up, failed, going = SeedState(0, token=0.9), SeedState(1, token=0.9), SeedState(2, token=0.1)
     given_up.end("hopeless", 10)
