@@ -26,7 +26,8 @@ from models.errors import UserError
 
 KEPT = Path(__file__).with_name("kept.toml")
 #: Imported when a study is looked up, so that ``import interp`` stays fast.
-_OWN = ("comparison", "comparison_circuits", "comparison_seeds", "comparison_swaps")  # about models of several papers
+#: Studies of models of several papers. They are imported when a study is looked up, so that ``import interp`` stays fast.
+_OWN = ("comparison", "comparison_algorithms", "comparison_circuits", "comparison_seeds", "comparison_swaps")
 
 
 @dataclass(frozen=True)

@@ -38,6 +38,16 @@ def test_a_valley_of_condition_100000_is_followed_to_its_end():
     assert (end - torch.arange(6.0)).abs().max() < 1e-3
 
 
+def test_in_units_of_their_own_size_numbers_of_any_size_reach_the_minimum_in_float32():
+    sizes = torch.tensor([1e-2, 1.0, 1e3])
+    loss = lambda x: (x / sizes - 2).square().sum() + 1  # noqa: E731
+    start = 1.5 * sizes
+    assert (polished(loss, start, 3, relative=True) / sizes - 2).abs().max() < 1e-2
+    assert (polished(loss, start, 3) / sizes - 2).abs().max() > 0.1
+    zero = polished(lambda x: (x - 3).square().sum(), torch.zeros(2), 20, relative=True)
+    assert (zero - 3).abs().max() < 1e-2
+
+
 def test_at_a_minimum_nothing_moves():
     assert polished(valley, torch.arange(6.0), 100).equal(torch.arange(6.0))
 
