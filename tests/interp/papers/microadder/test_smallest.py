@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from interp.core.stored_data import DATA
-from interp.papers.microadder.smallest import ZOO, arms, show_smallest, smallest, start_of
+from interp.papers.microadder.smallest import FEWEST_SEEDS, WHOLE, ZOO, arms, show_smallest, smallest, start_of
 from interp.papers.microadder.starts import SEEDS
 from interp.papers.studies import Settings
 from interp.papers.studies.seed_sweeps import seed_model
@@ -23,7 +23,18 @@ STORED = DATA / "experiments" / "microadder-smallest.json"
 
 def test_no_seed_of_the_study_is_one_that_its_arms_were_found_with():
     found_on = {*range(64), *range(4000, 4064), *range(5000, 5128)}
-    assert not any(found_on & set(range(arm.first_seed, arm.first_seed + SEEDS)) for arm in arms())
+    for arm in arms():
+        seeds = FEWEST_SEEDS if arm.label.endswith(WHOLE) else SEEDS
+        assert not found_on & set(range(arm.first_seed, arm.first_seed + seeds))
+
+
+def test_the_fewest_numbers_are_all_drawn_from_whole_ranges_and_none_is_held():
+    arm = next(arm for arm in arms() if arm.label.endswith(WHOLE))
+    layout = ParameterLayout(build(arm.model))
+    drawn = dict(arm.recipe.begin_at or ())
+    assert set(drawn) == set(layout.shapes) and arm.recipe.hold_until is None and layout.n == 10
+    assert all(high > low for low, high in drawn.values())
+    assert len(build(arm.model).weight_map.constants) == 3
 
 
 def test_two_seeds_of_the_smallest_begin_apart_in_all_that_is_called_random():
