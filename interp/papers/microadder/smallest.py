@@ -27,7 +27,7 @@ from models.registry import build
 
 TARGET, FIRST_SEED = "microadder:smallest", 7000
 ZOO, PLACED, OPPOSED = "as in the zoo (Adam)", "placed arc, then BFGS", "opposed neurons, then BFGS"
-WHOLE = "drawn from whole ranges, then BFGS"
+WHOLE = "all numbers drawn, then BFGS"
 FEWEST, FEWEST_SEEDS = 10, 256
 _COLOURS = {ZOO: theme.GREY, PLACED: theme.BLUE, OPPOSED: theme.ORANGE, WHOLE: theme.GREEN}
 
@@ -70,7 +70,7 @@ def _found(rows: Sequence[dict[str, Any]], verdicts: list[dict[str, Any]]) -> st
         f"{least['parameters']} free numbers are the fewest of which a seed is certified on all 10^20 pairs. With "
         f"them, {right} of {n} seeds end right on all of AdderBoard, and {proved[least['label']]} with a proof that "
         f"includes float32 rounding ({100 * low:.1f}-{100 * high:.1f}%). Constants of the scheme are not counted: "
-        f"{_constants(least['model'])}. The seeds start {start_of(least['label'])}."
+        f"{_constants(least['model'])}. How the seeds begin: {start_of(least['label'])}."
     )
 
 
