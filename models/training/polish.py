@@ -35,7 +35,7 @@ class Polish:
     penalty: float = 1e-7
     #: Take every number in units of its own size. BFGS begins with a step along the gradient, which says little where
     #: numbers of 0.1 and of 100 stand side by side, and in float32 the search may then end where it began.
-    relative: bool = False
+    relative: bool | None = None  # None: no
 
     def __post_init__(self) -> None:
         for name, most in (("problems", 2**24), ("iterations", 10**6)):

@@ -222,7 +222,7 @@ class Trainer:
             small = settings.penalty * theta.square().sum()
             return self.objective.loss(self.layout.unflatten(theta[None]), *batch)[0] + small
 
-        self.theta[row] = polished(loss, self.theta[row], settings.iterations, settings.relative)
+        self.theta[row] = polished(loss, self.theta[row], settings.iterations, bool(settings.relative))
         self.states[row].polished = True
         self._make_groups()
 

@@ -80,8 +80,8 @@ def fewest_certified(store: Store) -> Ours:
     least = min(proved, key=lambda label: rows[label]["parameters"])
     n = len(rows[least]["seeds"])
     remark = (
-        f"{least}: {proved[least]} of {n} seeds are proved right on all 10^20 pairs; the arc begins at a chosen place, "
-        "and constants of the scheme are not counted"
+        f"{least}: {proved[least]} of {n} seeds are proved right on all 10^20 pairs; constants of the scheme are not "
+        "counted"
     )
     return counted(n, f"seeds of {least}").with_value(rows[least]["parameters"], remark)
 
