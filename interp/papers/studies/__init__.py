@@ -25,8 +25,7 @@ from models.cluster import Cluster
 from models.errors import UserError
 
 KEPT = Path(__file__).with_name("kept.toml")
-#: Imported when a study is looked up, so that ``import interp`` stays fast.
-#: Studies of models of several papers. They are imported when a study is looked up, so that ``import interp`` stays fast.
+#: Studies of models of several papers, imported when a study is looked up, so that ``import interp`` stays fast.
 _OWN = ("comparison", "comparison_algorithms", "comparison_circuits", "comparison_seeds", "comparison_swaps")
 
 
