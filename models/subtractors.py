@@ -60,7 +60,7 @@ def padded_subtraction() -> FormattedTask:
     )
 
 
-def _start() -> tuple[tuple[str, float], ...]:
+def _start() -> tuple[tuple[str, float | tuple[float, float]], ...]:
     """The adders' start of arc and neurons; minus and equals stand one column before the first, one in each operand's
     half of the third dimension."""
     turn = -2 * math.pi / TWIN.period

@@ -91,7 +91,7 @@ dot_plot(
 # paper says so of 57 parameters, and that others look ahead at the operands; no adder here does. And a carry that is
 # made goes through the heads' values. The trained control has both, too: it is no evidence that adders could do
 # otherwise. A carry that is passed on takes two ways: the low-rank adders read it past the heads, and the MicroAdders
-# need both routes. Base ten and the switch, which we found in the smallest models, do not hold for all.
+# need both routes. Base ten and the switch, which we found in models of few numbers, do not hold for all.
 #
 # Most members have 57 parameters, and all of these but one began where trained models end
 # (`interp reproduce microadder:starts`): part of what they share was given to them. The table of architectures counts

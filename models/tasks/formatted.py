@@ -272,7 +272,7 @@ class FormattedTask(FormatTokens):
         powers = self.base ** torch.arange(next(iter(rows.values())).shape[1])
         answers = self._answers(found).abs()
         values = rows | {"s": answers[:, None] // powers[: self.answer_field.width] % self.base}
-        functions: Mapping[str, Any] = {} if self.columns_of is None else dict(self.columns_of)
+        functions: Any = self.columns_of or {}
         for name, function in functions.items():
             of = torch.as_tensor(function(*rows.values())).long()
             if len(of) != len(found):

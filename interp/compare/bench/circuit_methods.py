@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from zlib import crc32
 
 import torch
 from jaxtyping import Bool, Float
@@ -21,6 +22,7 @@ from interp.causal.edges.gradient_attribution import complete_estimate, compute_
 from interp.causal.edges.optimal import optimal_values
 from interp.causal.edges.paths import compute_direct
 from interp.compare.bench.cases import Case
+from interp.core.sites import model_name
 from models.errors import UserError
 
 TAUS = tuple(10 ** (k / 4 - 3) for k in range(13))  # 0.001 to 1
@@ -190,4 +192,5 @@ def exhaustive(case: Case) -> Tensor:
 
 @method("random", "random scores: the control")
 def random(case: Case) -> Tensor:
-    return torch.randn(len(case.edges), generator=torch.Generator().manual_seed(case.seed), dtype=torch.float64)
+    own = crc32(f"{model_name(case.model)}, {case.pairs.what}, {case.seed}".encode())  # not the same for all models
+    return torch.randn(len(case.edges), generator=torch.Generator().manual_seed(own), dtype=torch.float64)

@@ -53,7 +53,7 @@ def algorithms(settings: Settings) -> Made | None:
         kept = folder_of(settings, arm) / f"judged-{seeds}.json"
         if not kept.is_file():
             if not train_arm(settings, arm, seeds):
-                break
+                continue  # others may be trained already
             settings.say(f"judging {arm.label}")
             write_json_atomic(kept, _judged(arm, folder_of(settings, arm)))
         rows += json.loads(kept.read_text())
@@ -125,10 +125,17 @@ def _sentence(rows: Sequence[dict[str, Any]], planted: Sequence[dict[str, Any]])
     wrongly = sum(row["untrained"] in PROGRAMS for row in rows)
     given = sum(row["verdict"] in PROGRAMS for row in shuffled)
     return (
-        f"Of {len(trained)} trained models, {len(perfect)} are right on all {SWEPT**2:,} pairs (counted). Their "
-        f"programs are: {told}. Controls: the planted {controls}; {given} of {len(shuffled)} models of shuffled sums "
-        f"and {wrongly} of {len(rows)} untrained ones get a program's name."
+        f"Of {len(trained)} trained models of {_cells(trained)} cells, {len(perfect)} are right on all {SWEPT**2:,} "
+        f"pairs (counted). Their programs are: {told}. Controls: the planted {controls}; {given} of {len(shuffled)} "
+        f"models of shuffled sums and {wrongly} of {len(rows)} untrained ones get a program's name."
     )
+
+
+def _cells(rows: Sequence[dict[str, Any]]) -> str:
+    """How many cells these rows are of, and of how many."""
+    done = {(row["operation"], row["attention"], row["width"], row["layers"]) for row in rows}
+    planned = sum(operation != "shuffled" for operation, *_ in CELLS.values())
+    return f"{len(done)}" if len(done) == planned else f"{len(done)} of {planned}"
 
 
 @shows(TARGET)
