@@ -54,6 +54,7 @@ ASK: dict[str, Callable[[Any], Any]] = {
     "parameter_ablation": lambda m: interp.parameter_ablation(m, n=8, only=["blocks/0/attn/b_O"], pairs=False),
     "path_patching": lambda m: interp.path_patching(m, pairs(m)),
     "edge_attribution": lambda m: interp.edge_attribution(m, pairs(m), steps=4),
+    "all_circuits": lambda m: interp.all_circuits(m, pairs(m)),
     "smallest_circuit": lambda m: interp.smallest_circuit(m, pairs(m), n_random=3),
     "activation_patching": lambda m: interp.activation_patching(m, pairs(m), site="v", by="role"),
     "causal_scrubbing": lambda m: interp.causal_scrubbing(m, interp.chained_claims(), n=N, columns=[2, 3]),
@@ -79,7 +80,7 @@ OTHERS = {
     "training_dynamics", "weight_norm",
 }  # fmt: skip
 DRAWN = ("untrained", "shuffled", "p_untrained", "p_shuffled", "control_note", "seconds")
-SLOW = {"certify", "compare_models"}
+SLOW = {"all_circuits", "certify", "compare_models"}
 IN_BOTH = {"head_writes", "logit_attribution", "interchange_sweep", "circle_fit"}  # in `make test`, of both models
 
 

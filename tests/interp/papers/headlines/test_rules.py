@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from scipy.stats import fisher_exact
 
 from interp.core.results import Provenance
-from interp.core.stats import mean_interval
+from interp.core.stats import holm, mean_interval
 from interp.papers.headlines.printed import Printed, read_numbers
 from interp.papers.headlines.rules import (
     AtLeast,
@@ -24,7 +24,6 @@ from interp.papers.headlines.rules import (
     SameRate,
     counted,
     fisher_p,
-    holm,
     over_seeds,
     share,
 )
