@@ -117,7 +117,8 @@ def finish_block(
         z = attend(q, k, v, cfg.attn_scores, cfg.score_scale, cfg.attn_top_k).transpose(1, 2)
     else:
         z = (_plain_attention if _trains_briefly(k) else _fused_attention)(block, q, k, v, bias)
-    return add_mlp(block, add_attention(block, resid_pre, heads_output(attn, z, weights), weights), weights)
+    resid_mid = add_attention(block, resid_pre, heads_output(attn, z, weights), weights)
+    return add_mlp(block, resid_mid, weights, resid_pre=resid_pre)
 
 
 def heads_output(attn: Attention, z: Float[Tensor, "*batch query head d_head"], weights: Weights) -> QueryStream:
@@ -132,17 +133,26 @@ def add_attention(block: Block, resid_pre: QueryStream, attn_out: QueryStream, w
     return norm_output(block.ln1_post, resid, weights) if block.config.has_post_norm else resid
 
 
-def mlp_input(block: Block, resid_mid: QueryStream, weights: Weights) -> QueryStream:
-    """What the MLP reads from the residual stream."""
-    return norm_output(block.ln2, resid_mid, weights) if block.config.has_pre_norm else resid_mid
+def mlp_input(block: Block, resid_pre: QueryStream, resid_mid: QueryStream, weights: Weights) -> QueryStream:
+    """What the MLP reads from the residual stream: the stream after attention, or before it in a parallel block."""
+    stream = resid_pre if block.config.parallel_attn_mlp else resid_mid
+    return norm_output(block.ln2, stream, weights) if block.config.has_pre_norm else stream
 
 
-def add_mlp(block: Block, resid_mid: QueryStream, weights: Weights, mlp_out: QueryStream | None = None) -> QueryStream:
-    """The stream after the MLP, ``hook_resid_post``; a given ``mlp_out`` replaces the MLP's output."""
+def add_mlp(
+    block: Block,
+    resid_mid: QueryStream,
+    weights: Weights,
+    mlp_out: QueryStream | None = None,
+    resid_pre: QueryStream | None = None,
+) -> QueryStream:
+    """The stream after the MLP, ``hook_resid_post``, of the streams before and after attention; a given ``mlp_out``
+    replaces the MLP's output, and no ``resid_pre`` is then needed."""
     if not block.config.d_mlp:
         return resid_mid
     if mlp_out is None:
-        hidden = block.mlp.hidden(mlp_input(block, resid_mid, weights), weights)
+        assert resid_pre is not None
+        hidden = block.mlp.hidden(mlp_input(block, resid_pre, resid_mid, weights), weights)
         mlp_out = dropout(block, block.mlp.write(hidden, weights))
     resid = resid_mid + mlp_out
     return norm_output(block.ln2_post, resid, weights) if block.config.has_post_norm else resid

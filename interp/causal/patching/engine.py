@@ -90,7 +90,9 @@ class Engine:
             return torch.cat((new, base.get(name, layer)[None])) if rides else new
 
         if site.name == "resid_mid":
-            streams = self._flat(frame.after_mlp, layer, along(self.source.get("resid_mid", layer)[None], "resid_mid"))
+            mid = along(self.source.get("resid_mid", layer)[None], "resid_mid")
+            pre = base.get("resid_pre", layer)[:, rows].expand(mid.shape)
+            streams = self._flat(frame.through_mlp, layer, pre, mid)
         elif site.name in ("mlp_out", "neuron"):
             if site.name == "mlp_out":
                 new = self.source.get("mlp_out", layer)[None]
@@ -107,7 +109,8 @@ class Engine:
                 new = base.get("attn_out", layer) + self._z_change(site, layer, parts, mask)
             out = along(new, "attn_out")
             pre = base.get("resid_pre", layer)[:, rows].expand(out.shape)
-            streams = self._flat(frame.after_mlp, layer, self._flat(frame.after_attention, layer, pre, out))
+            mid = self._flat(frame.after_attention, layer, pre, out)
+            streams = self._flat(frame.through_mlp, layer, pre, mid)
         if rides:
             base.keep("resid_post", layer, streams[-1])
         return streams
@@ -303,8 +306,8 @@ class Engine:
     def _onwards(self, layer: int, parts: slice, chunk: Chunk, before: Tensor, attn_out: Tensor, emit: Emit) -> None:
         """Run on to the logits from the stream before a layer, [part, group, batch, row, d_model], and its attention's
         output, flat."""
-        mid = self.frame.after_attention(layer, before.flatten(0, 2), attn_out)
-        stream = self.frame.after_mlp(layer, mid)
+        pre = before.flatten(0, 2)
+        stream = self.frame.through_mlp(layer, pre, self.frame.after_attention(layer, pre, attn_out))
         if self._last(layer):
             logits = self.frame.logits(stream[:, self.frame.read_rows])
         else:

@@ -134,8 +134,13 @@ class Frame:
     def after_attention(self, layer: int, resid_pre: Tensor, attn_out: Tensor) -> Tensor:
         return fast.add_attention(self.block(layer), resid_pre, attn_out, self.weights)
 
-    def after_mlp(self, layer: int, resid_mid: Tensor, mlp_out: Tensor | None = None) -> Tensor:
-        return fast.add_mlp(self.block(layer), resid_mid, self.weights, mlp_out)
+    def after_mlp(
+        self, layer: int, resid_mid: Tensor, mlp_out: Tensor | None = None, resid_pre: Tensor | None = None
+    ) -> Tensor:
+        return fast.add_mlp(self.block(layer), resid_mid, self.weights, mlp_out, resid_pre)
+
+    def through_mlp(self, layer: int, resid_pre: Tensor, resid_mid: Tensor) -> Tensor:
+        return self.after_mlp(layer, resid_mid, resid_pre=resid_pre)
 
     def w_o(self, layer: int) -> Float[Tensor, "head d_head d_model"]:
         return self.weights[in_block(layer, "attn.W_O")]
@@ -215,7 +220,9 @@ class Run:
 
     def _neuron(self, layer: int) -> Tensor:
         block = self.frame.block(layer)
-        return block.mlp.hidden(mlp_input(block, self.get("resid_mid", layer), self.frame.weights), self.frame.weights)
+        before = self.get("resid_pre", layer)[:, self.frame.rows(layer)]
+        stream = mlp_input(block, before, self.get("resid_mid", layer), self.frame.weights)
+        return block.mlp.hidden(stream, self.frame.weights)
 
     def _mlp_out(self, layer: int) -> Tensor:
         return self.frame.block(layer).mlp.write(self.get("neuron", layer), self.frame.weights)
