@@ -22,6 +22,7 @@ from interp.compare.board_verdicts import BoardRow, judge, submissions, verdict_
 NAMES = (
     "arc-decoder-16",
     "arc-decoder-15",
+    "microadder-10",
     "microadder-11",
     "microadder-18",
     "microadder-22",

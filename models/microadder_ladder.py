@@ -333,7 +333,7 @@ DRAWN = add_recipe(
     ),
 )
 for _n, _changes in SMALLEST.items():
-    register_options(f"microadder-{_n}", replace(rung(57).options, **_changes), DRAWN if _n == 10 else POLISHED)
+    register_options(f"microadder-{_n}", replace(rung(57).options, **_changes), {10: DRAWN}.get(_n, POLISHED))
 for _what, _changes in BELOW.items():
     register_options(variant_name(57, _what), replace(rung(57).options, **_changes), SEARCH, sweep=True)
 for _base in (170, 74, 67, 57):

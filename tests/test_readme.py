@@ -12,6 +12,7 @@ import transformers
 
 import models
 from interp.cli import main
+from interp.core.stored_data import DATA, read_stored
 from tests.docs_blocks import blocks
 
 ROOT = Path(__file__).parents[1]
@@ -99,3 +100,13 @@ def test_its_program_adds():
 def test_its_pictures_are_there_and_small():
     pictures = [ROOT / path for path in re.findall(r"!\[[^]]*\]\(([^)]+)\)", README)]
     assert pictures and all(0 < picture.stat().st_size <= 1_500_000 for picture in pictures)
+
+
+def test_the_scores_of_methods_are_those_of_the_stored_benchmark():
+    stored = read_stored(DATA / "experiments" / "comparison-circuits.json")["scores"]["auroc"]
+    values = {row["method"]: f"{row['value']:.2f}" for row in stored}
+    models_of = {row["method"]: row["models"] for row in stored}
+    found = re.search(r"\(AUROC ([\d.]+) on (\d+) models\), EAP does not \(([\d.]+)\)", README)
+    assert found is not None
+    assert found[1] == values["exact"] == values["atp-qk"] and found[3] == values["eap"]
+    assert int(found[2]) == models_of["exact"] == models_of["eap"]

@@ -45,5 +45,6 @@ class Board:
         table = to_dataframe(rows)[["name", "made", "free", "constants", "start", "score", "verdict"]]
         print(table.to_string(index=False, max_colwidth=34))
         print(summary(rows))
-        rests = Provenance(len(rows), None, "submissions; what a row's verdict rests on is in its words")
+        source = "adders, public ones and this project's; what a row's verdict rests on is in its words"
+        rests = Provenance(len(rows), None, source)
         write_reply(self.json, reply("board", summary(rows), [row.to_dict() for row in rows], provenance=rests))

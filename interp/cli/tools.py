@@ -203,7 +203,7 @@ def answers(model: ArithmeticTransformer, problems: tuple[str, ...] | list[str])
         problem = task.as_problems([text])
         (answer,) = task.decode(predict(model, problem, method="greedy", task=task))
         (right,) = task.decode(task.targets(problem))
-        shown = None if answer < 0 else answer
+        shown = None if answer == task.no_number else answer
         rows.append({"problem": text, "answer": shown, "expected": right, "right": answer == right})
     said = f"{sum(row['right'] for row in rows)} of {len(rows)} right, decoded greedily"
     return reply("answers", said, rows, provenance=Provenance(len(rows), None, "problems that were given"))

@@ -10,6 +10,7 @@ from interp.compare.board_verdicts import NOT_STATED, OVER_THE_REALS, WITH_ROUND
 from interp.proofs.stored_certificates import CONSTRUCTED, stored_certificate
 from models.registry import BY_HAND, constructed, get_spec, numbers_of
 from models.tasks.addition import FixedWidthAddition
+from models.training.recipes import starts_of
 
 OWN = "zoo"  # in place of a file
 #: Most free numbers of a model that is listed.
@@ -67,5 +68,6 @@ def _start(training: dict[str, Any]) -> dict[str, Any]:
         return {"start": published["start"], "on_test": published["on_test"]}
     if "recipe" not in training:
         return {"start": NOT_STATED}
-    start = "warm" if training.get("start") else "placed" if training["recipe"].get("begin_at") else "random"
+    _, placed = starts_of(training["recipe"])
+    start = "warm" if training.get("start") else "placed" if placed else "random"
     return {"start": start, "on_test": False}

@@ -12,7 +12,7 @@ import xarray as xr
 
 from interp.causal.circuits.circuit import Circuit
 from interp.causal.circuits.circuit_edges import node_at
-from interp.causal.circuits.every_circuit import AllCircuits, minimal_rows
+from interp.causal.circuits.every_circuit import AllCircuits
 from interp.causal.edges.graph import EMBED, LOGITS, POS_EMBED, Edge, EdgeGraph, part_and_input
 from interp.core.drawings import drawing
 from interp.core.metrics import spoken
@@ -108,7 +108,7 @@ def every_circuit(result: AllCircuits, most: int = 2_000) -> go.Figure:
     """Each circuit by its size and its worse faithfulness score; the ``most`` best ones, the minimal ones apart."""
     score, sizes = result.scores.min(0), result.sets.sum(1).numpy()
     best = np.argsort(-score, kind="stable")[:most]
-    minimal = minimal_rows(result.sets.numpy(), result.faithful())
+    minimal = result.minimal_at
     rest = best[~np.isin(best, minimal) & np.isfinite(score[best])]
     said = hover("{x} " + result.by + "s: {y:.3f}")
     layers = [points(sizes[rest], score[rest], "circuits", theme.GREY, "circle-open", **said)]

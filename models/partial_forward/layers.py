@@ -36,11 +36,15 @@ def stands_for(model: object) -> TypeGuard[LensContract]:
     return isinstance(model, LensContract) and supports(model) and not alterations(model)
 
 
+#: Switches of :data:`models.config.LATER` that the functions of one block here follow.
+KNOWN = frozenset({"parallel_attn_mlp", "rotary_dim", "rotary_frequencies", "rotary_scaling_factor"})
+
+
 def supports(model: LensContract) -> bool:
     """Whether :func:`logits_from` computes this config. It does not combine AddLM's scores or top-k with FIRE, a window
     or dropout, and lacks all parts that only public AdderBoard models have."""
     cfg = model.config
-    if {*cfg.later_switches} - {"attn_window", "rotary_dim", "rotary_frequencies", "rotary_scaling_factor"}:
+    if {*cfg.later_switches} - {"attn_window", *KNOWN}:
         return False
     return not _tropical(cfg) or (
         cfg.positional_embedding_type != "fire" and not cfg.dropout and cfg.attn_window is None
@@ -118,7 +122,7 @@ def finish_block(
     else:
         z = (_plain_attention if _trains_briefly(k) else _fused_attention)(block, q, k, v, bias)
     resid_mid = add_attention(block, resid_pre, heads_output(attn, z, weights), weights)
-    return add_mlp(block, resid_mid, weights, resid_pre=resid_pre)
+    return through_mlp(block, resid_pre, resid_mid, weights)
 
 
 def heads_output(attn: Attention, z: Float[Tensor, "*batch query head d_head"], weights: Weights) -> QueryStream:
@@ -139,21 +143,16 @@ def mlp_input(block: Block, resid_pre: QueryStream, resid_mid: QueryStream, weig
     return norm_output(block.ln2, stream, weights) if block.config.has_pre_norm else stream
 
 
-def add_mlp(
-    block: Block,
-    resid_mid: QueryStream,
-    weights: Weights,
-    mlp_out: QueryStream | None = None,
-    resid_pre: QueryStream | None = None,
-) -> QueryStream:
-    """The stream after the MLP, ``hook_resid_post``, of the streams before and after attention; a given ``mlp_out``
-    replaces the MLP's output, and no ``resid_pre`` is then needed."""
+def through_mlp(block: Block, resid_pre: QueryStream, resid_mid: QueryStream, weights: Weights) -> QueryStream:
+    """The stream after the MLP, ``hook_resid_post``, from the streams before and after attention."""
     if not block.config.d_mlp:
         return resid_mid
-    if mlp_out is None:
-        assert resid_pre is not None
-        hidden = block.mlp.hidden(mlp_input(block, resid_pre, resid_mid, weights), weights)
-        mlp_out = dropout(block, block.mlp.write(hidden, weights))
+    hidden = block.mlp.hidden(mlp_input(block, resid_pre, resid_mid, weights), weights)
+    return add_mlp(block, resid_mid, dropout(block, block.mlp.write(hidden, weights)), weights)
+
+
+def add_mlp(block: Block, resid_mid: QueryStream, mlp_out: QueryStream, weights: Weights) -> QueryStream:
+    """The stream after an MLP that writes ``mlp_out``."""
     resid = resid_mid + mlp_out
     return norm_output(block.ln2_post, resid, weights) if block.config.has_post_norm else resid
 

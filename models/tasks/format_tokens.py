@@ -94,8 +94,7 @@ class FormatTokens(FormatDefinition):
         """The numbers that are the answers. Raises UserError for one that does not fit its field."""
         by_operator = [function.of_columns(self._operands(found)) for function in self.functions]
         if self.operators:
-            op = next(i for i, field in enumerate(self.fields) if field not in self.numbers_fields)
-            answers = torch.stack(by_operator, 1).gather(1, found[:, op : op + 1])[:, 0]
+            answers = torch.stack(by_operator, 1).gather(1, found[:, self._operator, None])[:, 0]
         else:
             answers = by_operator[0]
         field = self.answer_field
@@ -112,6 +111,11 @@ class FormatTokens(FormatDefinition):
     def answers(self, problems: Any) -> Int[Tensor, " n"]:
         """The numbers that the task's function gives."""
         return self._answers(self.as_problems(problems))
+
+    @cached_property
+    def _operator(self) -> int:
+        """Which field is the operator, of a task that has one."""
+        return next(i for i, field in enumerate(self.fields) if field not in self.numbers_fields)
 
     def _operands(self, found: Int[Tensor, "n field"]) -> Int[Tensor, "n operand"]:
         return found[:, [self.fields.index(field) for field in self.numbers_fields]]

@@ -291,8 +291,8 @@ class FormattedTask(FormatTokens):
         names = dict.fromkeys(self.families)
         if len(names) < 2:
             return [(name, torch.arange(len(problems), device=problems.device)) for name in names]
-        at = next(i for i, field in enumerate(self.fields) if field not in self.numbers_fields)
-        own = torch.tensor([list(names).index(name) for name in self.families], device=problems.device)[problems[:, at]]
+        index = torch.tensor([list(names).index(name) for name in self.families], device=problems.device)
+        own = index[problems[:, self._operator]]
         return [(name, (own == i).nonzero()[:, 0]) for i, name in enumerate(names)]
 
     def _of_family(self, family: str, problems: Int[Tensor, "n field"]) -> dict[str, Int[Tensor, "n column"]]:

@@ -6,7 +6,7 @@ A recipe is a frozen dataclass; the command line is generated from it, and a run
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
@@ -173,6 +173,14 @@ class Recipe:
 
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)
+
+
+def starts_of(recipe: Mapping[str, Any]) -> tuple[dict[str, tuple[float, float]], list[str]]:
+    """(drawn, placed) of a recipe as JSON: the ranges that parameters are drawn from, and the names of those that begin
+    at one value in every seed. The others begin as their weight map initialises them."""
+    begin = dict(recipe.get("begin_at") or ())
+    drawn = {name: (ends[0], ends[1]) for name, ends in begin.items() if isinstance(ends, Sequence)}
+    return drawn, [name for name in begin if name not in drawn]
 
 
 RECIPES: dict[str, Recipe] = {

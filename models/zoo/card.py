@@ -17,7 +17,7 @@ from models.numerals import shown
 from models.registry import build, recipe_of
 from models.tasks.multi_addition import MultiOperandAddition
 from models.training.objective import ParameterLayout
-from models.training.recipes import recipe_name
+from models.training.recipes import recipe_name, starts_of
 from models.training.run_folder import differences
 from models.zoo.files import CARD, STORED_AS
 
@@ -105,15 +105,10 @@ def _introduction(config: Mapping[str, Any], files: Mapping[str, bytes]) -> str:
     if start is not None:
         begun = f"a start near {start['origin']} (each number times 1 + {start['noise']} z, z normal)"
     layout = ParameterLayout(model)
-    ranges = {name: value for name, value in recipe.get("begin_at") or () if isinstance(value, (list, tuple))}
-    placed = {
-        i
-        for name, _ in recipe.get("begin_at") or ()
-        if name not in ranges
-        for i in range(layout.n)[layout.places(name)]
-    }
-    if ranges:
-        begun += f" ({', '.join(f'{name} {low:.4g} to {high:.4g}' for name, (low, high) in ranges.items())}, uniform)"
+    drawn, names = starts_of(recipe)
+    placed = {i for name in names for i in range(layout.n)[layout.places(name)]}
+    if drawn:
+        begun += f" ({', '.join(f'{name} {low:.4g} to {high:.4g}' for name, (low, high) in drawn.items())}, uniform)"
     if placed:
         begun += f", but for {len(placed)} numbers that begin where the recipe puts them in every seed"
     if recipe.get("polish"):

@@ -42,6 +42,13 @@ def rotated(x: np.ndarray, position: int, base: float, neighbours: bool) -> np.n
     return out
 
 
+def all_rotated(cfg: TransformerConfig, rows: np.ndarray) -> list[np.ndarray]:
+    """The first ``rotary_dim`` dimensions of every row turned by its position, the others as they are."""
+    n = cfg.rotary_dim or cfg.d_head
+    turned = [rotated(row[:n], t, cfg.rotary_base, cfg.rotary_adjacent_pairs) for t, row in enumerate(rows)]
+    return [np.concatenate((first, row[n:])) for first, row in zip(turned, rows, strict=True)]
+
+
 def fire_bias(cfg: TransformerConfig, w: Weights, i: int, j: int) -> np.ndarray:
     """FIRE: f(psi(i - j) / psi(max(L, i))) with psi(x) = log(c x + 1), one number a head."""
     psi = lambda x: np.log(cfg.fire_c * x + 1)  # noqa: E731
@@ -59,8 +66,7 @@ def attention(cfg: TransformerConfig, w: Weights, block: str, x: np.ndarray, ids
     for head in range(cfg.n_heads):
         q, k, v = (x @ w[f"{block}.attn.W_{m}"][head] + w[f"{block}.attn.b_{m}"][head] for m in "QKV")
         if cfg.positional_embedding_type == "rotary":
-            turn = lambda rows: [rotated(r, t, cfg.rotary_base, cfg.rotary_adjacent_pairs) for t, r in enumerate(rows)]  # noqa: E731
-            q, k = turn(q), turn(k)
+            q, k = (all_rotated(cfg, rows) for rows in (q, k))
         for i in range(len(x)):
             scores = np.empty(i + 1)
             for j in range(i + 1):
@@ -107,11 +113,12 @@ def logits(cfg: TransformerConfig, w: Weights, tokens: np.ndarray, position_ids:
         for level in range(cfg.n_position_levels):
             x = x + w["pos_embed.W_pos"][level][position_ids[:, level]]
     for layer in range(cfg.n_layers):
-        block = f"blocks.{layer}"
+        block, before = f"blocks.{layer}", x
         x = x + attention(cfg, w, block, normed(x, f"{block}.ln1", ("pre", "both")), position_ids)
         x = normed(x, f"{block}.ln1_post", ("post", "both"))
         if cfg.d_mlp:
-            x = x + mlp(cfg, w, block, normed(x, f"{block}.ln2", ("pre", "both")))
+            read = before if cfg.parallel_attn_mlp else x
+            x = x + mlp(cfg, w, block, normed(read, f"{block}.ln2", ("pre", "both")))
             x = normed(x, f"{block}.ln2_post", ("post", "both"))
     if cfg.final_norm:
         x = normed(x, "ln_final", (cfg.norm_placement,))

@@ -39,6 +39,8 @@ SWITCHES: dict[str, dict[str, Any]] = {
     "gated, tanh GELU": {"gated_mlp": True, "act_fn": "gelu_new"},
     "gated, SiLU": {"gated_mlp": True, "act_fn": "silu"},
     "attention only": {"d_mlp": 0},
+    "parallel": {"parallel_attn_mlp": True},
+    "parallel, part rotary": {"parallel_attn_mlp": True, "positional_embedding_type": "rotary", "rotary_dim": 2},
     "Position Coupling": {
         "positional_embedding_type": "coupled",
         "n_position_levels": 2,

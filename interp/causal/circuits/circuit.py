@@ -28,7 +28,7 @@ from torch import Tensor
 
 from interp.causal.circuits.circuit_edges import space_of
 from interp.causal.circuits.circuit_search import Criterion, Found, search
-from interp.causal.circuits.circuit_space import Space
+from interp.causal.circuits.circuit_space import Space, jaccard
 from interp.causal.circuits.faithfulness import compute_drops, compute_faithfulness, random_circuits, without_each
 from interp.causal.circuits.split import halves
 from interp.causal.edges import EdgeExperiment, EdgeGraph
@@ -89,10 +89,7 @@ class Circuit(Result):
     @property
     def stability(self) -> float:
         """Jaccard overlap with the circuit that the same search finds on the held-out pairs; NaN if there is none."""
-        if self.again is None:
-            return float("nan")
-        both, either = (int(op(self.found.mask, self.again.mask).sum()) for op in (torch.logical_and, torch.logical_or))
-        return both / either if either else 1.0
+        return float("nan") if self.again is None else jaccard(self.found.mask, self.again.mask)
 
     @property
     def edges(self) -> tuple[str, ...]:

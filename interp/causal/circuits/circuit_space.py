@@ -189,3 +189,9 @@ class Space:
         kept = [index[known_name("edge", label, index)] for label in labels]
         where: Int[Tensor, " kept"] = torch.tensor(kept, dtype=torch.long)
         return torch.zeros(len(self), dtype=torch.bool).index_fill(0, where, True)
+
+
+def jaccard(one: Bool[Tensor, " part"], other: Bool[Tensor, " part"]) -> float:
+    """How much two sets overlap: the size of their intersection over that of their union, and 1 for two empty sets."""
+    either = int((one | other).sum())
+    return int((one & other).sum()) / either if either else 1.0

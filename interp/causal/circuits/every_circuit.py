@@ -29,7 +29,7 @@ from torch import Tensor
 from interp.causal.circuits.circuit import position_groups
 from interp.causal.circuits.circuit_edges import space_of
 from interp.causal.circuits.circuit_search import Criterion, search
-from interp.causal.circuits.circuit_space import Space
+from interp.causal.circuits.circuit_space import Space, jaccard
 from interp.causal.circuits.exchange import exchanged
 from interp.causal.circuits.split import halves
 from interp.causal.edges import EdgeExperiment, EdgeGraph
@@ -97,10 +97,14 @@ class AllCircuits(Result):
         return self.scores.min(0) >= (self.threshold if threshold is None else threshold)
 
     @cached_property
+    def minimal_at(self) -> list[int]:
+        """Where the minimal circuits stand among all, the smallest first."""
+        return minimal_rows(self.sets.numpy(), self.faithful())
+
+    @cached_property
     def minimal(self) -> tuple[tuple[str, ...], ...]:
         """The minimal circuits, the smallest first, each as names of edges or nodes."""
-        rows = minimal_rows(self.sets.numpy(), self.faithful())
-        return tuple(tuple(np.array(self.units)[self.sets[row].numpy()].tolist()) for row in rows)
+        return tuple(tuple(np.array(self.units)[self.sets[row].numpy()].tolist()) for row in self.minimal_at)
 
     @property
     def size(self) -> int | None:
@@ -120,7 +124,7 @@ class AllCircuits(Result):
     @property
     def overlap(self) -> float:
         """Mean Jaccard overlap of two minimal circuits; NaN for fewer than two."""
-        found = [jaccard(set(one), set(other)) for one, other in combinations(self.minimal, 2)]
+        found = [jaccard(self.sets[one], self.sets[other]) for one, other in combinations(self.minimal_at, 2)]
         return float(np.mean(found)) if found else float("nan")
 
     @property
@@ -162,12 +166,11 @@ class AllCircuits(Result):
 
     def to_dataframe(self) -> pd.DataFrame:
         """One row per faithful circuit: its size, whether it is minimal, both faithfulnesses, and its edges."""
-        minimal = {frozenset(names) for names in self.minimal}
         rows = []
-        for row in np.flatnonzero(self.faithful()):
+        for row in np.flatnonzero(self.faithful()).tolist():
             names = np.array(self.units)[self.sets[row].numpy()].tolist()
             shares = dict(zip(METRICS, self.faithfulness[:, row], strict=True))
-            rows.append({"size": len(names), "minimal": frozenset(names) in minimal, **shares, "of": ", ".join(names)})
+            rows.append({"size": len(names), "minimal": row in self.minimal_at, **shares, "of": ", ".join(names)})
         columns = ["size", "minimal", *METRICS, "of"]
         table = pd.DataFrame(rows, columns=columns).sort_values(["size", "minimal"], ascending=[True, False])
         return table.reset_index(drop=True).assign(n=self.provenance.n)
@@ -181,11 +184,6 @@ def how_stable(stability: pd.DataFrame) -> str:
         count = f"{same} of {len(rows)}" if len(rows) > 1 else "the same" if same else "not the same"
         parts.append(f"{over} {count}" + (f" (overlap {overlap:.2f})" if np.isfinite(overlap) else ""))
     return f"Other draws have the same minimal circuits: {', '.join(parts)}."
-
-
-def jaccard(one: set[str], other: set[str]) -> float:
-    """Size of the intersection over that of the union; 1 for two empty sets."""
-    return len(one & other) / len(one | other) if one | other else 1.0
 
 
 def minimal_rows(sets: Bool[np.ndarray, "circuit unit"], faithful: Bool[np.ndarray, " circuit"]) -> list[int]:
@@ -213,10 +211,8 @@ def compute_stability(
     rows = []
     for over, which, other in draws:
         found = minimal_rows(sets, other)
-        overlap = float("nan")
-        if own and found:
-            one, two = sets[own[0]], sets[found[0]]
-            overlap = float((one & two).sum() / max(1, (one | two).sum())) if (one | two).any() else 1.0
+        both = own and found
+        overlap = jaccard(*(torch.from_numpy(sets[rows[0]]) for rows in (own, found))) if both else float("nan")
         size = int(sets[found[0]].sum()) if found else None
         rows.append((over, which, size, len(found), set(own) == set(found), overlap))
     return pd.DataFrame(rows, columns=["over", "which", "size", "minimal", "same", "jaccard"])
@@ -306,8 +302,7 @@ def all_circuits(
     nothing = torch.zeros(1, len(space), dtype=torch.bool)
     ends = [(each.full, ask(nothing)[:, 0]) for each, ask in zip((one, other), runs, strict=True)]
     criteria = [Criterion(*end, threshold) for end in ends]
-    shares = [criterion.faithfulness(found).numpy() for criterion, found in zip(criteria, values, strict=True)]
-    scores = [np.nan_to_num(1 - np.abs(1 - share), nan=-np.inf).min(0) for share in shares]
+    scores = [criterion.score(found).numpy() for criterion, found in zip(criteria, values, strict=True)]
     faithful = scores[0] >= threshold
     draws = [("the other half of the pairs", "", scores[1] >= threshold)]
     draws += [
@@ -332,7 +327,7 @@ def all_circuits(
         units=units,
         masks=masks,
         sets=sets,
-        faithfulness=shares[0],
+        faithfulness=criteria[0].faithfulness(values[0]).numpy(),
         complete=complete,
         looked_to=looked_to,
         at_most=at_most,

@@ -109,8 +109,7 @@ class Engine:
                 new = base.get("attn_out", layer) + self._z_change(site, layer, parts, mask)
             out = along(new, "attn_out")
             pre = base.get("resid_pre", layer)[:, rows].expand(out.shape)
-            mid = self._flat(frame.after_attention, layer, pre, out)
-            streams = self._flat(frame.through_mlp, layer, pre, mid)
+            streams = self._flat(frame.through_block, layer, pre, out)
         if rides:
             base.keep("resid_post", layer, streams[-1])
         return streams
@@ -306,8 +305,7 @@ class Engine:
     def _onwards(self, layer: int, parts: slice, chunk: Chunk, before: Tensor, attn_out: Tensor, emit: Emit) -> None:
         """Run on to the logits from the stream before a layer, [part, group, batch, row, d_model], and its attention's
         output, flat."""
-        pre = before.flatten(0, 2)
-        stream = self.frame.through_mlp(layer, pre, self.frame.after_attention(layer, pre, attn_out))
+        stream = self.frame.through_block(layer, before.flatten(0, 2), attn_out)
         if self._last(layer):
             logits = self.frame.logits(stream[:, self.frame.read_rows])
         else:

@@ -51,6 +51,7 @@ from interp.core.results import Provenance
 from interp.core.sites import model_name, stream_is_written
 from models.errors import UserError, known_name
 from models.importers.stock import from_transformer_lens
+from models.partial_forward.layers import KNOWN
 from models.tasks.base import Task
 from models.tasks.paired_problems import ProblemPairs
 from models.transformer import ArithmeticTransformer
@@ -267,7 +268,7 @@ def _sweep(
 def _copy(model: HookedModel, task: Task | None) -> ArithmeticTransformer | None:
     """The model for the fast path; None if it is altered (by hooks, for example) or cannot be expressed there."""
     if isinstance(model, ArithmeticTransformer):
-        return None if alterations(model) or model.config.later_switches else model
+        return None if alterations(model) or {*model.config.later_switches} - KNOWN else model
     if task is None or alterations(model):
         return None
     try:

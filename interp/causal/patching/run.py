@@ -134,13 +134,14 @@ class Frame:
     def after_attention(self, layer: int, resid_pre: Tensor, attn_out: Tensor) -> Tensor:
         return fast.add_attention(self.block(layer), resid_pre, attn_out, self.weights)
 
-    def after_mlp(
-        self, layer: int, resid_mid: Tensor, mlp_out: Tensor | None = None, resid_pre: Tensor | None = None
-    ) -> Tensor:
-        return fast.add_mlp(self.block(layer), resid_mid, self.weights, mlp_out, resid_pre)
+    def after_mlp(self, layer: int, resid_mid: Tensor, mlp_out: Tensor) -> Tensor:
+        return fast.add_mlp(self.block(layer), resid_mid, mlp_out, self.weights)
 
     def through_mlp(self, layer: int, resid_pre: Tensor, resid_mid: Tensor) -> Tensor:
-        return self.after_mlp(layer, resid_mid, resid_pre=resid_pre)
+        return fast.through_mlp(self.block(layer), resid_pre, resid_mid, self.weights)
+
+    def through_block(self, layer: int, resid_pre: Tensor, attn_out: Tensor) -> Tensor:
+        return self.through_mlp(layer, resid_pre, self.after_attention(layer, resid_pre, attn_out))
 
     def w_o(self, layer: int) -> Float[Tensor, "head d_head d_model"]:
         return self.weights[in_block(layer, "attn.W_O")]
@@ -228,8 +229,8 @@ class Run:
         return self.frame.block(layer).mlp.write(self.get("neuron", layer), self.frame.weights)
 
     def _resid_post(self, layer: int) -> Tensor:
-        out = self.get("mlp_out", layer) if self.frame.config.d_mlp else None
-        return self.frame.after_mlp(layer, self.get("resid_mid", layer), out)
+        mid = self.get("resid_mid", layer)
+        return self.frame.after_mlp(layer, mid, self.get("mlp_out", layer)) if self.frame.config.d_mlp else mid
 
     def logits(self) -> Float[Tensor, "batch read d_vocab"]:
         """Logits at the positions that are read."""

@@ -41,7 +41,7 @@ CONSTANTS = ("mean", "zero", "optimal")
 #: the position embeddings' edges count too, and optimal ablation is a fit for each circuit.
 MOST_EDGES = {"corrupted": 16, "mean": 16, "zero": 8, "optimal": 8}
 MOST_EDGES_ELSE = {"corrupted": 8, "mean": 8, "zero": 8, "optimal": 0}
-_N_STABLE, _N_FITTED, _MOST_CONSTANT = 128, 64, 2**12
+N_STABLE, _N_FITTED, _MOST_CONSTANT = 128, 64, 2**12
 _FLIPS = 10_000
 
 
@@ -277,7 +277,7 @@ def _others(subject: Subject, model: Any, live: int) -> Iterable[dict[str, Any]]
     for over, kind, seed, column in asked:
         if live > (MOST_EDGES if subject.kind == KINDS[0] else MOST_EDGES_ELSE)[kind]:
             continue
-        n = _N_FITTED if kind == "optimal" else _N_STABLE
+        n = _N_FITTED if kind == "optimal" else N_STABLE
         try:
             pairs = subject.pairs(model.task, n, TRUTH_SEED + seed, column)
         except UserError:

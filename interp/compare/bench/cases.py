@@ -55,8 +55,10 @@ class Subject:
     def pairs(self, task: Any, n: int, seed: int, column: int | None = None) -> ProblemPairs:
         """Pairs of the kind. Raises UserError where the task has none."""
         if self.kind == "answer":
-            variable = task.variables(task.sample(1, torch.Generator().manual_seed(0)))["s"]
-            place = (0,) * (variable.ndim - 1)
+            answer = task.variables(task.sample(1, torch.Generator().manual_seed(0))).get("s")
+            if answer is None:
+                raise UserError(f"{task.name} names no digits of its answer.")
+            place = (0,) * (answer.ndim - 1)
             at = 0 if len(place) == 1 else place
             return problem_pairs(task, "variable", variable="s", column=at, n=n, seed=seed)
         middle = max(1, len(column_layout(task)) // 2) if column is None else column
@@ -103,10 +105,11 @@ def subjects(names: list[str] | None = None) -> Iterator[Subject]:
         for kind in KINDS:
             subject = Subject(name, kind)
             try:
-                EdgeExperiment(model, subject.pairs(model.task, 8, 0), METRICS, "corrupted", "noise")
-            except (UserError, KeyError):
+                pairs = subject.pairs(model.task, 8, 0)
+                EdgeExperiment(model, pairs, METRICS, "corrupted", "noise")
+            except UserError:
                 continue
-            if kind != "answer" or "carry_in" not in model.task.variables(subject.pairs(model.task, 8, 0).clean):
+            if kind != "answer" or "carry_in" not in model.task.variables(pairs.clean):
                 yield subject
 
 

@@ -22,13 +22,13 @@ from interp.papers.microadder.starts import SEEDS, judged
 from interp.papers.studies import Made, Settings, shows, study
 from interp.papers.studies.seed_sweeps import sweep_curves
 from interp.papers.studies.sweeps import Arm, read_entry_row, show_sweeps, sweep_made, train_arms
-from models.microadder_ladder import DRAWN, LADDER, OPPOSED_POLISHED, POLISHED, SMALLEST
-from models.registry import build
+from models.microadder_ladder import DRAWN, LADDER, OPPOSED_POLISHED, SMALLEST
+from models.registry import build, recipe_of
 
 TARGET, FIRST_SEED = "microadder:smallest", 7000
 ZOO, PLACED, OPPOSED = "as in the zoo (Adam)", "placed arc, then BFGS", "opposed neurons, then BFGS"
 WHOLE = "all numbers drawn, then BFGS"
-FEWEST, FEWEST_SEEDS = 10, 256
+FEWEST_SEEDS = 256  # of the fewest numbers
 _COLOURS = {ZOO: theme.GREY, PLACED: theme.BLUE, OPPOSED: theme.ORANGE, WHOLE: theme.GREEN}
 
 
@@ -36,7 +36,8 @@ def arms() -> list[Arm]:
     """57 and 53 parameters with neurons that start opposed; smaller ones with the arc placed and random neurons; ten
     numbers with nothing placed."""
     found = [(n, OPPOSED, OPPOSED_POLISHED) for n in (57, 53)]
-    found += [(n, *((WHOLE, DRAWN) if n == FEWEST else (PLACED, POLISHED))) for n in SMALLEST]
+    own = ((n, recipe_of(f"microadder-{n}")) for n in SMALLEST)
+    found += [(n, WHOLE if recipe == DRAWN else PLACED, recipe) for n, recipe in own]
     return [
         Arm(f"{n} with {how}", f"microadder-{n}", recipe, f"smallest/{n}", first_seed=FIRST_SEED)
         for n, how, recipe in found

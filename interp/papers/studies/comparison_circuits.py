@@ -1,6 +1,6 @@
 """The benchmark of methods that find circuits, in full: ``interp reproduce comparison:circuits``.
 
-One to two hours on two cores. What is done is kept under OUT/comparison/circuits/, and the same command goes on. The
+It takes hours on two cores. What is done is kept under OUT/comparison/circuits/, and the same command goes on. The
 models that are held out are run by the same code, after all others, and ranked by themselves.
 """
 
@@ -14,6 +14,7 @@ import pandas as pd
 from scipy.stats import spearmanr
 
 from interp.compare.bench import METHODS, Benchmark, run_benchmark
+from interp.compare.bench.bench_runs import N_STABLE
 from interp.compare.bench.cases import KINDS, MOST_LISTED, N_METHOD, N_TRUTH, TRUTH_SEED, held_out
 from interp.compare.bench.scores import SCORES
 from interp.core.results import Findings, Provenance
@@ -98,8 +99,8 @@ def _one_circuit(found: Benchmark) -> dict[str, str]:
         "claim": "With the other run's values on cut edges there is one minimal circuit, also on other draws of pairs; "
         "with constants on them there are sometimes several.",
         "number": f"{int(listed['unique'].sum())} of {len(listed)} subjects whose circuits are all listed have exactly "
-        f"one minimal circuit ({one.value:.1%} [{one.low:.1%}, {one.high:.1%}]); {shares}. Other draws of 64 "
-        f"pairs have the same one in {same.value:.1%} [{same.low:.1%}, {same.high:.1%}] of cases.",
+        f"one minimal circuit ({one.value:.1%} [{one.low:.1%}, {one.high:.1%}]); {shares}. Other draws of "
+        f"{N_STABLE // 2} pairs have the same one in {same.value:.1%} [{same.low:.1%}, {same.high:.1%}] of cases.",
         "refuted": "It would be refuted by two minimal circuits in more than one subject in ten, or by the same "
         "circuit in fewer than nine of ten other draws. These bounds were set after the first numbers were seen; "
         "before that, the second number was expected below 95%. So this finding is exploratory.",

@@ -18,6 +18,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from models.arc_decoder import ArcDecoder, ArcDecoderWeights, Places, arc_decoder_task
 from models.checkpoint import parse_json, read_bytes
 from models.errors import UserError
@@ -80,7 +82,7 @@ def _arc_decoder(name: str, shared: Mapping[str, Any], one: Mapping[str, Any]) -
         constants={key: value for key, value in constants.items() if value}, eps=_number(shared["rms_eps"]),
     )  # fmt: skip
     model = ArithmeticTransformer(ArcDecoderWeights(decoder), arc_decoder_task(), name=name)
-    model.weight_map.initialise(None)  # pyright: ignore[reportArgumentType]  nothing is drawn
+    model.weight_map.initialise(torch.Generator())  # nothing is drawn
     return model
 
 

@@ -8,11 +8,17 @@ from typing import Any, get_args
 
 import pandas as pd
 import pytest
+import torch
 
 from interp.cli import main
+from interp.cli.tools import answers
 from interp.core.replies import MOST_ROWS, reply
 from interp.core.results import Provenance, Rung
 from interp.proofs import check_certificate, load_certificate
+from models.config import TransformerConfig
+from models.tasks import formatted
+from models.transformer import ArithmeticTransformer
+from models.weight_maps.dense import DenseWeights
 from models.zoo import load
 
 KEYS = {"schema_version", "made_by", "version", "command", "result", "provenance", "strength_of_evidence"}
@@ -92,3 +98,21 @@ def test_rows_are_cut_and_counted_and_hold_no_number_that_json_has_not() -> None
     found = reply("table", "said", table, provenance=Provenance(10**20, None, "pairs", "exhaustive"), most=2)
     assert found.result.rows == [{"x": None}, {"x": None}] and found.result.rows_in_all == 3
     assert json.loads(json.dumps(found.to_dict(), allow_nan=False))["provenance"]["n"] == 10**20
+
+
+def test_a_negative_number_is_an_answer_and_what_spells_none_is_not():
+    task = formatted("{a}-{b}={s:+1}", "a - b", vocabulary=[*"0123456789+-=", "?"])
+    config = TransformerConfig(
+        n_layers=1, d_model=task.input_length, n_heads=1, d_head=1, d_mlp=0, d_vocab=14, n_ctx=task.input_length,
+        act_fn="relu", normalization_type=None,
+    )  # fmt: skip
+    for said, answer in (("-2", -2), ("+2", 2), ("?2", None)):
+        weights = DenseWeights(config)
+        with torch.no_grad():
+            for parameter in weights.parameters():
+                parameter.zero_()
+            weights.own()["pos_embed.W_pos"].copy_(torch.eye(task.input_length))
+            for query, token in zip(task.query_positions, said, strict=True):
+                weights.own()["unembed.W_U"][query, task.ids[token]] = 1.0
+        (row,) = answers(ArithmeticTransformer(weights, task), ["3-5"]).result.rows
+        assert (row["answer"], row["expected"], row["right"]) == (answer, -2, said == "-2")

@@ -125,7 +125,9 @@ def test_a_run_resumes_and_a_new_method_alone_is_run(tmp_path: Path, monkeypatch
     assert second is not None and len(asked) == len(second.truths) == 3
     run_benchmark(tmp_path, methods=["random", "mine"], **options)
     assert len(asked) == 3
-    assert "random scores have" in second.sentence()
+    assert second.table("cmd")["method"].tolist() == second.by_model("cmd").mean().sort_values().index.tolist()
+    control = second.table("cmd").set_index("method").loc["random"]
+    assert control["low"] <= control["value"] <= control["high"] and control["models"] == 1
     assert run_benchmark(tmp_path, methods=["mine"], **options, minutes=0.0) is None
     with pytest.raises(UserError, match="'random'"):
         run_benchmark(tmp_path, methods=["randon"])

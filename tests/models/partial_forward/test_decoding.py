@@ -61,6 +61,7 @@ def test_both_ways_of_decoding_are_the_loop(kind, layers):
         {"attn_scores": "neg_l1", "attn_top_k": 2, "attn_scale": 1.0, "act_fn": "relu"},
         {"attn_scores": "max_plus"},
         {"attn_top_k": 3},
+        {"parallel_attn_mlp": True},
     ],
     ids=str,
 )

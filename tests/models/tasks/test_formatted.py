@@ -317,6 +317,12 @@ def test_each_operator_has_the_variables_of_its_own_family():
     assert torch.equal(made.variables(problems)["chain"], found["chain"])
 
 
+@pytest.mark.parametrize("where", [None, "a >= b"])
+def test_what_is_allowed_stands_on_the_device_of_the_problems(where: str | None):
+    task = formatted("{a:2}-{b:2}={s:+2}", "a - b", where=where)
+    assert task.allowed(torch.zeros(3, 2, dtype=torch.int64, device="meta")).device.type == "meta"
+
+
 def test_hard_problems_of_either_operator_have_long_chains_more_often_than_uniform_ones():
     mixed = formatted("{a:8}{op}{b:8}={s:+9}", MIXED["answer"], variables={"+": "addition", "-": "subtraction"})
     keys = row_keys(0, 0, 4_000, torch.device("cpu"))

@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 import interp
 import models
 from interp.causal.circuits import Space
-from interp.causal.circuits.every_circuit import compute_stability, jaccard, minimal_rows
+from interp.causal.circuits.circuit_space import jaccard
+from interp.causal.circuits.every_circuit import compute_stability, minimal_rows
 from interp.causal.circuits.exchange import exchanged
 from interp.causal.edges import EdgeExperiment
 from interp.causal.edges.optimal import fit_constants
@@ -165,7 +166,8 @@ def test_another_draw_with_another_circuit_is_not_the_same():
     first, second = np.array([True, False, True]), np.array([False, True, True])
     rows = compute_stability(sets, [("draw", "a", first), ("draw", "b", second), ("draw", "c", first & second)], first)
     assert rows["same"].tolist() == [True, False, False] and rows["jaccard"].tolist() == [1.0, 0.0, 0.5]
-    assert jaccard(set(), set()) == 1.0
+    nothing, both = torch.zeros(2, dtype=torch.bool), torch.ones(2, dtype=torch.bool)
+    assert (jaccard(nothing, nothing), jaccard(nothing, both)) == (1.0, 0.0)
 
 
 def test_bad_input(adder: Any):

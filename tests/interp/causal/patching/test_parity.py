@@ -47,6 +47,7 @@ SWEPT = (
     "AddLM",
     "coupled positions",
     "post-norm",
+    "parallel, part rotary",
 )
 FEW = ("resid_pre", "mlp_out", "head_out", "k", "pattern_dest_src")
 
