@@ -149,26 +149,34 @@ def _other_scores(found: Benchmark) -> dict[str, str]:
 
 # ---- the page
 
-CARD = f"""**Data card.** *Models*: all of the zoo that are right on every input, proved (`certified`: in interval
-arithmetic, with rounding where the zoo says so) or counted one by one (`exhaustive`), and have a residual stream that
-adds up and pairs of one of the kinds {", ".join(KINDS)}; the held-out ones were trained from other seeds and proved,
-and were first run after methods and scores were fixed, except that greedy pruning by optimal ablation was cut to made
-carries shortly before, to save time. *Proved*: the answers. *Exact on the pairs drawn*: which
-circuits are faithful, and so the minimal ones, where "complete" is true; elsewhere only circuits up to a size are
-listed. *Sampled*: the pairs, {N_TRUTH} for the truth, half of them listed on and half for stability, and {N_METHOD}
-others for a method. Seeds of one recipe and rungs of one ladder are related, and intervals that resample models do not
-know that. *Not in it*: models of language, circuits of neurons, tasks of several steps. *Licence*: MIT."""
+CARD = {
+    "models": "All of the zoo that are right on every input, proved (certified in interval arithmetic, with rounding "
+    "where the zoo says so) or counted one by one (exhaustive), and have a residual stream that adds up and pairs of "
+    f"one of the kinds {', '.join(KINDS)}.",
+    "held out": "Trained from other seeds and proved, and first run after methods and scores were fixed, except that "
+    "greedy pruning by optimal ablation was cut to made carries shortly before, to save time.",
+    "proved": "The answers.",
+    "exact on the pairs drawn": "Which circuits are faithful, and so the minimal ones, where all are listed "
+    '("complete"); elsewhere only circuits up to a size are.',
+    "sampled": f"The pairs, {N_TRUTH} for the truth, half of them listed on and half for stability, and {N_METHOD} "
+    "others for a method. Seeds of one recipe and rungs of one ladder are related, and intervals that resample models "
+    "do not know that.",
+    "not in it": "Models of language, circuits of neurons, tasks of several steps.",
+    "licence": "MIT",
+}
 
 
 @shows(TARGET)
 def show_circuits(data: Mapping[str, Any], results: Benchmark | None = None) -> list[Section]:
     """The findings, the ranking, what is known of the subjects, the held-out models, and the data card."""
-    findings = "\n\n".join(f"**{row['claim']}** {row['number']} *{row['refuted']}*" for row in data["findings"])
-    what = "\n".join(f"* `{name}`: {each.what}" for name, each in METHODS.items())
+    findings = [Section(row["claim"], f"{row['number']} {row['refuted']}", level=3) for row in data["findings"]]
+    what = pd.DataFrame([(name, each.what) for name, each in METHODS.items()], columns=["method", "what it does"])
+    auroc = pd.DataFrame(data["scores"]["auroc"])
+    n = int(auroc["models"].max())
     first = Findings(
-        f"AUROC of the only minimal circuit's edges, {data['models']} models",
-        pd.DataFrame(data["scores"]["auroc"])[["method", "value", "low", "high"]],
-        Provenance(data["models"], TRUTH_SEED, "proved models"),
+        f"AUROC of the only minimal circuit's edges, {n} models that have one",
+        auroc[["method", "value", "low", "high"]],
+        Provenance(n, TRUTH_SEED, "proved models with one minimal circuit"),
     )
     held = data["held_out"]
     agreement = ", ".join(f"{score} {value:.2f}" for score, value in held["agreement"].items())
@@ -183,12 +191,13 @@ def show_circuits(data: Mapping[str, Any], results: Benchmark | None = None) -> 
     about += f"were made, and {len(data['compared'])} differ after Holm's correction."
     agree = f"{', '.join(held['models'])}. Rank correlation of the methods' means with those on the zoo: {agreement}."
     return [
-        Section("What was found", findings, figures=[first.figure()]),
-        Section("The ranking", f"{about} Intervals resample models.\n\n{what}", (ranking(data["scores"]),)),
+        Section("What was found", "", figures=[first.figure()]),
+        *findings,
+        Section("The ranking", f"{about} Intervals resample models.", (ranking(data["scores"]), what)),
         Section("Models that were held out", agree, (ranking(held["scores"]),)),
         Section("The circuits", "One row per subject.", (truths[columns],)),
         Section("Other draws, columns and ablations", "", (by_kind.round(2).reset_index(),)),
-        Section("Data card", CARD),
+        Section("Data card", "", (pd.DataFrame(list(CARD.items()), columns=["of", "what is known"]),)),
     ]
 
 
