@@ -99,10 +99,12 @@ class Benchmark(Result):
         unique = self.truths["unique"].sum()
         first = self.table("auroc") if self.rows["auroc"].notna().any() else self.table("cmd")
         best, control = first.iloc[0], first[first["method"] == "random"]
+        equal = first.loc[(first["value"] - best.value).abs() < 0.005, "method"].tolist()  # as printed
         said = (
             f"{self.rows['model'].nunique()} proved models, {len(self.truths)} subjects, "
             f"{self.rows['method'].nunique()} methods: {unique} subjects have exactly one minimal circuit. In telling "
-            f"its edges from others, {best.method} is best ({best.value:.2f} [{best.low:.2f}, {best.high:.2f}])"
+            f"its edges from others, the best {'are' if len(equal) > 1 else 'is'} {', '.join(equal)} ({best.value:.2f} "
+            f"[{best.low:.2f}, {best.high:.2f}])"
         )
         if len(control):
             row = control.iloc[0]
