@@ -186,8 +186,8 @@ class CarryUnits(Result):
         apart = self.agreement.sel(at).sel(signal=found["signal"], rival="carry_in")
         share = in_percent_with(*(float(apart[name]) for name in ("share", "low", "high")))
         return (
-            f"On the {int(apart.n):,} columns where carry in and {signal} differ, neuron {found['unit']} follows "
-            f"{signal} in {share}. As a carry-in detector it "
+            f"On the {int(apart.n):,} columns where carry in and {signal} differ, "
+            f"{neuron_name(found['layer'], found['unit'])} follows {signal} in {share}. As a carry-in detector it "
             f"reaches {in_percent(float(row.accuracy))} (majority baseline {in_percent(float(row.majority))})"
         )
 

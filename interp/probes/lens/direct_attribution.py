@@ -95,7 +95,7 @@ class LogitAttribution(Result):
             by_unit = self.units["mean"].mean("target")
             layer, unit = np.unravel_index(int(np.abs(by_unit.values).argmax()), by_unit.shape)
             units = (
-                f" The largest neuron is neuron {unit} of layer {layer} ({by_unit.values[layer, unit]:+.2f}), and "
+                f" The largest neuron is {neuron_name(layer, unit)} ({by_unit.values[layer, unit]:+.2f}), and "
                 f"{self.units_needed():,} of {by_unit.size:,} neurons make up 90% of the sum of absolute means."
             )
         off = small(self.worst, 1)
