@@ -99,14 +99,17 @@ def proved() -> list[str]:
 
 
 def subjects(names: list[str] | None = None) -> Iterator[Subject]:
-    """The kinds of pairs that each proved model has, or each of the models named; models without any are left out."""
+    """The kinds of pairs that each proved model has, or each of the models named; models without any are left out.
+
+    So are small domains whose pairs share problems, so that a circuit could not be judged on problems of its own.
+    """
     for name in proved() if names is None else names:
         model = load(name)
         for kind in KINDS:
             subject = Subject(name, kind)
             try:
-                pairs = subject.pairs(model.task, 8, 0)
-                EdgeExperiment(model, pairs, METRICS, "corrupted", "noise")
+                pairs = halves(subject.pairs(model.task, N_TRUTH, TRUTH_SEED), 0)[0]
+                EdgeExperiment(model, pairs.select(slice(8)), METRICS, "corrupted", "noise")
             except UserError:
                 continue
             if kind != "answer" or "carry_in" not in model.task.variables(pairs.clean):

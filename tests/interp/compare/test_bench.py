@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from interp.compare.bench import METHODS, Case, Subject, Truth, method, run_benchmark, score_ranking
 from interp.compare.bench.bench_runs import from_records, sign_flip_p
-from interp.compare.bench.cases import held_out, load, proved
+from interp.compare.bench.cases import held_out, load, proved, subjects
 from interp.compare.bench.circuit_methods import Method
 from interp.compare.bench.mib import circuit_json, edge_name
 from interp.compare.bench.scores import SHARES, areas, auroc, precision
@@ -160,3 +160,8 @@ def test_a_name_is_taken_once():
 def test_thirty_models_are_proved_and_others_held_out():
     assert len(proved()) >= 30 and len(held_out()) >= 4 and not set(held_out()) & set(proved())
     assert "microadder-75" not in proved()
+
+
+def test_a_domain_whose_pairs_share_problems_is_no_subject():
+    names = [subject.model for subject in subjects(["modular-table-hand-built", "modular-clock-hand-built"])]
+    assert names == ["modular-clock-hand-built"]
