@@ -115,8 +115,10 @@ def embeddings(story: Story) -> list[Markup]:
     if not isinstance(model.task, FixedWidthAddition) or not story.small:
         return []
     items: list[Markup] = []
-    fits = (("Digits", circle_fit, model), ("As waves over the digits", fourier_spectrum, model))
-    for words, fit, of in (*fits, ("Columns", helix_fit, model.W_pos[:DIGITS])):
+    fits = [("Digits", circle_fit, model), ("As waves over the digits", fourier_spectrum, model)]
+    if model.cfg.positional_embedding_type == "standard":
+        fits.append(("Columns", helix_fit, model.W_pos[:DIGITS]))
+    for words, fit, of in fits:
         found = fit(of)
         items += [paragraph(f"{words}: {found.sentence()}"), figure_data(found.figure())]
     return items
