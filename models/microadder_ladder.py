@@ -332,6 +332,11 @@ DRAWN = add_recipe(
         ),
     ),
 )
+#: A second choice of ranges, made after the first had been counted: attention starts softer and output larger.
+_SECOND = {"arc_stride": (-0.3, 0.3), "W_qk": (0.5, 3.0), "out_B": (-8.0, 8.0)}
+DRAWN_AGAIN = add_recipe(
+    "microadder-drawn-again", DRAWN.replace(begin_at=tuple((dict(DRAWN.begin_at or ()) | _SECOND).items()))
+)
 for _n, _changes in SMALLEST.items():
     register_options(f"microadder-{_n}", replace(rung(57).options, **_changes), {10: DRAWN}.get(_n, POLISHED))
 for _what, _changes in BELOW.items():
