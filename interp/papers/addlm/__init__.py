@@ -8,5 +8,5 @@ PAPER = Paper(
     title="AddLM: a multiplication-free language model",
     words="Ternary matrices and attention by L1 distance (kader-xai).",
     order=4,
-    studies=("studies", "adder", "claims"),
+    studies=("studies", "claims"),
 )

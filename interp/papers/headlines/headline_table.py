@@ -20,11 +20,9 @@ BESIDE: dict[str, str] = {
     "adder-456:stress": "the paper has uniform test problems alone",
     "microadder:continued": "trains on from another model; the paper's claims are about random starts",
     "microadder:starts": "the paper has one way for seeds to begin",
-    "position-coupling:near-ids": "the paper's heads see all ids",
     "position-coupling:window": "the paper's heads see all ids",
     "position-coupling:grid-window": "the paper's heads see all ids",
     "addlm:top-k": "the paper chose 16 keys and compares no other number",
-    "addlm:adder": "the paper has a language model alone",
 }
 
 

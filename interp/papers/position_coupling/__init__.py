@@ -11,5 +11,5 @@ PAPER = Paper(
     title="Arithmetic Transformers Can Length-Generalize in Both Operand Length and Count",
     words="Sums of many numbers, products and parity at lengths unseen in training (ICLR 2025).",
     order=2,
-    studies=("studies", "hand_built", "near_ids"),
+    studies=("studies", "hand_built"),
 )
