@@ -1,29 +1,18 @@
-"""Bounds of the right tokens' leads on given problems of a causal model, by their prefixes.
-
-:mod:`interp.proofs.prefix_proof` uses them on all problems of a small domain. In a domain that is too large for that,
-such as pairs of ten-digit numbers, :func:`lead_bounds` proves some problems one by one, which says nothing about the
-others.
-"""
+"""Bounds of the right tokens' leads on problems of a causal model, by their prefixes."""
 
 from __future__ import annotations
 
-import math
-
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from torch import Tensor
 
 from interp.core.model import HookedModel
-from interp.core.problems import resolve_task
 from interp.core.sites import model_name
 from interp.proofs import enclosures
 from interp.proofs.prefix_nodes import Rows, Tree
 from interp.proofs.prefix_tree import EnclosedForward
-from interp.proofs.verdict import ArithmeticName
-from interp.proofs.watch import check_time, watched
-from interp.proofs.wrong_answers import identify
+from interp.proofs.watch import check_time
 from models.errors import UserError
-from models.tasks.base import Task
 from models.transformer import ArithmeticTransformer
 
 ROUNDINGS = {"interval": enclosures.REAL, "float32": enclosures.FLOAT32}
@@ -97,32 +86,4 @@ def bounds_of(forward: EnclosedForward, part: Rows, by_cases: bool = False) -> t
         least, most = forward.margins(x[asked[:, 0]], asked[:, 1])
         low[:, target] = low[:, target].scatter_reduce(0, tree.problem, least[of_row], "amin")
         high[:, target] = high[:, target].scatter_reduce(0, tree.problem, most[of_row], "amax")
-    return low, high
-
-
-def lead_bounds(
-    model: HookedModel,
-    problems: Int[Tensor, "problem ..."],
-    arithmetic: ArithmeticName = "float32",
-    task: Task | None = None,
-) -> tuple[Leads, Leads]:
-    """Bounds [problem, target] of the right tokens' leads on given problems of a domain of any size.
-
-    A problem is proved right if all of its lower bounds are positive. Cost: as for :func:`certify_prefixes`, per prefix
-    of these problems.
-
-    Raises:
-        UserError: another arithmetic than "interval" and "float32", or a model that the enclosures do not cover.
-    """
-    task = resolve_task(model, task)
-    require_provable(model, arithmetic, not_enclosed(model))
-    identify(model, task)
-    rows = Rows.given(task, problems)
-    require_logits(model, rows.targets)
-    low, high = (torch.full(rows.targets.shape, math.nan, dtype=torch.float64) for _ in range(2))
-    with torch.inference_mode():
-        weights = {name: value.detach().clone() for name, value in model.effective_weights().items()}
-        forward = EnclosedForward(model.config, weights, ROUNDINGS[arithmetic])
-        for part in watched(list(rows.parts()), "proving", "part"):
-            low[part.index], high[part.index] = leads_of(forward, part)
     return low, high

@@ -28,7 +28,7 @@ class Rows:
     """Problems sorted by their tokens: what a model reads, and what it should answer.
 
     Attributes:
-        index: the problems' numbers, in the problem space or among those that were given.
+        index: the problems' numbers in the problem space.
         ids: the position ids of each token.
     """
 
@@ -40,12 +40,8 @@ class Rows:
 
     @classmethod
     def of(cls, task: Task, space: ProblemSpace) -> Rows:
-        """All problems of a space."""
-        return cls.given(task, space.problems(torch.arange(space.size)))
-
-    @classmethod
-    def given(cls, task: Task, problems: Tensor) -> Rows:
-        """These problems, sorted; ``index`` says which problem each row is."""
+        """All problems of a space, sorted; ``index`` says which problem each row is."""
+        problems = space.problems(torch.arange(space.size))
         tokens, last = task.encode(problems), max(task.query_positions) + 1
         ids = task.position_ids(tokens)[:, :last]
         tokens = tokens[:, :last]

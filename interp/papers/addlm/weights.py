@@ -5,15 +5,14 @@ A ternary weight is one scale times -1, 0 and 1, so a head's OV circuit is ``s_V
     M = T_V T_O   [d_model, d_model],   |entries| <= d_head,   rank <= d_head
 
 and V-composition of an earlier head's output into a later head's values is an integer matrix as well, ``M_1 M_2``.
-They are computed in int64, and stored and compared without a tolerance. The gain of the norm between two heads is a
-diagonal of floats. If it were folded in, the matrices would no longer be integers, so it is kept separate, and
-compositions leave it out: they are about the weights, and say nothing about the norm's effect on a given input.
+They are computed in int64. The gain of the norm between two heads is a diagonal of floats. If it were folded in, the
+matrices would no longer be integers, so it is kept separate, and compositions leave it out: they are about the weights,
+and say nothing about the norm's effect on a given input.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -24,7 +23,6 @@ from torch import Tensor
 
 from interp.core.results import Provenance, Result
 from interp.core.sites import model_name
-from models.checkpoint import load_weights, save_weights
 from models.errors import UserError
 from models.packing import ternary_matrices
 from models.part_names import head_name, in_block
@@ -61,15 +59,6 @@ class IntegerCircuits(Result):
                 )
         return pd.DataFrame(rows, columns=["head", "smallest", "largest", "rank", "share of zeros"])
 
-    def save(self, path: str | Path) -> str:
-        """Save as int16 in a safetensors file, for :func:`load_circuits`, without loss. Returns its SHA-256."""
-        scales = torch.tensor(self.scale, dtype=torch.float64)
-        return save_weights(path, {"values": self.values.to(torch.int16), "scale": scales}, {"model": self.model})
-
-    def equals(self, other: IntegerCircuits) -> bool:
-        """Whether every integer and every scale is equal, without a tolerance."""
-        return self.scale == other.scale and torch.equal(self.values, other.values)
-
 
 def integer_circuits(model: ArithmeticTransformer) -> IntegerCircuits:
     """All OV circuits of a ternary model. Raises UserError for a model without ternary weights."""
@@ -77,21 +66,10 @@ def integer_circuits(model: ArithmeticTransformer) -> IntegerCircuits:
     pairs = [(ternary[in_block(i, "attn.W_V")], ternary[in_block(i, "attn.W_O")]) for i in range(cfg.n_layers)]
     values = torch.stack([v.values.long() @ o.values.long() for v, o in pairs])
     scale = tuple(float(v.scale.double() * o.scale.double()) for v, o in pairs)
-    return _with_ranks(model_name(model), values, scale)
-
-
-def load_circuits(path: str | Path) -> IntegerCircuits:
-    """What :meth:`IntegerCircuits.save` stored. Raises UserError for a missing, damaged or other file."""
-    tensors, header = load_weights(path)
-    if tensors.keys() != {"values", "scale"}:
-        raise UserError(f"{path} holds no integer circuits.")
-    return _with_ranks(header.get("model", ""), tensors["values"].long(), tuple(tensors["scale"].tolist()))
-
-
-def _with_ranks(name: str, values: Tensor, scale: tuple[float, ...]) -> IntegerCircuits:
     ranks = tuple(tuple(integer_rank(matrix) for matrix in layer) for layer in values)
     n = values.shape[0] * values.shape[1]
-    return IntegerCircuits(name, values, scale, ranks, Provenance(n, None, "heads, integers", "exhaustive"))
+    provenance = Provenance(n, None, "heads, integers", "exhaustive")
+    return IntegerCircuits(model_name(model), values, scale, ranks, provenance)
 
 
 def integer_rank(matrix: Int[Tensor, "row column"]) -> int:

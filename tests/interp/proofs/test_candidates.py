@@ -35,6 +35,7 @@ from models.training.run_folder import RunFolder
 from models.training.start import Start
 from models.zoo.card import render_card
 from tests.interp.proofs.conftest import certificate, zoo
+from tests.zoo_sample import stored_models
 
 pytestmark = pytest.mark.usefixtures("without_shape_checks")  # a proof is some 10^6 calls
 NAME = "microadder-67"
@@ -202,7 +203,7 @@ def test_the_zoos_57_67_and_74_come_with_certificates():
     assert set(CERTIFIED) >= {"microadder-57", "microadder-67", "microadder-74"}
 
 
-@pytest.mark.parametrize("name", CERTIFIED)
+@pytest.mark.parametrize("name", stored_models(CERTIFIED))
 def test_a_card_says_what_the_stored_certificate_says_and_that_is_about_the_stored_weights(name):
     rounding = "interval" if name == "arc-decoder-16" else "float32"  # which is proved over the reals alone
     found = stored_certificate(name)
@@ -279,7 +280,7 @@ def test_a_gzipped_certificate_is_the_same_certificate_and_damage_is_noticed(tmp
             parse_certificate(damaged, "a file")
 
 
-@pytest.mark.parametrize("name", models.zoo_names())
+@pytest.mark.parametrize("name", stored_models())
 def test_every_zoo_model_that_branch_and_bound_can_judge_has_its_verdict(name):
     config = models.zoo.read_entry(name)
     model = models.load(name)

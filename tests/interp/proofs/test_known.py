@@ -23,6 +23,7 @@ from models.errors import UserError
 from models.evaluation import predict
 from models.registry import constructed
 from models.tasks.problem_space import ProblemSpace
+from tests.zoo_sample import stored_models
 
 GUESSES = "parity-coupling-1l4h-nope-no-scratchpad-small"  # right on about half of the strings
 ATTACKED = [name for name in zoo.zoo_names() if zoo.read_entry(name).get("certificate", {}).get("method") == "attack"]
@@ -55,7 +56,7 @@ def test_a_refuted_adder_has_no_evidence_that_it_is_right():
     assert on_all_inputs("microadder-75").startswith("refuted: ")
 
 
-@pytest.mark.parametrize("name", zoo.zoo_names())
+@pytest.mark.parametrize("name", stored_models())
 def test_every_stored_model_with_right_answers_has_a_verdict_or_a_reason(name):
     words, score = on_all_inputs(name), zoo.read_entry(name)["score"]
     if "loss" in score:
@@ -69,7 +70,7 @@ def test_every_stored_model_with_right_answers_has_a_verdict_or_a_reason(name):
         assert kind in ("exhaustive", "refuted")
 
 
-@pytest.mark.parametrize("name", ATTACKED)
+@pytest.mark.parametrize("name", stored_models(ATTACKED))
 def test_a_stored_wrong_answer_is_what_the_model_says(name):
     found, model = zoo.read_entry(name)["certificate"], models.load(name)
     problem = ProblemSpace.of(model.task).find(found["problem"])

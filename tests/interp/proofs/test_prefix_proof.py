@@ -17,7 +17,7 @@ from interp.cli import main
 from interp.proofs import check_certificate, load_certificate, prefix_nodes, prefix_proof, top_keys, watch
 from interp.proofs.enclosures import FLOAT32, REAL, Rounding
 from interp.proofs.exhaustive import certify_exhaustively
-from interp.proofs.prefix_leads import bounds_of, lead_bounds
+from interp.proofs.prefix_leads import bounds_of
 from interp.proofs.prefix_nodes import Rows, Tree
 from interp.proofs.prefix_proof import certify_prefixes, obstacle
 from interp.proofs.prefix_tree import EnclosedForward
@@ -63,7 +63,7 @@ def drawn(config: TransformerConfig, task: Any, seed: int = 0, scale: float = 0.
     return model
 
 
-def bounds(model: Any, task: Any, rounding: Rounding, rows_at_once: int = 7, by_cases: bool = False, of: Any = None):
+def bounds(model: Any, task: Any, rounding: Rounding, rows_at_once: int = 40, by_cases: bool = False, of: Any = None):
     """(margins by torch, lower, upper) of all problems (or those numbered ``of``) and targets, in the rows' order."""
     rows = Rows.of(task, ProblemSpace.of(task))
     rows = rows if of is None else rows[of]
@@ -176,10 +176,11 @@ def right_on_all(model: Any) -> tuple[int, int]:
     return int((said == model.task.targets(problems)).all(1).sum()), space.size
 
 
-def test_no_perturbed_model_gets_a_wrong_verdict():
+@pytest.mark.parametrize("seeds", [20, pytest.param(60, marks=pytest.mark.slow)])
+def test_no_perturbed_model_gets_a_wrong_verdict(seeds: int):
     """Small changes keep an adder right and large ones do not; between, some are open."""
     task, met = column_addition(3, 1), {"certified": 0, "refuted": 0, "undecided": 0}
-    for seed in range(60):
+    for seed in range(seeds):
         model = exact_adder(task)
         generator = torch.Generator().manual_seed(seed)
         with torch.no_grad():
@@ -192,7 +193,7 @@ def test_no_perturbed_model_gets_a_wrong_verdict():
         assert found.right <= right and found.wrong <= n - right
         if found.status != "undecided":
             assert (found.status == "certified") == (right == n)
-    assert met["certified"] >= 12 and met["refuted"] >= 12
+    assert min(met["certified"], met["refuted"]) >= seeds // 5
 
 
 @pytest.mark.parametrize("arithmetic", ["interval", "float32"])
@@ -235,22 +236,6 @@ def test_without_cases_rounding_leaves_some_problems_of_two_layers_open():
     assert (before[:, 2] <= 0).tolist() == [True] * 5 + [False] and (low > 9).all()
     for leads in (found, doubled):
         assert (low <= leads).all() and (leads <= high).all()
-
-
-def test_problems_of_a_large_domain_are_proved_one_by_one():
-    """In the order in which they are given, twice over the reals and with float32's rounding."""
-    model = zoo("addlm-adder-ten-digit")
-    problems = torch.randint(0, 10**10, (6, 2), generator=torch.Generator().manual_seed(0))
-    double = {name: value.detach().double() for name, value in model.effective_weights().items()}
-    with torch.no_grad():
-        for arithmetic, weights in (("interval", double), ("float32", None)):
-            low, high = lead_bounds(model, problems, arithmetic)  # pyright: ignore[reportArgumentType]
-            logits = model(model.task.encode(problems), weights=weights)[:, list(model.task.query_positions)]
-            found = margins(logits, model.task.targets(problems))
-            assert (low - 1e-9 <= found).all() and (found <= high + 1e-9).all()
-            assert (low > 0).all() or arithmetic == "float32"
-    with pytest.raises(UserError):
-        lead_bounds(zoo("parity-coupling-1l4h-fire-small"), problems[:, :1])
 
 
 TIES = CONFIGS["L1, two best keys"]

@@ -17,6 +17,7 @@ import models
 from interp.cli import main
 from interp.proofs.attacks import Attack
 from interp.proofs.attacks.problem_digits import problem_space
+from interp.proofs.stored_certificates import stored_certificate
 from interp.proofs.trials import perturb, random_pairs, rounded
 from models.errors import UserError
 from models.evaluation import predict
@@ -25,7 +26,6 @@ from models.tasks import CharacterLanguage, MultiOperandAddition
 from models.tasks.domain import NoDomain
 from models.tasks.multi_addition import AdditionFormat
 from tests.interp.conftest import stock_copy
-from tests.interp.proofs.conftest import certificate
 
 #: Noise and seed of a change to the zoo's 57 after which 1 of 3,442 classes fails, by the certifier.
 RARE = ("microadder-57", 6e-4, "none", 2)
@@ -118,7 +118,8 @@ def test_the_history_falls_and_ends_at_the_smallest_margin():
 
 
 def test_a_certified_adder_is_not_broken_and_its_smallest_margin_is_found():
-    model, proof = zoo("microadder-57"), certificate("microadder-57", "float")
+    model, proof = zoo("microadder-57"), stored_certificate("microadder-57")
+    assert proof is not None
     result = interp.attack(model, runs=4_000)
     assert not result.wrong
     assert proof.smallest_margin - 1e-4 <= result.smallest_margin() <= result.smallest_margin("random") + 1e-4
