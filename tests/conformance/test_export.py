@@ -9,6 +9,7 @@ import models
 from models.errors import UserError
 from tests.comparing import assert_same
 from tests.conformance.table import STOCK_CLASS, dense
+from tests.sampling import sampled
 
 pytestmark = pytest.mark.transformer_lens
 
@@ -31,11 +32,7 @@ def test_an_export_has_equal_logits_or_names_what_prevents_it(row, model, tokens
 
 @pytest.mark.parametrize(
     "name",
-    [
-        pytest.param(name, marks=[pytest.mark.slow] * (name not in ("microadder-57", "microadder-74")))
-        for name in models.zoo_names()
-        if name.startswith("microadder")
-    ],
+    sampled([name for name in models.zoo_names() if name.startswith("microadder")], "microadder-57", "microadder-74"),
 )
 @torch.no_grad()
 def test_exports_of_trained_models_are_as_exact_as_float32_allows(name):

@@ -16,7 +16,7 @@ import models
 from models import checkpoint, zoo
 from models.errors import UserError
 from models.zoo.card import render_card
-from tests.zoo_sample import stored_models
+from tests.sampling import stored_models
 
 NAME = "microadder-67"
 

@@ -35,7 +35,7 @@ from models.training.run_folder import RunFolder
 from models.training.start import Start
 from models.zoo.card import render_card
 from tests.interp.proofs.conftest import certificate, zoo
-from tests.zoo_sample import stored_models
+from tests.sampling import stored_models
 
 pytestmark = pytest.mark.usefixtures("without_shape_checks")  # a proof is some 10^6 calls
 NAME = "microadder-67"

@@ -171,6 +171,7 @@ def test_a_refuted_certificate_says_on_how_many_pairs_and_can_be_checked(tmp_pat
         check_certificate(tampered, model)
 
 
+@pytest.mark.slow
 def test_without_a_width_no_bounds_are_computed():
     assert interp.certify(broken("few"), arithmetic="interval", width=None).accuracy is None
     assert interp.certify(broken("few"), arithmetic="float").accuracy is None

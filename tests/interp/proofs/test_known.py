@@ -23,7 +23,7 @@ from models.errors import UserError
 from models.evaluation import predict
 from models.registry import constructed
 from models.tasks.problem_space import ProblemSpace
-from tests.zoo_sample import stored_models
+from tests.sampling import stored_models
 
 GUESSES = "parity-coupling-1l4h-nope-no-scratchpad-small"  # right on about half of the strings
 ATTACKED = [name for name in zoo.zoo_names() if zoo.read_entry(name).get("certificate", {}).get("method") == "attack"]

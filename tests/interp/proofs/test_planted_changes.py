@@ -31,6 +31,7 @@ from models.weight_maps.dense import DenseWeights
 from tests.interp.proofs.conftest import zoo
 from tests.models.importers.submissions import HARD
 from tests.other_tasks import column_addition, exact_adder
+from tests.sampling import sampled
 
 pytestmark = pytest.mark.usefixtures("without_shape_checks")
 
@@ -118,7 +119,7 @@ SUBJECTS = {
     ),
 }
 #: A submission's file takes seconds to run.
-QUICK = [name if name != "few keys" else pytest.param(name, marks=pytest.mark.slow) for name in SUBJECTS]
+QUICK = sampled(SUBJECTS, *(name for name in SUBJECTS if name != "few keys"))
 METHODS = {name: name for name in ("prefix tree", "few keys", "near keys")} | {
     "addition": "hand-built",
     "multiplication": "hand-built",

@@ -27,11 +27,11 @@ from models.tasks.framed_addition import Frame, FramedAddition
 from models.transformer import ArithmeticTransformer
 from models.weight_maps.dense import DenseWeights
 from tests.interp.proofs.conftest import dense, digits_of, two_heads, zoo
+from tests.sampling import sampled
 
 pytestmark = pytest.mark.usefixtures("without_shape_checks")  # some 10^6 calls
 FEW = ("adder-456", "microadder-74")  # attention that reads digits, and that does not
-MORE = ("two heads", "microadder-133", "adder-582", "microadder-57")
-NAMES = [*FEW, *(pytest.param(name, marks=pytest.mark.slow) for name in MORE)]
+NAMES = sampled([*FEW, "two heads", "microadder-133", "adder-582", "microadder-57"], *FEW)
 TARGETS = (0, 1, 2, 6, 9, 10, 11)
 
 
@@ -143,7 +143,7 @@ def test_the_models_attention_is_the_ratio_up_to_its_error(name: str, arithmetic
     assert share <= 1 and (arithmetic is REAL or share > 1e-3)
 
 
-@pytest.mark.parametrize("far", [4.0, pytest.param(12.0, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("far", sampled([4.0, 12.0], 4.0))
 def test_keys_that_are_left_out_are_within_the_error(far: float, monkeypatch):
     """Far ones weigh little in every problem, not nothing: with no error for them, attention escapes."""
     adder = read_adder(zoo("microadder-133"))

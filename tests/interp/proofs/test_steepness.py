@@ -29,6 +29,7 @@ from models.transformer import ArithmeticTransformer
 from models.weight_maps.dense import DenseWeights
 from tests.interp.proofs.conftest import zoo
 from tests.other_tasks import column_addition
+from tests.sampling import sampled
 
 pytestmark = pytest.mark.usefixtures("without_shape_checks")
 
@@ -102,7 +103,7 @@ def worst_moves(model: ArithmeticTransformer, rows: Rows, weights: dict[str, Ten
 
 
 @pytest.mark.parametrize("name", CONFIGS)
-@pytest.mark.parametrize("radius", [pytest.param(1e-5, marks=pytest.mark.slow), 3e-4])
+@pytest.mark.parametrize("radius", sampled([1e-5, 3e-4], 3e-4))
 def test_leads_stay_within_their_bounds_wherever_the_embedding_lies_in_its_ball(
     name: str, radius: float, monkeypatch: pytest.MonkeyPatch
 ):
@@ -304,7 +305,7 @@ def test_without_it_four_layers_have_no_proof(monkeypatch: pytest.MonkeyPatch):
     assert (without < 0).all()
 
 
-@pytest.mark.parametrize("seed", [1, 3, *(pytest.param(seed, marks=pytest.mark.slow) for seed in (0, 2))])
+@pytest.mark.parametrize("seed", sampled(range(4), 1, 3))
 def test_leads_of_models_near_a_trained_one_lie_within_their_bounds(seed: int):
     """Rounded to bfloat16 or not; some of these models make errors."""
     model = models.load("toygpt-long")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import cache
+from itertools import product
 
 import numpy as np
 import pandas as pd
@@ -25,6 +26,7 @@ from models.tasks.column_rule import ColumnRule
 from models.tasks.formatted import FormattedTask
 from models.transformer import ArithmeticTransformer
 from tests.interp.proofs.columns_by_hand import VALUE, Weights, by_hand, column_task
+from tests.sampling import sampled
 
 pytestmark = pytest.mark.usefixtures("without_shape_checks")
 
@@ -114,8 +116,10 @@ def test_a_subtractor_of_ten_digits_is_certified_with_rounding():
     assert found.shares().certified.tolist() == [1] * 10
 
 
-@pytest.mark.parametrize("subtracts", [False, True])
-@pytest.mark.parametrize("noise", [5e-4, 5e-3, 2e-2])
+@pytest.mark.parametrize(
+    ("noise", "subtracts"),
+    sampled(product((5e-4, 5e-3, 2e-2), (False, True)), (5e-4, True), (5e-3, False), (2e-2, True)),
+)
 def test_verdicts_bounds_and_counts_are_those_of_all_pairs(noise: float, subtracts: bool):
     """Models with noise, all problems of which are run: what is proved of them is so, and shares are exact or hold."""
     model = noisy(3, noise=noise, subtracts=subtracts)
@@ -159,7 +163,7 @@ def broken_place(weights: Weights) -> None:
     weights["blocks.0.attn.W_Q"][1][5] = 0
 
 
-@pytest.mark.parametrize("change", [broken_value, broken_borrow, broken_place])
+@pytest.mark.parametrize("change", sampled([broken_value, broken_borrow, broken_place], broken_borrow))
 def test_what_is_broken_in_one_place_is_refuted_by_a_pair_that_fails(change):
     model = by_hand(3, change=change)
     found = interp.certify(model)
@@ -193,7 +197,8 @@ def test_a_certificate_is_read_and_checked_again(tmp_path):
 
 
 def test_a_certificate_without_a_rule_is_one_of_ten_digit_sums():
-    assert "rule" not in interp.certify(by_hand(10, subtracts=False), arithmetic="float").to_dict()
+    adder = stored_certificate("microadder-57")
+    assert adder is not None and "rule" not in adder.to_dict()
     assert certified().to_dict()["rule"] == {"digits": 4, "written": 4, "subtracts": True, "base": 10}
 
 
