@@ -35,9 +35,6 @@ RESTING = 0.9
 
 #: Distance from the circle, in radii, from which points are not called a circle.
 POOR = 0.05
-#: Radius below which an arc is said to have shrunk to a point: places lie at 3.5 or more from the middle, so digits
-#: this close move the stream's direction by less than a third of its length.
-SHRUNK = 1.0
 #: Difference of BIC that counts as strong evidence (Kass and Raftery 1995, J. Am. Stat. Assoc. 90, 773).
 STRONG = 6.0
 

@@ -22,6 +22,7 @@ from tests.models.importers.submissions import HARD, QWEN, TIED_VALUES
 pytestmark = pytest.mark.usefixtures("without_shape_checks")
 
 
+@pytest.mark.slow
 def test_a_folder_is_judged_and_the_command_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys) -> None:
     folder, out = tmp_path / "board", tmp_path / "page.html"
     monkeypatch.setattr("interp.site.board_page.own_rows", list)

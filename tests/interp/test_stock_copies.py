@@ -15,6 +15,7 @@ from interp.causal.interchange import interchange
 from interp.core.sites import Site
 from models.tasks import problem_pairs
 from tests.interp.conftest import stock_copy
+from tests.sampling import every_third
 
 TASK = models.build("microadder-57").task
 PAIRS = problem_pairs(TASK, "made carry", column=4, n=16, seed=0)
@@ -91,7 +92,7 @@ PROBES: dict[str, tuple[Callable[[Any], Any], Callable[[Any], list[Any]]]] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("probe", PROBES)
+@pytest.mark.parametrize("probe", every_third(PROBES))
 def test_a_stock_copy_is_answered_as_the_model(probe: str) -> None:
     ask, numbers = PROBES[probe]
     for ours, theirs in zip(numbers(ask(model(False))), numbers(ask(model(True))), strict=True):

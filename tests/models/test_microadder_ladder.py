@@ -23,6 +23,7 @@ from models.microadder_ladder import (
     CONSTRAINTS,
     DEAD_ENDS,
     LADDER,
+    PLACED_START,
     SMALLEST,
     changed,
     differences,
@@ -278,6 +279,28 @@ def test_structured_matrices_repeat_their_numbers(rows: int, columns: int, seed:
 def test_a_spiral_may_start_before_its_first_column() -> None:
     numbers = [torch.tensor(x) for x in (3.5, 0.2, 0.15, -1.0)]
     assert torch.allclose(spiral(*numbers, 12, first=-1)[1:-1], spiral(*numbers, 10))
+
+
+# ---- starts
+
+
+def test_the_placed_start_lies_where_trained_arcs_and_the_column_before_the_first_lie() -> None:
+    begin = dict(PLACED_START.begin_at or ())
+    trained = {name: p.item() for name, p in models.load("microadder-57").weight_map.named_parameters() if p.ndim == 0}
+    centre = begin["arc_start"] + 4.5 * begin["arc_stride"]
+    assert centre == pytest.approx(math.pi / 4)
+    assert trained["arc_start"] + 4.5 * trained["arc_stride"] == pytest.approx(centre, abs=0.1)
+    assert begin["arc_stride"] == pytest.approx(trained["arc_stride"], abs=0.03)
+    columns = models.load("microadder-57").W_pos[:10, 2:4]  # each a tenth of a turn after the one before
+    angle = math.atan2(begin["pos_equals[1]"], begin["pos_equals[0]"])
+    assert angle == pytest.approx(math.atan2(columns[0, 1], columns[0, 0]) - 2 * math.pi / 10, abs=1e-5)
+
+
+def test_a_shorter_schedule_holds_for_the_same_share_of_it() -> None:
+    recipe = PLACED_START
+    short = recipe.shrunk(5)
+    shares = [{step / each.steps for _, step in each.hold_until or ()} for each in (recipe, short)]
+    assert shares[0] == shares[1] == {1 / 3}
 
 
 # ---- bad input

@@ -8,7 +8,7 @@ what is not (:mod:`models.microadder_ladder`): only with ten numbers, every numb
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import plotly.graph_objects as go
@@ -18,17 +18,19 @@ from interp.core.stats import clopper_pearson
 from interp.figures import theme
 from interp.figures.layers import hover, points
 from interp.figures.panels import SHARE, Panel, compose
-from interp.papers.microadder.starts import SEEDS, judged
 from interp.papers.studies import Made, Settings, shows, study
-from interp.papers.studies.seed_sweeps import sweep_curves
+from interp.papers.studies.seed_sweeps import seed_model, sweep_curves
 from interp.papers.studies.sweeps import Arm, read_entry_row, show_sweeps, sweep_made, train_arms
+from interp.proofs import certify
 from models.microadder_ladder import DRAWN, LADDER, OPPOSED_POLISHED, SMALLEST
 from models.registry import build, recipe_of
 
 TARGET, FIRST_SEED = "microadder:smallest", 7000
 ZOO, PLACED, OPPOSED = "as in the zoo (Adam)", "placed arc, then BFGS", "opposed neurons, then BFGS"
 WHOLE = "all numbers drawn, then BFGS"
+SEEDS = 64
 FEWEST_SEEDS = 256  # of the fewest numbers
+MINUTES = 1.0  # for a proof of one seed
 _COLOURS = {ZOO: theme.GREY, PLACED: theme.BLUE, OPPOSED: theme.ORANGE, WHOLE: theme.GREEN}
 
 
@@ -52,12 +54,29 @@ def smallest(settings: Settings) -> Made | None:
     for arm in arms():
         seeds = FEWEST_SEEDS if arm.label.endswith(WHOLE) else SEEDS
         rows += train_arms(settings, [arm], settings.seeds or seeds)
-    verdicts = [verdict for row in rows for verdict in judged(row, minutes=1.0)]
+    verdicts = [verdict for row in rows for verdict in judged(row)]
     names = [rung.name for rung in LADDER] + ["microadder-53"]
     rows += [read_entry_row(name, f"{name.removeprefix('microadder-')} parameters") for name in names]
     text = _found(rows, verdicts)
     pairs = [(f"{n} parameters", f"{n} with {OPPOSED}") for n in (57, 53)]
     return sweep_made(settings, "smallest", "How few numbers", rows, text, pairs, verdicts=verdicts)
+
+
+def judged(row: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """The verdict on all pairs of every seed with stored weights, which are those that answer the whole test set."""
+    found = []
+    for seed in map(int, row["weights"]):
+        verdict = certify(seed_model(row, seed), minutes=MINUTES)
+        found.append(
+            {
+                "recipe": row["label"],
+                "seed": seed,
+                "verdict": verdict.status,
+                "arithmetic": verdict.arithmetic,
+                "smallest margin found": verdict.smallest_margin,
+            }
+        )
+    return found
 
 
 def _found(rows: Sequence[dict[str, Any]], verdicts: list[dict[str, Any]]) -> str:

@@ -12,6 +12,7 @@ import xarray as xr
 from scipy.stats import binomtest, sem, t, ttest_ind
 
 import models
+from interp.core.stats import rate_difference
 from interp.papers.adder_456 import headlines as adder_456
 from interp.papers.adder_456.studies import errors_by_test_seed
 from interp.papers.addlm import headlines as addlm
@@ -266,3 +267,22 @@ def test_a_rank_comparison_counts_all_that_share_its_seeds(tmp_path):
     assert finders.ranked(store, "p-sweep", ["x", "y"], "base").value == 0.4  # the furthest of several
     with pytest.raises(NotStored):
         finders.ranked(store, "p-sweep", "z", "base")
+
+
+def test_what_a_teacher_adds_is_a_difference_of_two_shares(tmp_path):
+    def row(label: str, right: int) -> dict:
+        found = dict.fromkeys(("best_exact", "token"), [1.0] * 8) | {"label": label, "model": "microadder-53"}
+        found |= {
+            "seeds": list(range(8)),
+            "first_perfect": [None] * 8,
+            "on_test": [10_010] * right + [None] * (8 - right),
+        }
+        return found | dict(parameters=53, steps=10, planned=10, n_test=10_010, curve_steps=[], curves=[])
+
+    sweeps = [row("53 parameters, no teacher", 1), row("53 parameters, taught by 57", 4)]
+    store = stored(tmp_path, "microadder-distillation", {"sweeps": sweeps})
+    ours = microadder.teacher_adds(store, "53 parameters", "taught by 57")
+    assert (ours.value, ours.low, ours.high) == rate_difference(4, 8, 1, 8)
+    assert ours.value == 3 / 8 and ours.provenance.n == 16
+    with pytest.raises(NotStored):
+        microadder.teacher_adds(store, "57 parameters", "taught by 57")

@@ -8,8 +8,7 @@ import pytest
 import torch
 
 from interp.core.stored_data import DATA
-from interp.papers.microadder.smallest import FEWEST_SEEDS, WHOLE, ZOO, arms, show_smallest, smallest, start_of
-from interp.papers.microadder.starts import SEEDS
+from interp.papers.microadder.smallest import FEWEST_SEEDS, SEEDS, WHOLE, ZOO, arms, show_smallest, smallest, start_of
 from interp.papers.studies import Settings
 from interp.papers.studies.seed_sweeps import seed_model
 from interp.proofs import certify
