@@ -102,6 +102,7 @@ def test_known_numbers_say_how_they_were_found_and_are_refuted_with_an_exact_sha
     assert known.share == "wrong on exactly 0.00050544421025883401 of all pairs, over the reals"
 
 
+@pytest.mark.slow
 def test_changed_numbers_are_judged_without_being_run_and_it_is_not_known_how_they_were_found(tmp_path: Path) -> None:
     def changed(value: dict[str, Any]) -> None:
         mine = value["models"].pop("arc-decoder-15")

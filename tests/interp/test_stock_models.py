@@ -28,6 +28,7 @@ from models.tasks import TwoDigitAddition, problem_pairs
 from tests.comparing import assert_same, numbers_are_finite
 from tests.interp.conftest import stock_copy
 from tests.other_tasks import modular_addition
+from tests.sampling import sampled
 
 TASK = TwoDigitAddition()
 PAIRS = problem_pairs(TASK, "made carry", column=1, n=12, seed=0)
@@ -42,7 +43,6 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "attention only": {"attn_only": True},
     "more tokens out than in": {"d_vocab_out": 12},
 }
-SWEPT = ("rotary", "attention only", "more tokens out than in")  # in `make test`
 NOT_EXPRESSED: dict[str, dict[str, Any]] = {
     "attention_dir": {"attention_dir": "bidirectional"},
     "n_key_value_heads": {"n_key_value_heads": 1},
@@ -82,9 +82,7 @@ def through_hooks(model: Any, site: str, by: str = "position") -> Any:
         return swept(model, PAIRS, site=site, by=by)
 
 
-@pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=[pytest.mark.slow] * (name not in SWEPT)) for name in VARIANTS]
-)
+@pytest.mark.parametrize("name", sampled(VARIANTS, "attention only", "more tokens out than in"))
 def test_sweeps_of_a_users_model_are_fast_and_equal_to_its_own_hooks(name: str):
     model = variant(name)
     for site in SITES:
@@ -112,7 +110,7 @@ TOOLS: dict[str, Callable[[Any], Result]] = {
     "logit attribution": lambda model: interp.logit_attribution(model, task=TASK, n=16),
     "probes": lambda model: interp.linear_probes(model, task=TASK, n=128, signals="carry_in"),
     "paths": lambda model: interp.path_patching(model, PAIRS),
-    "circuit": lambda model: interp.smallest_circuit(model, PAIRS, metrics="kl", n_random=3),
+    "circuit": lambda model: interp.smallest_circuit(model, PAIRS, metrics="kl", method="greedy", n_random=3),
 }
 
 
@@ -248,7 +246,7 @@ SMALLER: dict[str, Callable[[Any, Any], Any]] = {
     "patching": lambda model, pairs: swept(model, pairs, site="resid_pre", check=True),
     "paths": lambda model, pairs: interp.path_patching(model, pairs),
     "attribution of edges": lambda model, pairs: interp.edge_attribution(model, pairs),
-    "circuit": lambda model, pairs: interp.smallest_circuit(model, pairs, metrics="kl", n_random=3),
+    "circuit": lambda model, pairs: interp.smallest_circuit(model, pairs, metrics="kl", method="greedy", n_random=3),
     "attribution of logits": lambda model, pairs: interp.logit_attribution(model, task=RESIDUES, n=16),
     "logit lens": lambda model, pairs: interp.logit_lens(model, task=RESIDUES, n=16),
     "interchange": lambda model, pairs: interp.interchange_sweep(model, "digit_sum", 0, n=8, task=RESIDUES),
