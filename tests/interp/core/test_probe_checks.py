@@ -24,6 +24,7 @@ from interp.core.results import Findings, Provenance, Result
 from interp.core.stats import mean_interval
 from models.errors import UserError
 from tests.exams.coupled_subjects import built
+from tests.sampling import sampled
 
 #: What some probes are asked of, or asked with, so that they take little time.
 ADDER = "microadder-57"
@@ -40,6 +41,7 @@ SHORT: dict[str, dict[str, Any]] = {
     "circle_fit": {"resamples": 9},
     "helix_fit": {"resamples": 9},
     "exact_match_grid": {"shapes": [(2, 2)]},
+    "smallest_circuit": {"n_random": 3},
 }
 NO_EXAM = {"exam": "it was given no exam; see interp.core.exam"}
 SLOW = ("accuracy_bounds", "certify", "decompile", "stress_suites")  # proofs, and a sample of a fixed size
@@ -58,7 +60,7 @@ def failed(table: pd.DataFrame) -> dict[str, str]:
     return dict(table[~table.passed][["check", "why"]].itertuples(index=False))
 
 
-@pytest.mark.parametrize("name", [pytest.param(n, marks=[pytest.mark.slow] * (n in SLOW)) for n in registered()])
+@pytest.mark.parametrize("name", sampled(registered(), *[name for name in registered() if name not in SLOW][1::3]))
 def test_every_check_but_the_exam_which_is_given_elsewhere_holds_for_a_registered_probe(name: str) -> None:
     each = registered()[name]
     short = ({"n": 32} if each.takes("n") else {}) | SHORT.get(name, {})
