@@ -4,29 +4,14 @@ from __future__ import annotations
 
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
 from scipy.stats import chisquare
 
 from models.tasks.padded_addition import PaddedAddition
 from models.tasks.ten_test_sets import fingerprint
 from models.training import varied_length_problems
-from models.training.data import TrainingStream
 from models.training.varied_length_problems import VariedLengthProblems
 
 CPU, TASK, SOURCE, ROWS = torch.device("cpu"), PaddedAddition(), VariedLengthProblems(), 96
-
-
-@given(seed=st.integers(0, 10**6), step=st.integers(0, 60_000))
-def test_the_native_sampler_draws_the_same_bits_as_its_definition(seed: int, step: int):
-    stream = TrainingStream(TASK, SOURCE, ROWS, [seed, seed + 1], CPU)
-    native = SOURCE.native_batch(TASK, stream.seeds, step, ROWS)
-    if native is None:
-        pytest.skip("no C compiler here")
-    for i in (0, 1):
-        problems = SOURCE.draw(seed + i, step, ROWS, CPU)
-        assert torch.equal(native[0][i].T.long(), TASK.encode(problems))
-        assert torch.equal(native[1][i].T.long(), TASK.targets(problems))
 
 
 @pytest.mark.parametrize(("step", "most"), [(0, 3), (1_999, 3), (2_000, 6), (6_999, 6), (7_000, 10), (53_999, 10)])
@@ -45,11 +30,6 @@ def test_operands_are_uniform_below_their_power_of_ten():
     long = problems[problems.amax(1) >= 10**9]  # only ten digits reach so far
     first = long[:, 0][long[:, 1] >= 10**9] // 10**9
     assert chisquare(torch.bincount(first, minlength=10).tolist()).pvalue > 1e-3
-
-
-def test_a_seed_sees_the_same_problems_alone_and_in_a_stack():
-    alone, stack = (TrainingStream(TASK, SOURCE, ROWS, seeds, CPU) for seeds in ([5], [3, 5, 9]))
-    assert torch.equal(alone.batch(9_000)[0][0], stack.batch(9_000)[0][1])
 
 
 @pytest.mark.parametrize("native", [True, False])
