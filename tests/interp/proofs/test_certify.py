@@ -236,7 +236,7 @@ TAMPERINGS = ("a class dropped", "an answer changed", "a bound raised", "a bound
 TAMPERINGS += ("another witness",)
 
 
-@pytest.mark.parametrize("how", sampled(TAMPERINGS, "a bound raised"))
+@pytest.mark.parametrize("how", sampled(TAMPERINGS, "an answer changed"))
 def test_a_tampered_certificate_does_not_hold(certified, how):
     with pytest.raises(UserError, match="does not hold"):
         check_certificate(broken(certified, how), zoo("microadder-74"))
