@@ -160,6 +160,7 @@ def test_no_window_is_split_beyond_the_last_column(target: int, token: int, up: 
     assert shares(found).tolist() == shares(prove(search, query, above)).tolist()
 
 
+@pytest.mark.slow
 def test_windows_that_are_lost_are_not_certified(monkeypatch):
     """Should a leaf ever be dropped, its class's problems no longer add up: no proof."""
     whole, parts = (BranchAndBound(read_adder(zoo("adder-456")), REAL) for _ in range(2))

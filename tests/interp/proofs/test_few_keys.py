@@ -24,6 +24,7 @@ def load(folder: Path, text: str) -> Any:
     return models.load(path, trust=True)
 
 
+@pytest.mark.slow
 def test_a_construction_is_certified_and_its_certificate_holds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     model = load(tmp_path, HARD)
     verdict = interp.certify(model)

@@ -70,7 +70,7 @@ def nodes(circuit: Circuit) -> set[str]:
 def planted() -> Circuit:
     model = silenced([1])
     return smallest_circuit(
-        model, random_pairs(model.task, 40, 0), metrics=own_answers(model), threshold=0.97, n_random=20
+        model, random_pairs(model.task, 16, 0), metrics=own_answers(model), threshold=0.97, n_random=5
     )
 
 
@@ -96,7 +96,7 @@ def test_edges_that_do_not_differ_between_the_runs_are_in_no_circuit(planted: Ci
 def test_every_search_leaves_the_silent_head_out(method: str, planted: Circuit) -> None:
     model = silenced([1])
     found = smallest_circuit(
-        model, random_pairs(model.task, 40, 0), metrics=own_answers(model), method=method, threshold=0.97
+        model, random_pairs(model.task, 16, 0), metrics=own_answers(model), method=method, threshold=0.97, n_random=5
     )
     assert "L0H1" not in nodes(found)
     assert found.found.size >= planted.found.size

@@ -224,6 +224,7 @@ def test_the_address_restores_the_state(page, open_page):
     assert answers(broken) == ["105", "105"]
 
 
+@pytest.mark.slow
 def test_the_drawings_and_the_data_are_saved(page, open_page, tmp_path: Path):
     opened = open_page(page)
     opened.locator("[data-step='1']").click()
@@ -253,6 +254,7 @@ def test_training_is_a_slider(page, open_page):
     assert answers(opened) == ["105", "105"]
 
 
+@pytest.mark.slow
 def test_arcs_follow_the_token_under_the_pointer_and_the_arrow_keys(page, open_page):
     opened = open_page(page)
     opened.locator("[data-step='3']").click()
@@ -292,6 +294,7 @@ def test_everything_is_reached_by_keyboard(page, open_page):
     assert opened.evaluate("'problem' in document.activeElement.dataset")
 
 
+@pytest.mark.slow
 def test_of_many_heads_there_is_a_grid_of_layer_by_head_and_of_many_units_those_that_write_most(deep_page, open_page):
     opened = open_page(deep_page)
     heads = opened.locator(".cx-head")
@@ -325,6 +328,7 @@ def test_nothing_overflows_the_page(page, deep_page, open_page, width: int, sche
         assert opened.evaluate(FAINT_TEXTS, ".cx *") == []
 
 
+@pytest.mark.slow
 def test_two_views_of_one_page_share_their_script_and_do_not_disturb_each_other(subjects, open_page, tmp_path: Path):
     views = [static_view(subjects[i : i + 1], EXAMPLES[:1], with_assets=not i) for i in (0, 1)]
     path = tmp_path / "two.html"
@@ -336,6 +340,7 @@ def test_two_views_of_one_page_share_their_script_and_do_not_disturb_each_other(
     assert whole == "105" != ablated and "#x1=" in opened.url
 
 
+@pytest.mark.slow
 def test_a_sites_view_of_toygpt_is_a_small_page_with_its_weights_next_to_it(open_page, tmp_path: Path):
     path = "explore/toygpt-learned-pre.html"
     files = asset_files() | {path: view_page(path, list(EXPLORED[path]), []), weights_path(path): weights_file(path)}
@@ -385,6 +390,7 @@ def test_an_address_runs_no_script_and_leaves_the_page_whole(page: Path, open_pa
         assert "57" in opened.locator(".cx-verdict").first.inner_text(), name
 
 
+@pytest.mark.slow
 def test_an_address_of_the_page_itself_is_followed(page: Path, open_page: Any) -> None:
     state = {"edits": [{"L0H0": {"scale": 0.5, "patch": False}}, {}], "log": True}
     opened = open_page(page)
