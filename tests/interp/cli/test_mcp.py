@@ -141,6 +141,7 @@ def test_a_reply_is_short():
     assert all(len(json.dumps(value)) <= tools.LARGEST_FIELD for value in found["result"]["data"].values())
 
 
+@pytest.mark.slow
 def test_a_call_that_takes_too_long_is_stopped_and_the_next_one_is_answered():
     process = ToolProcess(seconds=0.0)
     with pytest.raises(UserError, match="took more than 0 seconds"):

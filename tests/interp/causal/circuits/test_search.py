@@ -245,9 +245,6 @@ def test_bad_input() -> None:
         search(lambda masks: evaluate(masks)[..., :2], graph, criterion)
     with pytest.raises(UserError, match="different circuits"):
         search(evaluate, graph, criterion, "exhaustive", at_most=7)
-    with pytest.raises(UserError, match="different circuits"):
-        big, run = additive(torch.ones(25, dtype=torch.float64))
-        search(run, big, Criterion(torch.full((1, 3), 25.0), empty), "exhaustive")
     with pytest.raises(UserError, match="share"):
         search(evaluate, graph, criterion, "greedy", share=1.0)
     with pytest.raises(UserError, match="several such numbers"):

@@ -107,7 +107,7 @@ def test_trajectories_need_snapshots_in_order_and_something_measured():
 @pytest.fixture(scope="module")
 def grokking():
     names = ["loss", "score", "accuracy_by_chain", "attention_by_role", "weight_norm"]
-    return training_dynamics("adder-456", measures=names, n=64, n_per_length=20)
+    return training_dynamics("adder-456", measures=names, n=32, n_per_length=5)
 
 
 def test_the_456_parameter_adder_groks_long_after_its_loss_has_fallen(grokking):
@@ -123,7 +123,7 @@ def test_the_last_snapshots_readings_are_those_of_its_model(grokking):
     assert step == grokking.table.step.values[-1]
     norm = np.sqrt(sum((p.detach().double() ** 2).sum().item() for p in model.parameters()))
     assert float(grokking.table.value.sel(reading="weight_norm")[-1]) == pytest.approx(norm)
-    gap = interp.attention_by_role(model, n=64).mean_gap()[0]
+    gap = interp.attention_by_role(model, n=32).mean_gap()[0]
     assert float(grokking.table.value.sel(reading="attention_by_role")[-1]) == gap
 
 
