@@ -103,9 +103,10 @@ def _inputs(cell: xr.DataArray, carry: int, base: int) -> go.Scatter:
 @drawing(CarryUnits, "ablation")
 def carry_unit_ablation(result: CarryUnits, signal: str | None = None) -> go.Figure:
     """Token accuracy of the whole model and with each unit at zero, on columns with and without a signal (default: the
-    carry out, or else the first signal)."""
+    carry out, or else the signal that most units have, or else the first)."""
     known = result.table.signal.values.tolist()
-    chosen_signal: str = signal or ("carry_out" if "carry_out" in known else known[0])
+    found = result.verdicts()["signal"].dropna().mode().tolist()
+    chosen_signal: str = signal or ("carry_out" if "carry_out" in known else (found or known)[0])
     table = result.without_units(chosen_signal).dropna(subset="ablated")
     if table.empty:
         raise UserError("No neuron was ablated, so there is nothing to draw; run carry_units with max_ablated above 0.")

@@ -27,6 +27,7 @@ from models.errors import UserError
 from models.numerals import shown
 
 _WORST = 5
+_MOST_ROWS = 24  # more numbers would stand on top of each other
 #: Dark enough for the smallest margins to be seen on white, light enough for the largest to be written on.
 _SCALE = sample_colorscale("Blues", np.linspace(0.12, 0.7, 9).tolist())
 
@@ -86,6 +87,7 @@ def margins(z: np.ndarray, said: np.ndarray, columns: list[str], rows: list[Any]
     bar = {"title": "margin (logits)", "tickvals": ticks, "ticktext": [f"{10**tick:.2g}" for tick in ticks]}
     logs = np.where(z > 0, np.log10(np.where(z > 0, z, 1.0)), np.nan)
     text = written(np.where(z > 0, z, np.nan), lambda margin: f"{margin:.2f}" if margin >= 0.1 else f"{margin:.2g}")
+    text = text if len(rows) <= _MOST_ROWS else None
     style: dict[str, Any] = {"scale": _SCALE, "limits": (low, high), "text": text, "letters": 11, "bar": bar}
     layers: list[Any] = [cells(logs, columns, rows, **style, **hover("{x} = {y}<br>{problem}", problem=said))]
     wrong = np.argwhere(z <= 0)

@@ -77,15 +77,15 @@ def _certificate(story: Story) -> list[Markup]:
     if found is None:
         return []
     text, command = story.proved, f"interp certify {story.name}"
+    again = command if found.arithmetic == "float32" else f"{command} --arithmetic {found.arithmetic}"
     if story.entry is None:
-        exactly = "" if found.arithmetic == "float32" else f" --arithmetic {found.arithmetic}"
-        return [paragraph(text), commands([command + exactly]), figure_data(found.figure())]
+        return [paragraph(text), commands([again]), figure_data(found.figure())]
     kind = "proof" if found.status == "certified" else "evidence"
     text += (
         f" The {kind} is stored next to the weights; the first command checks it again without trusting it, and the "
         "second makes it from scratch."
     )
-    return [paragraph(text), commands([f"{command} --check", command]), figure_data(found.figure())]
+    return [paragraph(text), commands([f"{command} --check", again]), figure_data(found.figure())]
 
 
 def _shapes(story: Story) -> list[Markup]:

@@ -167,7 +167,10 @@ def _bare(html: str) -> str:
     """A table without its style, whose rules and names differ from run to run."""
     html = re.sub(r"<style.*?</style>", "", html, flags=re.DOTALL)
     html = re.sub(r""" (?:id|class|style|border)=("[^"]*"|'[^']*')""", "", html)
-    return _lasting("\n".join(line.strip() for line in html.splitlines() if line.strip()))
+    # The odd parts are code, whose indentation means something.
+    parts = re.split(r"(<pre.*?</pre>)", html, flags=re.DOTALL)
+    lines = (line if i % 2 else line.strip() for i, part in enumerate(parts) for line in part.splitlines())
+    return _lasting("\n".join(line for line in lines if line.strip()))
 
 
 def _lasting(text: str) -> str:

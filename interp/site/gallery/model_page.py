@@ -76,6 +76,8 @@ def _row(story: Story, svg: str) -> say.Row:
         fields["rung"] = "certified with rounding"
     elif story.certificate is not None and story.certificate.status == "certified":
         fields["rung"] = story.certificate.provenance.rung
+    elif on_all_inputs(story.name).startswith("refuted"):
+        fields["rung"] = "refuted"
     how = story.spec.made if story.entry else "constructed"
     name, task = story.name, story.model.task.name
     return say.Row(name, path_of(name), paper_of(name), how, task, story.parameters, svg, **fields)

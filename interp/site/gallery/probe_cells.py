@@ -73,7 +73,9 @@ def _cell(probe: Probe, page: OnPage, story: Story) -> list[Markup]:
         found, words = answered(probe, story, task=task, **({"n": story.n} | dict(page.arguments)))
     except UserError:  # some probes find out only when called that they do not apply
         return []
-    return words + [figure_data(found.figure(kind)) for kind in page.pictures]
+    figures = [found.figure(kind) for kind in page.pictures]
+    # Two kinds of picture are the same where a task lacks what one of them shows.
+    return words + [figure_data(figure) for i, figure in enumerate(figures) if figure not in figures[:i]]
 
 
 def answered(probe: Probe, story: Story, **options: Any) -> tuple[Any, list[Markup]]:
