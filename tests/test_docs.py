@@ -86,7 +86,11 @@ TEXTS = [
     *(page for part in PARTS for page in sorted((DOCS / part).glob("*.md"))),
 ]
 PAGES = [
-    pytest.param(page, id=page.stem, marks=[pytest.mark.slow] if page.stem in ("guide", "position_coupling") else [])
+    pytest.param(
+        page,
+        id=page.stem,
+        marks=[pytest.mark.slow] if page.stem in ("guide", "position_coupling", "add_a_method") else [],
+    )
     for page in TEXTS
     if page.parent in (DOCS, DOCS / "papers") and page.stem not in OUTSIDE and blocks(page.read_text())
 ]

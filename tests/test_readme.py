@@ -5,6 +5,8 @@ import os
 import re
 import subprocess
 import sys
+from contextlib import redirect_stdout
+from io import StringIO
 from pathlib import Path
 
 import pytest
@@ -19,10 +21,11 @@ ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text()
 
 
-@pytest.fixture
-def zoo(capsys) -> str:
-    assert main(["list", "--markdown"]) == 0
-    return capsys.readouterr().out
+@pytest.fixture(scope="module")
+def zoo() -> str:
+    with redirect_stdout(StringIO()) as out:
+        assert main(["list", "--markdown"]) == 0
+    return out.getvalue()
 
 
 def test_the_page_of_the_zoo_is_the_commands_output(zoo):
@@ -60,6 +63,7 @@ def test_its_first_snippet_prints_what_stands_below_it():
     assert said.split() == printed.text.split()
 
 
+@pytest.mark.slow
 def test_its_lines_on_ones_own_model_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """On random weights, what presumes a model that can subtract is refused, and all else is answered."""
     own, *_ = blocks(README)

@@ -50,9 +50,10 @@ def test_a_folder_is_judged_and_the_command_goes_on(tmp_path: Path, monkeypatch:
     assert left == {"ours/hard_92p.py", "broken_7p.py"}  # an interruption loses no row that was judged
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("text", "method"),
-    [(TIED_VALUES, "branch and bound over columns"), pytest.param(QWEN, "search", marks=pytest.mark.slow)],
+    [(TIED_VALUES, "branch and bound over columns"), (QWEN, "search")],
     ids=["one layer", "two layers"],
 )
 def test_a_model_that_does_not_add_is_refuted_by_a_problem(text: str, method: str, tmp_path: Path) -> None:

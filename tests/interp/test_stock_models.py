@@ -205,6 +205,7 @@ def test_a_users_model_has_untrained_copies_with_other_weights_by_seed(name: str
     assert torch.equal(model(tokens), before)
 
 
+@pytest.mark.slow
 def test_a_users_model_given_twice_is_one_solution_and_its_distances_have_a_null():
     model, other = make(n_layers=1), make(n_layers=1, seed=2)
     found = interp.solution_classes([model, model, other], task=TASK)

@@ -185,6 +185,7 @@ def drawn_gap(seed: int, n: int = 12) -> AttentionByRole:
     return compute(pattern)
 
 
+@pytest.mark.slow
 def test_the_interval_of_the_gap_covers_the_sample_of_inputs():
     """100 samples of 12 inputs; the truth is the gap of the mean weights, ln(0.35 / 0.05), the same at every target."""
     intervals = np.array([drawn_gap(seed).mean_gap() for seed in range(100)])

@@ -208,6 +208,7 @@ def test_three_points_do_not_make_an_arc():
     assert not interp.circle_fit(arc(1.0, 0.0, 0.7, 3), resamples=9).is_arc
 
 
+@pytest.mark.slow
 def test_the_permutation_control_is_calibrated_on_random_points():
     rng = np.random.default_rng(0)
     fits = [interp.circle_fit(rng.normal(size=(10, 4)), resamples=99, seed=i) for i in range(150)]
@@ -349,6 +350,7 @@ def test_other_curves_are_no_helices(name, n, dimensions):
         assert not fit.is_helix
 
 
+@pytest.mark.slow
 def test_random_walks_are_called_helices_no_more_often_than_the_test_allows():
     walks = [np.random.default_rng(seed).normal(size=(10, 3)).cumsum(0) for seed in range(60)]
     fits = [interp.helix_fit(walk, resamples=39, seed=seed) for seed, walk in enumerate(walks)]

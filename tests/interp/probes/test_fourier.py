@@ -202,6 +202,7 @@ def test_noise_is_kept_no_more_often_than_said_with_and_without_a_large_frequenc
     assert sum(set(each) != set(sizes) for each in kept) <= 8
 
 
+@pytest.mark.slow
 def test_units_of_random_embeddings_keep_no_more_frequencies_than_chance():
     adder, kept = built("clock", 13), []
     for seed in range(30):

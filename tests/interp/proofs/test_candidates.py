@@ -215,9 +215,8 @@ def test_a_card_says_what_the_stored_certificate_says_and_that_is_about_the_stor
     assert len(models.zoo.entry_file(name, FILE)) < 300_000
 
 
-@pytest.mark.parametrize(
-    "name", [name if name == NAME else pytest.param(name, marks=pytest.mark.slow) for name in CERTIFIED]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("name", CERTIFIED)
 def test_a_stored_certificate_holds(name):
     found = stored_certificate(name)
     assert found is not None

@@ -36,6 +36,11 @@ def proved(rounded: bool) -> MultiplicationProof:
     return MultiplicationProof(models.build(NAME, max_digits=MOST), (MOST, MOST), rounded)
 
 
+@cache
+def in_float64():
+    return models.build(NAME, max_digits=MOST, dtype="float64")
+
+
 def changed(key: str, index, by: float, max_digits: int = 2, **options):
     """The construction with one weight moved."""
     model = models.build(NAME, max_digits=max_digits, **options)
@@ -75,7 +80,7 @@ def test_a_proved_margin_is_below_every_measured_one(size: tuple[int, int], seed
     measured = smallest_margin(proof.model, task, problems)
     bound, obstacle = proof.lead_of_size(task)
     assert obstacle is None and 0 < bound <= measured
-    double = models.build(NAME, max_digits=MOST, dtype="float64")
+    double = in_float64()
     bound, obstacle = proved(False).lead_of_size(task)
     assert obstacle is None and measured - 1e-3 < bound <= smallest_margin(double, task, problems)
 

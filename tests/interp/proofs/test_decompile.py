@@ -48,6 +48,7 @@ def test_thresholds_and_base_have_room(was: str, now: str):
     assert prove_program(PROGRAM.replace(was, now)) == prove_program()
 
 
+@pytest.mark.slow
 def test_attention_and_levels_of_the_model_are_within_the_bounds():
     model, program = zoo("microadder-67"), found()
     task: Any = model.task
@@ -79,6 +80,7 @@ def test_attention_and_levels_of_the_model_are_within_the_bounds():
         assert min(apart) >= stated.gap * stated.step - 1e-4
 
 
+@pytest.mark.slow
 def test_what_it_says_is_what_was_found():
     program = found()
     assert program.gap == program.levels.gap.min() > 0.3 and len(program.levels) == 101

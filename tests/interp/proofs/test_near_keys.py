@@ -71,7 +71,7 @@ def test_a_class_has_a_problem_that_shows_what_it_says(shape: tuple[int, int]):
         assert torch.equal(task.targets(problems)[:, target], seen.targets[chosen])
 
 
-@pytest.mark.parametrize("rounding", [FLOAT32, REAL], ids=["float32", "reals"])
+@pytest.mark.parametrize("rounding", [FLOAT32, pytest.param(REAL, marks=pytest.mark.slow)], ids=["float32", "reals"])
 def test_leads_of_the_model_lie_within_their_bounds(rounding: Any, monkeypatch: pytest.MonkeyPatch):
     """By lengths, and followed back; in the model's own arithmetic and in float64."""
     model = coder("-window-2x2")

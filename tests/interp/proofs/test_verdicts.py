@@ -201,9 +201,8 @@ def test_a_proof_is_tried_for_a_limited_time_in_which_every_stored_one_was_made(
     assert len(taken) > 20 and all(2 * taken[path] <= 60 * given[path] for path in files)
 
 
-@pytest.mark.parametrize(
-    ("arithmetic", "tensor"), [pytest.param("float32", "W_O", marks=pytest.mark.slow), ("interval", "W_in")]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize(("arithmetic", "tensor"), [("float32", "W_O"), ("interval", "W_in")])
 def test_a_broken_model_of_many_layers_ends_when_the_time_is_up_and_says_what_is_left(arithmetic, tensor):
     model = models.load("toygpt-learned-pre").eval()
     with torch.no_grad():
@@ -505,6 +504,7 @@ def test_a_file_that_unpacks_to_gigabytes_is_refused_before_it_does(tmp_path):
 # ---- the command line
 
 
+@pytest.mark.slow
 def test_samples_have_a_status_and_an_exit_code_of_their_own(capsys, tmp_path):
     assert main(["certify", FAST, "--arithmetic", "float", "--json", str(tmp_path / "c.json")]) == 4
     found = load_certificate(tmp_path / "c.json")

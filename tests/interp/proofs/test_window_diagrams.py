@@ -101,6 +101,7 @@ def test_a_456_parameter_adder_is_right_on_all_pairs():
     assert found.lower == 1 and found.reached and found.method.startswith("windows of 2 columns")
 
 
+@pytest.mark.slow
 def test_wrong_pairs_are_those_that_another_method_counted():
     """A method of earlier versions, for attention that writes one scalar, shared no bound with windows. To the last
     pair it found these wrong, by the length of their longest carry chain."""

@@ -238,6 +238,7 @@ def test_what_is_no_text_is_refused(size: int | None, tmp_path: Path) -> None:
         load_submission(path, trust=True)
 
 
+@pytest.mark.slow
 def test_an_unknown_architecture_with_a_known_checkpoint_is_the_checkpoints(checkpoint: Any, tmp_path: Path) -> None:
     path = write(tmp_path, OTHER, "other_9p.py")
     model = load_submission(path, checkpoint("microadder_57p.pt").parent, trust=True)

@@ -133,6 +133,7 @@ def test_a_run_in_slices_gets_the_same_bits_and_verdicts(tmp_path: Path, whole: 
     assert contents(tmp_path / "sliced") == contents(whole)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("checkpoint_seconds", [0.0, 1e9], ids=["checkpoint behind the verdict", "no checkpoint"])
 def test_a_run_that_died_gets_the_same_bits_and_verdicts(tmp_path: Path, whole: Path, monkeypatch, checkpoint_seconds):
     """Died without a chance to save, as by kill -9, when one seed was accepted."""

@@ -231,6 +231,7 @@ def test_a_seed_that_falls_behind_is_given_up_and_the_others_go_on_with_the_same
     assert some.complete
 
 
+@pytest.mark.slow
 def test_only_the_best_share_of_the_seeds_goes_on_whether_or_not_the_run_was_stopped(tmp_path: Path, four: Path):
     tokens = [line["token"] for line in RunFolder(four).metrics()]
     best = sorted(range(4), key=lambda i: tokens[1][i], reverse=True)[:2]  # at step 20
@@ -311,6 +312,7 @@ def test_a_share_of_seeds_is_above_zero_and_at_most_one(rule: tuple[tuple[int, f
         Recipe(keep_best=rule)
 
 
+@pytest.mark.slow
 def test_the_metric_fade_survives_a_stop(tmp_path: Path, whole: Path):
     """Shares follow each seed's last validation, which is part of what a checkpoint keeps."""
     recipe = TINY.replace(problems=AdditionProblems(carry_mix=MetricCarryMix(fade_token=0.0, zero_token=0.2)))
@@ -438,6 +440,7 @@ def test_autocast_rounds_only_where_the_processor_has_bfloat16(tmp_path: Path, m
     assert (not torch.equal(weights[False], weights[True])) == rounds
 
 
+@pytest.mark.slow
 def test_validation_drops_nothing(tmp_path: Path):
     """A model with dropout is measured as it answers later."""
     recipe = get_recipe("toygpt").replace(steps=30, eval_every=30, validation_size=256)

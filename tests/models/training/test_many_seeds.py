@@ -57,6 +57,7 @@ def test_a_run_of_parts_has_the_bits_of_ordinary_runs_one_after_the_other(merged
         assert (line["step"], line["lr"]) == (lines[0]["step"], lines[0]["lr"])
 
 
+@pytest.mark.slow
 def test_parts_as_large_as_the_groups_have_the_bits_of_one_stacked_run(tmp_path: Path):
     recipe = RECIPE.replace(steps=4)
     train_on(None, [Run("microadder-57", tmp_path / "parts", 128, recipe=recipe)], progress=False)

@@ -22,6 +22,7 @@ def test_a_planted_program_is_named_and_right_on_all_pairs(program: str):
     assert (row["right"], row["n"]) == (SWEPT**2, SWEPT**2)
 
 
+@pytest.mark.slow
 def test_a_cell_is_trained_judged_and_kept_and_untrained_models_get_no_program(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):

@@ -23,6 +23,7 @@ def run(out: Path, problems: int = 8, minutes: float | None = None) -> tuple[Pag
     return reproduce("comparison:swaps", settings), said
 
 
+@pytest.mark.slow
 def test_both_directions_of_a_pair_are_on_the_page_and_a_second_run_computes_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):

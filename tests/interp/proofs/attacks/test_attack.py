@@ -290,6 +290,7 @@ def test_the_command_exits_1_on_a_failure_0_without_and_2_on_bad_input(tmp_path,
     assert main(["attack", "position-coupling-hand-built", "--shape", "5"]) == 2
 
 
+@pytest.mark.slow
 def test_a_time_limit_stops_the_attack_and_the_control_gets_as_many_runs():
     result = interp.attack(zoo("toygpt-learned-pre"), runs=10**6, seconds=1e-6)
     assert result.runs == 4_096 == int(result.margins["tried"].sel(search="random").sum())

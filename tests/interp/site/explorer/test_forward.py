@@ -401,6 +401,7 @@ def test_the_plane_has_the_digits_principal_axes_and_logit_differences_in_it(jav
 # ---- models and tasks of others
 
 
+@pytest.mark.slow
 def test_a_transformer_lens_model_runs_as_the_same_model(javascript: Asked):
     ours = models.load("microadder-57")
     stock = Subject(stock_copy(ours), task=ours.task)
@@ -445,8 +446,8 @@ def test_what_the_model_cannot_read_is_a_sentence(javascript: Asked, name: str, 
 
 
 def test_residues_are_read_in_their_base(javascript: Asked):
-    of = Subject(exact_adder(modular_addition(113)))
-    pack = of.to_dict(["57 66"])
+    of = Subject(exact_adder(modular_addition(13)))
+    pack = of.to_dict(["12 11"])
     body = RUN + "return layouts.map((each) => numberOf(each, task, run(model, each).answer));"
-    assert pack["task"]["base"] == 113
-    assert javascript(body, {"pack": pack, "problems": ["57 66"]}) == ["10"]
+    assert pack["task"]["base"] == 13
+    assert javascript(body, {"pack": pack, "problems": ["12 11"]}) == ["10"]
