@@ -85,12 +85,9 @@ TEXTS = [
     ROOT / "AGENTS.md",
     *(page for part in PARTS for page in sorted((DOCS / part).glob("*.md"))),
 ]
+LONG = ("guide", "position_coupling", "add_a_method")
 PAGES = [
-    pytest.param(
-        page,
-        id=page.stem,
-        marks=[pytest.mark.slow] if page.stem in ("guide", "position_coupling", "add_a_method") else [],
-    )
+    pytest.param(page, id=page.stem, marks=[pytest.mark.slow] * (page.stem in LONG))
     for page in TEXTS
     if page.parent in (DOCS, DOCS / "papers") and page.stem not in OUTSIDE and blocks(page.read_text())
 ]
