@@ -92,7 +92,7 @@ def test_a_program_that_does_not_end_is_ended(statement: str) -> None:
 @pytest.mark.parametrize(
     ("statement", "said"),
     [
-        ("import os; os._exit(3)", "status 3"),
+        pytest.param("import os; os._exit(3)", "status 3", marks=pytest.mark.slow),
         ("raise SystemExit('a\\n\\x1b[31m' + 'b' * 9999)", r"SystemExit: a \?\[31mb+$"),
     ],
 )

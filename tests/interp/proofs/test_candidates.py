@@ -142,6 +142,7 @@ def test_a_candidate_of_a_small_domain_is_judged_on_all_of_it():
     assert not fresh.accepted and fresh.statement.startswith("validated at 100% and refuted: ")
 
 
+@pytest.mark.slow
 def test_undecided_is_not_certified(monkeypatch):
     def undecided(model, arithmetic, **_):
         found = certificate(NAME, "float")

@@ -106,6 +106,7 @@ def test_a_stock_model_is_judged_by_its_copy():
 # ---- what is enclosed does enclose what the model computes
 
 
+@pytest.mark.slow
 def test_verdicts_near_certified_weights_agree_with_the_models():
     """One here; the slow test tries 91, ``python -m interp.proofs.trials`` as many as asked for."""
     found = trial(101, "interval", pairs=3000)

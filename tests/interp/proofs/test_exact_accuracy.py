@@ -138,6 +138,7 @@ def test_a_model_wrong_on_few_pairs_is_bounded_to_the_requested_width(few):
     assert few.lower <= few.upper
 
 
+@pytest.mark.slow
 def test_a_certified_model_is_right_on_all_pairs_exactly():
     found = interp.accuracy_bounds(zoo("microadder-74"), width=0)
     assert found.lower == found.upper == 1 and found.reached

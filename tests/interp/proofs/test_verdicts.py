@@ -351,6 +351,7 @@ def test_what_a_check_prints_was_compared(how):
         check_certificate(changed(certified(), how), zoo(FAST))
 
 
+@pytest.mark.slow
 def test_a_witness_of_a_larger_margin_does_not_hold():
     one = certified()
     classes = one.classes.copy(deep=True)

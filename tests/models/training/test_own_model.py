@@ -79,6 +79,7 @@ def test_hard_problems_are_a_field_of_the_recipe(tmp_path: Path):
     assert models.load(tmp_path / "hard").task.name == task.name
 
 
+@pytest.mark.slow
 def test_a_function_of_tokens_is_learnt(tmp_path: Path):
     task = function("01", length=6, answer=lambda bits: bits[:, 0] ^ bits[:, 5], held_out=12)
     config = CONFIG.replace(d_vocab=2, n_ctx=6)
