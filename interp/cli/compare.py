@@ -11,11 +11,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 import tyro
 
 from interp.cli.arguments import Force, Json, ModelNames, Page, one_thread
-from interp.cli.outputs import write_reply
+from interp.cli.outputs import STDOUT, write_reply
 from models.errors import UserError
 
 if TYPE_CHECKING:
     from interp.core.results import Result
+
+_PAGE = Path("compare.html")
 
 
 @dataclass(frozen=True)
@@ -28,8 +30,8 @@ class Compare:
 
     models: Annotated[ModelNames, tyro.conf.arg(metavar="MODEL MODEL [MODEL ...]", help_behavior_hint="(required)")]
     """Zoo names, constructed models, or models' folders or files (with --task if they do not say their own)."""
-    out: Page = Path("compare.html")
-    """The page to write."""
+    out: Page = _PAGE
+    """The page to write (none with --json - alone)."""
     json: Json = None
     problems: int | None = None
     """How many problems to use; more take more time."""
@@ -54,7 +56,8 @@ class Compare:
         else:
             found, title, sections, data = self._asked(loaded)
         command = f"interp compare {' '.join(self.models)}"
-        write_bytes_atomic(self.out, page_html(Page(title, sections, data), command).encode())
+        if self.json != STDOUT or self.out != _PAGE:  # the JSON alone, unless a page is asked for as well
+            write_bytes_atomic(self.out, page_html(Page(title, sections, data), command).encode())
         write_reply(self.json, reply_of(found))
         print(sections[0].text)
 

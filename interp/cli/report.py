@@ -19,7 +19,8 @@ class Report:
     force: Force = False
 
     def run(self) -> None:
+        from interp.cli.own_files import load_model
         from interp.site.report import write_report
 
         one_thread()
-        write_report(self.models, self.out)
+        write_report(self.models, self.out, load=load_model)

@@ -180,7 +180,8 @@ def _account(story: Story) -> list[Markup]:
     with contextlib.suppress(UserError):  # a task that does not define its domain
         story = replace(story, n=min(story.n, ProblemSpace.of(story.model.task).size // RARE))
     items = _asked("which_algorithm", story)
-    paper = next((paper.key for paper in PAPERS if paper.name == story.spec.paper), None)
+    own = None if story.spec is None else story.spec.paper
+    paper = next((paper.key for paper in PAPERS if paper.name == own), None)
     rows = [
         {"where": line.where, "the paper": line.claim, "printed": line.printed, "measured": row.shown}
         for row in (headlines(paper).of_kind("behaviour").rows if paper else ())

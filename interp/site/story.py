@@ -37,9 +37,9 @@ class Story:
     seed: int
 
     @classmethod
-    def of(cls, name: str, n: int, seed: int = 0) -> Story:
+    def of(cls, name: str, n: int, seed: int = 0, load: Callable[[str], HookedModel] = models.load) -> Story:
         """Load a model to tell of. Raises a UserError if it cannot be loaded."""
-        return cls(name, models.load(name), n, seed)
+        return cls(name, load(name), n, seed)
 
     @cached_property
     def entry(self) -> dict[str, Any] | None:
@@ -47,9 +47,10 @@ class Story:
         return models.zoo.read_entry(self.name) if self.name in models.zoo_names() else None
 
     @cached_property
-    def spec(self) -> ModelSpec:
-        """The model's architecture in the registry."""
-        return get_spec(str(self.model.name_or_path))
+    def spec(self) -> ModelSpec | None:
+        """The model's architecture in the registry; None for a model that came in from elsewhere."""
+        name = str(self.model.name_or_path)
+        return get_spec(name) if name in models.names(sweeps=True) else None
 
     @cached_property
     def parameters(self) -> int:
@@ -92,7 +93,7 @@ class Story:
     def twin(self) -> HookedModel | None:
         """The same model with numbers set by hand, if there is one."""
         name = f"{self.name}-by-hand"
-        return models.build(name) if name in models.names() else None
+        return models.build(name) if name in models.names(sweeps=True) else None
 
 
 @dataclass(frozen=True)

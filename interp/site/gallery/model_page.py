@@ -15,6 +15,7 @@ from interp.site.gallery.papers import paper_of
 from interp.site.gallery.pictures import attention_pattern, attention_svg
 from interp.site.gallery.render import Link, Part, code, page
 from interp.site.story import HAND_BUILT, Story
+from models.registry import get_spec
 from models.tasks.sequences import SequenceTask
 
 N = 1024  # problems for a probe that does not say how many
@@ -46,7 +47,7 @@ def model_page(name: str, links: Sequence[Link], views: Sequence[Link] = ()) -> 
         ("Parameters", f"{story.parameters:,}" if story.parameters else "none: every weight is constructed"),
         ("Task", story.model.task.name),
         ("Architecture", say.architecture(story.model.cfg)),
-        ("Source", story.spec.source),
+        ("Source", get_spec(name).source),
         *_known(story),
         *([("Step by step", _linked(views))] if views else []),
         ("In Python", code(f'models.{"load" if story.entry else "build"}("{name}")')),
@@ -78,7 +79,7 @@ def _row(story: Story, svg: str) -> say.Row:
         fields["rung"] = story.certificate.provenance.rung
     elif on_all_inputs(story.name).startswith("refuted"):
         fields["rung"] = "refuted"
-    how = story.spec.made if story.entry else "constructed"
+    how = get_spec(story.name).made if story.entry else "constructed"
     name, task = story.name, story.model.task.name
     return say.Row(name, path_of(name), paper_of(name), how, task, story.parameters, svg, **fields)
 

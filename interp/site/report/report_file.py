@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 
 from markupsafe import Markup
 from plotly.offline import get_plotlyjs
 from tqdm import tqdm
 
+import models
+from interp.core.model import HookedModel
 from interp.site.chapters import chapters
 from interp.site.explorer import assets
 from interp.site.gallery import facts as say
@@ -24,10 +26,16 @@ from models.zoo import zoo_names
 
 #: The models of the page if none are named: 57 parameters trained from a random start, and one of another paper.
 DEFAULT = ("microadder-57", "adder-456")
+_MADE = {TRAINED: "learnt ", BY_HAND: "set by hand "}
 
 
 def write_report(
-    names: Sequence[str] = (), out: Path = Path("report.html"), n: int = 2048, seed: int = 0, only: Collection[str] = ()
+    names: Sequence[str] = (),
+    out: Path = Path("report.html"),
+    n: int = 2048,
+    seed: int = 0,
+    only: Collection[str] = (),
+    load: Callable[[str], HookedModel] = models.load,
 ) -> None:
     """Write a page that tells how models add, chapter by chapter; a selector changes the model.
 
@@ -35,6 +43,7 @@ def write_report(
         names: names or paths of models; the first is shown first. :data:`DEFAULT` by default.
         n, seed: how many problems a probe uses, and the seed that draws them.
         only: anchors of the chapters to write, such as "right"; all of them by default.
+        load: what makes a model of a name or path.
 
     Cost: about half a minute per model.
 
@@ -46,7 +55,7 @@ def write_report(
         raise UserError("The zoo holds no model to report on; train one with `interp train` and `interp publish`.")
     if Path(out).is_dir():
         raise UserError(f"{out} is a folder; give --out the name of a file.")
-    stories = [Story.of(name, n, seed) for name in names]  # a wrong name fails before any work
+    stories = [Story.of(name, n, seed, load) for name in names]  # a wrong name fails before any work
     chosen = [chapter for chapter in chapters("report") if not only or chapter.anchor in only]
     told = []
     with tqdm(total=len(chosen) * len(stories), desc="asking", unit="chapter") as bar:
@@ -74,8 +83,9 @@ def write_report(
 
 def _head(story: Story) -> str:
     """The first paragraph: what the model is, what it answers, and how far that is known to be right."""
-    made, task = {TRAINED: "learnt", BY_HAND: "set by hand"}.get(story.spec.made, "learnt elsewhere"), story.model.task
-    text = f"{story.name} is a transformer with {story.parameters:,} free parameters, {made} for {task.name}"
+    made = "" if story.spec is None else _MADE.get(story.spec.made, "learnt elsewhere ")
+    task = story.model.task
+    text = f"{story.name} is a transformer with {story.parameters:,} free parameters, {made}for {task.name}"
     if isinstance(task, FixedWidthAddition | TwoDigitAddition):
         text += ": it reads two numbers and writes the digits of their sum, units first"
     text += "."

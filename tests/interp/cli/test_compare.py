@@ -25,6 +25,14 @@ def test_two_models_of_one_format_are_matched(tmp_path: Path, capsys: pytest.Cap
     assert "microadder-57 next to microadder-57-by-hand" in out.read_text()
 
 
+def test_json_on_the_standard_output_comes_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(["compare", "microadder-57", "microadder-57-by-hand", "--json", "-", "--problems", "32"]) == 0
+    assert json.loads(capsys.readouterr().out)["result"]["kind"] == "Comparison" and not any(tmp_path.iterdir())
+
+
 def test_models_of_two_formats_are_asked_the_same_questions(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], open_page
 ) -> None:

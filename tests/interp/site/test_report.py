@@ -8,11 +8,13 @@ from pathlib import Path
 import pytest
 from markupsafe import Markup
 
+import models
 from interp.papers.headlines import table as headlines
 from interp.site.chapters import CHAPTERS
 from interp.site.report import write_report
 from interp.site.story import Chapter, Story
 from models.errors import UserError
+from models.transformer import ArithmeticTransformer
 from tests.interp.site.looks import wait_until
 from tests.shape_checks import unchecked_shapes
 
@@ -137,3 +139,12 @@ def test_an_empty_zoo_and_a_folder_as_page_are_refused(tmp_path: Path, monkeypat
     with pytest.raises(UserError, match="zoo holds no model"):
         write_report((), tmp_path / "report.html")
     assert not any(tmp_path.iterdir())
+
+
+def test_a_model_from_elsewhere_has_a_report(tmp_path: Path):
+    known = models.load("microadder-57")
+    mine = ArithmeticTransformer(known.weight_map, known.task, name="mine").eval()
+    write_report(["mine.safetensors"], tmp_path / "mine.html", n=32, only=("columns", "more"), load=lambda _: mine)
+    text = (tmp_path / "mine.html").read_text()
+    assert "mine.safetensors is a transformer with 57 free parameters, for ten-digit addition" in text
+    assert "own column" in text and "interp ask mine.safetensors" in text
