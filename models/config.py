@@ -13,7 +13,8 @@ Everything that is *not* a weight is a switch here; everything that is a weight 
                           place of the last norm, a layer that is mixed in by a share (docs/board.md)
 
 ``attn_window`` belongs to none of them: coupled positions whose heads see only near ids, as the construction of the
-Position Coupling paper needs.
+Position Coupling paper needs. ``norm_groups`` neither: a circuit in which every reader has a stream of its own
+(:func:`interp.circuit_as_model`) normalises these streams apart.
 """
 
 from __future__ import annotations
@@ -50,6 +51,7 @@ LATER: dict[str, Any] = {
     "final_gain": False,
     "layer_mix": False,
     "attn_window": None,
+    "norm_groups": 1,
 }
 
 
@@ -152,6 +154,7 @@ class TransformerConfig:
     attn_bias: bool = False  # each layer adds fixed numbers ``attn.bias`` to its scores, -inf where a key is hidden
     attn_softmax: Literal["softmax", "softmax1"] = "softmax"  # softmax1: exp(s) / (1 + sum exp(s))
     final_gain: bool = False  # without norms: the last residual stream times ``ln_final.w``, entry by entry
+    norm_groups: int = 1  # RMS norms: every group of d_model / norm_groups entries is normalised by itself
     layer_mix: bool = False  # a layer returns x + mix (layer(x) - x), with a number ``mix`` of its own
     attn_scores: ScoreKind = "dot"
     attn_scale: float | None = None  # scores are divided by this; None means sqrt(d_head), 1.0 means unscaled
@@ -165,12 +168,16 @@ class TransformerConfig:
     def __post_init__(self) -> None:
         check_choices(self)
         check_numbers(self)
-        for name in ("n_layers", "d_model", "n_heads", "d_head", "d_vocab", "n_ctx", "n_position_levels"):
+        for name in ("n_layers", "d_model", "n_heads", "d_head", "d_vocab", "n_ctx", "n_position_levels", "norm_groups"):
             if getattr(self, name) < 1:
                 raise UserError(f"{name} must be at least 1, not {getattr(self, name)}.")
         for name in ("d_vocab_out", "attn_top_k", "n_position_ids"):
             if getattr(self, name) is not None and getattr(self, name) < 1:
                 raise UserError(f"{name} must be at least 1 where it is given, not {getattr(self, name)}.")
+        if self.d_model % self.norm_groups:
+            raise UserError(f"d_model {self.d_model} cannot be split into norm_groups={self.norm_groups}.")
+        if self.norm_groups > 1 and self.normalization_type != "RMS":
+            raise UserError(f"norm_groups are for RMS norms, not {self.normalization_type!r}.")
         if self.d_mlp < 0:
             raise UserError(f"d_mlp must be 0 (no MLPs) or more, not {self.d_mlp}.")
         if self.eps < 0:

@@ -108,6 +108,7 @@ def _refuse_unless_stock(cfg: TransformerConfig, target: str) -> None:
         "attn_top_k": (cfg.attn_top_k is not None, "its softmax runs over all keys"),
         "norm_placement": (normed and cfg.norm_placement != "pre", "it normalises before each sublayer"),
         "final_norm": (normed and not cfg.final_norm, "it has a final norm whenever its blocks have norms"),
+        "norm_groups": (normed and cfg.norm_groups > 1, "its norms are over the whole stream"),
         "attn_bias": (cfg.attn_bias, "it adds nothing to its scores"),
         "attn_softmax": (cfg.attn_softmax != "softmax", "its attention adds up to one"),
         "final_gain": (cfg.final_gain, "without norms it has no gain"),

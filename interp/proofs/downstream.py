@@ -103,6 +103,7 @@ class Downstream:
         self.gated = adder.W_gate is not None
         read = adder.W_in if adder.W_gate is None else np.hstack((adder.W_gate, adder.W_in))
         b_in = np.zeros(2 * self.m) if self.gated else adder.b_in  # a gated MLP adds b_in after the product
+        self.read_by_mlp, self.read_by_logits = adder.group_of(read), adder.group_of(adder.W_U)
         self.unit = arithmetic.unit
         self.largest = LARGEST if self.unit else LARGEST_REAL
         weights = [adder.W_E, adder.W_pos, read, adder.W_out, adder.W_U, adder.ln2, adder.ln_final]
@@ -226,7 +227,7 @@ class Downstream:
             return Forms(one, np.zeros_like(ones)), ones, ones
         eps, outside, grown, tiny = self.adder.eps, self.adder.eps_outside, self.growth, self.tiny
         square, alone = forms.mean_square(x, size)
-        largest = (size**2).sum(0, keepdims=True) / self.d * UP
+        largest = (size**2).sum(0, keepdims=True) / len(size) * UP
         lost = grown(self.d + 3) * largest + tiny
         least = np.zeros(1)
         if not outside:  # eps and the sum are rounded
@@ -250,7 +251,7 @@ class Downstream:
         size = y.size()
         x, lost = self._centred(linear(y, self.centre, size) if adder.centred else y, y, size)
         x_size = x.size() if adder.centred else size
-        inverse, _, biggest = self._inverse_scale(x, x_size)
+        inverse, _, biggest = self._inverse_scale(x.rows(self.read_by_mlp), x_size[self.read_by_mlp])
         read = linear(y, self.read, size)
         if self.unit:  # the division (2 u), the gain, the norm's bias and the product are rounded
             extra = lost + grown(self.d + self.norm_roundings) * x_size
@@ -305,7 +306,7 @@ class Downstream:
             lead = lead.widened(rounded + grown(d + self.norm_roundings) * (leads.unembedded.T @ x_size))
         else:
             x_size = x.size()
-        inverse, smallest, biggest = self._inverse_scale(x, x_size)
+        inverse, smallest, biggest = self._inverse_scale(x.rows(self.read_by_logits), x_size[self.read_by_logits])
         margin = multiply(lead, inverse)
         low, high = margin.ends()
         # Bounding the leads and the scale separately is looser, but never wrong about the sign.

@@ -132,8 +132,28 @@ class OneLayerAdder:
             return x * gain + bias
         if self.centred:
             x = x - x.mean(-1, keepdims=True)
-        square = (x**2).mean(-1, keepdims=True)
-        return x / (np.sqrt(square) + self.eps if self.eps_outside else np.sqrt(square + self.eps)) * gain + bias
+        grouped = x.reshape(*x.shape[:-1], self.groups, -1)
+        square = (grouped**2).mean(-1, keepdims=True)
+        scale = np.sqrt(square) + self.eps if self.eps_outside else np.sqrt(square + self.eps)
+        return (grouped / scale).reshape(x.shape) * gain + bias
+
+    @property
+    def groups(self) -> int:
+        """How many groups of the stream are normalised by themselves."""
+        return self.model.config.norm_groups
+
+    def group_of(self, *readers: Float[np.ndarray, "d m"]) -> slice:
+        """The entries of the one group that these matrices read.
+
+        Raises:
+            UserError: they read several, and so need several norms.
+        """
+        width = len(self.W_in) // self.groups
+        read = np.flatnonzero(np.logical_or.reduce([matrix.any(1) for matrix in readers])) // width
+        if len(np.unique(read)) > 1:
+            raise UserError(f"The certifier needs an MLP and logits of {model_name(self.model)} that read one group.")
+        first = int(read[0]) * width if len(read) else 0
+        return slice(first, first + width)
 
     def stream(self, token: int, position: int) -> Float[np.ndarray, " d"]:
         """``W_E[token] + W_pos[position]``, rounded once to the model's dtype, as in IEEE addition."""
@@ -293,6 +313,8 @@ def read_adder(model: HookedModel, task: Task | None = None, targets: Targets = 
         layout = replace(layout, queries=layout.queries[: layout.rule.written], eos=None)
     adder = OneLayerAdder(model=model, layout=layout, fingerprint=identity, stored=stored, **named, **norms)
     require_unchanged(adder)
+    for readers in ((adder.W_in,) if adder.W_gate is None else (adder.W_in, adder.W_gate), (adder.W_U,)):
+        adder.group_of(*readers)
     return adder
 
 

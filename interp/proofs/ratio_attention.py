@@ -284,8 +284,10 @@ def normed_stream(adder: OneLayerAdder, arithmetic: Arithmetic, token: int, posi
         return x
     if adder.centred:
         x = arithmetic.centred(x)
-    scale = arithmetic.rms(x, adder.eps, adder.eps_outside)
-    normed = [arithmetic.rounded(v / scale * w, 3) for v, w in zip(x, adder.ln1.tolist(), strict=True)]
+    width = len(x) // adder.groups
+    scales = [arithmetic.rms(x[at : at + width], adder.eps, adder.eps_outside) for at in range(0, len(x), width)]
+    gained = zip(x, adder.ln1.tolist(), strict=True)
+    normed = [arithmetic.rounded(v / scales[i // width] * w, 3) for i, (v, w) in enumerate(gained)]
     biased = zip(normed, adder.ln1_b.tolist(), strict=True)
     return [arithmetic.rounded(v + b) if b else v for v, b in biased]
 

@@ -20,6 +20,8 @@ class Norm(WeightView):
     * LN: the same after subtracting the mean over the last axis.
     * gain: ``scale`` is 1 (``final_gain``).
 
+    With ``norm_groups`` each group of entries has its own scale.
+
     Half-precision residual streams are normalised in float32, as in TransformerLens.
     """
 
@@ -29,7 +31,7 @@ class Norm(WeightView):
         """``kind`` defaults to the config's."""
         super().__init__(cfg)
         self.kind, self.eps = kind or cfg.normalization_type, cfg.eps
-        self.hook_scale = HookPoint()  # [batch, pos, 1]
+        self.hook_scale = HookPoint()  # [batch, pos, 1]; with groups [batch, pos, d_model]
         self.hook_normalized = HookPoint()  # [batch, pos, d_model]
 
     def forward(
@@ -42,7 +44,14 @@ class Norm(WeightView):
         x = x.to(torch.promote_types(dtype, torch.float32))
         if self.kind == "LN":
             x = x - x.mean(-1, keepdim=True)
-        square = x.pow(2).mean(-1, keepdim=True)
+        square = self._mean(x.pow(2))
         outside = self.config.norm_eps_outside
         scale = self.hook_scale(square.sqrt() + self.eps if outside else (square + self.eps).sqrt())
         return self.add_bias(self.hook_normalized(x / scale).to(dtype) * self.get(weights, "w"), weights, "b")
+
+    def _mean(self, x: Float[Tensor, "*batch d_model"]) -> Float[Tensor, "*batch one_or_d_model"]:
+        """The mean over the last axis; with groups every entry's over its group."""
+        if self.config.norm_groups == 1:
+            return x.mean(-1, keepdim=True)
+        grouped = x.unflatten(-1, (self.config.norm_groups, -1))
+        return grouped.mean(-1, keepdim=True).expand_as(grouped).flatten(-2)

@@ -43,6 +43,8 @@ class DecoderSymmetries(Symmetries):
             raise UserError(
                 "No alignment is known here for FIRE's position biases or for scores other than dot products."
             )
+        if cfg.norm_groups > 1:
+            raise UserError("No alignment is known here for norms over groups of the stream.")
         self.cfg = cfg
         self.names = [name for name, _ in weight_map.named_parameters()]
         self.tied = isinstance(weight_map, TiedDecoderWeights)
