@@ -36,6 +36,7 @@ OTHERS = {
     "explore": "interp.site.explorer",
     "save_figure": "interp.figures.save",
     "dark": "interp.figures.dark",
+    "circuit_as_model": "interp.causal.circuits",
     "chained_claims": "interp.causal.interchange",
     "check_probe": "interp.core.probe_checks",
     "probe": "interp.core.probe",

@@ -28,9 +28,10 @@ class Norm(WeightView):
     w, b = weight_view("w"), weight_view("b")  # [d_model]
 
     def __init__(self, cfg: TransformerConfig, kind: Literal["LN", "RMS", "gain"] | None = None):
-        """``kind`` defaults to the config's."""
+        """``kind`` defaults to the config's, with its groups."""
         super().__init__(cfg)
         self.kind, self.eps = kind or cfg.normalization_type, cfg.eps
+        self.groups = cfg.norm_groups if kind is None else 1
         self.hook_scale = HookPoint()  # [batch, pos, 1]; with groups [batch, pos, d_model]
         self.hook_normalized = HookPoint()  # [batch, pos, d_model]
 
@@ -51,7 +52,7 @@ class Norm(WeightView):
 
     def _mean(self, x: Float[Tensor, "*batch d_model"]) -> Float[Tensor, "*batch one_or_d_model"]:
         """The mean over the last axis; with groups every entry's over its group."""
-        if self.config.norm_groups == 1:
+        if self.groups == 1:
             return x.mean(-1, keepdim=True)
-        grouped = x.unflatten(-1, (self.config.norm_groups, -1))
+        grouped = x.unflatten(-1, (self.groups, -1))
         return grouped.mean(-1, keepdim=True).expand_as(grouped).flatten(-2)

@@ -12,7 +12,7 @@ from interp.compare.population import Population
 from interp.compare.seeds import SeedDistances
 from interp.compare.swaps.swap_result import Swaps
 from interp.core.answers import Answer
-from interp.core.exam import Case, Exam
+from interp.core.exam import REFUSED, Case, Exam
 from tests.exams import register_exam
 from tests.exams.subjects import looks_at, looks_everywhere, moved, negated, scaled, shaken, trained, untrained, without
 
@@ -174,5 +174,22 @@ register_exam(
         absence=Case(lambda: (trained(), looks_everywhere()), (1.0, 0.0, 0.0)),
         inversion=Case(lambda: (looks_everywhere(), trained()), (0.0, 1.0, 0.0)),  # the other's pattern mends it
         untrained=Case(lambda: (trained(), untrained()), (1.0, 0.0, 0.0)),
+    )
+)
+
+
+register_exam(
+    Exam(
+        "certified_circuits",
+        lambda model: interp.certified_circuits(model, constants=(0, 0), n=256),
+        lambda found: [set(names) for names in found.minimal],
+        presence=Case(  # queries and keys need no digits: in 0 + 0 they have the length that all digits have
+            trained,
+            [{f"{sender}->{to}" for sender in ("embed", "L0H0") for to in ("L0.mlp", "logits")}
+             | {"embed->L0H0.v", "L0.mlp->logits"}],
+        ),
+        absence=Case(lambda: scaled("out_A", 0.97), REFUSED),  # wrong on 3% of the pairs
+        inversion=Case(lambda: negated("blocks.0.hook_resid_post"), REFUSED),
+        untrained=Case(untrained, REFUSED),
     )
 )

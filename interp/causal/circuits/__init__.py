@@ -7,9 +7,11 @@ split            two halves of the pairs that share no problem
 circuit_edges    the edge graph of a model as a space to search in
 circuit          the whole search, for a model and pairs of problems
 every_circuit    every faithful circuit, the minimal ones, and how stable they are
+as_model         a circuit as a model of its own, about which any question can be asked
 exchange         whether two circuits do the same with the parts that both have
 """
 
+from interp.causal.circuits.as_model import circuit_as_model
 from interp.causal.circuits.circuit import Circuit, smallest_circuit
 from interp.causal.circuits.circuit_edges import space_of
 from interp.causal.circuits.circuit_search import METHODS, Criterion, Found, acdc, exhaustive, greedy, search

@@ -11,6 +11,8 @@ from torch import Tensor
 from interp.causal.circuits.circuit_space import Space
 from interp.causal.edges import EdgeExperiment, EdgeGraph
 from interp.causal.edges.graph import EMBED, LOGITS, POS_EMBED, part_and_input
+from interp.causal.edges.masked import MaskedModel
+from interp.causal.edges.written import Writes
 
 
 def node_at(component: str, group: str | None) -> str:
@@ -36,12 +38,12 @@ def links(graph: EdgeGraph) -> tuple[tuple[str, str], ...]:
     return tuple(found)
 
 
-def inert_edges(experiment: EdgeExperiment) -> Bool[Tensor, " edge"]:
-    """Edges from embeddings that write exactly the same in both runs of every pair, at the edge's positions."""
-    graph, n, inputs = experiment.graph, experiment.graph.n_positions, 1 + experiment.graph.has_positions
+def inert_edges(masked: MaskedModel, values: Writes, replacement: Writes) -> Bool[Tensor, " edge"]:
+    """Edges from embeddings that write exactly what replaces it, in every example, at the edge's positions."""
+    graph, n, inputs = masked.graph, masked.graph.n_positions, 1 + masked.graph.has_positions
     same = torch.ones(inputs, n, dtype=torch.bool)
-    for at in experiment.masked.batches(len(experiment)):
-        own, other = (run[:inputs, at] for run in (experiment.values, experiment.replacement))
+    for at in masked.batches(values.shape[1]):
+        own, other = (run[:inputs, at] for run in (values, replacement))
         same &= (own == other).all(-1).all(1).cpu()
     inert = torch.zeros(len(graph), dtype=torch.bool)
     for i, edge in enumerate(graph.edges):
@@ -53,12 +55,18 @@ def inert_edges(experiment: EdgeExperiment) -> Bool[Tensor, " edge"]:
 
 def space_of(experiment: EdgeExperiment) -> Space:
     """The edges that a circuit of this model may keep, with what is known about them under this ablation."""
-    graph: Any = experiment.graph
+    consistent = experiment.kind in ("corrupted", "resample")
+    return space_of_runs(experiment.masked, experiment.values, experiment.replacement, consistent)
+
+
+def space_of_runs(masked: MaskedModel, values: Writes, replacement: Writes, consistent: bool) -> Space:
+    """The same of what the senders write and what replaces it; ``consistent``: that is one run of the model."""
+    graph: Any = masked.graph
     return Space(
         labels=graph.names,
         senders=tuple(node_at(edge.sender, edge.group) for edge in graph.edges),
         receivers=tuple(node_at(edge.receiver, edge.group) for edge in graph.edges),
         links=links(graph),
-        consistent=experiment.kind in ("corrupted", "resample"),
-        inert=inert_edges(experiment),
+        consistent=consistent,
+        inert=inert_edges(masked, values, replacement),
     )

@@ -29,7 +29,7 @@ from models.weight_maps.dense import DenseWeights
 from tests.interp.proofs.conftest import dense, zoo
 
 RANKS = {"adder-456": 2, "microadder-57": 1, "microadder-67": 1, "microadder-133": 2, "adder-582": 3}
-MADE = ("biases", "relu", "eps outside", "LN eps outside", "gated silu", "gated relu", "no norms", "a final gain")
+MADE = ("biases", "relu", "eps outside", "LN eps outside", "gated silu", "gated relu", "no norms", "a final gain", "groups")
 NAMES = (*RANKS, *MADE)
 ARITHMETICS = pytest.mark.parametrize("arithmetic", [REAL, FLOAT32], ids=["real", "float32"])
 
@@ -47,6 +47,7 @@ def model_of(name: str) -> ArithmeticTransformer:
         "LN eps outside": {"norm_eps_outside": True, "eps": 1e-3, "normalization_type": "LN"},
         "no norms": {"normalization_type": None, "act_fn": "relu"},
         "a final gain": {"normalization_type": None, "final_gain": True},
+        "groups": {"norm_groups": 2},
     }
     config = replace(zoo("adder-456").config, d_model=6, d_head=6, d_mlp=9, **changes.get(name, {}))
     model = ArithmeticTransformer(DenseWeights(config), zoo("adder-456").task, name=name)
@@ -54,6 +55,8 @@ def model_of(name: str) -> ArithmeticTransformer:
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.copy_(torch.randn(parameter.shape, generator=generator) * 0.7)
+        if name == "groups":  # the MLP reads one of them, and the logits the other
+            model.blocks[0].mlp.W_in[3:], model.W_U[:3] = 0.0, 0.0
     return model
 
 
@@ -362,7 +365,7 @@ def test_a_curve_bends_as_its_lemma_says(curve):
 
 
 @ARITHMETICS
-@pytest.mark.parametrize("name", ["adder-582", "adder-456", "LN eps outside", "no norms"])
+@pytest.mark.parametrize("name", ["adder-582", "adder-456", "LN eps outside", "no norms", "groups"])
 def test_the_normed_stream_is_that_of_the_model(name, arithmetic):
     model = model_of(name)
     adder, tokens = read_adder(model), model.task.encode([(1234567890, 9876543210)])

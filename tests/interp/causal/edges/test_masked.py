@@ -164,7 +164,8 @@ def test_what_is_written_may_be_computed_batch_by_batch(monkeypatch, kind, layer
         estimate = edge_attribution(model, pairs, steps=2, replacement=kind, direction="noise")
         values = [x for p in paths for x in (p.values, p.senders)]
         values += [estimate.estimate, estimate.exact, *estimate.senders.values(), *estimate.receivers.values()]
-        return type(experiment.values), inert_edges(experiment), [x.values for x in values]
+        inert = inert_edges(experiment.masked, experiment.values, experiment.replacement)
+        return type(experiment.values), inert, [x.values for x in values]
 
     held, inert, whole = found()
     monkeypatch.setattr(written_module, "NUMBERS_HELD", 1000)

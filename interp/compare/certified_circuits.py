@@ -1,0 +1,161 @@
+"""The smallest circuits that are right on every input, proved.
+
+A faithful circuit is faithful on the pairs that were drawn. Here each circuit is a model of its own
+(:func:`interp.circuit_as_model`), with constants on cut edges, and the certifier judges it like any other: it is right
+on every input, or there is one that it gets wrong. A circuit that errs on a problem that was tried is refuted by it.
+The others are certified, the smallest first, and circuits that contain a certified one are not asked: what is found are
+the minimal circuits that are right.
+
+The claim is about these constants: others may allow a smaller circuit. An edge that carries its constant in every
+problem anyhow (a position embedding has one value at each place, unless it is replaced by zero) is never counted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pandas as pd
+import torch
+from jaxtyping import Bool
+from torch import Tensor
+
+from interp.causal.circuits.as_model import N_FITTED, constants_of, masked_as_model
+from interp.causal.circuits.circuit_edges import space_of_runs
+from interp.causal.edges.masked import MaskedModel
+from interp.core.model import HookedModel
+from interp.core.probe import probe, sums
+from interp.core.problems import Sample, draw, resolve_task
+from interp.core.results import Findings, Provenance, Rung
+from interp.core.sites import model_name
+from interp.core.stats import proportion
+from interp.proofs import certify
+from models.errors import UserError
+from models.evaluation import teacher_forcing
+from models.tasks.base import Task
+from models.transformer import ArithmeticTransformer
+
+MOST_CIRCUITS = 2**12
+COLUMNS = ("circuit", "edges", "status", "value", "low", "high", "wrong", "proof")
+
+
+@dataclass(frozen=True, eq=False)
+class CertifiedCircuits(Findings):
+    """``minimal``: the circuits that are proved right and contain no smaller one that is.
+
+    ``table``: one row per circuit that contains none of the others: its edges, whether it is certified, refuted or
+    undecided, its share of right answers on the problems that were tried (``value``, with ``low`` and ``high``), a
+    problem that it gets wrong, and what the certifier says.
+    """
+
+    model: str
+    minimal: tuple[tuple[str, ...], ...]
+
+    def to_dataframe(self) -> pd.DataFrame:
+        return self.table.assign(n=self.provenance.n)
+
+
+@probe("What is the smallest circuit that is right on every input, proved?", needs=[sums])
+def certified_circuits(
+    model: HookedModel,
+    *,
+    constants: str | Sequence[int] = "mean",
+    n: int = 1024,
+    seed: int = 0,
+    most: int = MOST_CIRCUITS,
+    minutes: float | None = 10,
+    task: Task | None = None,
+) -> CertifiedCircuits:
+    """Find all minimal circuits of edges that are proved right on every input.
+
+    Args:
+        constants: what cut edges carry: "mean", "zero", "optimal", or a problem such as ``(0, 0)``, for what is written
+            in it; see :func:`interp.circuit_as_model`.
+        n: problems that every circuit is tried on before it is certified, half of them rich in carries.
+        most: no more than so many circuits. minutes: for each proof.
+
+    Cost: a run of ``n`` problems for each circuit, and the cost of :func:`interp.certify` for each of the few that are
+    right in all of them.
+
+    Raises:
+        UserError: norms after the sums; more circuits than ``most``; a whole model that errs on a problem that is tried.
+    """
+    task = resolve_task(model, task)
+    masked = MaskedModel(model, None, None, task)
+    sample = draw(task, None, n, seed, carry_heavy=0.5)
+    problem = not isinstance(constants, str)
+    carried = constants_of(masked, torch.zeros(1, len(masked.graph), dtype=torch.bool), constants, N_FITTED, seed)[0]
+    shape = masked.shape(len(sample.tokens))
+    space = space_of_runs(masked, masked.values(sample.tokens), carried[:, None].expand(shape), problem)
+    masks, looked_to = space.circuits(most)
+    if looked_to < int(space.everything().sum()):
+        raise UserError(f"{model_name(model)} has more circuits of its edges than {most:,}; ask for more with most=.")
+
+    def circuit(mask: Bool[Tensor, " edge"]) -> ArithmeticTransformer:
+        own = constants_of(masked, mask[None], constants, N_FITTED, seed)[0] if constants == "optimal" else carried
+        return masked_as_model(masked, mask, own)
+
+    def tried(mask: Bool[Tensor, " edge"]) -> dict[str, Any]:
+        return _tried(circuit(mask), task, sample)
+
+    said = f"with {_carried(task, constants)} on cut edges"
+    if wrong := tried(masks[-1])["wrong"]:
+        raise UserError(f"{model_name(model)} answers {wrong} wrongly with all of its edges, {said}.")
+    rows: list[dict[str, Any]] = []
+    found: list[Tensor] = []
+    rung: Rung = "sampled"
+    for mask in masks:
+        if any(bool((mask | ~smaller).all()) for smaller in found):
+            continue
+        names = tuple(name for name, kept in zip(space.labels, mask.tolist(), strict=True) if kept)
+        row = {"circuit": ", ".join(names), "edges": len(names), "status": "refuted", "proof": ""} | tried(mask)
+        if not row["wrong"]:
+            verdict = certify(circuit(mask), width=None, minutes=minutes)
+            row |= {"status": verdict.status, "proof": verdict.finding()}
+            if verdict.status == "certified":
+                found.append(mask)
+                rung = verdict.provenance.rung
+        rows.append(row)
+    table = pd.DataFrame(rows, columns=COLUMNS)
+    minimal = tuple(tuple(name.split(", ")) for name in table.loc[table["status"] == "certified", "circuit"])
+    return CertifiedCircuits(
+        _sentence(model_name(model), said, table, len(masks)),
+        table,
+        Provenance(len(masks), seed, "different circuits of its edges", rung),
+        model_name(model),
+        minimal,
+    )
+
+
+def _carried(task: Task, constants: str | Sequence[int]) -> str:
+    if isinstance(constants, str):
+        return {"mean": "means", "zero": "zeros", "optimal": "optimal constants"}[constants]
+    return f"what is written in {task.problem_text(tuple(constants))}"
+
+
+@torch.no_grad()
+def _tried(model: ArithmeticTransformer, task: Task, sample: Sample) -> dict[str, Any]:
+    """A circuit's share of right answers, and a problem that it gets wrong."""
+    with teacher_forcing(model, task) as answers:
+        problems = task.as_problems(sample.problems)
+        right = (answers(problems).argmax(-1).cpu() == task.targets(problems)).all(1)
+    share = proportion(right.numpy())
+    at = int((~right).long().argmax())
+    wrong = "" if right.all() else task.problem_text(task.numbers(problems[at : at + 1])[0])
+    return {"value": share.value, "low": share.low, "high": share.high, "wrong": wrong}
+
+
+def _sentence(name: str, said: str, table: pd.DataFrame, circuits: int) -> str:
+    proved = table[table["status"] == "certified"]
+    counts = table["status"].value_counts()
+    text = f"Of all {circuits:,} different circuits of {name}'s edges, {said}, "
+    if proved.empty:
+        return f"{text}none was proved right on every input; {counts.get('undecided', 0)} are undecided."
+    first = proved.iloc[0]
+    sizes = sorted(set(proved["edges"]))
+    text += f"{len(proved)} {'is' if len(proved) == 1 else 'are'} minimal among those that are proved right on every "
+    text += f"input, of {' or '.join(map(str, sizes))} edges: {'; '.join(proved['circuit'][:3])} ({first['proof']}). "
+    open_ = int((~table["status"].isin(["certified", "refuted"])).sum())
+    text += f"The {counts.get('refuted', 0):,} that contain none of these get some problem wrong"
+    return text + (f", and {open_} are undecided." if open_ else ".")
