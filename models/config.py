@@ -168,7 +168,16 @@ class TransformerConfig:
     def __post_init__(self) -> None:
         check_choices(self)
         check_numbers(self)
-        for name in ("n_layers", "d_model", "n_heads", "d_head", "d_vocab", "n_ctx", "n_position_levels", "norm_groups"):
+        for name in (
+            "n_layers",
+            "d_model",
+            "n_heads",
+            "d_head",
+            "d_vocab",
+            "n_ctx",
+            "n_position_levels",
+            "norm_groups",
+        ):
             if getattr(self, name) < 1:
                 raise UserError(f"{name} must be at least 1, not {getattr(self, name)}.")
         for name in ("d_vocab_out", "attn_top_k", "n_position_ids"):

@@ -79,7 +79,7 @@ def certified_circuits(
     right in all of them.
 
     Raises:
-        UserError: norms after the sums; more circuits than ``most``; a whole model that errs on a problem that is tried.
+        UserError: norms after the sums; more circuits than ``most``; a model that errs on a problem tried.
     """
     task = resolve_task(model, task)
     masked = MaskedModel(model, None, None, task)

@@ -185,8 +185,10 @@ register_exam(
         lambda found: [set(names) for names in found.minimal],
         presence=Case(  # queries and keys need no digits: in 0 + 0 they have the length that all digits have
             trained,
-            [{f"{sender}->{to}" for sender in ("embed", "L0H0") for to in ("L0.mlp", "logits")}
-             | {"embed->L0H0.v", "L0.mlp->logits"}],
+            [
+                {f"{sender}->{to}" for sender in ("embed", "L0H0") for to in ("L0.mlp", "logits")}
+                | {"embed->L0H0.v", "L0.mlp->logits"}
+            ],
         ),
         absence=Case(lambda: scaled("out_A", 0.97), REFUSED),  # wrong on 3% of the pairs
         inversion=Case(lambda: negated("blocks.0.hook_resid_post"), REFUSED),

@@ -176,4 +176,4 @@ def _move_biases(found: Weights, own: Weights, cfg: TransformerConfig) -> None:
             moved = own[name] @ own[key]
             if norm == "ln2" and cfg.gated_mlp and moved.any():
                 raise UserError("The bias of a LayerNorm before a gated MLP cannot be moved: the gate has none.")
-            found[bias] = moved + (own[bias] if bias in own else 0)
+            found[bias] = moved + own.get(bias, 0)

@@ -13,8 +13,17 @@ respect to what receiver r reads, all paths after r included:
     qk-fix        "eap", but for edges into queries and keys: the change of what the head writes when its query or key
                   input alone has other_s, which passes through the softmax exactly, times the gradient with respect to
                   it (AtP*'s QK fix, Kramar et al. 2024, for edges)
+    atp-star      the mean of the absolute values of "qk-fix" with one sublayer (a layer's attention, or its MLP) shut
+                  to gradients at a time: effects that cancel along two paths show (AtP* with GradDrop, Kramar et al.
+                  2024, which shuts whole layers; most models here have one). It has no sign. The sum is divided by
+                  the sublayers less one, as an edge into one that is shut has none
+    gim           "eap" with other gradients (Gradient Interaction Modifications, Edin et al. 2025, arXiv 2505.17630):
+                  the scales of norms are constants; the softmax passes on what one of twice the temperature would,
+                  times two; factors of a product share its gradient: queries and keys get 1/4 of it, values and the
+                  two branches of a gated MLP 1/2
     conductance   - sum over k of (value_s(k) - value_s(k - 1)) . (g_r(k) + g_r(k - 1)) / 2 along the same runs, k = 0
-                  included: the path integral of each edge (conductance, Dhamdhere et al. 2018)
+                  included: the path integral of each edge (conductance, Dhamdhere et al. 2018; for edges CEAP, Wu et
+                  al. 2026, arXiv 2606.16920)
 
 Products are summed over positions (of the edge's group) and d_model. As the steps grow, some sums approach
 ``metric(other run) - metric(run)``: with "eap-ig" the edges out of the embeddings; with "conductance" the edges into
@@ -46,6 +55,7 @@ from torch import Tensor
 
 from interp.causal.edges.effects import EdgeEffects, asked, edge_matrix, effect_table, labelled
 from interp.causal.edges.experiment import EdgeExperiment
+from interp.causal.edges.gradients import gradients, interactions
 from interp.causal.edges.graph import EdgeGraph, part_and_input
 from interp.causal.edges.paths import compute_direct
 from interp.core.agreement import Agreement, agreement
@@ -53,10 +63,11 @@ from interp.core.metrics import Metric, spoken
 from interp.core.model import HookedModel
 from interp.core.probe import probe
 from models.errors import UserError, known_name
+from models.part_names import in_block
 from models.tasks.paired_problems import ProblemPairs
 
-METHODS = ("eap", "eap-ig", "ends", "qk-fix", "conductance")
-_ONE_STEP = ("eap", "ends", "qk-fix")
+METHODS = ("eap", "eap-ig", "ends", "qk-fix", "atp-star", "gim", "conductance")
+_ONE_STEP = ("eap", "ends", "qk-fix", "atp-star", "gim")
 #: An estimate is complete if the sums out of the embeddings miss the difference of the two runs by at most this share
 #: of it (means over pairs of the absolute values).
 TOLERANCE = 0.05
@@ -183,7 +194,7 @@ def edge_attribution(
     """Estimated effects of all edges and nodes, compared with the exact ones on the same pairs.
 
     Args:
-        method, steps: see the module; "eap", "ends" and "qk-fix" always take one step. None takes 5, and
+        method, steps: see the module; only "eap-ig" and "conductance" take more than one step. None takes 5, and
             twice as many (640 at most) until the estimates of the first metric are complete.
         exact: also patch every edge and node (the cost of :func:`interp.causal.edges.path_patching`); without it,
             nothing says how good the estimates are.
@@ -268,45 +279,47 @@ def compute_attribution(experiment: EdgeExperiment, method: str, steps: int) -> 
         if method == "conductance":
             total, before = torch.zeros(()), None
             for k in range(steps + 1):
-                written, gradients = _gradients(experiment, ends[0] + k / steps * (ends[1] - ends[0]), at)
+                written, slope = gradients(experiment, ends[0] + k / steps * (ends[1] - ends[0]), at)
                 if before is not None:
-                    change, slope = before[0] - written, (before[1] + gradients) / 2
-                    total = total + _products(experiment, change, slope)
-                before = written, gradients
+                    change = before[0] - written
+                    total = total + _products(experiment, change, (before[1] + slope) / 2)
+                before = written, slope
             columns.append(total)
         elif method == "ends":
-            slopes = sum((_gradients(experiment, end, at)[1] for end in ends), torch.zeros(()))
+            slopes = sum((gradients(experiment, end, at)[1] for end in ends), torch.zeros(()))
             columns.append(_products(experiment, other - value, slopes / 2))
         elif method == "qk-fix":
-            slopes = _gradients(experiment, ends[1], at)[1]
+            slopes = gradients(experiment, ends[1], at)[1]
             estimate = _products(experiment, other - value, slopes)
             columns.append(_through_the_softmax(experiment, estimate, other - value, slopes, at))
+        elif method == "atp-star":
+            columns.append(_with_sublayers_shut(experiment, other - value, at))
+        elif method == "gim":
+            slopes = gradients(experiment, ends[1], at, interactions(experiment.masked.model.config.gated_mlp))[1]
+            columns.append(_products(experiment, other - value, slopes))
         else:
             slopes = torch.zeros(())
             for k in range(1, steps + 1):
-                slopes = slopes + _gradients(experiment, ends[0] + k / steps * (ends[1] - ends[0]), at)[1]
+                slopes = slopes + gradients(experiment, ends[0] + k / steps * (ends[1] - ends[0]), at)[1]
             columns.append(_products(experiment, other - value, slopes / steps))
     return torch.cat(columns, -1)
 
 
-def _gradients(
-    experiment: EdgeExperiment, embeddings: Tensor, at: slice
-) -> tuple[Float[Tensor, "sender batch seen d_model"], Float[Tensor, "metric receiver batch seen d_model"]]:
-    """What every sender writes in the run from these embeddings, and the gradients of the metrics with respect to what
-    every receiver reads. Zero at positions that are not read."""
-    masked, share = experiment.masked, embeddings.shape[1] / len(experiment)
-    experiment.forwards += share
-    experiment.backwards += share * len(experiment.metrics)
-    with torch.enable_grad():
-        written, logits, inputs = masked.propagate([embeddings.detach().requires_grad_()[None]], 0, record=True)
-        read = [part for stage in inputs for part in stage.parts]
-        found = []
-        for metric, values in zip(experiment.metrics, experiment.judge(logits, at), strict=True):
-            if not values.requires_grad:
-                raise UserError(f"The metric {metric.name!r} has no gradient, so that nothing can be attributed by it.")
-            slopes = torch.autograd.grad(values.sum(), read, retain_graph=True, materialize_grads=True)
-            found.append(torch.cat([masked.at_all_positions(slope[0]) for slope in slopes]))
-    return torch.cat([masked.at_all_positions(part[0].detach()) for part in written]), torch.stack(found)
+def _with_sublayers_shut(
+    experiment: EdgeExperiment, change: Float[Tensor, "sender batch seen d_model"], at: slice
+) -> Float[Tensor, "metric edge batch"]:
+    """The estimates of "atp-star"."""
+    graph = experiment.graph
+    embeddings = experiment.values[: 1 + graph.has_positions, at]
+    shut = [stage for stage in range(2 * graph.n_layers) if graph.reads(stage)]
+    total = torch.zeros(())
+    for stage in shut:
+        name = in_block(stage // 2, "mlp.hook_post" if stage % 2 else "attn.hook_z")
+        slopes = gradients(experiment, embeddings, at, ((name, lambda x, hook: x.detach()),))[1]
+        products = _products(experiment, change, slopes)
+        fixed = _through_the_softmax(experiment, products, change, slopes, at)
+        total = total + torch.where((graph.stages == stage)[:, None], 0.0, fixed).abs()
+    return total / max(1, len(shut) - 1)
 
 
 @torch.no_grad()

@@ -121,7 +121,17 @@ def atp_qk(case: Case) -> Tensor:
     return _attributed(case, "qk-fix", 1)
 
 
-@method("conductance", "path integral of each edge (Dhamdhere et al., 2018), 40 steps")
+@method("atp-star", "the same, with one sublayer shut to gradients at a time (AtP*'s GradDrop); no sign", most_edges=64)
+def atp_star(case: Case) -> Tensor:
+    return -_attributed(case, "atp-star", 1)
+
+
+@method("gim", "EAP with gradients that factors of a product share (Gradient Interaction Modifications, 2025)")
+def gim(case: Case) -> Tensor:
+    return _attributed(case, "gim", 1)
+
+
+@method("conductance", "path integral of each edge (conductance; CEAP, Wu et al., 2026), 40 steps")
 def conductance(case: Case) -> Tensor:
     return _attributed(case, "conductance", 40)
 

@@ -92,7 +92,9 @@ def test_a_difference_that_chance_makes_has_a_large_p_and_one_that_it_cannot_a_s
     assert sign_flip_p(np.full(30, 0.1)) == pytest.approx(1 / 10_001)
 
 
-@pytest.mark.parametrize("name", ["exact", "restore", "eap", "clean-corrupted", "atp-qk", "greedy", "random"])
+@pytest.mark.parametrize(
+    "name", ["exact", "restore", "eap", "clean-corrupted", "atp-qk", "atp-star", "gim", "greedy", "random"]
+)
 def test_every_method_gives_each_edge_a_score_and_counts_its_passes(name: str):
     model = load("adder-456")
     case = Case(model, Subject("adder-456", "made carry").pairs(model.task, 8, 0), 0)
@@ -100,7 +102,7 @@ def test_every_method_gives_each_edge_a_score_and_counts_its_passes(name: str):
     assert scores.shape == (len(case.edges),) and scores.isfinite().all()
     forwards, backwards = case.passes
     assert (forwards > 0) == (name != "random")
-    assert (backwards > 0) == (name in ("eap", "clean-corrupted", "atp-qk"))
+    assert (backwards > 0) == (name in ("eap", "clean-corrupted", "atp-qk", "atp-star", "gim"))
 
 
 def test_the_softmax_fix_changes_only_edges_into_queries_and_keys():

@@ -29,7 +29,17 @@ from models.weight_maps.dense import DenseWeights
 from tests.interp.proofs.conftest import dense, zoo
 
 RANKS = {"adder-456": 2, "microadder-57": 1, "microadder-67": 1, "microadder-133": 2, "adder-582": 3}
-MADE = ("biases", "relu", "eps outside", "LN eps outside", "gated silu", "gated relu", "no norms", "a final gain", "groups")
+MADE = (
+    "biases",
+    "relu",
+    "eps outside",
+    "LN eps outside",
+    "gated silu",
+    "gated relu",
+    "no norms",
+    "a final gain",
+    "groups",
+)
 NAMES = (*RANKS, *MADE)
 ARITHMETICS = pytest.mark.parametrize("arithmetic", [REAL, FLOAT32], ids=["real", "float32"])
 

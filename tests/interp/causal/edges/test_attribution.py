@@ -306,3 +306,96 @@ def test_bad_input_is_one_clear_sentence():
         edge_attribution(model, pairs, method="conductance", replacement="zero", direction="noise")
     with pytest.raises(UserError, match="must have one shape"):
         agreement(np.zeros((0, 2)), np.zeros((0, 2)))
+
+
+class SoftenedGradient(torch.autograd.Function):
+    """A softmax whose gradient is that of another temperature."""
+
+    @staticmethod
+    def forward(ctx, scores):
+        ctx.save_for_backward(scores)
+        return scores.softmax(-1)
+
+    @staticmethod
+    def backward(ctx, gradient):
+        soft = (ctx.saved_tensors[0] / 2).softmax(-1)
+        return soft * (gradient - (gradient * soft).sum(-1, keepdim=True))
+
+
+def times(share):
+    def change(x, hook):
+        x = x.clone()
+        x.register_hook(lambda gradient: share * gradient)
+        return x
+
+    return change
+
+
+def interaction_hooks(model):
+    scores = {}
+
+    def softened(x, hook):
+        return SoftenedGradient.apply(scores[hook.name.split(".")[1]])
+
+    changes = {"attn.hook_q": times(0.25), "attn.hook_k": times(0.25), "attn.hook_v": times(0.5)}
+    changes["attn.hook_attn_scores"] = lambda x, hook: scores.__setitem__(hook.name.split(".")[1], x)
+    changes |= {"attn.hook_pattern": softened, "hook_scale": lambda x, hook: x.detach()}
+    if model.config.gated_mlp:
+        changes |= {"mlp.hook_pre": times(0.5), "mlp.hook_pre_linear": times(0.5)}
+    return [(name, change) for name in model.hook_dict for end, change in changes.items() if name.endswith(end)]
+
+
+def slopes_by_hooks(experiment, model, hooks):
+    """The gradient with respect to what every receiver reads, [receiver, batch, pos, d_model], by the model's hooks."""
+    model.set_use_split_qkv_input(True)
+    model.set_use_hook_mlp_in(True)
+    graph, last, read = experiment.graph, model.config.n_layers - 1, {}
+
+    def keep(x, hook):
+        x.retain_grad()
+        read[hook.name] = x
+
+    def slope_of(name):
+        return torch.zeros_like(read[name]) if read[name].grad is None else read[name].grad
+
+    names = [n for n in model.hook_dict if n.endswith(("_input", "hook_mlp_in"))] + [f"blocks.{last}.hook_resid_post"]
+    logits = model.run_with_hooks(experiment.tokens, fwd_hooks=[*hooks, *((name, keep) for name in names)])
+    experiment.judge(logits[:, list(graph.read)], slice(None))[0].sum().backward()
+    found = []
+    for name in graph.receivers:
+        layer, _, letter = name.partition(".")
+        if name == "logits":
+            slope = slope_of(f"blocks.{last}.hook_resid_post")
+        elif letter == "mlp":
+            slope = slope_of(f"blocks.{layer[1:]}.hook_mlp_in")
+        else:
+            at, head = layer[1:].split("H")
+            slope = slope_of(f"blocks.{at}.hook_{letter}_input")[:, :, int(head)]
+        found.append(slope[:, : graph.n_positions])
+    return torch.stack(found)
+
+
+def products_by_hooks(experiment, model, hooks):
+    slopes = slopes_by_hooks(experiment, model, hooks)
+    change = experiment.replacement - experiment.values
+    _, receivers, senders = experiment.graph.edge_index.T
+    return (change[senders] * slopes[receivers]).sum((-1, -2))
+
+
+@pytest.mark.parametrize("options", [{"n_layers": 2}, {"n_layers": 2, "gated_mlp": True, "normalization_type": "LN"}])
+def test_gim_and_shut_sublayers_are_what_hooks_on_the_model_give(options):
+    model = dense(**options)(0).double()
+    pairs = pairs_for(model.task)
+    experiment = EdgeExperiment(model, pairs, direction="noise")
+    expected = products_by_hooks(experiment, dense(**options)(0).double(), interaction_hooks(model))
+    torch.testing.assert_close(compute_attribution(experiment, "gim", 1)[0], expected, rtol=1e-9, atol=1e-12)
+    assert not torch.allclose(expected, compute_attribution(experiment, "eap", 1)[0], rtol=0.1)
+    shut = [(layer, out) for layer in range(2) for out in ("hook_attn_out", "hook_mlp_out")]
+    total = 0
+    for layer, out in shut:
+        hooks = [(f"blocks.{layer}.{out}", lambda x, hook: x.detach())]
+        total = total + products_by_hooks(experiment, dense(**options)(0).double(), hooks).abs()
+    found = compute_attribution(experiment, "atp-star", 1)[0]
+    direct = torch.tensor([not e.receiver.endswith((".q", ".k")) for e in experiment.graph.edges])
+    torch.testing.assert_close(found[direct], total[direct] / 3, rtol=1e-9, atol=1e-12)
+    assert (found >= 0).all() and (found[~direct] > 0).any()
