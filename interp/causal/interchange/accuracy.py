@@ -44,6 +44,7 @@ from interp.causal.interchange.subspaces import (
     das_basis,
     das_starts,
     least_squares_basis,
+    mask_basis,
     matched_move,
     means_basis,
     orthonormal,
@@ -211,6 +212,10 @@ class _Experiment:
             return das_basis(
                 self.model, self.place, pairs.base, source, answers, self.queries, starts, generator, self.steps
             )
+        if self.method == "dbm":
+            answers = self.answers(pairs, values)
+            fit = self.model, self.place, pairs.base, source, answers, self.queries
+            return mask_basis(*fit, k, generator, self.steps)
         if self.method == "least squares":
             return least_squares_basis(source, values, k)
         return means_basis(source, values, k) if self.method == "means" else random_basis(width, k, generator)
@@ -265,12 +270,13 @@ def interchange(
             adds column by column, else the task's variables.
         site: a :class:`Site`, or the name of a hook point, read at the query.
         subspace: None for the whole site; directions [width, k], orthonormalised; or a number of directions k to be
-            found on ``n_train`` training pairs by ``method`` ("das", "least squares", "means") or drawn ("random").
+            found on ``n_train`` training pairs by ``method`` ("das", "dbm", "least squares", "means") or drawn
+            ("random").
         n: number of held-out pairs.
         read: answer columns that must agree, default ``column``.
         step: for additions of many operands, which running sum, default the last.
         controls: run the three controls as well.
-        das_steps: gradient steps of DAS.
+        das_steps: gradient steps of DAS and of masks.
 
     Cost: three runs over the pairs, the same for each control, and ``das_steps`` runs with gradients per fit.
 

@@ -5,6 +5,9 @@ part in the subspace comes from the source, the rest stays.
 
     das            U by gradient descent on the cross-entropy of the causal model's counterfactual answer (distributed
                    alignment search: Geiger et al., 2024, arXiv 2303.02536); U is the Q of a QR decomposition
+    dbm            coordinates, not directions: a mask between 0 and 1 over the site's numbers, by the same descent,
+                   with a slope that sharpens and a price on every number taken (desiderata-based masking: Davies et
+                   al., 2023, arXiv 2307.03637); the k numbers with the largest mask
     least squares  the directions from which the variable is best read: regression of its one-hot values on activations
     means          the directions in which it moves activations: the span of its values' mean activations, centred
     random         the orthonormal basis of a Gaussian matrix
@@ -25,8 +28,9 @@ from interp.core.model import HookedModel
 from interp.core.sites import Site
 from models.errors import UserError
 
-METHODS = ("das", "least squares", "means", "random")
+METHODS = ("das", "dbm", "least squares", "means", "random")
 _BATCH = 128
+_PRICE, _SHARPEST = 0.01, 0.1
 
 
 class NoDirections(UserError):
@@ -146,6 +150,39 @@ def das_basis(
     with torch.no_grad():
         found = torch.linalg.qr(raw.detach())[0]
         return found if float(loss_of(found, everything)) < losses[best] else starts[best]
+
+
+def mask_basis(
+    model: HookedModel,
+    place: Site,
+    tokens: Int[Tensor, "n pos"],
+    source: Float[Tensor, "n width"],
+    answers: Int[Tensor, "n read"],
+    queries: Sequence[int],
+    k: int,
+    generator: torch.Generator,
+    steps: int = 200,
+    lr: float = 0.1,
+) -> Float[Tensor, "width k"]:
+    """The k numbers of a site that a mask takes from the source, as columns of the identity; see the module.
+
+    Cost: ``steps`` runs and backward passes over a batch.
+    """
+    answers, width = answers.to(source.device), source.shape[1]
+    mask = torch.zeros(width, dtype=source.dtype, device=source.device, requires_grad=True)
+    optimiser = torch.optim.Adam([mask], lr=lr)
+    for step in range(steps):
+        rows = torch.randint(len(tokens), (min(_BATCH, len(tokens)),), generator=generator)
+        held, taken = source[rows.to(source.device)], (mask / _SHARPEST ** (step / steps)).sigmoid()
+
+        def change(value: Tensor, part: slice, held: Tensor = held, taken: Tensor = taken) -> Tensor:
+            return value.flatten(1) + taken * (held[part] - value.flatten(1))
+
+        logits = runs.run(model, tokens[rows], [place.put(change)], queries, gradients=True)
+        loss = F.cross_entropy(logits.flatten(0, 1), answers[rows.to(source.device)].flatten())
+        (mask.grad,) = torch.autograd.grad(loss + _PRICE * taken.sum(), [mask])
+        optimiser.step()
+    return torch.eye(width, dtype=source.dtype, device=source.device)[:, mask.detach().argsort(descending=True)[:k]]
 
 
 def das_starts(

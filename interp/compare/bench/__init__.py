@@ -7,8 +7,9 @@
 cases             which models and tasks, what is known of each, and what a method is given
 circuit_methods   one function and one registration each
 scores            how a ranking of edges is judged
+variable_methods  methods that say where a variable lives, by the same idea
 bench_runs        all methods on all cases, resumable; the table
-mib               circuits and results as the files of the Mechanistic Interpretability Benchmark
+mib               circuits as files of the Mechanistic Interpretability Benchmark, and as attribution graphs
 """
 
 from interp.compare.bench.bench_runs import Benchmark, run_benchmark

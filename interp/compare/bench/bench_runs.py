@@ -26,7 +26,7 @@ import pandas as pd
 from interp.causal.circuits import all_circuits
 from interp.compare.bench.cases import KINDS, N_METHOD, N_TRUTH, TRUTH_SEED, Case, Subject, Truth, load, subjects
 from interp.compare.bench.circuit_methods import METHODS
-from interp.compare.bench.mib import circuit_json
+from interp.compare.bench.mib import attribution_graph, circuit_json
 from interp.compare.bench.scores import BOUNDS, SCORES, score_ranking
 from interp.core.results import Provenance, Result
 from interp.core.stats import bootstrap_interval, holm
@@ -268,6 +268,7 @@ def _known(truth: Truth) -> dict[str, Any]:
         "stable_thresholds": found.stable("other thresholds"),
         "same_function": found.same_function,
         "mib": circuit_json(truth),
+        "attribution_graph": attribution_graph(truth),
     }
 
 

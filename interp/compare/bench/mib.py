@@ -1,7 +1,11 @@
-"""Circuits as files of the Mechanistic Interpretability Benchmark (MIB), the JSON of its ``Graph.from_json``.
+"""Circuits as files that other tools read: :func:`circuit_json` and :func:`attribution_graph`.
 
-Nodes are ``input``, ``a0.h1`` (a head), ``m0`` (an MLP) and ``logits``; edges ``input->a0.h1<q>``, ``a0.h1->m0``.
+The first is for the Mechanistic Interpretability Benchmark (MIB), the JSON of its ``Graph.from_json``. Nodes are ``input``, ``a0.h1`` (a head), ``m0`` (an MLP) and ``logits``; edges ``input->a0.h1<q>``, ``a0.h1->m0``.
 Position embeddings are part of the input there: of the two edges that become one, the larger score is kept.
+
+The second is for the pages that show attribution graphs (circuit-tracer's, Neuronpedia's). They know features of
+transcoders at tokens; here a head or an MLP stands in a feature's place, at the position that is read, its name is its
+label, and the weight of a link is what the logit difference loses without the edge (the sum over a head's inputs).
 """
 
 from __future__ import annotations
@@ -51,4 +55,61 @@ def circuit_json(truth: Truth) -> dict[str, Any]:
         "cfg": shape | {"d_model": cfg.d_model},
         "nodes": {name: {"in_graph": name in used} for name in nodes},
         "edges": edges,
+    }
+
+
+def attribution_graph(truth: Truth) -> dict[str, Any]:
+    """A subject's smallest circuit as an attribution graph of its first pair's clean problem."""
+    graph, task = truth.experiment.graph, truth.experiment.pairs.task
+    tokens, at = truth.experiment.tokens[0], graph.read[-1]
+    names = dict.fromkeys(graph.senders) | {LOGITS: None}
+    nodes = {name: _graph_node(name, graph.n_layers, graph.n_heads, at, int(tokens[at])) for name in names}
+    weights: dict[tuple[str, str], float] = {}
+    inside = truth.space.mask(truth.found.minimal[0]) if truth.found.minimal else truth.live & False
+    for edge, score, kept in zip(graph.edges, truth.exact.tolist(), inside.tolist(), strict=True):
+        if kept:
+            ends = edge.sender, part_and_input(edge.receiver)[0]
+            weights[ends] = weights.get(ends, 0.0) + score
+    used = {name for ends in weights for name in ends}
+    problem = task.problem_text(task.numbers(truth.experiment.pairs.clean[:1])[0])
+    return {
+        "metadata": {
+            "slug": truth.subject.name,
+            "scan": truth.subject.model,
+            "transcoder_list": [],
+            "prompt_tokens": [role.label for role in task.roles[: len(tokens)]],
+            "prompt": f"{problem} ({truth.found.what})",
+            "node_threshold": None,
+            "schema_version": 1,
+        },
+        "qParams": {"pinnedIds": [], "supernodes": [], "linkType": "both", "clickedId": "", "sg_pos": ""},
+        "nodes": [node for name, node in nodes.items() if name in used],
+        "links": [
+            {"source": nodes[one]["node_id"], "target": nodes[other]["node_id"], "weight": round(weight, 6)}
+            for (one, other), weight in weights.items()
+        ],
+    }
+
+
+def _graph_node(name: str, n_layers: int, n_heads: int, at: int, token: int) -> dict[str, Any]:
+    kind, layer, feature = "cross layer transcoder", "E", 0
+    if name in (EMBED, POS_EMBED):
+        kind, feature = "embedding", token if name == EMBED else -1
+    elif name == LOGITS:
+        kind, layer = "logit", str(n_layers + 1)
+    else:
+        layer, _, head = name[1:].replace(".mlp", f"H{n_heads}").partition("H")
+        feature = int(head)
+    return {
+        "node_id": f"{layer}_{feature}_{at}",
+        "feature": feature,
+        "layer": layer,
+        "ctx_idx": at,
+        "feature_type": kind,
+        "token_prob": 0.0,
+        "is_target_logit": name == LOGITS,
+        "run_idx": 0,
+        "reverse_ctx_idx": 0,
+        "jsNodeId": f"{layer}_{feature}-{at}",
+        "clerp": name,
     }

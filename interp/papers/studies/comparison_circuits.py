@@ -43,7 +43,7 @@ def circuits_data(zoo: Benchmark, others: Benchmark) -> dict[str, Any]:
     """The data that are stored: tables by score, what is known of each subject, and three findings."""
     scores = [score for score in SCORES if zoo.rows[score].notna().any()]
     compared = zoo.compared
-    truths = zoo.truths.drop(columns="mib")
+    truths = zoo.truths.drop(columns=["mib", "attribution_graph"], errors="ignore")
     return {
         "settings": {"n_truth": N_TRUTH, "n_method": N_METHOD, "truth_seed": TRUTH_SEED, "listed": MOST_LISTED},
         "models": int(zoo.truths["model"].nunique()),

@@ -15,7 +15,7 @@ from interp.compare.bench import METHODS, Case, Subject, Truth, method, run_benc
 from interp.compare.bench.bench_runs import from_records, sign_flip_p
 from interp.compare.bench.cases import held_out, load, proved, subjects
 from interp.compare.bench.circuit_methods import Method
-from interp.compare.bench.mib import circuit_json, edge_name
+from interp.compare.bench.mib import attribution_graph, circuit_json, edge_name
 from interp.compare.bench.scores import SHARES, areas, auroc, precision
 from models.errors import UserError
 
@@ -84,6 +84,17 @@ def test_edges_have_mib_s_names(truth: Truth):
     inside = {name for name, edge in stored["edges"].items() if edge["in_graph"]}
     assert inside == {"input->a0.h0<v>", "a0.h0->m0", "a0.h0->logits", "m0->logits"}
     assert all(node["in_graph"] for node in stored["nodes"].values())
+
+
+def test_an_attribution_graph_has_the_circuit_s_nodes_and_links(truth: Truth):
+    stored = attribution_graph(truth)
+    label = {node["node_id"]: node["clerp"] for node in stored["nodes"]}
+    assert len(label) == len(stored["nodes"]) == 4
+    links = {(label[link["source"]], label[link["target"]]): link["weight"] for link in stored["links"]}
+    assert set(links) == {("embed", "L0H0"), ("L0H0", "L0.mlp"), ("L0H0", "logits"), ("L0.mlp", "logits")}
+    edge = truth.space.labels.index("L0.mlp->logits")
+    assert links["L0.mlp", "logits"] == pytest.approx(truth.exact[edge], abs=1e-5)
+    assert len(stored["metadata"]["prompt_tokens"]) == len(truth.experiment.tokens[0])
 
 
 def test_a_difference_that_chance_makes_has_a_large_p_and_one_that_it_cannot_a_small():
