@@ -230,7 +230,7 @@ def _run_subject(path: Path, subject: Subject, methods: Sequence[str], draws: in
     for name, draw in product(methods, range(draws)):
         if (name, draw) in have or not METHODS[name].suits(live, draw, subject.kind):
             continue
-        truth = truth or Truth.of(subject, model)
+        truth = truth or Truth.again(subject, model, record["truth"])
         case = Case(model, subject.pairs(model.task, N_METHOD, draw), draw)
         start = time.process_time()
         scores = METHODS[name].function(case).double().cpu().numpy()
@@ -249,6 +249,7 @@ def _plain(value: float) -> float | None:
 
 def _known(truth: Truth) -> dict[str, Any]:
     found = truth.found
+    assert found is not None
     return {
         "model": truth.subject.model,
         "kind": truth.subject.kind,

@@ -9,7 +9,7 @@ first. A method sees other pairs.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache, cached_property
 from typing import Any
@@ -174,25 +174,35 @@ class Case:
 
 @dataclass(eq=False)
 class Truth:
-    """What is known of a subject, on pairs of its own."""
+    """What is known of a subject, on pairs of its own. ``unique``: the edges of its only minimal circuit; ``found`` is
+    None where the circuits were listed before (:meth:`again`)."""
 
     subject: Subject
     model: Any
-    found: AllCircuits
     experiment: EdgeExperiment
+    unique: Sequence[str] | None
+    smallest: int | None  # the size of the smallest faithful circuit, or of the smallest that is known
+    found: AllCircuits | None = None
     _seen: dict[bytes, tuple[float, float]] = field(default_factory=dict)
 
     @staticmethod
     def of(subject: Subject, model: Any, n: int = N_TRUTH, seed: int = TRUTH_SEED) -> Truth:
         pairs = subject.pairs(model.task, n, seed)
-        experiment = EdgeExperiment(model, halves(pairs, 0)[0], METRICS, "corrupted", "noise")
+        experiment = _judge(model, pairs)
         small = int(space_of(experiment).everything().sum()) <= MOST_EDGES_FOR_SEARCH
         found = all_circuits(model, pairs, most=MOST_LISTED if small else MOST_LISTED_IF_LARGE, bound=small, seed=0)
-        return Truth(subject, model, found, experiment)
+        size = found.at_most if found.size is None else found.size
+        return Truth(subject, model, experiment, found.minimal[0] if found.unique else None, size, found)
 
-    @property
+    @staticmethod
+    def again(subject: Subject, model: Any, known: Mapping[str, Any]) -> Truth:
+        """The truth from what was stored of it, without listing the circuits again."""
+        experiment = _judge(model, subject.pairs(model.task, N_TRUTH, TRUTH_SEED))
+        return Truth(subject, model, experiment, known["minimal"][0] if known["unique"] else None, known["smallest"])
+
+    @cached_property
     def space(self) -> Space:
-        return self.found.space
+        return space_of(self.experiment)
 
     @cached_property
     def live(self) -> Bool[Tensor, " edge"]:
@@ -201,12 +211,7 @@ class Truth:
     @cached_property
     def circuit(self) -> Bool[Tensor, " edge"] | None:
         """The only minimal circuit; None if there are several, or not all were listed."""
-        return self.space.mask(self.found.minimal[0]) if self.found.unique else None
-
-    @property
-    def smallest(self) -> int | None:
-        """The size of the smallest faithful circuit, or of the smallest that is known."""
-        return self.found.at_most if self.found.size is None else self.found.size
+        return None if self.unique is None else self.space.mask(self.unique)
 
     @cached_property
     def exact(self) -> Float[np.ndarray, " edge"]:
@@ -218,8 +223,9 @@ class Truth:
         """(sizes, F of the logit difference, least score of both metrics) of circuits; each is run once."""
         masks = self.space.live(masks)
         keys = [row.numpy().tobytes() for row in masks]
-        if not self._seen and self.found.complete:
-            rows = zip(self.found.masks, self.found.faithfulness[0], self.found.scores.min(0), strict=True)
+        found = self.found
+        if not self._seen and found is not None and found.complete:
+            rows = zip(found.masks, found.faithfulness[0], found.scores.min(0), strict=True)
             self._seen = {mask.numpy().tobytes(): (float(share), float(score)) for mask, share, score in rows}
         new = list({key: i for i, key in enumerate(keys) if key not in self._seen}.values())
         if new:
@@ -230,3 +236,8 @@ class Truth:
             self._seen |= {keys[i]: both for i, both in zip(new, zip(shares, scores, strict=True), strict=True)}
         share, score = np.array([self._seen[key] for key in keys]).reshape(-1, 2).T
         return masks.sum(1).numpy(), share, score
+
+
+def _judge(model: Any, pairs: ProblemPairs) -> EdgeExperiment:
+    """Runs on the half of the pairs that circuits are listed on."""
+    return EdgeExperiment(model, halves(pairs, 0)[0], METRICS, "corrupted", "noise")

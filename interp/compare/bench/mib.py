@@ -1,7 +1,8 @@
 """Circuits as files that other tools read: :func:`circuit_json` and :func:`attribution_graph`.
 
-The first is for the Mechanistic Interpretability Benchmark (MIB), the JSON of its ``Graph.from_json``. Nodes are ``input``, ``a0.h1`` (a head), ``m0`` (an MLP) and ``logits``; edges ``input->a0.h1<q>``, ``a0.h1->m0``.
-Position embeddings are part of the input there: of the two edges that become one, the larger score is kept.
+The first is for the Mechanistic Interpretability Benchmark (MIB), the JSON of its ``Graph.from_json``. Nodes are
+``input``, ``a0.h1`` (a head), ``m0`` (an MLP) and ``logits``; edges ``input->a0.h1<q>``, ``a0.h1->m0``. Position
+embeddings are part of the input there: of the two edges that become one, the larger score is kept.
 
 The second is for the pages that show attribution graphs (circuit-tracer's, Neuronpedia's). They know features of
 transcoders at tokens; here a head or an MLP stands in a feature's place, at the position that is read, its name is its
@@ -13,6 +14,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from jaxtyping import Bool
+from torch import Tensor
 
 from interp.causal.edges.graph import EMBED, LOGITS, POS_EMBED, part_and_input
 
@@ -41,7 +44,7 @@ def edge_name(sender: str, receiver: str) -> str:
 def circuit_json(truth: Truth) -> dict[str, Any]:
     """A subject's smallest circuit, with the exact effects as scores."""
     graph, cfg = truth.experiment.graph, truth.experiment.masked.model.config
-    inside = truth.space.mask(truth.found.minimal[0]) if truth.found.minimal else truth.live & False
+    inside = _smallest(truth)
     edges: dict[str, dict[str, Any]] = {}
     for edge, score, kept in zip(graph.edges, truth.exact, inside.tolist(), strict=True):
         name = edge_name(edge.sender, edge.receiver)
@@ -58,6 +61,12 @@ def circuit_json(truth: Truth) -> dict[str, Any]:
     }
 
 
+def _smallest(truth: Truth) -> Bool[Tensor, " edge"]:
+    """The smallest circuit that was listed; none if no circuit was faithful."""
+    minimal = () if truth.found is None else truth.found.minimal
+    return truth.space.mask(minimal[0]) if minimal else truth.live & False
+
+
 def attribution_graph(truth: Truth) -> dict[str, Any]:
     """A subject's smallest circuit as an attribution graph of its first pair's clean problem."""
     graph, task = truth.experiment.graph, truth.experiment.pairs.task
@@ -65,7 +74,7 @@ def attribution_graph(truth: Truth) -> dict[str, Any]:
     names = dict.fromkeys(graph.senders) | {LOGITS: None}
     nodes = {name: _graph_node(name, graph.n_layers, graph.n_heads, at, int(tokens[at])) for name in names}
     weights: dict[tuple[str, str], float] = {}
-    inside = truth.space.mask(truth.found.minimal[0]) if truth.found.minimal else truth.live & False
+    inside = _smallest(truth)
     for edge, score, kept in zip(graph.edges, truth.exact.tolist(), inside.tolist(), strict=True):
         if kept:
             ends = edge.sender, part_and_input(edge.receiver)[0]
@@ -78,7 +87,7 @@ def attribution_graph(truth: Truth) -> dict[str, Any]:
             "scan": truth.subject.model,
             "transcoder_list": [],
             "prompt_tokens": [role.label for role in task.roles[: len(tokens)]],
-            "prompt": f"{problem} ({truth.found.what})",
+            "prompt": f"{problem} ({truth.experiment.pairs.what})",
             "node_threshold": None,
             "schema_version": 1,
         },

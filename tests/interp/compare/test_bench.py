@@ -40,6 +40,15 @@ def test_exact_effects_agree_with_themselves(truth: Truth):
     assert score_ranking(truth, -truth.exact)["auroc"] == score_ranking(truth, truth.exact)["auroc"]
 
 
+def test_what_was_stored_of_a_subject_judges_as_the_listing_did():
+    subject, model = Subject("adder-3-by-hand", "made carry"), load("adder-3-by-hand")
+    listed = Truth.of(subject, model)
+    assert listed.found is not None
+    known = {"minimal": listed.found.minimal, "unique": listed.found.unique, "smallest": listed.smallest}
+    scores = np.random.default_rng(0).normal(size=len(listed.space))
+    assert score_ranking(Truth.again(subject, model, known), scores) == pytest.approx(score_ranking(listed, scores))
+
+
 def test_equal_scores_are_chance(truth: Truth):
     assert truth.circuit is not None
     found = score_ranking(truth, np.ones(len(truth.space)))
