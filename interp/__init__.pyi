@@ -19,9 +19,11 @@ from interp.compare.alignment import align as align
 from interp.causal.circuits.every_circuit import all_circuits as all_circuits
 from interp.proofs.attacks.attack import attack as attack
 from interp.causal.interchange.scrubbing import causal_scrubbing as causal_scrubbing
+from interp.compare.certified_circuits import certified_circuits as certified_circuits
 from interp.causal.interchange import chained_claims as chained_claims
 from interp.core.probe_checks import check_probe as check_probe
 from interp.probes.embeddings import circle_fit as circle_fit
+from interp.causal.circuits import circuit_as_model as circuit_as_model
 from interp.compare.across import compare_models as compare_models
 from interp.figures.dark import dark as dark
 from interp.proofs.decompile import decompile as decompile
@@ -81,9 +83,11 @@ __all__ = [
     "all_circuits",
     "attack",
     "causal_scrubbing",
+    "certified_circuits",
     "chained_claims",
     "check_probe",
     "circle_fit",
+    "circuit_as_model",
     "compare_models",
     "dark",
     "decompile",

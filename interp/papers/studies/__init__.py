@@ -26,7 +26,14 @@ from models.errors import UserError
 
 KEPT = Path(__file__).with_name("kept.toml")
 #: Studies of models of several papers, imported when a study is looked up, so that ``import interp`` stays fast.
-_OWN = ("comparison", "comparison_algorithms", "comparison_circuits", "comparison_seeds", "comparison_swaps")
+_OWN = (
+    "comparison",
+    "comparison_algorithms",
+    "comparison_circuits",
+    "comparison_seeds",
+    "comparison_swaps",
+    "comparison_variables",
+)
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,90 @@
+"""Where methods say that the addition algorithm's variables live: ``interp reproduce comparison:variables``.
+
+Minutes a model on two cores. What is done is kept under OUT/comparison/variables/, one file per model.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pandas as pd
+
+from interp.compare.bench.variable_methods import (
+    N_JUDGED,
+    N_TRAIN,
+    VARIABLE_METHODS,
+    run_variables,
+    with_columns,
+)
+from interp.core.results import Findings, Provenance
+from interp.core.sections import Section, records
+from interp.core.stats import bootstrap_interval
+from interp.papers.studies import Made, Settings, shows, study
+
+TARGET, TITLE = "comparison:variables", "Which method finds where a variable lives?"
+DECIMALS = 4
+
+
+@study(TARGET, TITLE)
+def variables(settings: Settings) -> Made | None:
+    """Resumable; ``--minutes`` stops it between models."""
+    folder = settings.out / "comparison" / "variables"
+    names = with_columns()
+    for name in names:
+        left = settings.minutes_left()
+        if left is not None and not left:
+            settings.say("Out of time; what is done is stored, and the same command goes on.")
+            return None
+        run_variables(folder, [name], say=settings.say)
+    return Made(variables_data(run_variables(folder, names)))
+
+
+def variables_data(rows: pd.DataFrame) -> dict[str, Any]:
+    """Tables by variable and method, every row, and a finding."""
+    summary = []
+    for (variable, method), own in rows.groupby(["variable", "method"], sort=False):
+        row: dict[str, Any] = {"variable": variable, "method": method, "models": len(own)}
+        for score in ("accuracy", "regret"):
+            low, high = bootstrap_interval(own[score].to_numpy(), 0, bounds=(0.0, 1.0))
+            row |= {score: own[score].mean(), f"{score} low": float(low), f"{score} high": float(high)}
+        summary.append(row)
+    wide = rows.pivot_table("accuracy", ["model", "variable"], "method")
+    change = (wide["means"] - wide["linear probe"]).groupby("model").mean().to_numpy()
+    low, high = bootstrap_interval(change, 0, bounds=(-1.0, 1.0))
+    total = rows[(rows["variable"] == "total") & (rows["method"] == "das")]["accuracy"]
+    return {
+        "settings": {"n_train": N_TRAIN, "n_judged": N_JUDGED},
+        "models": int(rows["model"].nunique()),
+        "summary": records(pd.DataFrame(summary), DECIMALS),
+        "rows": records(rows, DECIMALS),
+        "finding": {
+            "claim": "The direction that reads a variable best does not move it; the direction between its means does.",
+            "number": f"Interchange accuracy, means minus the linear probe's direction: {change.mean():+.2f} "
+            f"[{float(low):+.2f}, {float(high):+.2f}] over {len(change)} models and three variables. One direction "
+            f"found by alignment carries the column's total (digits and carry) in at least 90% of pairs in "
+            f"{int((total >= 0.9).sum())} of {len(total)} models.",
+            "refuted": "It would be refuted by an interval of the difference that holds zero. This was set after the "
+            "first four models were seen, so that the finding is exploratory.",
+        },
+    }
+
+
+@shows(TARGET)
+def show_variables(data: Mapping[str, Any]) -> list[Section]:
+    """The finding, the ranking by variable, and every row."""
+    finding, summary = data["finding"], pd.DataFrame(data["summary"])
+    what = pd.DataFrame(
+        [(name, said) for name, (said, _) in VARIABLE_METHODS.items()], columns=["method", "what it does"]
+    )
+    sections = [Section(finding["claim"], f"{finding['number']} {finding['refuted']}"), Section("Methods", "", (what,))]
+    for variable, own in summary.groupby("variable", sort=False):
+        shown = own[["method", "accuracy", "accuracy low", "accuracy high"]].sort_values("accuracy", ascending=False)
+        figure = Findings(
+            f"Interchange accuracy of {str(variable).replace('_', ' ')} at the place named",
+            shown.set_axis(["method", "value", "low", "high"], axis=1),
+            Provenance(int(own["models"].max()), None, "proved adders"),
+        ).figure()
+        text = "Interchange accuracy where the method says it lives, with intervals that resample models, and regret."
+        sections.append(Section(str(variable).replace("_", " "), text, (own.drop(columns="variable"),), [figure]))
+    return [*sections, Section("Every model", "", (pd.DataFrame(data["rows"]),))]
