@@ -81,6 +81,8 @@ def certified_circuits(
     Raises:
         UserError: norms after the sums; more circuits than ``most``; a model that errs on a problem tried.
     """
+    if most < 1:
+        raise UserError(f"most must be at least 1, not {most}.")
     task = resolve_task(model, task)
     masked = MaskedModel(model, None, None, task)
     sample = draw(task, None, n, seed, carry_heavy=0.5)

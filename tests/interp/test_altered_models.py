@@ -329,6 +329,7 @@ ADDER: dict[str, Callable[[Any], Any]] = {
     "written_number": lambda m: interp.written_number(m, n=64),
     "score": lambda m: interp.score(m, n=64, by="target"),
     "certify": lambda m: interp.certify(m),
+    "certified_circuits": lambda m: interp.certified_circuits(m, n=64),
     "accuracy_bounds": lambda m: interp.accuracy_bounds(m),
     "decompile": lambda m: interp.decompile(m),
     "attack": lambda m: _attack(m, runs=100),
@@ -392,7 +393,7 @@ ASKED = [
     *((name, ask, _modular) for name, ask in MODULAR.items()),
 ]
 #: Questions of seconds: three proofs, and what `score` and `accuracy_by_chain` ask of fewer problems.
-SLOW = ("certify", "accuracy_bounds", "decompile", "stress_suites")
+SLOW = ("certified_circuits", "certify", "accuracy_bounds", "decompile", "stress_suites")
 
 #: Public functions that run no model: they ask arrays, parameters, stored runs, or nothing.
 RUN_NO_MODEL = {

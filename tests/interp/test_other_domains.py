@@ -46,6 +46,7 @@ QUESTIONS: dict[str, Callable[[Any, Any], Any]] = {
     "seed_distances": lambda a, b: interp.seed_distances([a, b], n=N),
     "swap_components": lambda a, b: interp.swap_components(a, b, n=8, n_fit=8, untrained=1),
     "certify": lambda a, b: interp.certify(a),
+    "certified_circuits": lambda a, b: interp.certified_circuits(a, n=16, most=16),
     "accuracy_bounds": lambda a, b: interp.accuracy_bounds(a),
     "decompile": lambda a, b: interp.decompile(a),
     "attack": lambda a, b: interp.attack(a, runs=200),
