@@ -16,7 +16,7 @@
 #
 # Methods that look for circuits are mostly judged on models whose circuit nobody knows, or on models into which one
 # was built. Here are trained models that are proved right on every input, and so small that *all* their circuits can
-# be run. This notebook counts the circuits of one of them, ranks thirteen methods, adds another, and ends with a
+# be run. This notebook counts the circuits of one of them, ranks fifteen methods, adds another, and ends with a
 # circuit that is proved right on all 10^20 pairs of ten-digit numbers.
 
 # %%
