@@ -112,5 +112,5 @@ def test_the_scores_of_methods_are_those_of_the_stored_benchmark():
     models_of = {row["method"]: row["models"] for row in stored}
     found = re.search(r"\(AUROC ([\d.]+) on (\d+) models\), EAP does not \(([\d.]+)\)", README)
     assert found is not None
-    assert found[1] == values["exact"] == values["atp-qk"] and found[3] == values["eap"]
+    assert found[1] == values["exact"] == values["atp-qk"] == values["gim"] and found[3] == values["eap"]
     assert int(found[2]) == models_of["exact"] == models_of["eap"]
