@@ -44,7 +44,13 @@ SHORT: dict[str, dict[str, Any]] = {
     "smallest_circuit": {"n_random": 3},
 }
 NO_EXAM = {"exam": "it was given no exam; see interp.core.exam"}
-SLOW = ("accuracy_bounds", "certified_circuits", "certify", "decompile", "stress_suites")  # proofs, and a sample of a fixed size
+SLOW = (
+    "accuracy_bounds",
+    "certified_circuits",
+    "certify",
+    "decompile",
+    "stress_suites",
+)  # proofs, and a sample of a fixed size
 
 
 @cache
