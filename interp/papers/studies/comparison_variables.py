@@ -19,7 +19,8 @@ from interp.papers.studies import Made, Settings, shows, study
 #: Proved adders of ten digits: trained ones of 10 to 491 numbers, and two that were built by hand.
 MODELS = (
     "microadder-10", "microadder-18", "microadder-22", "microadder-36", "microadder-53", "microadder-57",
-    "microadder-67", "microadder-74", "microadder-78", "adder-456", "adder-491", "microadder-133", "adder-3-by-hand", "adder-4-by-hand",
+    "microadder-67", "microadder-74", "microadder-78", "adder-456", "adder-491",
+    "microadder-133", "adder-3-by-hand", "adder-4-by-hand",
 )  # fmt: skip
 TARGET, TITLE = "comparison:variables", "Which method finds where a variable lives?"
 DECIMALS = 4
