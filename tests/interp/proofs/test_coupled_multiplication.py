@@ -203,7 +203,9 @@ def test_a_weight_that_was_changed_is_not_proved(key: str):
     assert found.status == "undecided" and found.open == len(found.parts)
 
 
-@pytest.mark.parametrize(("eta", "status"), [(1.0, "refuted"), (13.75, "certified"), (13.7, "undecided")])
+@pytest.mark.parametrize(
+    ("eta", "status"), sampled([(1.0, "refuted"), (13.75, "certified"), (13.7, "undecided")], (13.7, "undecided"))
+)
 def test_temperatures(eta: float, status: str):
     """Sums of multiples of 13.7 are rounded in float32, and the bound on that is more than the margin."""
     model = models.build(NAME, max_digits=2, eta=eta)
