@@ -16,6 +16,7 @@ from interp.proofs.accuracy_bounds import AccuracyBounds
 from interp.proofs.attacks.attack import Attack
 from interp.proofs.verdict import Verdict
 from tests.exams import EXAMS, compare, look, modular, papers, proofs, touch  # noqa: F401  which register them
+from tests.sampling import sampled
 
 #: Results whose files are not written by the types of their fields.
 PROOFS = (Verdict, AccuracyBounds, Attack)
@@ -30,7 +31,7 @@ OTHERS = [
     for kind in exam.kinds()
     if kind != "presence"
 ]
-PROBES = [pytest.param(probe, marks=[pytest.mark.slow] * (probe in DEAR)) for probe in EXAMS]
+PROBES = sampled(EXAMS, *(set(EXAMS) - set(DEAR)))
 
 
 @cache

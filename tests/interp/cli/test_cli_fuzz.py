@@ -11,6 +11,7 @@ import pytest
 
 from interp.cli import main
 from models.errors import UserError
+from tests.sampling import sampled
 
 REPOSITORY = Path(__file__).parents[3]
 #: A run so short that a line which is right after all costs nothing.
@@ -145,7 +146,7 @@ FLAGS = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("seed", [pytest.param(seed, marks=[pytest.mark.slow] * (seed > 1)) for seed in range(8)])
+@pytest.mark.parametrize("seed", sampled(range(8), 0, 1))
 def test_no_line_of_a_fuzzer_gives_a_traceback(seed: int, here: Path, capsys):
     rng = random.Random(seed)
     for _ in range(40):

@@ -15,6 +15,7 @@ import interp
 import models
 from interp.figures import theme
 from models.errors import UserError
+from tests.sampling import sampled
 
 LEADS = {"svg": b"<svg", "pdf": b"%PDF", "png": b"\x89PNG"}
 BROWSER = any(shutil.which(name) for name in ("chromium", "chromium-browser", "google-chrome"))
@@ -36,7 +37,7 @@ def test_a_page_holds_all_that_it_needs(result, tmp_path: Path):
     assert "* plotly.js v" in text and "<script src" not in text
 
 
-@pytest.mark.parametrize("suffix", ["svg", *(pytest.param(each, marks=pytest.mark.slow) for each in ("pdf", "png"))])
+@pytest.mark.parametrize("suffix", sampled(["svg", "pdf", "png"], "svg"))
 def test_a_picture_is_of_its_format(result, tmp_path: Path, suffix: str):
     if find_spec("kaleido") is None or not BROWSER:
         pytest.skip("needs kaleido and Chromium")

@@ -25,6 +25,7 @@ from models.training.seed_state import SeedState
 from models.training.start import Start
 from models.training.trainer import SeedGroup, Trainer
 from tests.models.training.edited import contents, plant
+from tests.sampling import sampled
 
 TINY = Recipe(steps=60, batch_size=32, warmup_steps=5, eval_every=10, validation_size=64, snapshots=6)
 QUIET = {"progress": False, "compile": False, "device": "cpu"}
@@ -128,9 +129,7 @@ def foreground() -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("foreground")
-@pytest.mark.parametrize(
-    "number", [signal.SIGINT, *(pytest.param(each, marks=pytest.mark.slow) for each in (signal.SIGTERM, signal.SIGHUP))]
-)
+@pytest.mark.parametrize("number", sampled([signal.SIGINT, signal.SIGTERM, signal.SIGHUP], signal.SIGINT))
 def test_ctrl_c_in_the_middle_of_a_step_finishes_it_and_saves(tmp_path: Path, monkeypatch, number, undisturbed):
     """Two groups: the signal comes when one has taken the step and the other has not."""
     step = SeedGroup.step

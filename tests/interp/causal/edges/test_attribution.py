@@ -50,9 +50,7 @@ def test_eap_is_the_derivative_of_the_exact_effect(name, direction):
         torch.testing.assert_close(total, exact, rtol=1e-3, atol=1e-4 * float(exact.abs().max()))
 
 
-@pytest.mark.parametrize(
-    "name", ["attention only", *(pytest.param(n, marks=pytest.mark.slow) for n in ("one layer, LN", "gated, rotary"))]
-)
+@pytest.mark.parametrize("name", sampled(["attention only", "one layer, LN", "gated, rotary"], "attention only"))
 def test_integrated_gradients_add_up_to_the_difference(name):
     """Conductance by the trapezoidal rule; EAP-IG by end points, its error of order 1 / steps extrapolated away."""
     model = BUILDERS[name](0).double()

@@ -17,11 +17,12 @@ from interp.papers.studies import Settings, reproduce, show_of, studies
 from interp.papers.studies.stored_studies import command_of, stored_sections, stored_studies
 from interp.papers.studies.stored_tables import show_tables
 from models.errors import UserError
+from tests.sampling import sampled
 
 STORED = stored_studies()
 #: The first target of every function that shows data, and the others in `make test-all`.
 FIRST = {show_of(target): target for target in reversed(STORED)}.values()
-SHOWN = [pytest.param(target, marks=[pytest.mark.slow] * (target not in FIRST)) for target in STORED]
+SHOWN = sampled(STORED, *FIRST)
 
 
 @pytest.mark.parametrize("target", SHOWN)

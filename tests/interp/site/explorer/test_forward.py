@@ -23,6 +23,7 @@ from models.tasks.sequences import SequenceTask
 from tests.interp.conftest import stock_copy
 from tests.javascript import Asked
 from tests.other_tasks import column_addition, exact_adder, modular_addition
+from tests.sampling import sampled
 
 pytestmark = pytest.mark.usefixtures("without_shape_checks")
 #: Every architecture, and one problem each.
@@ -125,9 +126,7 @@ def test_every_architecture_is_torchs_in_double_precision(javascript: Asked, nam
     assert shares.max() < (1e-5 if "rotary" in name or "rope" in name else 1e-9)  # torch's angles are in float32
 
 
-@pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=[pytest.mark.slow] * (name not in FORMATS)) for name in CASES]
-)
+@pytest.mark.parametrize("name", sampled(CASES, *FORMATS))
 def test_a_problem_is_written_and_read_as_the_task_does(javascript: Asked, name: str):
     of = subject(name)
     problems = [CASES[name], *(texts(of.task, 5, seed=3) if name != "parity-hand-built" else ["0110", "1"])]
