@@ -64,7 +64,7 @@ def certified_circuits(
     n: int = 1024,
     seed: int = 0,
     most: int = MOST_CIRCUITS,
-    minutes: float | None = 10,
+    minutes: float | None = 10.0,
     task: Task | None = None,
 ) -> CertifiedCircuits:
     """Find all minimal circuits of edges that are proved right on every input.

@@ -1,0 +1,68 @@
+"""Circuits that are proved right on every input, and methods that say where a variable lives."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+import interp
+import models
+from interp.causal.interchange.accuracy import interchange
+from interp.compare.bench import variable_methods
+from interp.compare.bench.variable_methods import VARIABLE_METHODS, VariableCase, run_variables, variable_method
+from models.errors import UserError
+from tests.exams.subjects import scaled
+
+
+def test_circuits_that_cannot_be_listed_or_are_wrong_as_a_whole_are_refused():
+    adder = models.load("microadder-57")
+    with pytest.raises(UserError, match="more circuits of its edges than 4"):
+        interp.certified_circuits(adder, n=16, most=4)
+    with pytest.raises(UserError, match="wrongly with all of its edges"):
+        interp.certified_circuits(scaled("out_A", 0.5), n=64)
+
+
+@pytest.mark.slow  # three thousand circuits of a modular adder, one of which is proved
+def test_the_only_circuit_of_a_construction_is_found_and_proved():
+    found = interp.certified_circuits(models.build("modular-pizza-hand-built", p=13), constants="zero", n=169)
+    assert [set(names) for names in found.minimal] == [{"embed->L0H0.v", "L0H0->L0.mlp", "L0.mlp->logits"}]
+    assert set(found.table["status"]) == {"certified", "refuted"}
+    assert (found.table.loc[found.table["status"] == "refuted", "wrong"] != "").all()
+
+
+@pytest.mark.slow
+def test_a_mask_takes_the_numbers_that_carry_a_variable():
+    """The head writes along one direction in the token plane, so that two numbers of the stream carry the total."""
+    model = models.load("microadder-57")
+    place = "blocks.0.hook_resid_mid"
+    found = interchange(model, "total", place, 5, "ripple", 2, "dbm", n=100, n_train=200, controls=False)
+    assert found.basis is not None
+    assert set(torch.from_numpy(found.basis).argmax(0).tolist()) == {0, 1}
+    assert found.accuracy().value > 0.9
+
+
+def test_a_method_for_variables_is_one_function_and_a_run_keeps_what_it_has(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    for name, value in (("N_TRAIN", 64), ("N_CHOSEN", 40), ("N_JUDGED", 60), ("VARIABLES", ("total",))):
+        monkeypatch.setattr(variable_methods, name, value)
+    asked = []
+
+    def mine(case: VariableCase):
+        asked.append(case.variable)
+        return "blocks.0.hook_resid_mid", None
+
+    monkeypatch.setitem(VARIABLE_METHODS, "mine", ("everything before the MLP", mine))
+    for _ in range(2):
+        table = run_variables(tmp_path, ["microadder-57"], ["mine", "means", "linear probe", "random"])
+    rows = table.set_index("method")
+    assert asked == ["total"] and set(rows["model"]) == {"microadder-57"}
+    assert rows.accuracy["mine"] == 1 and rows.regret["mine"] == 0  # all that the MLP and the logits read
+    assert rows.accuracy["means"] > 0.9 and rows.place["means"] == "blocks.0.hook_resid_mid"
+    assert max(rows.accuracy["random"], rows.accuracy["linear probe"]) < 0.5
+    with pytest.raises(UserError, match="'means'"):
+        run_variables(tmp_path, ["microadder-57"], ["meens"])
+    with pytest.raises(UserError, match="registered already"):
+        variable_method("means", "another")(lambda case: ("", None))
