@@ -35,6 +35,7 @@ REGISTERING = (
     "models.low_rank_adder",
     "models.microadder_continued",
     "models.modular",
+    "models.operations",
     "models.position_coupling_variants",
     "models.subtractors",
     "models.toygpt",

@@ -3,6 +3,7 @@
     hand-built                     a construction known by its weight map: a proof for every length up to its limits
     few keys                       one-layer ten-digit adders that look at only a few keys: all classes are run
     branch and bound over columns  one-layer adders and subtractors, by their effective weights: a proof over all pairs
+    operator by operator           mixed addition and subtraction by one layer: the proof above for each operator
     near keys                      one-layer decoders whose heads see near ids: all that a query can see, with roundings
     prefix tree                    causal models on small domains: every prefix once, enclosed with all roundings
     exhaustive                     any model whose task's shape has at most 2^20 problems: all are run through the model
@@ -21,7 +22,7 @@ from interp.core.model import HookedModel
 from interp.core.probe import Scalar, probe
 from interp.core.problems import resolve_task
 from interp.core.sites import model_name
-from interp.proofs import exhaustive, few_keys, hand_built, near_keys, prefix_proof
+from interp.proofs import by_operator, exhaustive, few_keys, hand_built, near_keys, prefix_proof
 from interp.proofs.accuracy_bounds import WIDTH
 from interp.proofs.certify import METHOD as ONE_LAYER
 from interp.proofs.hand_built import is_hand_built
@@ -51,6 +52,7 @@ register(
     hand_built.METHOD,
     few_keys.METHOD,
     ONE_LAYER,
+    by_operator.METHOD,
     near_keys.METHOD,
     prefix_proof.METHOD,
     exhaustive.METHOD,

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from math import prod
 from typing import Any
 
 import torch
@@ -51,6 +52,24 @@ class AnswerFunction:
         return found.long().expand(len(table))
 
 
+class RulesByOperator:
+    """Which problems there are where the operator decides: those of an operator without a rule all are.
+
+    ``rules`` are by the operator's index, which stands in column ``at`` of the problems.
+    """
+
+    order = None
+
+    def __init__(self, rules: Mapping[int, AnswerFunction], at: int):
+        self.rules, self.at = rules, at
+
+    def of_columns(self, table: Int[Tensor, "n field"]) -> Int[Tensor, " n"]:
+        allowed = torch.ones_like(table[:, 0])
+        for operator, rule in self.rules.items():
+            allowed = torch.where(table[:, self.at] == operator, rule.of_columns(table), allowed)
+        return allowed
+
+
 def _parameters(function: Any, names: Sequence[str]) -> list[str]:
     """The fields that a Python function takes: those that its parameters name, or else the first ones in order."""
     if not callable(function):
@@ -76,6 +95,19 @@ def sum_below(n: int, m: int) -> int:
     """How many pairs (x, y) of x in 0..n-1 and y in 0..m-1 have x < y."""
     shorter = min(n, m)
     return shorter * (shorter - 1) // 2 + max(0, m - n) * n
+
+
+def in_order(rule: tuple[str, str, str] | None, sizes: Mapping[str, int]) -> int | None:
+    """How many choices of numbers below ``sizes``, by name, have two of them in an order; None for another rule."""
+    if rule is None or not {rule[0], rule[2]} <= sizes.keys() or rule[0] == rule[2]:
+        return None
+    first, relation, second = rule
+    n, m = sizes[first], sizes[second]
+    less, equal = sum_below(n, m), min(n, m)  # pairs with first < second, and with both the same
+    counts = {"<": less, "<=": less + equal, ">": n * m - less - equal, ">=": n * m - less, "==": equal}
+    return counts.get(relation, n * m - equal) * prod(
+        size for name, size in sizes.items() if name not in (first, second)
+    )
 
 
 def rejected(

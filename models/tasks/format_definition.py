@@ -99,7 +99,7 @@ def as_json(*arguments: Any) -> dict[str, Any] | None:
     """The arguments of a formatted task by name, as JSON; None if one of them is Python code."""
     names = ("format", "answer", "base", "vocabulary", "where", "variables", "held_out", "seed", "name")
     given = dict(zip(names, arguments, strict=True))
-    texts = (given["where"] or "", *_values(given["answer"]), *_values(given["variables"] or ""))
+    texts = (*_values(given["where"] or ""), *_values(given["answer"]), *_values(given["variables"] or ""))
     if not all(isinstance(text, str) for text in texts):
         return None
     if given["vocabulary"] is not None and not isinstance(given["vocabulary"], (Mapping, str)):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,7 @@ from torch import Tensor
 
 from models.arguments import shown, typed
 from models.errors import UserError, known_name
-from models.tasks.answer_functions import rejected, sum_below
+from models.tasks.answer_functions import AnswerFunction, RulesByOperator, in_order, rejected
 from models.tasks.base import are_integers, problem_list
 from models.tasks.column_families import FAMILIES, hard_digits, require_operands
 from models.tasks.domain import Domain
@@ -55,7 +56,7 @@ class FormattedTask(FormatTokens):
         parts = parse_format(format)
         self._read_answer(parts, answer)
         self._read_tokens(vocabulary)
-        self.where = None if where is None else self._function(where)
+        self.where = self._where(where)
         self.columns_of = variables
         #: The family of each operator, or of the only one; empty without a family.
         self.families = self._families(variables)
@@ -63,8 +64,45 @@ class FormattedTask(FormatTokens):
         self.held_out = HeldOut(self, held_out, seed)
         if self.answer_field.signed:
             self.no_number = -(base**self.answer_field.width)
+        self._given = {"answer": answer, "where": where, "variables": variables}
         #: What makes this task again, as JSON; None if a part of it is Python code.
         self.definition = as_json(format, answer, base, vocabulary, where, variables, held_out, seed, name)
+
+    def _where(self, where: Any) -> AnswerFunction | RulesByOperator | None:
+        if not isinstance(where, Mapping):
+            return None if where is None else self._function(where)
+        for operator in where:
+            known_name("operator", operator, self.operators)
+        numbers = [field.name for field in self.numbers_fields]
+        rules = {self.operators.index(operator): self._function(rule) for operator, rule in where.items()}
+        if outside := [name for rule in rules.values() for name in rule.chosen if name not in numbers]:
+            raise UserError(f"A rule of one operator is about the numbers {', '.join(numbers)}, not {outside[0]!r}.")
+        return RulesByOperator(rules, self._operator)
+
+    @cached_property
+    def by_operator(self) -> dict[str, FormattedTask]:
+        """Of a task with several operators, the task of each: the operator stands in its format, as the same token, and
+        its problems are the numbers alone. Empty for other tasks, and where a rule reads operator and numbers at once.
+        """
+        if len(self.operators) < 2 or isinstance(self.where, AnswerFunction):
+            return {}
+
+        def own(name: str, operator: str) -> Any:
+            given = self._given[name]
+            return given.get(operator) if isinstance(given, Mapping) and operator in self.operators else given
+
+        return {
+            operator: FormattedTask(
+                self.format.replace("{op}", operator),
+                own("answer", operator),
+                self.base,
+                self.ids,
+                own("where", operator),
+                own("variables", operator),
+                name=f"{self.name}, {operator}",
+            )
+            for operator in self.operators
+        }
 
     def _families(self, variables: VariablesOf | None) -> tuple[str, ...]:
         if isinstance(variables, str):
@@ -125,21 +163,14 @@ class FormattedTask(FormatTokens):
         )
 
     def _ordered_pairs(self) -> int | None:
-        """How many problems there are where the rule is an order of two operands, such as ``"a >= b"``."""
-        rule = None if self.where is None else self.where.order
-        if rule is None:
-            return None
-        (first, relation, second), total = rule, 1
-        sizes = {field.name: len(self._values(field)) for field in self.fields}
-        if not {first, second} <= sizes.keys() or first == second:
-            return None
-        for name, size in sizes.items():
-            total *= 1 if name in (first, second) else size
-        n, m = sizes[first], sizes[second]
-        less = sum_below(n, m)  # pairs with first < second
-        equal = min(n, m)
-        counts = {"<": less, "<=": less + equal, ">": n * m - less - equal, ">=": n * m - less, "==": equal}
-        return total * counts[relation] if relation in counts else total * (n * m - equal)
+        """How many problems there are where each rule is an order of two operands, such as ``"a >= b"``."""
+        if not isinstance(self.where, RulesByOperator):
+            sizes = {field.name: len(self._values(field)) for field in self.fields}
+            return None if self.where is None else in_order(self.where.order, sizes)
+        sizes = {field.name: len(self._values(field)) for field in self.numbers_fields}
+        rules = [self.where.rules.get(index) for index in range(len(self.operators))]
+        counts = [in_order(rule.order, sizes) if rule else prod(sizes.values()) for rule in rules]
+        return None if None in counts else sum(filter(None, counts))
 
     @cached_property
     def _reader(self) -> ProblemText:
@@ -356,7 +387,8 @@ def formatted(
         base: of the digits. A number in one token is one digit.
         vocabulary: the tokens' texts in the order of their numbers, or text -> number (several may share one, and not
             all must be used). By default the digits, the literals in their order, operators and signs.
-        where: which problems there are, as a function of the fields or its text ("a >= b"). By default all.
+        where: which problems there are, as a function of the fields or its text ("a >= b"); a mapping gives one for
+            some of the operators. By default all.
         variables: the family of intermediate values, "addition", "subtraction" or "comparison"; a mapping that gives
             one for each operator; or functions of the operands' digits [n, column] (units first) by the variable's
             name. With several families, carries and borrows are called ``carry_or_borrow_in`` and ``_out``.

@@ -48,4 +48,4 @@ class DenseWeights(WeightMap):
 
     def decay_mask(self) -> dict[str, bool]:
         matmul = ("W_Q", "W_K", "W_V", "W_O", "W_in", "W_gate", "W_out", "W_U")
-        return {name: name.rsplit("/", 1)[1] in matmul for name, _ in self.named_parameters()}
+        return {name: name.rsplit("/", 1)[-1] in matmul for name, _ in self.named_parameters()}

@@ -1,0 +1,135 @@
+"""Tasks whose problems have an operator: a proof for each operator.
+
+With its operator written into the format, a task of mixed addition and subtraction is one of addition or of subtraction
+(:attr:`models.tasks.formatted.FormattedTask.by_operator`), and the model is judged on each as on any other task.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import Any
+
+import pandas as pd
+
+from interp.core.model import HookedModel
+from interp.core.results import Provenance
+from interp.proofs.verdict import (
+    METHODS,
+    TEN_DIGIT_ADDERS,
+    Asked,
+    Evidence,
+    Method,
+    Status,
+    Verdict,
+    about,
+    method_named,
+    require_model,
+    verdict_of,
+)
+from interp.proofs.wrong_answers import WrongAnswer, identify, wrong_answer
+from models.errors import UserError
+from models.tasks.base import Task
+from models.tasks.problem_space import ProblemSpace
+from models.transformer import ArithmeticTransformer
+
+NAME = "operator by operator"
+
+
+@dataclass(frozen=True, eq=False)
+class OperatorEvidence(Evidence):
+    """The verdict on the problems of each operator."""
+
+    parts: dict[str, Verdict]
+
+    def to_dataframe(self) -> pd.DataFrame:
+        """The tables of all parts, with their operator."""
+        tables = [part.to_dataframe().assign(operator=operator) for operator, part in self.parts.items()]
+        return pd.concat(tables, ignore_index=True)
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"parts": {operator: part.to_dict() for operator, part in self.parts.items()}}
+
+
+def _parts(model: HookedModel, task: Task) -> dict[str, tuple[HookedModel, Task]]:
+    """The model as one of each operator's task, by operator; empty for other tasks."""
+    return {
+        operator: (
+            ArithmeticTransformer(model.weight_map, own, model.name_or_path).eval()
+            if isinstance(model, ArithmeticTransformer)
+            else model,
+            own,
+        )
+        for operator, own in getattr(task, "by_operator", {}).items()
+    }
+
+
+def _obstacle(model: HookedModel, task: Task) -> str | None:
+    parts = _parts(model, task)
+    if not parts:
+        return "its problems do not have several operators, each with a rule of its own"
+    return next(filter(None, (METHODS[TEN_DIGIT_ADDERS].obstacle(*part) for part in parts.values())), None)
+
+
+def _status(parts: dict[str, Verdict]) -> Status:
+    found = {part.status for part in parts.values()}
+    order: tuple[Status, ...] = ("refuted", "undecided", "sampled", "certified")
+    return next(status for status in order if status in found)
+
+
+def _judge(model: HookedModel, task: Task, asked: Asked) -> Verdict:
+    start, identity = time.perf_counter(), identify(model, task)
+    judge = METHODS[TEN_DIGIT_ADDERS].certify
+    found = {operator: judge(*part, asked) for operator, part in _parts(model, task).items()}
+    return Verdict(
+        **about(model, task, identity, start),
+        method=NAME,
+        status=_status(found),
+        counterexample=_counterexample(model, task, found),
+        evidence=OperatorEvidence(found),
+    )
+
+
+def _counterexample(model: HookedModel, task: Task, parts: dict[str, Verdict]) -> WrongAnswer | None:
+    for operator, part in parts.items():
+        if part.status == "refuted":
+            a, b, _ = part.counterexample
+            return wrong_answer(model, task, ProblemSpace.of(task).find(f"{a}{operator}{b}"))
+    return None
+
+
+def _finding(verdict: Verdict) -> str:
+    parts = "; ".join(f"with {operator}: {part.finding()}" for operator, part in verdict.parts.items())
+    return f"{verdict.status}, {NAME}: {parts}"
+
+
+def _provenance(verdict: Verdict) -> Provenance:
+    """That of the part whose evidence is the weakest, over the problems of all parts."""
+    parts = [part.provenance for part in verdict.parts.values()]
+    rungs = ("sampled", "exhaustive", "certified in floats", "certified in intervals", "certified with rounding")
+    weakest = min(parts, key=lambda part: rungs.index(part.rung))
+    domain = "; ".join(f"{operator}: {part.source}" for operator, part in zip(verdict.parts, parts, strict=True))
+    return Provenance(sum(part.n for part in parts), None, domain, weakest.rung)
+
+
+def _read(value: dict[str, Any]) -> OperatorEvidence:
+    return OperatorEvidence({str(key): verdict_of(part, "A part of it") for key, part in value["parts"].items()})
+
+
+def _check(verdict: Verdict, model: HookedModel, task: Task) -> Verdict:
+    """Check every part by its own method."""
+    start, task = time.perf_counter(), require_model(verdict, model, task)
+    parts = _parts(model, task)
+    if verdict.parts.keys() != parts.keys() or _status(verdict.parts) != verdict.status:
+        raise UserError("This certificate does not hold: it has other parts than the task.")
+    found = {
+        operator: method_named(verdict.parts[operator].method).check(verdict.parts[operator], *part)
+        for operator, part in parts.items()
+        if verdict.parts[operator].status != "undecided"  # which claims nothing
+    }
+    if verdict.counterexample != _counterexample(model, task, verdict.parts):
+        raise UserError("This certificate does not hold: the model answers its counterexample otherwise.")
+    return verdict.replace(parts=verdict.parts | found, **about(model, task, verdict.fingerprint, start))
+
+
+METHOD = Method(NAME, _obstacle, _judge, _finding, _provenance, _read, _check)
