@@ -84,7 +84,7 @@ class ThinWeights(DenseWeights):
             delattr(self, "embed/W_E")
             self.others = nn.Parameter(torch.zeros(config.d_vocab - 10, config.d_model))
             angle = torch.arange(10) * math.tau / 10
-            rows = torch.nn.functional.pad(torch.stack((angle.cos(), angle.sin()), 1), (0, config.d_model - 2))
+            rows = torch.nn.functional.pad(torch.stack((angle.cos(), angle.sin()), 1), (config.d_model - 2, 0))
             self.register_buffer("digits", rows, persistent=False)
             self.radius = nn.Parameter(torch.ones(()))
 
@@ -102,12 +102,12 @@ class ThinWeights(DenseWeights):
         }
 
     def initialise(self, generator: torch.Generator) -> None:
-        """Matrices of r rows from N(0, 1/r), embeddings from N(0, 1/4), norms and the circle's radius 1; then attention
+        """Matrices of r rows from N(0, 1/r), embeddings from N(0, 1/4), norms 1 and the circle's radius 3; then attention
         is placed."""
         for name, parameter in self.named_parameters():
             kind = name.rsplit("/", 1)[-1]
             if kind in ("w", "radius"):
-                fill_(parameter, 1.0)
+                fill_(parameter, PLACED if kind == "radius" else 1.0)
             else:
                 rows = 4 if kind in ("W_E", "W_pos", "others") else parameter.shape[-2]
                 normal_(parameter, rows**-0.5, generator)
@@ -132,6 +132,8 @@ class ThinWeights(DenseWeights):
         for at, role in enumerate(task.roles):
             if role.kind == "operand":
                 own["W_pos"][at, [0, 1, 2 + role.index]] = turn(role.column)
+            elif role.kind == "delimiter":  # is no operand
+                own["W_pos"][at, PLACES - 1] = PLACED
         for target, at in enumerate(task.query_positions):
             own["W_pos"][at, 4:PLACES] = turn(target - BEHIND)
         for i, operator in enumerate(task.operators):
@@ -212,9 +214,9 @@ ADD_OR_SUBTRACT = add_recipe(
 TWO_LAYERS = add_recipe(
     "two-layers",
     Recipe(
-        steps=16_000,
+        steps=8_000,
         batch_size=128,
-        lr=1.5e-3,
+        lr=2e-3,
         min_lr_ratio=0.02,
         warmup_steps=200,
         betas=(0.9, 0.98),
@@ -222,10 +224,10 @@ TWO_LAYERS = add_recipe(
         eval_every=500,
         validation_size=1_024,
         stop_after_perfect=6,
-        snapshots=16,
+        snapshots=0,
     ),
 )
-COMPARE = add_recipe("comparison", TWO_LAYERS.replace(steps=4_000, lr=3e-3, eval_every=250))
+COMPARE = add_recipe("comparison", TWO_LAYERS.replace(steps=4_000, lr=3e-3, eval_every=250, snapshots=16))
 
 
 def _thin(name: str, task: Callable[[], FormattedTask], thin: Thin, recipe: Recipe, sweep: bool = False) -> None:
@@ -234,11 +236,13 @@ def _thin(name: str, task: Callable[[], FormattedTask], thin: Thin, recipe: Reci
 
 def _stock(name: str, task: partial[FormattedTask], n_ctx: int, n_layers: int, d_model: int, recipe: Recipe) -> None:
     d_vocab = 12 if task.func is comparison else 13
-    made = lambda: DenseWeights(stock_config(d_vocab, n_ctx, n_layers, d_model, 4))  # noqa: E731
-    register(ModelSpec(name, made, task, recipe, SOURCE, sweep=n_layers == 1))
+    config = stock_config(d_vocab, n_ctx, n_layers, d_model, 4)
+    if task.func is mixed:  # as QuantaMaths has it
+        config = config.replace(act_fn="relu")
+    register(ModelSpec(name, partial(DenseWeights, config), task, recipe, SOURCE, sweep=n_layers == 1))
 
 
-_thin("subtractor-two-heads", padded_subtraction, Thin(14, 33, 16, 2, 32, 2), SUBTRACT)
+_thin("subtractor-2480", padded_subtraction, Thin(14, 33, 16, 2, 32, 2), SUBTRACT)
 _thin("mixed-ten-digits", padded_mixed, Thin(15, 34, 16, 3, 32, 2), ADD_OR_SUBTRACT)
 _thin("clock-adder", PaddedAddition, Thin(14, 34, 16, 4, 64, 4, circle=True), CLOCK)
 for _layers in (1, 2):

@@ -17,6 +17,7 @@ from interp.core.results import Provenance
 from interp.proofs.verdict import (
     METHODS,
     TEN_DIGIT_ADDERS,
+    ArithmeticName,
     Asked,
     Evidence,
     Method,
@@ -41,6 +42,29 @@ class OperatorEvidence(Evidence):
     """The verdict on the problems of each operator."""
 
     parts: dict[str, Verdict]
+
+    @property
+    def arithmetic(self) -> ArithmeticName:
+        """That of every part."""
+        return next(iter(self.parts.values())).arithmetic
+
+    @property
+    def smallest_margin(self) -> float:
+        """A proved lower bound of the right tokens' leads, in logits; where some class is not proved, the smallest lead
+        among the extreme pairs."""
+        parts = self.parts.values()
+        return min(part.lower_bound if part.lower_bound > 0 else part.smallest_margin for part in parts)
+
+    @property
+    def witness(self) -> str:
+        """The extreme pair with the smallest lead."""
+        part = min(self.parts.values(), key=lambda part: part.smallest_margin)
+        return part.rule.problem(*part.witness)
+
+    @property
+    def domain(self) -> str:
+        """What the verdict is about."""
+        return " and ".join(f"{operator} of {part.rule.all_pairs}" for operator, part in self.parts.items())
 
     def to_dataframe(self) -> pd.DataFrame:
         """The tables of all parts, with their operator."""

@@ -18,6 +18,7 @@ from typing import Any
 import models
 from interp.core.stored_data import DATA
 from interp.proofs.attacks.attack import Attack, task_text
+from interp.proofs.by_operator import OperatorEvidence
 from interp.proofs.certificate import PairEvidence, answered
 from interp.proofs.certify import certify_one_layer, check_one_layer
 from interp.proofs.exhaustive import LARGEST_SPACE, ExhaustiveEvidence, size_text
@@ -80,7 +81,7 @@ def store(entry: str | Path, verdict: Verdict | Attack) -> Path:
     if isinstance(verdict, Attack):
         return zoo.change_entry(entry, certificate=refutation(verdict, model))
     targets = getattr(verdict, "targets", "all")
-    storable = isinstance(verdict.evidence, PairEvidence | SmallDomainEvidence)
+    storable = isinstance(verdict.evidence, PairEvidence | SmallDomainEvidence | OperatorEvidence)
     if not storable or verdict.status not in ("certified", "refuted") or targets != "all":
         raise UserError(
             "A card has the verdict on a model that is certified on all tokens or refuted, and "
@@ -168,7 +169,7 @@ def on_all_inputs(name: str) -> str:
         return f"exhaustive: {found.score.correct:,} of {found.score.n:,} {found.what}"
     if "counterexample" in (known := entry.get("certificate", {})):
         return f"refuted: {known['counterexample']}"
-    if found is not None and isinstance(found.evidence, ProvedEvidence):
+    if found is not None and isinstance(found.evidence, ProvedEvidence | OperatorEvidence):
         return f"{found.provenance.rung}, {found.domain}"
     if found is not None:
         return all_pairs(name)

@@ -47,7 +47,9 @@ def certified() -> tuple[ArithmeticTransformer, Verdict]:
 def test_a_model_that_is_right_with_every_operator_is_certified_on_all_their_problems():
     model, found = certified()
     assert found.status == "certified" and found.provenance.n == model.task.domain.size == 2 * 10**6
-    assert found.provenance.rung == "certified with rounding"
+    assert found.provenance.rung == "certified with rounding" and "+" in found.witness
+    assert found.domain == "+ of all 10^6 pairs and & of all 10^6 pairs"
+    assert found.smallest_margin == min(part.lower_bound for part in found.parts.values()) > 0
     alone = certify_one_layer(by_hand(3, subtracts=False))
     for part in found.parts.values():  # the bounds are those of addition alone, to the bit
         assert part.lower_bound == alone.lower_bound and part.classes.identical(alone.classes)
