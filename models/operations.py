@@ -18,7 +18,7 @@ from functools import partial
 from typing import Literal
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from models.config import TransformerConfig
 from models.parts.weights import Weights
@@ -72,6 +72,8 @@ class Thin:
 class ThinWeights(DenseWeights):
     """One layer with RMS norms and without biases, whose attention writes along ``rank`` directions."""
 
+    digits: Tensor
+
     def __init__(self, task: Callable[[], FormattedTask], thin: Thin):
         config = stock_config(thin.d_vocab, thin.n_ctx, 1, thin.d_model, thin.n_heads, "RMS")
         config = config.replace(d_mlp=thin.d_mlp, d_head=4)
@@ -102,8 +104,8 @@ class ThinWeights(DenseWeights):
         }
 
     def initialise(self, generator: torch.Generator) -> None:
-        """Matrices of r rows from N(0, 1/r), embeddings from N(0, 1/4), norms 1 and the circle's radius 3; then attention
-        is placed."""
+        """Matrices of r rows from N(0, 1/r), embeddings from N(0, 1/4), norms 1, the circle's radius 3; then attention is
+        placed."""
         for name, parameter in self.named_parameters():
             kind = name.rsplit("/", 1)[-1]
             if kind in ("w", "radius"):
@@ -119,21 +121,20 @@ class ThinWeights(DenseWeights):
 
         The first dimensions of the stream are for this: two for a circle of columns, two that say which operand it is;
         the query's column on a circle of its own and a one; and one for each operator. Heads of the second operand
-        look at an operator, and so see nothing else, if it is not theirs.
+        look at an operator, and so see nothing else, if it is not theirs. An operator that is the only one is looked at
+        as well.
         """
         own = {name.rsplit("/", 1)[-1]: parameter for name, parameter in self.named_parameters()}
         first = PLACES + len(task.operators)
-        own["W_pos"][:, :first] = own.get("W_E", own.get("others"))[:, :first] = 0
+        own["W_pos"][:, :first] = own["others" if self.thin.circle else "W_E"][:, :first] = 0
         if not self.thin.circle:  # digits on an arc, as those of MicroAdder
             angle = math.pi / 4 + 0.15 * (torch.arange(10) - 4.5)
             own["W_E"][:10, first:] *= 0.2
             own["W_E"][:10, first : first + 2] = PLACED * torch.stack((angle.cos(), angle.sin()), 1)
         turn = lambda column: PLACED * torch.tensor([math.cos(column * TURN), math.sin(column * TURN), 1.0])  # noqa: E731
         for at, role in enumerate(task.roles):
-            if role.kind == "operand":
+            if role.kind == "operand" and role.index is not None and role.column is not None:
                 own["W_pos"][at, [0, 1, 2 + role.index]] = turn(role.column)
-            elif role.kind == "delimiter":  # is no operand
-                own["W_pos"][at, PLACES - 1] = PLACED
         for target, at in enumerate(task.query_positions):
             own["W_pos"][at, 4:PLACES] = turn(target - BEHIND)
         for i, operator in enumerate(task.operators):

@@ -107,8 +107,8 @@ def test_rules_that_cannot_be_are_refused(where: dict[str, str]):
 
 
 def test_a_definition_with_rules_by_operator_makes_the_task_again():
-    task = mixed("-", "a - b")
-    assert formatted(**task.definition).definition == task.definition
+    definition = mixed("-", "a - b").definition
+    assert definition is not None and formatted(**definition).definition == definition
 
 
 @pytest.mark.slow
