@@ -104,8 +104,8 @@ class ThinWeights(DenseWeights):
         }
 
     def initialise(self, generator: torch.Generator) -> None:
-        """Matrices of r rows from N(0, 1/r), embeddings from N(0, 1/4), norms 1, the circle's radius 3; then attention is
-        placed."""
+        """Matrices of r rows from N(0, 1/r), embeddings from N(0, 1/4), norms 1, the circle's radius 3. Then attention
+        is placed."""
         for name, parameter in self.named_parameters():
             kind = name.rsplit("/", 1)[-1]
             if kind in ("w", "radius"):
@@ -211,9 +211,8 @@ ADD_OR_SUBTRACT = add_recipe(
     "mixed-thin",
     ONE_LAYER.replace(batch_size=128, eval_every=500, problems=TaskProblems(hard=0.5), validation_size=1_024),
 )
-#: The schedule of two layers.
-TWO_LAYERS = add_recipe(
-    "two-layers",
+STOCK = add_recipe(
+    "stock-columns",
     Recipe(
         steps=8_000,
         batch_size=128,
@@ -228,11 +227,11 @@ TWO_LAYERS = add_recipe(
         snapshots=0,
     ),
 )
-COMPARE = add_recipe("comparison", TWO_LAYERS.replace(steps=4_000, lr=3e-3, eval_every=250, snapshots=16))
+COMPARE = add_recipe("comparison", STOCK.replace(steps=4_000, lr=3e-3, eval_every=250, snapshots=16))
 
 
-def _thin(name: str, task: Callable[[], FormattedTask], thin: Thin, recipe: Recipe, sweep: bool = False) -> None:
-    register(ModelSpec(name, partial(ThinWeights, task, thin), task, recipe, SOURCE, sweep=sweep))
+def _thin(name: str, task: Callable[[], FormattedTask], thin: Thin, recipe: Recipe) -> None:
+    register(ModelSpec(name, partial(ThinWeights, task, thin), task, recipe, SOURCE))
 
 
 def _stock(name: str, task: partial[FormattedTask], n_ctx: int, n_layers: int, d_model: int, recipe: Recipe) -> None:
@@ -240,14 +239,14 @@ def _stock(name: str, task: partial[FormattedTask], n_ctx: int, n_layers: int, d
     config = stock_config(d_vocab, n_ctx, n_layers, d_model, 4)
     if task.func is mixed:  # as QuantaMaths has it
         config = config.replace(act_fn="relu")
-    register(ModelSpec(name, partial(DenseWeights, config), task, recipe, SOURCE, sweep=n_layers == 1))
+    register(ModelSpec(name, partial(DenseWeights, config), task, recipe, SOURCE))
 
 
 _thin("subtractor-2480", padded_subtraction, Thin(14, 33, 16, 2, 32, 2), SUBTRACT)
 _thin("mixed-ten-digits", padded_mixed, Thin(15, 34, 16, 3, 32, 2), ADD_OR_SUBTRACT)
 _thin("clock-adder", PaddedAddition, Thin(14, 34, 16, 4, 64, 4, circle=True), CLOCK)
-for _layers in (1, 2):
-    _suffix = "-one-layer" * (_layers == 1)
-    _stock(f"comparison-ten-digits{_suffix}", partial(comparison, 10), 23, _layers, 16, COMPARE)
-    _stock(f"signed-subtraction-six-digits{_suffix}", partial(signed_subtraction, 6), 21, _layers, 32, TWO_LAYERS)
-    _stock(f"mixed-six-digits{_suffix}", partial(mixed, 6), 22, _layers, 64, TWO_LAYERS)
+_stock("comparison-ten-digits", partial(comparison, 10), 23, 2, 16, COMPARE)
+_stock("comparison-ten-digits-one-layer", partial(comparison, 10), 23, 1, 16, COMPARE)
+_stock("signed-subtraction-six-digits", partial(signed_subtraction, 6), 21, 2, 32, STOCK)
+_stock("signed-subtraction-six-digits-one-layer", partial(signed_subtraction, 6), 21, 1, 16, STOCK)
+_stock("mixed-six-digits", partial(mixed, 6), 22, 2, 64, STOCK)

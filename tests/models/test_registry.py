@@ -59,7 +59,11 @@ def test_a_models_paper_is_listed_in_one_block_and_others_come_last() -> None:
     assert papers == sorted(papers, key=[*PAPERS, None].index)
     assert {name.partition("-")[0] for name in listed if models.get_spec(name).paper is None} == {
         "arc",
+        "clock",
+        "comparison",
+        "mixed",
         "modular",
+        "signed",
         "subtractor",
     }
     assert sorted(listed) == sorted(names)
