@@ -5,8 +5,16 @@ W_O = left right, of a small rank for all heads together. What attention can tel
 proof over all pairs can follow them. In the mixed task the operator is a token between the numbers, and of a
 difference a >= b, so that each answer is written units first and a borrow is read where a carry is.
 
-The decoders of two layers are stock ones, in the shape of QuantaMaths (Quirke and Barez 2024; Quirke et al. 2025) and
-narrower: the answer has a sign and its highest digit first, which takes all columns into account at once.
+Training starts with attention in place, and the rest is learned. From a random start (d_model 16, four heads, rank 3),
+the better of two seeds of the mixed task was right on 39% of the validation problems after 5,300 steps of 8,000, no
+longer improved, and was stopped.
+
+The others are stock decoders, of two layers in the shape of QuantaMaths (Quirke and Barez 2024; Quirke et al. 2025) and
+narrower: the answer has a sign and its highest digit first, which takes all columns into account at once. Within 8,000
+steps of 128 problems, mixed numbers of six digits came to 92% of the validation problems (one seed); signed subtraction
+alone was not learnt by narrower decoders: at best 2% with two layers of d_model 32 (one seed), and 0.6% with one layer
+of d_model 16 (none of four seeds, 95% interval 0 to 60%). To compare numbers of ten digits, one layer is enough for
+all but the hardest: see the cards.
 """
 
 from __future__ import annotations
@@ -73,12 +81,15 @@ class ThinWeights(DenseWeights):
     """One layer with RMS norms and without biases, whose attention writes along ``rank`` directions."""
 
     digits: Tensor
+    placed = "queries, keys and the places they read, with which each head begins at the columns of one operand"
 
     def __init__(self, task: Callable[[], FormattedTask], thin: Thin):
         config = stock_config(thin.d_vocab, thin.n_ctx, 1, thin.d_model, thin.n_heads, "RMS")
         config = config.replace(d_mlp=thin.d_mlp, d_head=4)
         super().__init__(config, biases=False)
         self.thin, self.task = thin, task
+        if not thin.circle:
+            self.placed += ", and the digits, which begin on an arc"
         delattr(self, "blocks/0/attn/W_O")
         self.out_A = nn.Parameter(torch.zeros(config.n_heads * config.d_head, thin.rank))
         self.out_B = nn.Parameter(torch.zeros(thin.rank, config.d_model))
@@ -234,12 +245,16 @@ def _thin(name: str, task: Callable[[], FormattedTask], thin: Thin, recipe: Reci
     register(ModelSpec(name, partial(ThinWeights, task, thin), task, recipe, SOURCE))
 
 
-def _stock(name: str, task: partial[FormattedTask], n_ctx: int, n_layers: int, d_model: int, recipe: Recipe) -> None:
+def _stock(
+    name: str, task: partial[FormattedTask], n_ctx: int, n_layers: int, d_model: int, recipe: Recipe = STOCK
+) -> None:
     d_vocab = 12 if task.func is comparison else 13
     config = stock_config(d_vocab, n_ctx, n_layers, d_model, 4)
     if task.func is mixed:  # as QuantaMaths has it
         config = config.replace(act_fn="relu")
-    register(ModelSpec(name, partial(DenseWeights, config), task, recipe, SOURCE))
+    register(
+        ModelSpec(name, partial(DenseWeights, config), task, recipe, SOURCE, sweep=task.func is signed_subtraction)
+    )
 
 
 _thin("subtractor-2480", padded_subtraction, Thin(14, 33, 16, 2, 32, 2), SUBTRACT)
@@ -247,6 +262,6 @@ _thin("mixed-ten-digits", padded_mixed, Thin(15, 34, 16, 3, 32, 2), ADD_OR_SUBTR
 _thin("clock-adder", PaddedAddition, Thin(14, 34, 16, 4, 64, 4, circle=True), CLOCK)
 _stock("comparison-ten-digits", partial(comparison, 10), 23, 2, 16, COMPARE)
 _stock("comparison-ten-digits-one-layer", partial(comparison, 10), 23, 1, 16, COMPARE)
-_stock("signed-subtraction-six-digits", partial(signed_subtraction, 6), 21, 2, 32, STOCK)
-_stock("signed-subtraction-six-digits-one-layer", partial(signed_subtraction, 6), 21, 1, 16, STOCK)
-_stock("mixed-six-digits", partial(mixed, 6), 22, 2, 64, STOCK)
+_stock("signed-subtraction-six-digits", partial(signed_subtraction, 6), 21, 2, 32)
+_stock("signed-subtraction-six-digits-one-layer", partial(signed_subtraction, 6), 21, 1, 16)
+_stock("mixed-six-digits", partial(mixed, 6), 22, 2, 64)

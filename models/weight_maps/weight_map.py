@@ -29,6 +29,9 @@ class WeightMap(nn.Module):
     #: Highest position id of each level, if levels have tables of different lengths; if empty, the config's for all.
     position_limits: tuple[int, ...] = ()
 
+    #: What :meth:`initialise` does not draw but puts in place in every seed, in words; norms are not counted.
+    placed: str = ""
+
     def __init__(self, cfg: TransformerConfig):
         super().__init__()
         self.config = cfg
