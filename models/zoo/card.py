@@ -111,7 +111,7 @@ def _introduction(config: Mapping[str, Any], files: Mapping[str, bytes]) -> str:
         begun += f" ({', '.join(f'{name} {low:.4g} to {high:.4g}' for name, (low, high) in drawn.items())}, uniform)"
     if placed:
         begun += f", but for {len(placed)} numbers that begin where the recipe puts them in every seed"
-    if getattr(model.weight_map, "placed", ""):
+    if model.weight_map.placed:
         begun += f", but for {model.weight_map.placed}"
     if recipe.get("polish"):
         begun += f", and ended with BFGS on {recipe['polish']['problems']:,} problems"
