@@ -77,7 +77,7 @@ def test_a_file_in_the_shape_of_quanta_maths_is_read_and_judged(tmp_path):
     tokens = read.task.encode(problems)
     assert torch.equal(read(tokens), own(tokens)) and read.config.act_fn == "relu"
     assert set(state) > set(weight_shapes(own.config))
-    found = interp.attack(read, runs=600)
+    found = interp.attack(read, runs=300)
     assert found.wrong and found.wrong[0].predicted != found.wrong[0].expected
     few = models.load(path, task=mixed(1))  # all problems of one digit can be run: an exact share
     assert interp.certify(few).score.n == 200
