@@ -61,18 +61,18 @@ def certified_circuits(
     model: HookedModel,
     *,
     constants: str | Sequence[int] = "mean",
+    task: Task | None = None,
     n: int = 1024,
     seed: int = 0,
     most: int = MOST_CIRCUITS,
     minutes: float | None = 10.0,
-    task: Task | None = None,
 ) -> CertifiedCircuits:
     """Find all minimal circuits of edges that are proved right on every input.
 
     Args:
         constants: what cut edges carry: "mean", "zero", "optimal", or a problem such as ``(0, 0)``, for what is written
             in it; see :func:`interp.circuit_as_model`.
-        n: problems that every circuit is tried on before it is certified, half of them rich in carries.
+        n: problems, half of them rich in carries, by default 1,024, as every circuit is tried on them.
         most: no more than so many circuits. minutes: for each proof.
 
     Cost: a run of ``n`` problems for each circuit, and the cost of :func:`interp.certify` for each of the few that are
