@@ -13,7 +13,8 @@ The others are stock decoders, of two layers in the shape of QuantaMaths (Quirke
 narrower: the answer has a sign and its highest digit first, which takes all columns into account at once. Within 8,000
 steps of 128 problems, mixed numbers of six digits came to 92% of the validation problems (one seed); signed subtraction
 alone was not learnt by narrower decoders: at best 2% with two layers of d_model 32 (one seed), and 0.6% with one layer
-of d_model 16 (none of four seeds, 95% interval 0 to 60%). To compare numbers of ten digits, one layer is enough for
+of d_model 16 (none of four seeds, 95% interval 0 to 60%). The proof for the clock adder, whose attention writes along
+four directions, was not complete within four minutes. To compare numbers of ten digits, one layer is enough for
 all but the hardest: see the cards.
 """
 
