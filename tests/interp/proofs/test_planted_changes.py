@@ -65,6 +65,7 @@ FIELDS: dict[str, tuple[Any, ...]] = {
     "parallel_attn_mlp": (True,),
     "use_qk_norm": (True,),
     "attn_bias": (True,),
+    "norm_groups": (2, 5),
     "attn_softmax": ("softmax1",),
     "final_gain": (True,),
     "layer_mix": (True,),
