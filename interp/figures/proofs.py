@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,7 @@ from interp.figures.layers import cells, curve, hover, points, words, written
 from interp.figures.panels import Panel, compose, hline
 from interp.proofs.accuracy_bounds import AccuracyBounds
 from interp.proofs.attacks.attack import SEARCHES, Attack
+from interp.proofs.by_operator import OperatorEvidence
 from interp.proofs.certificate import PairEvidence
 from interp.proofs.coupled_grid import CertifiedGrid
 from interp.proofs.decision_curves import DecisionCurves
@@ -27,6 +29,7 @@ from models.errors import UserError
 from models.numerals import shown
 
 _WORST = 5
+_LEAST = "Smallest lead of the right token among the hunted pairs of every class. Lowest: "
 _MOST_ROWS = 24  # more numbers would stand on top of each other
 #: Dark enough for the smallest margins to be seen on white, light enough for the largest to be written on.
 _SCALE = sample_colorscale("Blues", np.linspace(0.12, 0.7, 9).tolist())
@@ -41,6 +44,7 @@ def figure_verdict(result: Verdict) -> go.Figure:
     """
     for evidence, draws in (
         (PairEvidence, figure_margins),
+        (OperatorEvidence, figure_operators),
         (SmallDomainEvidence, figure_exhaustive),
         (HandBuiltEvidence, figure_parts),
     ):
@@ -54,6 +58,23 @@ def figure_margins(result: Verdict) -> go.Figure:
 
     Colour is the margin's logarithm; a wrong answer (a margin of zero or less) is red on white.
     """
+    panel, lowest = _of_classes(result)
+    return compose([panel], f"{result.model}: {result.finding()}", result.provenance, note=_LEAST + lowest)
+
+
+def figure_operators(result: Verdict) -> go.Figure:
+    """The same for each operator of a task, one above the other."""
+    panels, notes = [], []
+    for operator, part in result.parts.items():
+        panel, lowest = _of_classes(part)
+        panels.append(replace(panel, title=f"with {operator}"))
+        notes.append(f"{lowest} (with {operator})")
+    title, note = f"{result.model}: {result.finding()}", _LEAST + "; ".join(notes)
+    return compose(panels, title, result.provenance, note=note, columns=1, height=450 * len(panels))
+
+
+def _of_classes(result: Verdict) -> tuple[Panel, str]:
+    """The panel of margins of a verdict on pairs, and its lowest ones in words."""
     data, rule = result.classes, result.rule
     margin, answer, target = data.margin.values, data.answer.values, data.target.values
     least = np.where(np.isnan(margin), -np.inf, margin)
@@ -75,8 +96,7 @@ def figure_margins(result: Verdict) -> go.Figure:
         f"{rule.problem(int(data.a[row]), int(data.b[row]))} ({least[row]:.3g}, at {rule.label(int(target[row]))})"
         for row in np.argsort(least)[:_WORST]
     ]
-    note = "Smallest lead of the right token among the hunted pairs of every class. Lowest: " + "; ".join(worst)
-    return compose([panel], f"{result.model}: {result.finding()}", result.provenance, note=note)
+    return panel, "; ".join(worst)
 
 
 def margins(z: np.ndarray, said: np.ndarray, columns: list[str], rows: list[Any], x: str, y: str) -> Panel:

@@ -77,7 +77,8 @@ def _certificate(story: Story) -> list[Markup]:
     if found is None:
         return []
     text, command = story.proved, f"interp certify {story.name}"
-    again = command if found.arithmetic == "float32" else f"{command} --arithmetic {found.arithmetic}"
+    arithmetic = getattr(found.evidence, "arithmetic", "float32")  # a count has none
+    again = command if arithmetic == "float32" else f"{command} --arithmetic {arithmetic}"
     if story.entry is None:
         return [paragraph(text), commands([again]), figure_data(found.figure())]
     kind = "proof" if found.status == "certified" else "evidence"

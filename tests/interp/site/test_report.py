@@ -148,3 +148,20 @@ def test_a_model_from_elsewhere_has_a_report(tmp_path: Path):
     text = (tmp_path / "mine.html").read_text()
     assert "mine.safetensors is a transformer with 57 free parameters, for ten-digit addition" in text
     assert "own column" in text and "interp ask mine.safetensors" in text
+
+
+@pytest.mark.parametrize(
+    ("name", "again"),
+    [
+        ("microadder-57", "interp certify microadder-57"),
+        ("arc-decoder-16", "interp certify arc-decoder-16 --arithmetic interval"),
+        ("toygpt-none-none", None),  # a count, without a certificate
+        ("parity-coupling-1l4h-small", "interp certify parity-coupling-1l4h-small"),
+        ("mixed-ten-digits", "interp certify mixed-ten-digits"),
+    ],
+)
+def test_the_command_that_makes_a_certificate_again_names_its_arithmetic(name: str, again: str | None):
+    (right,) = (chapter for chapter in CHAPTERS if chapter.anchor == "right")
+    text = "".join(map(str, right.items(Story.of(name, 16))))
+    assert "refused" not in text
+    assert (again is None and "interp certify" not in text) or f"{again}\n" in text or f"{again}<" in text
