@@ -109,7 +109,7 @@ def test_an_attribution_graph_has_the_circuit_s_nodes_and_links(truth: Truth):
 def test_a_difference_that_chance_makes_has_a_large_p_and_one_that_it_cannot_a_small():
     assert sign_flip_p(np.ones(10)) == pytest.approx(2 / 2**10)
     assert sign_flip_p(np.array([1.0, -1.0, 2.0, -2.0])) == 1
-    assert sign_flip_p(np.full(30, 0.1)) == pytest.approx(1 / 10_001)
+    assert 1_000 * sign_flip_p(np.full(30, 0.1)) < 0.05  # many comparisons leave a difference that all models share
 
 
 @pytest.mark.parametrize(
