@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property
-from math import prod
 from typing import Any
 
 import numpy as np
@@ -14,7 +13,7 @@ from torch import Tensor
 
 from models.arguments import shown, typed
 from models.errors import UserError, known_name
-from models.tasks.answer_functions import AnswerFunction, RulesByOperator, in_order, rejected
+from models.tasks.answer_functions import AnswerFunction, RulesByOperator, rejected
 from models.tasks.base import are_integers, problem_list
 from models.tasks.column_families import FAMILIES, hard_digits, require_operands
 from models.tasks.domain import Domain
@@ -152,6 +151,7 @@ class FormattedTask(FormatTokens):
         ]
         if len(self.operators) > self.base:
             raise UserError(f"There can be at most as many operators as digits ({self.base}).")
+        sizes = {field.name: len(self._values(field)) for field in self.fields}
         return Domain(
             self.base,
             tuple(i for i, _ in cells),
@@ -159,18 +159,8 @@ class FormattedTask(FormatTokens):
             (0,) * len(cells),
             highest=tuple(highest) if self.operators else None,
             where=None if self.where is None else self.allowed,
-            allowed=self._ordered_pairs(),
+            allowed=None if self.where is None else self.where.count(sizes),
         )
-
-    def _ordered_pairs(self) -> int | None:
-        """How many problems there are where each rule is an order of two operands, such as ``"a >= b"``."""
-        if not isinstance(self.where, RulesByOperator):
-            sizes = {field.name: len(self._values(field)) for field in self.fields}
-            return None if self.where is None else in_order(self.where.order, sizes)
-        sizes = {field.name: len(self._values(field)) for field in self.numbers_fields}
-        rules = [self.where.rules.get(index) for index in range(len(self.operators))]
-        counts = [in_order(rule.order, sizes) if rule else prod(sizes.values()) for rule in rules]
-        return None if None in counts else sum(filter(None, counts))
 
     @cached_property
     def _reader(self) -> ProblemText:

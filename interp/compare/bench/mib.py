@@ -18,6 +18,7 @@ from jaxtyping import Bool
 from torch import Tensor
 
 from interp.causal.edges.graph import EMBED, LOGITS, POS_EMBED, part_and_input
+from models.part_names import read_part
 
 if TYPE_CHECKING:
     from interp.compare.bench.cases import Truth
@@ -101,18 +102,20 @@ def attribution_graph(truth: Truth) -> dict[str, Any]:
 
 
 def _graph_node(name: str, n_layers: int, n_heads: int, at: int, token: int) -> dict[str, Any]:
-    kind, layer, feature = "cross layer transcoder", "E", 0
+    kind: str = "cross layer transcoder"
+    layer: int | str = "E"
+    feature: int = 0
     if name in (EMBED, POS_EMBED):
         kind, feature = "embedding", token if name == EMBED else -1
     elif name == LOGITS:
-        kind, layer = "logit", str(n_layers + 1)
+        kind, layer = "logit", n_layers + 1
     else:
-        layer, _, head = name[1:].replace(".mlp", f"H{n_heads}").partition("H")
-        feature = int(head)
+        layer, _, head = read_part(name)
+        feature = n_heads if head is None else head
     return {
         "node_id": f"{layer}_{feature}_{at}",
         "feature": feature,
-        "layer": layer,
+        "layer": str(layer),
         "ctx_idx": at,
         "feature_type": kind,
         "token_prob": 0.0,
