@@ -16,7 +16,7 @@
 #
 # Methods that look for circuits are mostly judged on models whose circuit nobody knows, or on models into which one
 # was built. Here are trained models that are proved right on every input, and so small that *all* their circuits can
-# be run. This notebook counts the circuits of one of them, ranks fifteen methods, adds another, and ends with a
+# be run. This notebook counts the circuits of one of them, ranks methods, adds another, and ends with a
 # circuit that is proved right on all 10^20 pairs of ten-digit numbers.
 
 # %%
@@ -51,7 +51,8 @@ circuits.figure()
 
 # %% [markdown]
 # One circuit is minimal, and the last sentence says how much of that is the sample: other halves of the pairs,
-# resamples and thresholds. With the mean on cut edges the circuit is larger, as a mean digit is no digit.
+# resamples and thresholds. With the mean on cut edges the circuit is larger: the mean of the digits' embeddings is
+# shorter than each of them, so that it also changes the norms.
 
 # %%
 print(interp.all_circuits(adder, pairs, replacement="mean").sentence())

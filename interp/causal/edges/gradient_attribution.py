@@ -13,10 +13,10 @@ respect to what receiver r reads, all paths after r included:
     qk-fix        "eap", but for edges into queries and keys: the change of what the head writes when its query or key
                   input alone has other_s, which passes through the softmax exactly, times the gradient with respect to
                   it (AtP*'s QK fix, Kramar et al. 2024, for edges)
-    atp-star      the mean of the absolute values of "qk-fix" with one sublayer (a layer's attention, or its MLP) shut
-                  to gradients at a time: effects that cancel along two paths show (AtP* with GradDrop, Kramar et al.
-                  2024, which shuts whole layers; most models here have one). It has no sign. The sum is divided by
-                  the sublayers less one, as an edge into one that is shut has none
+    atp-star      the mean of the absolute values of "qk-fix" without the gradients through one sublayer (a layer's
+                  attention, or its MLP) at a time: effects that cancel along two paths show (AtP* with GradDrop, Kramar
+                  et al. 2024, which drops those of whole layers; most models here have one). It has no sign. The sum is
+                  divided by the number of sublayers less one, as an edge has no effect without those of its receiver
     gim           "eap" with other gradients (Gradient Interaction Modifications, Edin et al. 2025, arXiv 2505.17630):
                   the scales of norms are constants; the softmax passes on what one of twice the temperature would,
                   times two; factors of a product share its gradient: queries and keys get 1/4 of it, values and the
@@ -293,7 +293,7 @@ def compute_attribution(experiment: EdgeExperiment, method: str, steps: int) -> 
             estimate = _products(experiment, other - value, slopes)
             columns.append(_through_the_softmax(experiment, estimate, other - value, slopes, at))
         elif method == "atp-star":
-            columns.append(_with_sublayers_shut(experiment, other - value, at))
+            columns.append(_with_dropped_gradients(experiment, other - value, at))
         elif method == "gim":
             slopes = gradients(experiment, ends[1], at, interactions(experiment.masked.model.config.gated_mlp))[1]
             columns.append(_products(experiment, other - value, slopes))
@@ -305,21 +305,21 @@ def compute_attribution(experiment: EdgeExperiment, method: str, steps: int) -> 
     return torch.cat(columns, -1)
 
 
-def _with_sublayers_shut(
+def _with_dropped_gradients(
     experiment: EdgeExperiment, change: Float[Tensor, "sender batch seen d_model"], at: slice
 ) -> Float[Tensor, "metric edge batch"]:
     """The estimates of "atp-star"."""
     graph = experiment.graph
     embeddings = experiment.values[: 1 + graph.has_positions, at]
-    shut = [stage for stage in range(2 * graph.n_layers) if graph.reads(stage)]
+    dropped = [stage for stage in range(2 * graph.n_layers) if graph.reads(stage)]
     total = torch.zeros(())
-    for stage in shut:
+    for stage in dropped:
         name = in_block(stage // 2, "mlp.hook_post" if stage % 2 else "attn.hook_z")
         slopes = gradients(experiment, embeddings, at, ((name, lambda x, hook: x.detach()),))[1]
         products = _products(experiment, change, slopes)
         fixed = _through_the_softmax(experiment, products, change, slopes, at)
         total = total + torch.where((graph.stages == stage)[:, None], 0.0, fixed).abs()
-    return total / max(1, len(shut) - 1)
+    return total / max(1, len(dropped) - 1)
 
 
 @torch.no_grad()

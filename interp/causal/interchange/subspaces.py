@@ -15,7 +15,7 @@ part in the subspace comes from the source, the rest stays.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 
 import torch
@@ -128,13 +128,10 @@ def das_basis(
         tokens: base sequences.
         source: what the place holds in the sources.
     """
-    answers = answers.to(source.device)
 
     def loss_of(basis: Tensor, rows: Tensor) -> Tensor:
-        held = source[rows.to(source.device)]
-        change = lambda value, part: project(value.flatten(1), held[part], basis)  # noqa: E731
-        logits = runs.run(model, tokens[rows], [place.put(change)], queries, gradients=True)
-        return F.cross_entropy(logits.flatten(0, 1), answers[rows.to(source.device)].flatten())
+        take = lambda value, held: project(value, held, basis)  # noqa: E731
+        return _answers_loss(model, place, tokens, source, answers, queries, rows, take)
 
     everything = torch.arange(len(tokens))
     with torch.no_grad():
@@ -168,21 +165,35 @@ def mask_basis(
 
     Cost: ``steps`` runs and backward passes over a batch.
     """
-    answers, width = answers.to(source.device), source.shape[1]
+    width = source.shape[1]
     mask = torch.zeros(width, dtype=source.dtype, device=source.device, requires_grad=True)
     optimiser = torch.optim.Adam([mask], lr=lr)
     for step in range(steps):
         rows = torch.randint(len(tokens), (min(_BATCH, len(tokens)),), generator=generator)
-        held, taken = source[rows.to(source.device)], (mask / _SHARPEST ** (step / steps)).sigmoid()
-
-        def change(value: Tensor, part: slice, held: Tensor = held, taken: Tensor = taken) -> Tensor:
-            return value.flatten(1) + taken * (held[part] - value.flatten(1))
-
-        logits = runs.run(model, tokens[rows], [place.put(change)], queries, gradients=True)
-        loss = F.cross_entropy(logits.flatten(0, 1), answers[rows.to(source.device)].flatten())
+        taken = (mask / _SHARPEST ** (step / steps)).sigmoid()
+        take = lambda value, held, taken=taken: value + taken * (held - value)  # noqa: E731
+        loss = _answers_loss(model, place, tokens, source, answers, queries, rows, take)
         (mask.grad,) = torch.autograd.grad(loss + _PRICE * taken.sum(), [mask])
         optimiser.step()
     return torch.eye(width, dtype=source.dtype, device=source.device)[:, mask.detach().argsort(descending=True)[:k]]
+
+
+def _answers_loss(
+    model: HookedModel,
+    place: Site,
+    tokens: Int[Tensor, "n pos"],
+    source: Float[Tensor, "n width"],
+    answers: Int[Tensor, "n read"],
+    queries: Sequence[int],
+    rows: Int[Tensor, " row"],
+    take: Callable[[Tensor, Tensor], Tensor],
+) -> Tensor:
+    """Cross-entropy of the answers in some rows where the place holds ``take(its own value, the source's)``."""
+    own = rows.to(source.device)
+    held = source[own]
+    change = lambda value, part: take(value.flatten(1), held[part])  # noqa: E731
+    logits = runs.run(model, tokens[rows], [place.put(change)], queries, gradients=True)
+    return F.cross_entropy(logits.flatten(0, 1), answers.to(source.device)[own].flatten())
 
 
 def das_starts(

@@ -121,7 +121,7 @@ def atp_qk(case: Case) -> Tensor:
     return _attributed(case, "qk-fix", 1)
 
 
-@method("atp-star", "the same, with one sublayer shut to gradients at a time (AtP*'s GradDrop); no sign", most_edges=64)
+@method("atp-star", "the same, without one sublayer's gradients at a time (AtP*'s GradDrop); no sign", most_edges=64)
 def atp_star(case: Case) -> Tensor:
     return -_attributed(case, "atp-star", 1)
 

@@ -30,10 +30,8 @@ def node_name(part: str) -> str:
         return "input"
     if part == LOGITS:
         return "logits"
-    if part.endswith(".mlp"):
-        return f"m{part[1:-4]}"
-    layer, _, head = part[1:].partition("H")
-    return f"a{layer}.h{head}"
+    layer, _, head = read_part(part)
+    return f"m{layer}" if head is None else f"a{layer}.h{head}"
 
 
 def edge_name(sender: str, receiver: str) -> str:

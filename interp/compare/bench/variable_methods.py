@@ -25,7 +25,7 @@ import torch
 
 from interp.causal.interchange.accuracy import InterchangeAccuracy, interchange
 from interp.compare.bench.cases import TRUTH_SEED, load, proved
-from interp.probes.lens.ridge import FOLDS, held_out_predictions
+from interp.probes.lens.ridge import FOLDS, directions, held_out_predictions
 from models.checkpoint import write_json_atomic
 from models.errors import UserError, known_name
 from models.part_names import in_block
@@ -133,9 +133,7 @@ def linear_probe(case: VariableCase) -> tuple[str, Any]:
         errors[place] = float(((held_out_predictions(x, values[:, None], fold)[:, 0] - values) ** 2).mean())
     place = min(errors, key=lambda name: errors[name])
     x, values = case.readings[place]
-    centred = x - x.mean(0)
-    direction = np.linalg.solve(centred.T @ centred + 1e-3 * np.eye(x.shape[1]), centred.T @ (values - values.mean()))
-    return place, torch.from_numpy(direction[:, None]).float()
+    return place, torch.from_numpy(directions(x, values[:, None])).float()
 
 
 @variable_method("means", "the direction in which the variable's values differ most, and its best place")

@@ -26,9 +26,15 @@ def held_out_predictions(
     for held_out in np.unique(fold):
         test = fold == held_out
         x, y = activations[~test], labels[~test]
-        mean, scale = x.mean(0), x.std(0) + 1e-9
-        x, intercept = (x - mean) / scale, y.mean(0)
-        gram = x.T @ x / len(x) + ridge * np.eye(x.shape[1])
-        weights = np.linalg.solve(gram, x.T @ (y - intercept) / len(x))
-        predicted[test] = (activations[test] - mean) / scale @ weights + intercept
+        predicted[test] = (activations[test] - x.mean(0)) @ directions(x, y, ridge) + y.mean(0)
     return predicted
+
+
+def directions(
+    activations: Float[np.ndarray, "n feature"], labels: Float[np.ndarray, "n signal"], ridge: float = RIDGE
+) -> Float[np.ndarray, "feature signal"]:
+    """The weights of the probe of each signal, in units of the activations: the direction that reads it."""
+    scale = activations.std(0) + 1e-9
+    x = (activations - activations.mean(0)) / scale
+    gram = x.T @ x / len(x) + ridge * np.eye(x.shape[1])
+    return np.linalg.solve(gram, x.T @ (labels - labels.mean(0)) / len(x)) / scale[:, None]

@@ -381,16 +381,16 @@ def products_by_hooks(experiment, model, hooks):
 
 
 @pytest.mark.parametrize("options", [{"n_layers": 2}, {"n_layers": 2, "gated_mlp": True, "normalization_type": "LN"}])
-def test_gim_and_shut_sublayers_are_what_hooks_on_the_model_give(options):
+def test_gim_and_dropped_gradients_are_what_hooks_on_the_model_give(options):
     model = dense(**options)(0).double()
     pairs = pairs_for(model.task)
     experiment = EdgeExperiment(model, pairs, direction="noise")
     expected = products_by_hooks(experiment, dense(**options)(0).double(), interaction_hooks(model))
     torch.testing.assert_close(compute_attribution(experiment, "gim", 1)[0], expected, rtol=1e-9, atol=1e-12)
     assert not torch.allclose(expected, compute_attribution(experiment, "eap", 1)[0], rtol=0.1)
-    shut = [(layer, out) for layer in range(2) for out in ("hook_attn_out", "hook_mlp_out")]
+    dropped = [(layer, out) for layer in range(2) for out in ("hook_attn_out", "hook_mlp_out")]
     total = 0
-    for layer, out in shut:
+    for layer, out in dropped:
         hooks = [(f"blocks.{layer}.{out}", lambda x, hook: x.detach())]
         total = total + products_by_hooks(experiment, dense(**options)(0).double(), hooks).abs()
     found = compute_attribution(experiment, "atp-star", 1)[0]

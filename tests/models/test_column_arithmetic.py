@@ -8,7 +8,7 @@ import pytest
 import torch
 
 import models
-from models.operations import mixed
+from models.column_arithmetic import mixed
 from models.parts.weights import weight_shapes
 from models.training.data import TrainingStream
 from models.training.objective import GeneralObjective
