@@ -52,7 +52,7 @@ class AnswerFunction:
         return found.long().expand(len(table))
 
     def count(self, sizes: Mapping[str, int]) -> int | None:
-        """For how many choices of numbers below ``sizes``, by field, a rule holds that is the order of two of them, such
+        """For how many choices of numbers below ``sizes``, by field, a rule holds that puts two of them in order, such
         as ``"a >= b"``; None for any other function."""
         if self.order is None or not {self.order[0], self.order[2]} <= sizes.keys() or self.order[0] == self.order[2]:
             return None

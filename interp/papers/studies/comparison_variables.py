@@ -58,16 +58,16 @@ def variables_data(rows: pd.DataFrame) -> dict[str, Any]:
         "summary": records(pd.DataFrame(summary), DECIMALS),
         "rows": records(rows, DECIMALS),
         "finding": {
-            "claim": "The direction from which a variable is best read moves it less than the direction between its means."
+            "claim": "The direction from which a variable is best read moves it less than that between its means."
             if low > 0
             else "Whether the direction from which a variable is best read moves it less than others is open.",
             "number": f"Interchange accuracy, means minus the linear probe's direction: {change.mean():+.2f} "
             f"[{float(low):+.2f}, {float(high):+.2f}] over {len(change)} models and three variables. One direction "
             f"found by alignment carries the column's total (digits and carry) in at least 90% of pairs in "
             f"{int((total >= 0.9).sum())} of {len(total)} models.",
-            "refuted": "That it moves it less is claimed only if the interval of the difference lies above zero. This was "
-            "set after the first four models were seen; the first seven left it open, and then the others were run. So "
-            "it is exploratory.",
+            "refuted": "That it moves it less is claimed only if the interval of the difference lies above zero. This "
+            "was set after the first four models were seen; the first seven left it open, and then the others were "
+            "run. So it is exploratory.",
         },
     }
 

@@ -20,7 +20,7 @@ from interp.probes.lens import compute_linear_probes, linear_probes
 from interp.probes.lens.linear_probing import positions_at
 from interp.probes.lens.probe_labels import SIGNALS, column_labels, pair_folds
 from interp.probes.lens.reading import stream_points
-from interp.probes.lens.ridge import held_out_predictions
+from interp.probes.lens.ridge import directions, held_out_predictions
 from models.errors import UserError
 from models.tasks.addition import TenDigitAddition
 from models.tasks.two_digit import TwoDigitAddition, all_problems
@@ -137,6 +137,8 @@ def test_predictions_are_ridge_regressions_of_the_other_folds():
     penalty = 0.1 * train.sum() * np.diag([1.0] * 4 + [0.0])
     weights = np.linalg.solve(padded[train].T @ padded[train] + penalty, padded[train].T @ y[train])
     np.testing.assert_allclose(found[test], padded[test] @ weights, atol=1e-6)
+    read = (x[test] - x[train].mean(0)) @ directions(x[train], y[train], ridge=0.1) + y[train].mean(0)
+    np.testing.assert_allclose(read, found[test], atol=1e-12)
 
 
 # ---- on models
