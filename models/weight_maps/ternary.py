@@ -9,6 +9,8 @@ from jaxtyping import Float, Int8
 from torch import Tensor
 
 from models.config import TransformerConfig
+from models.errors import UserError
+from models.hooked import HookedModel
 from models.parts.weights import Weights, is_bias, weight_shapes
 from models.weight_maps.weight_map import WeightMap, fill_, normal_, uniform_
 
@@ -93,3 +95,11 @@ class TernaryWeights(WeightMap):
                 normal_(parameter, 1.0, generator)
             else:
                 uniform_(parameter, fan_in.get(kind, cfg.d_model) ** -0.5, generator)
+
+
+def ternary_matrices(model: HookedModel) -> dict[str, TernaryMatrix]:
+    """Integer values and scale of every ternary weight, by weight name. Raises UserError if there are none."""
+    found = model.weight_map.ternary() if isinstance(model.weight_map, TernaryWeights) else {}
+    if not found:
+        raise UserError(f"{model.name_or_path or 'This model'} has no ternary weights.")
+    return found

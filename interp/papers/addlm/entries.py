@@ -25,9 +25,8 @@ import xarray as xr
 from interp.core.results import Provenance, Result
 from interp.core.sites import model_name
 from models.errors import UserError
-from models.packing import ternary_matrices
 from models.transformer import ArithmeticTransformer
-from models.weight_maps.ternary import TERNARY, TernaryWeights, ternarise
+from models.weight_maps.ternary import TERNARY, TernaryWeights, ternarise, ternary_matrices
 
 REACH = 4.0  # range of the histogram, in mean magnitudes
 BINS = 160
