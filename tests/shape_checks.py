@@ -51,6 +51,8 @@ def checked(function: Any) -> Any:
         return function
     if inspect.isgeneratorfunction(function) or not isinstance(function, types.FunctionType):
         return _slow(function, typechecker=beartype)
+    if _INNER.get(function.__code__, ()) is None:
+        return function  # of which an earlier copy was checked
     check: Callable[..., Any] | None = None
 
     @functools.wraps(function)
@@ -67,26 +69,36 @@ def checked(function: Any) -> Any:
     return wrapped
 
 
+#: Of functions within functions, whose code is the same in every call of the outer one: their annotations, and the
+#: kinds of arguments, and of results with them, that were found right; None without arrays.
+_INNER: dict[types.CodeType, tuple[dict[str, Any], dict[Any, set[Any]]] | None] = {}
+
+
 def _check(function: types.FunctionType) -> Callable[..., Any]:
-    hints = _hints(function)
-    if any("{" in dims for dims in map(_dims, hints.values())):
-        raise NotImplementedError(f"{function.__qualname__}: axes that are computed from arguments are not checked.")
-    copy = types.FunctionType(
-        function.__code__, function.__globals__, function.__name__, function.__defaults__, function.__closure__
-    )
-    copy.__kwdefaults__, copy.__annotations__ = function.__kwdefaults__, hints
-    copy.__module__, copy.__qualname__ = function.__module__, function.__qualname__
-    plain = beartype(copy, conf=_CONF)
-    if not any(map(_dims, hints.values())):
-        return plain
-    passed: dict[Any, set[Any]] = {}  # kinds of arguments, and of results with them, that were found right
+    if (known := _INNER.get(function.__code__)) is not None:
+        hints, passed = known
+    else:
+        hints, passed = _hints(function), {}
+        if any("{" in dims for dims in map(_dims, hints.values())):
+            raise NotImplementedError(f"{function.__qualname__}: axes computed from arguments are not checked.")
+        if "<locals>" in function.__qualname__:
+            _INNER[function.__code__] = (hints, passed) if any(map(_dims, hints.values())) else None
     parameters = inspect.signature(function).parameters
+    variadic = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+    if not any(map(_dims, hints.values())):
+        return _by_beartype(function, hints)
+    if any(parameter.kind in variadic for parameter in parameters.values()):
+        return _in_context(_by_beartype(function, hints))
     start = int(next(iter(parameters), "return") not in hints)  # self can be anything
+    plain: Callable[..., Any] | None = None
 
     def in_context(*args: Any, **kwargs: Any) -> Any:
         __tracebackhide__ = True
+        nonlocal plain
         key = _kind((*args[start:], *kwargs, *kwargs.values()))
         if key not in passed:
+            if plain is None:
+                plain = _by_beartype(function, hints)
             with _CONTEXT:
                 result = plain(*args, **kwargs)
             if key is not None:
@@ -101,10 +113,16 @@ def _check(function: types.FunctionType) -> Callable[..., Any]:
             passed[key] |= {kind} - {None}
         return result
 
-    variadic = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
-    if any(parameter.kind in variadic for parameter in parameters.values()):
-        return _in_context(plain)
     return in_context
+
+
+def _by_beartype(function: types.FunctionType, hints: dict[str, Any]) -> Callable[..., Any]:
+    copy = types.FunctionType(
+        function.__code__, function.__globals__, function.__name__, function.__defaults__, function.__closure__
+    )
+    copy.__kwdefaults__, copy.__annotations__ = function.__kwdefaults__, hints
+    copy.__module__, copy.__qualname__ = function.__module__, function.__qualname__
+    return beartype(copy, conf=_CONF)
 
 
 def _in_context(plain: Callable[..., Any]) -> Callable[..., Any]:
