@@ -2,7 +2,7 @@
 
 jaxtyping's import hook wraps every function in :func:`jaxtyping.jaxtyped`, which binds each call's arguments in Python
 and checks them twice. :func:`checked` makes the same checks in one pass, once for calls that differ in values alone,
-and builds a function's check at its first call.
+and builds a function's check at its first call. Functions without arrays are left to pyright.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def unchecked_shapes() -> Iterator[None]:
 
 
 def checked(function: Any) -> Any:
-    """A function, or a dataclass, whose arguments and results are checked."""
+    """A function, or a dataclass, whose arguments and results are checked if arrays are among them."""
     if inspect.isclass(function):
         if dataclasses.is_dataclass(function) and not hasattr(function.__init__, "_is_checked"):
             function.__init__ = checked(function.__init__)
@@ -52,7 +52,7 @@ def checked(function: Any) -> Any:
     if inspect.isgeneratorfunction(function) or not isinstance(function, types.FunctionType):
         return _slow(function, typechecker=beartype)
     if _INNER.get(function.__code__, ()) is None:
-        return function  # of which an earlier copy was checked
+        return function
     check: Callable[..., Any] | None = None
 
     @functools.wraps(function)
@@ -79,14 +79,15 @@ def _check(function: types.FunctionType) -> Callable[..., Any]:
         hints, passed = known
     else:
         hints, passed = _hints(function), {}
-        if any("{" in dims for dims in map(_dims, hints.values())):
+        dims = list(map(_dims, hints.values()))
+        if any("{" in each for each in dims):
             raise NotImplementedError(f"{function.__qualname__}: axes computed from arguments are not checked.")
         if "<locals>" in function.__qualname__:
-            _INNER[function.__code__] = (hints, passed) if any(map(_dims, hints.values())) else None
+            _INNER[function.__code__] = (hints, passed) if any(dims) else None
+        if not any(dims):
+            return function
     parameters = inspect.signature(function).parameters
     variadic = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
-    if not any(map(_dims, hints.values())):
-        return _by_beartype(function, hints)
     if any(parameter.kind in variadic for parameter in parameters.values()):
         return _in_context(_by_beartype(function, hints))
     start = int(next(iter(parameters), "return") not in hints)  # self can be anything

@@ -70,3 +70,17 @@ def test_the_checks_can_be_switched_off():
         assert Line(torch.ones(2), torch.ones(3)).y.shape == (3,)
     with pytest.raises(jaxtyping.TypeCheckError):
         Line(torch.ones(2), torch.ones(3))
+
+
+def test_every_copy_of_a_function_within_a_function_is_checked():
+    def copy() -> Any:
+        @checked
+        def added(x: Float[Tensor, " n"], y: Float[Tensor, " n"]) -> Float[Tensor, " n"]:
+            return x + y
+
+        return added
+
+    for _ in range(2):
+        assert copy()(torch.ones(2), torch.ones(2)).shape == (2,)
+        with pytest.raises(jaxtyping.TypeCheckError):
+            copy()(torch.ones(2), torch.ones(1))
