@@ -129,7 +129,7 @@ for _operation, _p, _uniform in _MODELS:
     )
 
 
-#: The cells of ``interp reproduce comparison:algorithms``: (operation, uniform, d_model, n_layers) by name. The answers
+#: The cells of the stored study ``comparison:algorithms``: (operation, uniform, d_model, n_layers) by name. The answers
 #: of "shuffled" are those of addition in another order, which no group explains.
 CELLS = {
     f"modular-{operation}-{SWEPT}-d{width}-l{layers}" + "-uniform" * uniform: (operation, uniform, width, layers)

@@ -11,6 +11,7 @@ from models.errors import UserError
 from models.modular import CELLS
 from models.tasks.groups import group_of
 from models.training.task_problems import TaskProblems
+from tests.sampling import every_third
 
 CPU = torch.device("cpu")
 NAMES = [name for name in models.names() if name.startswith("modular-") and models.get_spec(name).recipe is not None]
@@ -37,7 +38,7 @@ def test_uniform_attention_gives_each_token_a_third_and_has_no_numbers_of_its_ow
     assert gone == {"blocks/0/attn/W_Q", "blocks/0/attn/W_K"}
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", every_third(NAMES))
 def test_recipes_train_on_the_papers_share_of_all_pairs_and_validate_on_all_that_are_no_test(name: str):
     spec = models.get_spec(name)
     task, recipe = spec.task(), spec.recipe

@@ -8,6 +8,6 @@ PAPER = Paper(
     title="A 456-Parameter Transformer Solves 10-Digit Addition",
     words="Low-rank ten-digit adders whose attention may depend on the tokens (2026).",
     order=1,
-    studies=("studies", "low_rank"),
+    studies=("studies",),
     label="456 parameters",
 )

@@ -108,7 +108,7 @@ def order(store: Store) -> Ours:
 
 def low_rank_gain(store: Store) -> Ours:
     """How much more often seeds grok with low-rank positions, queries, keys, values and output: 582 minus 763."""
-    rows = {row["model"]: row["first_perfect"] for row in store.experiment("adder-456-low-rank")["rows"]}
+    rows = {name: row["first_perfect"] for name, row in store.experiment("adder-456-low-rank")["seeds"].items()}
     (k, n), (k2, n2) = (
         (sum(step is not None for step in rows[name]), len(rows[name])) for name in ("adder-582", "adder-763")
     )

@@ -28,10 +28,7 @@ KEPT = Path(__file__).with_name("kept.toml")
 #: Studies of models of several papers, imported when a study is looked up, so that ``import interp`` stays fast.
 _OWN = (
     "comparison",
-    "comparison_algorithms",
     "comparison_circuits",
-    "comparison_seeds",
-    "comparison_swaps",
     "comparison_variables",
 )
 

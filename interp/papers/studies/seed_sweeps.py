@@ -31,7 +31,6 @@ from interp.core.results import Provenance
 from interp.probes.curves import Curves, curve_table
 from models.errors import UserError
 from models.numerals import p_cell
-from models.transformer import ArithmeticTransformer
 
 
 def sweep_curves(rows: Sequence[Mapping[str, Any]]) -> Curves:
@@ -51,20 +50,6 @@ def sweep_curves(rows: Sequence[Mapping[str, Any]]) -> Curves:
         labels[name] = row["label"]
     provenance = Provenance(sum(len(row["seeds"]) for row in rows), None, "seeds, each on 2,048 validation problems")
     return Curves(xr.concat(tables, "model", join="outer"), "best_exact", provenance, on_test=on_test, labels=labels)
-
-
-def seed_model(row: Mapping[str, Any], seed: int) -> ArithmeticTransformer:
-    """The model that a seed of a variant found.
-
-    Raises:
-        UserError: the row keeps no weights of this seed.
-    """
-    from models.training.load_run import model_of
-
-    if str(seed) not in row["weights"]:
-        kept = ", ".join(row["weights"]) or "none"
-        raise UserError(f"The sweep {row['label']!r} keeps no weights of seed {seed}; it keeps those of: {kept}.")
-    return model_of(row["model"], row["weights"][str(seed)])
 
 
 def finished(sweep: Curves, model: str) -> bool:

@@ -1,4 +1,4 @@
-"""Sweeps of MicroAdder and the 456-parameter adder: variants with all their seeds stacked, one run folder per variant.
+"""Sweeps of MicroAdder: variants with all their seeds stacked, one run folder per variant.
 
 If time runs out, a page shows what there is and says how far each run got; the same command continues. The size "small"
 trains every sweep for a fifth of the paper's steps (with its whole schedule shrunk), which shows which variants start
@@ -43,16 +43,13 @@ SMALL = 5  # sweeps of size "small" take a fifth of the steps
 
 @dataclass(frozen=True)
 class Arm:
-    """One variant: its model and recipe, the folder where it is trained, where its seeds start (None: at random), the
-    first seed, and the paper whose sweep it is in."""
+    """One variant: its model and recipe, the folder of its run, and where its seeds start (None: at random)."""
 
     label: str
     model: str
     recipe: Recipe
     folder: str
     start: Start | None = None
-    first_seed: int = 0
-    paper: str = "microadder"
 
 
 def arms_of(settings: Settings, what: Sequence[tuple[str, str]], group: str) -> list[Arm]:
@@ -83,7 +80,7 @@ def train_arms(settings: Settings, arms: Sequence[Arm], seeds: int) -> list[dict
 def _train_on_cluster(settings: Settings, arms: Sequence[Arm], seeds: int) -> bool:
     """Train all missing arms at once; False if time ran out before they were done."""
     runs = [
-        Run(arm.model, folder_of(settings, arm), seeds, arm.first_seed, arm.recipe, arm.start)
+        Run(arm.model, folder_of(settings, arm), seeds, recipe=arm.recipe, start=arm.start)
         for arm in arms
         if not _complete(folder_of(settings, arm))
     ]
@@ -98,7 +95,7 @@ def _train_on_cluster(settings: Settings, arms: Sequence[Arm], seeds: int) -> bo
 
 
 def folder_of(settings: Settings, arm: Arm) -> Path:
-    return settings.out / arm.paper / arm.folder
+    return settings.out / "microadder" / arm.folder
 
 
 def train_arm(settings: Settings, arm: Arm, seeds: int) -> bool:
@@ -112,7 +109,7 @@ def train_arm(settings: Settings, arm: Arm, seeds: int) -> bool:
         settings.say(f"training {arm.label}: {arm.model}, {seeds} seeds, {arm.recipe.steps:,} steps")
         device = "cpu" if settings.device == "auto" else settings.device
         result = train(
-            arm.model, folder, seeds, arm.first_seed, recipe=arm.recipe, device=device, compile=False, minutes=left,
+            arm.model, folder, seeds, recipe=arm.recipe, device=device, compile=False, minutes=left,
             progress=settings.progress, start=arm.start,
         )  # fmt: skip
         if result.complete:
@@ -199,7 +196,6 @@ def sweep_made(
     rows: Sequence[dict[str, Any]],
     text: str,
     pairs: Sequence[tuple[str, str]] = (),
-    paper: str = "microadder",
     **more: Any,
 ) -> Made | None:
     """All variants, and comparisons of pairs of labels both trained to the end; ``more`` is added to the data."""
@@ -208,7 +204,7 @@ def sweep_made(
     sweep = sweep_curves(rows) if rows else None
     done = {model for model in sweep.models if finished(sweep, model)} if sweep else set()
     compared = [compare_variants(sweep, a, b) for a, b in pairs if sweep and {a, b} <= done]
-    data = {"experiment": f"{paper}:{name}", "text": text, "sweeps": list(rows), "comparisons": compared, **more}
+    data = {"experiment": f"microadder:{name}", "text": text, "sweeps": list(rows), "comparisons": compared, **more}
     return Made(data, title, options=f"--size {settings.size}")
 
 
@@ -222,6 +218,7 @@ def sweep_made(
     "microadder:continued",
     "microadder:starts",
     "microadder:distillation",
+    "microadder:smallest",
     "adder-456:rank-2",
 )
 def show_sweeps(data: Any) -> list[Section]:

@@ -11,14 +11,12 @@ import torch
 
 from interp.papers.studies import Settings
 from models.checkpoint import load_weights, read_json
-from models.errors import UserError
 from models.registry import build
 from models.training.loop import train
 from models.training.objective import ParameterLayout
 from models.training.recipes import Recipe
 from models.training.run_folder import RunFolder
 from models.transformer import ArithmeticTransformer
-from models.zoo import load, zoo_names
 
 
 class OutOfTime(Exception):
@@ -137,10 +135,3 @@ def train_in_time(plan: Plan, settings: Settings, device: str | None = None) -> 
         settings.say("Out of time; the page shows what is there, and the same command goes on.")
         return False
     return True
-
-
-def zoo_model(name: str) -> ArithmeticTransformer:
-    """A stored model. If there is none, raises a UserError that says how to get one."""
-    if name not in zoo_names():
-        raise UserError(f"The zoo holds no {name}; train it with `interp train {name}` and publish the run.")
-    return load(name)

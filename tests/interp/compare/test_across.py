@@ -24,6 +24,7 @@ from models.errors import UserError
 from models.tasks.addition import TenDigitAddition
 from models.tasks.algorithms import RIPPLE, column_layout
 from models.tasks.multi_addition import AdditionFormat, MultiOperandAddition
+from tests.sampling import every_third, sampled
 from tests.shape_checks import unchecked_shapes
 
 pytestmark = pytest.mark.usefixtures("without_shape_checks")
@@ -128,7 +129,7 @@ LONG = (
 
 @pytest.mark.parametrize(
     "name",
-    [pytest.param(each.name, marks=[pytest.mark.slow] * (each.name in LONG)) for each in with_number()],
+    every_third(each.name for each in with_number() if each.name not in LONG) + sampled(LONG),
 )
 def test_every_number_is_finite_lies_in_its_interval_and_says_what_it_rests_on(name: str) -> None:
     modular = name in ("group_program", "group_symmetry", "restricted_loss")

@@ -126,6 +126,7 @@ def highest_first() -> ArithmeticTransformer:
     return ArithmeticTransformer(weights, task, name="highest first").eval()
 
 
+@pytest.mark.slow
 def test_a_question_that_is_listed_for_a_model_is_answered():
     model, refused = highest_first(), {}
     for each in applying(model):

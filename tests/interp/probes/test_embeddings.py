@@ -19,6 +19,7 @@ from interp.probes.geometry import aligned_plane, geometric_circle, line_distanc
 from models.errors import UserError
 from models.weight_maps.geometry import circular_arc, spiral
 from tests.moved_tokens import moved
+from tests.sampling import every_third
 
 
 def arc(radius: float, start: float, stride: float, n: int, centre: tuple[float, float] = (0.0, 0.0)) -> np.ndarray:
@@ -343,7 +344,7 @@ NO_HELICES: dict[str, Callable[[int, int, np.random.Generator], np.ndarray]] = {
 
 
 @pytest.mark.parametrize(("n", "dimensions"), [(10, 3), (16, 7)])
-@pytest.mark.parametrize("name", NO_HELICES)
+@pytest.mark.parametrize("name", every_third(NO_HELICES))
 def test_other_curves_are_no_helices(name, n, dimensions):
     for seed in range(2):
         fit = interp.helix_fit(NO_HELICES[name](n, dimensions, np.random.default_rng(seed)), resamples=99)

@@ -31,7 +31,7 @@ from models.transformer import ArithmeticTransformer
 from models.weight_maps.dense import DenseWeights
 from tests.interp.proofs.conftest import dense, in_shape, zoo
 from tests.other_tasks import column_addition, exact_adder, modular_addition
-from tests.sampling import sampled
+from tests.sampling import every_third, sampled
 
 pytestmark = pytest.mark.usefixtures("without_shape_checks")
 
@@ -105,7 +105,7 @@ def test_each_prefix_is_one_node(task: Any):
 # ---- bounds
 
 
-@pytest.mark.parametrize("name", CONFIGS)
+@pytest.mark.parametrize("name", every_third(CONFIGS))
 def test_margins_of_all_problems_lie_within_their_bounds(name: str):
     task = column_addition(3)
     model = drawn(CONFIGS[name], task)

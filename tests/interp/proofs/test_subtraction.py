@@ -118,7 +118,7 @@ def test_a_subtractor_of_ten_digits_is_certified_with_rounding():
 
 @pytest.mark.parametrize(
     ("noise", "subtracts"),
-    sampled(product((5e-4, 5e-3, 2e-2), (False, True)), (5e-4, True), (5e-3, False), (2e-2, True)),
+    sampled(product((5e-4, 5e-3, 2e-2), (False, True)), (5e-4, True), (5e-3, False)),
 )
 def test_verdicts_bounds_and_counts_are_those_of_all_pairs(noise: float, subtracts: bool):
     """Models with noise, all problems of which are run: what is proved of them is so, and shares are exact or hold."""

@@ -16,6 +16,7 @@ from tests.comparing import assert_same
 from tests.conformance.table import dense
 from tests.models.coders import CODERS, coder
 from tests.parity.switches import SWITCHES
+from tests.sampling import every_third
 
 COMPUTED = {name: switches for name, switches in SWITCHES.items() if supports(dense(**switches)(0))}
 
@@ -53,7 +54,7 @@ def test_l1_scores_over_the_best_keys_are_the_hooked_forwards_in_float32_by_the_
     assert_same(gradient(model, fast), gradient(model, hooked), 1e-5)
 
 
-@pytest.mark.parametrize("name", COMPUTED)
+@pytest.mark.parametrize("name", every_third(COMPUTED))
 @pytest.mark.parametrize("first", [0, pytest.param(3, marks=pytest.mark.slow), 5])
 @pytest.mark.parametrize("plain", [True, False])
 def test_values_and_gradients_are_the_hooked_forwards_by_either_attention(name, first, plain, monkeypatch):
@@ -92,7 +93,7 @@ def test_a_compiled_forward_in_training_serves_all_lengths():
 
 @pytest.mark.parametrize("kind", CODERS)
 @pytest.mark.parametrize("layers", [1, 3])
-@pytest.mark.parametrize("few", [1, 7, 1000])
+@pytest.mark.parametrize("few", every_third([1, 7, 1000], 1))
 def test_taking_a_few_queries_at_a_time_changes_nothing(kind, layers, few, monkeypatch):
     monkeypatch.setattr(partial_layers, "QUERIES_AT_ONCE", few)
     model = coder(kind, layers).double()

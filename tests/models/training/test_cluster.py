@@ -187,10 +187,7 @@ def test_what_the_cluster_does_not_have_is_refused(cluster: Cluster):
 
 @pytest.mark.slow
 def test_sweeps_grids_and_trials_find_on_a_cluster_what_they_find_here(cluster: Cluster, tmp_path: Path):
-    arms = [
-        sweeps.Arm(name, name, RECIPE.replace(steps=40), name, first_seed=2)
-        for name in ("microadder-57", "microadder-67")
-    ]
+    arms = [sweeps.Arm(name, name, RECIPE.replace(steps=40), name) for name in ("microadder-57", "microadder-67")]
     settings = Settings(out=tmp_path / "cluster", progress=False, say=lambda _: None, cluster=cluster)
     rows = sweeps.train_arms(settings, arms, 2)
     here = sweeps.train_arms(Settings(out=tmp_path / "here", progress=False, say=lambda _: None), arms, 2)

@@ -59,7 +59,7 @@ def test_a_finished_run_is_left_alone(whole: Path):
 
 
 def test_kill_minus_nine_loses_at_most_the_steps_since_the_last_checkpoint(tmp_path: Path):
-    recipe = TINY.replace(steps=200)
+    recipe = TINY.replace(steps=100)
     settings = {"seeds": 2, "recipe": recipe, "checkpoint_seconds": 0.0}
     killed = multiprocessing.get_context("fork").Process(target=tiny, args=(tmp_path / "killed",), kwargs=settings)
     killed.start()
@@ -70,7 +70,7 @@ def test_kill_minus_nine_loses_at_most_the_steps_since_the_last_checkpoint(tmp_p
     killed.kill()
     killed.join()
     assert killed.exitcode == -signal.SIGKILL
-    assert json.loads((tmp_path / "killed" / "checkpoint.json").read_text())["step"] < 200
+    assert json.loads((tmp_path / "killed" / "checkpoint.json").read_text())["step"] < 100
     for folder in ("killed", "whole"):
         tiny(tmp_path / folder, seeds=2, recipe=recipe)
     assert contents(tmp_path / "killed") == contents(tmp_path / "whole")

@@ -21,6 +21,7 @@ from models.errors import UserError
 from models.training.objective import ParameterLayout
 from tests.conformance.table import dense
 from tests.interp.conftest import stock_copy
+from tests.sampling import sampled
 from tests.toy_task import ToyAddition
 
 ANSWERS = list(range(11))  # the answer digits of ten-digit addition; the twelfth target is EOS
@@ -52,7 +53,7 @@ def plain(model, theta, problems, targets):
     return logits.argmax(-1) == wanted, loss.mean(1)
 
 
-@pytest.mark.parametrize("name", LIKE_LOOP)
+@pytest.mark.parametrize("name", sampled(LIKE_LOOP, "microadder-57", "a dense model"))
 def test_the_stacked_run_is_a_plain_loop_that_edits_the_parameter_and_runs_the_model(name):
     model = copy.deepcopy(load(name)).double()
     problems = draw(model.task, None, 24, 0).problems

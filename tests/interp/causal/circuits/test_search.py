@@ -61,7 +61,7 @@ class Network:
 ALL = torch.tensor(list(product((False, True), repeat=len(EDGES))))
 
 
-@settings(max_examples=12)
+@settings(max_examples=6)
 @given(st.integers(0, 10_000), st.booleans())
 def test_edges_that_hang_loose_change_nothing(seed: int, zero: bool) -> None:
     """What ``live`` drops, for a corrupted run and for zeros, leaves the output as it was to rounding."""
@@ -106,7 +106,7 @@ def test_where_not_all_circuits_are_listed_those_up_to_a_size_are_and_no_other(c
     assert len(listed) == int((every.sum(1) <= size).sum()) <= at_most < int((every.sum(1) <= size + 1).sum())
 
 
-@settings(max_examples=12)
+@settings(max_examples=6)
 @given(st.integers(0, 10_000), st.booleans(), st.sampled_from([0.5, 0.8, 0.95]))
 def test_the_exhaustive_search_finds_what_brute_force_finds(seed: int, zero: bool, threshold: float) -> None:
     network, graph = Network(seed, zero), space(consistent=not zero)

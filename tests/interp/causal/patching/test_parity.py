@@ -42,12 +42,10 @@ NAMES = [
 SWEPT = (
     "microadder-57",
     "LN, 1 layer",
-    "rotary, neighbours",
     "attention only",
     "AddLM",
     "coupled positions",
     "post-norm",
-    "parallel, part rotary",
 )
 FEW = ("resid_pre", "mlp_out", "head_out", "k", "pattern_dest_src")
 

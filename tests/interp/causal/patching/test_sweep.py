@@ -84,9 +84,9 @@ def test_roles_are_patched_together():
 def test_every_site_agrees_with_hooked_runs_and_says_what_it_found():
     few = TOY_PAIRS.select(slice(0, 4))
     for site in SITES:
-        sweep = activation_patching(TOY, few, site=site, layers=[0, -1], metrics=("logit_diff", "kl"), check=True)
+        sweep = activation_patching(TOY, few, site=site, layers=[-1], metrics=("logit_diff", "kl"), check=True)
         assert sweep.fast
-        assert sweep.values.layer.values.tolist() == [0, 3]
+        assert sweep.values.layer.values.tolist() == [3]
 
 
 def test_a_wrong_fast_path_is_found_out(monkeypatch: pytest.MonkeyPatch):
@@ -334,7 +334,7 @@ def test_stacked_variants_are_those_of_single_runs_and_the_unpatched_run_is_amon
 
     monkeypatch.setattr(PlainPatcher, "patched", patched)
     monkeypatch.setattr(PlainPatcher, "logits", unpatched)
-    for site in ("resid_pre", "q", "head_out"):
+    for site in ("resid_pre", "head_out"):
         source = stock.run_with_cache(few.clean_tokens)[1]
         asked: Any = (few.corrupted_tokens, source, metric)
         where: Any = {"site": site, "by": "position", "layers": [0, -1]}

@@ -12,7 +12,7 @@ import pytest
 
 from interp.core.sections import Page, Section, records
 from interp.papers.studies import Settings
-from interp.papers.studies.training_runs import SeedRun, train_in_time, zoo_model
+from interp.papers.studies.training_runs import SeedRun, train_in_time
 from interp.site.pages import write_page
 from models.errors import UserError
 from models.training.named_recipes import get_recipe
@@ -43,11 +43,6 @@ def test_a_finished_run_is_only_taken_for_its_own_recipe(tmp_path: Path):
     assert run.has(2) and steps == 2 and seconds > 0
     with pytest.raises(UserError):
         replace(run, recipe=recipe.replace(lr=0.5)).train_to(2)
-
-
-def test_a_model_that_is_not_stored_is_named_with_the_command_that_trains_it():
-    with pytest.raises(UserError, match="interp train microadder-170-frozen-spiral"):
-        zoo_model("microadder-170-frozen-spiral")
 
 
 def test_a_page_names_its_command_and_its_data_lie_beside_it_where_asked(tmp_path: Path):

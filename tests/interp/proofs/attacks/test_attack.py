@@ -120,7 +120,7 @@ def test_the_history_falls_and_ends_at_the_smallest_margin():
 def test_a_certified_adder_is_not_broken_and_its_smallest_margin_is_found():
     model, proof = zoo("microadder-57"), stored_certificate("microadder-57")
     assert proof is not None
-    result = interp.attack(model, runs=4_000)
+    result = interp.attack(model, runs=1_500)
     assert not result.wrong
     assert proof.smallest_margin - 1e-4 <= result.smallest_margin() <= result.smallest_margin("random") + 1e-4
     assert result.smallest_margin() < proof.smallest_margin + 0.05

@@ -242,6 +242,7 @@ def test_the_drawings_and_the_data_are_saved(page, open_page, tmp_path: Path):
     assert {"hook_embed", "blocks.0.attn.hook_z", "unembed.hook_out"} <= set(one["activations"])
 
 
+@pytest.mark.slow
 def test_training_is_a_slider(page, open_page):
     opened = open_page(page)
     slider = opened.locator("[data-snapshot]")
