@@ -199,8 +199,12 @@ def _models(name: str, value: Any) -> Any:
 
 
 def _task(name: str, value: Any) -> Any:
+    """A task, or the task of a line of text."""
     from models.tasks.base import Task
+    from models.tasks.task_text import task_of_text
 
+    if isinstance(value, str):
+        return task_of_text(value)
     return _instance(name, value, Task, "a task of models.tasks")
 
 

@@ -217,9 +217,8 @@ def _model(name: str, task: str) -> ArithmeticTransformer:
 @lru_cache(maxsize=8)
 def _loaded(name: str, task: str, changed: int) -> ArithmeticTransformer:
     import models
-    from models.tasks.task_text import task_of_text
 
-    return models.load(name, task=task_of_text(task) if task else None)
+    return models.load(name, task=task or None)
 
 
 def _asked(

@@ -87,10 +87,6 @@ def load(
         UserError: unknown name (with the closest match), missing, truncated or tampered file, weights that do
             not fit their model, a seed for something that is not a run.
     """
-    if isinstance(task, str):
-        from models.tasks.task_text import task_of_text
-
-        task = task_of_text(task)
     if isinstance(name_or_path, str) and name_or_path in registry.constructed() and seed is None:
         return registry.build(name_or_path)
     path = resolve(name_or_path, registry.constructed())

@@ -114,6 +114,17 @@ def test_a_hugging_face_folder_gives_its_logits(name: str, dtype: torch.dtype, s
     assert_logits(model(tokens), original(tokens).logits, scale)
 
 
+def test_a_task_is_given_as_text_to_a_file_and_to_a_question(tmp_path: Path) -> None:
+    text = "{a:3}+{b:3}={s:4}; a + b; variables=addition"
+    saved("GPT-2", tmp_path)
+    model = models.load(tmp_path, task=text)
+    assert model.task.definition == TASK.definition
+    problems = TASK.sample(20, torch.Generator().manual_seed(0))
+    assert models.score(model, problems, task=text).correct == models.score(model, problems).correct
+    with pytest.raises(UserError):
+        models.load(tmp_path, task="{a:3}+{b:3}={s:4}")
+
+
 @torch.no_grad()
 def test_shards_and_old_binary_files_are_read(tmp_path: Path):
     original = saved("GPT-2", tmp_path / "shards", max_shard_size="4KB")
