@@ -2,34 +2,19 @@
 
 From random starts, few seeds grok around 57 parameters, and none much below (``BELOW`` in
 :mod:`models.microadder_ladder`). It is easier to compress a model that knows addition already: its circuits are carried
-over (:mod:`models.microadder_fit`) and trained for a few thousand steps more.
+over and trained for a few thousand steps more (the stored study ``microadder:continued``).
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from models.microadder_ladder import register_options, rung, slug
-from models.microadder_options import MicroAdderOptions
 from models.training.addition_problems import AdditionProblems, CarryMix
 from models.training.recipes import Recipe, add_recipe
 
-
-@dataclass(frozen=True)
-class Step:
-    """One step to fewer parameters, from the model before it."""
-
-    what: str
-    options: MicroAdderOptions
-    before: str  # the model whose parameters the seeds start from
-    name: str
-
-    @property
-    def n_parameters(self) -> int:
-        return self.options.n_parameters
-
-
+#: What each step leaves out or shares, and the options for it.
 _STEPS: tuple[tuple[str, dict[str, Any]], ...] = (
     ("no EOS, which is not scored", {"predict_eos": False}),
     ("o_A counts through H o_A alone", {"values": "direction"}),
@@ -45,6 +30,7 @@ _STEPS: tuple[tuple[str, dict[str, Any]], ...] = (
     ("the head reads along the tangent, and the slope", {"head_reads": "tangent and slope"}),
     ("equals half a column before the first, times a number", {"equals": "scaled half"}),
 )
+#: Each starts from the last step; none of them succeeds in eight seeds.
 _TRIED: tuple[tuple[str, dict[str, Any]], ...] = (
     ("W_qk is one number", {"qk": "scalar"}),
     ("W_qk is one number, and keys without slope", {"qk": "circle", "qk_dim": 2}),
@@ -53,25 +39,6 @@ _TRIED: tuple[tuple[str, dict[str, Any]], ...] = (
     ("norm gains of one", {"norm": "fixed"}),
 )
 
-
-def _continued() -> tuple[Step, ...]:
-    first = rung(57)
-    options, before, steps = first.options, first.name, []
-    for what, changes in _STEPS:
-        options = replace(options, **changes)
-        steps.append(Step(what, options, before, f"microadder-{options.n_parameters}"))
-        before = steps[-1].name
-    return tuple(steps)
-
-
-CONTINUED = _continued()
-SMALLEST = CONTINUED[-1]
-
-#: Each starts from the last step; none of them succeeds in eight seeds.
-TRIED = tuple(
-    Step(what, replace(SMALLEST.options, **changes), SMALLEST.name, f"{SMALLEST.name}-{slug(what)}")
-    for what, changes in _TRIED
-)
 
 #: No curriculum: it would spend the first steps on three digits, and the parent would forget the others.
 CONTINUE = add_recipe(
@@ -86,5 +53,12 @@ CONTINUE = add_recipe(
     ),
 )
 
-for _step in (*CONTINUED, *TRIED):
-    register_options(_step.name, _step.options, CONTINUE, sweep=_step != SMALLEST)
+_options = rung(57).options
+for _what, _changes in _STEPS:
+    _options = replace(_options, **_changes)
+    register_options(f"microadder-{_options.n_parameters}", _options, CONTINUE, sweep=_what != _STEPS[-1][0])
+
+#: The model of the last step.
+SMALLEST = f"microadder-{_options.n_parameters}"
+for _what, _changes in _TRIED:
+    register_options(f"{SMALLEST}-{slug(_what)}", replace(_options, **_changes), CONTINUE, sweep=True)

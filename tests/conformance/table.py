@@ -152,7 +152,7 @@ def toygpt(variant: ToyGPTVariant) -> Row:
 
 ROWS = [
     *(Row(rung.name, registered(rung.name)) for rung in LADDER),  # microadder-242 to microadder-57
-    Row(SMALLEST.name, registered(SMALLEST.name)),
+    Row(SMALLEST, registered(SMALLEST)),
     *(Row(name, hand_built(name, shrink=0.2)) for name in ("microadder-57-by-hand", "microadder-67-by-hand")),
     *(Row(adder.name, hand_built(adder.name, shrink=0.2)) for adder in HAND_SET_ADDERS),
     *(Row(name, registered(name)) for name in LOW_RANK_ADDERS),

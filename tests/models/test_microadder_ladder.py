@@ -12,12 +12,10 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from torch import Tensor
 
 import models
 from models.errors import UserError
 from models.microadder import MicroAdderWeights
-from models.microadder_fit import carried_over, circuits
 from models.microadder_ladder import (
     BELOW,
     CONSTRAINTS,
@@ -412,37 +410,3 @@ def test_a_mirrored_model_may_read_along_the_tangent_of_its_arc() -> None:
 def test_the_circle_of_the_keys_may_have_one_number_and_the_slope_another() -> None:
     model = variant(qk="circle and slope", qk_dim=3)
     assert torch.equal(model.W_K[0, 0][2:, :3], torch.diag(model.weight_map.W_qk[[0, 0, 1]]))
-
-
-# ---- carried over from a trained model
-
-
-def test_numbers_that_do_not_count_can_be_left_out_of_the_trained_57_without_training() -> None:
-    """Three decide EOS alone, and of o_A only H o_A counts: 51 numbers say what 57 say, on all of AdderBoard."""
-    trained = models.load("microadder-57")
-    options = replace(trained.weight_map.options, predict_eos=False, values="direction")
-    child = carried_over(trained.weight_map, options)
-    weight_map = MicroAdderWeights(options)
-    weight_map.load_state_dict(child)
-    small = ArithmeticTransformer(weight_map, options.task(), name="carried over")
-    assert options.n_parameters == 51
-    tokens = small.task.encode(small.task.sample(64, torch.Generator().manual_seed(0)))
-    torch.testing.assert_close(small(tokens), trained(tokens), rtol=1e-4, atol=5e-3)
-    assert models.score(small).correct == 10_010
-
-
-@pytest.mark.parametrize("changes", [{"qk": "axes", "qk_dim": 3}, {"norm": "scalar"}])
-def test_circuits_that_the_options_cannot_have_are_approached(changes: dict[str, Any]) -> None:
-    parent = models.load("microadder-57").weight_map
-    options = replace(parent.options, **changes)
-    target = circuits(parent)
-
-    def distance(parameters: dict[str, Tensor]) -> float:
-        child = MicroAdderWeights(options)
-        child.load_state_dict(parameters)
-        own = circuits(child)
-        return sum(((own[k] - v).square().sum() / v.square().sum()).item() for k, v in target.items())
-
-    found = carried_over(parent, options)
-    assert 0.01 < distance(found) < 0.5 * distance(carried_over(parent, options, steps=1))
-    assert all(torch.equal(value, found[key]) for key, value in carried_over(parent, options).items())

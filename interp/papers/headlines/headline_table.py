@@ -18,7 +18,6 @@ BESIDE: dict[str, str] = {
     "adder-456:table1": "counts parameters, which hold by construction",
     "adder-456:table4": "counts parameters, which hold by construction",
     "adder-456:stress": "the paper has uniform test problems alone",
-    "microadder:continued": "trains on from another model; the paper's claims are about random starts",
     "position-coupling:window": "the paper's heads see all ids",
     "position-coupling:grid-window": "the paper's heads see all ids",
     "addlm:top-k": "the paper chose 16 keys and compares no other number",

@@ -8,5 +8,5 @@ PAPER = Paper(
     title="MicroAdder: Training a Transformer for Perfect 10-Digit Addition",
     words="Ten-digit addition with as few numbers as possible (Zarechnev 2026).",
     order=0,
-    studies=("studies", "continued"),
+    studies=("studies",),
 )

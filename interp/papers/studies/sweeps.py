@@ -31,7 +31,6 @@ from models.training.objective import ParameterLayout
 from models.training.provenance import made_with
 from models.training.recipes import Recipe
 from models.training.run_folder import RunFolder
-from models.training.start import Start
 from models.transformer import ArithmeticTransformer
 from models.zoo import entry_file
 
@@ -43,13 +42,12 @@ SMALL = 5  # sweeps of size "small" take a fifth of the steps
 
 @dataclass(frozen=True)
 class Arm:
-    """One variant: its model and recipe, the folder of its run, and where its seeds start (None: at random)."""
+    """One variant: its model and recipe, and the folder of its run."""
 
     label: str
     model: str
     recipe: Recipe
     folder: str
-    start: Start | None = None
 
 
 def arms_of(settings: Settings, what: Sequence[tuple[str, str]], group: str) -> list[Arm]:
@@ -80,7 +78,7 @@ def train_arms(settings: Settings, arms: Sequence[Arm], seeds: int) -> list[dict
 def _train_on_cluster(settings: Settings, arms: Sequence[Arm], seeds: int) -> bool:
     """Train all missing arms at once; False if time ran out before they were done."""
     runs = [
-        Run(arm.model, folder_of(settings, arm), seeds, recipe=arm.recipe, start=arm.start)
+        Run(arm.model, folder_of(settings, arm), seeds, recipe=arm.recipe)
         for arm in arms
         if not _complete(folder_of(settings, arm))
     ]
@@ -110,7 +108,7 @@ def train_arm(settings: Settings, arm: Arm, seeds: int) -> bool:
         device = "cpu" if settings.device == "auto" else settings.device
         result = train(
             arm.model, folder, seeds, recipe=arm.recipe, device=device, compile=False, minutes=left,
-            progress=settings.progress, start=arm.start,
+            progress=settings.progress,
         )  # fmt: skip
         if result.complete:
             return True
