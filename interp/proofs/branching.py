@@ -18,7 +18,7 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from interp.proofs.balls import Arithmetic
-from interp.proofs.downstream import Downstream, Regions
+from interp.proofs.downstream import Regions, downstream_of
 from interp.proofs.forms import roundings
 from interp.proofs.hunting import least_problems
 from interp.proofs.leaves import Leaves, Query
@@ -79,7 +79,7 @@ class Search:
     ):
         self.adder = adder
         self.attention = read_ratio_attention(adder, arithmetic) if attention is None else attention
-        self.downstream = Downstream(adder, arithmetic)
+        self.downstream = downstream_of(adder, arithmetic)
         self.boxes, self.most_boxes = 0, most_boxes
 
     @property

@@ -19,7 +19,8 @@ from interp.proofs.certificate import CLASS, OverTheReals, PairEvidence, dataset
 from interp.proofs.class_proofs import UNPROVED, BranchAndBound, rung_of
 from interp.proofs.columns import Classes
 from interp.proofs.extreme_pairs import Leads, replay, require_bounds, wrong_answer
-from interp.proofs.one_layer import FEW, OneLayerAdder, Targets, read_adder, require_unchanged
+from interp.proofs.one_layer import FEW, FEW_OF_TWO, OneLayerAdder, Targets, require_unchanged
+from interp.proofs.two_layers import read_columns
 from interp.proofs.verdict import (
     TEN_DIGIT_ADDERS,
     ArithmeticName,
@@ -93,7 +94,7 @@ def _certify(
     model: HookedModel, arithmetic: ArithmeticName, task: Any, width: float | None, targets: Targets
 ) -> Verdict:
     start = time.perf_counter()
-    adder = read_adder(model, task, targets)
+    adder = read_columns(model, task, targets)
     rung = rung_of(arithmetic, model, adder)
     case = BranchAndBound(adder, rung)
     leads = replay(adder, case.classes, arithmetic)
@@ -201,7 +202,7 @@ def check_one_layer(certificate: Verdict, model: HookedModel, task: Task | None 
         UserError: a certificate of another model, one that claims nothing, or one that does not hold.
     """
     start = time.perf_counter()
-    adder = read_adder(model, task, certificate.targets)
+    adder = read_columns(model, task, certificate.targets)
     require_claim(certificate, adder.fingerprint, registered_name(model), adder.model.task)
     rung = rung_of(certificate.arithmetic, model, adder)
     if certificate.method != METHOD.name:
@@ -299,10 +300,11 @@ def _obstacle(model: HookedModel, task: Task) -> str | None:
     if isinstance(task, FixedWidthAddition):
         return None
     try:
-        rule = read_adder(model, task).layout.rule
+        rule = read_columns(model, task).layout.rule
     except UserError as error:
         return str(error).rstrip(".")
-    return "its problems are few enough to be proved one by one" if rule.digits <= FEW else None
+    few = FEW if model.cfg.n_layers == 1 else FEW_OF_TWO
+    return "its problems are few enough to be proved one by one" if rule.digits <= few else None
 
 
 def _judge(model: HookedModel, task: Task, asked: Asked) -> Verdict:

@@ -125,10 +125,8 @@ class BranchAndBound:
 
 def weights_out_of_range(adder: OneLayerAdder) -> str | None:
     """Why the bounds on float32 do not apply: they are for weights of moderate size (:mod:`interp.proofs.balls`)."""
-    weights = [getattr(adder, name) for name in ("W_E", "W_pos", "W_Q", "W_K", "W_V", "W_O", "W_in", "W_out", "W_U")]
-    weights += [adder.ln1, adder.ln2, adder.ln_final, adder.ln1_b, adder.ln2_b, adder.ln_final_b]
-    weights += [getattr(adder, name) for name in ("b_Q", "b_K", "b_V", "b_O", "b_in", "b_out", "b_U")]
-    if max(float(np.abs(w).max()) for w in weights) >= LARGEST_WEIGHT:
+    weights = [value.abs().max() for value in adder.stored.values() if value.numel()]
+    if float(max(weights)) >= LARGEST_WEIGHT:
         return f"a weight is larger than {LARGEST_WEIGHT:g}, beyond what the bounds on rounding are stated for"
     return None
 

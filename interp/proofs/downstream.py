@@ -14,6 +14,7 @@ so that what coordinates have in common is kept; and the leads are multiplied by
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
+from functools import singledispatch
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
@@ -100,6 +101,7 @@ class Downstream:
             )
         self.adder, self.arithmetic = adder, arithmetic
         self.d, self.m = adder.W_in.shape
+        self.written = self.d  # how many numbers attention writes
         self.gated = adder.W_gate is not None
         read = adder.W_in if adder.W_gate is None else np.hstack((adder.W_gate, adder.W_in))
         b_in = np.zeros(2 * self.m) if self.gated else adder.b_in  # a gated MLP adds b_in after the product
@@ -164,10 +166,10 @@ class Downstream:
         n, d = regions.center.shape
         r = regions.radius.shape[-1]
         shapes = {regions.target.shape, regions.token.shape, regions.answer.shape}
-        fits = shapes == {(n,)} and d == self.d and regions.radius.shape == (n, r) and regions.error.shape == (n, d)
+        fits = shapes == {(n,)} and d == self.written and regions.radius.shape == (n, r) and regions.error.shape == (n, d)
         if not fits or regions.basis.shape not in ((r, d), (n, r, d)):
             raise UserError(
-                f"Regions of a model with d_model {self.d} need n x {self.d} centers and errors, n x r radii."
+                f"Regions of a model with d_model {self.d} need n x {self.written} centers and errors, n x r radii."
             )
         adder = self.adder
         limits = (("target", len(adder.layout.queries)), ("token", len(adder.W_E)), ("answer", adder.W_U.shape[1]))
@@ -179,7 +181,7 @@ class Downstream:
     def _chunk(self, regions: Regions) -> tuple[np.ndarray, np.ndarray]:
         """Bounds for regions that share one right answer."""
         leads = self._lead(int(regions.answer[0]))
-        y = self._stream(regions)
+        y = self.stream(regions)
         valid = (regions.error >= 0).all(1) & self._moderate(y.size())
         stacked, valid_mlp = self._with_mlp(y)
         return self._logits(stacked, leads, valid & valid_mlp)
@@ -188,27 +190,51 @@ class Downstream:
         """For which regions all sizes are numbers and small enough."""
         return np.logical_and.reduce([(size < self.largest).all(0) for size in sizes])
 
-    def _stream(self, regions: Regions) -> Forms:
-        """``y = x + (attn_out + b_O)``."""
-        adder, symbols = self.adder, regions.radius.shape[1]
+    def stream(self, regions: Regions) -> Forms:
+        """What the MLP reads, ``y = x + (attn_out + b_O)``."""
+        adder = self.adder
         token, position = regions.token, np.array(adder.layout.queries)[regions.target]
         if self.unit:
             x = adder.W_E.astype(np.float32)[token] + adder.W_pos.astype(np.float32)[position]
             x = x.astype(np.float64)
         else:
             x = adder.W_E[token] + adder.W_pos[position]
-        values = np.empty((self.d, 1 + symbols, len(regions)))
+        size = np.abs(adder.W_E[token]) + np.abs(adder.W_pos[position])
+        return self.attended(Forms(x.T[:, None], np.zeros_like(x.T)), size.T, regions)
+
+    def attended(self, x: Forms, size: Float[np.ndarray, "d n"], regions: Regions) -> Forms:
+        """``x + (attn_out + b_O)``, where x has the regions' symbols or none, and ``size`` bounds what x is a sum of."""
+        adder, symbols = self.adder, regions.radius.shape[1]
+        values = np.zeros((self.d, 1 + symbols, len(regions)))
+        values[:, : x.values.shape[1]] = x.values
         center = regions.center
-        values[:, 0] = (center + adder.b_O + x).T
-        values[:, 1:] = (regions.basis * regions.radius[..., None]).T
-        size = np.abs(center) + np.abs(adder.b_O) + np.abs(adder.W_E[token]) + np.abs(adder.W_pos[position])
-        rad = regions.error.T + roundings(4) * (size.T + np.abs(values[:, 1:]).sum(1))
+        values[:, 0] = (center + adder.b_O + x.values[:, 0].T).T
+        values[:, 1:] += (regions.basis * regions.radius[..., None]).T
+        size = (np.abs(center) + np.abs(adder.b_O)).T + size
+        rad = x.rad + regions.error.T + roundings(4) * (size + np.abs(values[:, 1:]).sum(1))
         y = Forms(values, rad * UP + LEAST)
         if not self.unit:
             return y
-        biased = self.growth(1) * ((adder.b_O != 0)[:, None] * (y.size() + np.abs(x).T)) + self.tiny
+        biased = self.growth(1) * ((adder.b_O != 0)[:, None] * (y.size() + x.size())) + self.tiny
         y = y.widened(biased)
         return y.widened(self.growth(1) * y.size() + self.tiny)
+
+    def after_mlp(self, y: Forms) -> tuple[Forms, Bool[np.ndarray, " n"]]:
+        """The stream after the MLP that reads y, and for which regions it is valid."""
+        adder = self.adder
+        both, valid = self._with_mlp(y)
+        size = both.size()
+        found = linear(both, exactly(np.vstack((np.eye(self.d), adder.W_out))), size)
+        found = found.plus(adder.b_out, np.zeros(self.d))
+        return found.widened(self._summed(size)[0]), valid & self._moderate(size)
+
+    def _summed(self, size: Float[np.ndarray, "k n"]) -> tuple[Float[np.ndarray, "d n"], Float[np.ndarray, "d n"]]:
+        """The roundings of W_out, b_out and the sum with the stream, and the size of that sum."""
+        if not self.unit:
+            return np.zeros_like(size[: self.d]), size[: self.d]
+        out = np.abs(self.adder.W_out).T @ size[self.d :] + np.abs(self.adder.b_out)[:, None]
+        lost = self.growth(self.m + 1) * out + self.tiny * (self.m + 1)
+        return lost + self.growth(1) * (size[: self.d] + out + lost) + self.tiny, size[: self.d] + out
 
     def _centred(self, x: Forms, y: Forms, size: np.ndarray) -> tuple[Forms, np.ndarray]:
         """``x``, which is ``y`` minus its mean (or y itself), and the rounding of each of its entries in float32."""
@@ -219,7 +245,7 @@ class Downstream:
         lost = (lost + self.growth(1) * (x.size() + lost) + self.tiny) * UP
         return x.widened(lost), lost
 
-    def _inverse_scale(self, x: Forms, size: np.ndarray) -> tuple[Forms, np.ndarray, np.ndarray]:
+    def inverse_scale(self, x: Forms, size: np.ndarray) -> tuple[Forms, np.ndarray, np.ndarray]:
         """``1 / scale`` of a norm with input x as a form, and its smallest and largest value."""
         if not self.adder.has_norms:
             one, ones = np.zeros((1, *x.values.shape[1:])), np.ones((1, x.values.shape[2]))
@@ -228,7 +254,7 @@ class Downstream:
         eps, outside, grown, tiny = self.adder.eps, self.adder.eps_outside, self.growth, self.tiny
         square, alone = forms.mean_square(x, size)
         largest = (size**2).sum(0, keepdims=True) / len(size) * UP
-        lost = grown(self.d + 3) * largest + tiny
+        lost = grown(max(self.d, len(size)) + 3) * largest + tiny
         least = np.zeros(1)
         if not outside:  # eps and the sum are rounded
             lost = lost + grown(3) * (largest + lost + eps) + 2 * tiny
@@ -248,10 +274,26 @@ class Downstream:
     def _with_mlp(self, y: Forms) -> tuple[Forms, np.ndarray]:
         """The residual stream, followed by the neurons' activations, [d + m]."""
         adder, grown = self.adder, self.growth
+        pre, low, high, valid = self.read_by(y)
+        gate = pre.rows(slice(0, self.m))
+        post = forms.ACTIVATIONS[adder.activation](gate, low[: self.m], high[: self.m])
+        if self.unit and adder.activation in ACTIVATION_ROUNDINGS:
+            largest = np.maximum(np.abs(low), np.abs(high))[: self.m]
+            post = post.widened(grown(ACTIVATION_ROUNDINGS[adder.activation]) * largest + self.tiny)
+        if self.gated:  # the product and the sum with b_in are rounded
+            post = multiply(post, pre.rows(slice(self.m, None)))
+            post = post.widened(grown(1) * post.size() + self.tiny).plus(adder.b_in, np.zeros(self.m))
+            post = post.widened(grown(1) * (adder.b_in != 0)[:, None] * post.size() + self.tiny)
+        both = Forms(np.concatenate((y.values, post.values)), np.concatenate((y.rad, post.rad)))
+        return both, valid & self._moderate(post.size())
+
+    def read_by(self, y: Forms) -> tuple[Forms, np.ndarray, np.ndarray, Bool[np.ndarray, " n"]]:
+        """What the units read of y, after the norm: forms, their least and largest values, and which are valid."""
+        grown = self.growth
         size = y.size()
-        x, lost = self._centred(linear(y, self.centre, size) if adder.centred else y, y, size)
-        x_size = x.size() if adder.centred else size
-        inverse, _, biggest = self._inverse_scale(x.rows(self.read_by_mlp), x_size[self.read_by_mlp])
+        x, lost = self._centred(linear(y, self.centre, size) if self.adder.centred else y, y, size)
+        x_size = x.size() if self.adder.centred else size
+        inverse, _, biggest = self.inverse_scale(x.rows(self.read_by_mlp), x_size[self.read_by_mlp])
         read = linear(y, self.read, size)
         if self.unit:  # the division (2 u), the gain, the norm's bias and the product are rounded
             extra = lost + grown(self.d + self.norm_roundings) * x_size
@@ -267,18 +309,8 @@ class Downstream:
             reach = self._reach(self.most_pre, error)[:, None]
             low = np.maximum(low, self.pre_bias[:, None] - reach)
             high = np.maximum(np.minimum(high, self.pre_bias[:, None] + reach), low)
-        gate = pre.rows(slice(0, self.m))
-        post = forms.ACTIVATIONS[adder.activation](gate, low[: self.m], high[: self.m])
-        if self.unit and adder.activation in ACTIVATION_ROUNDINGS:
-            largest = np.maximum(np.abs(low), np.abs(high))[: self.m]
-            post = post.widened(grown(ACTIVATION_ROUNDINGS[adder.activation]) * largest + self.tiny)
-        if self.gated:  # the product and the sum with b_in are rounded
-            post = multiply(post, pre.rows(slice(self.m, None)))
-            post = post.widened(grown(1) * post.size() + self.tiny).plus(adder.b_in, np.zeros(self.m))
-            post = post.widened(grown(1) * (adder.b_in != 0)[:, None] * post.size() + self.tiny)
-        both = Forms(np.concatenate((y.values, post.values)), np.concatenate((y.rad, post.rad)))
         pre_size = np.maximum(np.abs(low), np.abs(high))
-        return both, self._moderate(x_size, biggest, biggest * x_size.max(0), pre_size, post.size())
+        return pre, low, high, self._moderate(x_size, biggest, biggest * x_size.max(0), pre_size)
 
     def _reach(self, most: Float[np.ndarray, " m"], error: np.ndarray) -> Float[np.ndarray, " m"]:
         """How far what a unit reads can be from its bias, whatever the norm's input is."""
@@ -294,11 +326,7 @@ class Downstream:
         found = linear(both, leads.matrix, size).plus(leads.constant, leads.error)
         x, lead = Forms(found.values[:d], found.rad[:d]), Forms(found.values[d:], found.rad[d:])
         if self.unit:
-            # The roundings of W_out, b_out and the sum; then their effect after the mean is subtracted.
-            out = np.abs(adder.W_out).T @ size[d:] + np.abs(adder.b_out)[:, None]
-            after = size[:d] + out
-            lost = grown(self.m + 1) * out + self.tiny * (self.m + 1)
-            lost = lost + grown(1) * (after + lost) + self.tiny
+            lost, after = self._summed(size)  # then their effect after the mean is subtracted
             x = x.widened(self.centre.size.T @ lost)
             x, more = self._centred(x, x, after + lost)
             x_size = x.size()
@@ -306,7 +334,7 @@ class Downstream:
             lead = lead.widened(rounded + grown(d + self.norm_roundings) * (leads.unembedded.T @ x_size))
         else:
             x_size = x.size()
-        inverse, smallest, biggest = self._inverse_scale(x.rows(self.read_by_logits), x_size[self.read_by_logits])
+        inverse, smallest, biggest = self.inverse_scale(x.rows(self.read_by_logits), x_size[self.read_by_logits])
         margin = multiply(lead, inverse)
         low, high = margin.ends()
         # Bounding the leads and the scale separately is looser, but never wrong about the sign.
@@ -355,6 +383,12 @@ class Downstream:
                 biases,
             )
         return self._leads[answer]
+
+
+@singledispatch
+def downstream_of(adder: OneLayerAdder, arithmetic: Arithmetic) -> Downstream:
+    """What bounds the margins of such an adder."""
+    return Downstream(adder, arithmetic)
 
 
 def _outwards(x: np.ndarray, sign: int) -> np.ndarray:

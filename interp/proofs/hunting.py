@@ -82,8 +82,8 @@ def _hunt(adder: OneLayerAdder, query: Query) -> tuple[Leaves, Int[np.ndarray, "
 def _margins(
     adder: OneLayerAdder, query: Query, leaves: Leaves, coords: Float[np.ndarray, "n r"]
 ) -> Float[np.ndarray, " n"]:
-    x = adder.W_E[query.token] + adder.W_pos[adder.layout.queries[query.target]] + adder.b_O
-    return lead_of(logits_after(adder, x + coords @ query.basis), query.answer(leaves))
+    y = adder.after_attention(query.token, adder.layout.queries[query.target], coords @ query.basis)
+    return lead_of(logits_after(adder, y), query.answer(leaves))
 
 
 def gradient_at(
@@ -166,13 +166,17 @@ def attention_of(
 
 def logits_after(adder: OneLayerAdder, y: Float[np.ndarray, "*rows d"]) -> Float[np.ndarray, "*rows vocab"]:
     """Logits in float64, from residual streams after the attention (with ``b_O`` added)."""
+    return adder.normed(after_mlp(adder, y), adder.ln_final, adder.ln_final_b) @ adder.W_U + adder.b_U
+
+
+def after_mlp(adder: OneLayerAdder, y: Float[np.ndarray, "*rows d"]) -> Float[np.ndarray, "*rows d"]:
+    """The residual stream in float64 after the MLP that reads y."""
     x, act = adder.normed(y, adder.ln2, adder.ln2_b), ACTIVATIONS[adder.activation]
     if adder.W_gate is None:
         post = act(x @ adder.W_in + adder.b_in)
     else:
         post = act(x @ adder.W_gate) * (x @ adder.W_in) + adder.b_in
-    y = y + post @ adder.W_out + adder.b_out
-    return adder.normed(y, adder.ln_final, adder.ln_final_b) @ adder.W_U + adder.b_U
+    return y + post @ adder.W_out + adder.b_out
 
 
 def lead_of(logits: Float[np.ndarray, "*rows vocab"], answer: Int[np.ndarray, "*#rows"]) -> Float[np.ndarray, "*rows"]:

@@ -26,7 +26,8 @@ from interp.proofs import by_operator, exhaustive, few_keys, hand_built, near_ke
 from interp.proofs.accuracy_bounds import WIDTH
 from interp.proofs.certify import METHOD as ONE_LAYER
 from interp.proofs.hand_built import is_hand_built
-from interp.proofs.one_layer import Targets, one_layer_adder
+from interp.proofs.one_layer import Targets
+from interp.proofs.two_layers import read_columns
 from interp.proofs.verdict import (
     LARGEST_FILE,
     METHODS,
@@ -64,7 +65,7 @@ def _judged(model: HookedModel, task: Task) -> str:
     try:
         _require_short(model, task)
         if method_for(model, task) is ONE_LAYER:
-            return one_layer_adder(model, task)
+            read_columns(model, task)
     except UserError as error:
         return str(error).rstrip(".")
     return ""

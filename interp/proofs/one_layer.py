@@ -32,6 +32,7 @@ POSITIONS = ("standard", "rotary", "none")
 #: What is asked of an answer: all of its tokens, or its digits without the EOS after them.
 Targets = Literal["all", "digits"]
 FEW = 2  # digits: numbers of so few make problems that can be gone through one by one
+FEW_OF_TWO = 3  # and of so few in models of two layers, as only all problems tell how their layers work together
 _CHECKED = 16  # random problems that a layout is checked on
 
 
@@ -136,6 +137,10 @@ class OneLayerAdder:
         square = (grouped**2).mean(-1, keepdims=True)
         scale = np.sqrt(square) + self.eps if self.eps_outside else np.sqrt(square + self.eps)
         return (grouped / scale).reshape(x.shape) * gain + bias
+
+    def after_attention(self, token: int, position: int, written: Float[np.ndarray, "n d"]) -> Float[np.ndarray, "n d"]:
+        """The stream that the (last) MLP reads at a position, in float64, from what attention writes there."""
+        return self.W_E[token] + self.W_pos[position] + self.b_O + written
 
     @property
     def groups(self) -> int:
@@ -248,13 +253,19 @@ def read_adder(model: HookedModel, task: Task | None = None, targets: Targets = 
     Raises:
         UserError: says in one sentence what about this model the certifier cannot judge.
     """
+    (adder,) = read_layers(model, task, targets, 1)
+    return adder
+
+
+def read_layers(model: HookedModel, task: Task | None, targets: Targets, layers: Literal[1, 2]) -> list[OneLayerAdder]:
+    """As :func:`read_adder`, for a model of one or two layers: one adder for each, with what comes before and after all
+    layers in both."""
     task = resolve_task(model, task)
     layout = read_layout(task)
-    layers = model.cfg.n_layers
-    if layers != 1:
+    if model.cfg.n_layers != layers:
         raise UserError(
-            f"The certifier judges adders and subtractors of one layer, and {model_name(model)} has {layers}; "
-            "`interp attack` may find a pair that it gets wrong."
+            f"The certifier judges adders and subtractors of {'one layer' if layers == 1 else 'one or two layers'}, "
+            f"and {model_name(model)} has {model.cfg.n_layers}; `interp attack` may find a pair that it gets wrong."
         )
     if targets not in get_args(Targets):
         raise unknown_name("choice of targets", targets, get_args(Targets))
@@ -298,24 +309,25 @@ def read_adder(model: HookedModel, task: Task | None = None, targets: Targets = 
         if not np.isfinite(weights[name]).all():
             raise UserError(f"{model_name(model)} has NaN or infinite numbers in {name}.")
     unit = {"": np.ones(config.d_model), "_b": np.zeros(config.d_model)}
-    norms = {f"{norm}{part}": unit[part] for norm in ("ln1", "ln2", "ln_final") for part in unit}
-    named: dict[str, np.ndarray] = {"W_pos": np.zeros((config.n_ctx, config.d_model))}
-    for name, value in weights.items():
-        *_, part, last = name.split(".")
-        if last in ("w", "b"):
-            norms[part if last == "w" else f"{part}_b"] = value
-        else:
-            named[last] = value
     identity = fingerprint(model, stored)
     if (largest := max(9, layout.eos or 0)) >= config.n_logits:
         raise UserError(f"The right tokens go up to {largest}, and {model_name(model)} predicts {config.n_logits}.")
     if targets == "digits":
         layout = replace(layout, queries=layout.queries[: layout.rule.written], eos=None)
-    adder = OneLayerAdder(model=model, layout=layout, fingerprint=identity, stored=stored, **named, **norms)
-    require_unchanged(adder)
-    for readers in ((adder.W_in,) if adder.W_gate is None else (adder.W_in, adder.W_gate), (adder.W_U,)):
-        adder.group_of(*readers)
-    return adder
+    found = []
+    for layer in range(layers):
+        parts = {f"{norm}{part}": unit[part] for norm in ("ln1", "ln2", "ln_final") for part in unit}
+        parts["W_pos"] = np.zeros((config.n_ctx, config.d_model))
+        for name, value in weights.items():
+            *_, part, last = name.split(".")
+            if not name.startswith("blocks.") or name.startswith(f"blocks.{layer}."):
+                parts[{"w": part, "b": f"{part}_b"}.get(last, last)] = value
+        adder = OneLayerAdder(model=model, layout=layout, fingerprint=identity, stored=stored, **parts)
+        for readers in ((adder.W_in,) if adder.W_gate is None else (adder.W_in, adder.W_gate), (adder.W_U,)):
+            adder.group_of(*readers)
+        found.append(adder)
+    require_unchanged(found[0])
+    return found
 
 
 def read_layout(task: Task) -> Layout:

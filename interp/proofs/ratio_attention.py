@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import functools
 import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import flint
@@ -76,6 +77,7 @@ class RatioAttention:
     obstacle: str | None = None
 
 
+@functools.singledispatch
 def read_ratio_attention(adder: OneLayerAdder, arithmetic: Arithmetic) -> RatioAttention:
     """The terms of every query and token at it, with bounds of what they leave out.
 
@@ -141,20 +143,39 @@ def _read(adder: OneLayerAdder, arithmetic: Arithmetic) -> RatioAttention:
                 for largest, new in ((size, value), (written, c), (off, rest)):
                     largest[j][h] = [old.max(upper(x)) for old, x in zip(largest[j][h], new, strict=True)]
 
+    def own(h: int, query: int, token: int) -> list[Ball]:
+        x = project(arithmetic, normed[query][token], w_q[h], adder.b_Q[h])
+        return headed(adder, arithmetic, x, adder.q_norm, query)
+
+    return attention_of_keys(adder, arithmetic, own, keys, (size, written, off), basis, coords)
+
+
+def attention_of_keys(
+    adder: OneLayerAdder,
+    arithmetic: Arithmetic,
+    own: Callable[[int, int, int], list[Ball]],
+    keys: list[list[dict[int, list[Ball]]]],
+    parts: Sequence[list[list[list[Ball]]]],
+    basis: Float[np.ndarray, "r d"],
+    coords: Float[np.ndarray, "head pos token r"],
+) -> RatioAttention:
+    """The terms of every query and token at it, from enclosures of queries (by head, position and token), keys
+    [head][position][token], and the largest values, written vectors and their parts off the basis, over the tokens at
+    each position: [pos][head][component]."""
+    heads, layout, d, n_tokens = len(adder.W_V), adder.layout, len(adder.W_in), coords.shape[2]
     tokens = tuple(layout.tokens[query] for query in layout.queries)
-    flat_w_o = [row for head in w_o for row in head]
+    flat_w_o = [row for head in matrices(adder.W_O) for row in head]
     queries: dict[tuple[int, int], QueryTerms] = {}
     for target, query in enumerate(layout.queries):
         seen = range(query + 1)
-        most = [[_columnwise(part[j][h] for j in seen) for h in range(heads)] for part in (size, written, off)]
+        most = [[_columnwise(part[j][h] for j in seen) for h in range(heads)] for part in parts]
         for token in tokens[target]:
             weights, spread = np.zeros((2, heads, layout.n_positions, n_tokens))
             error, sizes, spreads = [arb(0)] * d, [], False
             for h in range(heads):
-                own = project(arithmetic, normed[query][token], w_q[h], adder.b_Q[h])
-                own = headed(adder, arithmetic, own, adder.q_norm, query)
                 standing = [{token: keys[h][query][token]} if j == query else keys[h][j] for j in seen]
-                eta = _weights(arithmetic, own, standing, adder.score_scale, weights[h], spread[h])
+                vector = own(h, query, token)
+                eta = _weights(arithmetic, vector, standing, adder.score_scale, weights[h], spread[h])
                 if eta is None:
                     return RatioAttention(basis, coords, {}, tokens, "attention scores are too far apart")
                 spreads |= not eta < NO_SPREAD
@@ -299,10 +320,15 @@ def headed(
 
     Rounding: the norm's is as in :func:`normed_stream`; each half of a rotated pair is two products and a difference.
     """
-    config = adder.model.config
     if gain is not None:
         scale = arithmetic.rms(x, adder.eps, adder.eps_outside)
         x = [arithmetic.rounded(v / scale * w, 3) for v, w in zip(x, gain.tolist(), strict=True)]
+    return rotated(adder, arithmetic, x, position)
+
+
+def rotated(adder: OneLayerAdder, arithmetic: Arithmetic, x: list[Ball], position: int) -> list[Ball]:
+    """A query or a key after its norm, as scores read it."""
+    config = adder.model.config
     if config.positional_embedding_type != "rotary":
         return x
     half, turned = len(x) // 2, list(x)
