@@ -25,6 +25,7 @@ from flint import arb
 from jaxtyping import Float
 
 from interp.proofs.balls import EXP_ULPS, TRIG_ULPS, Arithmetic, Ball, angle_roundings, around_zero, hull, upper
+from interp.proofs.forms import UP, roundings
 from interp.proofs.one_layer import OneLayerAdder
 
 #: Directions along which attention writes less than this share of what it writes along the first go into the error.
@@ -178,7 +179,13 @@ def attention_of_keys(
                 eta = _weights(arithmetic, vector, standing, adder.score_scale, weights[h], spread[h])
                 if eta is None:
                     return RatioAttention(basis, coords, {}, tokens, "attention scores are too far apart")
-                spreads |= not eta < NO_SPREAD
+                if not eta < NO_SPREAD:
+                    fixed, loose = _of_positions(weights[h], spread[h], coords[h], [list(at) for at in standing])
+                    if fixed.sum() < loose.sum() / 16:
+                        spread[h] = 0.0
+                        error = [e + arb(x) for e, x in zip(error, (fixed @ np.abs(basis) * UP).tolist(), strict=True)]
+                    else:
+                        spreads = True
                 left = len(seen) * arb(UNDERFLOW_OF_WEIGHTS) if arithmetic.unit else arb(0)
                 left = upper(left + arithmetic.growth(len(seen) + 2) + (2 * eta if eta < NO_SPREAD else arb(0)))
                 if any((weights[h, j, list(at)] == 0).any() for j, at in enumerate(standing)):
@@ -229,6 +236,34 @@ def _weights(
     for (j, t), eta in etas.items():
         spread[j, t] = above(upper((eta + largest) / (1 - largest)))
     return largest
+
+
+def _of_positions(
+    weights: Float[np.ndarray, "pos token"],
+    spread: Float[np.ndarray, "pos token"],
+    coords: Float[np.ndarray, "pos token r"],
+    tokens: list[list[int]],
+) -> tuple[Float[np.ndarray, " r"], Float[np.ndarray, " r"]]:
+    """Two bounds of what the spread of one head's weights does to each coordinate, whatever the tokens are. The first
+    is small where scores depend on positions alone and few keys have most of the weight; the second is about the one
+    that each window bounds for itself.
+
+    Lemma: let the key at j weigh from ``low_j`` to ``high_j``, whatever stands there. Its share lies between
+    ``low_j / (low_j + sum of the other high)`` and ``high_j / (high_j + sum of the other low)``, as computed and as
+    stored. Both kinds of shares add up to 1, so that their differences write at most
+    ``sum_j width_j |coords_j - r|``, for every number r.
+    """
+    chosen = [(j, at) for j, at in enumerate(tokens) if weights[j, at].any()]
+    low = np.array([(weights[j, at] * (1 - spread[j, at])).min() for j, at in chosen]) * (1 - roundings(2))
+    high = np.array([(weights[j, at] * (1 + spread[j, at])).max() for j, at in chosen]) * UP
+    lost = roundings(len(chosen) + 2)
+    others_low = np.maximum(low.sum() - low - lost * low.sum(), 0)
+    others_high = high.sum() - high + lost * high.sum()
+    width = high / (high + others_low) - low / (low + others_high) + roundings(8)
+    middle = (coords[chosen[0][0]].min(0) + coords[chosen[0][0]].max(0)) / 2
+    distance = np.array([np.abs(coords[j, at] - middle).max(0) for j, at in chosen]) * UP
+    largest = np.array([spread[j, at].max() for j, at in chosen])
+    return width @ distance * UP, (high / high.sum() * largest) @ distance
 
 
 def _far(arithmetic: Arithmetic, keys: int) -> Ball:
@@ -335,7 +370,9 @@ def rotated(adder: OneLayerAdder, arithmetic: Arithmetic, x: list[Ball], positio
     for i in range(half):
         at = (2 * i, 2 * i + 1) if config.rotary_adjacent_pairs else (i, half + i)
         angle = arb(position) / arb(config.rotary_scaling_factor) * arb(config.rotary_base) ** (-arb(2 * i) / len(x))
-        off = arithmetic.growth(angle_roundings(config.rotary_base)) * upper(angle) + arithmetic.growth(2 * TRIG_ULPS)
+        exact = i == 0 and config.rotary_scaling_factor == 1  # the angle is the position: base^0 is 1 in any library
+        off = arithmetic.growth(0 if exact else angle_roundings(config.rotary_base)) * upper(angle)
+        off = off + arithmetic.growth(2 * TRIG_ULPS)
         cos, sin = (value + around_zero(upper(off)) for value in (angle.cos(), angle.sin()))
         first, second = (x[place] for place in at)
         products = [arithmetic.rounded(y) for y in (first * cos, -second * sin, second * cos, first * sin)]
