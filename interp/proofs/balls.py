@@ -39,11 +39,11 @@ EXP_ULPS = 2
 GELU_ROUNDINGS = 16
 TRIG_ULPS = 2
 UNIT = 2.0**-24
-#: What underflow can add to one term: the smallest normal number 2^-126 times two weights, each below 2^17.
+#: What underflow can add to one term: the smallest normal number 2^-126 times two weights, each below 2^16.
 TINY = 2.0**-90
 UNDERFLOW = 2.0**-80  # what it can add to a sum of a few of them
 LARGEST = 2.0**60  # whose square is still a float32
-LARGEST_WEIGHT = 2.0**17
+LARGEST_WEIGHT = 2.0**16
 #: How far silu and both kinds of gelu in float32 may be off at x, in u |x|.
 ACTIVATION_ROUNDINGS = {"gelu": GELU_ROUNDINGS, "gelu_new": 16, "silu": 16}
 #: For each: two numbers around the one place where it turns from falling to rising, a number below its least value, and

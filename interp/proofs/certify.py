@@ -1,4 +1,4 @@
-"""Decide whether a one-layer adder or subtractor is right on all pairs, with a proof or a counterexample."""
+"""Decide whether an adder or subtractor of one or two layers is right on all pairs, by a proof or a counterexample."""
 
 from __future__ import annotations
 
@@ -53,7 +53,8 @@ def certify_one_layer(
     targets: Targets = "all",
     minutes: float | None = None,
 ) -> Verdict:
-    """Prove a one-layer adder right on all pairs of ten-digit numbers, or find a pair that it gets wrong.
+    """Prove an adder of one layer, or of two (:mod:`interp.proofs.two_layers`), right on all pairs of ten-digit
+    numbers, or find a pair that it gets wrong.
 
     The same proof is one of subtractors of ``a - b`` with ``a >= b``, and of numbers of other lengths: see
     :mod:`models.tasks.column_rule`.

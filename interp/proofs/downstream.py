@@ -166,8 +166,8 @@ class Downstream:
         n, d = regions.center.shape
         r = regions.radius.shape[-1]
         shapes = {regions.target.shape, regions.token.shape, regions.answer.shape}
-        fits = shapes == {(n,)} and d == self.written and regions.radius.shape == (n, r) and regions.error.shape == (n, d)
-        if not fits or regions.basis.shape not in ((r, d), (n, r, d)):
+        fits = shapes == {(n,)} and d == self.written and regions.error.shape == (n, d)
+        if not fits or regions.radius.shape != (n, r) or regions.basis.shape not in ((r, d), (n, r, d)):
             raise UserError(
                 f"Regions of a model with d_model {self.d} need n x {self.written} centers and errors, n x r radii."
             )
@@ -203,7 +203,7 @@ class Downstream:
         return self.attended(Forms(x.T[:, None], np.zeros_like(x.T)), size.T, regions)
 
     def attended(self, x: Forms, size: Float[np.ndarray, "d n"], regions: Regions) -> Forms:
-        """``x + (attn_out + b_O)``, where x has the regions' symbols or none, and ``size`` bounds what x is a sum of."""
+        """``x + (attn_out + b_O)``, where x has the regions' symbols or none; ``size`` bounds what x is a sum of."""
         adder, symbols = self.adder, regions.radius.shape[1]
         values = np.zeros((self.d, 1 + symbols, len(regions)))
         values[:, : x.values.shape[1]] = x.values

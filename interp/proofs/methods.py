@@ -2,7 +2,8 @@
 
     hand-built                     a construction known by its weight map: a proof for every length up to its limits
     few keys                       one-layer ten-digit adders that look at only a few keys: all classes are run
-    branch and bound over columns  one-layer adders and subtractors, by their effective weights: a proof over all pairs
+    branch and bound over columns  adders and subtractors of one layer, or of two whose second attends by position, by
+                                   their effective weights: a proof over all pairs
     operator by operator           mixed addition and subtraction by one layer: the proof above for each operator
     near keys                      one-layer decoders whose heads see near ids: all that a query can see, with roundings
     prefix tree                    causal models on small domains: every prefix once, enclosed with all roundings
@@ -144,7 +145,7 @@ def method_for(model: HookedModel, task: Task) -> Method:
             return method
     raise UserError(  # the last method is the most general, so give its reason
         f"The certifier cannot judge {model_name(model)}: {reason}. It knows hand-built models, adders and "
-        "subtractors of one layer and small domains; `interp attack` may find a problem that it gets wrong."
+        "subtractors of one or two layers and small domains; `interp attack` may find a problem that it gets wrong."
     )
 
 

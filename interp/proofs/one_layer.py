@@ -280,6 +280,9 @@ def read_layers(model: HookedModel, task: Task | None, targets: Targets, layers:
         *of_norms,
         ("attn_scores", "dot"),
         ("attn_top_k", None),
+        ("attn_window", None),
+        ("rotary_dim", None),
+        ("rotary_frequencies", None),
         ("attn_softmax", "softmax"),
         ("attn_bias", False),
         ("layer_mix", False),
@@ -316,8 +319,8 @@ def read_layers(model: HookedModel, task: Task | None, targets: Targets, layers:
         layout = replace(layout, queries=layout.queries[: layout.rule.written], eos=None)
     found = []
     for layer in range(layers):
-        parts = {f"{norm}{part}": unit[part] for norm in ("ln1", "ln2", "ln_final") for part in unit}
-        parts["W_pos"] = np.zeros((config.n_ctx, config.d_model))
+        parts: dict[str, np.ndarray] = {"W_pos": np.zeros((config.n_ctx, config.d_model))}
+        parts |= {f"{norm}{part}": unit[part] for norm in ("ln1", "ln2", "ln_final") for part in unit}
         for name, value in weights.items():
             *_, part, last = name.split(".")
             if not name.startswith("blocks.") or name.startswith(f"blocks.{layer}."):

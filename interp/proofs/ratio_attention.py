@@ -144,10 +144,8 @@ def _read(adder: OneLayerAdder, arithmetic: Arithmetic) -> RatioAttention:
                 for largest, new in ((size, value), (written, c), (off, rest)):
                     largest[j][h] = [old.max(upper(x)) for old, x in zip(largest[j][h], new, strict=True)]
 
-    def own(h: int, query: int, token: int) -> list[Ball]:
-        x = project(arithmetic, normed[query][token], w_q[h], adder.b_Q[h])
-        return headed(adder, arithmetic, x, adder.q_norm, query)
-
+    asked = lambda x, h: project(arithmetic, x, w_q[h], adder.b_Q[h])  # noqa: E731
+    own = lambda h, at, token: headed(adder, arithmetic, asked(normed[at][token], h), adder.q_norm, at)  # noqa: E731
     return attention_of_keys(adder, arithmetic, own, keys, (size, written, off), basis, coords)
 
 
@@ -160,9 +158,8 @@ def attention_of_keys(
     basis: Float[np.ndarray, "r d"],
     coords: Float[np.ndarray, "head pos token r"],
 ) -> RatioAttention:
-    """The terms of every query and token at it, from enclosures of queries (by head, position and token), keys
-    [head][position][token], and the largest values, written vectors and their parts off the basis, over the tokens at
-    each position: [pos][head][component]."""
+    """The terms of every query and token at it, from enclosures of queries ``own(head, position, token)`` and keys, and
+    in ``parts`` the largest values, written vectors and their parts off the basis: [pos][head][component] each."""
     heads, layout, d, n_tokens = len(adder.W_V), adder.layout, len(adder.W_in), coords.shape[2]
     tokens = tuple(layout.tokens[query] for query in layout.queries)
     flat_w_o = [row for head in matrices(adder.W_O) for row in head]
@@ -180,7 +177,7 @@ def attention_of_keys(
                 if eta is None:
                     return RatioAttention(basis, coords, {}, tokens, "attention scores are too far apart")
                 if not eta < NO_SPREAD:
-                    fixed, loose = _of_positions(weights[h], spread[h], coords[h], [list(at) for at in standing])
+                    fixed, loose = of_positions(weights[h], spread[h], coords[h], [list(at) for at in standing])
                     if fixed.sum() < loose.sum() / 16:
                         spread[h] = 0.0
                         error = [e + arb(x) for e, x in zip(error, (fixed @ np.abs(basis) * UP).tolist(), strict=True)]
@@ -238,20 +235,18 @@ def _weights(
     return largest
 
 
-def _of_positions(
+def of_positions(
     weights: Float[np.ndarray, "pos token"],
     spread: Float[np.ndarray, "pos token"],
     coords: Float[np.ndarray, "pos token r"],
     tokens: list[list[int]],
 ) -> tuple[Float[np.ndarray, " r"], Float[np.ndarray, " r"]]:
-    """Two bounds of what the spread of one head's weights does to each coordinate, whatever the tokens are. The first
-    is small where scores depend on positions alone and few keys have most of the weight; the second is about the one
-    that each window bounds for itself.
+    """A bound of what the spread of one head's weights does to each coordinate, whatever the tokens are, and about the
+    one that a window has. The first is small where scores depend on positions and few keys have most of the weight.
 
-    Lemma: let the key at j weigh from ``low_j`` to ``high_j``, whatever stands there. Its share lies between
-    ``low_j / (low_j + sum of the other high)`` and ``high_j / (high_j + sum of the other low)``, as computed and as
-    stored. Both kinds of shares add up to 1, so that their differences write at most
-    ``sum_j width_j |coords_j - r|``, for every number r.
+    Lemma: let the key at j weigh from ``low_j`` to ``high_j``. Its share lies between ``low_j / (low_j + sum of the
+    other high)`` and ``high_j / (high_j + sum of the other low)``, as computed and as stored. Both kinds of shares add
+    up to 1, so that their differences write at most ``sum_j width_j |coords_j - r|``, for every number r.
     """
     chosen = [(j, at) for j, at in enumerate(tokens) if weights[j, at].any()]
     low = np.array([(weights[j, at] * (1 - spread[j, at])).min() for j, at in chosen]) * (1 - roundings(2))

@@ -18,7 +18,7 @@ from itertools import product
 import flint
 import numpy as np
 from flint import arb
-from jaxtyping import Float, Int
+from jaxtyping import Float
 
 from interp.core.model import HookedModel
 from interp.core.sites import model_name
@@ -51,7 +51,7 @@ class TwoLayerAdder(OneLayerAdder):
 
     first: OneLayerAdder = field(kw_only=True)
 
-    def after_attention(self, token: int, position: int, written: Float[np.ndarray, "n 2d"]) -> Float[np.ndarray, "n d"]:
+    def after_attention(self, token: int, position: int, written: Float[np.ndarray, "n both"]) -> np.ndarray:
         d = len(self.W_in)
         y = self.first.after_attention(token, position, written[:, :d])
         return after_mlp(self.first, y) + self.b_O + written[:, d:]
@@ -78,12 +78,26 @@ class TwoLayers(Downstream):
         self.moderate &= self.first.moderate
 
     def stream(self, regions: Regions) -> Forms:
+        regions = _with_errors_along(regions)
         below, above = (_part(regions, part) for part in (slice(0, self.d), slice(self.d, None)))
         y, valid = self.first.after_mlp(self.first.stream(below))
         return self.attended(y, y.size(), above).widened(np.where(valid, 0.0, np.nan))
 
 
 downstream_of.register(TwoLayerAdder, TwoLayers)
+
+
+def _with_errors_along(regions: Regions) -> Regions:
+    """The same regions or larger ones: the part of the error along the basis is in the radius, so that units whose
+    difference counts are followed together there, too.
+
+    Lemma: ``e = B^T (B e) + (1 - B^T B) e`` for every matrix B, whose rows are the basis here.
+    """
+    basis, error = regions.basis, regions.error[..., None]
+    rest = np.eye(basis.shape[-1]) - basis.swapaxes(-1, -2) @ basis
+    rest = np.abs(rest) + roundings(len(rest) + 1) * (np.abs(basis.swapaxes(-1, -2)) @ np.abs(basis) + 1)
+    along, across = (matrix @ error for matrix in (np.abs(basis), rest))
+    return replace(regions, radius=(regions.radius + along[..., 0]) * UP, error=across[..., 0] * UP)
 
 
 def _part(regions: Regions, part: slice) -> Regions:
@@ -131,7 +145,7 @@ def _second(
     """The terms of the second layer's attention."""
     heads, d, _ = adder.W_V.shape
     cells = list(below.queries)  # (position, token)
-    queries, keys, values, written = _hulls(adder, arithmetic, first, below)
+    queries, keys, values, written = hulls(adder, arithmetic, first, below)
     middle, radius = (written[1] + written[0]) / 2, (written[1] - written[0]) / 2 * UP + LEAST
     known = np.nan_to_num(middle)
     _, sizes, directions = np.linalg.svd(known.reshape(-1, d), full_matrices=False)
@@ -162,7 +176,7 @@ def _second(
     )
 
 
-def _hulls(
+def hulls(
     adder: TwoLayerAdder, arithmetic: Arithmetic, first: OneLayerAdder, below: RatioAttention
 ) -> list[Float[np.ndarray, "end cell head e"]]:
     """Least and largest normed queries and keys, values and written vectors of the second layer, at each of its cells.

@@ -152,7 +152,16 @@ def test_verdicts_near_the_public_model_agree_with_the_models(shared_dir: Path):
     assert "certified" in met or "refuted" in met, met
 
 
-@pytest.mark.parametrize("switch", [{"attn_softmax": "softmax1"}, {"attn_bias": True}, {"layer_mix": True}])
+@pytest.mark.parametrize(
+    "switch",
+    [
+        {"attn_softmax": "softmax1"},
+        {"attn_bias": True},
+        {"layer_mix": True},
+        {"attn_window": 1},
+        {"positional_embedding_type": "rotary", "rotary_dim": 2},
+    ],
+)
 def test_a_switch_that_the_certifier_does_not_know_is_refused(switch):
     model = zoo("microadder-74")
     config = replace(model.config, **switch)
