@@ -280,7 +280,6 @@ def read_layers(model: HookedModel, task: Task | None, targets: Targets, layers:
         *of_norms,
         ("attn_scores", "dot"),
         ("attn_top_k", None),
-        ("attn_window", None),
         ("rotary_dim", None),
         ("rotary_frequencies", None),
         ("attn_softmax", "softmax"),

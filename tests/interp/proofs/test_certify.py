@@ -153,17 +153,17 @@ def test_verdicts_near_the_public_model_agree_with_the_models(shared_dir: Path):
 
 
 @pytest.mark.parametrize(
-    "switch",
+    ("name", "switch"),
     [
-        {"attn_softmax": "softmax1"},
-        {"attn_bias": True},
-        {"layer_mix": True},
-        {"attn_window": 1},
-        {"positional_embedding_type": "rotary", "rotary_dim": 2},
+        ("microadder-74", {"attn_softmax": "softmax1"}),
+        ("microadder-74", {"attn_bias": True}),
+        ("microadder-74", {"layer_mix": True}),
+        ("arc-decoder-16", {"rotary_dim": 2}),
+        ("arc-decoder-16", {"rotary_frequencies": (1.0, 0.5)}),
     ],
 )
-def test_a_switch_that_the_certifier_does_not_know_is_refused(switch):
-    model = zoo("microadder-74")
+def test_a_switch_that_the_certifier_does_not_know_is_refused(name, switch):
+    model = zoo(name)
     config = replace(model.config, **switch)
     with pytest.raises(UserError):
         read_adder(ArithmeticTransformer(DenseWeights(config), model.task, name="switched"))
