@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from scipy.special import erf, expit
 
 from interp.proofs import forms
-from interp.proofs.balls import FLOAT32, REAL, Arithmetic
+from interp.proofs.balls import FLOAT32, LARGEST_WEIGHT, REAL, Arithmetic
 from interp.proofs.downstream import Downstream, Regions
 from interp.proofs.forms import Forms
 from interp.proofs.one_layer import read_adder
@@ -242,7 +242,7 @@ def test_numbers_that_are_not_finite_or_too_large_have_no_bound(arithmetic):
 
 def test_weights_beyond_the_bounds_on_rounding_have_no_bound():
     def inflate(weights):
-        weights["blocks.0.mlp.W_in"] *= 2.0**14
+        weights["blocks.0.mlp.W_in"] *= LARGEST_WEIGHT
 
     adder, regions = read_adder(dense("microadder-67", inflate)), regions_of("microadder-67", 5, 0.01)
     assert np.isnan(Downstream(adder, FLOAT32).margins(regions)).all()
