@@ -50,6 +50,7 @@ def refuted() -> tuple[ArithmeticTransformer, Verdict]:
     return model, interp.certify(model, width=None)
 
 
+@pytest.mark.slow
 def test_a_model_that_is_right_with_every_operator_is_certified_on_all_their_problems():
     model, found = certified()
     assert found.status == "certified" and found.provenance.n == model.task.domain.size == 2 * 10**6
@@ -74,6 +75,7 @@ def test_one_wrong_operator_refutes_by_a_problem_of_it_that_the_model_gets_wrong
     assert check_certificate(found, model).counterexample == found.counterexample
 
 
+@pytest.mark.slow
 def test_the_file_is_read_again_and_what_was_changed_in_it_is_refused(tmp_path):
     model, found = certified()
     found.save(tmp_path / "c.json")

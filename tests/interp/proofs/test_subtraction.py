@@ -224,6 +224,7 @@ def test_few_problems_with_many_prefixes_are_run(monkeypatch):
 # ---- programs
 
 
+@pytest.mark.slow
 def test_a_certified_subtractor_is_its_program():
     found = interp.decompile(by_hand(4))
     made: dict = {}

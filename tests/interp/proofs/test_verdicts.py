@@ -570,6 +570,7 @@ def _bar(items, **kwargs):
 # ---- the registry of methods
 
 
+@pytest.mark.slow
 def test_every_stored_verdict_is_of_a_registered_method_and_is_written_as_it_was_read():
     seen = set()
     for name in models.zoo.zoo_names():
