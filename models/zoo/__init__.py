@@ -12,13 +12,11 @@ model's weight map and nothing else.
 
 from __future__ import annotations
 
-import contextlib
-import glob
 import json
 import math
 import os
 import shutil
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
 
@@ -30,7 +28,6 @@ from models.checkpoint import (
     assign_parameters,
     check_sha256,
     format_weights,
-    fsync_folder,
     load_weights,
     read_bytes,
     read_json,
@@ -40,16 +37,22 @@ from models.checkpoint import (
 )
 from models.errors import UserError, unknown_name
 from models.hooked import HookedModel
-from models.locks import locked
 from models.questions import question
 from models.stored_names import CONFIG, ZOO, is_path, stored
-from models.zoo.files import CARD, STORED_AS, WEIGHTS
+from models.zoo.files import (
+    CARD,
+    FORMAT,
+    STORED_AS,
+    WEIGHTS,
+    alone,
+    finish_interrupted_swap,
+    no_entry,
+    swap_in,
+)
 
 if TYPE_CHECKING:
     from models.evaluation import Rate
     from models.transformer import ArithmeticTransformer
-
-FORMAT = 1
 
 
 def zoo_names() -> list[str]:
@@ -151,7 +154,7 @@ def read_entry(name_or_path: str | Path) -> dict[str, Any]:
         UserError: no such entry, or a config that cannot be one.
     """
     folder = resolve(name_or_path)
-    _finish_interrupted_swap(folder)
+    finish_interrupted_swap(folder)
     path = folder / CONFIG
     if not folder.exists():
         raise UserError(f"There is no file or folder {folder}.")
@@ -310,79 +313,20 @@ def _store(folder: Path, config: dict[str, Any], files: dict[str, bytes], overwr
     files = files | {CARD: render_card(config | {"sha256": {}}, files).encode()}
     config = config | {"sha256": {name: sha256(data) for name, data in files.items()}}
     staging = folder.parent / f".{folder.name}.carrylens-new-{os.getpid()}"
-    with _alone(folder):
+    with alone(folder):
         if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
             if not overwrite:
                 raise UserError(f"{folder} exists already; nothing was overwritten.")
-            if (why := _no_entry(folder)) is not None:
+            if (why := no_entry(folder)) is not None:
                 raise UserError(f"{folder} is not overwritten: {why}.")
         try:
             for name, data in files.items():
                 write_bytes_atomic(staging / name, data)
             write_json_atomic(staging / CONFIG, config)
-            _swap_in(staging, folder)
+            swap_in(staging, folder)
         finally:
             shutil.rmtree(staging, ignore_errors=True)
     return folder
-
-
-@contextlib.contextmanager
-def _alone(folder: Path) -> Iterator[None]:
-    """Lock ``folder`` for saving, and clear what killed writers left next to it."""
-    try:
-        folder.parent.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise UserError(f"{folder} could not be written ({error.strerror}).") from error
-    with locked(folder.parent / f".{folder.name}.lock", folder):
-        _finish_interrupted_swap(folder)
-        for left in folder.parent.glob(f".{glob.escape(folder.name)}.carrylens-new-*"):
-            shutil.rmtree(left, ignore_errors=True)
-        if _no_entry(_aside(folder)) is None:
-            shutil.rmtree(_aside(folder), ignore_errors=True)
-        yield
-
-
-def _swap_in(staging: Path, folder: Path) -> None:
-    """Rename ``staging`` to ``folder``; an old entry is moved aside first and deleted last."""
-    aside = _aside(folder)
-    try:
-        if folder.exists():
-            folder.rename(aside)
-        staging.rename(folder)
-    except OSError as error:
-        _finish_interrupted_swap(folder)
-        raise UserError(
-            f"{folder} could not be written ({error.strerror}); what was there before is untouched."
-        ) from error
-    fsync_folder(folder.parent)
-    shutil.rmtree(aside, ignore_errors=True)
-
-
-def _finish_interrupted_swap(folder: Path) -> None:
-    """Put back the old entry if a crash fell between the two renames of :func:`_swap_in`."""
-    if not folder.exists() and _no_entry(_aside(folder)) is None:
-        with contextlib.suppress(OSError):
-            _aside(folder).rename(folder)
-
-
-def _aside(folder: Path) -> Path:
-    return folder.parent / f".{folder.name}.carrylens-old"
-
-
-def _no_entry(folder: Path) -> str | None:
-    """Why a folder is not an entry, and so not ours to remove; None if it is one, with nothing else in it."""
-    if not folder.is_dir():
-        return "it is not a folder"
-    try:
-        config = json.loads((folder / CONFIG).read_bytes())
-        known = {CONFIG, *config["sha256"]} if config["format"] == FORMAT and config["weights"] else set()
-    except (OSError, ValueError, KeyError, TypeError):
-        known = set()
-    if not known:
-        return "it is not an entry of a zoo"
-    others = sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*") if not path.is_dir())
-    others = [name for name in others if name not in known and not name.endswith(".tmp")]
-    return f"it holds {others[0]}, which is not part of the entry" if others else None
 
 
 def _check_file_name(name: str, source: Path) -> None:

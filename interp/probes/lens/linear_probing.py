@@ -42,7 +42,14 @@ from interp.core.results import Provenance, Result
 from interp.core.separation import auroc
 from interp.core.sites import model_name
 from interp.core.stats import clustered_proportion
-from interp.probes.lens.probe_labels import SIGNALS, Labels, column_labels, row_folds, variable_labels
+from interp.probes.lens.probe_labels import (
+    SIGNALS,
+    Labels,
+    column_labels,
+    probed_signals,
+    row_folds,
+    variable_labels,
+)
 from interp.probes.lens.reading import digit_targets, read, stream_points, variable_index
 from interp.probes.lens.ridge import FOLDS, held_out_predictions
 from models.errors import UserError, known_name, unknown_name
@@ -52,7 +59,6 @@ from models.tasks.base import Role, Task, base_of, domain_of
 ALL = "all"  # the rows of all columns together
 MEANS, SCORES = ("control", "memorised", "untrained"), ("score", "control_score", "untrained_score")
 DRAWN = "drawn"  # stands for a control that is an untrained copy of the model
-NEEDED = ("a", "b", "digit_sum", "carry_in", "carry_out")  # variables that the signals of column addition need
 DEALS = 8  # how often the control's labels are dealt per column; the deals share the probe's factorisation
 
 
@@ -312,7 +318,7 @@ def linear_probes(
     task = resolve_task(model, task)
     if (signals is not None and not len(signals)) or (sites is not None and not len(sites)):
         raise UserError("There is nothing to probe: give at least one signal and one site, or leave them out for all.")
-    signals, added = _signals(task, signals)
+    signals, added = probed_signals(task, signals)
     if not 2 <= folds <= 11:
         raise UserError(f"Pairs of digits are cut into 2 to 11 folds, not {folds}.")
     sample = draw(task, problems, n, seed)
@@ -363,26 +369,6 @@ def _untrained(model: HookedModel, task: Task, seed: int) -> Any | None:
         return untrained_twin(model, task, seed)
     except UserError:
         return untrained_copy(model, seed)
-
-
-def _signals(task: Task, signals: str | Sequence[str] | None) -> tuple[list[str], bool]:
-    """The signals to probe for, and whether the task computes what those of column addition need.
-
-    Raises:
-        UserError: a signal that the task does not have; the message has the closest.
-    """
-    own = task.variables(task.sample(2, torch.Generator().manual_seed(0)))
-    added = set(NEEDED) <= own.keys()
-    if signals is None:
-        return list(SIGNALS if added else own), added
-    chosen = [signals] if isinstance(signals, str) else list(signals)
-    for signal in chosen:
-        if signal in SIGNALS and signal not in own and not added:
-            missing = next(name for name in NEEDED if name not in own)
-            raise UserError(f"Task {task.name!r} does not compute {missing}, which {signal!r} asks about.")
-        if signal not in own and signal not in SIGNALS:
-            raise unknown_name("signal", signal, (*SIGNALS, *own))
-    return chosen, added
 
 
 def _column_digits(task: Task, problems: torch.Tensor) -> dict[int, Int[torch.Tensor, "n operand"]]:

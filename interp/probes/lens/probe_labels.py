@@ -16,15 +16,17 @@ The pairs are dealt in the order of their sums, so every fold has small and larg
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from interp.probes.lens.reading import variable_index
-from models.tasks.base import Role
+from models.errors import UserError, unknown_name
+from models.tasks.base import Role, Task
 
 SIGNALS = {
     "carry_in": "the carry into the column",
@@ -32,6 +34,7 @@ SIGNALS = {
     "nine": "whether the digits sum to 9",
     "digit_sum": "the sum of the digits",
 }
+NEEDED = ("a", "b", "digit_sum", "carry_in", "carry_out")  # variables that the signals of column addition need
 COUNTED = ("digit_sum",)  # signals that are numbers; the others are yes or no
 
 
@@ -122,3 +125,23 @@ def pair_folds(
 def row_folds(n: int, folds: int, rng: np.random.Generator) -> Int[np.ndarray, " n"]:
     """Folds of rows, whatever their pairs; the types of the test rows are then seen in training."""
     return rng.permutation(np.arange(n) % folds)
+
+
+def probed_signals(task: Task, signals: str | Sequence[str] | None) -> tuple[list[str], bool]:
+    """The signals to probe for, and whether the task computes what those of column addition need.
+
+    Raises:
+        UserError: a signal that the task does not have; the message has the closest.
+    """
+    own = task.variables(task.sample(2, torch.Generator().manual_seed(0)))
+    added = set(NEEDED) <= own.keys()
+    if signals is None:
+        return list(SIGNALS if added else own), added
+    chosen = [signals] if isinstance(signals, str) else list(signals)
+    for signal in chosen:
+        if signal in SIGNALS and signal not in own and not added:
+            missing = next(name for name in NEEDED if name not in own)
+            raise UserError(f"Task {task.name!r} does not compute {missing}, which {signal!r} asks about.")
+        if signal not in own and signal not in SIGNALS:
+            raise unknown_name("signal", signal, (*SIGNALS, *own))
+    return chosen, added

@@ -58,7 +58,7 @@ def test_the_classes_are_what_queries_see_in_all_problems_and_nothing_else(shape
         assert seen.keys[-1] == task.query_positions[target]
 
 
-@pytest.mark.parametrize("shape", [(3, 3), (7, 2), (5, 1)])
+@pytest.mark.parametrize("shape", [(3, 3), pytest.param((7, 2), marks=pytest.mark.slow), (5, 1)])
 def test_a_class_has_a_problem_that_shows_what_it_says(shape: tuple[int, int]):
     task = MultiOperandAddition(*shape)
     generator = torch.Generator().manual_seed(0)

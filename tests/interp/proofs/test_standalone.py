@@ -22,6 +22,7 @@ from interp.proofs.standalone import TASKS, write_standalone
 from interp.proofs.stored_certificates import stored_certificate
 from models.errors import UserError
 from tests.interp.proofs.conftest import certificate, zoo
+from tests.sampling import sampled
 
 FOLDER = Path(__file__).parents[3] / "certificates"
 UNENDED = ("microadder-22", "microadder-18")  # they write no end token
@@ -213,7 +214,7 @@ def test_forms_hold_the_values_of_their_points(checker):
             assert scale[1] / one <= exact * (1 + 1e-12) and exact <= scale[2] / one * (1 + 1e-12)
 
 
-@pytest.mark.parametrize("name", ["microadder-57", *UNENDED])
+@pytest.mark.parametrize("name", sampled(["microadder-57", *UNENDED], *UNENDED[:1]))
 def test_tampered_files_are_rejected_or_say_the_same(checker, name):
     """100 files with one character changed: what is accepted for proof has the same weights and config."""
     text, rng = json.dumps(read(name)), random.Random(2)

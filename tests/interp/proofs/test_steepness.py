@@ -97,7 +97,7 @@ def worst_moves(model: ArithmeticTransformer, rows: Rows, weights: dict[str, Ten
     )
 
 
-@pytest.mark.parametrize("name", CONFIGS)
+@pytest.mark.parametrize("name", every_third(CONFIGS, 1))
 @pytest.mark.parametrize("radius", sampled([1e-5, 3e-4], 3e-4))
 def test_leads_stay_within_their_bounds_wherever_the_embedding_lies_in_its_ball(
     name: str, radius: float, monkeypatch: pytest.MonkeyPatch
@@ -237,7 +237,7 @@ def test_products_with_what_the_heads_write_are_off_by_little_more_than_their_de
     assert min(max(found) for found in reach.values()) > 0.5
 
 
-@pytest.mark.parametrize("name", CONFIGS)
+@pytest.mark.parametrize("name", every_third(CONFIGS, 2))
 def test_a_block_keeps_the_roundings_of_its_heads_within_its_ball(name: str):
     """Queries, keys and values that are off by all that their roundings allow, where it matters most."""
     reach = []

@@ -76,7 +76,9 @@ def keys_of(task: FormattedTask, pairs: torch.Tensor, target: int) -> dict[str, 
 # ---- classes
 
 
-@pytest.mark.parametrize(("digits", "written", "end"), [(3, 3, "."), (2, 2, ""), (2, 3, "."), (2, 3, "")])
+@pytest.mark.parametrize(
+    ("digits", "written", "end"), sampled([(3, 3, "."), (2, 2, ""), (2, 3, "."), (2, 3, "")], (2, 2, ""), (2, 3, "."))
+)
 def test_classes_hold_their_problems_and_reach_exactly_as_far(digits: int, written: int, end: str):
     """Random terms: ends, witnesses and numbers of problems of every class, against all pairs."""
     task, pairs = column_task(digits, True, end, written), all_pairs(digits)

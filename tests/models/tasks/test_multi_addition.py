@@ -20,6 +20,7 @@ from tests.models.tasks.task_sequences import (
     padded,
     texts,
 )
+from tests.sampling import sampled
 
 OF_FIGURE_14 = [form for form in FORMATS if form.scratchpad and form.zero_start]
 PADDED_FORMATS = [form for form in FORMATS if form.zero_padding]
@@ -233,7 +234,9 @@ def prediction(task: MultiOperandAddition, target: int, token: dict[int, int], i
 
 
 @pytest.mark.parametrize("scratchpad", [True, False], ids=["scratchpad", "answer alone"])
-@pytest.mark.parametrize(("m", "n"), [(1, 3), (2, 4), (3, 2), (7, 3), (10, 2), (12, 2)])
+@pytest.mark.parametrize(
+    ("m", "n"), sampled([(1, 3), (2, 4), (3, 2), (7, 3), (10, 2), (12, 2)], (1, 3), (3, 2), (12, 2))
+)
 def test_the_next_token_follows_from_the_needed_positions(m: int, n: int, scratchpad: bool) -> None:
     if m > 10 and not scratchpad:
         pytest.skip("a carry of ten or more is not decided by the digit that it left behind")

@@ -10,6 +10,7 @@ from models.errors import UserError
 from models.tasks import formatted
 from models.transformer import ArithmeticTransformer
 from models.weight_maps.constant import ConstantWeights
+from tests.sampling import sampled
 
 
 def built(program: str, p: int = 29):
@@ -17,7 +18,7 @@ def built(program: str, p: int = 29):
 
 
 @pytest.mark.parametrize("program, rival", [("clock", "pizza"), ("pizza", "clock")])
-@pytest.mark.parametrize("p", [11, 29, 59])
+@pytest.mark.parametrize("p", sampled([11, 29, 59], 29))
 def test_the_program_that_was_built_is_followed_and_its_rival_is_not(program, rival, p):
     found = interp.group_program(built(program, p), n=600)
     assert found.verdict == program
