@@ -55,6 +55,12 @@ def test_torch_is_as_exact_as_assumed(function: Callable, reference: Callable, l
         assert ulps_off(function(values), reference(values.double().numpy())) <= assumed
 
 
+@pytest.mark.parametrize("base", [3.0, 10.0, 10_000.0, 1e6])
+def test_the_first_rotary_angle_is_exactly_the_position(base: float):
+    exponent = -torch.arange(9, dtype=torch.float32) * 0 / 18
+    assert torch.equal(base**exponent / 1.0, torch.ones(9))
+
+
 def test_the_check_of_exactness_can_fail():
     x = dense_samples(-87.0, 0.0)
     assert ulps_off(torch.exp(x) * (1 + 6e-7), np.exp(x.double().numpy())) > balls.EXP_ULPS
