@@ -74,16 +74,20 @@ findings(patched, "pairs")
 # ## 2. Two programs next to each other
 #
 # Both models are proved equal, on every pair of their domain, to a short program that is read off their weights.
-# Digits are lists, units first.
+# Digits are lists, units first. A third one, `complement-subtractor`, takes any number from any other: it writes the
+# digits of a - b modulo 10^10, and then 1 where a borrow is left, which says that a < b.
 
 # %%
-programs = {name: interp.decompile(model) for name, model in [("subtractor", subtractor), ("adder", adder)]}
+signed = models.load("complement-subtractor")
+programs = {
+    name: interp.decompile(model) for name, model in [("subtractor", subtractor), ("adder", adder), ("signed", signed)]
+}
 for found in programs.values():
     display(Code(found.program, language="python"))
 findings(programs, "model")
 
 # %% [markdown]
-# But for the range of levels and the place of the thresholds between them, the two programs are one. The level of a
+# But for the range of levels and the place of the thresholds between them, the programs are one. The level of a
 # column is its own total plus what is left of the column before, over the base: with digits of a *sum*, a carry is
 # left; with digits of a *difference*, minus a borrow. So the borrow is read as the carry is, off the digit that was
 # written before.
@@ -117,14 +121,19 @@ pd.DataFrame(rows, index=["head 0", "head 1", "head 2"]).round(3)
 # Two layers in the shape of the QuantaMaths models write a sign and then the highest digit first. Their first digit
 # needs every column, no written digit helps, and no method here proves it for numbers of six digits. A search for wrong
 # answers is what is left: one that it finds refutes the model, and finding none proves nothing. Such files are read
-# as they are.
+# as they are. The one of ten digits is right on 10,000 of 10,000 problems drawn at random, and a random search finds
+# nothing either.
 
 # %%
-signed = models.load("mixed-six-digits")
+six = models.load("mixed-six-digits")
 path = Path(tempfile.mkdtemp()) / "mix_d6_l2_h4_t8K_s0.pth"
-torch.save({name: value.detach() for name, value in signed.all_weights().items()}, path)
-attacked = {"mixed": models.load(path, task=signed.task), "a < b": models.load("comparison-ten-digits")}
-findings({name: interp.attack(model, runs=4_000) for name, model in attacked.items()}, "model")
+torch.save({name: value.detach() for name, value in six.all_weights().items()}, path)
+attacked = {
+    "mixed, six digits": models.load(path, task=six.task),
+    "mixed, ten digits": models.load("mixed-ten-digits-two-layers"),
+    "a < b": models.load("comparison-ten-digits"),
+}
+findings({name: interp.attack(model, runs=8_000) for name, model in attacked.items()}, "model")
 
 # %% [markdown]
 # ## 5. Addition modulo a prime: which frequencies?

@@ -109,7 +109,7 @@ class AccuracyBounds(Result):
         if high == 0:
             return "right on all pairs"
         if low == high:
-            if self.rule.subtracts:  # no finite decimal
+            if self.rule.ordered:  # no finite decimal
                 return f"wrong on exactly {sum(self.chains.wrong):,} of {self.rule.all_pairs}"
             exact = Decimal(sum(self.chains.wrong)).scaleb(-2 * self.rule.digits)
             if high < Fraction(1, 100):

@@ -75,6 +75,10 @@ def subtract(a, b):
         answer.append(own)
     return answer
 """
+#: The same for all pairs: the last step writes a 9 where a borrow is left, and the answer shows a 1.
+SIGNED = SUBTRACTION.replace("zip(differences,", "zip(differences + [0],").replace(
+    "return answer", "return answer[:-1] + [int(answer[-1] > 0)]"
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -83,7 +87,7 @@ class Decompiled(Result):
 
     Attributes:
         program: its source; ``add(a, b)`` takes two lists of digits, units first, and gives one digit more than they
-            have; ``subtract(a, b)`` gives as many.
+            have; ``subtract(a, b)`` gives as many, and for a signed difference the borrow that is left.
         states: how many states of a column the program was executed on.
         arithmetic, bound: the arithmetic of the model's certificate, and the proved lower bound of its margins.
         reads: one row per head: bounds, over all problems, of the shares of attention on the two digits of the ``own``
@@ -132,7 +136,7 @@ class Decompiled(Result):
     @property
     def levels_of(self) -> str:
         """What has the levels: sum plus carry, or difference minus borrow."""
-        return "difference minus borrow" if self.program == SUBTRACTION else "sum plus carry"
+        return "sum plus carry" if self.program == PROGRAM else "difference minus borrow"
 
     def _reading(self) -> str:
         reads = self.reads
@@ -171,6 +175,7 @@ def decompile(model: HookedModel, *, task: Task | None = None) -> Decompiled:
     adder = read_adder(model, task)
     rule = adder.layout.rule
     attention = read_ratio_attention(adder, FLOAT32 if certificate.arithmetic == "float32" else REAL)
+    program = (SIGNED if rule.signed else SUBTRACTION) if rule.subtracts else PROGRAM
     levels = pd.DataFrame([_level(adder, attention, *key) for key in attention.queries if key[0] < rule.written])
     if not (levels.gap > 0).all():
         worst = levels.loc[levels.gap.idxmin()]
@@ -180,8 +185,8 @@ def decompile(model: HookedModel, *, task: Task | None = None) -> Decompiled:
         )
     return Decompiled(
         model=certificate.model,
-        program=SUBTRACTION if rule.subtracts else PROGRAM,
-        states=prove_program(SUBTRACTION, rule) if rule.subtracts else prove_program(),
+        program=program,
+        states=prove_program(program, rule),
         arithmetic=certificate.arithmetic,
         bound=certificate.lower_bound,
         reads=_reads(adder, attention),

@@ -235,9 +235,10 @@ class ColumnLayout:
     position that predicts its answer digit, where for k > 0 the output of column k - 1 stands; ``targets[k]``: which of
     the task's targets it is. ``step`` is the running sum, for additions of many operands; ``base`` is the digits' base.
 
-    ``subtracts``: the second operand is subtracted from the first, which is not smaller. That is an addition of its
-    complement, with base - 1 - b for every digit b, and a carry into the units: a carry is then a borrow that is not
-    needed, and the algorithms are those of addition.
+    ``subtracts``: the second operand is subtracted from the first. That is an addition of its complement, with
+    base - 1 - b for every digit b, and a carry into the units: a carry is then a borrow that is not needed, and the
+    algorithms are those of addition. A column above the operands' writes 1 where a borrow is left (base - 1 in the
+    sum), else 0.
     """
 
     task: Task
@@ -252,7 +253,11 @@ class ColumnLayout:
         self, algorithm: Algorithm, tokens: Int[Tensor, "n pos"], interventions: Interventions | None = None
     ) -> dict[str, ColumnValues]:
         """Every variable of an algorithm on sequences, as in :meth:`Algorithm.run`."""
-        return algorithm.run(self.inputs(tokens), interventions, self.base, int(self.subtracts))
+        found = algorithm.run(self.inputs(tokens), interventions, self.base, int(self.subtracts))
+        if not (self.subtracts and not all(self.operands)):
+            return found
+        above = torch.tensor([not places for places in self.operands], device=tokens.device)
+        return found | {"answer": torch.where(above, found["answer"].clamp(max=1), found["answer"])}
 
     def answer(
         self, algorithm: Algorithm, tokens: Int[Tensor, "n pos"], interventions: Interventions | None = None

@@ -1,4 +1,5 @@
-"""Intermediate values of arithmetic column by column, by the name of a family: addition, subtraction, comparison.
+"""Intermediate values of arithmetic column by column, by the name of a family: addition, subtraction, complement (a
+difference in ten's complement), comparison.
 
 A family computes them from the operands' digits [n, column] (units first), all in as many columns as the answer has.
 """
@@ -50,19 +51,30 @@ def _subtraction(digits: Sequence[DigitRows], base: int) -> Variables:
         own = difference[:, column]
         negative = torch.where(own == 0, negative, (own < 0).long())
     difference = torch.where(negative[:, None] == 1, -difference, difference)
+    return {"a": a, "b": b, "negative": negative[:, None]} | _borrows(difference, base)
+
+
+def _complement(digits: Sequence[DigitRows], base: int) -> Variables:
+    """The second operand is taken from the first, whichever is larger: the variables of subtraction without
+    ``negative``. The answer has one column more than the operands, and in it the borrow that is left: 1 where a < b."""
+    a, b = digits
+    found = _borrows(a - b, base)
+    return {"a": a, "b": b} | found | {"s": torch.cat((found["s"][:, :-1], found["borrow_in"][:, -1:]), 1)}
+
+
+def _borrows(difference: DigitRows, base: int) -> Variables:
+    """What follows from the digit differences, by the names of :func:`_subtraction`."""
     # With the complement of the smaller operand, a borrow is a missing carry: column by column, the digit difference
     # plus base - 1 is a digit sum, which generates a carry (no borrow) or passes one on at base - 1.
-    borrow, travelled = [torch.zeros_like(negative)], [torch.zeros_like(negative)]
+    none = torch.zeros_like(difference[:, 0])
+    borrow, travelled = [none], [none]
     generate, propagate = (difference < 0).long(), (difference == 0).long()
-    for column in range(a.shape[1]):
+    for column in range(difference.shape[1]):
         past = (travelled[-1] + 1) * borrow[-1]
         travelled.append(torch.where(propagate[:, column] == 1, past, generate[:, column]))
         borrow.append((difference[:, column] - borrow[-1] < 0).long())
     borrow_in, borrow_out = torch.stack(borrow[:-1], 1), torch.stack(borrow[1:], 1)
     return {
-        "a": a,
-        "b": b,
-        "negative": negative[:, None],
         "digit_difference": difference,
         "borrow_in": borrow_in,
         "borrow_out": borrow_out,
@@ -118,6 +130,7 @@ class ColumnFamily:
 FAMILIES: Mapping[str, ColumnFamily] = {
     "addition": ColumnFamily(_addition, None, _spelt),
     "subtraction": ColumnFamily(_subtraction, 2, _spelt, complement=True),
+    "complement": ColumnFamily(_complement, 2, _spelt, complement=True),
     "comparison": ColumnFamily(_comparison, 2, _ordered, complement=True),
 }
 

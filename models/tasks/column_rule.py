@@ -18,23 +18,25 @@ from models.tasks.domain import NoDomain
 
 @dataclass(frozen=True)
 class ColumnRule:
-    """Two numbers are added, or the second is subtracted from the first, which is not smaller.
+    """Two numbers are added, or the second is subtracted from the first.
 
     With sign = 1 or -1, a column with the digits x and y has the *total* ``x + sign y``. Into it comes a carry of 0 or
     1 (a borrow, where one subtracts), none into the units. It writes ``(total + sign carry) mod base``, and sends a
-    carry on where ``total + sign carry`` is not a digit. Out of the last column of a difference comes no borrow: that
-    is what ``a >= b`` says, and it leaves (n^2 + n) / 2 of the n^2 pairs of numbers below n.
+    carry on where ``total + sign carry`` is not a digit. Out of the last column of a difference comes no borrow, unless
+    it is signed: that is what ``a >= b`` says, and it leaves (n^2 + n) / 2 of the n^2 pairs of numbers below n.
 
     Attributes:
         digits: how many each number has. written: how many the answer has; one more than ``digits`` shows the carry out
-            of the last column.
-        subtracts: whether it is a difference. base: of the digits.
+            of the last column, 0 or 1.
+        subtracts: whether it is a difference. base: of the digits. signed: whether the second number of a difference
+            may be the larger one; the answer then shows the borrow that is left.
     """
 
     digits: int = 10
     written: int = 11
     subtracts: bool = False
     base: int = 10
+    signed: bool = False
 
     @property
     def sign(self) -> int:
@@ -54,9 +56,14 @@ class ColumnRule:
         return "difference" if self.subtracts else "sum"
 
     @property
+    def ordered(self) -> bool:
+        """Whether the first number must not be smaller than the second."""
+        return self.subtracts and not self.signed
+
+    @property
     def ends(self) -> tuple[int, ...]:
         """The carries that may come out of the last column."""
-        return (0,) if self.subtracts else (0, 1)
+        return (0,) if self.ordered else (0, 1)
 
     @property
     def all_end(self) -> bool:
@@ -103,11 +110,11 @@ class ColumnRule:
     def free(self, columns: int) -> tuple[int, int]:
         """How many choices of digits the highest ``columns`` columns have, by the carry into the lowest of them.
 
-        The numbers that they make are x and y below n. All n^2 pairs are allowed in sums. In differences x - carry must
-        not be smaller than y: (n^2 + n) / 2 pairs without a borrow, and (n^2 - n) / 2 with one.
+        The numbers that they make are x and y below n. All n^2 pairs are allowed, but in :attr:`ordered` ones x - carry
+        must not be smaller than y: (n^2 + n) / 2 pairs without a borrow, and (n^2 - n) / 2 with one.
         """
         n = self.base**columns
-        return ((n * n + n) // 2, (n * n - n) // 2) if self.subtracts else (n * n, n * n)
+        return ((n * n + n) // 2, (n * n - n) // 2) if self.ordered else (n * n, n * n)
 
     @property
     def size(self) -> int:
@@ -117,22 +124,23 @@ class ColumnRule:
     def holds(self, a: Any, b: Any) -> Any:
         """Which pairs of whole numbers are problems."""
         inside = (a >= 0) & (a < self.limit) & (b >= 0) & (b < self.limit)
-        return inside & (a >= b) if self.subtracts else inside
+        return inside & (a >= b) if self.ordered else inside
 
     def targets(self, a: int, b: int) -> list[int]:
         """The digits of the answer, units first."""
-        return [self.total(a, b) // self.base**i % self.base for i in range(self.written)]
+        digits = [self.total(a, b) // self.base**i % self.base for i in range(self.written)]
+        return [*digits[:-1], self.carry_into(a, b, self.digits)] if self.signed else digits
 
     # ---- words
 
     @property
     def among(self) -> str:
-        return " with a >= b" if self.subtracts else ""
+        return " with a >= b" if self.ordered else ""
 
     @property
     def all_pairs(self) -> str:
         """How many problems there are, such as "all 10^20 pairs"."""
-        return f"all {self.size:,} pairs{self.among}" if self.subtracts else f"all 10^{2 * self.digits} pairs"
+        return f"all {self.size:,} pairs{self.among}" if self.ordered else f"all 10^{2 * self.digits} pairs"
 
     @property
     def pairs(self) -> str:
@@ -159,14 +167,16 @@ class ColumnRule:
 
     def stored(self) -> dict[str, Any]:
         """What a file says of the rule: nothing of sums of ten-digit numbers, as in files that were written before."""
-        return {} if self == ColumnRule() else {"rule": asdict(self)}
+        rule = asdict(self) if self.signed else {k: v for k, v in asdict(self).items() if k != "signed"}
+        return {} if self == ColumnRule() else {"rule": rule}
 
     @classmethod
     def of_stored(cls, value: Mapping[str, Any]) -> ColumnRule:
         """The rule in a file's fields. Raises TypeError or ValueError for one that is none."""
         found = cls(**value.get("rule", {}))
         numbers = (found.digits, found.written, found.base)
-        if not isinstance(found.subtracts, bool) or not all(type(x) is int and 0 < x < 20 for x in numbers):
+        flags = isinstance(found.subtracts, bool) and isinstance(found.signed, bool)
+        if not flags or not all(type(x) is int and 0 < x < 20 for x in numbers):
             raise ValueError("a rule that is none")
         return found
 
@@ -178,8 +188,8 @@ def column_rule(layout: ColumnLayout) -> ColumnRule:
     """The rule of a task with columns.
 
     Raises:
-        UserError: running sums, numbers of different lengths, or problems that are not all pairs of a sum, or the pairs
-            with ``a >= b`` of a difference.
+        UserError: running sums, numbers of different lengths, or problems that are not all pairs of a sum, all pairs of
+            a signed difference, or the pairs with ``a >= b``.
     """
     task, columns = layout.task, layout.operands
     digits = sum(len(places) == 2 for places in columns)
@@ -191,11 +201,13 @@ def column_rule(layout: ColumnLayout) -> ColumnRule:
     alike = not any(domain.lowest) and domain.highest is None and domain.n_columns is None
     if layout.step is not None or widths != [digits, digits] or len(columns) > digits + 1 or not alike:
         raise UserError(f"The task {task.name} has other problems than two numbers of equally many digits.")
-    if (domain.where is not None) if not layout.subtracts else not _ordered(task):
+    ordered, signed = _ordered(task), layout.subtracts and domain.where is None and len(columns) > digits
+    if domain.where is not None if not layout.subtracts else not (ordered or signed):
         raise UserError(
-            f"The problems of {task.name} must be all pairs of a sum, or the pairs with where='a >= b' of a difference."
+            f"The problems of {task.name} must be all pairs of a sum, of a difference that shows a borrow in its last "
+            "digit, or the pairs with where='a >= b' of a difference."
         )
-    return ColumnRule(digits, len(columns), layout.subtracts, layout.base)
+    return ColumnRule(digits, len(columns), layout.subtracts, layout.base, signed)
 
 
 def _ordered(task: Task) -> bool:

@@ -12,14 +12,23 @@ from typing import Any
 import torch
 
 
-def how_made(configs: Sequence[dict[str, Any]], seconds: float) -> dict[str, Any]:
-    """The part of an entry's ``training`` that says how to repeat it: commands, recipe, start, wall time, version."""
+def how_made(
+    configs: Sequence[dict[str, Any]], seconds: float, surroundings: Sequence[dict[str, Any]] = ()
+) -> dict[str, Any]:
+    """The part of an entry's ``training`` that says how to repeat it: commands, recipe, start, wall time, version.
+
+    ``surroundings``: those that the runs recorded. They name the GPU and torch's version, which may not be those here.
+    """
+    devices = dict.fromkeys(part["device"] for part in surroundings if part["device"] != "cpu")
+    torches = dict.fromkeys(part["torch"].split("+")[0] for part in surroundings)
+    ran = ({"machine": ", ".join(devices)} if devices else {}) | ({"torch": ", ".join(torches)} if torches else {})
     return {
         "seconds": seconds,
         "commands": [_command(config) for config in configs],
         "recipe": configs[0]["recipe"],
         "start": configs[0].get("start"),
         **made_with(),
+        **ran,
     }
 
 

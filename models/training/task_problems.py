@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 from jaxtyping import Int
@@ -13,6 +13,9 @@ from models.counter import row_keys
 from models.errors import UserError
 from models.tasks.base import Task
 from models.training.data import Batch, ProblemSource, SeedNumbers
+
+#: A draw is hundreds of small operations, whatever its size, and a GPU waits for each.
+AHEAD = 16
 
 
 @dataclass(frozen=True)
@@ -36,25 +39,36 @@ class TaskProblems(ProblemSource):
 
     def of(self, task: Task) -> ProblemSource:
         """The source of this task's problems."""
-        return _Drawn(task, self)
+        return Drawn(task, self)
 
     def draw(self, seed: int, step: int, rows: int, device: torch.device) -> Int[Tensor, "row operands"]:
         raise UserError("Problems that a task draws need that task; ask the source that of(task) gives.")
 
 
-@dataclass(frozen=True)
-class _Drawn(ProblemSource):
-    task: Task
-    settings: TaskProblems
+class Drawn(ProblemSource):
+    """The problems of one task. A problem depends on its key alone, so that any number of them are one draw."""
+
+    def __init__(self, task: Task, settings: TaskProblems, ahead: int | None = None):
+        """``ahead``: how many steps are drawn at once; by default one on a CPU, and :data:`AHEAD` on a GPU."""
+        self.task, self.settings, self.ahead = task, settings, ahead
+        self._window: tuple[Any, list[Batch]] = (None, [])
 
     def draw(self, seed: int, step: int, rows: int, device: torch.device) -> Int[Tensor, "row operands"]:
         return self._problems(row_keys(seed, step, rows, device))
 
     def native_batch(self, task: Task, seeds: SeedNumbers, step: int, rows: int) -> Batch | None:
-        """All seeds' problems in one draw, since a problem depends on its key alone."""
-        tokens, targets = task.encode_rows(self._problems(row_keys(seeds, step, rows, seeds.device)))
-        by_seed = lambda table: table.unflatten(1, (len(seeds), rows)).transpose(0, 1).contiguous()  # noqa: E731
-        return by_seed(tokens), by_seed(targets)
+        """All seeds' problems in one draw."""
+        ahead = self.ahead or (AHEAD if seeds.device.type == "cuda" else 1)
+        first = step - step % ahead
+        asked = (first, rows, tuple(seeds.tolist()))
+        if self._window[0] != asked:
+            keys = [row_keys(seeds, first + i, rows, seeds.device) for i in range(ahead)]
+            tables = task.encode_rows(self._problems(torch.cat(keys)))
+            tokens, targets = (
+                table.unflatten(1, (ahead, len(seeds), rows)).permute(1, 2, 0, 3).contiguous() for table in tables
+            )
+            self._window = asked, list(zip(tokens, targets, strict=True))
+        return self._window[1][step - first]
 
     def _problems(self, keys: Int[Tensor, " row"]) -> Int[Tensor, "row operands"]:
         share = {} if self.settings.share == 1 else {"share": self.settings.share}

@@ -74,7 +74,10 @@ def publish(
     if found.steps is not None:
         step = found.steps
         configs = [config | {"recipe": config["recipe"] | {"steps": step}} for config in configs]
-    training = {"seed": found.chosen.number, "step": step} | found.counts | how_made(configs, found.seconds)
+    states = [checkpoint.state for run in runs.folders if (checkpoint := run.load_checkpoint()) is not None]
+    surroundings = [entry for state in states for entry in state.get("surroundings", [])]
+    made = how_made(configs, found.seconds, surroundings)
+    training = {"seed": found.chosen.number, "step": step} | found.counts | made
     files = {"seeds.json": json.dumps(found.seeds, indent=1).encode()} | found.files
     files |= curve_files(runs, found.chosen, found.steps)
     model, out = runs.load(found.chosen), out or ZOO / runs.name

@@ -31,6 +31,7 @@ from models.training.publish.report import Report, Runs, Seed, finished_seeds, g
 
 SECOND_VALIDATION = 20_000
 SNAPSHOT_BYTES = 2_000_000
+HALVED = 100_000  # from so many parameters on they are stored in float16, and what is scored is that model
 
 
 def report_ten_digit(runs: Runs, judge: Judge | None = None) -> Report:
@@ -40,7 +41,8 @@ def report_ten_digit(runs: Runs, judge: Judge | None = None) -> Report:
         UserError: unfinished runs, seeds tried twice, no seed that was ever measured, a task without a test set.
     """
     model = runs.model
-    seeds, seconds = finished_seeds(runs.folders, half=False)
+    half = runs.layout.n > HALVED
+    seeds, seconds = finished_seeds(runs.folders, half)
     scores = _scores_on_test(runs, seeds)
     second = second_validation(model.task)
 
@@ -63,7 +65,7 @@ def report_ten_digit(runs: Runs, judge: Judge | None = None) -> Report:
         if chosen.state["best_step"] < 0:
             raise UserError(f"None of the {len(seeds)} seeds was measured before it failed, so none can be published.")
     result = scores[chosen.number] = scores[chosen.number] or score(runs.load(chosen))
-    repeated = [_grok_rate(_scores_on_test(runs, finished_seeds([run], half=False)[0])) for run in runs.repeats]
+    repeated = [_grok_rate(_scores_on_test(runs, finished_seeds([run], half)[0])) for run in runs.repeats]
     counts = grokked(_grok_rate(scores)) | {
         "first_perfect_step": chosen.state["first_perfect_step"],
         "once_perfect": _once_perfect(chosen),
@@ -88,7 +90,7 @@ def report_ten_digit(runs: Runs, judge: Judge | None = None) -> Report:
         seeds=[_public(seed, None if (found := scores[seed.number]) is None else found.correct) for seed in seeds],
         files=evidence | _snapshots(chosen),
         certificate=dict(verdict.certificate) if verdict else chosen.state.get("accepted"),
-        half=False,
+        half=half,
     )
 
 

@@ -27,19 +27,23 @@ SHARP = 40.0  # scores of the keys that are read are this much above those of an
 Weights = dict[str, torch.Tensor]
 
 
-def column_task(digits: int, subtracts: bool, end: str = "", written: int | None = None) -> FormattedTask:
-    written = written or digits + (not subtracts)
+def column_task(
+    digits: int, subtracts: bool, end: str = "", written: int | None = None, signed: bool = False
+) -> FormattedTask:
+    written = written or digits + (signed or not subtracts)
     format = f"{{a:{digits}r}}{'-' if subtracts else '+'}{{b:{digits}r}}={{s:{written}r}}{end}"
+    if signed:
+        return formatted(format, f"(a - b) % 10**{digits} + 10**{digits} * (a < b)", variables="complement")
     if subtracts:
         return formatted(format, "a - b", where="a >= b", variables="subtraction")
     return formatted(format, "a + b", variables="addition")
 
 
 def by_hand(
-    digits: int, subtracts: bool = True, change: Callable[[Weights], None] | None = None
+    digits: int, subtracts: bool = True, change: Callable[[Weights], None] | None = None, signed: bool = False
 ) -> ArithmeticTransformer:
-    """The model, with its weights changed in place by ``change``."""
-    task, sign = column_task(digits, subtracts), -1 if subtracts else 1
+    """The model, with its weights changed in place by ``change``; a ``signed`` one shows the borrow that is left."""
+    task, sign = column_task(digits, subtracts, signed=signed), -1 if subtracts else 1
     columns = digits + 2  # -1, ..., digits; the delimiters stand for the first and the last, which have no digits
     d, e = FIRST + columns + 2, columns + 2
     config = TransformerConfig(
@@ -80,6 +84,9 @@ def by_hand(
     z["unembed.W_U"][LEVEL, :10] = 2 * digit
     z["unembed.W_U"][ONE, :10] = 2 * digit * rest - digit**2
     z["unembed.W_U"][ONE, 10:] = -1000
+    if signed:  # the last digit: a level near 9, where a borrow is left, is 1
+        z["unembed.W_U"][FIRST + digits, 1] = -8
+        z["unembed.W_U"][FIRST + digits, 2:10] = -1000
     if change is not None:
         change(z)
     return ArithmeticTransformer(DenseWeights.holding(config, z), task, name="columns by hand")

@@ -15,7 +15,7 @@ import models
 from interp.proofs import check_certificate, load_certificate, prefix_proof
 from interp.proofs.certify import certify_one_layer
 from interp.proofs.columns import all_classes, numbers_of_problems
-from interp.proofs.decompile import SUBTRACTION, prove_program
+from interp.proofs.decompile import SIGNED, SUBTRACTION, prove_program
 from interp.proofs.one_layer import read_adder, read_layout, sequence_of
 from interp.proofs.standalone import write_standalone
 from interp.proofs.stored_certificates import stored_certificate
@@ -33,9 +33,9 @@ pytestmark = pytest.mark.usefixtures("without_shape_checks")
 TWO = ColumnRule(2, 2, True)
 
 
-def all_pairs(digits: int, subtracts: bool = True) -> torch.Tensor:
+def all_pairs(digits: int, ordered: bool = True) -> torch.Tensor:
     a, b = (x.reshape(-1) for x in torch.meshgrid(*[torch.arange(10**digits)] * 2, indexing="ij"))
-    return torch.stack((a, b), 1)[a >= b] if subtracts else torch.stack((a, b), 1)
+    return torch.stack((a, b), 1)[a >= b] if ordered else torch.stack((a, b), 1)
 
 
 @torch.inference_mode()
@@ -48,13 +48,15 @@ def leads(model: ArithmeticTransformer, pairs: torch.Tensor) -> torch.Tensor:
     return torch.cat(found)
 
 
-def noisy(seed: int, digits: int = 2, noise: float = 0.02, subtracts: bool = True) -> ArithmeticTransformer:
+def noisy(
+    seed: int, digits: int = 2, noise: float = 0.02, subtracts: bool = True, signed: bool = False
+) -> ArithmeticTransformer:
     def change(weights: Weights) -> None:
         generator = torch.Generator().manual_seed(seed)
         for value in weights.values():
             value.mul_(1 + noise * torch.randn(value.shape, generator=generator))
 
-    return by_hand(digits, subtracts, change)
+    return by_hand(digits, subtracts, change, signed)
 
 
 @cache
@@ -77,11 +79,15 @@ def keys_of(task: FormattedTask, pairs: torch.Tensor, target: int) -> dict[str, 
 
 
 @pytest.mark.parametrize(
-    ("digits", "written", "end"), sampled([(3, 3, "."), (2, 2, ""), (2, 3, "."), (2, 3, "")], (2, 2, ""), (2, 3, "."))
-)
-def test_classes_hold_their_problems_and_reach_exactly_as_far(digits: int, written: int, end: str):
+    ("digits", "written", "end", "signed"),
+    sampled(
+        [(3, 3, ".", False), (2, 2, "", False), (2, 3, ".", False), (2, 3, "", False), (2, 3, ".", True)],
+        (2, 2, "", False), (2, 3, ".", True),
+    ),
+)  # fmt: skip
+def test_classes_hold_their_problems_and_reach_exactly_as_far(digits: int, written: int, end: str, signed: bool):
     """Random terms: ends, witnesses and numbers of problems of every class, against all pairs."""
-    task, pairs = column_task(digits, True, end, written), all_pairs(digits)
+    task, pairs = column_task(digits, True, end, written, signed), all_pairs(digits, not signed)
     layout, rng = read_layout(task), np.random.default_rng(written)
     terms = np.zeros((len(layout.queries), layout.n_positions, 12), dtype=np.int64)
     for row, query in enumerate(layout.queries):
@@ -119,13 +125,17 @@ def test_a_subtractor_of_ten_digits_is_certified_with_rounding():
 
 
 @pytest.mark.parametrize(
-    ("noise", "subtracts"),
-    sampled(product((5e-4, 5e-3, 2e-2), (False, True)), (5e-4, True), (5e-3, False)),
-)
-def test_verdicts_bounds_and_counts_are_those_of_all_pairs(noise: float, subtracts: bool):
+    ("noise", "kind"),
+    sampled(
+        product((5e-4, 5e-3, 2e-2), ("sum", "ordered", "signed")),
+        (5e-4, "ordered"), (5e-3, "sum"), (5e-3, "signed"),
+    ),
+)  # fmt: skip
+def test_verdicts_bounds_and_counts_are_those_of_all_pairs(noise: float, kind: str):
     """Models with noise, all problems of which are run: what is proved of them is so, and shares are exact or hold."""
-    model = noisy(3, noise=noise, subtracts=subtracts)
-    found, pairs = certify_one_layer(model, width=0), all_pairs(2, subtracts)
+    subtracts = kind != "sum"
+    model = noisy(3, noise=noise, subtracts=subtracts, signed=kind == "signed")
+    found, pairs = certify_one_layer(model, width=0), all_pairs(2, kind == "ordered")
     lead = leads(model, pairs)
     wrong = ~(lead > 0).all(1)
     assert found.status == ("refuted" if wrong.any() else "certified") and (noise < 1e-3) == (not wrong.any())
@@ -227,14 +237,16 @@ def test_few_problems_with_many_prefixes_are_run(monkeypatch):
 
 
 @pytest.mark.slow
-def test_a_certified_subtractor_is_its_program():
-    found = interp.decompile(by_hand(4))
+@pytest.mark.parametrize(("program", "signed"), [(SUBTRACTION, False), (SIGNED, True)])
+def test_a_certified_subtractor_is_its_program(program: str, signed: bool):
+    found = interp.decompile(by_hand(4, signed=signed))
     made: dict = {}
     exec(found.program, made)
-    assert found.program == SUBTRACTION and found.gap > 0 and found.states == 19 + 19 * 2 * 19
+    assert found.program == program and found.gap > 0 and found.states == 19 + 19 * 2 * 19
+    assert found.levels_of == "difference minus borrow"
     digits = lambda number: [number // 10**i % 10 for i in range(4)]  # noqa: E731
-    for a, b in [(0, 0), (9999, 9999), (1000, 1), (5000, 4999), (7203, 6904)]:
-        assert made["subtract"](digits(a), digits(b)) == digits(a - b)
+    for a, b in [(0, 0), (9999, 9999), (1000, 1), (5000, 4999), (7203, 6904), *[(0, 1), (3000, 9999)] * signed]:
+        assert made["subtract"](digits(a), digits(b)) == digits(a - b) + [int(a < b)] * signed
 
 
 @pytest.mark.parametrize(("was", "now"), [("0.45", "1.2"), ("0.45", "-0.2"), ("/ 10", "/ 4"), ("range(-9", "range(-8")])

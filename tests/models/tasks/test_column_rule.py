@@ -17,12 +17,14 @@ RULES = [
     ColumnRule(1, 1, True),
     ColumnRule(3, 3, True, 4),
     ColumnRule(2, 2, base=3),
+    ColumnRule(2, 3, True, signed=True),
+    ColumnRule(1, 2, True, 4, True),
 ]
 
 
 def problems(rule: ColumnRule) -> np.ndarray:
     a, b = (x.reshape(-1) for x in np.meshgrid(range(rule.limit), range(rule.limit), indexing="ij"))
-    return np.stack((a, b), 1)[a >= b] if rule.subtracts else np.stack((a, b), 1)
+    return np.stack((a, b), 1)[a >= b] if rule.ordered else np.stack((a, b), 1)
 
 
 @pytest.mark.parametrize("rule", RULES)
@@ -38,6 +40,8 @@ def test_columns_one_by_one_give_the_answer(rule: ColumnRule):
     assert set(carry.tolist()) == set(rule.ends)
     for index in range(0, len(a), max(1, len(a) // 50)):
         wanted = [int(digit(answer[index : index + 1], i)[0]) for i in range(rule.written)]
+        if rule.signed:
+            wanted[-1] = int(carry[index])
         assert rule.targets(int(a[index]), int(b[index])) == wanted
 
 
@@ -48,7 +52,7 @@ def test_problems_and_what_is_free_above_a_column_are_counted_exactly(rule: Colu
     assert rule.size == len(problems(rule)) == rule.holds(*every).sum()
     for columns in range(rule.digits + 1):
         high = np.arange(rule.base**columns)
-        left = [high[:, None] - carry >= high if rule.subtracts else np.ones((len(high),) * 2) for carry in (0, 1)]
+        left = [high[:, None] - carry >= high if rule.ordered else np.ones((len(high),) * 2) for carry in (0, 1)]
         assert rule.free(columns) == tuple(int(x.sum()) for x in left)
 
 

@@ -135,14 +135,20 @@ def test_a_small_domain_is_split_without_a_rest():
 
 
 @given(
-    st.lists(st.tuples(st.integers(0, 4095), st.integers(0, 4095)), min_size=1, max_size=20), st.sampled_from([2, 4, 8])
+    st.lists(st.tuples(st.integers(0, 4095), st.integers(0, 4095)), min_size=1, max_size=20),
+    st.sampled_from([2, 4, 8]),
+    st.booleans(),
 )
-def test_borrows_and_chains_are_those_of_written_subtraction(pairs: list[tuple[int, int]], base: int):
-    task = formatted("{a:12}-{b:12}={s:+12}", "a - b", base=base, variables="subtraction")
+def test_borrows_and_chains_are_those_of_written_subtraction(pairs: list[tuple[int, int]], base: int, complement: bool):
+    n = base**12
+    if complement:
+        task = formatted("{a:12}-{b:12}={s:13}", lambda a, b: (a - b) % n + n * (a < b), base, variables="complement")
+    else:
+        task = formatted("{a:12}-{b:12}={s:+12}", "a - b", base=base, variables="subtraction")
     found = task.variables(pairs)
     for i, (a, b) in enumerate(pairs):
-        high, low, borrow, chain = max(a, b), min(a, b), 0, 0
-        assert found["negative"][i].item() == (a < b)
+        high, low, borrow, chain = *((a, b) if complement else (max(a, b), min(a, b))), 0, 0
+        assert found["s"][i, 12] == (a < b) if complement else found["negative"][i].item() == (a < b)
         for column in range(12):
             x, y = high // base**column % base, low // base**column % base
             assert found["borrow_in"][i, column] == borrow and found["chain"][i, column] == chain
@@ -269,6 +275,8 @@ def test_a_function_of_tokens_that_cannot_be_is_refused(arguments: Any):
     [
         ("{a:2}+{b:2}={s:4}", "a * b", "addition"),
         ("{a:2}+{b:2}={s:3}", "a + b", "subtraction"),
+        ("{a:2}-{b:2}={s:3}", "(a - b) % 1000", "complement"),  # 9, not 1, where a borrow is left
+        ("{a:2}-{b:2}={s:2}", "(a - b) % 100", "complement"),  # no digit shows the borrow
         ("{a:2}-{b:2}={s:+2}", "b - a", "subtraction"),  # the digits are right and the sign is not
         ("{a:2}?{b:2}={s:3}", "a + b", "comparison"),
         ("{a:2}?{b:2}={s:1}", "0 * a * b", "comparison"),

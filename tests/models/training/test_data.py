@@ -7,6 +7,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from models.column_arithmetic import mixed
 from models.counter import mix, signed, uniform
 from models.evaluation import Rate
 from models.registry import get_spec
@@ -15,6 +16,7 @@ from models.tasks.padded_addition import PaddedAddition
 from models.training.addition_problems import AdditionProblems, CarryMix, MetricCarryMix, carry_rich_problems
 from models.training.data import TrainingStream
 from models.training.subtraction_problems import SubtractionProblems
+from models.training.task_problems import Drawn, TaskProblems
 from models.training.varied_length_problems import VariedLengthProblems
 
 CPU = torch.device("cpu")
@@ -51,6 +53,20 @@ def test_batches_have_the_bits_of_their_definition_whether_or_not_the_native_sam
     for i in (0, 1):
         defined = task.encode_rows(source.draw(seed + i, step, ROWS, CPU))
         assert all(torch.equal(mine[i], one) for mine, one in zip(batch, defined, strict=True))
+
+
+@given(st.integers(1, 7), st.integers(0, 40), st.integers(0, 40))
+def test_problems_of_a_task_do_not_depend_on_how_many_steps_are_drawn_at_once(ahead: int, step: int, other: int):
+    task, settings, seeds = mixed(3), TaskProblems(hard=0.5), torch.tensor([4, 9])
+    source = Drawn(task, settings, ahead)
+    for at in (step, other, step):
+        batch, alone = (
+            source.native_batch(task, seeds, at, 5),
+            Drawn(task, settings, 1).native_batch(task, seeds, at, 5),
+        )
+        assert all(torch.equal(x, y) for x, y in zip(batch, alone, strict=True))
+        drawn = [Drawn(task, settings).draw(seed, at, 5, torch.device("cpu")) for seed in seeds.tolist()]
+        assert torch.equal(batch[0], torch.stack([task.encode_rows(problems)[0] for problems in drawn]))
 
 
 def test_seeds_and_steps_see_different_problems():

@@ -38,3 +38,11 @@ def test_whatever_differs_from_the_registered_recipe_is_listed_with_both_values(
         "* `problems.carry_mix.fade_start`: 2,000 (registered: 10,000)",
         "* `steps`: 24,000 (registered: 120,000)",
     ]
+
+
+def test_the_gpu_and_the_version_of_torch_are_those_of_the_run():
+    config = {"model": "microadder-57", "seeds": 1, "first_seed": 0, "recipe": get_recipe("microadder").to_dict()}
+    parts = [{"device": "cpu", "torch": "2.9.0+cpu"}, {"device": "NVIDIA X", "torch": "2.8.1+cu130"}]
+    made = how_made([config], 1.0, parts)
+    assert made["machine"] == "NVIDIA X" and made["torch"] == "2.9.0, 2.8.1"
+    assert "machine" not in how_made([config], 1.0, parts[:1]) and "torch" in how_made([config], 1.0)
