@@ -58,7 +58,12 @@ def circuits_data(zoo: Benchmark, others: Benchmark) -> dict[str, Any]:
             "models": others.truths["model"].unique().tolist(),
             "scores": {score: records(others.table(score), DECIMALS) for score in scores},
             "agreement": {score: _agreement(zoo, others, score) for score in scores},
-            "truths": records(others.truths[["model", "kind", "unique", "smallest"]], DECIMALS),
+            "truths": records(
+                others.truths[["model", "kind", "unique", "smallest"]].assign(
+                    minimal=others.truths["minimal"].map(_named)
+                ),
+                DECIMALS,
+            ),
         },
         "findings": findings_of(zoo),
     }
@@ -66,6 +71,22 @@ def circuits_data(zoo: Benchmark, others: Benchmark) -> dict[str, Any]:
 
 def _named(minimal: Sequence[Sequence[str]]) -> str:
     return "; ".join(", ".join(names) for names in minimal)
+
+
+def stability(data: Mapping[str, Any]) -> pd.DataFrame:
+    """How often other draws, columns, seeds and ablations have the same minimal circuits, over subjects whose circuits
+    are all listed: one row each. ``overlap``: the mean Jaccard index where both have one circuit."""
+    truths = pd.DataFrame(data["truths"]).query("complete")[["model", "kind", "minimal"]]
+    others = pd.DataFrame(data["others"]).query("complete")
+    seeds = pd.DataFrame(data["held_out"]["truths"]).assign(over="seed", replacement="corrupted")
+    seeds["model"] = seeds["model"].str.partition("-seed-")[0]
+    both = pd.concat([others, seeds]).merge(truths, on=["model", "kind"], suffixes=("", "_known"))
+    pairs = [[set(text.split(", ")) for text in row] for row in both[["minimal", "minimal_known"]].to_numpy()]
+    one = [not any(";" in text for text in row) for row in both[["minimal", "minimal_known"]].to_numpy()]
+    overlap = [len(a & b) / len(a | b) if single else np.nan for (a, b), single in zip(pairs, one, strict=True)]
+    both = both.assign(same=both["minimal"] == both["minimal_known"], overlap=overlap)
+    counted = both.groupby(["over", "replacement"], sort=False)
+    return counted.agg(cases=("same", "size"), same=("same", "sum"), overlap=("overlap", "mean")).reset_index()
 
 
 def _agreement(one: Benchmark, other: Benchmark, score: str) -> float:
@@ -196,7 +217,11 @@ def show_circuits(data: Mapping[str, Any], results: Benchmark | None = None) -> 
         Section("The ranking", f"{about} Intervals resample models.", (ranking(data["scores"]), what)),
         Section("Models that were held out", agree, (ranking(held["scores"]),)),
         Section("The circuits", "One row per subject.", (truths[columns],)),
-        Section("Other draws, columns and ablations", "", (by_kind.round(2).reset_index(),)),
+        Section(
+            "Other draws, columns, seeds and ablations",
+            "How often the minimal circuits are the same, with their overlap (Jaccard), and how large they are.",
+            (stability(data).round(2), by_kind.round(2).reset_index()),
+        ),
         Section("Data card", "", (pd.DataFrame(list(CARD.items()), columns=["of", "what is known"]),)),
     ]
 

@@ -17,6 +17,7 @@ from interp.compare.bench.cases import held_out, load, proved, subjects
 from interp.compare.bench.circuit_methods import Method
 from interp.compare.bench.mib import attribution_graph, circuit_json, edge_name
 from interp.compare.bench.scores import SHARES, areas, auroc, precision
+from interp.papers.studies.comparison_circuits import stability
 from models.errors import UserError
 
 
@@ -187,3 +188,17 @@ def test_thirty_models_are_proved_and_others_held_out():
 def test_a_domain_whose_pairs_share_problems_is_no_subject():
     names = [subject.model for subject in subjects(["modular-table-hand-built", "modular-clock-hand-built"])]
     assert names == ["modular-clock-hand-built"]
+
+
+def test_other_draws_and_seeds_are_compared_with_the_same_subjects_circuits():
+    """What is not listed completely is left out; of several minimal circuits there is no overlap."""
+    named = {"kind": "digit", "complete": True}
+    known = [named | {"model": name, "minimal": text} for name, text in (("a", "x, y"), ("b", "x; y"))]
+    known.append({"model": "c", "kind": "digit", "minimal": "x", "complete": False})
+    draw = named | {"over": "draw", "replacement": "corrupted"}
+    others = [draw | {"model": name, "minimal": text} for name, text in (("a", "x, y"), ("a", "x"), ("b", "x; y"))]
+    others += [draw | {"model": "c", "minimal": "x"}, draw | {"model": "a", "minimal": "", "complete": False}]
+    seeds = [{"model": "a-seed-7", "kind": "digit", "minimal": "x, z"}]
+    found = stability({"truths": known, "others": others, "held_out": {"truths": seeds}}).set_index("over")
+    assert found[["cases", "same"]].to_numpy().tolist() == [[3, 2], [1, 0]]
+    assert found["overlap"].tolist() == pytest.approx([0.75, 1 / 3])
