@@ -97,8 +97,8 @@ $(VENV)/.dev: $(VENV)/.runtime
 	@touch $@
 
 $(VENV)/.cluster: $(VENV)/.dev
-	@echo "Adding Ray to $(VENV)"
-	@$(BIN)/python -m pip install $(PIP_FLAGS) -c constraints.txt -e '.[cluster]'
+	@echo "Adding Ray, eai-sparsify and devinterp to $(VENV)"
+	@$(BIN)/python -m pip install $(PIP_FLAGS) -c constraints.txt -e '.[cluster,sae,llc]'
 	@touch $@
 
 # A wheel that computes without CUDA, or for a newer driver, gives way to PyTorch's own: make gpu CUDA=cu126

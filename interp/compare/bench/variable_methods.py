@@ -7,14 +7,15 @@ A method sees pairs of problems. What it names is judged on others: the *interch
 pairs in which the model answers as the program does when the variable is taken from the other problem, among those in
 which that changes the program's answer (:func:`interp.causal.interchange.interchange`). The *regret* is how much more
 the best of all methods has. Places are the hook points of each layer at the position that predicts the column; in each
-a method may take one direction, so that what it names is comparable. "whole" takes everything that a place holds.
+a method may take one direction, so that what it names is comparable. "whole" takes everything that a place holds, and
+"sae-8" takes eight directions.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,7 @@ import torch
 
 from interp.causal.interchange.accuracy import InterchangeAccuracy, interchange
 from interp.compare.bench.cases import TRUTH_SEED, load, proved
+from interp.compare.bench.dictionary import Dictionary, train_dictionary
 from interp.probes.lens.ridge import FOLDS, directions, held_out_predictions
 from models.checkpoint import write_json_atomic
 from models.errors import UserError, known_name
@@ -35,6 +37,7 @@ VARIABLES = ("carry_in", "digit_sum", "total")
 PLACES = ("hook_resid_pre", "attn.hook_z", "hook_resid_mid", "mlp.hook_post")
 N_TRAIN, N_CHOSEN, N_JUDGED = 400, 200, 400
 STEPS = 60
+LEAST_FOR_SAE, STEPS_OF_SAE = 64, 500  # 97% of the variance in other problems, at three places of toygpt-long
 
 
 @dataclass(eq=False)
@@ -44,6 +47,7 @@ class VariableCase:
     model: Any
     variable: str
     seed: int
+    dictionaries: dict[tuple[str, int], Dictionary] = field(default_factory=dict)  # of all variables of a model
 
     @cached_property
     def column(self) -> int:
@@ -92,19 +96,37 @@ class VariableCase:
         at = layout.queries[self.column]
         return {place: (cached[place][:, at].flatten(1).double().cpu().numpy(), values) for place in self.places}
 
+    def dictionary(self, place: str, steps: int = STEPS_OF_SAE) -> Dictionary:
+        """A sparse autoencoder of what the place holds in the same problems; without steps, an untrained one."""
+        if (place, steps) not in self.dictionaries:
+            x = torch.from_numpy(self.readings[place][0]).float()
+            self.dictionaries[place, steps] = train_dictionary(x, steps, self.seed)
+        return self.dictionaries[place, steps]
 
-VariableMethod = Callable[[VariableCase], tuple[str, Any]]
-VARIABLE_METHODS: dict[str, tuple[str, VariableMethod]] = {}
+
+_Named = Callable[[VariableCase], tuple[str, Any]]
 
 
-def variable_method(name: str, what: str) -> Callable[[VariableMethod], VariableMethod]:
+@dataclass(frozen=True)
+class VariableMethod:
+    """``least_width``: it is left out on models whose residual stream is narrower."""
+
+    what: str
+    function: _Named
+    least_width: int = 1
+
+
+VARIABLE_METHODS: dict[str, VariableMethod] = {}
+
+
+def variable_method(name: str, what: str, *, least_width: int = 1) -> Callable[[_Named], _Named]:
     """Register a method. Raises UserError if another one has the name."""
 
-    def add(function: VariableMethod) -> VariableMethod:
+    def add(function: _Named) -> _Named:
         known = VARIABLE_METHODS.get(name)
-        if known is not None and known[1].__module__ != function.__module__:
+        if known is not None and known.function.__module__ != function.__module__:
             raise UserError(f"A method named {name!r} is registered already.")
-        VARIABLE_METHODS[name] = what, function
+        VARIABLE_METHODS[name] = VariableMethod(what, function, least_width)
         return function
 
     return add
@@ -149,6 +171,40 @@ def random(case: VariableCase) -> tuple[str, Any]:
     return place, torch.randn(width, 1, generator=generator)
 
 
+@variable_method("sae", "the latent of a sparse autoencoder that follows it best", least_width=LEAST_FOR_SAE)
+def sae(case: VariableCase) -> tuple[str, Any]:
+    return _by_latents(case, 1, STEPS_OF_SAE)
+
+
+@variable_method("sae-8", "the eight latents that follow it best: eight directions", least_width=LEAST_FOR_SAE)
+def sae_8(case: VariableCase) -> tuple[str, Any]:
+    return _by_latents(case, 8, STEPS_OF_SAE)
+
+
+@variable_method("sae, untrained", "as sae, among random directions: its control", least_width=LEAST_FOR_SAE)
+def sae_untrained(case: VariableCase) -> tuple[str, Any]:
+    return _by_latents(case, 1, 0)
+
+
+def _by_latents(case: VariableCase, k: int, steps: int) -> tuple[str, Any]:
+    """The decoder's directions of the k latents that correlate most with the variable in the problems that the method
+    sees, and of all places the one where interchanging along them works best on its pairs."""
+    found = {}
+    for place, (x, values) in case.readings.items():
+        dictionary = case.dictionary(place, steps)
+        strength = dictionary.latents(torch.from_numpy(x).float()).double().numpy()
+        order = np.argsort(-np.abs(_correlations(strength, values)), kind="stable")
+        found[place] = case.interchange(place, dictionary.decoder[:, order[:k].copy()])
+    return case.best(found)
+
+
+def _correlations(x: np.ndarray, y: np.ndarray) -> np.ndarray:
+    """Pearson's correlation of each column with y; 0 for columns that are constant."""
+    x, y = x - x.mean(0), y - y.mean()
+    scale = np.sqrt((x**2).sum(0) * (y**2).sum())
+    return np.divide(y @ x, scale, out=np.zeros(x.shape[1]), where=scale > 0)
+
+
 def with_columns(names: list[str] | None = None) -> list[str]:
     """The proved models that add column by column, of which the variables are."""
     return [name for name in names or proved() if _columns(name)]
@@ -172,7 +228,7 @@ def run_variables(
     ``accuracy`` there, and the ``regret``. What is in ``out`` is kept; one file per model.
 
     Raises:
-        UserError: an unknown method.
+        UserError: an unknown method, or models that are too narrow for all of them.
     """
     for name in methods or ():
         known_name("method", name, VARIABLE_METHODS)
@@ -183,17 +239,24 @@ def run_variables(
         path = folder / f"{model.replace('/', '_')}.json"
         known = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else []
         have = {(row["variable"], row["method"]) for row in known}
+        loaded = load(model)
+        suited = [
+            name for name in methods or VARIABLE_METHODS if VARIABLE_METHODS[name].least_width <= loaded.cfg.d_model
+        ]
+        first = VariableCase(loaded, VARIABLES[0], 0)
         for variable in VARIABLES:
-            case = VariableCase(load(model), variable, 0)
-            for name in methods or VARIABLE_METHODS:
+            case = replace(first, variable=variable)
+            for name in suited:
                 if (variable, name) not in have:
-                    place, basis = VARIABLE_METHODS[name][1](case)
+                    place, basis = VARIABLE_METHODS[name].function(case)
                     row = {"model": model, "variable": variable, "method": name, "place": place}
                     known.append(row | {"direction": basis is not None, "accuracy": case.judged(place, basis)})
         write_json_atomic(path, known)
         rows += known
         if say is not None:
             say(model)
+    if not rows:
+        raise UserError("None of these models is wide enough for these methods.")
     table = pd.DataFrame(rows)
     best = table.groupby(["model", "variable"])["accuracy"].transform("max")
     return table.assign(regret=best - table["accuracy"])
