@@ -29,6 +29,7 @@ KEPT = Path(__file__).with_name("kept.toml")
 _OWN = (
     "comparison",
     "comparison_circuits",
+    "comparison_curvature",
     "comparison_variables",
 )
 
