@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 @dataclass(frozen=True)
 class Certify:
     """Prove that a model is right on every input, or find an input on which it is wrong. There are proofs for ten-digit
-    adders of one layer, for hand-built models and for causal models on small domains. For other models with at most
-    2^20 problems, all of them are run through the model.
+    adders of one or two layers, for hand-built models and for causal models on small domains. For other models with at
+    most 2^20 problems, all of them are run through the model.
 
     Exit status: 0 certified, 1 refuted, 3 undecided, 4 only sampled (--arithmetic float, which proves nothing); with
     --check, that of the certificate if it holds.
