@@ -13,11 +13,12 @@ from plotly.colors import sample_colorscale
 from interp.core.drawings import drawing
 from interp.core.results import Provenance
 from interp.figures import theme
-from interp.figures.layers import cells, curve, hover, points, words, written
+from interp.figures.layers import bars, cells, curve, hover, points, words, written
 from interp.figures.panels import Panel, compose, hline
 from interp.proofs.accuracy_bounds import AccuracyBounds
 from interp.proofs.attacks.attack import SEARCHES, Attack
 from interp.proofs.by_operator import OperatorEvidence
+from interp.proofs.carry_unit_ranges import SIDES, CarryUnitRanges
 from interp.proofs.certificate import PairEvidence
 from interp.proofs.coupled_grid import CertifiedGrid
 from interp.proofs.decision_curves import DecisionCurves
@@ -224,6 +225,23 @@ def figure_accuracy_bounds(result: AccuracyBounds) -> go.Figure:
     return compose(
         panels, result.finding(), result.provenance, columns=2, height=520, shared="y", gaps=(30, 0), margin={"t": 14}
     )
+
+
+@drawing(CarryUnitRanges)
+def figure_carry_unit_ranges(result: CarryUnitRanges) -> go.Figure:
+    """The range of every neuron's input without and with each signal, side by side."""
+    panels = []
+    for signal in result.signals:
+        rows, layers = result.ranges[result.ranges.signal == signal], []
+        for side, colour in zip(SIDES, (theme.GREY, theme.BLUE), strict=True):
+            low, high = rows[f"low_{side}"], rows[f"high_{side}"]
+            said = hover(f"{{x}} {side} {signal}: {{low:.3g}} to {{high:.3g}}", low=low, high=high)
+            layers.append(
+                bars(rows.neuron, high - low, side, colour, base=low, legendgroup=side, showlegend=not panels, **said)
+            )
+        y = "" if panels else "bounds of the neuron's input"
+        panels.append(Panel(layers, signal, {"title": "neuron", "type": "category"}, {"title": y}))
+    return compose(panels, result.sentence(), result.provenance, columns=2, height=480, shared="y")
 
 
 def _marks(rows: pd.DataFrame, foot: float, colour: str) -> list[go.Scatter]:

@@ -66,7 +66,7 @@ class CarryUnitRanges(Result):
         about = f"On {self.pairs}, with the right digits written before the query"
         if not found:
             return f"{about}, no neuron of {self.model} is proved to be a switch on {' or '.join(self.signals)}"
-        return f"{about}, {'; '.join(found)}"
+        return f"{about}, in {self.model} {'; '.join(found)}"
 
     def to_dataframe(self) -> pd.DataFrame:
         return self.ranges
