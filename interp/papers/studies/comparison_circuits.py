@@ -6,7 +6,7 @@ models that are held out are run by the same code, after all others, and ranked 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -21,6 +21,9 @@ from interp.core.results import Findings, Provenance
 from interp.core.sections import Section, records
 from interp.core.stats import bootstrap_interval, proportion
 from interp.papers.studies import Made, Settings, shows, study
+from interp.proofs.carry_unit_ranges import carry_unit_ranges
+from interp.proofs.one_layer import one_layer_adder
+from models import load
 
 TARGET, TITLE = "comparison:circuits", "Which method finds the circuit?"
 DECIMALS = 4
@@ -53,6 +56,7 @@ def circuits_data(zoo: Benchmark, others: Benchmark) -> dict[str, Any]:
         "compared": records(compared[compared["p_corrected"] < 0.05], DECIMALS),
         "comparisons": len(compared),
         "truths": records(truths.assign(minimal=truths["minimal"].map(_named)), DECIMALS),
+        "neurons": records(carry_neurons(truths["model"].unique()), DECIMALS),
         "others": records(zoo.others.assign(minimal=zoo.others["minimal"].map(_named)), DECIMALS),
         "held_out": {
             "models": others.truths["model"].unique().tolist(),
@@ -67,6 +71,17 @@ def circuits_data(zoo: Benchmark, others: Benchmark) -> dict[str, Any]:
         },
         "findings": findings_of(zoo),
     }
+
+
+def carry_neurons(names: Iterable[str]) -> pd.DataFrame:
+    """The neurons that are proved to be switches on a carry or a borrow, of those models whose neurons have ranges."""
+    found = []
+    for name in names:
+        model = load(name)
+        if not one_layer_adder(model, model.task):
+            found.append(carry_unit_ranges(model).switches.assign(model=name))
+    frame = pd.concat(found)
+    return frame[["model", *frame.columns.drop("model")]]
 
 
 def _named(minimal: Sequence[Sequence[str]]) -> str:
@@ -176,7 +191,8 @@ CARD = {
     f"one of the kinds {', '.join(KINDS)}.",
     "held out": "Trained from other seeds and proved, and first run after methods and scores were fixed, except that "
     "greedy pruning by optimal ablation was cut to made carries shortly before, to save time.",
-    "proved": "The answers.",
+    "proved": "The answers; and, of one-layer adders and subtractors, which neurons are switches on a carry or borrow, "
+    "over all inputs with the right digits written before the query (interp.carry_unit_ranges).",
     "exact on the pairs drawn": "Which circuits are faithful, and so the minimal ones, where all are listed "
     '("complete"); elsewhere only circuits up to a size are.',
     "sampled": f"The pairs, {N_TRUTH} for the truth, half of them listed on and half for stability, and {N_METHOD} "
@@ -217,6 +233,11 @@ def show_circuits(data: Mapping[str, Any], results: Benchmark | None = None) -> 
         Section("The ranking", f"{about} Intervals resample models.", (ranking(data["scores"]), what)),
         Section("Models that were held out", agree, (ranking(held["scores"]),)),
         Section("The circuits", "One row per subject.", (truths[columns],)),
+        Section(
+            "Neurons that are switches on a carry",
+            "Proved over all inputs: what a neuron reads lies in one range without the carry and in another with it.",
+            (pd.DataFrame(data["neurons"]),),
+        ),
         Section(
             "Other draws, columns, seeds and ablations",
             "How often the minimal circuits are the same, with their overlap (Jaccard), and how large they are.",

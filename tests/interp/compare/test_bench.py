@@ -2,23 +2,28 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+import interp
 from interp.compare.bench import METHODS, Case, Subject, Truth, method, run_benchmark, score_ranking
 from interp.compare.bench.bench_runs import from_records, sign_flip_p
 from interp.compare.bench.cases import held_out, load, proved, subjects
 from interp.compare.bench.circuit_methods import Method
 from interp.compare.bench.mib import attribution_graph, circuit_json, edge_name
 from interp.compare.bench.scores import SHARES, areas, auroc, precision
-from interp.papers.studies.comparison_circuits import stability
+from interp.papers.studies.comparison_circuits import carry_neurons, stability
 from models.errors import UserError
+
+STORED = Path(interp.__file__).parent / "data" / "experiments" / "comparison-circuits.json"
 
 
 @pytest.fixture(scope="module")
@@ -202,3 +207,11 @@ def test_other_draws_and_seeds_are_compared_with_the_same_subjects_circuits():
     found = stability({"truths": known, "others": others, "held_out": {"truths": seeds}}).set_index("over")
     assert found[["cases", "same"]].to_numpy().tolist() == [[3, 2], [1, 0]]
     assert found["overlap"].tolist() == pytest.approx([0.75, 1 / 3])
+
+
+def test_the_stored_switches_of_an_adder_are_those_that_are_proved_now():
+    stored = json.loads(STORED.read_text())["neurons"]
+    kept = pd.DataFrame([row for row in stored if row["model"] == "microadder-22"])
+    found = carry_neurons(["microadder-22", "toygpt-long"])  # the second one has no columns that are proved
+    assert found.neuron.tolist() == kept.neuron.tolist() and found.signal.tolist() == kept.signal.tolist()
+    assert found.gap.to_numpy() == pytest.approx(kept.gap.to_numpy(), abs=1e-3)
