@@ -331,6 +331,7 @@ ADDER: dict[str, Callable[[Any], Any]] = {
     "certify": lambda m: interp.certify(m),
     "certified_circuits": lambda m: interp.certified_circuits(m, n=64),
     "accuracy_bounds": lambda m: interp.accuracy_bounds(m),
+    "carry_unit_ranges": lambda m: interp.carry_unit_ranges(m),
     "decompile": lambda m: interp.decompile(m),
     "attack": lambda m: _attack(m, runs=100),
     "activation_patching": lambda m: interp.activation_patching(m, _pairs()),

@@ -73,8 +73,8 @@ ASK: dict[str, Callable[[Any], Any]] = {
 }  # fmt: skip
 #: Questions of other tasks, and of runs and files; and a search some of whose moves need digits as tokens 0 to 9.
 OTHERS = {
-    "accuracy_bounds", "accuracy_by_chain", "attack", "certified_circuits", "decompile", "exact_match_grid",
-    "first_errors", "greedy_agreement",
+    "accuracy_bounds", "accuracy_by_chain", "attack", "carry_unit_ranges", "certified_circuits", "decompile",
+    "exact_match_grid", "first_errors", "greedy_agreement",
     "group_program", "group_symmetry", "key_attention", "learning_curves", "named_stream", "restricted_loss",
     "offset_sweep", "patch_sweep", "pattern_substitution", "population", "stress_suites", "sum_units",
     "training_dynamics", "weight_norm",

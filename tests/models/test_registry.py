@@ -61,6 +61,7 @@ def test_a_models_paper_is_listed_in_one_block_and_others_come_last() -> None:
         "arc",
         "clock",
         "comparison",
+        "complement",
         "mixed",
         "modular",
         "signed",
