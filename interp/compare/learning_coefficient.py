@@ -66,7 +66,7 @@ def mode_of(losses: Losses, start: Float[Tensor, " d"], ratio: float) -> Mode:
     """By Newton's method with steps that are halved until the localised loss falls, in float64.
 
     Raises:
-        UserError: a point that is not finite, a ratio that is not positive, or an end that is no mode.
+        UserError: the point is not finite, the ratio is not positive, or Newton's method does not end at a mode.
     """
     start = start.detach().double()
     if not ratio > 0 or not torch.isfinite(start).all():

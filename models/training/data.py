@@ -65,7 +65,8 @@ class TrainingStream:
         if (bound := getattr(source, "of", None)) is not None:
             source = bound(task)  # problems that the task itself draws
         self.task, self.source, self.rows, self.device = task, source, rows, device
-        self.seeds = torch.tensor(seeds, dtype=torch.int64)
+        self.seeds = seeds
+        self.numbers = torch.tensor(seeds, dtype=torch.int64, device=device)  # the same; reading them waits for a GPU
         self.sources = [source] * len(seeds)
 
     def observe(self, token_accuracies: list[float]) -> None:
@@ -75,19 +76,21 @@ class TrainingStream:
 
     def batch(self, step: int) -> Batch:
         if len(set(self.sources)) == 1:
-            return self._batch(self.sources[0], self.seeds, step)
+            return self._batch(self.sources[0], self.seeds, self.numbers, step)
         parts: list[tuple[Tensor, Tensor]] = [None] * len(self.seeds)  # type: ignore[list-item]
         for source in set(self.sources):
             rows = [i for i, own in enumerate(self.sources) if own == source]
-            for i, *part in zip(rows, *self._batch(source, self.seeds[rows], step), strict=True):
+            for i, *part in zip(
+                rows, *self._batch(source, [self.seeds[i] for i in rows], self.numbers[rows], step), strict=True
+            ):
                 parts[i] = (part[0], part[1])
         tokens, targets = zip(*parts, strict=True)
         return torch.stack(tokens), torch.stack(targets)
 
-    def _batch(self, source: ProblemSource, seeds: SeedNumbers, step: int) -> Batch:
-        encoded = source.native_batch(self.task, seeds.to(self.device), step, self.rows)
+    def _batch(self, source: ProblemSource, seeds: list[int], numbers: SeedNumbers, step: int) -> Batch:
+        encoded = source.native_batch(self.task, numbers, step, self.rows)
         if encoded is not None:
             return encoded
-        drawn = (source.draw(seed, step, self.rows, self.device) for seed in seeds.tolist())
+        drawn = (source.draw(seed, step, self.rows, self.device) for seed in seeds)
         tokens, targets = zip(*(self.task.encode_rows(problems) for problems in drawn), strict=True)
         return torch.stack(tokens), torch.stack(targets)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import torch
 from jaxtyping import Int
@@ -51,7 +51,8 @@ class Drawn(ProblemSource):
     def __init__(self, task: Task, settings: TaskProblems, ahead: int | None = None):
         """``ahead``: how many steps are drawn at once; by default one on a CPU, and :data:`AHEAD` on a GPU."""
         self.task, self.settings, self.ahead = task, settings, ahead
-        self._window: tuple[Any, list[Batch]] = (None, [])
+        #: First step, seeds and rows of the batches that were drawn last, and these batches.
+        self._window: tuple[tuple[int, SeedNumbers | None, int], list[Batch]] = ((-1, None, 0), [])
 
     def draw(self, seed: int, step: int, rows: int, device: torch.device) -> Int[Tensor, "row operands"]:
         return self._problems(row_keys(seed, step, rows, device))
@@ -60,14 +61,14 @@ class Drawn(ProblemSource):
         """All seeds' problems in one draw."""
         ahead = self.ahead or (AHEAD if seeds.device.type == "cuda" else 1)
         first = step - step % ahead
-        asked = (first, rows, tuple(seeds.tolist()))
-        if self._window[0] != asked:
+        held, of, n_rows = self._window[0]
+        if (held, n_rows) != (first, rows) or of is not seeds:  # comparing their numbers would wait for the GPU
             keys = [row_keys(seeds, first + i, rows, seeds.device) for i in range(ahead)]
             tables = task.encode_rows(self._problems(torch.cat(keys)))
             tokens, targets = (
                 table.unflatten(1, (ahead, len(seeds), rows)).permute(1, 2, 0, 3).contiguous() for table in tables
             )
-            self._window = asked, list(zip(tokens, targets, strict=True))
+            self._window = (first, seeds, rows), list(zip(tokens, targets, strict=True))
         return self._window[1][step - first]
 
     def _problems(self, keys: Int[Tensor, " row"]) -> Int[Tensor, "row operands"]:

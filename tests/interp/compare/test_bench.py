@@ -196,7 +196,7 @@ def test_a_domain_whose_pairs_share_problems_is_no_subject():
 
 
 def test_other_draws_and_seeds_are_compared_with_the_same_subjects_circuits():
-    """What is not listed completely is left out; of several minimal circuits there is no overlap."""
+    """Subjects whose circuits are not all listed are left out; a case with several minimal circuits has no overlap."""
     named = {"kind": "digit", "complete": True}
     known = [named | {"model": name, "minimal": text} for name, text in (("a", "x, y"), ("b", "x; y"))]
     known.append({"model": "c", "kind": "digit", "minimal": "x", "complete": False})
