@@ -25,7 +25,7 @@ from interp.proofs.class_proofs import rung_of, weights_out_of_range
 from interp.proofs.counting import Counts, Diagram, count
 from interp.proofs.half_spaces import half_space_diagrams
 from interp.proofs.one_layer import OneLayerAdder, one_layer_adder, read_adder, require_unchanged
-from interp.proofs.verdict import RUNGS, ArithmeticName
+from interp.proofs.verdict import RUNGS, ArithmeticName, over_all_pairs
 from interp.proofs.windows import window_diagrams, window_verdicts
 from models.checkpoint import write_json_atomic
 from models.errors import UserError
@@ -75,7 +75,7 @@ class AccuracyBounds(Result):
 
     @property
     def provenance(self) -> Provenance:  # pyright: ignore[reportIncompatibleVariableOverride]
-        return Provenance(self.rule.size, None, self.rule.pairs, RUNGS[self.arithmetic])
+        return over_all_pairs(self.rule, self.arithmetic)
 
     @property
     def lower(self) -> Fraction:
@@ -132,7 +132,8 @@ class AccuracyBounds(Result):
         worst, counts = max(self.targets.items(), key=lambda item: item[1].wrong[0] + item[1].open[0])
         wrongs = counts.wrong[0] + counts.open[0]
         at = f", most at {worst} (at most {percent(Fraction(wrongs, self.rule.size), 3, up=True)})" if wrongs else ""
-        return f"{self.model} is {self.wrong()}{at}: {self.method}{asked}"
+        caveat = f"; {self.rule.caveat}" if self.rule.caveat else ""
+        return f"{self.model} is {self.wrong()}{at}: {self.method}{asked}{caveat}"
 
     def to_dataframe(self) -> pd.DataFrame:
         """One row for all pairs, per target and per chain length: exact numbers of pairs, and the share of errors."""

@@ -31,6 +31,7 @@ from interp.proofs.verdict import (
 from interp.proofs.wrong_answers import WrongAnswer, identify, wrong_answer
 from models.errors import UserError
 from models.tasks.base import Task
+from models.tasks.equal_answers import altered
 from models.tasks.problem_space import ProblemSpace
 from models.transformer import ArithmeticTransformer
 
@@ -64,7 +65,7 @@ class OperatorEvidence(Evidence):
     @property
     def domain(self) -> str:
         """What the verdict is about."""
-        return " and ".join(f"{operator} of {part.rule.all_pairs}" for operator, part in self.parts.items())
+        return " and ".join(f"{operator} of {part.rule.all_claimed}" for operator, part in self.parts.items())
 
     def to_dataframe(self) -> pd.DataFrame:
         """The tables of all parts, with their operator."""
@@ -92,12 +93,14 @@ def _obstacle(model: HookedModel, task: Task) -> str | None:
     parts = _parts(model, task)
     if not parts:
         return "its problems do not have several operators, each with a rule of its own"
+    if (other := altered(task)) is not None:
+        return f"{other} is another method than the certifier knows"
     return next(filter(None, (METHODS[TEN_DIGIT_ADDERS].obstacle(*part) for part in parts.values())), None)
 
 
 def _status(parts: dict[str, Verdict]) -> Status:
     found = {part.status for part in parts.values()}
-    order: tuple[Status, ...] = ("refuted", "undecided", "sampled", "certified")
+    order: tuple[Status, ...] = ("refuted", "undecided", "sampled", "conditional", "certified")
     return next(status for status in order if status in found)
 
 

@@ -23,7 +23,7 @@ from interp.proofs.branching import CHUNK, Search, regions
 from interp.proofs.class_proofs import rung_of
 from interp.proofs.leaves import Leaves, Query
 from interp.proofs.one_layer import one_layer_adder, read_adder
-from interp.proofs.verdict import RUNGS, ArithmeticName
+from interp.proofs.verdict import ArithmeticName, over_all_pairs
 from models.errors import UserError
 from models.numerals import shown
 from models.part_names import neuron_name
@@ -123,8 +123,8 @@ def carry_unit_ranges(
             gap = max(c - b, a - d)
             rows.append((neuron_name(0, neuron), name, a, b, c, d, gap, "" if gap <= 0 else "on" if c > b else "off"))
     columns = ["neuron", "signal", *(f"{end}_{side}" for side in SIDES for end in ("low", "high")), "gap", "switch"]
-    provenance = Provenance(rule.size, None, rule.pairs, RUNGS[arithmetic])
-    return CarryUnitRanges(model_name(model), pd.DataFrame(rows, columns=columns), signals, rule.all_pairs, provenance)
+    frame = pd.DataFrame(rows, columns=columns)
+    return CarryUnitRanges(model_name(model), frame, signals, rule.all_claimed, over_all_pairs(rule, arithmetic))
 
 
 def _inputs(search: Search, query: Query, leaves: Leaves) -> tuple[np.ndarray, np.ndarray]:

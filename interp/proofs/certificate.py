@@ -14,7 +14,16 @@ import xarray as xr
 from interp.core.results import Provenance
 from interp.proofs.accuracy_bounds import AccuracyBounds, bounds_from_dict
 from interp.proofs.one_layer import Targets
-from interp.proofs.verdict import ARITHMETICS, IN_WORDS, RUNGS, ArithmeticName, Evidence, Status, Verdict, is_count
+from interp.proofs.verdict import (
+    ARITHMETICS,
+    IN_WORDS,
+    ArithmeticName,
+    Evidence,
+    Status,
+    Verdict,
+    is_count,
+    over_all_pairs,
+)
 from models.errors import UserError
 from models.numerals import shown
 from models.tasks.column_rule import SUMS, ColumnRule
@@ -162,15 +171,19 @@ def finding(verdict: Verdict) -> str:
     where = f"smallest margin {own.smallest_margin:.3f} at {own.rule.problem(*own.witness)}"
     digits_of = f"all {own.rule.count} digits of "
     of = digits_of if own.targets == "digits" else ""
-    if verdict.status == "certified":
-        return f"certified {words}: {of}{own.rule.all_pairs}, {n:,} classes, {where}, {_proved(own.lower_bound)}"
+    if verdict.status in ("certified", "conditional"):
+        rule = own.rule
+        said = "certified" if verdict.status == "certified" else f"proved for a {rule.operator} b"
+        proved = f"{of}{rule.all_pairs}, {n:,} classes, {where}, {_proved(own.lower_bound)}"
+        return f"{said} {words}: {proved}{f'; {rule.caveat}' if rule.caveat else ''}"
     if verdict.status == "sampled":
         return f"no proof, {words} and on samples: {of}no extreme pair of {n:,} classes is wrong, {where}"
     accuracy = f", {own.accuracy.wrong()}" if own.accuracy and not own.accuracy.says_little else ""
     digits = ""
     if own.targets == "all" and own.digits == "certified":
         proved = own.classes.proved.values[own.classes.target.values < own.rule.written]
-        digits = f"; {digits_of}{own.rule.all_pairs} are certified {words}, {_proved(proved.min())}"
+        said = "proved" if own.rule.caveat else "certified"
+        digits = f"; {digits_of}{own.rule.all_claimed} are {said} {words}, {_proved(proved.min())}"
     if verdict.status == "refuted":
         fail = f"{own.failing:,} of {n:,} classes fail"
         if not own.failing:  # it fails in the model's own precision only
@@ -207,8 +220,8 @@ def answered(rule: ColumnRule, counterexample: tuple[int, int, int | None]) -> s
 
 def provenance(verdict: Verdict) -> Provenance:
     own: PairEvidence = verdict.evidence
-    if verdict.status == "certified":
-        return Provenance(own.rule.size, None, own.rule.pairs, RUNGS[own.arithmetic])
+    if verdict.status in ("certified", "conditional"):
+        return over_all_pairs(own.rule, own.arithmetic)
     return Provenance(own.classes.margin.size, None, "extreme pairs of all classes, run through the model")
 
 
@@ -240,7 +253,8 @@ def read(value: dict[str, Any]) -> PairEvidence:
     status, arithmetic, obstacle, wrong = (value[x] for x in ("status", "arithmetic", "obstacle", "counterexample"))
     for holds, what in (
         (arithmetic in ARITHMETICS and targets in get_args(Targets), "unknown arithmetic or question"),
-        (arithmetic != "float" or status != "certified", "a proof in floats"),
+        (arithmetic != "float" or status not in ("certified", "conditional"), "a proof in floats"),
+        (status != ("certified" if rule.caveat else "conditional"), "another status than its rule's"),
         (obstacle is None or isinstance(obstacle, str), "an obstacle without words"),
         (accuracy is None or status in ("refuted", "undecided"), "bounds on the accuracy of what is not open"),
         (reals is None or status == "undecided", "a verdict over the reals beside another"),

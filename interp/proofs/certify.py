@@ -66,9 +66,10 @@ def certify_one_layer(
     :mod:`interp.proofs.balls` lists what is assumed of the machine.
 
     Precondition: the verdict is about the effective weights at hand (``fingerprint``), which are computed once.
-    Postcondition: "certified" only if every class of inputs was proved; "refuted" only with a pair that the model
-    itself gets wrong when it is run. Where only EOS is wrong, the digits before it are judged all the same. What stays
-    undecided with rounding is also judged over the reals.
+    Postcondition: "certified" only if every class of inputs was proved, and the rule that was proved (such as a + b) is
+    derived to be the task's answer on all of them ("conditional" if that was only tried); "refuted" only with a pair
+    that the model itself gets wrong when it is run. Where only EOS is wrong, the digits before it are judged all the
+    same. What stays undecided with rounding is also judged over the reals.
 
     Cost: one CPU thread, about 2 s in floats, 3 to 6 s in intervals or with rounding. A model that is not certified
     also gets bounds on the share of wrong pairs, in another 2 to 30 s (except with "float").
@@ -112,7 +113,7 @@ def _certify(
             obstacle = TIME_UP
         require_bounds(adder, case.classes, leads, proofs)
         if wrong is None and all(proof.proved for proof in proofs):
-            status = "certified"
+            status = "certified" if adder.layout.rule.tried is None else "conditional"
         for pair in {proof.wrong for proof in proofs if proof.wrong}:
             if wrong is None and (wrong := wrong_answer(adder, torch.tensor([pair]))):
                 status = "refuted"
@@ -276,7 +277,7 @@ def _proved_again(
 ) -> list[ClassProof]:
     """The proofs that the certificate claims, by its own cuts; checks that its bounds and counts follow from them."""
     proved, status, n = certificate.classes.proved.values, certificate.status, len(classes)
-    if status == "certified" and not (proved > 0).all():
+    if status in ("certified", "conditional") and not (proved > 0).all():
         raise _broken(f"class {int((~(proved > 0)).argmax())} has no bound")
     counts = np.array(certificate.counts or [(0, 0, 0)] * n, dtype=object).reshape(n, 3)
     chosen = (proved > 0) | (counts[:, :2] > 0).any(1)

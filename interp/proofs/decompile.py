@@ -38,7 +38,7 @@ from interp.proofs.certify import certify_one_layer
 from interp.proofs.leaves import Leaves, Query
 from interp.proofs.one_layer import OneLayerAdder, one_layer_adder, read_adder
 from interp.proofs.ratio_attention import NO_SPREAD, RatioAttention, read_ratio_attention
-from interp.proofs.verdict import IN_WORDS, RUNGS, ArithmeticName
+from interp.proofs.verdict import IN_WORDS, ArithmeticName, over_all_pairs
 from models.errors import UserError
 from models.numerals import shown
 from models.tasks.base import Task
@@ -127,7 +127,7 @@ class Decompiled(Result):
         lines = len([line for line in self.program.splitlines() if line])
         program, model = self.bits
         return (
-            f"{self.model} is a program of {lines} lines on {self.pairs}: the model is certified "
+            f"{self.model} is a program of {lines} lines on {self.pairs}: the model is proved right "
             f"{IN_WORDS[self.arithmetic]} (every margin above {shown(self.bound)}), and the program is right in all "
             f"{self.states:,} states of a column. {self._reading()} Levels of one more in {self.levels_of} are at "
             f"least {shown(self.gap)} of a step apart. The program has {program:,} bits as text, the model {model:,}"
@@ -170,7 +170,7 @@ def decompile(model: HookedModel, *, task: Task | None = None) -> Decompiled:
     certificate = certify_one_layer(model, "float32", task, width=None)
     if certificate.status == "undecided":
         certificate = certify_one_layer(model, "interval", task, width=None)
-    if certificate.status != "certified":
+    if certificate.status not in ("certified", "conditional"):
         raise UserError(f"{certificate.model} is not certified, and a program is proved of certified models.")
     adder = read_adder(model, task)
     rule = adder.layout.rule
@@ -193,8 +193,8 @@ def decompile(model: HookedModel, *, task: Task | None = None) -> Decompiled:
         levels=levels,
         digits=_digits(adder, attention, int(levels.along.mode()[0])),
         parameters=sum(parameter.numel() for parameter in model.parameters()),
-        pairs=rule.all_pairs,
-        provenance=Provenance(rule.size, None, rule.pairs, RUNGS[certificate.arithmetic]),
+        pairs=rule.all_claimed,
+        provenance=over_all_pairs(rule, certificate.arithmetic),
     )
 
 

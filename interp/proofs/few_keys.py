@@ -39,6 +39,7 @@ from models.evaluation import margins
 from models.numerals import shown
 from models.tasks.addition import DIGITS
 from models.tasks.base import Task
+from models.tasks.equal_answers import altered
 from models.tasks.framed_addition import FramedAddition
 from models.transformer import ArithmeticTransformer
 
@@ -99,6 +100,8 @@ def obstacle(model: HookedModel, task: Task) -> str | None:
     """Why this method cannot judge a model, in words, or None if it can."""
     if not isinstance(model, ArithmeticTransformer) or not isinstance(task, FramedAddition):
         return "its task has no frame"
+    if (other := altered(task)) is not None:
+        return f"{other} is another method than the certifier knows"
     if model.config.parallel_attn_mlp:
         return "its MLP reads what attention reads"
     if model.config.n_layers != 1 or model.config.attn_softmax != "softmax" or model.config.attn_top_k is not None:

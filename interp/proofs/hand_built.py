@@ -54,6 +54,7 @@ from models.hand_built.position_coupling_multiplication import HandBuiltMultipli
 from models.hand_built.position_coupling_parity import HandBuiltParityOptions
 from models.numerals import shown
 from models.tasks.base import Task
+from models.tasks.equal_answers import altered
 
 SAME_MARGIN = 1e-6  # how far a bound computed again may lie from the stored one
 TRIED = 32  # random problems tried per length or size where a part is not proved
@@ -349,7 +350,10 @@ _PROOFS: dict[type, Callable[[Any, tuple[int, ...], ArithmeticName], Proof]] = {
 
 
 def _obstacle(model: HookedModel, task: Task) -> str | None:
-    return None if is_hand_built(model) else f"{model_name(model)} is not hand-built"
+    if not is_hand_built(model):
+        return f"{model_name(model)} is not hand-built"
+    other = altered(model.task) or altered(task)
+    return None if other is None else f"{other} is another method than the certifier knows"
 
 
 def _judge(model: HookedModel, task: Task, asked: Asked) -> Verdict:

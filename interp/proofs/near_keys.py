@@ -48,6 +48,7 @@ from models.evaluation import margins
 from models.numerals import shown
 from models.position_coupling import TWO_BY_TWO
 from models.tasks.base import Task
+from models.tasks.equal_answers import altered
 from models.tasks.multi_addition import MultiOperandAddition
 from models.transformer import ArithmeticTransformer
 
@@ -96,6 +97,8 @@ def obstacle(model: HookedModel, task: Task) -> str | None:
     """Why this method cannot judge a model on a task, in words. None says that it can."""
     if not isinstance(model, ArithmeticTransformer) or not isinstance(task, MultiOperandAddition):
         return f"{task.name} is no sum of many numbers"
+    if (other := altered(task)) is not None:
+        return f"{other} is another method than the certifier knows"
     config, form = model.config, task.format
     if config.later_switches != ("attn_window",) or not set(config.window_offsets) <= set(TWO_BY_TWO):
         return "its heads see more than two columns of two running sums"

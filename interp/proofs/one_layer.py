@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, get_args
 
@@ -23,6 +24,9 @@ from models.importers.stock import from_transformer_lens
 from models.tasks.algorithms import column_layout
 from models.tasks.base import Task
 from models.tasks.column_rule import ColumnRule, column_rule
+from models.tasks.equal_answers import NotDecided, altered, first_difference
+from models.tasks.expressions import Expression
+from models.tasks.formatted import FormattedTask
 from models.transformer import ArithmeticTransformer
 from models.unaltered import alterations
 
@@ -34,6 +38,7 @@ Targets = Literal["all", "digits"]
 FEW = 2  # digits: numbers of so few make problems that can be gone through one by one
 FEW_OF_TWO = 3  # and of so few in models of two layers, as only all problems tell how their layers work together
 _CHECKED = 16  # random problems that a layout is checked on
+_TRIED = 1000  # random problems on which an answer is tried that cannot be derived, twice as many in all
 
 
 @dataclass(frozen=True, eq=False)
@@ -334,12 +339,13 @@ def read_layers(model: HookedModel, task: Task | None, targets: Targets, layers:
 
 def read_layout(task: Task) -> Layout:
     """Where a task puts its tokens, and what it does with a column. It is found by the roles of the tokens, and checked
-    on random problems, half of them rich in carries where the task draws such; a function in Python may do something
-    else on others.
+    on random problems, half of them rich in carries where the task draws such. That the task's answer is the rule's on
+    all problems is derived from its text (:mod:`models.tasks.equal_answers`); where it cannot be, as for a function in
+    Python, ``rule.tried`` says on how many problems it was tried.
 
     Raises:
         UserError: a task that does not add or subtract two numbers column by column, units first, or whose sequences
-            are not laid out as its roles say.
+            are not laid out as its roles say; one whose answer is another on some problem.
     """
     columns = column_layout(task)
     rule = column_rule(columns)
@@ -378,7 +384,54 @@ def read_layout(task: Task) -> Layout:
         expected, answer = sequence_of(layout, a, b)
         if not (np.array_equal(row, expected) and np.array_equal(target, answer)):
             raise UserError(f"{task.name} writes its problems in another way than the certifier knows.")
-    return layout
+    return layout if _is_answer(task, rule) else replace(layout, rule=replace(rule, tried=_tried(task, rule, drawn)))
+
+
+def _is_answer(task: Task, rule: ColumnRule) -> bool:
+    """Whether a rule was derived to give a task's answer on all problems; False if nothing was derived.
+
+    Raises:
+        UserError: the two differ on a problem.
+    """
+    if not isinstance(task, FormattedTask) or altered(task) or len(task.functions) != 1:
+        return False
+    names, answer = [field.name for field in task.numbers_fields], task.functions[0].function
+    if not isinstance(answer, Expression):
+        return False
+    try:
+        differs = first_difference(answer, rule.expression(*names), names, rule.limit, rule.ordered)
+    except NotDecided:
+        return False
+    if differs is not None:
+        raise _another_answer(task, rule, differs)
+    return True
+
+
+def _tried(task: Task, rule: ColumnRule, drawn: Int[torch.Tensor, "n 2"]) -> int:
+    """On how many problems a rule was compared with a task's answer: drawn ones, and some with an end of the range or
+    twice the same number.
+
+    Raises:
+        UserError: the two differ on one of them.
+    """
+    draws = torch.Generator().manual_seed(1)
+    a, b = torch.cat((drawn, *(task.sample(_TRIED, draws) for _ in range(2)))).T
+    zero, most = torch.zeros_like(a), torch.full_like(a, rule.limit - 1)
+    pairs = torch.stack((torch.cat((a, a, a, zero, most, b, zero)), torch.cat((b, a, zero, b, b, most, zero))), 1)
+    pairs = pairs[rule.holds(pairs[:, 0], pairs[:, 1])].unique(dim=0)
+    numbers = Expression(rule.expression("a", "b"))(a=pairs[:, 0], b=pairs[:, 1])
+    right = numbers[:, None] // rule.base ** torch.arange(rule.written) % rule.base
+    wrong = (task.targets(pairs)[:, : rule.written] != right).any(1).nonzero()
+    if len(wrong):
+        raise _another_answer(task, rule, pairs[wrong[0, 0]].tolist())
+    return len(pairs)
+
+
+def _another_answer(task: Task, rule: ColumnRule, pair: Sequence[int]) -> UserError:
+    return UserError(
+        f"A proof about {rule.result}s says nothing of {task.name}, whose answer is another number for "
+        f"{rule.problem(*pair)}."
+    )
 
 
 def sequence_of(layout: Layout, a: int, b: int) -> tuple[Int[np.ndarray, " pos"], Int[np.ndarray, " target"]]:

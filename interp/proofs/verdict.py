@@ -32,6 +32,7 @@ from models.checkpoint import parse_json, write_bytes_atomic, write_json_atomic
 from models.errors import UserError
 from models.hooked import model_name, registered_name
 from models.tasks.base import Task
+from models.tasks.column_rule import ColumnRule
 from models.tasks.problem_space import ProblemSpace
 from models.tasks.sequences import SequenceTask
 
@@ -50,10 +51,11 @@ IN_WORDS = {
     "interval": "in interval arithmetic",
     "float32": "in interval arithmetic incl. float32 rounding",
 }
-#: "sampled": nothing is wrong among the inputs that were looked at, and nothing is proved.
-Status = Literal["certified", "refuted", "undecided", "sampled"]
+#: "sampled": nothing is wrong among the inputs that were looked at, and nothing is proved. "conditional": a rule such
+#: as a + b was proved of all inputs, and that it gives the task's answers was only tried (``ColumnRule.tried``).
+Status = Literal["certified", "refuted", "undecided", "sampled", "conditional"]
 STATUSES = get_args(Status)
-EXIT_STATUS: dict[str, int] = {"certified": 0, "refuted": 1, "undecided": 3, "sampled": 4}
+EXIT_STATUS: dict[str, int] = {"certified": 0, "refuted": 1, "undecided": 3, "sampled": 4, "conditional": 5}
 LARGEST_FILE = 2**26  # most bytes of a certificate, unpacked; the zoo's have up to 0.7 MB
 
 
@@ -145,7 +147,7 @@ class Verdict(Result):
 
     @property
     def exit_status(self) -> int:
-        """The exit status of the command line: 0 certified, 1 refuted, 3 undecided, 4 sampled."""
+        """The exit status of the command line: 0 certified, 1 refuted, 3 undecided, 4 sampled, 5 conditional."""
         return EXIT_STATUS[self.status]
 
     def _repr_html_(self) -> str:
@@ -240,6 +242,14 @@ def judged_again(
 
 
 # ---- verdicts and their files
+
+
+def over_all_pairs(rule: ColumnRule, arithmetic: ArithmeticName) -> Provenance:
+    """What a proof about a rule on all pairs rests on: no more than the problems on which the rule was tried, where it
+    is not known to be the task's."""
+    if rule.tried is not None:
+        return Provenance(rule.tried, None, f"problems on which the task's answer is a {rule.operator} b")
+    return Provenance(rule.size, None, rule.pairs, RUNGS[arithmetic])
 
 
 def about(model: HookedModel, task: Task, identity: str, start: float) -> dict[str, Any]:

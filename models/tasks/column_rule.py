@@ -30,6 +30,8 @@ class ColumnRule:
             of the last column, 0 or 1.
         subtracts: whether it is a difference. base: of the digits. signed: whether the second number of a difference
             may be the larger one; the answer then shows the borrow that is left.
+        tried: on how many problems the rule was compared with the task's own answer, where nothing else is known of
+            that, such as of a function in Python; None where the two were derived to be equal on all problems.
     """
 
     digits: int = 10
@@ -37,6 +39,7 @@ class ColumnRule:
     subtracts: bool = False
     base: int = 10
     signed: bool = False
+    tried: int | None = None
 
     @property
     def sign(self) -> int:
@@ -126,6 +129,11 @@ class ColumnRule:
         inside = (a >= 0) & (a < self.limit) & (b >= 0) & (b < self.limit)
         return inside & (a >= b) if self.ordered else inside
 
+    def expression(self, a: str, b: str) -> str:
+        """The answer, as an expression of the two numbers' names."""
+        low = f"({a} {self.operator} {b}) % {self.base ** (self.written - self.signed)}"
+        return f"{low} + {self.base ** (self.written - 1)} * ({a} < {b})" if self.signed else low
+
     def targets(self, a: int, b: int) -> list[int]:
         """The digits of the answer, units first."""
         digits = [self.total(a, b) // self.base**i % self.base for i in range(self.written)]
@@ -141,6 +149,17 @@ class ColumnRule:
     def all_pairs(self) -> str:
         """How many problems there are, such as "all 10^20 pairs"."""
         return f"all {self.size:,} pairs{self.among}" if self.ordered else f"all 10^{2 * self.digits} pairs"
+
+    @property
+    def caveat(self) -> str:
+        """What is left to say of a proof about this rule, if it is not known to be the task's."""
+        tried = f"that a {self.operator} b is the task's answer was only tried on {self.tried:,} problems"
+        return "" if self.tried is None else tried
+
+    @property
+    def all_claimed(self) -> str:
+        """:attr:`all_pairs`, with the caveat."""
+        return self.all_pairs + (f" ({self.caveat})" if self.caveat else "")
 
     @property
     def pairs(self) -> str:
@@ -167,7 +186,7 @@ class ColumnRule:
 
     def stored(self) -> dict[str, Any]:
         """What a file says of the rule: nothing of sums of ten-digit numbers, as in files that were written before."""
-        rule = asdict(self) if self.signed else {k: v for k, v in asdict(self).items() if k != "signed"}
+        rule = {name: value for name, value in asdict(self).items() if name not in ("signed", "tried") or value}
         return {} if self == ColumnRule() else {"rule": rule}
 
     @classmethod
@@ -176,7 +195,8 @@ class ColumnRule:
         found = cls(**value.get("rule", {}))
         numbers = (found.digits, found.written, found.base)
         flags = isinstance(found.subtracts, bool) and isinstance(found.signed, bool)
-        if not flags or not all(type(x) is int and 0 < x < 20 for x in numbers):
+        tried = found.tried is None or (type(found.tried) is int and found.tried > 0)
+        if not flags or not tried or not all(type(x) is int and 0 < x < 20 for x in numbers):
             raise ValueError("a rule that is none")
         return found
 

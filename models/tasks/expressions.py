@@ -69,6 +69,11 @@ class Expression:
         return self.text
 
     @property
+    def tree(self) -> ast.expr:
+        """What is evaluated."""
+        return self._body
+
+    @property
     def order(self) -> tuple[str, str, str] | None:
         """(name, relation, name) if the expression is an order of two names, such as ``a >= b``; else None."""
         match self._body:
