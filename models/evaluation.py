@@ -25,7 +25,7 @@ from torch import Tensor
 
 from models.errors import UserError, unknown_name
 from models.hooked import model_name
-from models.numerals import shown
+from models.numerals import distinct_percent, shown
 from models.partial_forward import greedy, logits_from, stands_for
 from models.questions import question
 from models.tasks.base import Task
@@ -63,10 +63,17 @@ class Rate:
         return _interval(self.n - self.correct, self.n, "less")[1]
 
     def __str__(self) -> str:
+        return f"{self.correct:,} of {self.n:,} ({distinct_percent(self.accuracy)}, 95% interval {self.span})"
+
+    @property
+    def span(self) -> str:
+        """The interval in words, in so many digits that its two ends never read as one, nor an end as 0% or 100%."""
         low, high = (100 * end for end in self.interval)
-        digits = next(d for d in range(2, 12) if f"{low:.{d}f}" != f"{high:.{d}f}")  # two ends never read as one
-        shares = f"{100 * self.accuracy:.2f}%, 95% interval {low:.{digits}f}-{high:.{digits}f}%"
-        return f"{self.correct:,} of {self.n:,} ({shares})"
+        for digits in range(2, 16):
+            ends = f"{low:.{digits}f}", f"{high:.{digits}f}"
+            if ends[0] != ends[1] and (low == 0 or float(ends[0])) and (high == 100 or float(ends[1]) != 100):
+                break
+        return f"{ends[0]}-{ends[1]}%"
 
 
 def _interval(correct: int, n: int, alternative: Literal["two-sided", "less"]) -> tuple[float, float]:
@@ -141,7 +148,7 @@ class Score(Rate):
 
     def __str__(self) -> str:
         if self.rung == "exhaustive":
-            share = f"{self.correct:,} of {self.n:,} ({100 * self.accuracy:.4g}%)"
+            share = f"{self.correct:,} of {self.n:,} ({_short(self.accuracy)})"
             return f"{self.model} on all {self.problems}: {share}; {self.rung}, {self.method.replace('_', ' ')}"
         what = f"{self.model} on {self.problems}: {Rate.__str__(self)}"
         how = f"{self.rung}, {self.method.replace('_', ' ')}"
@@ -153,6 +160,12 @@ class Score(Rate):
     def _repr_html_(self) -> str:
         table = self.to_dataframe().to_html(index=False, float_format="{:.4f}".format)
         return f"<p>{html.escape(str(self))}</p>{table}"
+
+
+def _short(share: float) -> str:
+    """A share in four digits, or in more where it would read as all or nothing."""
+    text = f"{100 * share:.4g}"
+    return f"{text}%" if share in (0, 1) or float(text) not in (0, 100) else distinct_percent(share)
 
 
 def _table(key: str, rates: dict[Any, Rate]) -> pd.DataFrame:

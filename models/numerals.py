@@ -65,6 +65,16 @@ def in_percent(share: float) -> str:
     return "under 0.1%" if 0 < share < 0.0005 else f"{round(share, 3) + 0.0:.1%}"
 
 
+def distinct_percent(share: float, digits: int = 2) -> str:
+    """A share in as many digits, ``digits`` or more, as it takes until one below 1 does not read as 100% and one above
+    0 not as 0%: "99.999%"."""
+    for places in range(digits, 18):
+        text = f"{100 * share:.{places}f}"
+        if share in (0, 1) or float(text) not in (0, 100):
+            return f"{text}%"
+    return f"{100 * share}%"
+
+
 def in_percent_with(share: float, low: float, high: float) -> str:
     """A share with its interval as both stand in a sentence: "99.5% [99.1%, 99.8%]"; without one that is not finite,
     and without one of no width, which a share of all problems has."""

@@ -37,6 +37,7 @@ from models.tasks.base import Task
 from models.transformer import ArithmeticTransformer
 
 MOST_CIRCUITS = 2**12
+NO_EDGES = "no edges"
 COLUMNS = ("circuit", "edges", "status", "value", "low", "high", "wrong", "proof")
 
 
@@ -105,28 +106,29 @@ def certified_circuits(
     if wrong := tried(masks[-1])["wrong"]:
         raise UserError(f"{model_name(model)} answers {wrong} wrongly with all of its edges, {said}.")
     rows: list[dict[str, Any]] = []
-    found: list[Tensor] = []
+    found: dict[tuple[str, ...], Tensor] = {}  # by the names of the edges
     rung: Rung = "sampled"
     for mask in masks:
-        if any(bool((mask | ~smaller).all()) for smaller in found):
+        if any(bool((mask | ~smaller).all()) for smaller in found.values()):
             continue
         names = tuple(name for name, kept in zip(space.labels, mask.tolist(), strict=True) if kept)
-        row = {"circuit": ", ".join(names), "edges": len(names), "status": "refuted", "proof": ""} | tried(mask)
+        row = {"circuit": ", ".join(names) or NO_EDGES, "edges": len(names), "status": "refuted", "proof": ""} | tried(
+            mask
+        )
         if not row["wrong"]:
             verdict = certify(circuit(mask), width=None, minutes=minutes)
             row |= {"status": verdict.status, "proof": verdict.finding()}
             if verdict.status == "certified":
-                found.append(mask)
+                found[names] = mask
                 rung = verdict.provenance.rung
         rows.append(row)
     table = pd.DataFrame(rows, columns=COLUMNS)
-    minimal = tuple(tuple(name.split(", ")) for name in table.loc[table["status"] == "certified", "circuit"])
     return CertifiedCircuits(
         _sentence(model_name(model), said, table, len(masks)),
         table,
         Provenance(len(masks), seed, "different circuits of its edges", rung),
         model_name(model),
-        minimal,
+        tuple(found),
     )
 
 

@@ -28,6 +28,7 @@ from interp.proofs.verdict import (
     require_model,
     verdict_of,
 )
+from interp.proofs.watch import ENDED
 from interp.proofs.wrong_answers import WrongAnswer, identify, wrong_answer
 from models.errors import UserError
 from models.tasks.base import Task
@@ -106,8 +107,14 @@ def _status(parts: dict[str, Verdict]) -> Status:
 
 def _judge(model: HookedModel, task: Task, asked: Asked) -> Verdict:
     start, identity = time.perf_counter(), identify(model, task)
-    judge = METHODS[TEN_DIGIT_ADDERS].certify
-    found = {operator: judge(*part, asked) for operator, part in _parts(model, task).items()}
+    judge, found = METHODS[TEN_DIGIT_ADDERS].certify, {}
+    for operator, part in _parts(model, task).items():
+        try:
+            found[operator] = judge(*part, asked)
+        except ENDED:
+            if not any(own.status == "refuted" for own in found.values()):
+                raise
+            break  # a wrong problem is known, and the other operators are not judged
     return Verdict(
         **about(model, task, identity, start),
         method=NAME,
@@ -147,7 +154,9 @@ def _check(verdict: Verdict, model: HookedModel, task: Task) -> Verdict:
     """Check every part by its own method."""
     start, task = time.perf_counter(), require_model(verdict, model, task)
     parts = _parts(model, task)
-    if verdict.parts.keys() != parts.keys() or _status(verdict.parts) != verdict.status:
+    complete = verdict.parts.keys() == parts.keys()
+    some = verdict.status == "refuted" and bool(verdict.parts) and verdict.parts.keys() <= parts.keys()
+    if not (complete or some) or _status(verdict.parts) != verdict.status:
         raise UserError("This certificate does not hold: it has other parts than the task.")
     found = {
         operator: method_named(verdict.parts[operator].method).check(verdict.parts[operator], *part)
@@ -159,4 +168,13 @@ def _check(verdict: Verdict, model: HookedModel, task: Task) -> Verdict:
     return verdict.replace(parts=verdict.parts | found, **about(model, task, verdict.fingerprint, start))
 
 
-METHOD = Method(NAME, _obstacle, _judge, _finding, _provenance, _read, _check)
+METHOD = Method(
+    NAME,
+    _obstacle,
+    _judge,
+    _finding,
+    _provenance,
+    _read,
+    _check,
+    meant_for=lambda task: bool(getattr(task, "by_operator", {})),
+)

@@ -309,6 +309,12 @@ def _obstacle(model: HookedModel, task: Task) -> str | None:
     return "its problems are few enough to be proved one by one" if rule.digits <= few else None
 
 
+def _of_two_numbers(task: Task) -> bool:
+    """Whether the problems are two numbers of some digits, with one rule for the answer."""
+    numbers = getattr(task, "numbers_fields", ())
+    return len(numbers) == 2 and not getattr(task, "operators", ()) and not any(field.one_token for field in numbers)
+
+
 def _judge(model: HookedModel, task: Task, asked: Asked) -> Verdict:
     own = "interval" if model.W_E.dtype == torch.float64 else "float32"  # float64's rounding is not bounded
     return certify_one_layer(model, asked.arithmetic or own, task, asked.width, asked.targets)
@@ -323,4 +329,5 @@ METHOD = Method(
     read=evidence.read,
     check=check_one_layer,
     counterexample=evidence.read_counterexample,
+    meant_for=_of_two_numbers,
 )

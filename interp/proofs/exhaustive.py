@@ -4,9 +4,9 @@ The verdict is about the model as it runs, in its own arithmetic: teacher-forced
 answer exactly if greedy decoding is. Floating-point sums depend on the order of their terms, and the order depends on
 the number of rows in a batch, so a logit is known up to some *noise*. The noise is measured by running problems again
 alone. Every problem whose verdict hangs on a margin within ``near`` (:data:`NEAR`, or ten times the noise if that is
-more) of a tie is decoded greedily, alone. Answers that differ alone and in the batch are *open*, and leave the verdict
-undecided where nothing is wrong. Another machine may round differently: compare the smallest margin with the noise to
-see how much that could matter.
+more) of a tie is decoded greedily as well: alone, as long as nothing is wrong, and in batches once a wrong answer
+settles the verdict. Answers that then differ are *open*, and leave the verdict undecided where nothing is wrong.
+Another machine may round differently: compare the smallest margin with the noise to see how much that could matter.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from interp.proofs.small_domain import (
     stored_domain,
 )
 from interp.proofs.verdict import Asked, Method, Verdict, about, is_count, is_number, judged_again
-from interp.proofs.watch import watched
+from interp.proofs.watch import ENDED, watched
 from interp.proofs.wrong_answers import WrongAnswer, identify, shape_of, wrong_answer
 from models.errors import UserError
 from models.evaluation import BATCH_SIZE, Score, Tally, margins, most_likely, predict, rows_at_once, teacher_forcing
@@ -58,11 +58,13 @@ class ExhaustiveEvidence(SmallDomainEvidence):
     Attributes:
         score: exact counts of whole answers, by carry-chain length, and of tokens (given the right ones before).
         noise: the largest change of a margin, in logits, when problems were run alone.
-        near: problems with a margin this near a tie were decoded alone. near_ties: how many there were.
+        near: problems with a margin this near a tie were decoded again. near_ties: how many there were.
         open: near ties whose answer depends on the batch they are in.
+        size: how many problems there are. They were not all run where the time was over after a wrong one.
     """
 
     score: Score
+    size: int
     noise: float
     near: float
     near_ties: int
@@ -85,16 +87,17 @@ class ExhaustiveEvidence(SmallDomainEvidence):
 
 def finding(verdict: Verdict) -> str:
     own: ExhaustiveEvidence = verdict.evidence
-    n = f"{own.score.n:,} {own.what}"
+    n = f"{own.size:,} {own.what}"
     where = f"smallest margin {own.smallest_margin:.3g} at {own.witness}"
     if verdict.status == "certified":
         noise = f"run alone, margins differ by up to {shown(own.noise, 1, up=True)}"
         return f"certified exhaustively: all {n}, {where} ({noise})"
     if (one := verdict.counterexample) is not None:
         wrong = own.score.n - own.score.correct
-        return (
-            f"refuted: {one.problem} -> {one.predicted} (run through the model), wrong on {wrong:,} of {n} (exhaustive)"
-        )
+        count = f"wrong on {wrong:,} of {n} (exhaustive)"
+        if own.score.n < own.size:
+            count = f"wrong on at least {wrong:,} of {n}: the first {own.score.n:,} were run before the time was over"
+        return f"refuted: {one.problem} -> {one.predicted} (run through the model), {count}"
     if own.open:
         return f"undecided: {own.open:,} of {n} are right or wrong by the order of summation; {where}"
     noise = shown(own.noise, 1, up=True)
@@ -118,17 +121,21 @@ def size_text(space: ProblemSpace) -> str:
     return f"{space.size:,}" if space.size < 10**15 else f"about 10^{len(str(space.size)) - 1}"
 
 
-def certify_exhaustively(model: HookedModel, task: Task | None = None, batch_size: int = BATCH_SIZE) -> Verdict:
+def certify_exhaustively(
+    model: HookedModel, task: Task | None = None, batch_size: int = BATCH_SIZE, first: int | None = None
+) -> Verdict:
     """Run all problems of a small domain through a model, and say whether it is right on all of them.
 
     Postcondition: "certified" if every problem is answered rightly, near ties also when decoded alone; "refuted" with a
-    problem that the model, decoding it alone, gets wrong. ``score`` counts near ties as they came out alone.
+    problem that the model, decoding it alone, gets wrong. ``score`` counts near ties as they were decoded. A time limit
+    or Ctrl-C end it as refuted if an answer was wrong by then, and are raised otherwise.
 
     Cost: one forward pass per problem: for four layers of width 128, seconds for 10^4, minutes to hours for 10^6.
 
     Args:
         model: one of this project's models, or a TransformerLens one (which is run itself; its copy is hashed).
         task: the task, if the model does not carry it, or the model's own in another shape, ``model.task.at(...)``.
+        first: run so many problems only.
 
     Raises:
         UserError: more than 2^20 problems, or a model that does not fit the task.
@@ -138,8 +145,14 @@ def certify_exhaustively(model: HookedModel, task: Task | None = None, batch_siz
     space = problem_space(task)
     identity = identify(model, task)
     found = _Run(model, task, space, batch_size)
-    found.run()
-    wrong = found.replayed()
+    try:
+        found.run(space.size if first is None else min(first, space.size))
+        wrong = found.replayed()
+    except ENDED:
+        if (wrong := found.replayed()) is None:
+            raise
+    complete = found.done == space.size
+    described = space.what if complete else f"the first {found.done:,} of {space.size:,} {space.what}"
     sure = not found.open and found.noise <= found.near and found.tally.correct >= space.size
     return Verdict(
         **about(model, task, identity, start),
@@ -149,7 +162,8 @@ def certify_exhaustively(model: HookedModel, task: Task | None = None, batch_siz
         evidence=ExhaustiveEvidence(
             shape=shape_of(task),
             what=space.what,
-            score=found.tally.score(model, space.what, "teacher_forced", "exhaustive"),
+            score=found.tally.score(model, described, "teacher_forced", "exhaustive" if complete else "sampled"),
+            size=space.size,
             smallest=found.table(),
             noise=found.noise,
             near=found.near,
@@ -166,15 +180,15 @@ class _Run:
         self.model, self.task, self.space = model, task, space
         self.rows = rows_at_once(model, task, batch_size)
         self.tally, self.near_ties, self.open = Tally(task), 0, 0
-        self.noise, self.near = 0.0, NEAR
+        self.noise, self.near, self.done = 0.0, NEAR, 0
         self.wrong: list[tuple[float, int]] = []  # margin at the first wrong token, number of the problem
         n_targets = len(task.target_roles)
         self.counts = np.zeros((n_targets, task.d_vocab), dtype=np.int64)
         self.least = np.full(self.counts.shape, np.inf)
         self.where = np.zeros(self.counts.shape, dtype=np.int64)
 
-    def run(self) -> None:
-        size = self.space.size
+    def run(self, size: int) -> None:
+        """Run the first ``size`` problems."""
         with teacher_forcing(self.model, self.task) as logits:
             self.logits = logits
             self._measure(torch.linspace(0, size - 1, min(size, RUN_ALONE), dtype=torch.float64).long().unique())
@@ -182,6 +196,7 @@ class _Run:
             chunks = torch.arange(size).split(self.rows)
             for chunk in watched(chunks, "running all problems", "batch"):
                 self._chunk(chunk)
+                self.done += len(chunk)
             hardest = np.unique(self.where.flat[np.argsort(self.least, axis=None)[:RUN_ALONE]])
             self._measure(torch.from_numpy(hardest))
 
@@ -205,11 +220,13 @@ class _Run:
         sure = lead > self.near
         first = (~sure).long().argmax(1)
         hangs_on = lead.gather(1, first[:, None])[:, 0]
-        for row in (~sure.all(1) & (hangs_on >= -self.near)).nonzero().flatten().tolist():
-            alone = predict(self.model, problems[row : row + 1], "greedy", 1, self.task).cpu()
-            self.near_ties += 1
-            self.open += bool((alone[0] == targets[row]).all() != (predicted[row] == targets[row]).all())
-            predicted[row] = alone[0]
+        near = (~sure.all(1) & (hangs_on >= -self.near)).nonzero().flatten()
+        if len(near):
+            settled = bool(self.wrong) or bool((hangs_on < -self.near).any())
+            again = predict(self.model, problems[near], "greedy", self.rows if settled else 1, self.task).cpu()
+            right = [(tokens == targets[near]).all(1) for tokens in (again, predicted[near])]
+            self.near_ties, self.open = self.near_ties + len(near), self.open + int((right[0] != right[1]).sum())
+            predicted[near] = again
         self.tally.add(problems, predicted)
         failed = (predicted != targets).any(1)
         self.wrong += zip(hangs_on[failed].tolist(), index[failed].tolist(), strict=True)
@@ -271,11 +288,11 @@ def _judge(model: HookedModel, task: Task, asked: Asked) -> Verdict:
 def _read(value: dict[str, Any]) -> ExhaustiveEvidence:
     score = Score.from_dict(value["score"])
     numbers = {name: value[name] for name in ("noise", "near")}
-    counts = {name: value[name] for name in ("near_ties", "open")}
+    counts = {name: value[name] for name in ("near_ties", "open")} | {"size": value.get("size", score.n)}
     if not all(map(is_number, numbers.values())) or not all(map(is_count, counts.values())):
         raise ValueError("numbers that are none")
-    if score.n < 1:
-        raise ValueError("no problems")
+    if not 1 <= score.n <= counts["size"] or (score.n < counts["size"] and value["status"] != "refuted"):
+        raise ValueError("other numbers of problems than a verdict can have")
     return ExhaustiveEvidence(**stored_domain(value, list(score.per_target)), **numbers, **counts, score=score)
 
 
@@ -283,7 +300,7 @@ def _falls_short(verdict: Verdict, found: Verdict) -> str | None:
     claimed, again = verdict.score, found.score
     if verdict.status == "refuted" and claimed.correct >= claimed.n:
         return "it counts no wrong answer"
-    if (again.n, again.correct) != (claimed.n, claimed.correct):
+    if (again.n, again.correct, found.size) != (claimed.n, claimed.correct, verdict.size):
         return f"run again, {found.sentence()}"
     if again.by_chain_length != claimed.by_chain_length:
         return "other carry-chain lengths are answered wrongly"
@@ -300,7 +317,9 @@ METHOD = Method(
     obstacle=_obstacle,
     certify=_judge,
     finding=finding,
-    provenance=lambda verdict: Provenance(verdict.score.n, None, verdict.what, "exhaustive"),
+    provenance=lambda verdict: Provenance(verdict.score.n, None, verdict.what, verdict.score.rung),
     read=_read,
-    check=judged_again(lambda verdict, model, task: certify_exhaustively(model, task, CHECK_BATCH), _falls_short),
+    check=judged_again(
+        lambda verdict, model, task: certify_exhaustively(model, task, CHECK_BATCH, verdict.score.n), _falls_short
+    ),
 )

@@ -32,7 +32,7 @@ from torch import Tensor
 from interp.core.model import HookedModel
 from interp.core.results import Provenance
 from interp.proofs.verdict import Asked, Evidence, Method, Status, Verdict, about, is_count, is_number, judged_again
-from interp.proofs.watch import check_time, watched
+from interp.proofs.watch import ENDED, watched
 from interp.proofs.wrong_answers import identify, wrong_answer
 from models.errors import UserError
 from models.evaluation import margins
@@ -82,7 +82,8 @@ class FewKeysEvidence(Evidence):
 
 def finding(verdict: Verdict) -> str:
     own: FewKeysEvidence = verdict.evidence
-    ran = f"all {own.classes:,} classes of the 10^20 pairs were run through the model"
+    complete = own.classes == CLASSES
+    ran = f"{'all ' if complete else ''}{own.classes:,} classes of the 10^20 pairs were run through the model"
     changes = f"changes by up to {shown(own.noise, 1, up=True)}" if own.noise else "is the same"
     margin = f"smallest margin {own.smallest_margin:.3g}, which {changes} where a problem is run alone"
     if verdict.status == "certified":
@@ -90,8 +91,8 @@ def finding(verdict: Verdict) -> str:
         return f"certified: {ran}; each head weighs at most {keys} with more than zero; {margin}"
     if (one := verdict.counterexample) is not None:
         return (
-            f"refuted: {one.problem} -> {one.predicted} (run through the model), wrong on {own.wrong:,} of "
-            f"10^20 pairs; {ran}"
+            f"refuted: {one.problem} -> {one.predicted} (run through the model), wrong on "
+            f"{'' if complete else 'at least '}{own.wrong:,} of 10^20 pairs; {ran}"
         )
     return f"undecided: {ran}; {margin}"
 
@@ -165,7 +166,8 @@ def certify_few_keys(model: HookedModel, task: Any) -> Verdict:
 
     Precondition: :func:`obstacle` is None. Postcondition: "certified" if every class is answered rightly, by more than
     ten times the noise; "refuted" with a problem that the model, decoding it alone, gets wrong; ``wrong`` counts the
-    pairs with at least one digit that is wrong given the right ones before it. Cost: 60,000 sequences.
+    pairs with at least one digit that is wrong given the right ones before it. Cost: 60,000 sequences. A time limit or
+    Ctrl-C end it as refuted if a class was wrong by then, and are raised otherwise.
     """
     start = time.perf_counter()
     identity, (keys, _) = identify(model, task), _alive(model, task)
@@ -175,16 +177,21 @@ def certify_few_keys(model: HookedModel, task: Any) -> Verdict:
     pair = digits[..., 0] * 10 + digits[..., 1]  # [n, column]
     right = np.ones((DIGITS + 1, 2, 100, 100), dtype=bool)  # [target, carry into i - 1, pair of i - 1, pair of i]
     ran = np.zeros_like(right)
-    leads = []
+    leads, ended = [], None
     with torch.inference_mode():
-        for rows in watched(torch.arange(len(problems)).split(BATCH), "running all classes", "batch"):
-            leads.append(_leads(model, task, problems[rows]))
+        try:
+            for rows in watched(torch.arange(len(problems)).split(BATCH), "running all classes", "batch"):
+                leads.append(_leads(model, task, problems[rows]))
+        except ENDED as error:
+            if not any(bool((lead <= 0).any()) for lead in leads):
+                raise
+            ended = error
         lead = torch.cat(leads).numpy()
+        problems, carry, pair = problems[: len(lead)], carry[: len(lead)], pair[: len(lead)]
         hardest = np.argsort(lead.min(1))[: ALONE // 2]
         others = np.linspace(0, len(problems) - 1, ALONE // 2).astype(int)
         noise = 0.0
         for row in np.unique(np.concatenate((hardest, others))).tolist():
-            check_time()
             alone = _leads(model, task, problems[row : row + 1]).numpy()[0]
             noise = max(noise, float(np.nan_to_num(np.abs(alone - lead[row])).max()))
     for target in range(DIGITS + 1):
@@ -193,11 +200,13 @@ def certify_few_keys(model: HookedModel, task: Any) -> Verdict:
         where: Any = (target, into, below, pair[:, target])
         ran[where] = True
         np.logical_and.at(right, where, lead[:, target] > 0)
-    assert int(ran.sum()) == CLASSES  # the lemma
+    assert ended is not None or int(ran.sum()) == CLASSES  # the lemma
     wrong_classes = int((~right).sum())
     wrong = None
     for row in np.argsort(lead.min(1))[:20].tolist() if wrong_classes else ():
         wrong = wrong or wrong_answer(model, task, problems[row : row + 1])
+    if ended is not None and wrong is None:
+        raise ended
     smallest = float(lead.min())
     status: Status = "undecided"
     if wrong is not None:

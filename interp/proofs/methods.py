@@ -139,13 +139,16 @@ def _require_short(model: HookedModel, task: Any) -> None:
 
 def method_for(model: HookedModel, task: Task) -> Method:
     """The method that judges such a model. Raises UserError if there is none."""
-    reason = None
+    reasons: list[str] = []
     for method in METHODS.values():
         if (reason := method.obstacle(model, task)) is None:
             return method
-    raise UserError(  # the last method is the most general, so give its reason
-        f"The certifier cannot judge {model_name(model)}: {reason}. It knows hand-built models, adders and "
-        "subtractors of one or two layers and small domains; `interp attack` may find a problem that it gets wrong."
+        if method.meant_for(task):
+            reasons.append(reason)
+    # The last method takes any model and task of few problems.
+    said = f"{'; '.join(reasons)}. Nor can all problems be run: {reason}" if reasons else str(reason)
+    raise UserError(
+        f"{model_name(model)} cannot be certified: {said}. `interp attack` may find a problem that it gets wrong."
     )
 
 

@@ -318,4 +318,5 @@ METHOD = Method(
         lambda verdict, model, task: certify_near_keys(model, verdict.arithmetic, task),
         lambda verdict, found: proofs_fall_short(verdict, found, ("classes", "what")),
     ),
+    meant_for=lambda task: isinstance(task, MultiOperandAddition),
 )

@@ -270,7 +270,7 @@ def read_layers(model: HookedModel, task: Task | None, targets: Targets, layers:
     if model.cfg.n_layers != layers:
         raise UserError(
             f"The certifier judges adders and subtractors of {'one layer' if layers == 1 else 'one or two layers'}, "
-            f"and {model_name(model)} has {model.cfg.n_layers}; `interp attack` may find a pair that it gets wrong."
+            f"and {model_name(model)} has {model.cfg.n_layers}."
         )
     if targets not in get_args(Targets):
         raise unknown_name("choice of targets", targets, get_args(Targets))
@@ -302,7 +302,9 @@ def read_layers(model: HookedModel, task: Task | None, targets: Targets, layers:
             f"{config.positional_embedding_type!r}."
         )
     known = ACTIVATIONS[config.gated_mlp]
-    if config.act_fn not in known or not config.d_mlp:
+    if not config.d_mlp:
+        raise UserError(f"The certifier needs an MLP, and {model_name(model)} has none.")
+    if config.act_fn not in known:
         kind = "a gated MLP" if config.gated_mlp else "an MLP"
         raise UserError(f"The certifier needs {kind} with {' or '.join(known)}, not {config.act_fn}.")
     with torch.no_grad():
@@ -347,6 +349,12 @@ def read_layout(task: Task) -> Layout:
         UserError: a task that does not add or subtract two numbers column by column, units first, or whose sequences
             are not laid out as its roles say; one whose answer is another on some problem.
     """
+    answer = getattr(task, "answer_field", None)
+    if answer is not None and answer.width > 1 and not answer.reversed:
+        raise UserError(
+            f"The certifier follows the carry from the units on, and the answer of {task.name} starts with its highest "
+            "digit; with an r after its width it starts with the units."
+        )
     columns = column_layout(task)
     rule = column_rule(columns)
     drawn = task.sample(_CHECKED, torch.Generator().manual_seed(0))

@@ -121,7 +121,11 @@ def obstacle(model: HookedModel, task: Task) -> str | None:
 
 
 def certify_prefixes(
-    model: HookedModel, arithmetic: ArithmeticName = "float32", task: Task | None = None, patient: bool = True
+    model: HookedModel,
+    arithmetic: ArithmeticName = "float32",
+    task: Task | None = None,
+    patient: bool = True,
+    first: int | None = None,
 ) -> Verdict:
     """Prove a causal model right on every problem of a small domain, or find one that it gets wrong.
 
@@ -133,7 +137,8 @@ def certify_prefixes(
     of width 64 and 31,110 prefixes. Four layers of width 128 take 13 s over the reals and 51 s with rounding. A time
     limit (see :mod:`interp.proofs.watch`) or Ctrl-C end it as undecided, with the share that is decided.
 
-    ``patient``: go on after a part in which nothing is decided, or something is proved wrong.
+    ``patient``: go on after a part in which nothing is decided, or something is proved wrong. ``first``: end once so
+    many problems were gone through, as a check of a verdict does that ended early.
 
     Raises:
         UserError: another arithmetic than "interval" and "float32", a model that computes something else than its
@@ -145,7 +150,7 @@ def certify_prefixes(
     identity = identify(model, task)
     with torch.inference_mode():
         proof = _Proof(model, task, ROUNDINGS[arithmetic])
-        ended = proof.run(patient)
+        ended = proof.run(patient, len(proof.rows) if first is None else first)
         wrong = proof.replayed(arithmetic)
     return Verdict(
         **about(model, task, identity, start),
@@ -189,7 +194,7 @@ class _Proof:
         shape = self.rows.targets.shape
         self.low, self.high = (torch.full(shape, math.nan, dtype=torch.float64) for _ in range(2))
 
-    def run(self, patient: bool) -> str | None:
+    def run(self, patient: bool, first: int) -> str | None:
         """Go through the rows. Returns why it ended before the last one, and None if it did not."""
         parts = list(self.rows.parts())
         try:
@@ -200,7 +205,7 @@ class _Proof:
                 self.done += len(part)
                 self.right += int((low > 0).all(1).sum())
                 self.wrong += int((high < 0).any(1).sum())
-                if not patient and (self.wrong or not self.right):
+                if self.done >= first or (not patient and (self.wrong or not self.right)):
                     break
         except ENDED as error:
             return why_ended(error)
@@ -269,6 +274,7 @@ def _judge(model: HookedModel, task: Task, asked: Asked) -> Verdict:
         return certify_exhaustively(model, task)
     if asked.arithmetic is not None:
         return certify_prefixes(model, asked.arithmetic, task)
+    refuted = None
     for arithmetic in ("float32", "interval"):
         try:
             found = certify_prefixes(model, arithmetic, task, patient=False)
@@ -280,8 +286,14 @@ def _judge(model: HookedModel, task: Task, asked: Asked) -> Verdict:
         if found.status == "certified" or found.obstacle:
             return found
         if found.status == "refuted":
+            refuted = found
             break
-    return certify_exhaustively(model, task)
+    try:
+        return certify_exhaustively(model, task)
+    except ENDED:  # the wrong problem is known, if not how many there are
+        if refuted is None:
+            raise
+        return refuted
 
 
 METHOD = Method(
@@ -292,7 +304,9 @@ METHOD = Method(
     provenance=lambda verdict: Provenance(verdict.n, None, verdict.what, rung_of(verdict)),
     read=lambda value: PrefixEvidence(**stored_proof(value, "n", "prefixes")),
     check=judged_again(
-        lambda verdict, model, task: certify_prefixes(model, verdict.arithmetic, task),
+        lambda verdict, model, task: certify_prefixes(
+            model, verdict.arithmetic, task, first=int(verdict.smallest.n.values[:1].sum())
+        ),
         lambda verdict, found: proofs_fall_short(verdict, found, ("n", "prefixes", "what")),
     ),
 )

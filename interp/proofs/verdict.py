@@ -183,6 +183,7 @@ class Method:
         finding: a verdict of this method -> its sentence.
         provenance: a verdict of this method -> what it rests on.
         read: a file's fields -> the evidence; raises KeyError, TypeError or ValueError if they do not make one.
+        meant_for: task -> whether the method is made for such tasks, so that its obstacle is what a user should know.
         check: (verdict, model, task) -> the verdict as derived again; raises UserError unless it holds. That of most
             methods is :func:`judged_again`.
         counterexample: a counterexample in a file -> the one in a verdict; raises as ``read`` does.
@@ -196,6 +197,7 @@ class Method:
     read: Callable[[dict[str, Any]], Evidence]
     check: Callable[[Verdict, Any, Task], Verdict]
     counterexample: Callable[[Any], Any] = lambda value: WrongAnswer.from_dict(value)
+    meant_for: Callable[[Task], bool] = lambda task: False
 
 
 #: The methods by name, in the order in which they are tried: the first without an obstacle judges a model.
