@@ -556,7 +556,10 @@ def proved(model, x, answer, low, high, margin):
 
 def check(file):
     """The smallest proved bound of a lead. Raises Rejected if the file does not prove its claim."""
-    require(isinstance(file, dict) and file.get("format") == 1, "the file is not a certificate of format 1")
+    require(
+        isinstance(file, dict) and file.get("format") == 1 and "weights" in file,
+        "the file does not hold a model's weights; interp certify MODEL --standalone FILE writes one that does",
+    )
     model = Model(file)
     margin = fixed(file["margin"])
     require(margin > 0, "the margin is not positive")

@@ -19,8 +19,9 @@ class Certify:
     adders of one or two layers, for hand-built models and for causal models on small domains. For other models with at
     most 2^20 problems, all of them are run through the model.
 
-    Exit status: 0 certified, 1 refuted, 3 undecided, 4 only sampled (--arithmetic float, which proves nothing); with
-    --check, that of the certificate if it holds.
+    Exit status: 0 certified, 1 refuted, 3 undecided, 4 only sampled (--arithmetic float, which proves nothing), 5
+    proved for a rule such as a + b that was only tried to be the task's answer; with --check, that of the certificate
+    if it holds.
     """
 
     model: ModelName
@@ -49,6 +50,7 @@ class Certify:
         from interp.cli.own_files import load_model
         from interp.core.replies import reply_of
         from interp.proofs import certify, check_certificate, load_certificate
+        from interp.proofs.standalone import require_checkable, write_standalone
         from interp.proofs.stored_certificates import store
         from models.zoo import read_entry
 
@@ -57,6 +59,8 @@ class Certify:
             read_entry(self.model)  # refuses a model without an entry, and so without a card, before the work
         model = load_model(self.model)
         task = shaped(model.task, self.shape) if self.shape else None
+        if self.standalone is not None:
+            require_checkable(model, self.arithmetic, "digits" if self.digits_only else "all")
         if self.check is not None:
             certificate = self._stored() if str(self.check) == STORED else load_certificate(self.check)
             certificate = check_certificate(certificate, model, task)
@@ -69,13 +73,6 @@ class Certify:
             print(certificate.sentence())
         write_reply(self.json, reply_of(certificate))
         if self.standalone is not None:
-            from interp.proofs.certificate import PairEvidence
-            from interp.proofs.standalone import write_standalone
-
-            if not isinstance(certificate.evidence, PairEvidence):
-                raise UserError(
-                    f"certificates/check.py proves ten-digit adders, and this verdict is {certificate.method}."
-                )
             write_standalone(certificate, model, self.standalone)
         if self.card:
             print(f"written to {store(self.model, certificate)}")

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from interp.core.model import HookedModel
 from interp.core.sites import model_name
 from interp.proofs.balls import FLOAT32
 from interp.proofs.certify import check_one_layer
-from interp.proofs.one_layer import read_adder
+from interp.proofs.one_layer import OneLayerAdder, Targets, read_adder
 from interp.proofs.ratio_attention import read_ratio_attention
-from interp.proofs.verdict import Verdict
+from interp.proofs.verdict import ArithmeticName, Verdict
 from models.checkpoint import write_json_atomic
 from models.errors import UserError
 from models.transformer import ArithmeticTransformer
@@ -26,27 +27,41 @@ TASKS = ("ten-digit-addition", "ten-digit-addition-unended", "padded-addition")
 SHARE = 0.5
 
 
+def require_checkable(
+    model: HookedModel, arithmetic: ArithmeticName | None = None, targets: Targets = "all"
+) -> OneLayerAdder:
+    """The adder, if the checker knows such models and claims; to be asked before the work of a proof.
+
+    Raises:
+        UserError: parts that the checker does not know (biases, LayerNorm, ReLU, another format of the task), or a
+            claim about something else than all tokens with float32 rounding.
+    """
+    if arithmetic not in (None, "float32") or targets != "all":
+        raise UserError("Only a certificate of all tokens, with float32 rounding, can be written for the checker.")
+    adder = read_adder(model)
+    unknown = [name for name in adder.stored if ".b" in name and name in adder.model.weight_shapes]
+    rms = adder.has_norms and not (adder.centred or adder.eps_outside)
+    if adder.model.task.name not in TASKS or unknown or not rms or adder.activation != "gelu":
+        raise UserError(
+            f"The checker knows adders with RMS norms, gelu and no biases on {' or '.join(TASKS)}, and "
+            f"{model_name(model)} is none."
+        )
+    return adder
+
+
 def write_standalone(certificate: Verdict, model: ArithmeticTransformer, path: str | Path) -> Path:
     """Write the claim that a model adds all 10^20 pairs rightly, with its effective weights as hexadecimal floats.
 
     The hint is a basis of what attention writes; a bad one makes the checker's bounds useless, not wrong.
 
     Raises:
-        UserError: the certificate is not one of all tokens with float32 rounding, is not about these weights, or the
-            model has parts that the checker does not know (biases, LayerNorm, ReLU, another format of the task).
+        UserError: as :func:`require_checkable`; a certificate that is not about these weights, or does not hold.
     """
-    adder = read_adder(model)
-    if (certificate.status, certificate.arithmetic, certificate.targets) != ("certified", "float32", "all"):
-        raise UserError("Only a certificate of all tokens, with float32 rounding, can be written for the checker.")
+    adder = require_checkable(model, certificate.arithmetic, certificate.targets)
+    if certificate.status != "certified":
+        raise UserError(f"{certificate.model} is not certified, so that there is nothing to write for the checker.")
     config = model.config.to_dict() | {"task": model.task.name}
     weights = {name: value for name, value in adder.stored.items() if name in model.weight_shapes}
-    unknown = [name for name in weights if ".b" in name]
-    rms = adder.has_norms and not (adder.centred or adder.eps_outside)
-    if model.task.name not in TASKS or unknown or not rms or adder.activation != "gelu":
-        raise UserError(
-            f"The checker knows adders with RMS norms, gelu and no biases on {' or '.join(TASKS)}, and "
-            f"{model_name(model)} is none."
-        )
     check_one_layer(certificate, model)
     content = {
         "format": FORMAT,

@@ -153,8 +153,9 @@ class ColumnRule:
     @property
     def caveat(self) -> str:
         """What is left to say of a proof about this rule, if it is not known to be the task's."""
-        tried = f"that a {self.operator} b is the task's answer was only tried on {self.tried:,} problems"
-        return "" if self.tried is None else tried
+        if self.tried is None:
+            return ""
+        return f"that a {self.operator} b is the task's answer was only tried on {self.tried:,} problems"
 
     @property
     def all_claimed(self) -> str:
