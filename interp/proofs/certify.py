@@ -19,7 +19,7 @@ from interp.proofs.certificate import CLASS, OverTheReals, PairEvidence, dataset
 from interp.proofs.class_proofs import UNPROVED, BranchAndBound, rung_of
 from interp.proofs.columns import Classes
 from interp.proofs.extreme_pairs import Leads, replay, require_bounds, wrong_answer
-from interp.proofs.one_layer import FEW, FEW_OF_TWO, OneLayerAdder, Targets, require_unchanged
+from interp.proofs.one_layer import FEW, FEW_OF_TWO, OneLayerAdder, Targets, known_layout, require_unchanged
 from interp.proofs.two_layers import read_columns
 from interp.proofs.verdict import (
     TEN_DIGIT_ADDERS,
@@ -35,7 +35,6 @@ from interp.proofs.verdict import (
 from interp.proofs.watch import TIME_UP, TimeUp, time_limit, watched
 from models.errors import UserError
 from models.hooked import registered_name
-from models.tasks.addition import FixedWidthAddition
 from models.tasks.base import Task
 
 AIM = 0.5  # the bound that proofs try for, as a share of the smallest margin that was hunted down
@@ -299,10 +298,8 @@ def _proved_again(
 
 
 def _obstacle(model: HookedModel, task: Task) -> str | None:
-    if isinstance(task, FixedWidthAddition):
-        return None
     try:
-        rule = read_columns(model, task).layout.rule
+        rule = known_layout(model, task, 1 if model.cfg.n_layers == 1 else 2)[1].rule
     except UserError as error:
         return str(error).rstrip(".")
     few = FEW if model.cfg.n_layers == 1 else FEW_OF_TWO

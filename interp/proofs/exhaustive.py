@@ -304,7 +304,7 @@ def _falls_short(verdict: Verdict, found: Verdict) -> str | None:
         return f"run again, {found.sentence()}"
     if again.by_chain_length != claimed.by_chain_length:
         return "other carry-chain lengths are answered wrongly"
-    stored, computed, tolerance = verdict.smallest, found.smallest, verdict.near + found.near
+    stored, computed, tolerance = verdict.smallest, found.smallest, 2 * found.near
     same = stored.margin.shape == computed.margin.shape and np.array_equal(stored.n, computed.n)
     if not same or not np.allclose(stored.margin, computed.margin, rtol=0, atol=tolerance, equal_nan=True):
         return "the model has other margins"

@@ -28,7 +28,6 @@ from interp.proofs.accuracy_bounds import WIDTH
 from interp.proofs.certify import METHOD as ONE_LAYER
 from interp.proofs.hand_built import is_hand_built
 from interp.proofs.one_layer import Targets
-from interp.proofs.two_layers import read_columns
 from interp.proofs.verdict import (
     LARGEST_FILE,
     METHODS,
@@ -62,11 +61,10 @@ register(
 
 
 def _judged(model: HookedModel, task: Task) -> str:
-    """Some method must judge the model; that for adders must know its layers and its task's layout."""
+    """Some method must judge the model."""
     try:
         _require_short(model, task)
-        if method_for(model, task) is ONE_LAYER:
-            read_columns(model, task)
+        method_for(model, task)
     except UserError as error:
         return str(error).rstrip(".")
     return ""
@@ -81,7 +79,7 @@ def _proved(found: Verdict) -> Answer:
 
 @probe(
     "Is it right on all inputs: a proof, or one that is wrong?",
-    needs=[_judged],
+    by_default=[_judged],  # asked anyway, it looks for a method itself
     scalar=Scalar(
         "right on all inputs: 1, or one is wrong: 0", "verdict", _proved, 0.5, lambda *_: {"width": None}, asked_by=()
     ),
@@ -139,7 +137,7 @@ def _require_short(model: HookedModel, task: Any) -> None:
 
 def method_for(model: HookedModel, task: Task) -> Method:
     """The method that judges such a model. Raises UserError if there is none."""
-    reasons: list[str] = []
+    reason, reasons = "there is no method", []
     for method in METHODS.values():
         if (reason := method.obstacle(model, task)) is None:
             return method
@@ -148,7 +146,8 @@ def method_for(model: HookedModel, task: Task) -> Method:
     # The last method takes any model and task of few problems.
     said = f"{'; '.join(reasons)}. Nor can all problems be run: {reason}" if reasons else str(reason)
     raise UserError(
-        f"{model_name(model)} cannot be certified: {said}. `interp attack` may find a problem that it gets wrong."
+        f"The certifier cannot judge {model_name(model)}: {said}. `interp attack` may find a problem that it gets "
+        "wrong."
     )
 
 

@@ -243,7 +243,7 @@ def require_unchanged(adder: OneLayerAdder) -> None:
 def one_layer_adder(model: HookedModel, task: Any) -> str:
     """What probes need: an adder that :func:`read_adder` can read."""
     try:
-        read_adder(model, task)
+        known_layout(model, task, 1)
     except UserError as error:
         return str(error).rstrip(".")
     return ""
@@ -262,9 +262,13 @@ def read_adder(model: HookedModel, task: Task | None = None, targets: Targets = 
     return adder
 
 
-def read_layers(model: HookedModel, task: Task | None, targets: Targets, layers: Literal[1, 2]) -> list[OneLayerAdder]:
-    """As :func:`read_adder`, for a model of one or two layers: one adder for each, with what comes before and after all
-    layers in both."""
+def known_layout(model: HookedModel, task: Task | None, layers: Literal[1, 2]) -> tuple[ArithmeticTransformer, Layout]:
+    """The layout of a model's task, and the model as one of this project, whose parts are all known. Weights are not
+    looked at.
+
+    Raises:
+        UserError: as :func:`read_adder`, but for what is wrong with weights.
+    """
     task = resolve_task(model, task)
     layout = read_layout(task)
     if model.cfg.n_layers != layers:
@@ -272,8 +276,6 @@ def read_layers(model: HookedModel, task: Task | None, targets: Targets, layers:
             f"The certifier judges adders and subtractors of {'one layer' if layers == 1 else 'one or two layers'}, "
             f"and {model_name(model)} has {model.cfg.n_layers}."
         )
-    if targets not in get_args(Targets):
-        raise unknown_name("choice of targets", targets, get_args(Targets))
     require_plain(model)
     if not isinstance(model, ArithmeticTransformer):
         model = from_transformer_lens(model, task)
@@ -307,6 +309,20 @@ def read_layers(model: HookedModel, task: Task | None, targets: Targets, layers:
     if config.act_fn not in known:
         kind = "a gated MLP" if config.gated_mlp else "an MLP"
         raise UserError(f"The certifier needs {kind} with {' or '.join(known)}, not {config.act_fn}.")
+    if layers == 2 and config.use_qk_norm and config.normalization_type is None:
+        raise UserError(f"The certifier knows norms of queries and keys beside others, unlike {model_name(model)}'s.")
+    if (largest := max(9, layout.eos or 0)) >= config.n_logits:
+        raise UserError(f"The right tokens go up to {largest}, and {model_name(model)} predicts {config.n_logits}.")
+    return model, layout
+
+
+def read_layers(model: HookedModel, task: Task | None, targets: Targets, layers: Literal[1, 2]) -> list[OneLayerAdder]:
+    """As :func:`read_adder`, for a model of one or two layers: one adder for each, with what comes before and after all
+    layers in both."""
+    if targets not in get_args(Targets):
+        raise unknown_name("choice of targets", targets, get_args(Targets))
+    model, layout = known_layout(model, task, layers)
+    config = model.config
     with torch.no_grad():
         stored = {name: value.detach().clone() for name, value in model.effective_weights().items()}
     weights: dict[str, np.ndarray] = {}
@@ -319,8 +335,6 @@ def read_layers(model: HookedModel, task: Task | None, targets: Targets, layers:
             raise UserError(f"{model_name(model)} has NaN or infinite numbers in {name}.")
     unit = {"": np.ones(config.d_model), "_b": np.zeros(config.d_model)}
     identity = fingerprint(model, stored)
-    if (largest := max(9, layout.eos or 0)) >= config.n_logits:
-        raise UserError(f"The right tokens go up to {largest}, and {model_name(model)} predicts {config.n_logits}.")
     if targets == "digits":
         layout = replace(layout, queries=layout.queries[: layout.rule.written], eos=None)
     found = []

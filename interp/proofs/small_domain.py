@@ -16,6 +16,7 @@ from interp.proofs.verdict import RUNGS, ArithmeticName, Asked, Evidence, Status
 from interp.proofs.wrong_answers import WrongAnswer
 from models.errors import UserError
 from models.tasks.base import Task
+from models.tasks.problem_space import ProblemSpace
 
 SLACK = 1e-6  # how far a bound may differ with another machine's library
 
@@ -46,6 +47,19 @@ class SmallDomainEvidence(Evidence):
         if np.isnan(margin).all():
             return ""
         return str(self.smallest.problem.values[np.unravel_index(np.nanargmin(margin), margin.shape)])
+
+    def misnamed(self, task: Task) -> str | None:
+        """Whether the problems with the least margins are problems, with the right tokens that they stand for."""
+        space, table = ProblemSpace.of(task), self.smallest
+        for target, column in np.argwhere(table.n.values > 0):
+            problem, token = str(table.problem.values[target, column]), str(table.token.values[column])
+            try:
+                right = task.token_text(int(task.targets(space.find(problem))[0, target]))
+            except UserError:
+                right = None
+            if right != token:
+                return f"{problem!r} is not a problem with {token!r} as its {table.target.values[target]}"
+        return None
 
     def to_dict(self) -> dict[str, Any]:
         """The evidence as JSON; infinite margins are null."""

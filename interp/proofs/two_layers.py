@@ -21,7 +21,6 @@ from flint import arb
 from jaxtyping import Float
 
 from interp.core.model import HookedModel
-from interp.core.sites import model_name
 from interp.proofs.balls import Arithmetic, Ball
 from interp.proofs.downstream import CHUNK, Downstream, Regions, downstream_of
 from interp.proofs.forms import LEAST, UP, Forms, exactly, linear, multiply, roundings
@@ -36,7 +35,6 @@ from interp.proofs.ratio_attention import (
     rotated,
 )
 from interp.proofs.watch import check_time
-from models.errors import UserError
 from models.tasks.base import Task
 
 #: About how many pieces a box of what the first attention writes is cut into.
@@ -62,8 +60,6 @@ def read_columns(model: HookedModel, task: Task | None = None, targets: Targets 
     if model.cfg.n_layers == 1:
         return read_adder(model, task, targets)
     first, second = read_layers(model, task, targets, 2)
-    if second.q_norm is not None and not second.has_norms:
-        raise UserError(f"The certifier knows norms of queries and keys beside others, unlike {model_name(model)}'s.")
     return TwoLayerAdder(**vars(second), first=first)
 
 

@@ -66,6 +66,10 @@ class Evidence(ABC):
     def to_dataframe(self) -> pd.DataFrame:
         """What was judged, piece by piece."""
 
+    def misnamed(self, task: Task) -> str | None:
+        """What the evidence names that is not so of the task's problems, in words; None if there is nothing."""
+        return None
+
     def to_dict(self) -> dict[str, Any]:
         """Every field as JSON. Subclasses replace what JSON cannot hold."""
         own = {field.name: getattr(self, field.name) for field in fields(self)}  # pyright: ignore[reportArgumentType]
@@ -236,7 +240,7 @@ def judged_again(
         found = again(verdict, model, task)
         if found.status != verdict.status:
             raise UserError(f"This certificate does not hold: judged again, {found.sentence()}.")
-        if (reason := falls_short(verdict, found)) is not None:
+        if (reason := verdict.evidence.misnamed(task) or falls_short(verdict, found)) is not None:
             raise UserError(f"This certificate does not hold: {reason}.")
         return found.replace(counterexample=verdict.counterexample)
 
@@ -361,6 +365,8 @@ def require_model(verdict: Verdict, model: HookedModel, task: Task) -> Task:
     shape = getattr(verdict, "shape", ())
     if isinstance(task, SequenceTask) and shape:
         task = task.at(*shape)
+    elif shape:
+        raise UserError(f"This certificate does not hold: problems of {task.name} have no shape.")
     require_claim(verdict, identify(model, task), registered_name(model), task)
     return task
 
