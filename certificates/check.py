@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Check a proof that a trained transformer adds every pair of ten-digit numbers rightly.
+"""Check a proof that a trained transformer adds or subtracts every pair of ten-digit numbers rightly.
 
     python3 certificates/check.py certificates/microadder-57.json
 
@@ -9,18 +9,23 @@ every result is an interval that holds the true value. The theorem, for the weig
     For all a and b from 0 to 9999999999 the model, decoding greedily, writes the eleven digits of a + b, then its end
     token if the task has one. At each of these steps the right token's logit is more than the margin above every other.
 
+Of a task that subtracts, the theorem is about a - b: its ten digits for all pairs with a >= b or, in ten's complement,
+the ten digits of a - b modulo 10^10 and the borrow that is left, for all pairs.
+
 "Logit" means what a processor computes in float32, in any order of summation, with every rounding error enclosed. The
 assumptions about float32 are the constants below. README.md, next to this file, says what is trusted.
 
 1. A *query* is a step and the token at its position. In a model of one layer the score and the value of every other
    position then depend on the token there alone: attention writes sum_j w_j c_j / sum_j w_j, with w_j and c_j from
    tables of intervals.
-2. A *leaf* of a query is the digits x, y of one column and the carry into it. Over its problems the ratio is at most L
-   if the largest sum_j w_j (c_j - L) is at most 0. A dynamic programme over the other columns, with the carry as its
-   state, finds that largest sum.
+2. A *leaf* of a query is the digits x, y of one column (or of two, where one is not enough) and the carry into it. Over
+   its problems the ratio is at most L if the largest sum_j w_j (c_j - L) is at most 0. A dynamic programme over the
+   other columns, with the carry as its state, finds that largest sum. What several heads write is a sum of ratios
+   N_h / D_h, whose extremes belong to different problems. With a bound L_h of each, N_h - L_h D_h is at most 0, so that
+   the sum is at most sum_h L_h plus the largest sum_h (N_h - L_h D_h) / max D_h, which the same programme finds.
 3. This gives an interval for what attention writes on each leaf. First-order forms carry it through MLP and norms.
 4. The right logit's lead must exceed the margin on the whole interval, which is halved where it does not. The pairs in
-   all leaves of a step must add up to 10^20.
+   all leaves of a step must add up to all pairs.
 """
 
 # ruff: noqa: B905 -- lengths are checked where the file is read
@@ -46,11 +51,15 @@ ROOT_TWO_PI = 2506628274631000502415765284811045253006986740609938316629923  # 1
 
 DIGITS = 10
 PLUS, EQUALS, ANSWER = 10, 21, 22  # positions: a at 0-9, "+", b at 11-20, "=", the sum from 22 on
-# For each task: whether operands are written units first, the tokens of "+" and "=", and those that end an answer.
+# For each task: whether operands are written units first, the tokens of the operator and "=", those that end an answer,
+# the sign of b, and whether the carry or borrow out of the last column is written. If it is not, there is none.
 TASKS = {
-    "ten-digit-addition": (True, 0, 0, [0]),
-    "ten-digit-addition-unended": (True, 0, 0, []),
-    "padded-addition": (False, 10, 11, [13]),
+    "ten-digit-addition": (True, 0, 0, [0], 1, True),
+    "ten-digit-addition-unended": (True, 0, 0, [], 1, True),
+    "padded-addition": (False, 10, 11, [13], 1, True),
+    "ten-digit-subtraction": (True, 0, 0, [], -1, False),
+    "padded-subtraction": (False, 10, 11, [13], -1, False),
+    "complement-subtraction": (False, 10, 11, [13], -1, True),
 }
 SWITCHES = {
     "n_layers": 1, "act_fn": "gelu", "gated_mlp": False, "normalization_type": "RMS", "norm_placement": "pre",
@@ -293,9 +302,10 @@ class Model:
         scale = config["attn_scale"]
         self.scale = fixed(float(math.sqrt(e) if scale is None else scale).hex())
         require(self.eps > 0 and self.scale > 0, "eps or the scale of attention is not positive")
-        self.units_first, plus, equals, self.end = TASKS[config["task"]]
-        self.steps = DIGITS + 1 + len(self.end)
-        self.tokens = [range(10)] * (ANSWER + DIGITS) + [range(2)] * len(self.end)  # the last token is not read
+        self.units_first, plus, equals, self.end, self.sign, self.written_out = TASKS[config["task"]]
+        self.steps = DIGITS + self.written_out + len(self.end)
+        read = self.steps - 1  # the last token is not read
+        self.tokens = [range(10)] * (ANSWER + min(read, DIGITS)) + [range(2)] * (read - DIGITS)
         self.tokens[PLUS], self.tokens[EQUALS] = [plus], [equals]
         require(self.vocab > max(9, plus, equals, *self.end), "the vocabulary is too small")
         require(n_ctx >= len(self.tokens), "the context is too short")
@@ -316,6 +326,32 @@ class Model:
             through = Row(sum(map(mul, row, direct)) for row in self.w["W_out"])
             found.append((Row(direct), through, Row(abs(a) + abs(b) for a, b in gained)))
         return found
+
+    def column(self, total, carry):
+        """The carry out of a column whose digits give a total, and the digit that it writes."""
+        out, written = divmod(total + self.sign * carry, 10)
+        return self.sign * out, written
+
+    def digits(self, total):
+        """The pairs of digits with this total."""
+        return [(x, y) for x in range(10) for y in range(10) if x + self.sign * y == total]
+
+    @property
+    def does(self):
+        """What is proved that it does."""
+        verb = "adds" if self.sign == 1 else "subtracts"
+        return f"{verb} all {'10^20 pairs' if self.written_out else 'pairs with a >= b'}"
+
+    @property
+    def totals(self):
+        return range(19) if self.sign == 1 else range(-9, 10)
+
+    def ways_above(self, columns, carry):
+        """How many choices of digits the highest columns have, with this carry into the lowest of them."""
+        n = 10**columns
+        if self.written_out:
+            return n * n
+        return (n * n - n) // 2 if carry else (n * n + n) // 2  # x - carry >= y
 
     def position(self, operand, column):
         return (PLUS + 1) * operand + (column if self.units_first else DIGITS - 1 - column)
@@ -434,52 +470,72 @@ class Model:
 class Query:
     """One step and the token at its position: its leaves, and what attention can write on each."""
 
-    def __init__(self, model, target, token):
+    def __init__(self, model, target, token, columns=1):
         self.model, self.target, self.token, self.own = model, target, token, min(target, DIGITS - 1)
+        self.low = self.own + 1 - columns  # of the columns in the window
         self.position = EQUALS + target
         self.ways = [list(self.of_column(column)) for column in range(self.own + 1)]
 
     @cached_property
     def tables(self):
         """Tables [head][symbol][sign] of levels, and of what the dynamic programme found at each level."""
-        found, symbols = [], range(len(self.model.basis))
-        for h in range(self.model.heads):
-            weights = self.model.weights_of(h, self.position, self.token)
-            found.append([[self.tabulate(h, weights, k, sign) for sign in (1, -1)] for k in symbols])
-        return found
+        symbols = range(len(self.model.basis))
+        return [
+            [[self.tabulate(self.terms(h, k, sign)) for sign in (1, -1)] for k in symbols]
+            for h in range(self.model.heads)
+        ]
+
+    @cached_property
+    def weights(self):
+        """What each head weighs every token at every position with."""
+        return [self.model.weights_of(h, self.position, self.token) for h in range(self.model.heads)]
+
+    @cached_property
+    def most(self):
+        """An upper bound of each head's sum of weights."""
+        return [
+            sum(max(high for (at, _), (_, high) in weights.items() if at == j) for j in range(self.position + 1))
+            for weights in self.weights
+        ]
+
+    def terms(self, h, k, sign):
+        return [(j, t, *ends, sign * self.model.coords[h][j, t][k]) for (j, t), ends in self.weights[h].items()]
 
     def shown(self, column):
         """Whether the digit that a column writes is read before the query's position."""
         return column <= self.target - 2
 
     def of_column(self, column):
-        """Yield carry in, sum of the two digits, carry out and digit written, if they agree with the query's token."""
+        """Yield carry in, total of the digits, carry out and digit written, where they agree with the query's token."""
         for carry in (0, 1):
-            for digits in range(19):
-                out, written = divmod(digits + carry, 10)
+            for digits in self.model.totals:
+                out, written = self.model.column(digits, carry)
                 last = self.target == DIGITS + 1 and column == DIGITS - 1  # the token is the last carry
                 if (written == self.token or column != self.target - 1) and (out == self.token or not last):
                     yield carry, digits, out, written
 
-    def tabulate(self, h, weights, k, sign):
-        terms = [(j, t, *ends, sign * self.model.coords[h][j, t][k]) for (j, t), ends in weights.items()]
+    def tabulate(self, terms):
         least, most = min(term[-1] for term in terms), max(term[-1] for term in terms)
         levels = [least + (most - least) * i // (LEVELS - 1) for i in range(LEVELS)]
-        return levels, [self.best(terms, level) for level in levels]
+        return levels, [self.best(self.gained(terms, level)) for level in levels]
 
-    def best(self, terms, level):
-        """The largest sum of w (c - level) outside the window, by the carry into it, and the window's own terms."""
+    def gained(self, terms, level):
+        """Upper bounds of w (c - level), for every token at every position."""
         f = [{} for _ in range(self.position + 1)]
         for j, t, low, high, c in terms:
             f[j][t] = (c - level) * (high if c > level else low)
+        return f
+
+    def best(self, f):
+        """The largest sum of what tokens give, outside the window, by the carry into it, and the window's own terms."""
         model, own = self.model, self.own
         fixed_terms = f[PLUS][model.tokens[PLUS][0]] + f[self.position][self.token]
         if self.position > EQUALS:
             fixed_terms += f[EQUALS][model.tokens[EQUALS][0]]
         below = [fixed_terms, None]
-        for column in range(own):
+        for column in range(self.low):
             a, b = f[model.position(0, column)], f[model.position(1, column)]
-            tops = [max(a[x] + b[s - x] for x in range(max(0, s - 9), min(s, 9) + 1)) for s in range(19)]
+            tops = {total: max(a[x] + b[y] for x, y in pairs) for total, pairs in self.pairs.items()}
             new = [None, None]
             for carry, digits, out, written in self.ways[column]:
                 if below[carry] is not None:
@@ -489,41 +545,83 @@ class Query:
         above = 0
         for column in range(own + 1, DIGITS):
             above += max(f[model.position(0, column)].values()) + max(f[model.position(1, column)].values())
-        window = f[model.position(0, own)], f[model.position(1, own)], f[ANSWER + own] if self.shown(own) else None
+        window = [
+            (f[model.position(0, k)], f[model.position(1, k)], f[ANSWER + k] if self.shown(k) else None)
+            for k in range(self.low, own + 1)
+        ]
         return [None if value is None else value + above for value in below], window
 
+    @cached_property
+    def pairs(self):
+        return {total: self.model.digits(total) for total in self.model.totals}
+
     def leaves(self):
-        """Yield the number of pairs, right token, carry and digits of each leaf."""
-        count = [1, 0]
-        for column in range(self.own):
+        """Yield the number of pairs, right token, and leaf: the carry into the window, and the digits of a and b and
+        the one written in each of its columns."""
+        count, model = [1, 0], self.model
+        for column in range(self.low):
             new = [0, 0]
             for carry, digits, out, _ in self.ways[column]:
-                new[out] += count[carry] * (10 - abs(digits - 9))
+                new[out] += count[carry] * len(self.pairs[digits])
             count = new
-        free = 100 ** (DIGITS - 1 - self.own)
-        for carry, digits, out, written in self.ways[self.own]:
-            answer = (written, out, *self.model.end)[max(0, self.target - DIGITS + 1)]
-            for x in range(max(0, digits - 9), min(digits, 9) + 1):
-                if count[carry]:
-                    yield count[carry] * free, answer, (carry, x, digits - x, written)
+        found = [(carry, carry, ()) for carry in (0, 1)]
+        for column in range(self.low, self.own + 1):
+            found = [
+                (first, out, (*above, (x, y, written)))
+                for first, into, above in found
+                for carry, digits, out, written in self.ways[column]
+                if carry == into
+                for x, y in self.pairs[digits]
+            ]
+        for carry, out, digits in found:
+            number = count[carry] * model.ways_above(DIGITS - 1 - self.own, out)
+            answers = [digits[-1][-1], *([out] if model.written_out else []), *model.end]
+            if number:
+                yield number, answers[max(0, self.target - DIGITS + 1)], (carry, digits)
+
+    @cached_property
+    def wider(self):
+        """The query with a window of two columns, and its leaves by the leaf of one column that they are parts of."""
+        query, parts = Query(self.model, self.target, self.token, 2), {}
+        for number, _, leaf in query.leaves():
+            carry, ((x, y, _), *digits) = leaf
+            into, _ = self.model.column(x + self.model.sign * y, carry)
+            parts.setdefault((into, tuple(digits)), []).append((number, leaf))
+        return query, parts
 
     def ends(self, leaf):
         """The least and largest coordinates of what attention writes on a leaf."""
-        highs, lows = (
-            [sum(largest(symbols[k][side], leaf) for symbols in self.tables) for k in range(len(self.model.basis))]
-            for side in (0, 1)
-        )
+        highs, lows = ([self.end(k, side, leaf) for k in range(len(self.model.basis))] for side in (0, 1))
         return [-low for low in lows], highs
+
+    def end(self, k, side, leaf):
+        """An upper bound of a coordinate (side 0) or of its negative (side 1), which all heads write together."""
+        bounds = [largest(symbols[k][side], leaf) for symbols in self.tables]
+        if len(bounds) == 1:
+            return bounds[0]
+        # Each head's N - L D is at most 0, so that dividing it by the largest D instead of D can only raise it.
+        together = [{} for _ in range(self.position + 1)]
+        for h, level in enumerate(bounds):
+            for j, tokens in enumerate(self.gained(self.terms(h, k, (1, -1)[side]), level)):
+                for t, value in tokens.items():
+                    together[j][t] = together[j].get(t, 0) + up(value, self.most[h])
+        return sum(bounds) + min(0, on_leaf(self.best(together), leaf))
+
+
+def on_leaf(found, leaf):
+    """What the dynamic programme found, with the digits of a leaf in the window."""
+    (below, window), (carry, digits) = found, leaf
+    return below[carry] + sum(
+        a[x] + b[y] + (z[written] if z else 0) for (a, b, z), (x, y, written) in zip(window, digits)
+    )
 
 
 def largest(table, leaf):
     """An upper bound of the root of the sum over a leaf: the sum is convex in the level, so chords lie above it."""
     levels, found = table
-    carry, x, y, written = leaf
 
     def total(i):
-        below, (a, b, z) = found[i]
-        return below[carry] + a[x] + b[y] + (z[written] if z else 0)
+        return on_leaf(found[i], leaf)
 
     if total(0) <= 0:
         return levels[0]
@@ -554,8 +652,22 @@ def proved(model, x, answer, low, high, margin):
     return smallest
 
 
+def proved_in_parts(query, x, number, answer, leaf, margin):
+    """As :func:`proved`, for each of a leaf's parts in a window of two columns."""
+    if not query.own:
+        return None
+    wider, parts = query.wider
+    require(sum(part for part, _ in parts[leaf]) == number, "the parts of a leaf are not all of it")
+    bounds = []
+    for _, part in parts[leaf]:
+        bounds.append(proved(query.model, x, answer, *wider.ends(part), margin))
+        if bounds[-1] is None:
+            return None
+    return min(bounds)
+
+
 def check(file):
-    """The smallest proved bound of a lead. Raises Rejected if the file does not prove its claim."""
+    """The smallest proved bound of a lead, and the model. Raises Rejected if the file does not prove its claim."""
     require(
         isinstance(file, dict) and file.get("format") == 1 and "weights" in file,
         "the file does not hold a model's weights; interp certify MODEL --standalone FILE writes one that does",
@@ -571,13 +683,13 @@ def check(file):
             x = model.stream(token, query.position)
             for number, answer, leaf in query.leaves():
                 bound = proved(model, x, answer, *query.ends(leaf), margin)
-                require(
-                    bound is not None, f"no proof at step {target + 1} for token, carry and digits {token}, {leaf[:3]}"
-                )
+                if bound is None:
+                    bound = proved_in_parts(query, x, number, answer, leaf, margin)
+                require(bound is not None, f"no proof at step {target + 1} for token, carry and digits {token}, {leaf}")
                 smallest, pairs = min(smallest, bound), pairs + number
-        require(pairs == 10 ** (2 * DIGITS), f"step {target}'s leaves hold {pairs} pairs")
-        print(f"step {target + 1} of {model.steps}: all 10^20 pairs", file=sys.stderr, flush=True)
-    return smallest, model.fingerprint
+        require(pairs == model.ways_above(DIGITS, 0), f"step {target}'s leaves hold {pairs} pairs")
+        print(f"step {target + 1} of {model.steps}: all {pairs} pairs", file=sys.stderr, flush=True)
+    return smallest, model
 
 
 def without_repeats(pairs):
@@ -599,12 +711,12 @@ def main(paths):
     for path in paths:
         try:
             with open(path, encoding="utf-8") as opened:
-                smallest, fingerprint = check(json.load(opened, object_pairs_hook=without_repeats))
+                smallest, model = check(json.load(opened, object_pairs_hook=without_repeats))
         except (Rejected, OSError, ValueError, LookupError, TypeError, ArithmeticError, RecursionError) as problem:
             print(f"{path}: rejected. {plain(problem)}.")
             status = 1
         else:
-            print(f"{path}: proved. The model with fingerprint {fingerprint} adds all 10^20 pairs rightly in float32.")
+            print(f"{path}: proved. The model with fingerprint {model.fingerprint} {model.does} rightly in float32.")
             print(f"The right token leads by more than {(smallest * 10**4 >> BITS) / 10**4} at every step.")
     return status
 

@@ -22,7 +22,14 @@ from models.transformer import ArithmeticTransformer
 
 FORMAT = 1
 #: The tasks that the checker knows.
-TASKS = ("ten-digit-addition", "ten-digit-addition-unended", "padded-addition")
+TASKS = (
+    "ten-digit-addition",
+    "ten-digit-addition-unended",
+    "padded-addition",
+    "ten-digit-subtraction",
+    "padded-subtraction",
+    "complement-subtraction",
+)
 #: The share of the smallest proved lead that is claimed, as the checker's bounds differ from those of this package.
 SHARE = 0.5
 
@@ -43,14 +50,14 @@ def require_checkable(
     rms = adder.has_norms and not (adder.centred or adder.eps_outside)
     if adder.model.task.name not in TASKS or unknown or not rms or adder.activation != "gelu":
         raise UserError(
-            f"The checker knows adders with RMS norms, gelu and no biases on {' or '.join(TASKS)}, and "
+            f"The checker knows adders and subtractors with RMS norms, gelu and no biases on {', '.join(TASKS)}, and "
             f"{model_name(model)} is none."
         )
     return adder
 
 
 def write_standalone(certificate: Verdict, model: ArithmeticTransformer, path: str | Path) -> Path:
-    """Write the claim that a model adds all 10^20 pairs rightly, with its effective weights as hexadecimal floats.
+    """Write the claim that a model adds or subtracts all pairs rightly, with its weights as hexadecimal floats.
 
     The hint is a basis of what attention writes; a bad one makes the checker's bounds useless, not wrong.
 

@@ -26,7 +26,8 @@ from tests.sampling import sampled
 
 FOLDER = Path(__file__).parents[3] / "certificates"
 UNENDED = ("microadder-22", "microadder-18")  # they write no end token
-NAMES = ("microadder-57", "adder-456", *UNENDED)
+SUBTRACTORS = ("subtractor-47", "subtractor-2480", "complement-subtractor")
+NAMES = ("microadder-57", "adder-456", *UNENDED, *SUBTRACTORS)
 
 
 @pytest.fixture(scope="module")
@@ -42,7 +43,10 @@ def read(name: str) -> dict:
     return json.loads((FOLDER / f"{name}.json").read_text())
 
 
-@pytest.fixture(scope="module", params=[NAMES[0], pytest.param(NAMES[1], marks=pytest.mark.slow), *UNENDED])
+@pytest.fixture(scope="module", params=[
+    NAMES[0], pytest.param(NAMES[1], marks=pytest.mark.slow), *UNENDED, SUBTRACTORS[0],
+    *(pytest.param(name, marks=pytest.mark.slow) for name in SUBTRACTORS[1:]),
+])  # fmt: skip
 def case(request, checker):
     """The checker's model and ours."""
     return checker.Model(read(request.param)), models.load(request.param)
@@ -89,11 +93,11 @@ def test_every_pair_of_the_first_steps_is_proved(checker, monkeypatch):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["microadder-57", *UNENDED])
+@pytest.mark.parametrize("name", ["microadder-57", *UNENDED, *SUBTRACTORS])
 def test_every_pair_is_proved(checker, name):
-    smallest, fingerprint = checker.check(read(name))
+    smallest, model = checker.check(read(name))
     found = stored_certificate(name)
-    assert found is not None and fingerprint == found.fingerprint
+    assert found is not None and model.fingerprint == found.fingerprint
     # Above what is claimed, and not above the smallest margin that the model has.
     assert checker.fixed(read(name)["margin"]) < smallest < found.smallest_margin * checker.ONE
 
@@ -112,7 +116,11 @@ def test_problems_lie_in_the_intervals_of_their_leaves_and_above_their_bounds(ch
     target %= theirs.steps
     rng = random.Random(target)
     pairs = [(rng.randrange(10**10), rng.randrange(10**10)) for _ in range(40)]
-    pairs += [(a, 10**10 - 1 - a + rng.randrange(2)) for a, _ in pairs]  # long carries
+    if theirs.sign == 1:
+        pairs += [(a, 10**10 - 1 - a + rng.randrange(2)) for a, _ in pairs]  # long carries
+    else:
+        pairs += [(a, max(0, a - rng.randrange(2) * 10 ** rng.randrange(10))) for a, _ in pairs]  # long borrows
+        pairs = [(max(pair), min(pair)) for pair in pairs] if not theirs.written_out else pairs
     tokens = model.task.encode(torch.tensor(pairs))
     wanted = model.task.targets(torch.tensor(pairs))[:, target]
     position = model.task.query_positions[target]
@@ -131,8 +139,8 @@ def test_problems_lie_in_the_intervals_of_their_leaves_and_above_their_bounds(ch
             continue
         query = queries.setdefault(token, checker.Query(theirs, target, token))
         power = 10**own
-        x, y, carry = a // power % 10, b // power % 10, (a % power + b % power) // power
-        leaf = (carry, x, y, (x + y + carry) % 10)
+        x, y, carry = a // power % 10, b // power % 10, theirs.sign * ((a % power + theirs.sign * (b % power)) // power)
+        leaf = (carry, ((x, y, (x + theirs.sign * (y + carry)) % 10),))
         assert leaf in [found for _, _, found in query.leaves()]
         low, high = query.ends(leaf)
         # What is off the basis, and rounding, is bounded apart.
@@ -148,13 +156,13 @@ def test_problems_lie_in_the_intervals_of_their_leaves_and_above_their_bounds(ch
 
 
 def test_the_pairs_in_all_leaves_of_a_query_are_those_with_its_token(checker, case):
-    theirs, _ = case
-    for target in (0, 3, 10, theirs.steps - 1):
+    theirs, model = case
+    for target in {0, 3, min(10, theirs.steps - 1), theirs.steps - 1}:
         counts = [
             sum(number for number, _, _ in checker.Query(theirs, target, token).leaves())
             for token in theirs.tokens[checker.EQUALS + target]
         ]
-        assert sum(counts) == 10**20
+        assert sum(counts) == model.task.domain.size
         if 0 < target < 11:
             assert max(counts) - min(counts) <= 10**19 // 10  # every digit about equally often
 
