@@ -9,6 +9,9 @@ Tolerances for float rounding are not here but where they are used.
 SEPARATES = 0.95
 #: ``effect_apart`` from which a detector is called causal: ablating it costs a tenth more of the digits on one side.
 CAUSAL = 0.1
+#: Problems that must have a signal, and as many that must lack it, before a neuron is said to tell them apart. Of many
+#: neurons and signals, some separate any three examples.
+FEWEST_WITH_SIGNAL = 10
 #: A neuron is called a switch if its input ranges do not overlap and its output has two states: one of them spans at
 #: most a tenth of the output's range (FLAT), and at least a tenth lies empty between them (EMPTY). The flat state must
 #: be the neuron's and not its input's: its slope there is at most half of that over the whole range (SQUASHED).
