@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import product
@@ -38,8 +37,9 @@ class CarryUnits(Result):
 
     * ``auroc``, ``auroc_apart`` and the ``rival`` that lowers it most; NaN where fewer than
       :data:`~interp.core.thresholds.FEWEST_WITH_SIGNAL` problems have the signal, or lack it
-    * ``threshold``, ``above`` (the signal lies above it, as ``auroc`` says); ``accuracy``, ``accuracy_low``, ``accuracy_high`` on the
-      other half of the problems; ``majority``: accuracy of always predicting the more frequent answer
+    * ``threshold``, ``above`` (the signal lies above it, as ``auroc`` says); ``accuracy``, ``accuracy_low``,
+      ``accuracy_high`` on the other half of the problems; ``majority``: accuracy of always predicting the more frequent
+      answer
     * ``pre_min``, ``pre_max``, ``post_min``, ``post_max`` [..., present]: activation ranges, present in (False, True);
       ``gap`` between the two ranges of the input, positive where they do not overlap; ``flat``, ``band`` and
       ``squashed`` describe two states of the output (:func:`interp.core.signal_measures.ranges`)
@@ -179,7 +179,7 @@ class CarryUnits(Result):
         verdicts, found = self.verdicts(), self._strongest_first()
         if verdicts["auroc_apart"].isna().all():
             return (
-                f"Nothing is said of {len(verdicts)} MLP neurons: no signal is present in {FEWEST_WITH_SIGNAL} of these "
+                f"Nothing is said of {len(verdicts)} MLP neurons: no signal is present in {FEWEST_WITH_SIGNAL} of the "
                 "problems and absent in as many."
             )
         if found.empty:
