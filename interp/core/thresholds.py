@@ -43,6 +43,10 @@ STRONG = 6.0
 
 #: Share of right answers above which a model is said to do a task: more often right than not. Others are not explained.
 ABLE = 0.5
+#: Gradient symmetricity and distance irrelevance of a pizza (at least, at most) and of a clock (at most, at least).
+#: Zhong et al. 2023 publish 0.994 and 0.17 for their pizza (model A), 0.334 and 0.85 for their clock (model B); what
+#: lies between the two has the marks of neither.
+PIZZA_MARKS, CLOCK_MARKS = (0.9, 0.5), (0.5, 0.5)
 #: Share of the answers from which a model is said to follow an algorithm: in nine of ten cases. Below, it mixes.
 FOLLOWS = 0.9
 #: Loss of right digits from which a head is said to be needed.
