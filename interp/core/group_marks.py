@@ -1,4 +1,4 @@
-"""Two marks of a clock and of a pizza: gradient symmetricity and distance irrelevance (Zhong et al. 2023, section 4)."""
+"""Two marks of clocks and pizzas: gradient symmetricity and distance irrelevance (Zhong et al. 2023, section 4)."""
 
 from __future__ import annotations
 

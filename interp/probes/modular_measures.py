@@ -20,7 +20,7 @@ from jaxtyping import Float
 
 from interp.core.answers import Answer, Part
 from interp.core.group_marks import group_marks
-from interp.core.group_spectra import only_frequencies, pair_spectrum, right_logs
+from interp.core.group_spectra import frequencies_text, only_frequencies, pair_spectrum, right_logs
 from interp.core.model import HookedModel
 from interp.core.probe import Scalar, group, probe
 from interp.core.problems import N_PROBLEMS, resolve_task
@@ -73,11 +73,14 @@ def restricted_loss(model: HookedModel, *, task: Task | None = None, seed: int =
     table = pd.DataFrame(rows, columns=["logits", "pairs", "value", "pairs counted"])
     table["uniform guess"] = math.log(of.order)
     found = table[table["pairs"] == "all pairs"].set_index("logits")["value"]
-    said = (
-        f"{model_name(model)}: the right answer costs {found['all logits']:.3g} nats, with the "
-        f"{len(spectrum.kept)} kept frequencies of the logits alone {found['restricted']:.3g}, and without them "
-        f"{found['excluded']:.3g} (a uniform guess {math.log(of.order):.3g})."
-    )
+    said = f"{model_name(model)}: the right answer costs {found['all logits']:.3g} nats"
+    if spectrum.kept:
+        said += (
+            f", with {frequencies_text(len(spectrum.kept))} of the logits alone {found['restricted']:.3g}, and without "
+            f"{found['excluded']:.3g} (a uniform guess {math.log(of.order):.3g})."
+        )
+    else:
+        said += f" (a uniform guess {math.log(of.order):.3g}). No frequency of the logits stands out."
     source = f"pairs, {resamples} relabellings for the frequencies"
     return Findings(said, table, Provenance(of.order**2, seed, source, "exhaustive"))
 

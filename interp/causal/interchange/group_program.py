@@ -40,7 +40,13 @@ from interp.core import runs
 from interp.core.answers import Answer
 from interp.core.controls import untrained_twin
 from interp.core.group_marks import GroupMarks, group_marks
-from interp.core.group_spectra import element_tokens, kept_frequencies_test, pair_spectrum, table_spectrum
+from interp.core.group_spectra import (
+    element_tokens,
+    frequencies_text,
+    kept_frequencies_test,
+    pair_spectrum,
+    table_spectrum,
+)
 from interp.core.model import HookedModel
 from interp.core.probe import Scalar, group, probe
 from interp.core.problems import ABLE, require_able, resolve_task
@@ -62,7 +68,8 @@ NONE, UNDECIDED = "no Fourier program", "undecided between clock and pizza"
 class GroupProgram(Result):
     """``answers``: Dataset over (change, example) of the log of the answer of the ``model`` and of its ``untrained``
     twin (-1 for a token that is no element), and over (change, program, example) of what is ``predicted``.
-    ``frequencies`` are those changed, ``causal`` what the model's answers owe to them, ``marks`` those of its logits."""
+    ``frequencies`` are those changed, ``causal`` what the model's answers owe to them, ``marks`` those of its logits.
+    """
 
     model: str
     group: str
@@ -101,7 +108,7 @@ class GroupProgram(Result):
     def sentence(self) -> str:
         if not self.frequencies:
             return f"{self.model}: {NONE}; no frequency of its embeddings stands out."
-        needs = f"{len(self.frequencies)} frequencies of {self.group}: {self.causal.clause()}"
+        needs = f"{frequencies_text(len(self.frequencies))} of {self.group}: {self.causal.clause()}"
         marks = f"a {self.marks.program}'s" if self.marks.program else "those of neither"
         follow = f"follow the {self.followed}" if self.followed else "follow neither in both changes"
         read = f" Its marks are {marks} ({self.marks.clause()}); its answers to changed embeddings {follow}."
