@@ -138,8 +138,8 @@ def fourier(result: FourierSpectrum) -> go.Figure:
     )
     share = float(result.share.sel(frequency=result.main))
     title = (
-        f"Frequency {result.main} holds {in_percent(share)} of the variance; of shuffled tables {result.as_much()} at some "
-        "frequency"
+        f"Frequency {result.main} holds {in_percent(share)} of the variance; of shuffled tables {result.as_much()} at "
+        "some frequency"
     )
     note = _owed(result.causal if result.kept else None)
     return compose([panel], title, result.provenance, note=note, width=800, height=520)

@@ -150,8 +150,8 @@ class CircleFit(Result):
         if self.causal is None:
             return self._geometry()
         return (
-            f"{self._geometry()} Of the model, {self.causal.clause()}. The circle is this one, with even steps and nothing "
-            "else of the embeddings; fourier_spectrum keeps whole frequencies."
+            f"{self._geometry()} Of the model, {self.causal.clause()}. The circle is this one, with even steps and "
+            "nothing else of the embeddings; fourier_spectrum keeps whole frequencies."
         )
 
     def _geometry(self) -> str:

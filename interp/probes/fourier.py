@@ -102,9 +102,9 @@ class FourierSpectrum(Result):
         if self.causal is not None and not self.kept:
             return f"{text} No frequency stands out, so that nothing was taken out of the embeddings."
         if self.causal is not None:
-            known = frequencies_text(len(self.kept))
+            stand = f"{frequencies_text(len(self.kept))} stand{'s' if len(self.kept) == 1 else ''} out"
             text += (
-                f" {known[0].upper()}{known[1:]} stand{'s' if len(self.kept) == 1 else ''} out; {self.causal.clause()}. "
+                f" {stand[0].upper()}{stand[1:]}; {self.causal.clause()}. "
                 "A frequency alone is an ellipse, in any plane; circle_fit moves the digits onto one even circle."
             )
         return text
