@@ -53,8 +53,8 @@ def table_of(checks: Mapping[str, Callable[[Any], None]], subject: Any) -> pd.Da
 class _Subject:
     """A model with a task, two batches of its tokens, and what a run gives on the first."""
 
-    def __init__(self, model: Any, task: Task):
-        self.model, self.task, self.cfg = model, task, model.cfg
+    def __init__(self, model: Any, task: Task, was_training: bool = False):
+        self.model, self.task, self.cfg, self.was_training = model, task, model.cfg, was_training
         self.problems, self.tokens, self.other = (
             task.sample(ROWS, _seeded(1)),
             *(task.encode(task.sample(ROWS, _seeded(seed))) for seed in (1, 2)),
@@ -113,6 +113,11 @@ def _function(s: _Subject) -> None:
 
 
 # ---- the model
+
+
+def _evaluates(s: _Subject) -> None:
+    """The model was given in evaluation mode, as probes ask for it; all other checks put it there."""
+    require(not s.was_training, "it is in training mode; call model.eval() first")
 
 
 def _runs(s: _Subject) -> None:
@@ -245,6 +250,7 @@ CHECKS: Mapping[str, Callable[[_Subject], None]] = {
     "task: places partition positions": _places,
     "task: text and answers round trip": _round_trip,
     "task: targets are the function's": _function,
+    "evaluation mode": _evaluates,
     "logits are finite and determined": _runs,
     "logits are causal": _causal,
     "hook names and shapes": _hooks,
@@ -274,7 +280,7 @@ def check(model: HookedModel, task: Any = None) -> pd.DataFrame:
     was_training = model.training
     model.eval()
     try:
-        subject = _Subject(model, task)
+        subject = _Subject(model, task, was_training)
         return table_of(CHECKS, subject)
     finally:
         model.train(was_training)

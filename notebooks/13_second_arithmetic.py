@@ -183,9 +183,10 @@ everyone = built | residues
 findings({name: interp.group_symmetry(model) for name, model in everyone.items()}, "model")
 
 # %% [markdown]
-# An intervention decides. The first operand gets an embedding that no number has: its waves are scaled, or each comes
-# from another number. Clock and pizza then give different answers. The rule was fixed on the constructions: a program
-# is followed if the model gives its answers in more than half of these cases, for both changes.
+# An intervention goes further. The first operand gets an embedding that no number has: its waves are scaled, or each
+# comes from another number. Clock and pizza then give different answers. A program is followed if the model gives its
+# answers in more than half of these cases, for both changes. It is named if the two measures say so as well. A trained
+# model need not treat such embeddings as it does numbers, so that following none rules none out.
 
 # %%
 decided = {name: interp.group_program(model) for name, model in everyone.items()}
@@ -197,8 +198,8 @@ pd.DataFrame(rows).set_index("model")
 
 # %% [markdown]
 # With attention that is learned, the answers are the clock's more often than the pizza's; with uniform attention it is
-# the other way round, as Zhong et al. found. But a verdict is given to two models only. In the others, most answers to
-# such embeddings are neither program's, and the table does not say that a pizza was found where a clock was not.
+# the other way round, as Zhong et al. found. But a verdict is given to few of the models. In the others the answers to
+# such embeddings follow neither program in both changes, and they stay undecided.
 #
 # ## 7. Right on all pairs?
 #

@@ -150,6 +150,10 @@ def _tried(model: ArithmeticTransformer, task: Task, sample: Sample) -> dict[str
     return {"value": share.value, "low": share.low, "high": share.high, "wrong": wrong}
 
 
+#: What its circuits are, next to those of :func:`interp.all_circuits`.
+MEANING = "Such a circuit answers every problem; all_circuits lists those that carry what differs between two problems."
+
+
 def _sentence(name: str, said: str, table: pd.DataFrame, circuits: int) -> str:
     proved = table[table["status"] == "certified"]
     counts = table["status"].value_counts()
@@ -162,4 +166,5 @@ def _sentence(name: str, said: str, table: pd.DataFrame, circuits: int) -> str:
     text += f"input, of {' or '.join(map(str, sizes))} edges: {'; '.join(proved['circuit'][:3])} ({first['proof']}). "
     open_ = int((~table["status"].isin(["certified", "refuted"])).sum())
     text += f"The {counts.get('refuted', 0):,} that contain none of these get some problem wrong"
-    return text + (f", and {open_} are undecided." if open_ else ".")
+    text += f", and {open_} are undecided." if open_ else "."
+    return f"{text} {MEANING}"

@@ -48,6 +48,11 @@ class GroupSpectrum:
         return tuple(sorted({*self.more, *(int(k) + 1 for k in np.flatnonzero(self.share > self.largest))}))
 
 
+def frequencies_text(n: int) -> str:
+    """A number of frequencies in words: "one frequency", "27 frequencies"."""
+    return "one frequency" if n == 1 else f"{n or 'no'} frequencies"
+
+
 def relabelled(
     n: int, resamples: int, seed: int, shares: Callable[[np.ndarray], np.ndarray]
 ) -> Float[np.ndarray, "draw frequency"]:

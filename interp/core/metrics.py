@@ -24,9 +24,10 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from interp.core.model import HookedModel
-from interp.core.problems import check_targets, chunks, require_able
+from interp.core.problems import Sample, check_targets, chunks, require_able, right_tokens
 from interp.core.sites import model_name
 from models.errors import UserError, unknown_name
+from models.tasks.base import Task
 from models.tasks.paired_problems import ProblemPairs
 
 ALL_ROWS = slice(None)
@@ -196,6 +197,19 @@ def require_pairs_answered(arguments: Mapping[str, Any]) -> None:
     right = exact_match(pairs, arguments.get("target"))
     logits = torch.cat([model(batch)[:, right.positions] for batch in chunks(pairs.clean_tokens, model)])
     require_able(model_name(model), float(right(logits).double().mean()), f"the {len(pairs):,} clean problems")
+
+
+def require_answered(model: HookedModel, task: Task, sample: Sample, targets: Sequence[int] | None = None) -> None:
+    """What questions about problems presume: a model that gets more than half of the answer tokens right. One run.
+
+    Raises:
+        UserError: it does not.
+    """
+    chosen = check_targets(task, targets)
+    queries, right = [task.query_positions[target] for target in chosen], task.targets(sample.problems)[:, chosen]
+    logits = torch.cat([model(batch)[:, queries].cpu() for batch in chunks(sample.tokens, model)])
+    share = float(right_tokens(logits, right).double().mean())
+    require_able(model_name(model), share, f"the answer tokens of {len(right):,} problems")
 
 
 def require_metrics(metrics: Any, n_pos: int) -> list[Metric]:

@@ -185,7 +185,8 @@ def check_probe(
     Args:
         probe: a registered probe or its name.
         model: what it is asked of; by default the trained adder with 57 parameters. It needs a task.
-        exam: what it must report of subjects for which the truth is known (:class:`interp.core.exam.Exam`).
+        exam: what it must report of subjects for which the truth is known (:class:`interp.core.exam.Exam`). A probe of
+            your own fails without one; this package's probes sit theirs in its tests.
         options: options of the probe that keep it short, such as ``n=32``; also ``pairs=``, for a probe of pairs and a
             model whose task has no carries.
 
@@ -207,5 +208,8 @@ def check_probe(
     answerable = bool(subjects) and subjects <= {*MODELS, *SEVERAL_MODELS, "pairs"}
     if answerable and (why := asked.why_not(model)):
         raise UserError(f"{name} does not apply: {why}.")
+    checks: dict[str, Callable[[_Asked], None]]
     checks = dict(CHECKS) if answerable else {name: CHECKS[name] for name in WITHOUT_ANSWER}
-    return table_of(checks | {"exam": lambda _: _sits(exam)}, _Asked(asked, model, options))
+    if exam is not None or not asked.module.startswith("interp."):
+        checks["exam"] = lambda _: _sits(exam)
+    return table_of(checks, _Asked(asked, model, options))

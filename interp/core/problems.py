@@ -21,10 +21,15 @@ from models.tasks.algorithms import column_layout
 from models.tasks.base import Task, domain_of
 from models.tasks.domain import NoDomain
 from models.tasks.paired_problems import ProblemPairs
+from models.tasks.problem_space import ProblemSpace
 from models.tasks.sound import require_sound
 
 #: How many problems a probe draws. Where that is too dear, its docstring says how many it draws instead, and why.
 N_PROBLEMS = 2048
+
+
+#: What the inputs are where none is left out.
+ALL_THERE_ARE = "problems, all there are"
 
 
 @cache
@@ -138,6 +143,9 @@ def draw(task: Task, problems: Any, n: int, seed: int, carry_heavy: float = 0.0)
     """The sample that a probe looks at.
 
     Given ``problems`` are used as they are; ``seed`` is then that of resamples and controls. Otherwise ``n`` are drawn.
+    If the task has no more than ``n`` problems, each is taken once, in random order, and the evidence is "exhaustive";
+    so it is of given problems that are all there are.
+
     A share ``carry_heavy`` is rich in carry chains: from the task's ``sample_carry_rich(n, generator)`` if it has one,
     else from :func:`carry_rich_digits` if it adds two numbers of equal width and states its domain, else none. The rest
     have the task's natural distribution.
@@ -153,12 +161,15 @@ def draw(task: Task, problems: Any, n: int, seed: int, carry_heavy: float = 0.0)
         tokens = task.encode(problems)
         if len(tokens) < 2:
             raise UserError("A probe compares problems and needs at least 2 of them.")
-        return Sample(problems, tokens, Provenance(len(tokens), seed, "given problems"))
+        return Sample(problems, tokens, _rests_on(task, problems, len(tokens), seed))
     if n < 2:
         raise UserError(f"A probe compares problems and needs n of at least 2, not {n}.")
     if not 0.0 <= carry_heavy <= 1.0:
         raise UserError(f"carry_heavy is a share between 0 and 1, not {carry_heavy}.")
     generator = torch.Generator().manual_seed(seed)
+    if (every := every_problem(task, n)) is not None and len(every) > 1:
+        every = every[torch.randperm(len(every), generator=generator)]
+        return Sample(every, task.encode(every), Provenance(len(every), seed, ALL_THERE_ARE, "exhaustive"))
     heavy = _draw_heavy(task, round(n * carry_heavy), generator, seed)
     n_heavy = 0 if heavy is None else len(heavy)
     drawn = task.sample(n - n_heavy, generator)
@@ -167,6 +178,23 @@ def draw(task: Task, problems: Any, n: int, seed: int, carry_heavy: float = 0.0)
         drawn = torch.cat((drawn, heavy))
         source = f"problems ({n - n_heavy:,} uniform, {n_heavy:,} rich in carry chains)"
     return Sample(drawn, task.encode(drawn), Provenance(n, seed, source))
+
+
+def every_problem(task: Task, at_most: int) -> Int[Tensor, "n *operand"] | None:
+    """All problems of a task that has no more than ``at_most``; None if it has more, or states no domain."""
+    try:
+        few = task.domain.size <= at_most
+    except NoDomain:
+        return None
+    return ProblemSpace.of(task).problems(torch.arange(task.domain.size)) if few else None
+
+
+def _rests_on(task: Task, problems: Any, n: int, seed: int) -> Provenance:
+    """What given problems are: all of the task's, or some."""
+    every = every_problem(task, n)
+    if every is not None and len(every) == n and len(distinct(task.as_problems(problems))) == n:
+        return Provenance(n, seed, ALL_THERE_ARE, "exhaustive")
+    return Provenance(n, seed, "given problems")
 
 
 def _draw_heavy(task: Task, n: int, generator: torch.Generator, seed: int) -> Tensor | None:

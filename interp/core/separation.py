@@ -69,11 +69,13 @@ def _pooled(
 
 
 def best_threshold(
-    values: Float[np.ndarray, " row"], labels: Bool[np.ndarray, "row signal"]
-) -> tuple[Float[np.ndarray, " signal"], Bool[np.ndarray, " signal"], Float[np.ndarray, " signal"]]:
-    """The cut that classifies each signal best, on these rows: (threshold, signal lies above it, accuracy).
+    values: Float[np.ndarray, " row"], labels: Bool[np.ndarray, "row signal"], above: Bool[np.ndarray, " signal"]
+) -> tuple[Float[np.ndarray, " signal"], Float[np.ndarray, " signal"]]:
+    """The cut that classifies each signal best, on these rows: (threshold, accuracy).
 
-    The threshold is halfway between two neighbouring values, or infinite where one class for all rows is best.
+    ``above``: whether the signal is said to lie above the cut or below it. The cut does not decide that: where "never"
+    is the best answer, it is so either way. The threshold is halfway between two neighbouring values, or infinite where
+    one class for all rows is best.
     """
     order = np.argsort(values, kind="stable")
     ordered, label = values[order], labels[order].astype(float)
@@ -83,9 +85,6 @@ def best_threshold(
     cut = np.ones(n + 1, dtype=bool)
     cut[1:-1] = ordered[1:] > ordered[:-1]  # no cut between equal values
     edges = np.concatenate(([-np.inf], (ordered[1:] + ordered[:-1]) / 2, [np.inf]))[cut]
-    above_right = above_right[cut]
-    high, low = above_right.argmax(0), above_right.argmin(0)
-    columns = np.arange(label.shape[1])
-    accuracy_above, accuracy_below = above_right[high, columns], 1 - above_right[low, columns]
-    above = accuracy_above >= accuracy_below
-    return np.where(above, edges[high], edges[low]), above, np.maximum(accuracy_above, accuracy_below)
+    right = np.where(above, above_right[cut], 1 - above_right[cut])
+    best = right.argmax(0)
+    return edges[best], right[best, np.arange(label.shape[1])]

@@ -13,7 +13,7 @@ from scipy.special import stdtrit
 
 from interp.core.separation import auroc, best_threshold, stratified_auroc, stratified_difference
 from interp.core.stats import UPPER, clustered_proportion, clustered_proportions, unseen
-from interp.core.thresholds import EMPTY, FLAT, SQUASHED
+from interp.core.thresholds import EMPTY, FEWEST_WITH_SIGNAL, FLAT, SQUASHED
 from models.errors import unknown_name
 
 RIVALS = ("carry_in", "carry_out", "generate", "propagate")  # confounded with one another: each is held fixed in turn
@@ -128,27 +128,38 @@ def separation(
     x: Float[np.ndarray, "row unit"],
     labels: Bool[np.ndarray, "row signal"],
     names: Sequence[str],
+    problem: Int[np.ndarray, " row"],
     rivals: Sequence[str] = RIVALS,
 ) -> dict[str, Shaped[np.ndarray, "unit signal"]]:
     """``auroc``, ``auroc_apart`` (with rivals held fixed; at least 0.5 means the same direction), and the ``rival``
-    that decides it."""
+    that decides it. ``auroc_apart`` is NaN for a signal that too few problems have, or lack."""
     marginal = auroc(x, labels)
     sign = np.where(marginal >= 0.5, 1.0, -1.0)
     held = [stratified_auroc(x, labels, labels[:, names.index(rival)]) for rival in rivals]
     apart, rival = _apart(0.5 + sign * (marginal - 0.5), [0.5 + sign * (area - 0.5) for area in held], names, rivals)
-    return {"auroc": marginal, "auroc_apart": apart, "rival": rival}
+    return {"auroc": marginal, "auroc_apart": np.where(_enough(labels, problem), apart, np.nan), "rival": rival}
+
+
+def _enough(labels: Bool[np.ndarray, "row signal"], problem: Int[np.ndarray, " row"]) -> Bool[np.ndarray, " signal"]:
+    """Whether at least :data:`FEWEST_WITH_SIGNAL` problems have a column with each signal, and as many one without."""
+    count = lambda rows: len(np.unique(problem[rows]))  # noqa: E731
+    return np.array([min(count(one), count(~one)) >= FEWEST_WITH_SIGNAL for one in labels.T])
 
 
 def thresholds(
-    x: Float[np.ndarray, "row unit"], labels: Bool[np.ndarray, "row signal"], problem: Int[np.ndarray, " row"]
+    x: Float[np.ndarray, "row unit"],
+    labels: Bool[np.ndarray, "row signal"],
+    problem: Int[np.ndarray, " row"],
+    above: Bool[np.ndarray, "unit signal"],
 ) -> dict[str, Shaped[np.ndarray, "unit signal"]]:
-    """The best threshold on even-numbered problems, and its accuracy on odd-numbered ones with its interval."""
+    """The best threshold on even-numbered problems, and its accuracy on odd-numbered ones with its interval. ``above``:
+    whether the signal is said to lie above it, as the AUROC has it."""
     fit, held = problem % 2 == 0, problem % 2 == 1
     shape = (x.shape[1], labels.shape[1])
-    threshold, above = np.empty(shape), np.empty(shape, dtype=bool)
+    threshold = np.empty(shape)
     accuracy = np.empty((*shape, 3))
     for unit in range(shape[0]):
-        threshold[unit], above[unit], _ = best_threshold(x[fit, unit], labels[fit])
+        threshold[unit], _ = best_threshold(x[fit, unit], labels[fit], above[unit])
         right = ((x[held, unit, None] > threshold[unit]) == above[unit]) == labels[held]
         accuracy[unit] = clustered_proportions(right, problem[held])[:3].T
     share = labels[held].mean(0)

@@ -9,6 +9,9 @@ Tolerances for float rounding are not here but where they are used.
 SEPARATES = 0.95
 #: ``effect_apart`` from which a detector is called causal: ablating it costs a tenth more of the digits on one side.
 CAUSAL = 0.1
+#: Problems that must have a signal, and as many that must lack it, before a neuron is said to tell them apart. Of many
+#: neurons and signals, some separate any three examples.
+FEWEST_WITH_SIGNAL = 10
 #: A neuron is called a switch if its input ranges do not overlap and its output has two states: one of them spans at
 #: most a tenth of the output's range (FLAT), and at least a tenth lies empty between them (EMPTY). The flat state must
 #: be the neuron's and not its input's: its slope there is at most half of that over the whole range (SQUASHED).
@@ -40,6 +43,10 @@ STRONG = 6.0
 
 #: Share of right answers above which a model is said to do a task: more often right than not. Others are not explained.
 ABLE = 0.5
+#: Gradient symmetricity and distance irrelevance of a pizza (at least, at most) and of a clock (at most, at least).
+#: Zhong et al. 2023 publish 0.994 and 0.17 for their pizza (model A), 0.334 and 0.85 for their clock (model B); what
+#: lies between the two has the marks of neither.
+PIZZA_MARKS, CLOCK_MARKS = (0.9, 0.5), (0.5, 0.5)
 #: Share of the answers from which a model is said to follow an algorithm: in nine of ten cases. Below, it mixes.
 FOLLOWS = 0.9
 #: Loss of right digits from which a head is said to be needed.

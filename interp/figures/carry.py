@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import plotly.graph_objects as go
 import xarray as xr
 
@@ -26,7 +27,7 @@ def _units(result: CarryUnits) -> list[dict[str, Any]]:
     # Not from the data frame of verdicts: pandas turns a missing signal into NaN, which is true.
     layers, units = result.table.layer.values.tolist(), result.table.unit.values.tolist()
     verdicts = [result.verdict(layer, unit) for layer in layers for unit in units]
-    verdicts.sort(key=lambda row: (row["signal"] is None, -row["auroc_apart"], row["layer"], row["unit"]))
+    verdicts.sort(key=lambda row: (row["signal"] is None, -np.nan_to_num(row["auroc_apart"])))
     return sorted(verdicts[:_PANELS], key=lambda row: (row["layer"], row["unit"]))
 
 

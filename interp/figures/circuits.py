@@ -11,7 +11,6 @@ import plotly.graph_objects as go
 import xarray as xr
 
 from interp.causal.circuits.circuit import Circuit
-from interp.causal.circuits.circuit_edges import node_at
 from interp.causal.circuits.every_circuit import AllCircuits
 from interp.causal.edges.graph import EMBED, LOGITS, POS_EMBED, Edge, EdgeGraph, part_and_input
 from interp.core.drawings import drawing
@@ -124,15 +123,20 @@ def every_circuit(result: AllCircuits, most: int = 2_000) -> go.Figure:
 # ---- the drawing
 
 
+def _node_at(component: str, group: str | None) -> str:
+    """The node's name: the component, or with groups its part at the positions of one group."""
+    return component if group is None else f"{component}@{group}"
+
+
 def _sender(edge: Edge) -> str:
-    return node_at(edge.sender, edge.group)
+    return _node_at(edge.sender, edge.group)
 
 
 def _receivers(edge: Edge, edges: Sequence[Edge]) -> list[str]:
     """The nodes that read an edge. A head reads keys and values of a group wherever the circuit contains the head."""
     component, letter = part_and_input(edge.receiver)
     if edge.group is None or letter not in ("k", "v"):
-        return [node_at(component, edge.group)]
+        return [_node_at(component, edge.group)]
     return list(dict.fromkeys(_sender(other) for other in edges if other.sender == component))
 
 
@@ -144,7 +148,7 @@ def _layout(of: EdgeGraph, edges: Sequence[Edge]) -> list[_Node]:
     for group in (None,) if of.groups is None else of.groups:
         rows: dict[int, list[str]] = {}
         for component in (*of.senders, LOGITS):
-            name, row = node_at(component, group), _row(component, of)
+            name, row = _node_at(component, group), _row(component, of)
             at_read = group == read and component != POS_EMBED  # elsewhere only parts of the circuit are shown
             if of.groups is None or component == EMBED or name in inside or at_read:
                 rows.setdefault(row, []).append(component)
@@ -154,7 +158,7 @@ def _layout(of: EdgeGraph, edges: Sequence[Edge]) -> list[_Node]:
             for i, component in enumerate(components):
                 apart = 2.0 if row == 0 and of.groups is None else 1.0
                 x = start + (width - 1) / 2 + (i - (len(components) - 1) / 2) * apart
-                nodes.append(_Node(node_at(component, group), x, float(row), _name(component)))
+                nodes.append(_Node(_node_at(component, group), x, float(row), _name(component)))
         start += width
     return nodes
 

@@ -55,27 +55,30 @@ def edge_attribution(result: EdgeAttribution, metric: str | None = None) -> go.F
         result.method if result.method == "eap" else f"{result.method} in {result.steps} step{'s' * (result.steps > 1)}"
     )
     what = f"the {spoken(metric)}"
-    note = f"{result.direction.capitalize()}, {result.replacement}: estimated change of {what}. Grey: no edge"
+    scores = result.called == "score"
+    of = f"scores of edges for {what}" if scores else f"estimated change of {what}"
+    note = f"{result.direction.capitalize()}, {result.replacement}: {of}. Grey: no edge"
     if result.exact is None:
         panel = _matrix(matrix, bound(matrix), metric)
         title = f"{result.model}: effects of edges on {what} estimated by {name}, not compared ({result.what})"
+        if scores:
+            title = f"{result.model}: scores of edges for {what} by {name}, not compared ({result.what})"
         return compose([panel], title, result.provenance, note=note, width=width, height=height, margin={"r": 90})
     estimate, exact = (
         x.sel(metric=metric).mean("example").values.astype(float) for x in (result.estimate, result.exact)
     )
     reach = bound(np.concatenate((estimate, exact)))
     names = result.estimate.edge.values.tolist()
-    said = hover("{text}<br>exact {x:.4g}<br>estimate {y:.4g}")
+    said = hover(f"{{text}}<br>exact {{x:.4g}}<br>{result.called} {{y:.4g}}")
     equal = [-reach, reach]
-    layers = [
-        points(exact, estimate, None, size=7, opacity=0.65, text=names, **said),
-        curve(equal, equal, None, theme.GREY, "dot", hoverinfo="skip"),
-    ]
+    layers = [points(exact, estimate, None, size=7, opacity=0.65, text=names, **said)]
+    if not scores:
+        layers.append(curve(equal, equal, None, theme.GREY, "dot", hoverinfo="skip"))
     zero = {"zeroline": True, "zerolinecolor": "#CCC"}
     panels = [
         _matrix(matrix, reach, metric),
         Panel(
-            layers, x=zero | {"title": f"exact effect on {what}"}, y=zero | {"title": "estimate"},
+            layers, x=zero | {"title": f"exact effect on {what}"}, y=zero | {"title": result.called},
             marks=_strongest(exact, estimate, names, reach),
         ),
     ]  # fmt: skip
@@ -84,10 +87,8 @@ def edge_attribution(result: EdgeAttribution, metric: str | None = None) -> go.F
     ranked = f"rank correlation {found.spearman:.2f} with the exact ones"
     if not np.isfinite(found.spearman):
         ranked = "no order to compare with the exact ones"
-    title = (
-        f"{result.model}: estimates of edge effects on {what} by {name} have {ranked} and err by up to "
-        f"{found.worst_error:.3g} ({result.what})"
-    )
+    title = f"{result.model}: {result.called}s of edge effects on {what} by {name} have {ranked}"
+    title += f" ({result.what})" if scores else f" and err by up to {found.worst_error:.3g} ({result.what})"
     return compose(
         panels, title, result.provenance, note=note, columns=2, width=width + _SIDE + 90, height=height,
         widths=[width - 150, _SIDE], gaps=(190, 0), meta={"least_width": 900},

@@ -138,10 +138,11 @@ def fourier(result: FourierSpectrum) -> go.Figure:
     )
     share = float(result.share.sel(frequency=result.main))
     title = (
-        f"Frequency {result.main} holds {in_percent(share)} of the variance; {in_percent(result.p_value)} of shuffled "
-        "tables reach that at some frequency"
+        f"Frequency {result.main} holds {in_percent(share)} of the variance; of shuffled tables {result.as_much()} at "
+        "some frequency"
     )
-    return compose([panel], title, result.provenance, note=_owed(result.causal), width=800, height=520)
+    note = _owed(result.causal if result.kept else None)
+    return compose([panel], title, result.provenance, note=note, width=800, height=520)
 
 
 def _owed(causal: EmbeddingTest | None, before: str = "") -> str:

@@ -5,7 +5,8 @@ value of the answer digit, shuffled labels), these are measured at the query tha
 
     auroc            chance that the unit's input (``mlp.hook_pre``) is larger with the signal than without
     auroc_apart      the same with each *rival* signal held fixed, the worst case over rivals, oriented by ``auroc``
-    accuracy         accuracy of the best single threshold, chosen on one half of the problems, scored on the other
+    accuracy         accuracy of the best single threshold, chosen on one half of the problems, scored on the other; the
+                     signal lies on the side of it that ``auroc`` says
     ranges           smallest and largest activation with and without the signal
     ablation         token accuracy with the unit set to zero, on columns with and without the signal
     effect_apart     difference of the two drops with each rival held fixed, the smallest over rivals
@@ -88,8 +89,8 @@ def compute_carry_units(
     x, y = (part.reshape(n * columns, layers * units).astype(np.float64) for part in (pre, post))
     outcomes = {layer * units + unit: value.ravel() for (layer, unit), value in ablated.items()}
 
-    parts = measures.separation(x, labels, list(signals), rivals)
-    parts |= measures.thresholds(x, labels, problem)
+    parts = measures.separation(x, labels, list(signals), problem, rivals)
+    parts |= measures.thresholds(x, labels, problem, parts["auroc"] >= 0.5)
     parts |= measures.ranges(x, y, labels)
     parts |= measures.ablations(clean.ravel(), outcomes, labels, list(signals), problem, layers * units, rivals)
     share, differ = measures.agreement(x, labels, list(signals), problem, parts["threshold"], parts["above"], rivals)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import product
@@ -15,7 +14,7 @@ import xarray as xr
 from interp.core import signal_measures as measures
 from interp.core.frames import as_frame, select
 from interp.core.results import Provenance, Result
-from interp.core.thresholds import ABLE, CAUSAL, SEPARATES
+from interp.core.thresholds import ABLE, CAUSAL, FEWEST_WITH_SIGNAL, SEPARATES
 from models.errors import known_name
 from models.numerals import in_percent, in_percent_with
 from models.part_names import neuron_name
@@ -24,18 +23,23 @@ from models.part_names import neuron_name
 _WORDS = {
     "needed": "needed, but not for that alone",
     "correlate": "no effect of its own",
-    "not able": "the model is mostly wrong, so ablation was not judged",
     "not ablated": "not ablated",
+    "not able": "the model is mostly wrong with it or without it, so ablation was not judged",
 }
+#: All kinds, the strongest evidence first.
+_STRENGTH = ("switch", "detector", *_WORDS)
+_NEARLY = 0.99  # of a model that is right this often, it goes without saying that it was right before
 
 
 @dataclass(frozen=True, eq=False)
 class CarryUnits(Result):
     """The signals that each MLP neuron detects. ``table`` is a Dataset over (layer, unit, signal):
 
-    * ``auroc``, ``auroc_apart`` and the ``rival`` that lowers it most
-    * ``threshold``, ``above`` (the signal lies above it); ``accuracy``, ``accuracy_low``, ``accuracy_high`` on the
-      other half of the problems; ``majority``: accuracy of always predicting the more frequent answer
+    * ``auroc``, ``auroc_apart`` and the ``rival`` that lowers it most; NaN where fewer than
+      :data:`~interp.core.thresholds.FEWEST_WITH_SIGNAL` problems have the signal, or lack it
+    * ``threshold``, ``above`` (the signal lies above it, as ``auroc`` says); ``accuracy``, ``accuracy_low``,
+      ``accuracy_high`` on the other half of the problems; ``majority``: accuracy of always predicting the more frequent
+      answer
     * ``pre_min``, ``pre_max``, ``post_min``, ``post_max`` [..., present]: activation ranges, present in (False, True);
       ``gap`` between the two ranges of the input, positive where they do not overlap; ``flat``, ``band`` and
       ``squashed`` describe two states of the output (:func:`interp.core.signal_measures.ranges`)
@@ -70,8 +74,9 @@ class CarryUnits(Result):
         * "needed": at least as much on some side, but not for this signal alone; ``needed_for`` is the rival with the
           largest ``effect_apart`` (None where it is below that)
         * "correlate": less on both sides
-        * "not able": the whole model is wrong about most of these digits, so that ablation says nothing
         * "not ablated"
+        * "not able": the whole model is wrong about most of the digits with the signal, or of those without it, so that
+          there is little that ablation could cost there
         """
         if (layer, unit) not in self._verdicts:
             select(self.table, layer=layer, unit=unit)  # raises, and says which units exist
@@ -85,11 +90,12 @@ class CarryUnits(Result):
         over = self.table.sel(signal=candidates).transpose("layer", "unit", "signal", ...)
         values = {name: over[name].values for name in (*names, *shape, "effect_low", "effect_high")}
         cost = (over["clean"] - over["ablated"]).transpose("layer", "unit", "signal", "present").values
+        able = over["clean"].transpose("signal", "present").values.min(-1) > ABLE
         strongest = np.nan_to_num(values["auroc_apart"], nan=0.5).argmax(-1)
         rivals = [candidates.index(name) for name in self.agreement.rival.values.tolist()]
         of_rivals = np.nan_to_num(values["effect_apart"][..., rivals], nan=-np.inf)
         ablated = np.atleast_1d(~np.isnan(values["effect_apart"]).all(-1))
-        able, found = self.able, {}
+        found = {}
         for i, layer in enumerate(over.layer.values.tolist()):
             for u, unit in enumerate(over.unit.values.tolist()):
                 best = strongest[i, u]
@@ -97,11 +103,11 @@ class CarryUnits(Result):
                 less, more = np.sort(np.nan_to_num(cost[i, u, best]))
                 most = of_rivals[i, u].max()
                 wins = row["effect_apart"] >= max(CAUSAL, most)
-                if row["auroc_apart"] < SEPARATES:
+                if not row["auroc_apart"] >= SEPARATES:
                     kind = "none"
                 elif not ablated[i, u]:
                     kind = "not ablated"
-                elif not able:
+                elif not able[best]:
                     kind = "not able"
                 elif more < CAUSAL:
                     kind = "correlate"
@@ -114,12 +120,6 @@ class CarryUnits(Result):
                 start = {"layer": layer, "unit": unit, "signal": signal, "kind": kind, "needed_for": needed_for}
                 found[layer, unit] = start | {name: row[name] for name in names}
         return found
-
-    @property
-    def able(self) -> bool:
-        """Whether the whole model is right about more than :data:`~interp.core.thresholds.ABLE` of the digits."""
-        one = self.table.isel(signal=0)
-        return float((one["clean"].fillna(0) * one["n"]).sum() / one["n"].sum()) > ABLE
 
     def verdicts(self) -> pd.DataFrame:
         """:meth:`verdict` of every unit, one row each."""
@@ -158,17 +158,30 @@ class CarryUnits(Result):
             f"{name} is {state} {signal} ({kind[found['kind']]}): input in "
             f"[{lows[0]:.2f}, {highs[0]:.2f}] without and [{lows[1]:.2f}, {highs[1]:.2f}] with it"
         )
-        if not math.isnan(float(row.effect)):
-            without, with_ = row.ablated.values
-            text += (
-                f". Zeroing it keeps {in_percent(float(without))} of the digits without {signal} right and "
-                f"{in_percent(float(with_))} of those with it"
+        if found["kind"] not in ("not able", "not ablated"):
+            without, with_ = (
+                in_percent(float(now)) + ("" if before > _NEARLY else f" (of {in_percent(float(before))})")
+                for now, before in zip(row.ablated.values, row.clean.values, strict=True)
             )
+            text += f". Zeroing it keeps {without} of the digits without {signal} right and {with_} of those with it"
         return text
 
+    def _strongest_first(self) -> pd.DataFrame:
+        """The verdicts on units that separate a signal: by kind, then by what their ablation shows, then by AUROC."""
+        found = self.verdicts()
+        found = found[found["signal"].notna()]
+        kinds = found["kind"].map(list(_STRENGTH).index)
+        effect = found["effect_apart"].fillna(0.0).round(2)  # differences below a hundredth do not order
+        order = pd.DataFrame({"kind": kinds, "effect": -effect, "auroc": -found["auroc_apart"].round(2)})
+        return found.loc[order.sort_values(["kind", "effect", "auroc"], kind="stable").index]
+
     def sentence(self) -> str:
-        verdicts = self.verdicts()
-        found = verdicts[verdicts["signal"].notna()]
+        verdicts, found = self.verdicts(), self._strongest_first()
+        if verdicts["auroc_apart"].isna().all():
+            return (
+                f"Nothing is said of {len(verdicts)} MLP neurons: no signal is present in {FEWEST_WITH_SIGNAL} of the "
+                "problems and absent in as many."
+            )
         if found.empty:
             text = f"None of {len(verdicts)} MLP neurons separates a signal from its rivals (best AUROC with rivals"
             return f"{text} held fixed {verdicts['auroc_apart'].max():.3f}, asked for {SEPARATES})."

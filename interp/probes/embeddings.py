@@ -147,7 +147,12 @@ class CircleFit(Result):
 
     def sentence(self) -> str:
         """The geometry, and for a model what its answers owe to it."""
-        return self._geometry() + (f" Of the model, {self.causal.clause()}." if self.causal is not None else "")
+        if self.causal is None:
+            return self._geometry()
+        return (
+            f"{self._geometry()} Of the model, {self.causal.clause()}. The circle is this one, with even steps and "
+            "nothing else of the embeddings; fourier_spectrum keeps whole frequencies."
+        )
 
     def _geometry(self) -> str:
         text = f"The {self.points.sizes['label']} points {self.shape}"

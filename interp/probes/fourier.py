@@ -29,6 +29,7 @@ from interp.core.answers import Answer
 from interp.core.group_spectra import (
     GroupSpectrum,
     element_tokens,
+    frequencies_text,
     kept_frequencies_test,
     pair_spectrum,
     table_spectrum,
@@ -42,7 +43,7 @@ from interp.core.stats import permutation_p
 from interp.probes.embeddings import RESAMPLES, Table, all_rows
 from interp.probes.geometry import as_table
 from models.errors import UserError, known_name
-from models.numerals import in_percent
+from models.numerals import in_percent, p_value
 from models.tasks.base import Task
 
 OF = ("embeddings", "neurons", "logits")
@@ -58,7 +59,9 @@ class FourierSpectrum(Result):
     the largest share; ``p_value``: chance that some frequency has a share as large as the largest here after
     relabelling. ``unit_share`` [frequency, dimension]: share of each dimension's own variance; ``phase`` [operand,
     frequency, dimension], neurons only: the angle in radians at which the unit's response to a, and to b, is largest.
-    ``causal``: of a model's embeddings, the answers with the kept frequencies alone and without them.
+    ``causal``: of a model's embeddings, the answers with the kept frequencies alone and without them. A frequency alone
+    is an ellipse, in any plane and of any size; :func:`interp.circle_fit` moves the digits onto one even circle.
+    ``relabellings``: how many were drawn.
     """
 
     power: xr.DataArray
@@ -73,6 +76,7 @@ class FourierSpectrum(Result):
     unit_share: xr.DataArray | None = None
     phase: xr.DataArray | None = None
     causal: EmbeddingTest | None = None
+    relabellings: int = 0
 
     @property
     def main(self) -> int:
@@ -92,13 +96,23 @@ class FourierSpectrum(Result):
         of = "" if self.of in ("table", "embeddings") else f" of the {self.of}"
         text = (
             f"Frequency {top} (period {n / top:.3g} tokens) carries {in_percent(share)} of the variance{of}. 95% of "
-            f"shuffled tables have less than {100 * below:.2g}% there, and {in_percent(self.p_value)} of shuffled "
-            "tables have as much at some frequency."
+            f"shuffled tables have less than {100 * below:.2g}% there; {self.as_much()} at some frequency "
+            f"({p_value(self.p_value)})."
         )
+        if self.causal is not None and not self.kept:
+            return f"{text} No frequency stands out, so that nothing was taken out of the embeddings."
         if self.causal is not None:
-            kept = f"{len(self.kept)} frequencies stand out" if self.kept else "No frequency stands out"
-            text += f" {kept}; {self.causal.clause()}."
+            stand = f"{frequencies_text(len(self.kept))} stand{'s' if len(self.kept) == 1 else ''} out"
+            text += (
+                f" {stand[0].upper()}{stand[1:]}; {self.causal.clause()}. "
+                "A frequency alone is an ellipse, in any plane; circle_fit moves the digits onto one even circle."
+            )
         return text
+
+    def as_much(self) -> str:
+        """How many of the relabellings have as large a share at some frequency, as words."""
+        count = round(self.p_value * (self.relabellings + 1)) - 1
+        return f"{f'{count:,}' if count else 'none'} of {self.relabellings:,} {'has' if count < 2 else 'have'} as much"
 
     def units(self) -> pd.DataFrame:
         """One row per dimension: its main frequency, the share of its variance there, and the phases of a and b.
@@ -205,4 +219,5 @@ def _result(found: GroupSpectrum, of: str, provenance: Provenance) -> FourierSpe
         more=found.more,
         of=of,
         n_elements=found.n,
+        relabellings=len(found.null),
     )

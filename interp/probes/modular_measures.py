@@ -17,17 +17,15 @@ import numpy as np
 import pandas as pd
 import torch
 from jaxtyping import Float
-from torch import Tensor
 
-from interp.core import runs
 from interp.core.answers import Answer, Part
-from interp.core.group_spectra import only_frequencies, pair_spectrum, pair_values, right_logs
+from interp.core.group_marks import group_marks
+from interp.core.group_spectra import frequencies_text, only_frequencies, pair_spectrum, right_logs
 from interp.core.model import HookedModel
 from interp.core.probe import Scalar, group, probe
 from interp.core.problems import N_PROBLEMS, resolve_task
 from interp.core.results import Findings, Provenance
 from interp.core.sites import model_name
-from interp.core.stats import mean_interval
 from models.tasks.base import Task
 from models.tasks.groups import CyclicGroup, group_of
 
@@ -75,11 +73,14 @@ def restricted_loss(model: HookedModel, *, task: Task | None = None, seed: int =
     table = pd.DataFrame(rows, columns=["logits", "pairs", "value", "pairs counted"])
     table["uniform guess"] = math.log(of.order)
     found = table[table["pairs"] == "all pairs"].set_index("logits")["value"]
-    said = (
-        f"{model_name(model)}: the right answer costs {found['all logits']:.3g} nats, with the "
-        f"{len(spectrum.kept)} kept frequencies of the logits alone {found['restricted']:.3g}, and without them "
-        f"{found['excluded']:.3g} (a uniform guess {math.log(of.order):.3g})."
-    )
+    said = f"{model_name(model)}: the right answer costs {found['all logits']:.3g} nats"
+    if spectrum.kept:
+        said += (
+            f", with {frequencies_text(len(spectrum.kept))} of the logits alone {found['restricted']:.3g}, and without "
+            f"{found['excluded']:.3g} (a uniform guess {math.log(of.order):.3g})."
+        )
+    else:
+        said += f" (a uniform guess {math.log(of.order):.3g}). No frequency of the logits stands out."
     source = f"pairs, {resamples} relabellings for the frequencies"
     return Findings(said, table, Provenance(of.order**2, seed, source, "exhaustive"))
 
@@ -119,54 +120,25 @@ def group_symmetry(model: HookedModel, *, task: Task | None = None, n: int = N_P
     """Gradient symmetricity and distance irrelevance.
 
     *Gradient symmetricity*: mean cosine between the gradients of a logit with respect to the embeddings of the first
-    and of the second operand, over ``n`` random pairs and answers. It is 1 for a model that reads the sum of the
-    embeddings (a pizza), and lower for one that multiplies them (a clock).
+    and of the second operand, over ``n`` random pairs and answers, none of them twice. It is 1 for a model that reads
+    the sum of the embeddings (a pizza), and lower for one that multiplies them (a clock).
 
     *Distance irrelevance*: the standard deviation of the right answer's logit among pairs of one distance log(a) -
     log(b), averaged over distances, divided by that over all pairs; logits are centred over the answers. It is low for
     a pizza, whose logits depend on the distance, and near 1 where they do not; NaN where all are alike.
 
-    Both describe how a model answers, not what it needs: see :func:`interp.group_program`.
+    Both describe how a model answers, not what it needs: :func:`interp.group_program` asks that, and reads both.
 
     Raises:
-        UserError: a task that does not add or multiply modulo a number.
+        UserError: a task that does not add or multiply modulo a number, or logits that do not depend on the operands.
     """
     task = resolve_task(model, task)
-    of = group_of(task)
-    generator = torch.Generator().manual_seed(seed)
-    pairs = of.pairs()[torch.randint(of.order**2, (n,), generator=generator)]
-    answers = torch.randint(of.order, (n,), generator=generator)
-    tokens = torch.tensor([task.digit_tokens[element] for element in of.elements])[answers]
-    places = [i for i, role in enumerate(task.roles) if role.kind == "operand"]
-    first, second = _gradients(model, task.encode(pairs), task.query_positions[0], tokens)[:, places].unbind(1)
-    cosines = torch.nn.functional.cosine_similarity(first.double(), second.double(), dim=-1).numpy()
-    logits = np.take_along_axis(pair_values(model, task, of, "logits"), right_logs(of)[..., None], -1)[..., 0]
-    at = np.arange(of.order)
-    by_distance = logits[at[None], (at[None] - of.sign * at[:, None]) % of.order]  # [distance, pair]
-    spread = float(logits.std())
-    irrelevance = float(by_distance.std(1).mean()) / spread if spread > 0 else math.nan
+    found = group_marks(model, task, group_of(task), n, seed)
     rows = [
-        ("gradient symmetricity", *mean_interval(cosines, (-1.0, 1.0))),
-        ("distance irrelevance", irrelevance, irrelevance, irrelevance),
+        ("gradient symmetricity", *found.symmetricity),
+        ("distance irrelevance", *[found.irrelevance] * 3),
     ]
     table = pd.DataFrame(rows, columns=["measure", "value", "low", "high"])
-    distances = "not defined (all right answers have one logit)" if spread <= 0 else f"{irrelevance:.3f}"
-    said = (
-        f"{model_name(model)}: gradient symmetricity {rows[0][1]:.3f} [{rows[0][2]:.3f}, {rows[0][3]:.3f}], distance "
-        f"irrelevance {distances}."
-    )
-    return Findings(said, table, Provenance(n, seed, "pairs and answers; the distances, of all pairs"))
-
-
-def _gradients(model: Any, tokens: Tensor, query: int, answers: Tensor) -> Float[Tensor, "n pos d_model"]:
-    """Gradient of each row's logit of its answer with respect to its embeddings."""
-    seen: list[Tensor] = []
-
-    def lead(value: Tensor, chunk: slice) -> Tensor:
-        seen.append(value.detach().requires_grad_())
-        return seen[-1]
-
-    with torch.enable_grad():
-        logits = runs.run(model, tokens, [("hook_embed", lead)], [query], gradients=True)[:, 0]
-        total = logits.gather(1, answers.to(logits.device)[:, None]).sum()
-        return torch.cat(torch.autograd.grad(total, seen)).cpu()
+    rung = "exhaustive" if found.all_pairs else "sampled"
+    provenance = Provenance(found.n, seed, "pairs and answers; the distances, of all pairs", rung)
+    return Findings(f"{model_name(model)}: {found.clause()}.", table, provenance)

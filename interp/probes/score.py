@@ -34,9 +34,8 @@ from interp.probes.scored import OTHER_COUNTS, Scores, share_right, worst_stratu
 from models.errors import UserError, unknown_name
 from models.evaluation import Rate, predict
 from models.tasks.addition import DIGITS, FixedWidthAddition
-from models.tasks.base import Task, domain_of
+from models.tasks.base import Task
 from models.tasks.carries import problems_of_chain_length
-from models.tasks.domain import NoDomain
 from models.tasks.two_digit import TwoDigitAddition, all_problems
 
 #: Columns of the result, which no label can be named.
@@ -107,8 +106,6 @@ def score(
         problems, provenance = sample.problems, sample.provenance
     problems = task.as_problems(problems)
     labels = {name: own[name] if name in own else STRATA[name](task, problems) for name in names if name != "target"}
-    if _are_all(task, problems):
-        provenance = replace(provenance, source="problems, all there are", rung="exhaustive")
     right, wrong_example = verdicts(model, task, problems)
     if "target" not in names:
         table = tabulated(np.asarray(right.all(1)), labels, wrong_example)
@@ -118,14 +115,6 @@ def score(
         table = tabulated(right.flatten(), repeated | {"target": np.tile(targets, len(right))})
     table = table.assign_coords(rung=provenance.rung)
     return Scores(model_name(model), table, provenance, errors=len(names) == 1)
-
-
-def _are_all(task: Task, problems: Int[Tensor, "n *operand"]) -> bool:
-    try:
-        size = domain_of(task).size
-    except NoDomain:
-        return False
-    return len(problems) == size == len(problems.unique(dim=0))
 
 
 def verdicts(

@@ -21,7 +21,7 @@ from interp.core.results import Provenance, Result
 from interp.core.stats import clopper_pearson
 from models.checkpoint import read_json, write_json_atomic
 from models.errors import UserError
-from models.evaluation import Rate
+from models.evaluation import CONFIDENCE, Rate
 from models.numerals import in_percent, in_percent_with, shown
 
 FORMAT = 1
@@ -177,9 +177,12 @@ class Scores(Result):
             alike = frame[frame[self.series] == frame[self.series].iloc[0]] if self.series in self.table.dims else frame
             if len(alike) == 1 or alike.n.nunique() > 1 or set(_rungs(alike)) != {"sampled"}:
                 return f"every problem of every stratum is {self.counted}"
-            n = int(alike.n.iloc[0])
-            bound = shown(error_bound(n), up=True)
-            return f"with {n:,} problems in each stratum, the error rate of each is below {bound} (95%)"
+            n, strata = int(alike.n.iloc[0]), len(alike)
+            one, every = (shown(error_bound(n, of), up=True) for of in (1, strata))
+            return (
+                f"with {n:,} problems in each of {strata} strata, the error rate of any one is below {one} (95%), and "
+                f"that of every one below {every}"
+            )
         row = next(frame.loc[[frame.accuracy.idxmin()]].itertuples())
         named = ", ".join(
             f"{axis.replace('_', ' ')} {frame.at[row.Index, axis]}" for axis in map(str, self.table.n.dims)
@@ -243,9 +246,11 @@ def by_size(model: str, table: xr.Dataset, about: Mapping[str, Any]) -> Scores:
     return Scores(model, table, provenance, about=dict(about) | {"trained": trained})
 
 
-def error_bound(n: int) -> float:
-    """One-sided 95% upper bound on the error rate where all of ``n`` were right."""
-    return Rate(n, n).error_bound
+def error_bound(n: int, strata: int = 1) -> float:
+    """One-sided upper bound on the error rate where all of ``n`` were right. Those of so many independent ``strata``
+    hold together with 95% confidence."""
+    missed = 1 - CONFIDENCE ** (1 / strata)
+    return float(-np.expm1(np.log(missed) / n))
 
 
 def _rungs(frame: pd.DataFrame) -> Any:

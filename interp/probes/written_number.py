@@ -82,7 +82,10 @@ class WrittenNumber(Result):
     provenance: Provenance
 
     def sentence(self) -> str:
-        text = "In what attention writes, the weight of the previous column's digits does not differ from 0"
+        text = (
+            "Along the main direction of what attention writes, no weight of the previous column's digits could be told"
+        )
+        text += " from 0"
         if not np.isnan(self.ratio):
             text = (
                 f"In what attention writes, a digit of the own column counts {self.ratio:.2f} [{self.low:.2f}, "

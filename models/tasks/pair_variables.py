@@ -20,7 +20,8 @@ from models.tasks.pair_promise import Promise, changed_variables, place, spelt
 from models.tasks.pair_space import Block, PairSpace
 from models.tasks.paired_problems import ProblemPairs
 
-PROBES = 512  # one-digit pairs that tell which target a variable shows in
+PROBES = 512  # one-digit pairs that tell in which of several targets a variable shows most
+FEW_PROBES = 32  # and whether it shows in a target at all
 #: What may differ -> how such pairs are described in messages.
 AMONG = {
     "digit": ", of those with one different digit",
@@ -90,7 +91,8 @@ def variable_pairs(
         keep: variables, or columns of them, that are equal: ``["carry_in", "s[:3]", "product[1,2]"]``.
         mutate: what else may differ: one operand "digit", all operands' digits in one "column", or "all" digits.
         target: the task's target that the pairs are about; by default the one with the variable's column (and step, if
-            targets have steps), and if there are several, the one that changes most often with the variable.
+            targets have steps), if it changes with the variable. If it does not, or there are several, it is the one
+            that changes most often with the variable.
         own_token: whether the token at the query of that target is "equal" or "different"; None allows both.
         answer: the same for the right answer there.
 
@@ -124,7 +126,8 @@ def variable_pairs(
     wanted += [f"the query's own token {own_token}"] if own_token else []
     wanted += [f"the answer {answer}"] if answer else []
     what = where + (f", with {' and '.join(wanted)}" if wanted else "")
-    return draw_pairs(task, domain, _products(domain, mutate), promise, target, n, seed, what, AMONG[mutate])
+    among = f"{AMONG[mutate]}, at the target {task.target_roles[target].label}"
+    return draw_pairs(task, domain, _products(domain, mutate), promise, target, n, seed, what, among)
 
 
 def _target_of(task: Task, domain: Domain, variable: str, index: tuple[int, ...]) -> int:
@@ -132,14 +135,18 @@ def _target_of(task: Task, domain: Domain, variable: str, index: tuple[int, ...]
     written = [(i, role) for i, role in enumerate(task.target_roles) if role.kind in ("answer", "scratchpad")]
     found = [(i, role) for i, role in written if role.column == index[-1]]
     found = [(i, role) for i, role in found if len(index) < 2 or role.index == index[0] + 1] or found
-    if not found:
-        found = [(i, role) for i, role in written if role.kind == "answer"]
-    if len(found) > 1:
-        where = spelt(variable, index)
-        candidates = PairSpace(
-            task, domain, _products(domain, "digit"), lambda a, b: Promise((where,)).holds(task, a, b, 0), where
-        )
-        clean, corrupted, _ = candidates.draw(None if candidates.size <= PROBES else PROBES, 0)
-        changes = (task.targets(clean) != task.targets(corrupted)).sum(0).tolist()
-        found.sort(key=lambda target: -changes[target[0]])
-    return found[0][0]
+    answers = [(i, role) for i, role in written if role.kind == "answer"]
+    found = found or answers
+    where = spelt(variable, index)
+    candidates = PairSpace(
+        task, domain, _products(domain, "digit"), lambda a, b: Promise((where,)).holds(task, a, b, 0), where
+    )
+    few = PROBES if len(found) > 1 else FEW_PROBES
+    try:
+        clean, corrupted, _ = candidates.draw(None if candidates.size <= few else few, 0)
+    except UserError:  # no single digit changes it: the column is all that is known
+        return found[0][0]
+    changes = (task.targets(clean) != task.targets(corrupted)).sum(0).tolist()
+    if not any(changes[i] for i, _ in found):
+        found = answers or found
+    return max(found, key=lambda target: changes[target[0]])[0]

@@ -50,7 +50,12 @@ def drifts(model: Any) -> None:
     model.forward = lambda tokens, *a, **k: runs.append(1) or forward(tokens, *a, **k) + len(runs)
 
 
+def trains(model: Any) -> None:
+    model.train()
+
+
 FAULTS = {
+    "evaluation mode": trains,
     "hooks are removed": never_removed,
     "logits are causal": looks_ahead,
     "logits are finite and determined": drifts,

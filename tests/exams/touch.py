@@ -78,11 +78,9 @@ register_exam(
         lambda model: interp.component_ablation(model, replacement="zero", n=64, unchanged="keep"),
         _drops,
         presence=Case(trained, lambda got: got["L0H0"] > 0.7 and got["L0.mlp"] > 0.7),
-        absence=Case(lambda: without("W_fc1"), lambda got: got["L0.mlp"] == 0),
-        inversion=Case(  # a head that writes the opposite: without it no more digits are wrong
-            lambda: scaled("out_A", -1.0), lambda got: got["L0H0"] < 0.1
-        ),
-        untrained=Case(untrained, lambda got: max(map(abs, got.values())) < 0.2),
+        absence=Case(bypassed, lambda got: max(map(abs, got.values())) < 0.1),  # right by other means
+        inversion=Case(lambda: scaled("out_A", -1.0), REFUSED),  # a head that writes the opposite: there is no answer
+        untrained=Case(untrained, REFUSED),
     )
 )
 
@@ -176,9 +174,9 @@ register_exam(
         lambda model: interp.parameter_ablation(model, n=32),
         _largest_drops,
         presence=Case(trained, lambda got: got["W_fc1"] > 0.3),
-        absence=Case(lambda: without("W_fc1"), lambda got: got["W_fc1"] == 0),
-        inversion=Case(lambda: scaled("W_fc1", -1.0), lambda got: got["W_fc1"] < 0.1),  # without it no less is right
-        untrained=Case(untrained, lambda got: max(map(abs, got.values())) < 0.2),
+        absence=Case(lambda: without("W_fc1"), REFUSED),  # an adder that answers nothing has nothing to lose
+        inversion=Case(lambda: scaled("W_fc1", -1.0), REFUSED),
+        untrained=Case(untrained, REFUSED),
     )
 )
 

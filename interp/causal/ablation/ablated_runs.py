@@ -99,8 +99,6 @@ def run_ablations(
         UserError: a model in training mode or one that has diverged; a hook that never fires, or at which activations
             are infinite; with ``unchanged="error"``, an ablation that changes nothing in any example (beyond rounding).
     """
-    if unchanged not in ("error", "keep"):
-        raise UserError(f"unchanged is 'error' or 'keep', not {unchanged!r}.")
     require_evaluation_mode(model)
     hooks = list(dict.fromkeys(part.hook for component in components for part in component.parts))
     means = mean_activations(model, tokens, hooks) if "mean" in replacement else {}

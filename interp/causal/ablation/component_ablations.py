@@ -32,7 +32,7 @@ from interp.causal.ablation.intervals import bootstrap_ratio, masked_proportions
 from interp.core.answers import Answer, Part
 from interp.core.components import Component, check_components, heads, hooks_of, neurons, sublayers
 from interp.core.frames import as_frame
-from interp.core.metrics import Metric, resolve_metrics
+from interp.core.metrics import Metric, require_answered, require_pairs_answered, resolve_metrics
 from interp.core.model import HookedModel
 from interp.core.probe import Scalar, probe
 from interp.core.problems import N_PROBLEMS, check_targets, draw, resolve_task, right_tokens
@@ -61,7 +61,8 @@ class ComponentAblation(Result):
     * ``changed`` [component, replacement]: whether the ablation moved any activation at all
 
     ``values[metric]`` [component, replacement, problem, read] and ``clean_values[metric]`` [problem, read] hold the
-    metric of every example (read: the answer tokens, or one entry).
+    metric of every example (read: the answer tokens, or one entry). ``left_out``: neurons that a default sweep did not
+    ablate, as there are more than it takes.
     """
 
     model: str
@@ -69,6 +70,7 @@ class ComponentAblation(Result):
     values: Mapping[str, xr.DataArray]
     clean_values: Mapping[str, xr.DataArray]
     provenance: Provenance
+    left_out: int = 0
 
     def choose(self, axis: str, name: str | None) -> str:
         names = [str(value) for value in self.table[axis].values]
@@ -103,7 +105,8 @@ class ComponentAblation(Result):
             f"{self.model}: {metric} {say(whole.clean)} over {_what(metric, int(whole.n))} of "
             f"{int(whole.problems):,} problems; {'; '.join([*found, *idle])}"
         )
-        return text + self._strata_text(metric) + self._unchanged_text() + "."
+        left_out = f"; {self.left_out:,} neurons were not ablated" if self.left_out else ""
+        return text + self._strata_text(metric) + self._unchanged_text() + f"{left_out}."
 
     def strata_hurt(self, metric: str | None = None) -> tuple[xr.Dataset, xr.Dataset] | None:
         """The strata on which the first replacement's worst component hurts most and least; None if all are alike, or
@@ -285,13 +288,16 @@ def component_ablation(
             default components that are named must change something, and those of the default sweep need not.
         control: also run a random change of the same length in place of every ablation.
 
-    Cost: ``2 components x replacements + 3`` runs of the sample, about half without control.
+    Cost: ``2 components x replacements + 4`` runs of the sample, about half without control.
 
     Raises:
         UserError: components, replacements, metrics or targets that do not exist; a hook that never fires; an ablation
-            that changes nothing; or a model in training mode.
+            that changes nothing; a model in training mode; or one that gets no more than half of the answer tokens
+            right (unless the metrics are your own or "kl", which compare the model with itself).
     """
     unchanged = ("keep" if components is None else "error") if unchanged is None else unchanged
+    if unchanged not in ("error", "keep"):
+        raise UserError(f"unchanged is 'error' or 'keep', not {unchanged!r}.")
     task = resolve_task(model, pairs.task if pairs is not None and task is None else task)
     if pairs is not None and problems is not None:
         raise UserError("Give problems or pairs of problems, not both.")
@@ -302,18 +308,22 @@ def component_ablation(
             raise UserError(f"The pairs are problems of {pairs.task.name}, which {task.name} writes in other tokens.")
         drawn = "" if pairs.seed is None else f" (drawn with seed {pairs.seed})"
         provenance = replace(provenance, source=f"clean problems of pairs that differ in {pairs.what}{drawn}")
-    chosen = check_components(
-        model, default_components(model) if components is None else components, sample.tokens.shape[1]
-    )
+    default = default_components(model)
+    chosen = check_components(model, default if components is None else components, sample.tokens.shape[1])
+    all_neurons = neurons(model) if components is None else []
     names, read = check_replacement(replacement), check_targets(task, targets)
     if not read:
         raise UserError("Accuracy needs at least one target.")
     found = _resolve(model, pairs, metrics)
+    if pairs is not None:
+        require_pairs_answered({"model": model, "pairs": pairs, "metrics": metrics or "logit_diff"})
+    elif any(metric.name == ACCURACY for metric in found):
+        require_answered(model, task, sample, read)
     masks = {metric.name: _strata(task, sample.problems, pairs, metric, read) for metric in found}
     reader = _Reader(task, sample.problems, found, read, len(chosen), len(names))
     runner = with_writable_stream(model, task, hooks_of(chosen))
     changed = run_ablations(runner, sample.tokens, chosen, names, seed, reader.receive, unchanged, control)
-    return compute_component_ablation(
+    result = compute_component_ablation(
         reader.values,
         reader.clean,
         masks,
@@ -324,6 +334,7 @@ def component_ablation(
         model_name(model),
         reader.controls if control else None,
     )
+    return replace(result, left_out=sum(unit not in chosen for unit in all_neurons))
 
 
 def default_components(model: HookedModel, most_neurons: int = 64) -> list[Component]:

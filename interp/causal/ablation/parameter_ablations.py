@@ -36,6 +36,7 @@ from interp.causal.ablation.intervals import masked_proportions
 from interp.causal.ablation.variants import flat_parameters, initial_values, make_variants, run_variants
 from interp.core.answers import Answer
 from interp.core.frames import as_frame
+from interp.core.metrics import require_answered
 from interp.core.model import HookedModel
 from interp.core.probe import Scalar, parameters, probe
 from interp.core.problems import draw, resolve_task
@@ -302,13 +303,15 @@ def parameter_ablation(
     controls on 512 problems, the default, take about 3 s on one thread, the bootstraps two more.
 
     Raises:
-        UserError: no free parameters, an unknown replacement or parameter name, a replacement that changes nothing, too
-            many variants, a model in training mode.
+        UserError: a model that gets no more than half of the answer tokens right; no free parameters, an unknown
+            replacement or parameter name, a replacement that changes nothing, too many variants, or a model in training
+            mode.
     """
     from models.importers.stock import from_transformer_lens  # not needed for `import interp`
 
     task = resolve_task(model, task)
     sample = draw(task, problems, n, seed, carry_heavy)
+    require_answered(model, task, sample)
     name, model = model_name(model), from_transformer_lens(model, task)
     values, words = _replacement(model, replacement, initial_seed)
     variants = make_variants(model, values, only, pairs, controls, seed, most_variants)

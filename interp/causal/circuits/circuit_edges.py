@@ -1,7 +1,15 @@
-"""The edge graph of :mod:`interp.causal.edges` as a space to search in."""
+"""The edge graph of :mod:`interp.causal.edges` as a space to search in.
+
+An edge is live by position: it carries a difference only where its sender's positions get one, and only to positions
+that its receiver reads. In the last layer queries, MLP and logits are read at the query alone, so that an edge from the
+embedding to them is dead where the query's own token is the same in both runs. That an embedding is the same is looked
+up. What later senders write is not: a circuit's runs mix both, and may change what neither whole run does.
+"""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from itertools import groupby
 from typing import Any
 
 import torch
@@ -10,47 +18,43 @@ from torch import Tensor
 
 from interp.causal.circuits.circuit_space import Space
 from interp.causal.edges import EdgeExperiment, EdgeGraph
-from interp.causal.edges.graph import EMBED, LOGITS, POS_EMBED, part_and_input
+from interp.causal.edges.graph import LOGITS, part_and_input
 from interp.causal.edges.masked import MaskedModel
 from interp.causal.edges.written import Writes
 
 
-def node_at(component: str, group: str | None) -> str:
-    """The node's name: the component, or with groups its part at the positions of one group."""
-    return component if group is None else f"{component}@{group}"
-
-
-def links(graph: EdgeGraph) -> tuple[tuple[str, str], ...]:
-    """Nodes that are always joined: a head's queries at a group of positions with the head there, its keys and values
-    with the head at every group that has a position at or after one of theirs, and the logits of all groups."""
-    groups = {None: tuple(range(graph.n_positions))} if graph.groups is None else dict(graph.groups)
-    found = []
-    for receiver in graph.receivers:
-        component, letter = part_and_input(receiver)
-        for group, places in groups.items():
-            port = node_at(receiver, group)
-            if letter == "q":
-                found.append((port, node_at(component, group)))
-            elif letter:
-                found += [(port, node_at(component, g)) for g, later in groups.items() if max(later) >= min(places)]
-            elif receiver == LOGITS and group is not None:
-                found.append((port, LOGITS))
-    return tuple(found)
-
-
-def inert_edges(masked: MaskedModel, values: Writes, replacement: Writes) -> Bool[Tensor, " edge"]:
-    """Edges from embeddings that write exactly what replaces it, in every example, at the edge's positions."""
-    graph, n, inputs = masked.graph, masked.graph.n_positions, 1 + masked.graph.has_positions
+def unchanged_embeddings(masked: MaskedModel, values: Writes, replacement: Writes) -> Bool[Tensor, "sender seen"]:
+    """Where each embedding writes exactly what replaces it, in every example."""
+    n, inputs = masked.graph.n_positions, 1 + masked.graph.has_positions
     same = torch.ones(inputs, n, dtype=torch.bool)
     for at in masked.batches(values.shape[1]):
         own, other = (run[:inputs, at] for run in (values, replacement))
-        same &= (own == other).all(-1).all(1).cpu()
-    inert = torch.zeros(len(graph), dtype=torch.bool)
-    for i, edge in enumerate(graph.edges):
-        if edge.sender in (EMBED, POS_EMBED):
-            places = list(range(n)) if edge.group is None or graph.groups is None else list(graph.groups[edge.group])
-            inert[i] = same[graph.senders.index(edge.sender), places].all()
-    return inert
+        same = same & (own == other).all(-1).all(1).cpu()
+    return same
+
+
+@dataclass(frozen=True)
+class _Run:
+    """Neighbouring positions that are alike: what reaches one of them, and what one of them reaches, does so for all.
+
+    ``first``: the first position alone. There is one key for its queries, whatever they ask.
+    """
+
+    number: int
+    first: bool
+    read: bool
+    group: str | None
+    unchanged: tuple[str, ...]  # embeddings
+
+
+def _runs(graph: EdgeGraph, same: Bool[Tensor, "sender seen"]) -> list[_Run]:
+    group_of = {place: name for name, places in (graph.groups or {}).items() for place in places}
+
+    def kind(place: int) -> tuple[Any, ...]:
+        unchanged = tuple(name for name, column in zip(graph.senders, same.T[place], strict=False) if column)
+        return place == 0, place in graph.read, group_of.get(place), unchanged
+
+    return [_Run(number, *of) for number, (of, _) in enumerate(groupby(range(graph.n_positions), kind))]
 
 
 def space_of(experiment: EdgeExperiment) -> Space:
@@ -62,11 +66,27 @@ def space_of(experiment: EdgeExperiment) -> Space:
 def space_of_runs(masked: MaskedModel, values: Writes, replacement: Writes, consistent: bool) -> Space:
     """The same of what the senders write and what replaces it; ``consistent``: that is one run of the model."""
     graph: Any = masked.graph
-    return Space(
-        labels=graph.names,
-        senders=tuple(node_at(edge.sender, edge.group) for edge in graph.edges),
-        receivers=tuple(node_at(edge.receiver, edge.group) for edge in graph.edges),
-        links=links(graph),
-        consistent=consistent,
-        inert=inert_edges(masked, values, replacement),
-    )
+    runs = _runs(graph, unchanged_embeddings(masked, values, replacement))
+    reads = [reader for stage in range(graph.n_stages) for reader in graph.reads(stage)]
+    read_only = {name for names, only in reads if only for name in names}
+    at = lambda node, run: f"{node}@{run.number}"  # noqa: E731
+    reached = lambda receiver: [run for run in runs if run.read or receiver not in read_only]  # noqa: E731
+    arcs = [
+        (at(edge.sender, run), at(edge.receiver, run), i, edge.sender in run.unchanged)
+        for i, edge in enumerate(graph.edges)
+        for run in reached(edge.receiver)
+        if edge.group == run.group
+    ]
+    links = []
+    for receiver in graph.receivers:
+        component, letter = part_and_input(receiver)
+        for run in reached(receiver):
+            if letter == "q" and not run.first:
+                links.append((at(receiver, run), at(component, run)))
+            elif letter in ("k", "v"):
+                later = [other for other in runs[run.number :] if letter == "v" or not other.first]
+                links += [(at(receiver, run), at(component, other)) for other in later]
+            elif receiver == LOGITS:
+                links.append((at(receiver, run), LOGITS))
+    senders, receivers, of, inert = zip(*arcs, strict=True)
+    return Space(graph.names, senders, receivers, tuple(links), consistent, torch.tensor(inert), of)

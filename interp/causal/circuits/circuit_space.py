@@ -24,13 +24,15 @@ from models.errors import UserError, known_name
 
 @dataclass(frozen=True, eq=False)
 class Space:
-    """Edge ``i`` runs from node ``senders[i]`` to node ``receivers[i]`` and is called ``labels[i]``.
+    """Edges, called ``labels``, as arcs from node ``senders[a]`` to node ``receivers[a]``.
 
-    ``links`` are permanent: they join a head's three inputs to the head. ``inert[i]``: the edge carries the same value
-    kept or ablated, so it never counts. ``consistent``: the replacement values are those of one run of the model.
+    An edge is one arc, or several that are kept and cut together: ``of[a]`` is the edge of arc ``a``, such as an edge
+    at one of its positions. ``links`` are permanent: they join a head's three inputs to the head. ``inert[a]``: the arc
+    carries the same value kept or ablated, so it never counts. ``consistent``: the replacement values are those of one
+    run of the model.
 
     Raises:
-        UserError: no edges, lists of different lengths, a repeated label, a cycle, or no edge into ``output``.
+        UserError: no edges, lists of different lengths, a repeated label, a cycle, or no arc into ``output``.
     """
 
     labels: tuple[str, ...]
@@ -38,14 +40,15 @@ class Space:
     receivers: tuple[str, ...]
     links: tuple[tuple[str, str], ...] = ()
     consistent: bool = False
-    inert: Bool[Tensor, " edge"] | None = None
+    inert: Bool[Tensor, " arc"] | None = None
+    of: tuple[int, ...] | None = None
     output: str = "logits"
 
     def __post_init__(self) -> None:
-        lengths = {len(self.labels), len(self.senders), len(self.receivers)}
+        lengths = {len(self.labels if self.of is None else self.of), len(self.senders), len(self.receivers)}
         if self.inert is not None:
             lengths.add(len(self.inert))
-        if len(lengths) > 1 or not self.labels:
+        if len(lengths) > 1 or not self.labels or {*self._edge_of} - {*range(len(self.labels))}:
             raise UserError(f"A circuit's edges need a label, a sender and a receiver each; there are {lengths}.")
         if len(set(self.labels)) < len(self.labels):
             raise UserError("Every edge needs a name of its own.")
@@ -69,13 +72,41 @@ class Space:
             raise UserError(f"The edges go round in a circle: {' -> '.join(error.args[1])}.") from None
 
     @cached_property
+    def _place(self) -> dict[str, int]:
+        """Where every node stands in the order."""
+        return {node: at for at, node in enumerate(self.order)}
+
+    @property
+    def _edge_of(self) -> Sequence[int]:
+        """The edge of every arc."""
+        return range(len(self.labels)) if self.of is None else self.of
+
+    @cached_property
+    def _sources(self) -> set[str]:
+        """Nodes that read nothing."""
+        return {*self.order} - {*self.receivers, *(end for _, end in self.links)}
+
+    @cached_property
+    def _arcs(self) -> list[tuple[str, str, int | None]]:
+        """(sender, receiver, edge) of what can matter in some circuit; the edge is None for a link."""
+        inert = [False] * len(self.senders) if self.inert is None else self.inert.tolist()
+        found: list[tuple[str, str, int | None]] = [(*link, None) for link in self.links]
+        own = zip(self.senders, self.receivers, self._edge_of, inert, strict=True)
+        found += [(sender, receiver, edge) for sender, receiver, edge, same in own if not same]
+        found.sort(key=lambda arc: self._place[arc[1]])
+        fed, reaches = ({*self._sources} if self.consistent else {*self.order}), {self.output}
+        for sender, receiver, _ in found:
+            fed |= {receiver} if sender in fed else set()
+        for sender, receiver, _ in reversed(found):
+            reaches |= {sender} if receiver in reaches else set()
+        return [arc for arc in found if arc[0] in fed and arc[1] in reaches]
+
+    @cached_property
     def _into(self) -> dict[str, list[tuple[str, int | None]]]:
-        """What every node reads, as (sender, edge); the edge is None for a link."""
+        """What every node reads that can matter, as (sender, edge); the edge is None for a link."""
         into: dict[str, list[tuple[str, int | None]]] = {node: [] for node in self.order}
-        for i, (sender, receiver) in enumerate(zip(self.senders, self.receivers, strict=True)):
-            into[receiver].append((sender, i))
-        for sender, receiver in self.links:
-            into[receiver].append((sender, None))
+        for sender, receiver, edge in self._arcs:
+            into[receiver].append((sender, edge))
         return into
 
     def live(self, masks: Bool[Tensor, "*variant edge"]) -> Bool[Tensor, "*variant edge"]:
@@ -86,21 +117,19 @@ class Space:
         """
         if masks.shape[-1] != len(self):
             raise UserError(f"These masks are over {masks.shape[-1]} edges, the circuit's space has {len(self)}.")
-        kept = masks if self.inert is None else masks & ~self.inert
-        off, on = torch.zeros_like(kept[..., 0]), torch.ones_like(kept[..., 0])
-        present = lambda i: on if i is None else kept[..., i]  # noqa: E731
+        off, on = torch.zeros_like(masks[..., 0]), torch.ones_like(masks[..., 0])
+        present = lambda i: on if i is None else masks[..., i]  # noqa: E731
         reaches = {node: on if node == self.output else off for node in self.order}
-        for node in reversed(self.order):
-            for sender, i in self._into[node]:
-                reaches[sender] = reaches[sender] | (present(i) & reaches[node])
-        kept = kept & torch.stack([reaches[node] for node in self.receivers], -1)
-        if not self.consistent:
-            return kept
-        fed = {node: off if self._into[node] else on for node in self.order}
-        for node in self.order:
-            for sender, i in self._into[node]:
-                fed[node] = fed[node] | (present(i) & fed[sender])
-        return kept & torch.stack([fed[node] for node in self.senders], -1)
+        fed = {node: on if not self.consistent or node in self._sources else off for node in self.order}
+        for sender, receiver, edge in reversed(self._arcs):
+            reaches[sender] = reaches[sender] | (present(edge) & reaches[receiver])
+        for sender, receiver, edge in self._arcs:
+            fed[receiver] = fed[receiver] | (present(edge) & fed[sender])
+        matters = [off] * len(self)
+        for sender, receiver, edge in self._arcs:
+            if edge is not None:
+                matters[edge] = matters[edge] | (fed[sender] & reaches[receiver])
+        return masks & torch.stack(matters, -1)
 
     def everything(self) -> Bool[Tensor, " edge"]:
         """The mask of the whole graph, without edges that never matter."""
@@ -108,8 +137,14 @@ class Space:
 
     def reverse_topological(self) -> list[int]:
         """Edges from the logits backwards: the latest receiver first, and among its edges the latest sender first."""
-        place = {node: i for i, node in enumerate(self.order)}
-        return sorted(range(len(self)), key=lambda i: (-place[self.receivers[i]], -place[self.senders[i]], i))
+        steps = dict.fromkeys(self.order, 0)  # the most arcs that lead to a node
+        arcs = [*zip(self.senders, self.receivers, strict=True), *self.links]
+        for sender, receiver in sorted(arcs, key=lambda arc: self._place[arc[1]]):
+            steps[receiver] = max(steps[receiver], steps[sender] + 1)
+        latest = [(0, 0)] * len(self)
+        for sender, receiver, edge in zip(self.senders, self.receivers, self._edge_of, strict=True):
+            latest[edge] = max(latest[edge], (steps[receiver], steps[sender]))
+        return sorted(range(len(self)), key=lambda i: (*latest[i], i), reverse=True)
 
     def circuits(self, at_most: int) -> tuple[Bool[Tensor, "circuit edge"], int]:
         """(circuits, size): every different circuit of up to ``size`` edges once, the smallest first, where ``size`` is
@@ -141,7 +176,7 @@ class Space:
     def _extensions(self, circuit: int, length: int) -> set[int]:
         """Circuits, as bits, with a chain of ``length`` more edges."""
         has = lambda edge: edge is None or circuit >> edge & 1  # noqa: E731
-        reaches, fed = {self.output}, {node for node in self.order if not self.consistent or not self._into[node]}
+        reaches, fed = {self.output}, ({*self._sources} if self.consistent else {*self.order})
         for node in reversed(self.order):
             if node in reaches:
                 reaches |= {sender for sender, edge in self._into[node] if has(edge)}
@@ -151,15 +186,16 @@ class Space:
         found = set[int]()
 
         def back(node: str, left: int, bits: int) -> None:
-            """Put edges into ``node`` in front of a chain, until it is long enough and starts where something is."""
+            """Put edges into ``node`` in front of a chain, until it is long enough and starts where something is. An
+            edge that the circuit has may lie between them, at another of its arcs."""
             if not left:
                 if node in fed:
                     found.add(bits)
                 return
             for sender, edge in self._into[node]:
-                if edge is None:
+                if edge is None or bits >> edge & 1:
                     back(sender, left, bits)
-                elif self.may_matter >> edge & 1 and not bits >> edge & 1:
+                else:
                     back(sender, left - 1, bits | 1 << edge)
 
         for node in reaches:
@@ -169,15 +205,10 @@ class Space:
     @cached_property
     def _longest(self) -> int:
         """The number of edges of the longest path."""
-        steps: dict[str, int] = {}
-        for node in self.order:
-            steps[node] = max((steps[sender] + (edge is not None) for sender, edge in self._into[node]), default=0)
+        steps = dict.fromkeys(self.order, 0)
+        for sender, receiver, edge in self._arcs:
+            steps[receiver] = max(steps[receiver], steps[sender] + (edge is not None))
         return steps[self.output]
-
-    @cached_property
-    def may_matter(self) -> int:
-        """The edges of :meth:`everything`, as bits."""
-        return sum(1 << edge for edge in self.everything().nonzero()[:, 0].tolist())
 
     def names(self, mask: Bool[Tensor, " edge"]) -> tuple[str, ...]:
         """The labels of the kept edges."""

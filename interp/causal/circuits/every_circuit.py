@@ -1,5 +1,9 @@
 """Every circuit that does what the model does, how many there are, and how much of that is the sample.
 
+What the model does is here to tell one problem of a pair from the other. All else that an answer needs may come over
+cut edges, which carry the other problem, so that these circuits are smaller than those that answer every problem with
+constants on cut edges (:func:`interp.certified_circuits`).
+
 A circuit is a set of edges (or nodes) of the residual stream; all others carry what they would in another run, or a
 constant. Every different circuit is run on one half of the pairs. It is faithful if it restores both the logit
 difference and the right answers: ``1 - |1 - F| >= threshold`` for each, F as in
@@ -51,6 +55,10 @@ MOST_CIRCUITS = 2**16
 MOST_FITTED = 2**9  # circuits whose own constants are fitted
 THRESHOLDS = (0.8, 0.9, 0.95, 0.99)
 RESAMPLES = 100
+#: What its circuits are, next to those of :func:`interp.certified_circuits`.
+MEANING = (
+    "A circuit carries what differs between two problems; certified_circuits lists those that answer every problem."
+)
 _MOST_EXCHANGED, _MOST_NAMED, _GREEDY_BY_ONE = 6, 3, 64
 
 
@@ -162,7 +170,7 @@ class AllCircuits(Result):
             shared[False] = "share parts that cannot all be exchanged without a change of"
             words = shared[self.same_function] + (" answers" if self.same_function is not None else "")
             said += f". Two of them overlap by {self.overlap:.0%} (Jaccard), and they {words}"
-        return f"{said}. {how_stable(self.stability)}"
+        return f"{said}. {how_stable(self.stability)} {MEANING}"
 
     def to_dataframe(self) -> pd.DataFrame:
         """One row per faithful circuit: its size, whether it is minimal, both faithfulnesses, and its edges."""

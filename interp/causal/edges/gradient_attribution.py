@@ -68,6 +68,8 @@ from models.tasks.paired_problems import ProblemPairs
 
 METHODS = ("eap", "eap-ig", "ends", "qk-fix", "atp-star", "gim", "conductance")
 _ONE_STEP = ("eap", "ends", "qk-fix", "atp-star", "gim")
+#: Methods whose numbers rank edges and estimate no effect: "atp-star" has no sign, "gim" takes other gradients.
+SCORES = ("atp-star", "gim")
 #: An estimate is complete if the sums out of the embeddings miss the difference of the two runs by at most this share
 #: of it (means over pairs of the absolute values).
 TOLERANCE = 0.05
@@ -80,7 +82,8 @@ class EdgeAttribution(EdgeEffects):
     """``estimate`` and (if asked for) ``exact`` effects over (metric, edge, example); the same for whole nodes in
     ``senders`` and ``receivers``, datasets over (metric, sender or receiver, example).
 
-    Effects are the metric with the edge (all edges of the node) patched minus ``base``.
+    Effects are the metric with the edge (all edges of the node) patched minus ``base``. Of methods in :data:`SCORES`
+    the estimates are scores, on a scale of their own.
     """
 
     method: str
@@ -89,6 +92,11 @@ class EdgeAttribution(EdgeEffects):
     exact: xr.DataArray | None
     senders: xr.Dataset
     receivers: xr.Dataset
+
+    @property
+    def called(self) -> str:
+        """What the method's numbers are: "estimate" of the exact effects, or "score"."""
+        return "score" if self.method in SCORES else "estimate"
 
     @cached_property
     def agreements(self) -> dict[tuple[str, str], Agreement]:
@@ -115,7 +123,8 @@ class EdgeAttribution(EdgeEffects):
         rows = []
         for (metric, what), found in self.agreements.items():
             row = {"metric": metric, "level": what, "method": self.method, "steps": self.steps} | found.to_dict()
-            rows.append(row | {"worst": str(names[what].values[found.worst])})
+            row |= {"worst": str(names[what].values[found.worst])}
+            rows.append(row | ({"worst_error": np.nan, "worst": ""} if self.called == "score" else {}))
         return pd.DataFrame(rows)
 
     def completeness(self, metric: str | None = None) -> dict[str, float]:
@@ -156,23 +165,25 @@ class EdgeAttribution(EdgeEffects):
             complete = sums["error"] <= TOLERANCE
             text += f"complete ({off}); " if complete else f"NOT complete ({off}, more than {TOLERANCE:.0%}); "
         if (metric, "edges") not in self.agreements:
-            return text + "these estimates were not compared with exact effects."
+            return text + f"these {self.called}s were not compared with exact effects."
         found = self.agreements[metric, "edges"]
         ranks = f"{found.spearman:.2f} [{found.spearman_low:.2f}, {found.spearman_high:.2f}]"
         ranked = f"the rank correlation with the exact effects is {ranks}"
         if not np.isfinite(found.spearman):
             ranked = "no rank correlation can be computed (all alike, or too few)"
+        text += f"over the {found.live} of {found.cells} edges that have an effect {ranked}"
+        if self.called == "score":
+            return f"{text}; these are scores and estimate no effect."
         return text + (
-            f"over the {found.live} of {found.cells} edges that have an effect {ranked} and the worst error "
-            f"{found.worst_error:.3g}, at {self.estimate.edge.values[found.worst]}, where the largest effect is "
-            f"{found.largest:.3g}."
+            f" and the worst error {found.worst_error:.3g}, at {self.estimate.edge.values[found.worst]}, where the "
+            f"largest effect is {found.largest:.3g}."
         )
 
     def to_dataframe(self) -> pd.DataFrame:
-        """One row per metric and edge: mean estimate, spread, bootstrap interval (95%), n, and the exact mean."""
-        table = effect_table(self.estimate, self.provenance.resampling_seed).rename(columns={"effect": "estimate"})
+        """One row per metric and edge: mean estimate (or score), spread, bootstrap interval (95%), n, exact mean."""
+        table = effect_table(self.estimate, self.provenance.resampling_seed).rename(columns={"effect": self.called})
         exact = np.nan if self.exact is None else self.exact.mean("example").values.ravel()
-        table.insert(table.columns.get_loc("estimate") + 1, "exact", exact)  # pyright: ignore[reportArgumentType]
+        table.insert(table.columns.get_loc(self.called) + 1, "exact", exact)  # pyright: ignore[reportArgumentType]
         return table
 
 

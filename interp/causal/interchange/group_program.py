@@ -16,7 +16,12 @@ Agreement is counted where the two give different answers. A program is *followe
 of the interval of its share lies above one half (``ABLE``); chance is one in as many answers as there are. It is asked
 only of a model that is right on most pairs. A model *has no Fourier program* unless most answers stay right with the
 kept frequencies alone, and most become wrong without them: a table of all sums is one. The control is an untrained twin
-under the same changes. Source of the programs: Zhong et al. 2023, "The Clock and the Pizza".
+under the same changes.
+
+A trained model need not do with such embeddings what it does with numbers, so that following no program rules none out.
+The verdict names a program only where the model follows it and has its marks, gradient symmetricity and distance
+irrelevance (:func:`interp.group_symmetry`), as well. The published pizza (model A) has a pizza's marks and follows
+neither: that is undecided. Source of programs and marks: Zhong et al. 2023, "The Clock and the Pizza".
 """
 
 from __future__ import annotations
@@ -34,7 +39,14 @@ from torch import Tensor
 from interp.core import runs
 from interp.core.answers import Answer
 from interp.core.controls import untrained_twin
-from interp.core.group_spectra import element_tokens, kept_frequencies_test, pair_spectrum, table_spectrum
+from interp.core.group_marks import GroupMarks, group_marks
+from interp.core.group_spectra import (
+    element_tokens,
+    frequencies_text,
+    kept_frequencies_test,
+    pair_spectrum,
+    table_spectrum,
+)
 from interp.core.model import HookedModel
 from interp.core.probe import Scalar, group, probe
 from interp.core.problems import ABLE, require_able, resolve_task
@@ -49,20 +61,22 @@ from models.tasks.groups import CyclicGroup, group_of
 PROGRAMS = ("clock", "pizza")
 CHANGES = ("scaled", "interchanged")
 FACTORS = (0.5, 2.0)
-NONE, MIXED = "no Fourier program", "neither clock nor pizza"
+NONE, UNDECIDED = "no Fourier program", "undecided between clock and pizza"
 
 
 @dataclass(frozen=True, eq=False)
 class GroupProgram(Result):
     """``answers``: Dataset over (change, example) of the log of the answer of the ``model`` and of its ``untrained``
     twin (-1 for a token that is no element), and over (change, program, example) of what is ``predicted``.
-    ``frequencies`` are those changed, ``causal`` what the model's answers owe to them."""
+    ``frequencies`` are those changed, ``causal`` what the model's answers owe to them, ``marks`` those of its logits.
+    """
 
     model: str
     group: str
     frequencies: tuple[int, ...]
     answers: xr.Dataset
     causal: EmbeddingTest
+    marks: GroupMarks
     provenance: Provenance
 
     def share(self, program: str, change: str, of: str = "model") -> Proportion:
@@ -79,18 +93,26 @@ class GroupProgram(Result):
         return bool(self.frequencies) and alone.low > ABLE and without.high < ABLE
 
     @property
+    def followed(self) -> str:
+        """The program whose answers the model gives to most changed embeddings of both kinds; empty for none."""
+        found = [name for name in PROGRAMS if min(self.share(name, change).low for change in CHANGES) > ABLE]
+        return found[0] if len(found) == 1 else ""
+
+    @property
     def verdict(self) -> str:
-        """The program that the model follows: "clock", "pizza", or why none."""
+        """The program that the model follows and has the marks of: "clock", "pizza", or why none."""
         if not self.is_fourier:
             return NONE
-        found = [name for name in PROGRAMS if min(self.share(name, change).low for change in CHANGES) > ABLE]
-        return found[0] if len(found) == 1 else MIXED
+        return self.followed if self.followed and self.followed == self.marks.program else UNDECIDED
 
     def sentence(self) -> str:
         if not self.frequencies:
             return f"{self.model}: {NONE}; no frequency of its embeddings stands out."
-        needs = f"{len(self.frequencies)} frequencies of {self.group}: {self.causal.clause()}"
-        return f"{self.model}: {self.verdict} ({needs}). {' '.join(map(self._told, CHANGES))}"
+        needs = f"{frequencies_text(len(self.frequencies))} of {self.group}: {self.causal.clause()}"
+        marks = f"a {self.marks.program}'s" if self.marks.program else "those of neither"
+        follow = f"follow the {self.followed}" if self.followed else "follow neither in both changes"
+        read = f" Its marks are {marks} ({self.marks.clause()}); its answers to changed embeddings {follow}."
+        return f"{self.model}: {self.verdict} ({needs}).{read} {' '.join(map(self._told, CHANGES))}"
 
     def _told(self, change: str) -> str:
         """The shares of one change as a sentence."""
@@ -131,9 +153,9 @@ def group_program(
     """Which of two programs predicts a model's answers when one operand is no number any more.
 
     Args:
-        n: pairs of each change. ``resamples``: relabellings that say which frequencies stand out.
+        n: pairs of each change, none of them twice. ``resamples``: relabellings that say which frequencies stand out.
 
-    Cost: four runs on ``n`` sequences, and two on all pairs.
+    Cost: four runs on ``n`` sequences and one with gradients, and one on all pairs.
 
     Raises:
         UserError: a task that is no addition or multiplication modulo a number, or a model that is not right on most
@@ -146,7 +168,8 @@ def group_program(
     causal = kept_frequencies_test(model, task, rows, kept, seed)
     require_able(model_name(model), causal.clean.value, "answers")
     generator = torch.Generator().manual_seed(seed)
-    a, b = torch.randint(of.order, (2, n), generator=generator)
+    drawn = torch.randperm(of.order**2, generator=generator)[:n]
+    a, b, n = drawn // of.order, drawn % of.order, len(drawn)
     factors = torch.tensor(FACTORS)[torch.randint(len(FACTORS), (n,), generator=generator)]
     others = torch.randint(of.order, (n, len(kept)), generator=generator)
     #: Of each pair and frequency, the number whose point it becomes, and the factor.
@@ -154,7 +177,7 @@ def group_program(
         "scaled": (a[:, None].expand(-1, len(kept)), factors[:, None].expand(-1, len(kept))),
         "interchanged": (others, torch.ones(n, len(kept))),
     }
-    in_logits = pair_spectrum(model, task, "logits", 1, seed)[0]
+    in_logits, logits, _ = pair_spectrum(model, task, "logits", 1, seed)
     sizes = np.sqrt(in_logits.share[[frequency - 1 for frequency in kept]])
     subjects = {"model": model, "untrained": untrained_twin(model, task, 1_000 + seed)}
     data: dict[str, Any] = {
@@ -167,7 +190,8 @@ def group_program(
         coords={"change": list(CHANGES), "program": list(PROGRAMS)},
     )
     provenance = Provenance(n, seed, "pairs with one operand changed")
-    return GroupProgram(model_name(model), of.name, kept, answers, causal, provenance)
+    marks = group_marks(model, task, of, n, seed, logits)
+    return GroupProgram(model_name(model), of.name, kept, answers, causal, marks, provenance)
 
 
 def _answers(

@@ -104,6 +104,9 @@ class VariableCase:
         return self.dictionaries[place, steps]
 
 
+#: With it directions can be compared at one place: methods choose their places by different criteria.
+SAME_PLACE = "linear probe, where means are"
+
 _Named = Callable[[VariableCase], tuple[str, Any]]
 
 
@@ -154,6 +157,13 @@ def linear_probe(case: VariableCase) -> tuple[str, Any]:
     for place, (x, values) in case.readings.items():
         errors[place] = float(((held_out_predictions(x, values[:, None], fold)[:, 0] - values) ** 2).mean())
     place = min(errors, key=lambda name: errors[name])
+    x, values = case.readings[place]
+    return place, torch.from_numpy(directions(x, values[:, None])).float()
+
+
+@variable_method(SAME_PLACE, "the direction that ridge regression reads, at the place that means takes")
+def linear_probe_there(case: VariableCase) -> tuple[str, Any]:
+    place, _ = means(case)
     x, values = case.readings[place]
     return place, torch.from_numpy(directions(x, values[:, None])).float()
 

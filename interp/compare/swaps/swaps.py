@@ -54,14 +54,13 @@ from interp.compare.swaps.swapped_parts import PATTERNS, Part, by_role, componen
 from interp.core.controls import copies_to_draw
 from interp.core.model import HookedModel
 from interp.core.probe import probe
-from interp.core.problems import chunks, derangement, distinct, draw, resolve_task
+from interp.core.problems import chunks, derangement, distinct, draw, every_problem, resolve_task
 from interp.core.results import Provenance
 from interp.core.runs import Activations, passes
 from interp.core.sites import model_name, pair_names
 from models.errors import UserError
 from models.importers.stock import from_transformer_lens
-from models.tasks.base import Task, domain_of
-from models.tasks.domain import NoDomain
+from models.tasks.base import Task
 from models.transformer import ArithmeticTransformer
 
 
@@ -148,7 +147,7 @@ def two_samples(task: Task, n_fit: int, n: int, seed: int) -> tuple[Tensor, Tens
     if min(n_fit, n) < 2:
         raise UserError(f"Swaps need at least 2 problems to fit on and 2 to measure on, not {n_fit} and {n}.")
     total, problems = n_fit + n, None
-    if (every := _every_problem(task, total)) is not None:
+    if (every := every_problem(task, total - 1)) is not None:
         if len(every) < 4:
             raise UserError(f"Swaps need 2 problems to fit on and 2 to measure on; {task.name} has {len(every)}.")
         every = every[torch.randperm(len(every), generator=torch.Generator().manual_seed(seed))]
@@ -164,15 +163,6 @@ def two_samples(task: Task, n_fit: int, n: int, seed: int) -> tuple[Tensor, Tens
             source = f"held-out problems (half rich in carry chains), maps fitted on {n_fit:,} others"
             return problems[:n_fit], problems[n_fit:total], source
     raise UserError(f"{task.name} gave {len(problems) if problems is not None else 0} different problems, not {total}.")
-
-
-def _every_problem(task: Task, at_most: int) -> Tensor | None:
-    """All problems of a task that has fewer than ``at_most``; None if it has more or states no domain."""
-    try:
-        domain = domain_of(task)
-        return domain.problems(domain.numbered(domain.kept)) if domain.size < at_most else None
-    except NoDomain:
-        return None
 
 
 class _Other:

@@ -3,8 +3,8 @@
 A hook on ``attn.hook_pattern`` replaces, for one head (or all that have a role) and in the same way for every problem,
 
     ideal sum, ideal carry, ...   rows by equal weights on the role's keys: 1/2 on each of the two tokens that are
-                                  needed (with ``bos=True`` 1/3 on each and on BOS, as constructed), at the targets
-                                  where the role is defined; elsewhere the head keeps its own weights
+                                  needed, or 1/3 on each and on BOS, as constructed, in heads that give BOS a share
+                                  themselves; at the targets where the role is defined, elsewhere the head's own weights
     own mean                      every row of a response token by its mean over the problems: the head can no longer
                                   choose between keys by value (mean ablation of the pattern)
     zero                          all rows by zeros: the head writes nothing (zero ablation)
@@ -61,12 +61,13 @@ class PatternSubstitution(Result):
     ``exact``, ``low``, ``high``, ``lost`` and ``won`` (problems right only before, right only after), ``p_changed``;
     and ``tokens``, the share of all response tokens that are right. Units are "L0H0", ... and "all heads with a role".
     ``before``: how many problems the whole model has right. ``roles``: the role of each unit, None without one.
+    ``bos``: the heads whose ideal patterns give BOS a share.
     """
 
     table: xr.Dataset
     before: int
     roles: Mapping[str, str | None]
-    bos: bool
+    bos: tuple[str, ...]
     provenance: Provenance
 
     @property
@@ -97,7 +98,8 @@ class PatternSubstitution(Result):
             if role != "own":
                 text += f", silenced {_rate(self.table.sel(unit=unit, pattern=ZERO))}"
             texts.append(text)
-        return "; ".join(texts) + "."
+        shared = f" (of which BOS has a third in {', '.join(self.bos)})" if self.bos else ""
+        return "; ".join(texts) + f"{shared}."
 
     def to_dataframe(self) -> pd.DataFrame:
         """One row per unit and pattern, with the whole model's rate next to it."""
@@ -119,7 +121,7 @@ def compute_pattern_substitution(
     after: Mapping[tuple[str, str], Bool[np.ndarray, "n target"]],
     roles: Mapping[str, str | None],
     provenance: Provenance,
-    bos: bool = False,
+    bos: Sequence[str] = (),
 ) -> PatternSubstitution:
     """The result, from which targets are right before and after each (unit, pattern).
 
@@ -149,7 +151,7 @@ def compute_pattern_substitution(
         {name: (("unit", "pattern"), values) for name, values in data.items()},
         coords={"unit": units, "pattern": patterns},
     )
-    return PatternSubstitution(table, int(whole.sum()), dict(roles), bos, provenance)
+    return PatternSubstitution(table, int(whole.sum()), dict(roles), tuple(bos), provenance)
 
 
 def _with_ideal(found: PatternSubstitution) -> Answer:
@@ -172,7 +174,7 @@ def pattern_substitution(
     seed: int = 0,
     roles: KeyAttention | None = None,
     heads: Sequence[tuple[int, int]] | None = None,
-    bos: bool = False,
+    bos: bool | None = None,
 ) -> PatternSubstitution:
     """Exact match of a hooked model with substituted patterns, head by head.
 
@@ -183,7 +185,8 @@ def pattern_substitution(
             tokens).
         roles: which role each head plays; by default from :func:`key_attention` on other problems.
         heads: (layer, head) to try; by default all.
-        bos: give BOS a share in the ideal patterns, as in the construction.
+        bos: give BOS a share in the ideal patterns; by default in those of heads that give it one themselves, as the
+            construction's do (:meth:`KeyAttention.shares_with_bos`).
 
     Cost: one forward pass over the problems for each head and pattern.
 
@@ -203,22 +206,24 @@ def pattern_substitution(
     def right(patterns: Mapping[tuple[int, int], Pattern]) -> Bool[np.ndarray, "n target"]:
         return right_with_patterns(model, task, sample.tokens, targets, patterns).numpy()
 
-    ideals = {role: _ideal_rows(keys, role, bos) for role in keys.roles}
+    with_bos = {head for head in found if (roles.shares_with_bos(*head) if bos is None else bos)}
+    ideals = {head: {role: _ideal_rows(keys, role, head in with_bos) for role in keys.roles} for head in chosen}
     means = mean_patterns(model, sample.tokens, keys.queries, chosen)
     after: dict[tuple[str, str], np.ndarray] = {}
     for head in chosen:
         unit = head_name(head[0], head[1])
-        for role, rows in ideals.items():
+        for role, rows in ideals[head].items():
             after[unit, _ideal_name(role)] = right({head: rows})
         after[unit, OWN_MEAN] = right({head: means[head]})
         after[unit, ZERO] = right({head: "zero"})
     units = {head_name(layer, head): found[layer, head] for layer, head in chosen}
-    playing = {head: ideals[role] for head, role in found.items() if role is not None and head in chosen}
+    playing = {head: ideals[head][role] for head, role in found.items() if role is not None and head in chosen}
     if playing:
         everyone = EVERYONE
         after[everyone, "ideal, own roles"] = right(playing)
         units[everyone] = "own"
-    return compute_pattern_substitution(right({}), after, units, sample.provenance, bos)
+    shared = [head_name(*head) for head in chosen if head in with_bos]
+    return compute_pattern_substitution(right({}), after, units, sample.provenance, shared)
 
 
 def _ideal_rows(keys: KeySets, role: str, bos: bool) -> Float[Tensor, "target key"]:

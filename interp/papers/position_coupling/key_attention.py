@@ -86,6 +86,11 @@ class KeyAttention(Result):
         plays = float(cell.share) > MAJORITY and float(cell.p_value) <= SIGNIFICANT and float(cell.bos) < RESTING
         return str(cell.role.values) if plays and not beaten else None
 
+    def shares_with_bos(self, layer: int, head: int) -> bool:
+        """Whether a head gives BOS more than half of the third that the construction gives it, beside its two keys."""
+        cell = self.table.sel(layer=layer, head=head)
+        return float(cell.bos.isel(role=int(np.argmax(cell.overlap.values)))) > 1 / 6
+
     def roles(self) -> dict[tuple[int, int], str | None]:
         return {head: self.role(*head) for head in self.heads}
 

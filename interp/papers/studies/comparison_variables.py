@@ -15,6 +15,7 @@ from interp.compare.bench.variable_methods import (
     N_CHOSEN,
     N_JUDGED,
     N_TRAIN,
+    SAME_PLACE,
     STEPS_OF_SAE,
     VARIABLE_METHODS,
     run_variables,
@@ -64,15 +65,16 @@ def variables(settings: Settings) -> Made | None:
 def variables_data(rows: pd.DataFrame, wide_rows: pd.DataFrame) -> dict[str, Any]:
     """Tables by variable and method, every row, and a finding; the rows of wide models by themselves."""
     summary = []
-    for (variable, method), own in rows.groupby(["variable", "method"], sort=False):
-        row: dict[str, Any] = {"variable": variable, "method": method, "models": len(own)}
+    for (variable, method), these in rows.groupby(["variable", "method"], sort=False):
+        row: dict[str, Any] = {"variable": variable, "method": method, "models": len(these)}
         for score in ("accuracy", "regret"):
-            low, high = bootstrap_interval(own[score].to_numpy(), 0, bounds=(0.0, 1.0))
-            row |= {score: own[score].mean(), f"{score} low": float(low), f"{score} high": float(high)}
+            low, high = bootstrap_interval(these[score].to_numpy(), 0, bounds=(0.0, 1.0))
+            row |= {score: these[score].mean(), f"{score} low": float(low), f"{score} high": float(high)}
         summary.append(row)
     wide = rows.pivot_table("accuracy", ["model", "variable"], "method")
-    change = (wide["means"] - wide["linear probe"]).groupby("model").mean().to_numpy()
+    change = (wide["means"] - wide[SAME_PLACE]).groupby("model").mean().to_numpy()
     low, high = bootstrap_interval(change, 0, bounds=(-1.0, 1.0))
+    own = wide["means"] - wide["linear probe"]
     total = rows[(rows["variable"] == "total") & (rows["method"] == "das")]["accuracy"]
     return {
         "settings": {"n_train": N_TRAIN, "n_judged": N_JUDGED},
@@ -81,11 +83,14 @@ def variables_data(rows: pd.DataFrame, wide_rows: pd.DataFrame) -> dict[str, Any
         "rows": records(rows, DECIMALS),
         "wide": records(wide_rows, DECIMALS),
         "finding": {
-            "claim": "The direction from which a variable is best read moves it less than that between its means."
+            "claim": "The direction that a linear probe reads a variable from changes fewer answers than the "
+            "difference of the variable's means at the same place."
             if low > 0
-            else "Whether the direction from which a variable is best read moves it less than others is open.",
-            "number": f"Interchange accuracy, means minus the linear probe's direction: {change.mean():+.2f} "
-            f"[{float(low):+.2f}, {float(high):+.2f}] over {len(change)} models and three variables. One direction "
+            else "Whether the direction that a linear probe reads a variable from changes fewer answers than others at "
+            "the same place is open.",
+            "number": f"Interchange accuracy, means minus the linear probe's direction at the same place: "
+            f"{change.mean():+.2f} [{float(low):+.2f}, {float(high):+.2f}] over {len(change)} models and three "
+            f"variables (each at the place that it chooses itself: {own.mean():+.2f}). One direction "
             f"found by alignment carries the column's total (digits and carry) in at least 90% of pairs in "
             f"{int((total >= 0.9).sum())} of {len(total)} models.",
             "refuted": "That it moves it less is claimed only if the interval of the difference lies above zero. This "

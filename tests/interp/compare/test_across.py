@@ -68,7 +68,7 @@ def test_a_unit_that_is_known_to_carry_the_carry_out_is_found_and_no_unit_of_its
 def test_the_only_head_is_the_main_head_and_without_it_the_digit_is_a_guess(by_hand: ModelTable) -> None:
     found = answer(by_hand, "component_ablation")
     assert [part.name for part in found.parts] == ["L0H0"] and 0.7 < found.value < 0.95  # EOS needs no head
-    assert found.control is not None and abs(found.control) < 0.1
+    assert found.control is None  # an untrained copy answers nothing, and so can lose nothing
 
 
 def test_the_algorithm_of_a_constructed_adder_is_the_one_that_was_put_there(by_hand: ModelTable) -> None:

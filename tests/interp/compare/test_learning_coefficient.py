@@ -81,6 +81,14 @@ def test_the_stored_finding_is_that_of_the_stored_rows():
     assert set(rows["n_beta"]) == set(chosen(tables[0]).query("trusted")["n_beta"])
 
 
+@pytest.mark.parametrize("unknown", ["open", "left"])
+def test_what_is_not_known_is_no_evidence_that_coefficients_differ(unknown: str):
+    stored = read_stored(DATA / "experiments" / "comparison-curvature.json")
+    errors, right, rows = (pd.DataFrame(stored[part]) for part in ("errors", "known", "models"))
+    said = finding_of(errors, right, rows.assign(verdict=unknown))["claim"]
+    assert "0 have another" in said and f"of {rows['model'].nunique()} it is not known" in said
+
+
 def test_the_loss_of_a_model_is_its_cross_entropy():
     model = models.load("microadder-11")
     losses, w = losses_of(model, n=4, seed=1)

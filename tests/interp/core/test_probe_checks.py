@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-import numpy as np
 import pandas as pd
 import pytest
 import torch
@@ -43,7 +42,6 @@ SHORT: dict[str, dict[str, Any]] = {
     "exact_match_grid": {"shapes": [(2, 2)]},
     "smallest_circuit": {"n_random": 3},
 }
-NO_EXAM = {"exam": "it was given no exam; see interp.core.exam"}
 SLOW = (
     "accuracy_bounds",
     "certified_circuits",
@@ -67,10 +65,10 @@ def failed(table: pd.DataFrame) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("name", sampled(registered(), *[name for name in registered() if name not in SLOW][1::6]))
-def test_every_check_but_the_exam_which_is_given_elsewhere_holds_for_a_registered_probe(name: str) -> None:
+def test_every_check_holds_for_a_registered_probe_asked_by_name(name: str) -> None:
     each = registered()[name]
     short = ({"n": 32} if each.takes("n") else {}) | SHORT.get(name, {})
-    assert failed(interp.check_probe(name, subject(name), **short)) == NO_EXAM
+    assert failed(interp.check_probe(name, subject(name), **short)) == {}
 
 
 # ---- planted faults
@@ -200,6 +198,11 @@ def test_a_model_that_it_cannot_be_asked_of_is_refused() -> None:
         interp.check_probe("key_attention", models.load(ADDER))
 
 
-def test_a_probe_of_a_table_is_checked_for_its_words_and_its_exam() -> None:
-    assert list(interp.check_probe("learning_curves")["check"]) == [*list(CHECKS)[:2], "exam"]
-    assert np.array_equal(interp.check_probe("learning_curves").passed, [True, True, False])
+def test_a_probe_of_a_table_is_checked_for_its_words() -> None:
+    assert list(interp.check_probe("learning_curves")["check"]) == list(CHECKS)[:2]
+    assert interp.check_probe("learning_curves").passed.all()
+
+
+def test_a_probe_of_ones_own_owes_an_exam(own_registry: None) -> None:
+    ask = probe("How large is the largest logit?")(largest_logit)
+    assert set(failed(interp.check_probe(ask, n=32))) == {"exam"}

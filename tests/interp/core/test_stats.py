@@ -88,15 +88,14 @@ def test_stratified_difference_removes_a_confounder_that_the_plain_difference_sh
     assert held == 0.0
 
 
-@given(labelled_rows())
-def test_no_threshold_classifies_better_than_the_best_threshold(rows):
+@given(labelled_rows(), st.booleans())
+def test_no_threshold_on_the_signals_side_classifies_better_than_the_best_threshold(rows, above):
     values, labels, _ = rows
     cuts = np.concatenate(([-np.inf], np.unique(values), [np.inf]))
-    above = [(values > cut) for cut in cuts]
-    best = max(max((a == labels).mean(), (a != labels).mean()) for a in above)
-    threshold, is_above, accuracy = best_threshold(values, labels[:, None])
+    best = max((((values > cut) == above) == labels).mean() for cut in cuts)
+    threshold, accuracy = best_threshold(values, labels[:, None], np.array([above]))
     assert accuracy[0] == pytest.approx(best)
-    assert (((values > threshold[0]) == is_above[0]) == labels).mean() == pytest.approx(best)
+    assert (((values > threshold[0]) == above) == labels).mean() == pytest.approx(best)
 
 
 @given(st.integers(1, 400), st.data())

@@ -124,8 +124,56 @@ def test_ablation_of_a_model_that_is_mostly_wrong_is_not_judged():
     rng = np.random.default_rng(5)
     carry = column_signals(variables(), 0)["carry_out"]
     result = breaking(carry, ~carry, clean=rng.random(carry.shape) < 0.3)
-    assert not result.able and set(result.verdicts()["kind"]) == {"not able"}
+    assert set(result.verdicts()["kind"]) == {"not able"} and "Zeroing" not in result.sentence()
     assert result.double_dissociation().empty
+
+
+@pytest.mark.parametrize("side", [True, False])
+def test_ablation_is_not_judged_where_the_model_is_wrong_with_the_signal_or_without_it(side):
+    """Nothing can be lost there, and what is lost on the other side alone makes no detector."""
+    carry = column_signals(variables(), 0)["carry_out"]
+    result = breaking(carry, ~carry, np.ones_like(carry), clean=carry == side)
+    assert set(result.verdicts()["kind"]) == {"not able"} and "Zeroing" not in result.sentence()
+
+
+@pytest.mark.parametrize("down", [True, False])
+@pytest.mark.parametrize("rare", [0.02, 0.98])
+def test_the_side_a_unit_is_on_is_that_of_its_auroc(rare, down):
+    """Where the signal is rare, "never" is the best answer whichever side it is said to lie on."""
+    rng, label = np.random.default_rng(0), column_signals(variables(), 0)["carry_out"]
+    label = rng.random(label.shape) < rare
+    activation = (label + 2.0 * rng.normal(size=label.shape)) * (-1 if down else 1)
+    own = {"x": label.astype(int)}
+    result = compute_carry_units(
+        *[activation[:, :, None, None]] * 2, own, np.ones_like(label), {}, Provenance(N, 0, "made-up units")
+    )
+    row = result.table.sel(layer=0, unit=0, signal="x")
+    assert float(row.accuracy) <= float(row.majority) + 0.01 and bool(row.above) == (not down) == (row.auroc > 0.5)
+
+
+@pytest.mark.parametrize("n", [2, 3, 9])
+def test_nothing_is_said_of_a_signal_that_few_problems_have(n):
+    """A unit that is on in these columns alone separates them from all others."""
+
+    def kind(n: int) -> str:
+        label = np.zeros((N, 10), dtype=int)
+        label[:n, 4] = 1
+        activation = np.repeat(label[:, :, None, None].astype(float), 2, 3)
+        broken, made_up = {(0, 0): label == 0}, Provenance(N, 0, "made-up units")
+        all_right = np.ones_like(label, dtype=bool)
+        return compute_carry_units(activation, activation, {"x": label}, all_right, broken, made_up).verdict(0, 0)[
+            "kind"
+        ]
+
+    assert (kind(n), kind(10)) == ("none", "detector")
+
+
+def test_the_strongest_evidence_is_named_first():
+    carry, rng = column_signals(variables(), 0)["carry_out"], np.random.default_rng(8)
+    none, weak, half = (carry & (rng.random(carry.shape) < share) for share in (0, 0.3, 0.6))
+    result = breaking(none, weak, half, carry)
+    order = [result.sentence().index(f"L0N{unit} is ") for unit in range(4)]
+    assert order == sorted(order, reverse=True)
 
 
 def test_units_that_break_opposite_columns_dissociate_doubly():

@@ -10,6 +10,8 @@ import interp
 import models
 from models.errors import UserError
 from models.hand_built.modular_programs import ModularOptions, frequencies
+from models.transformer import ArithmeticTransformer
+from models.weight_maps.constant import ConstantWeights
 from tests.sampling import sampled
 
 
@@ -48,6 +50,23 @@ def test_symmetry_and_distance_are_what_the_programs_make_them():
     )
     assert pizza["gradient symmetricity"] == pytest.approx(1.0, abs=1e-3) and pizza["distance irrelevance"] < 0.2
     assert abs(clock["gradient symmetricity"]) < 0.1 and clock["distance irrelevance"] > 0.9
+
+
+@pytest.mark.parametrize("part", ["unembed.W_U", "embed.W_E", "blocks.0.attn.W_O"])
+@pytest.mark.parametrize("program", ["clock", "pizza"])
+def test_a_model_whose_logits_do_not_depend_on_the_operands_has_no_marks(program, part):
+    model = built(program, 11)
+    weights = {name: value.detach().clone() for name, value in model.all_weights().items()}
+    weights[part] = torch.zeros_like(weights[part])
+    silenced = ArithmeticTransformer(ConstantWeights(model.config, weights), model.task, name="silenced").eval()
+    with pytest.raises(UserError):
+        interp.group_symmetry(silenced)
+
+
+def test_no_pair_and_answer_counts_twice():
+    found = interp.group_symmetry(built("pizza", 5), n=2048)
+    assert found.provenance.n == 5**3 and found.provenance.rung == "exhaustive"
+    assert interp.group_program(built("pizza", 5), n=2048).provenance.n == 5**2
 
 
 def test_distance_irrelevance_is_the_ratio_of_spreads():

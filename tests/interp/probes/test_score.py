@@ -10,6 +10,7 @@ import torch
 import interp
 import models
 from interp.probes.score import TAKEN, tabulated
+from interp.probes.scored import error_bound
 from models.errors import UserError
 from models.tasks.two_digit import all_problems
 
@@ -101,3 +102,11 @@ def test_counts_add_up_whatever_the_order_of_the_labels():
     table = tabulated(right, {"length": [3, 1, 3, 2]})
     assert table.length.values.tolist() == [1, 2, 3]
     assert table.n.values.tolist() == [1, 1, 2] and table.correct.values.tolist() == [0, 1, 2]
+
+
+@pytest.mark.parametrize("strata, n", [(1, 50), (11, 50), (11, 1000)])
+def test_a_bound_on_every_stratum_holds_for_all_of_them_together(strata, n):
+    """With error rates at the bound, no error is seen in any stratum in at most one of twenty samples."""
+    bound = error_bound(n, strata)
+    seen_in_one = 1 - (1 - bound) ** n
+    assert seen_in_one**strata == pytest.approx(0.95) and bound >= error_bound(n)

@@ -521,3 +521,19 @@ def test_chains_of_borrows_are_as_long_as_asked(lengths: tuple[int, int]):
     found = problem_pairs(task, "chain", column=2, n=20, lengths=lengths)
     for problems, length in zip((found.clean, found.corrupted), lengths, strict=True):
         assert set(task.variables(problems)["chain"][:, 2].tolist()) == {length}
+
+
+@given(st.permutations(range(4)), st.integers(0, 3))
+def test_pairs_are_about_a_target_that_depends_on_the_variable(order: list[int], column: int):
+    """Digits that are written in another order: the digit of a column shows in one target alone, wherever it is."""
+    task = formatted("{a:4}={s:4}", lambda a: sum(a // 10**old % 10 * 10**new for new, old in enumerate(order)))
+    pairs = variable_pairs(task, "a", column, 8)
+    assert task.target_roles[pairs.target].column == order.index(column)
+    assert (pairs.clean_targets[:, pairs.target] != pairs.corrupted_targets[:, pairs.target]).all()
+    kept = variable_pairs(task, "a", column, 8, answer=None)
+    assert kept.target == pairs.target
+
+
+def test_a_variable_that_no_target_depends_on_is_refused_with_the_target():
+    with pytest.raises(UserError, match=r"No pair differs in b\[0\].* at the target s1"):
+        variable_pairs(formatted("{a:2}+{b:2}={s:2}", lambda a, b: a), "b", 0, 8)

@@ -34,6 +34,7 @@ from interp.core.problems import derangement
 from interp.core.results import Provenance
 from interp.core.stats import bootstrap_interval, clopper_pearson
 from models.errors import UserError
+from models.tasks import problem_pairs
 from models.tasks.addition import TenDigitAddition
 from models.tasks.paired_problems import ProblemPairs
 from models.tasks.places import OWN, REST
@@ -428,7 +429,7 @@ def test_a_part_that_is_zero_already_is_an_error():
                 parameter.zero_()
     for component in (Neuron(0, 0), Direction("blocks.1.mlp.hook_post", torch.eye(10)[4])):
         with pytest.raises(UserError, match="changes nothing .* it is zero already"):
-            component_ablation(model, components=component, replacement="zero", problems=PROBLEMS)
+            component_ablation(model, components=component, replacement="zero", problems=PROBLEMS, metrics=LARGEST)
 
 
 # Bad input.
@@ -439,6 +440,10 @@ class Backwards(ToyAddition):
 
     def encode(self, problems):
         return super().encode(problems).flip(1)
+
+
+#: A random model answers nothing, so that only a metric that compares it with itself is asked of it.
+LARGEST = Metric("largest", (5,), lambda logits, rows: logits[..., 0, :].amax(-1))
 
 
 def along(hook):
@@ -455,12 +460,12 @@ BAD = {
         component_ablation(m, components=along("blocks.0.hook_residmid"))
     ),
     "has 3 entries and the activation": lambda m: (
-        component_ablation(m, components=Direction("hook_embed", torch.ones(3)))
+        component_ablation(m, components=Direction("hook_embed", torch.ones(3)), metrics=LARGEST)
     ),
     "independent of each other": lambda m: Direction("hook_embed", torch.ones(2, 12)),
     "made of finite numbers": lambda m: Direction("hook_embed", torch.full((12,), float("nan"))),
     "blocks.0.attn.hook_result": lambda m: (
-        component_ablation(m, components=along("blocks.0.attn.hook_result"), replacement="zero")
+        component_ablation(m, components=along("blocks.0.attn.hook_result"), replacement="zero", metrics=LARGEST)
     ),
     "cannot attend to the later position 4": lambda m: (
         component_ablation(m, components=AttentionEdges(0, 0, ((3, 4),)))
@@ -476,12 +481,14 @@ BAD = {
     "A component is a Head": lambda m: check_components(m, ["L0H0"], 6),
     "'attention' or 'mlp'": lambda m: component_ablation(m, components=Sublayer(0, "heads")),
     "compares two problems": lambda m: component_ablation(m, metrics="logit_diff"),
+    "more than 50% must be right": lambda m: component_ablation(m),
     "There is no target 9": lambda m: component_ablation(m, targets=[9]),
     "at least one target": lambda m: component_ablation(m, targets=[]),
     "unchanged is 'error' or 'keep'": lambda m: component_ablation(m, unchanged="ignore"),
     "together: the list": lambda m: Together(()),
     "are not finite": lambda m: component_ablation(
-        m, components=Direction("blocks.0.attn.hook_attn_scores", torch.ones(6)), replacement="zero"),
+        m, components=Direction("blocks.0.attn.hook_attn_scores", torch.ones(6)), replacement="zero",
+        metrics=LARGEST),
     "is this table's own metric": lambda m: component_ablation(m, metrics=Metric("accuracy", None, lambda x, rows: x)),
     "0 or 1 in every example": lambda m: component_ablation(
         m, components=Head(0, 0), metrics=Metric("exact_match", (5,), lambda x, rows: x[..., 0, 0])),
@@ -495,6 +502,27 @@ def test_bad_input_is_one_clear_sentence(message):
     with pytest.raises(UserError) as error:
         BAD[message](dense()(0))
     assert message in str(error.value)
+
+
+def test_what_a_model_gets_wrong_cannot_be_lost():
+    """A metric of one's own, and the divergence, compare the model with itself."""
+    untrained = models.build("microadder-57", seed=1).eval()
+    pairs = problem_pairs(untrained.task, "carry", column=3, n=8)
+    for ask in (
+        lambda **own: component_ablation(untrained, n=16, **own),
+        lambda **own: component_ablation(untrained, pairs=pairs, **own),
+    ):
+        with pytest.raises(UserError, match="more than 50% must be right"):
+            ask()
+    assert component_ablation(untrained, pairs=pairs, metrics="kl", components=Head(0, 0)).sentence()
+
+
+def test_neurons_that_a_default_sweep_leaves_out_are_said_to_be():
+    model = models.load("toygpt-learned-pre")
+    few = component_ablation(model, n=16, replacement="zero", control=False)
+    assert few.left_out == model.cfg.n_layers * model.cfg.d_mlp > 64
+    assert f"{few.left_out:,} neurons were not ablated" in few.sentence()
+    assert "not ablated" not in component_ablation(microadder(), n=16).sentence()
 
 
 def test_strata_that_lose_alike_are_not_told_apart():

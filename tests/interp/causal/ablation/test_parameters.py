@@ -187,7 +187,8 @@ def test_a_collapsed_arc_leaves_ten_equal_logits():
     assert set(several.harmless()) == {f"pos_z_hi[{i}]" for i in range(3)}
 
 
-def test_a_stock_model_has_its_weights_as_free_parameters():
+def test_a_stock_model_has_its_weights_as_free_parameters(monkeypatch):
+    monkeypatch.setattr("interp.causal.ablation.parameter_ablations.require_answered", lambda *_: None)
     model = dense(n_layers=1, d_model=4, n_heads=1, d_head=4, d_mlp=3, biases=False)(0)
     ours = parameter_ablation(model, only=["unembed/W_U"], n=16, pairs=False)
     stock = parameter_ablation(stock_copy(model), task=ToyAddition(), only=["unembed/W_U"], n=16, pairs=False)
@@ -196,6 +197,7 @@ def test_a_stock_model_has_its_weights_as_free_parameters():
 
 
 BAD = {
+    "more than 50% must be right": lambda: parameter_ablation(models.build("microadder-57", seed=1).eval()),
     "no free parameters": lambda: parameter_ablation(models.build("position-coupling-hand-built")),
     "it has no mean": lambda: parameter_ablation(load("microadder-57"), replacement="mean"),
     "more than most_variants of 20,000": lambda: parameter_ablation(load("adder-456")),

@@ -22,6 +22,7 @@ from models.tasks.pair_kinds import problem_pairs
 from models.tasks.paired_problems import ProblemPairs
 from models.transformer import ArithmeticTransformer
 from tests.conformance.table import dense
+from tests.toy_task import ToyAddition
 
 
 def random_pairs(task: Task, n: int, target: int, seed: int = 0) -> ProblemPairs:
@@ -100,6 +101,58 @@ def test_every_search_leaves_the_silent_head_out(method: str, planted: Circuit) 
     )
     assert "L0H1" not in nodes(found)
     assert found.found.size >= planted.found.size
+
+
+#: Operand digits that differ between the problems of a pair, -> at how many of the edges that read the embedding a
+#: circuit of one head can carry the difference. The token at the query is the last operand's unit.
+PLACES: dict[tuple[int, ...], int] = {(0,): 2, (0, 2): 2, (3,): 5, (1, 3): 5}
+
+
+def pairs_that_differ_at(places: tuple[int, ...]) -> ProblemPairs:
+    """Pairs of the toy task's problems that differ in these digits of a1 a0 b1 b0 alone."""
+    digits = torch.randint(10, (6, 4), generator=torch.Generator().manual_seed(1))
+    other = digits.clone()
+    other[:, list(places)] = (other[:, list(places)] + torch.tensor([3])) % 10
+    clean, corrupted = (torch.stack((10 * x[:, 0] + x[:, 1], 10 * x[:, 2] + x[:, 3]), 1) for x in (digits, other))
+    return ProblemPairs(ToyAddition(), clean, corrupted, 0, "some digits")
+
+
+#: What any difference at the query shows in.
+ONE_LOGIT = Metric("a logit", (ToyAddition.query_positions[0],), lambda logits, rows: logits[..., 0, 3])
+
+
+@pytest.mark.parametrize(("places", "into"), PLACES.items(), ids=str)
+@pytest.mark.parametrize("positions", ["standard", "rotary"])
+def test_circuits_are_different_where_their_outputs_are(places: tuple[int, ...], into: int, positions: str) -> None:
+    """All masks of a random model of one layer: as many values of the metric as circuits are listed, and no fewer."""
+    model = dense(n_layers=1, n_heads=1, d_head=12, positional_embedding_type=positions)(2).double()
+    pairs = pairs_that_differ_at(places)
+    experiment = EdgeExperiment(model, pairs, ONE_LOGIT, "corrupted", "noise")
+    space = space_of(experiment)
+    assert sum(name.startswith("embed") for name in space.names(space.everything())) == into
+    listed, size = space.circuits(10_000)
+    masks = torch.cartesian_prod(*[torch.tensor([False, True])] * len(space))
+    masks = masks[torch.randperm(len(masks), generator=torch.Generator().manual_seed(0))[:2_000]]
+    assert size == into + 3 and torch.equal(torch.unique(space.live(masks), dim=0), torch.unique(listed, dim=0))
+    values = experiment(listed | ~space.everything())[0]
+    apart = (values[:, None] - values).abs().amax(-1)
+    assert apart[~torch.eye(len(listed), dtype=torch.bool)].min() > 1e-9
+    torch.testing.assert_close(experiment(masks), experiment(space.live(masks)), rtol=0, atol=1e-9)
+
+
+@pytest.mark.parametrize("n_layers", [1, 2])
+@pytest.mark.parametrize("ablation", ["corrupted", "mean"])
+def test_an_edge_is_live_exactly_if_it_changes_some_run(n_layers: int, ablation: str) -> None:
+    model = dense(n_layers=n_layers, n_heads=1, d_head=12, d_mlp=6)(4).double()
+    for places in PLACES:
+        pairs = pairs_that_differ_at(places)
+        experiment = EdgeExperiment(model, pairs, ONE_LOGIT, ablation, "noise")
+        space = space_of(experiment)
+        masks = torch.rand(150, len(space), generator=torch.Generator().manual_seed(1)) < 0.7
+        values = experiment(masks)[0]
+        turned = masks[:, None] ^ torch.eye(len(space), dtype=torch.bool)
+        changes = experiment(turned.flatten(0, 1))[0].unflatten(0, (150, -1)) - values[:, None]
+        assert torch.equal(changes.abs().amax((0, 2)) > 1e-9, space.everything())
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ import models
 from interp.causal.edges import EdgeExperiment, edge_attribution, path_patching
 from interp.causal.edges import gradient_attribution as attribution_module
 from interp.causal.edges import written as written_module
-from interp.causal.edges.gradient_attribution import TOLERANCE, compute_attribution
+from interp.causal.edges.gradient_attribution import SCORES, TOLERANCE, compute_attribution
 from interp.causal.edges.paths import compute_direct
 from interp.core.agreement import agreement
 from interp.core.metrics import Metric
@@ -289,6 +289,20 @@ def test_shuffled_estimates_are_not_significant():
 
 
 # ---- bad input
+
+
+@pytest.mark.parametrize("method", ["eap", "eap-ig", "ends", "qk-fix", "conductance", *SCORES])
+def test_only_what_estimates_an_effect_is_called_an_estimate(method):
+    """A score has another scale than effects, so that it has no error; its ranks can be compared."""
+    model = dense(n_layers=1)(3)
+    steps = 5 if method in ("eap-ig", "conductance") else None
+    found = edge_attribution(model, pairs_for(model.task), method=method, steps=steps)
+    score = method in SCORES
+    assert {"score", "estimate"} & {*found.to_dataframe().columns} == {"score" if score else "estimate"}
+    assert found.agreement_table().worst_error.isna().all() == score
+    assert ("worst error" in found.sentence()) != score and "rank correlation" in found.sentence()
+    title = found.figure().layout.title.text
+    assert ("by up to" in title) != score
 
 
 def test_bad_input_is_one_clear_sentence():

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 import models
-from interp.causal.circuits.circuit_edges import inert_edges
+from interp.causal.circuits.circuit_edges import unchanged_embeddings
 from interp.causal.edges import Edge, EdgeExperiment, EdgeGraph, MaskedModel, edge_attribution, path_patching
 from interp.causal.edges import experiment as experiment_module
 from interp.causal.edges import masked as masked_module
@@ -166,7 +166,7 @@ def test_what_is_written_may_be_computed_batch_by_batch(monkeypatch, kind, layer
         estimate = edge_attribution(model, pairs, steps=2, replacement=kind, direction="noise")
         values = [x for p in paths for x in (p.values, p.senders)]
         values += [estimate.estimate, estimate.exact, *estimate.senders.values(), *estimate.receivers.values()]
-        inert = inert_edges(experiment.masked, experiment.values, experiment.replacement)
+        inert = unchanged_embeddings(experiment.masked, experiment.values, experiment.replacement)
         return type(experiment.values), inert, [x.values for x in values]
 
     held, inert, whole = found()

@@ -1,11 +1,14 @@
 """Clock or pizza: decided on constructions of each, and not where the programs have nothing to do with the answers."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 
 import interp
 import models
-from interp.causal.interchange.group_program import CHANGES, MIXED, NONE
+from interp.causal.interchange.group_program import CHANGES, NONE, UNDECIDED
+from interp.core.group_marks import GroupMarks
 from models.errors import UserError
 from models.tasks import formatted
 from models.transformer import ArithmeticTransformer
@@ -35,12 +38,32 @@ def test_a_model_that_answers_as_one_program_to_one_change_and_as_the_other_to_t
     found, other = (interp.group_program(built(name), n=600) for name in ("clock", "pizza"))
     answers = found.answers.copy(deep=True)
     answers["model"].loc[{"change": "scaled"}] = other.answers["model"].sel(change="scaled")
-    mixed = type(found)(found.model, found.group, found.frequencies, answers, found.causal, found.provenance)
-    assert mixed.verdict == MIXED
+    mixed = replace(found, answers=answers)
+    assert mixed.verdict == UNDECIDED
+
+
+@pytest.mark.parametrize("program, rival", [("clock", "pizza"), ("pizza", "clock")])
+def test_a_program_is_named_only_with_its_marks(program, rival):
+    found, other = (interp.group_program(built(name), n=600) for name in (program, rival))
+    assert (found.followed, found.marks.program) == (program, program)
+    crossed = replace(found, marks=other.marks)
+    assert crossed.verdict == UNDECIDED and f"marks are a {rival}'s" in crossed.sentence()
+
+
+#: Gradient symmetricity and distance irrelevance that Zhong et al. 2023 print for their models A and B.
+@pytest.mark.parametrize("program, marks", [("pizza", (0.9937, 0.17)), ("clock", (0.3336, 0.85))])
+def test_the_published_models_have_the_marks_of_their_programs_and_are_not_denied_them(program, marks):
+    """Also where the answers to changed embeddings are mostly neither program's, as those of model A are."""
+    assert GroupMarks((marks[0],) * 3, marks[1], 2048).program == program
+    found = interp.group_program(built(program), n=600)
+    neither = found.answers.copy(deep=True)
+    neither["model"][:] = -1
+    published = replace(found, answers=neither, marks=GroupMarks((marks[0],) * 3, marks[1], 2048))
+    assert published.verdict == UNDECIDED and f"marks are a {program}'s" in published.sentence()
 
 
 def test_few_pairs_decide_nothing():
-    assert interp.group_program(built("pizza"), n=6).verdict == MIXED
+    assert interp.group_program(built("pizza"), n=6).verdict == UNDECIDED
 
 
 def test_a_model_that_cannot_add_is_refused():
@@ -70,5 +93,5 @@ def test_where_the_programs_never_differ_no_share_is_told():
     found = interp.group_program(built("pizza"), n=400)
     same = found.answers.copy(deep=True)
     same["predicted"].loc[{"program": "pizza"}] = same["predicted"].sel(program="clock")
-    alike = type(found)(found.model, found.group, found.frequencies, same, found.causal, found.provenance)
-    assert alike.verdict == MIXED and "nan" not in alike.sentence()
+    alike = replace(found, answers=same)
+    assert alike.verdict == UNDECIDED and "nan" not in alike.sentence()

@@ -129,7 +129,7 @@ def test_a_head_that_rests_on_bos_plays_no_role_with_what_is_left(hand_built):
 
 @pytest.fixture(scope="module")
 def substituted(hand_built):
-    return interp.pattern_substitution(hand_built, task=hand_built.task.at(3, 3), n=40, bos=True)
+    return interp.pattern_substitution(hand_built, task=hand_built.task.at(3, 3), n=40)
 
 
 def test_the_constructed_patterns_replace_the_hand_built_heads_without_loss(substituted):
@@ -138,6 +138,7 @@ def test_the_constructed_patterns_replace_the_hand_built_heads_without_loss(subs
         assert float(substituted.own(f"L0H{head}").exact) == 1
         assert float(substituted.table.exact.sel(unit=f"L0H{head}", pattern="own mean")) == 1
     assert float(substituted.own("all heads with a role").exact) == 1
+    assert substituted.bos == tuple(f"L0H{head}" for head in range(4)) and "BOS has a third" in substituted.sentence()
 
 
 def test_a_silenced_head_or_another_role_s_pattern_breaks_the_hand_built_model(substituted):
@@ -149,7 +150,7 @@ def test_a_silenced_head_or_another_role_s_pattern_breaks_the_hand_built_model(s
 
 
 def test_without_the_share_of_bos_the_constructed_sum_is_half_too_large(hand_built):
-    result = interp.pattern_substitution(hand_built, task=hand_built.task.at(3, 3), n=20, heads=[(0, 0)])
+    result = interp.pattern_substitution(hand_built, task=hand_built.task.at(3, 3), n=20, heads=[(0, 0)], bos=False)
     assert float(result.own("L0H0").exact) == 0
     assert result.table.unit.values.tolist() == ["L0H0", "all heads with a role"]
 
