@@ -28,7 +28,7 @@ class Mcp:
     """Serve the tools to a program that speaks the Model Context Protocol, over standard input and output: list models,
     load, probes that apply, ask, patch, certify, solve, and a figure as PNG.
 
-    Nothing is written outside the folder it is started in. It needs the extra "mcp".
+    The tools write no files, apart from scratch in a folder that is removed. It needs the extra "mcp".
     """
 
     seconds: float = 300.0

@@ -1,7 +1,4 @@
-"""The process in which the tools of ``interp mcp`` run: one that is ended when a call takes too long.
-
-On Linux, where the kernel has Landlock, it cannot write outside the folder it was started in; the tools write nothing.
-"""
+"""The process in which the tools of ``interp mcp`` run: one that is ended when a call takes too long."""
 
 from __future__ import annotations
 
@@ -82,11 +79,9 @@ def _serve(pipe: Connection) -> None:
     from interp.cli.arguments import one_thread
     from interp.cli.tools import TOOLS
     from interp.core.probe import import_rooms
-    from models.isolation import without_writing
 
     one_thread()
     import_rooms()
-    without_writing(os.getcwd())
     tools = {tool.__name__: tool for tool in TOOLS}
     pipe.send_bytes(b"ready")
     while True:

@@ -67,7 +67,7 @@ def load(
     task: Any = None,
     config: Any = None,
     names: Any = None,
-    trust: bool = False,
+    trust: bool | str = False,
 ) -> ArithmeticTransformer:
     """A trained model, or one whose numbers are set by hand, or one's own file for a ``task``.
 
@@ -83,8 +83,8 @@ def load(
         task: what the model is for, where the file does not say it: a task, or its text
             (:func:`models.tasks.task_text.task_of_text`).
         config, names: what else the file does not say (:func:`models.importers.own_files.load_own_file`).
-        trust: that a submission, which is a program, may be run: in a process of its own, without network and with
-            limits on time and memory (:func:`models.importers.board.load_submission`).
+        trust: that a submission, which is a program, may be run: confined by bubblewrap (True), as "unconfined", or
+            under a command of one's own, such as a container's (:func:`models.importers.board.load_submission`).
 
     Raises:
         UserError: unknown name (with the closest match), missing, truncated or tampered file, weights that do
