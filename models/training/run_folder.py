@@ -87,7 +87,7 @@ class RunFolder:
                 self._begin(config, {lock})
                 yield
         except UserError:  # what the run was asked for cannot be; a folder with its config would block the next start
-            if not begun and not (self.path / "checkpoint.json").exists():
+            if not begun and not set(self.path.iterdir()) - {self.config_path, lock}:  # else a resumed run needs it
                 self.config_path.unlink(missing_ok=True)
                 if new:
                     lock.unlink(missing_ok=True)
@@ -185,8 +185,12 @@ class RunFolder:
         return entry
 
     def append_metrics(self, line: dict[str, Any]) -> None:
-        with self.metrics_path.open("a") as file:
-            file.write(json.dumps(line) + "\n")
+        """Add an evaluation. Raises UserError if it cannot be written; a resumed run removes what was of it."""
+        try:
+            with self.metrics_path.open("a") as file:
+                file.write(json.dumps(line) + "\n")
+        except OSError as error:
+            raise UserError(f"{self.metrics_path} could not be written ({error.strerror}).") from error
 
     def keep_metrics(self, lines: Iterable[dict[str, Any]]) -> None:
         """Replace the metrics of a run that has ended by these evaluations, compressed; none can be added to them."""
@@ -198,7 +202,10 @@ class RunFolder:
         if not self.metrics_path.exists():
             return {"bytes": 0, "sha256": storage.sha256(b"")}
         with self.metrics_path.open("rb") as file:
-            os.fsync(file.fileno())
+            try:
+                os.fsync(file.fileno())
+            except OSError as error:
+                raise UserError(f"{self.metrics_path} could not be written ({error.strerror}).") from error
             digest = hashlib.file_digest(file, "sha256").hexdigest()
             return {"bytes": file.tell(), "sha256": digest}
 
