@@ -14,6 +14,7 @@ from __future__ import annotations
 import contextlib
 import gzip
 import hashlib
+import io
 import json
 import os
 import re
@@ -36,6 +37,7 @@ MEASURED = ("exact", "token", "loss", "uniform", "validation_loss")
 _ENTRY = {"step": int, "file": str, "sha256": str, "state": dict}  # of a checkpoint.json
 _ACCEPTED_MODEL = "model.safetensors"
 _KEPT = "metrics.jsonl.gz"
+_MOST_METRICS = 256 << 20  # bytes
 _DIGEST = re.compile("[0-9a-f]{64}")
 
 
@@ -237,9 +239,15 @@ class RunFolder:
         """Every evaluation so far. Raises UserError if the file is missing or was damaged."""
         data = storage.read_bytes(self.metrics_path)
         try:
-            data = gzip.decompress(data) if self.metrics_path.name == _KEPT else data
+            if self.metrics_path.name == _KEPT:
+                with gzip.GzipFile(fileobj=io.BytesIO(data)) as file:
+                    data = file.read(_MOST_METRICS + 1)
+                if len(data) > _MOST_METRICS:
+                    raise UserError(f"{self.metrics_path} unpacks to more than {_MOST_METRICS >> 20} MB.")
             return [json.loads(line) for line in data.decode().splitlines()]
-        except (ValueError, OSError, EOFError, zlib.error) as error:
+        except UserError:
+            raise
+        except (ValueError, OSError, EOFError, RecursionError, zlib.error) as error:
             raise UserError(f"{self.metrics_path} holds a line that is not JSON ({error}); restore it.") from None
 
     def save_snapshot(self, step: int, parameters: dict[str, Tensor]) -> None:
