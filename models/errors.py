@@ -12,13 +12,18 @@ from collections.abc import Collection, Iterable
 from typing import TypeVar
 
 LONGEST_NAME = 80  # characters of a name in a refusal
+LONGEST_SENTENCE = 2_000  # characters
 MOST_LISTED = 24  # the most names that one message spells out
 CLOSE = 0.6  # how alike (difflib's ratio) a name must be to be proposed
 _Name = TypeVar("_Name", bound=object)
 
 
 class UserError(ValueError):
-    """Bad input, described in one sentence that a user can act on."""
+    """Bad input, described in one sentence that a user can act on; what it quotes is cut where it is endless."""
+
+    def __init__(self, sentence: object = "") -> None:
+        text = str(sentence)
+        super().__init__(text if len(text) <= LONGEST_SENTENCE else f"{text[:LONGEST_SENTENCE]}...")
 
 
 def unknown_name(kind: str, name: object, allowed: Iterable[str]) -> UserError:
