@@ -256,7 +256,9 @@ def parse_weights(data: bytes, source: object, trusted: bool = False) -> tuple[d
         header = json.loads(data[8 : 8 + int.from_bytes(data[:8], "little")])
         own = json.loads(header.get("__metadata__", {}).get(_ENTRY, "null"))
         digest, metadata = (own["sha256"], own["metadata"]) if own is not None else (None, {})
-    except (SafetensorError, ValueError, TypeError, KeyError, AttributeError):
+        if not isinstance(metadata, dict) or not all(isinstance(value, str) for value in metadata.values()):
+            raise TypeError
+    except (SafetensorError, ValueError, TypeError, KeyError, AttributeError, RecursionError):
         raise UserError(f"{source} is not a complete safetensors file; restore it from where it came from.") from None
     if digest is None and not trusted:
         raise UserError(f"{source} carries no checksum of its own, so damage could not be noticed; it was not loaded.")

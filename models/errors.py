@@ -11,25 +11,32 @@ import difflib
 from collections.abc import Collection, Iterable
 from typing import TypeVar
 
+LONGEST_NAME = 80  # characters of a name in a refusal
+LONGEST_SENTENCE = 2_000  # characters
 MOST_LISTED = 24  # the most names that one message spells out
 CLOSE = 0.6  # how alike (difflib's ratio) a name must be to be proposed
 _Name = TypeVar("_Name", bound=object)
 
 
 class UserError(ValueError):
-    """Bad input, described in one sentence that a user can act on."""
+    """Bad input, described in one sentence that a user can act on; what it quotes is cut where it is endless."""
+
+    def __init__(self, sentence: object = "") -> None:
+        text = str(sentence)
+        super().__init__(text if len(text) <= LONGEST_SENTENCE else f"{text[:LONGEST_SENTENCE]}...")
 
 
 def unknown_name(kind: str, name: object, allowed: Iterable[str]) -> UserError:
     """The error for a name that is not in ``allowed``, with the closest match if there is one."""
+    text = str(name) if len(str(name)) <= LONGEST_NAME else f"{str(name)[:LONGEST_NAME]}..."
     options = sorted(str(option) for option in allowed)
-    close = difflib.get_close_matches(str(name), options, n=1, cutoff=CLOSE)
+    close = difflib.get_close_matches(text, options, n=1, cutoff=CLOSE)
     listed = options[:MOST_LISTED]
     if len(options) > MOST_LISTED:
         listed.append(f"and {len(options) - MOST_LISTED} more")
     there_is = f"here is {', '.join(listed) or 'none'}."
     middle = f". Did you mean {close[0]!r}? T" if close else "; t"
-    return UserError(f"There is no {kind} {str(name)!r}{middle}{there_is}")
+    return UserError(f"There is no {kind} {text!r}{middle}{there_is}")
 
 
 def known_name(kind: str, name: _Name, allowed: Collection[str]) -> _Name:

@@ -56,6 +56,9 @@ def _take(path: Path, what: object) -> int:
             holder = _holder(descriptor)
             os.close(descriptor)
             raise UserError(f"{what} is in use by {holder}; wait until it ends, or choose another folder.") from None
+        except OSError as error:
+            os.close(descriptor)
+            raise UserError(f"{what} could not be locked: {path} cannot be written ({error.strerror}).") from error
         except BaseException:
             os.close(descriptor)
             raise

@@ -99,7 +99,7 @@ def solved(given: list[dict[str, Any]], folder: Path) -> dict[str, str | None]:
     """The answers of the scripted client."""
     mcp = pytest.importorskip("mcp")
     from benchmarks.agent_tasks.client import answer
-    from interp.cli.mcp import server
+    from interp.cli.mcp_server import server
     from tests.interp.cli.test_mcp import Here
 
     async def run() -> dict[str, str | None]:

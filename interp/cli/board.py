@@ -17,8 +17,9 @@ class Board:
     """Small adders of ten-digit numbers, this project's and a folder of public ones: how many numbers they have,
     what they were trained from, score, and a verdict on all 10^20 pairs.
 
-    Submissions are programs (*.py), of which each is run, with --trust, in a process of its own without network and
-    with limits on time and memory; or published numbers (*.json). The command can be stopped and resumes from there.
+    Submissions are programs (*.py), of which each is run, with --trust, in a process of its own under bubblewrap (with
+    --trust unconfined, with all that you may do); or published numbers (*.json). The command can be stopped and resumes
+    from there.
     """
 
     folder: Annotated[Path | None, FOLDER, tyro.conf.Positional, tyro.conf.arg(metavar="[FOLDER]")] = None

@@ -10,8 +10,11 @@ import inspect
 import io
 import os
 import shlex
+import signal
 import sys
+import threading
 import warnings
+from collections.abc import Iterator
 from importlib import import_module
 from importlib.metadata import version
 from typing import Any
@@ -62,7 +65,7 @@ def main(arguments: list[str] | None = None) -> int:
     before = os.environ.get(PROGRESS)
     os.environ[PROGRESS] = "lines"
     try:
-        with warnings.catch_warnings():
+        with warnings.catch_warnings(), _ended_as_at_ctrl_c():
             warnings.showwarning = _show_warning
             status = _run(arguments)
         sys.stdout.flush()
@@ -136,6 +139,27 @@ def _run(arguments: list[str]) -> int:
         status = command.run() or 0
     name_outputs(command)
     return status
+
+
+@contextlib.contextmanager
+def _ended_as_at_ctrl_c() -> Iterator[None]:
+    """A context in which SIGTERM, and SIGHUP of a terminal that closes, raise KeyboardInterrupt, so that processes that
+    a command started are ended and its temporary files removed; unless they are ignored (nohup) or handled already."""
+
+    def interrupt(number: int, frame: object) -> None:
+        raise KeyboardInterrupt
+
+    numbers: list[int] = []
+    if threading.current_thread() is threading.main_thread():
+        ends = [signal.SIGTERM, *([signal.SIGHUP] if hasattr(signal, "SIGHUP") else [])]
+        numbers = [number for number in ends if signal.getsignal(number) == signal.SIG_DFL]
+    for number in numbers:
+        signal.signal(number, interrupt)
+    try:
+        yield
+    finally:
+        for number in numbers:
+            signal.signal(number, signal.SIG_DFL)
 
 
 def _prepare_streams() -> None:

@@ -1,4 +1,5 @@
-"""Own models and tasks on the command line: ``--from FILE.py``, ``--task TEXT``, ``FILE.py:NAME``, ``--trust``."""
+"""Own models and tasks on the command line: ``--from FILE.py``, ``--task TEXT``, ``FILE.py:NAME``, ``--trust``,
+``--trust unconfined`` and ``--trust=COMMAND``."""
 
 from __future__ import annotations
 
@@ -10,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from models.errors import UserError
+from models.isolation import UNCONFINED
 
 if TYPE_CHECKING:
     from models.transformer import ArithmeticTransformer
@@ -26,18 +28,21 @@ def taken_out(arguments: list[str]) -> list[str]:
         UserError: a flag without its value, or a file that cannot be run.
     """
     _given.clear()
-    left, words = [], iter(arguments)
-    for word in words:
+    left, words = [], list(arguments)
+    while words:
+        word = words.pop(0)
         flag, sign, value = word.partition("=")
-        if word == "--trust":
-            _given["trust"] = True
+        if flag == "--trust":
+            if not sign and words[:1] == [UNCONFINED]:
+                value = words.pop(0)
+            _given["trust"] = value or True
             continue
         if flag not in _FLAGS:
             left.append(word)
             continue
-        value = value if sign else next(words, None)
-        if value is None:
+        if not sign and not words:
             raise UserError(f"{flag} needs {'a file' if flag == '--from' else 'a task'}.")
+        value = value if sign else words.pop(0)
         if flag == "--from":
             run_file(Path(value))
         else:
@@ -92,12 +97,14 @@ def given_task() -> Any:
 def said() -> str:
     """``--task TEXT`` and ``--trust`` as they were given, each with a space before it; empty if they were not."""
     task = f" --task {shlex.quote(_given['task'])}" if "task" in _given else ""
-    return task + " --trust" * trusted()
+    trust = trusted()
+    return task + (f" --trust={shlex.quote(trust)}" if isinstance(trust, str) else " --trust" * trust)
 
 
-def trusted() -> bool:
-    """Whether ``--trust`` was given: files of models that are programs may be run, each in a process of its own."""
-    return "trust" in _given
+def trusted() -> bool | str:
+    """What ``--trust`` says: whether files of models that are programs may be run, and how
+    (:func:`models.isolation.run_isolated`)."""
+    return _given.get("trust", False)
 
 
 def load_model(name_or_path: str) -> ArithmeticTransformer:

@@ -1,7 +1,8 @@
 """The tools of ``interp mcp``: typed functions that answer with a :class:`interp.core.replies.Reply`.
 
-They read models and write nothing. What an argument may ask for and how much a reply holds is limited here, and time by
-the process in which they run (:mod:`interp.cli.tool_process`).
+They read models and write nothing. What an argument may ask for and how much a reply holds is limited here, and time
+and memory by the process in which they run (:mod:`interp.cli.tool_process`). A reply is a sentence, a few rows of the
+columns that say most, and small fields; ``rows`` and ``detail`` ask for more.
 """
 
 from __future__ import annotations
@@ -16,13 +17,17 @@ from interp.cli.arguments import shaped
 from interp.core.probe import Probe, find_probe, registered
 from interp.core.replies import Reply, reply, reply_of
 from interp.core.results import Provenance, Result
-from models.errors import UserError
+from models.arguments import shown
+from models.errors import UserError, unknown_name
 from models.stored_names import is_path
 
 if TYPE_CHECKING:
     from models.transformer import ArithmeticTransformer
 
-MOST_ROWS = 50
+ROWS, MOST_ROWS = 10, 1_000  # of a reply's table, unless more are asked for, and at most
+KEY_COLUMNS = 8
+SMALL_FIELD = 300  # characters of a field of a reply's data without detail
+_BESIDE = ("low", "high", "spread")  # columns that stand beside the one they belong to
 MOST_PROBLEMS, MOST_SOLVED = 10_000, 200
 MOST_MINUTES = 10.0
 LARGEST_FIELD, LARGEST_TEXT = 2_000, 4_000  # characters of a field of a reply's data, and of its sentence
@@ -30,20 +35,24 @@ SIDES = (200, 1_600)  # pixels of a figure's width and height
 _NOT_FOR_TOOLS = ("model", "models", "a", "b", "pairs", "task", "tasks", "progress", "store", "cluster")
 
 
-def list_models(paper: str = "", contains: str = "") -> Reply:
-    """The models that come with the package: parameters, score, and what is proved on all inputs.
+def list_models(paper: str = "", contains: str = "", rows: int = ROWS, detail: bool = False) -> Reply:
+    """The models that come with the package: parameters, score, and what is proved on all inputs. `result.data.models`
+    has all names.
 
     Args:
         paper: only models of this paper, such as "MicroAdder". contains: only names with this text.
+        rows: how many rows. detail: whether they have all columns.
     """
     from interp.cli.listing import FILE, sources, table
     from interp.core.stored_data import kept
 
-    rows = [row for row in kept(FILE, sources(), table)["rows"] if not row.pop("figures only")]
-    rows = [row for row in rows if paper in ("", row["paper"]) and contains in row["model"]]
-    if not rows:
-        raise UserError(f"No model of paper {paper!r} has {contains!r} in its name.")
-    return _short(reply("models", f"{len(rows)} models.", rows, most=MOST_ROWS))
+    found = [row for row in kept(FILE, sources(), table)["rows"] if not row.pop("figures only")]
+    found = [row for row in found if paper in ("", row["paper"]) and contains in row["model"]]
+    if not found:
+        raise UserError(f"No model of paper {shown(paper)} has {shown(contains)} in its name.")
+    names = [row["model"] for row in found]
+    whole = _short(reply("models", f"{len(found)} models.", found, most=_rows(rows)), detail)
+    return replace(whole, result=replace(whole.result, data=whole.result.data | {"models": names}))
 
 
 def load(model: str, task: str = "") -> Reply:
@@ -71,19 +80,25 @@ def load(model: str, task: str = "") -> Reply:
     }
     said = f"{model}: {parameters:,} parameters, {config.n_layers} layers, task {asked.name}"
     return _short(
-        reply("model", f"{said}, {'an unknown number of' if size is None else f'{size:,}'} problems.", (), data)
+        reply("model", f"{said}, {'an unknown number of' if size is None else f'{size:,}'} problems.", (), data),
+        detail=True,
     )
 
 
-def probes(model: str, task: str = "") -> Reply:
-    """The questions that apply to a model, for `ask`, `patch` and `figure`, with what each takes and its options."""
+def probes(model: str, task: str = "", contains: str = "", detail: bool = False) -> Reply:
+    """The questions that apply to a model, for `ask`, `patch` and `figure`, with what each takes.
+
+    Args:
+        contains: only names with this text, such as "attention". detail: with the options of each.
+    """
     found = _model(model, task)
     rows = [
-        {"probe": each.name, "question": each.question, "takes": list(each.subjects), "options": _options(each)}
+        {"probe": each.name, "question": each.question, "takes": list(each.subjects)}
+        | ({"options": _options(each)} if detail else {})
         for each in registered().values()
-        if not each.why_not(found, found.task)
+        if contains in each.name and not each.why_not(found, found.task)
     ]
-    return _short(reply("probes", f"{len(rows)} questions apply to {model}.", rows, most=len(rows)))
+    return _short(reply("probes", f"{len(rows)} questions apply to {model}.", rows, most=len(rows)), detail=True)
 
 
 def ask(
@@ -97,6 +112,8 @@ def ask(
     n: int | None = None,
     seed: int = 0,
     options: dict[str, Any] | None = None,
+    rows: int = ROWS,
+    detail: bool = False,
 ) -> Reply:
     """Ask a model a question of `probes`.
 
@@ -107,8 +124,11 @@ def ask(
             column: of the pairs; n: how many problems, or pairs.
         seed: of the problems that are drawn.
         options: further arguments of the question by name, such as {"runs": 2000} of attack.
+        rows: how many rows of the result's table; detail: whether they have all columns, with intervals, and the data
+            its longer fields.
     """
-    return _short(reply_of(_asked(model, probe, task, shape, other, pairs, column, n, seed, options), MOST_ROWS))
+    most = _rows(rows)
+    return _short(reply_of(_asked(model, probe, task, shape, other, pairs, column, n, seed, options), most), detail)
 
 
 def patch(
@@ -120,6 +140,8 @@ def patch(
     direction: Literal["denoise", "noise", "both"] = "denoise",
     n: int = 128,
     seed: int = 0,
+    rows: int = ROWS,
+    detail: bool = False,
 ) -> Reply:
     """Patch activations between pairs of problems that differ in one thing, and measure what each place restores.
 
@@ -127,11 +149,11 @@ def patch(
         pairs: their kind, such as "made carry"; column: where they differ; n: how many.
         site: the activation, such as "resid_pre", "z", "v" or "mlp_out".
         direction: "denoise" patches the clean run's activations into the corrupted run; "noise" does the reverse.
+        rows, detail: as for `ask`.
     """
-    options = {"site": site, "direction": direction}
-    return _short(
-        reply_of(_asked(model, "activation_patching", task, (), "", pairs, column, n, seed, options), MOST_ROWS)
-    )
+    options, most = {"site": site, "direction": direction}, _rows(rows)
+    found = _asked(model, "activation_patching", task, (), "", pairs, column, n, seed, options)
+    return _short(reply_of(found, most), detail)
 
 
 def certify(
@@ -140,6 +162,8 @@ def certify(
     shape: tuple[int, ...] = (),
     arithmetic: Literal["float", "interval", "float32"] | None = None,
     minutes: float = 1.0,
+    rows: int = ROWS,
+    detail: bool = False,
 ) -> Reply:
     """Judge a model on all inputs: certified, refuted with a wrong problem, undecided, or only sampled.
 
@@ -148,18 +172,19 @@ def certify(
     Args:
         arithmetic: "float32" encloses rounding, "interval" is about the reals, "float" samples and proves nothing.
         minutes: how long to try.
+        rows, detail: as for `ask`.
     """
     if not 0 < minutes <= MOST_MINUTES:
         raise UserError(f"minutes must be above 0 and at most {MOST_MINUTES:g}, not {minutes:g}.")
-    options = {"arithmetic": arithmetic, "minutes": minutes}
-    return _short(reply_of(_asked(model, "certify", task, shape, "", "", None, None, 0, options), MOST_ROWS))
+    options, most = {"arithmetic": arithmetic, "minutes": minutes}, _rows(rows)
+    return _short(reply_of(_asked(model, "certify", task, shape, "", "", None, None, 0, options), most), detail)
 
 
 def solve(model: str, problems: list[str], task: str = "") -> Reply:
     """Let a model answer problems such as "57+48", decoded greedily, next to the right answers."""
     if not 1 <= len(problems) <= MOST_SOLVED:
         raise UserError(f"Give 1 to {MOST_SOLVED} problems, not {len(problems)}.")
-    return _short(answers(_model(model, task), problems))
+    return _short(answers(_model(model, task), problems), detail=True)
 
 
 def figure(
@@ -186,7 +211,7 @@ def figure(
         raise UserError(f"A figure is {SIDES[0]} to {SIDES[1]} pixels wide and high, not {width} by {height}.")
     found = _asked(model, probe, task, shape, other, pairs, column, n, seed, options)
     drawn = found.figure(kind).update_layout(width=width, height=height)
-    return {"figure": drawn.to_json(), "reply": _short(reply_of(found, 0, whole=False)).to_dict()}
+    return {"figure": drawn.to_json(), "reply": _short(reply_of(found, 0, whole=False), detail=False).to_dict()}
 
 
 TOOLS = (list_models, load, probes, ask, patch, certify, solve, figure)
@@ -237,16 +262,20 @@ def _asked(
     from models.tasks.pair_kinds import problem_pairs
 
     found, question = _model(model, task), find_probe(probe)
+    given = dict(options or {})
+    n, seed = (_once(name, value, given) for name, value in (("n", n), ("seed", seed or None)))
+    seed = seed or 0
     asked_about = shaped(found.task, tuple(shape))
     if why := question.why_not(found, asked_about):
         raise UserError(f"{probe} does not apply to {model}: {why}.")
-    if n is not None and not 1 <= n <= MOST_PROBLEMS:
-        raise UserError(f"n must be at least 1 and at most {MOST_PROBLEMS:,}, not {n}.")
+    if n is not None and (type(n) is not int or not 1 <= n <= MOST_PROBLEMS):
+        raise UserError(f"n must be at least 1 and at most {MOST_PROBLEMS:,}, not {shown(n)}.")
     allowed = _options(question)
-    given = dict(options or {})
-    for name in given:
+    for name, value in given.items():
         if name not in allowed:
-            raise UserError(f"{probe} takes no option {name!r}; it takes {', '.join(allowed) or 'none'}.")
+            raise unknown_name(f"option of {probe}", name, allowed)
+        if _size(value) > MOST_PROBLEMS:
+            raise UserError(f"The option {name} asks for more than {MOST_PROBLEMS:,}, which is the most.")
     subjects: dict[str, Any] = {"model": found, "a": found}
     if other:
         subjects["b"] = _model(other, task)
@@ -265,6 +294,22 @@ def _asked(
     return question.ask(*(subjects[name] for name in question.subjects), **passed)
 
 
+def _once(name: str, value: Any, options: dict[str, Any]) -> Any:
+    """An argument that may stand among the options too. Raises UserError if it is given twice."""
+    if name not in options:
+        return value
+    if value is not None:
+        raise UserError(f"{name} is given twice; leave it out of the options.")
+    return options.pop(name)
+
+
+def _size(value: Any) -> float:
+    """How much an option asks for: a number, or how many things are listed."""
+    if isinstance(value, list | dict):
+        return len(value)
+    return abs(value) if isinstance(value, int | float) else 0
+
+
 def _options(question: Probe) -> list[str]:
     """Names of the arguments that can be given as JSON."""
     import inspect
@@ -272,9 +317,26 @@ def _options(question: Probe) -> list[str]:
     return [name for name in inspect.signature(question.ask).parameters if name not in _NOT_FOR_TOOLS]
 
 
-def _short(whole: Reply) -> Reply:
-    """A reply whose sentence and fields of data are of a size to be read; what is longer is left out of the data."""
-    found = whole.result
-    data = {name: value for name, value in found.data.items() if len(json.dumps(value)) <= LARGEST_FIELD}
+def _rows(rows: int) -> int:
+    if not 0 <= rows <= MOST_ROWS:
+        raise UserError(f"A reply has 0 to {MOST_ROWS:,} rows, not {shown(rows)}.")
+    return rows
+
+
+def _short(whole: Reply, detail: bool) -> Reply:
+    """A reply of a size to be read: its sentence, its table and its fields of data; what is longer is left out, and of
+    columns the data say which."""
+    found, largest = whole.result, LARGEST_FIELD if detail else SMALL_FIELD
+    data = {name: value for name, value in found.data.items() if len(json.dumps(value)) <= largest}
     cut = found.sentence if len(found.sentence) <= LARGEST_TEXT else found.sentence[:LARGEST_TEXT] + " ..."
-    return replace(whole, result=replace(found, sentence=cut, data=data))
+    rows = [{name: _rounded(value) for name, value in row.items()} for row in found.rows]
+    if rows and not detail:
+        names = [name for name in rows[0] if name.rpartition("_")[2] not in _BESIDE][:KEY_COLUMNS]
+        if left := [name for name in rows[0] if name not in names]:
+            data["columns_with_detail"] = left
+        rows = [{name: row[name] for name in names} for row in rows]
+    return replace(whole, result=replace(found, sentence=cut, rows=rows, data=data))
+
+
+def _rounded(value: Any) -> Any:
+    return float(f"{value:.6g}") if isinstance(value, float) else value

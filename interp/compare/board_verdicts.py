@@ -126,18 +126,35 @@ def submissions(folder: Path) -> list[Path]:
     return found
 
 
-def judge(path: Path, file: str, checkpoints: Path | None = None, minutes: float | None = None) -> list[BoardRow]:
-    """The rows of one file, called ``file``; a program is run. If that gives no model, one row says why."""
+def digest_of_file(path: Path) -> str:
+    """The hash of a file's bytes; empty if it cannot be read."""
     try:
-        digest = sha256(path.read_bytes())
+        return sha256(path.read_bytes())
+    except OSError:
+        return ""
+
+
+def judge(
+    path: Path,
+    file: str,
+    checkpoints: Path | None = None,
+    minutes: float | None = None,
+    trust: bool | str = True,
+) -> list[BoardRow]:
+    """The rows of one file, called ``file``; a program is run, as ``trust`` says. If that gives no model, or one that
+    cannot be judged, one row says why, and the other files of a board are judged all the same."""
+    digest = digest_of_file(path)
+    try:
         if path.suffix == ".json":
             return [_judged(one.model, file, digest, _of_numbers(one), minutes) for one in load_numbers(path)]
-        model = load_submission(path, checkpoints, trust=True)
+        model = load_submission(path, checkpoints, trust=trust)
         return [_judged(model, file, digest, _of_submission(model, path), minutes)]
     except OSError as error:
-        digest, reason = "", f"it cannot be read ({error.strerror})"
+        reason = f"it cannot be read ({error.strerror})"
     except UserError as error:
         reason = str(error).replace(f"{path} cannot be read as a model: ", "")
+    except Exception as error:  # a stranger's file; the row has the exception's name, so that it can be looked into
+        reason = f"judging it failed with {type(error).__name__}: {_short(error)}"
     made = _made(path, "")
     about = {"made": made, "start": made if made == BY_HAND else NOT_STATED, "stated": count_in_name(path)}
     return [BoardRow(file, digest, "unreadable", reason, name=path.stem, **about)]

@@ -10,8 +10,8 @@ import gzip
 import html
 import io
 import json
-import math
 import platform
+import sys
 import time
 import zlib
 from abc import ABC, abstractmethod
@@ -331,8 +331,8 @@ def stored_shape(value: dict[str, Any]) -> tuple[int, ...]:
 
 
 def is_number(value: Any) -> bool:
-    """Whether a JSON value is a finite number."""
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+    """Whether a JSON value is a finite number, as a float holds it."""
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) <= sys.float_info.max
 
 
 def is_count(value: Any, limit: int | None = None) -> bool:

@@ -12,18 +12,18 @@ import pandas as pd
 from tqdm import tqdm
 
 from interp.compare.board_own import OWN, own_rows
-from interp.compare.board_verdicts import NOT_KNOWN, NOT_STATED, BoardRow, judge, submissions
+from interp.compare.board_verdicts import NOT_KNOWN, NOT_STATED, BoardRow, digest_of_file, judge, submissions
 from interp.core.sections import Page, Section
 from interp.proofs.verdict import versions
 from interp.site.pages.document import page_data
 from interp.site.pages.page_file import write_page
-from models.checkpoint import sha256
 from models.errors import UserError
+from models.importers.board import require_trust
 from models.registry import BY_HAND, TRAINED
 
 FORMAT = 2
 MINUTES = 3.0  # of each proof
-_TEXT = """A program was run in a process of its own, without network and with limits on its time and memory. The model
+_TEXT = """A program was run in a process of its own, confined unless its row says otherwise. The model
 with its weights, in this project's transformer, has the logits of the file's own forward pass and its answers to some
 dozen pairs (compared before anything else is done). Published numbers fill the architecture that is known for them.
 Rows of the zoo have what is stored with this project's models.
@@ -50,7 +50,7 @@ def board(
     checkpoints: Path | None = None,
     minutes: float | None = MINUTES,
     fresh: bool = False,
-    trust: bool = False,
+    trust: bool | str = False,
 ) -> list[BoardRow]:
     """Judge every submission in a folder, and write the page ``out`` (HTML), with its data inside.
 
@@ -59,15 +59,15 @@ def board(
     from the page of an earlier run. Each new row is stored at once.
 
     Raises:
-        UserError: programs without ``trust``, no submissions, or a page that this package did not write.
+        UserError: programs without ``trust``, or one that cannot be had here; no submissions, or a page that this
+            package did not write.
     """
     files = [] if folder is None else submissions(folder)
     programs = [path for path in files if path.suffix == ".py"]
-    if programs and not trust:
-        raise UserError(
-            f"{len(programs)} submissions in {folder} are programs, which have to be run to be judged; that needs "
-            "trust=True (--trust on the command line)."
-        )
+    if programs:
+        count = f"{len(programs)} submissions in {folder} are programs, which have"
+        count = f"A submission in {folder} is a program, which has" if len(programs) == 1 else count
+        require_trust(trust, f"{count} to be run to be judged")
     if out.suffix != ".html":
         raise UserError(f"The page is an .html file, not {out}.")
     options = {"checkpoints": None if checkpoints is None else str(checkpoints), "minutes": minutes}
@@ -80,8 +80,8 @@ def board(
         name = path.relative_to(folder).as_posix()
         bar.set_description(name)
         of_file = kept.get(name)
-        if of_file is None or any(row.sha256 != sha256(path.read_bytes()) for row in of_file):
-            of_file = rows[name] = judge(path, name, checkpoints, minutes)
+        if of_file is None or any(row.sha256 != digest_of_file(path) for row in of_file):
+            of_file = rows[name] = judge(path, name, checkpoints, minutes, trust)
             write_page(out, _page([*own, *chain(*rows.values())], options), command)
         if not sys.stderr.isatty():
             for row in of_file:

@@ -7,11 +7,13 @@ this project's config, and a map of names. Query heads that share keys and value
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from models.arguments import shown
 from models.checkpoint import read_json
 from models.config import Activation, TransformerConfig
 from models.errors import UserError, unknown_name
@@ -19,6 +21,8 @@ from models.importers.named_tensors import (
     NamedTensors,
     head_biases,
     heads_of,
+    inside,
+    output_matrix,
     output_of,
     read_tensors,
     without_missing,
@@ -58,14 +62,33 @@ class HuggingFaceConfig:
     def whole(self, *names: str, default: int | None = None) -> int:
         """As :meth:`get`, for a positive whole number. Raises UserError for anything else."""
         value = self.get(*names, default=default)
-        if type(value) is not int or value < 1:
-            raise UserError(f"{self.path} needs a positive whole number {names[0]!r}, not {value!r}.")
+        if type(value) is not int or not 1 <= value < 2**31:
+            raise UserError(f"{self.path} needs a positive whole number {names[0]!r}, not {shown(value)}.")
         return value
+
+    def number(self, *names: str, default: float | None = None) -> float:
+        """As :meth:`get`, for a finite number. Raises UserError for anything else."""
+        value = self.get(*names, default=default)
+        if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) <= sys.float_info.max:
+            raise UserError(f"{self.path} needs a number {names[0]!r}, not {shown(value)}.")
+        return float(value)
+
+    def heads(self, *names: str, of: int) -> int:
+        """As :meth:`whole`, for a number of heads that share ``of`` dimensions."""
+        heads = self.whole(*names)
+        if of % heads:
+            raise UserError(f"{self.path} has {names[0]}={heads}, which does not divide {of} dimensions.")
+        return heads
+
+    @property
+    def tied(self) -> bool:
+        """Whether the unembedding is the embedding's transpose; of the families, only GPT-2 does not say it if so."""
+        return bool(self.get("tie_word_embeddings", default=self.get("model_type") == "gpt2"))
 
     def activation(self, *names: str) -> Activation:
         """Our name of the activation function. Raises UserError for one that we do not have."""
         value = self.get(*names)
-        if value not in _ACTIVATIONS:
+        if not isinstance(value, str) or value not in _ACTIVATIONS:
             raise unknown_name(f"activation function of {self.path} that can be read", value, _ACTIVATIONS)
         return _ACTIVATIONS[value]
 
@@ -91,26 +114,29 @@ class HuggingFaceConfig:
         Raises:
             UserError: another scaling.
         """
-        rope = dict(self.get("rope_parameters", "rope_scaling", default={}))
+        rope = self.get("rope_parameters", "rope_scaling", default={})
+        if not isinstance(rope, dict):
+            raise UserError(f"{self.path} has {shown(rope)} as the scaling of its rotary positions.")
         kind = rope.get("rope_type", rope.get("type", "default"))
-        base = float(rope.get("rope_theta", self.get("rope_theta", "rotary_emb_base", default=10000.0)))
-        share = float(rope.get("partial_rotary_factor", self.get("partial_rotary_factor", "rotary_pct", default=1.0)))
-        dims = self.get("rotary_dim", default=int(d_head * share))
+        own = HuggingFaceConfig({**self.content, **rope}, self.path, self.longest)
+        base = own.number("rope_theta", "rotary_emb_base", default=10000.0)
+        share = own.number("partial_rotary_factor", "rotary_pct", default=1.0)
+        dims = own.whole("rotary_dim", default=int(d_head * share))
         found = {"positional_embedding_type": "rotary", "rotary_base": base, "rotary_adjacent_pairs": adjacent}
         found |= {"rotary_dim": None if dims == d_head else dims}
         if kind == "linear":
-            return found | {"rotary_scaling_factor": float(rope["factor"])}
+            return found | {"rotary_scaling_factor": own.number("factor")}
         if kind == "llama3":
-            return found | {"rotary_frequencies": _llama3(rope, [base ** (-2 * i / dims) for i in range(dims // 2)])}
+            return found | {"rotary_frequencies": _llama3(own, [base ** (-2 * i / dims) for i in range(dims // 2)])}
         if kind not in ("default", None):
             raise UserError(f"{self.path} scales rotary positions as {kind!r}; default, linear and llama3 can be read.")
         return found
 
 
-def _llama3(rope: Mapping[str, Any], frequencies: list[float]) -> tuple[float, ...]:
+def _llama3(rope: HuggingFaceConfig, frequencies: list[float]) -> tuple[float, ...]:
     """Llama 3's scaling: long waves are slowed down by ``factor``, short ones stay, and those between are mixed."""
-    factor, low, high = (float(rope[name]) for name in ("factor", "low_freq_factor", "high_freq_factor"))
-    trained = float(rope["original_max_position_embeddings"])
+    factor, low, high = (rope.number(name) for name in ("factor", "low_freq_factor", "high_freq_factor"))
+    trained = rope.number("original_max_position_embeddings")
     found = []
     for frequency in frequencies:
         length = 2 * math.pi / frequency
@@ -128,19 +154,20 @@ def _llama3(rope: Mapping[str, Any], frequencies: list[float]) -> tuple[float, .
 
 
 def _gpt2_config(c: HuggingFaceConfig) -> TransformerConfig:
-    d, heads = c.whole("n_embd"), c.whole("n_head")
+    d = c.whole("n_embd")
+    heads = c.heads("n_head", of=d)
     c.refuse("scale_attn_by_inverse_layer_idx")
     c.refuse("add_cross_attention")
     return TransformerConfig(
         n_layers=c.whole("n_layer"), d_model=d, n_heads=heads, d_head=d // heads,
         d_mlp=c.whole("n_inner", default=4 * d), d_vocab=c.whole("vocab_size"), n_ctx=c.whole("n_positions"),
         act_fn=c.activation("activation_function"), normalization_type="LN",
-        eps=float(c.get("layer_norm_epsilon", default=1e-5)),
+        eps=c.number("layer_norm_epsilon", default=1e-5),
         attn_scale=None if c.get("scale_attn_weights", default=True) else 1.0,
     )  # fmt: skip
 
 
-def gpt2_weights(t: NamedTensors, cfg: TransformerConfig, linear: bool = False) -> Weights:
+def gpt2_weights(t: NamedTensors, cfg: TransformerConfig, tied: bool = False, linear: bool = False) -> Weights:
     """GPT-2's names; ``linear`` says that its matrices are [out, in], as nanoGPT's and minGPT's are."""
     at = "transformer." if "transformer.wte.weight" in t else ""
     d, m = cfg.d_model, cfg.d_mlp
@@ -171,26 +198,26 @@ def gpt2_weights(t: NamedTensors, cfg: TransformerConfig, linear: bool = False) 
         found[f"{ours}.mlp.b_in"] = t.maybe(f"{theirs}.mlp.c_fc.bias", m)
         found[f"{ours}.mlp.W_out"] = matrix(f"{theirs}.mlp.c_proj.weight", d, m).T
         found[f"{ours}.mlp.b_out"] = t.maybe(f"{theirs}.mlp.c_proj.bias", d)
-    head = t.maybe("lm_head.weight", cfg.d_vocab, d)
-    found["unembed.W_U"] = (found["embed.W_E"] if head is None else head).T
+    found["unembed.W_U"] = output_matrix(t, found["embed.W_E"], ("lm_head.weight",), tied)
     return without_missing(found)
 
 
 def _neox_config(c: HuggingFaceConfig) -> TransformerConfig:
-    d, heads = c.whole("hidden_size"), c.whole("num_attention_heads")
+    d = c.whole("hidden_size")
+    heads = c.heads("num_attention_heads", of=d)
     rotary = c.rotary(d // heads)
     if not c.get("rope_parameters", "rotary_pct"):
         rotary["rotary_dim"] = d // heads // 4
     return TransformerConfig(
         n_layers=c.whole("num_hidden_layers"), d_model=d, n_heads=heads, d_head=d // heads,
         d_mlp=c.whole("intermediate_size"), d_vocab=c.whole("vocab_size"), n_ctx=c.positions("max_position_embeddings"),
-        act_fn=c.activation("hidden_act"), normalization_type="LN", eps=float(c.get("layer_norm_eps", default=1e-5)),
+        act_fn=c.activation("hidden_act"), normalization_type="LN", eps=c.number("layer_norm_eps", default=1e-5),
         parallel_attn_mlp=bool(c.get("use_parallel_residual", default=True)),
         **rotary,
     )  # fmt: skip
 
 
-def _neox_weights(t: NamedTensors, cfg: TransformerConfig) -> Weights:
+def _neox_weights(t: NamedTensors, cfg: TransformerConfig, tied: bool) -> Weights:
     d, m, heads = cfg.d_model, cfg.d_mlp, cfg.n_heads
     found: dict[str, Any] = {
         "embed.W_E": t.take("gpt_neox.embed_in.weight", cfg.d_vocab, d),
@@ -214,27 +241,25 @@ def _neox_weights(t: NamedTensors, cfg: TransformerConfig) -> Weights:
         found[f"{ours}.mlp.b_in"] = t.take(f"{theirs}.mlp.dense_h_to_4h.bias", m)
         found[f"{ours}.mlp.W_out"] = t.take(f"{theirs}.mlp.dense_4h_to_h.weight", d, m).T
         found[f"{ours}.mlp.b_out"] = t.take(f"{theirs}.mlp.dense_4h_to_h.bias", d)
-    head = t.maybe("embed_out.weight", cfg.d_vocab, d)
-    head = t.maybe("lm_head.weight", cfg.d_vocab, d) if head is None else head
-    found["unembed.W_U"] = (found["embed.W_E"] if head is None else head).T
+    found["unembed.W_U"] = output_matrix(t, found["embed.W_E"], ("embed_out.weight", "lm_head.weight"), tied)
     return without_missing(found)
 
 
 def _llama_config(c: HuggingFaceConfig) -> TransformerConfig:
     d, heads = c.whole("hidden_size"), c.whole("num_attention_heads")
-    d_head = c.whole("head_dim", default=d // heads)
+    d_head = c.whole("head_dim") if c.get("head_dim") is not None else d // c.heads("num_attention_heads", of=d)
     if heads % c.whole("num_key_value_heads", default=heads):
         raise UserError(f"{c.path} shares keys among heads that its number of key heads does not divide.")
     return TransformerConfig(
         n_layers=c.whole("num_hidden_layers"), d_model=d, n_heads=heads, d_head=d_head,
         d_mlp=c.whole("intermediate_size"), d_vocab=c.whole("vocab_size"), n_ctx=c.positions("max_position_embeddings"),
         act_fn=c.activation("hidden_act"), gated_mlp=True, normalization_type="RMS",
-        eps=float(c.get("rms_norm_eps", default=1e-6)), use_qk_norm=c.get("model_type") == "qwen3",
+        eps=c.number("rms_norm_eps", default=1e-6), use_qk_norm=c.get("model_type") == "qwen3",
         **c.rotary(d_head),
     )  # fmt: skip
 
 
-def _llama_weights(t: NamedTensors, cfg: TransformerConfig) -> Weights:
+def _llama_weights(t: NamedTensors, cfg: TransformerConfig, tied: bool) -> Weights:
     d, m, heads, width = cfg.d_model, cfg.d_mlp, cfg.n_heads, cfg.d_head
     shared = t.shape("model.layers.0.self_attn.k_proj.weight")[0] // width
     found: dict[str, Any] = {
@@ -258,15 +283,14 @@ def _llama_weights(t: NamedTensors, cfg: TransformerConfig) -> Weights:
         for name, key, rows in (("gate_proj", "gate", m), ("up_proj", "in", m), ("down_proj", "out", d)):
             found[f"{ours}.mlp.W_{key}"] = t.take(f"{theirs}.mlp.{name}.weight", rows, m + d - rows).T
         found[f"{ours}.mlp.b_out"] = t.maybe(f"{theirs}.mlp.down_proj.bias", d)
-    head = t.maybe("lm_head.weight", cfg.d_vocab, d)
-    found["unembed.W_U"] = (found["embed.W_E"] if head is None else head).T
+    found["unembed.W_U"] = output_matrix(t, found["embed.W_E"], ("lm_head.weight",), tied)
     return without_missing(found)
 
 
 @dataclass(frozen=True)
 class HuggingFaceFamily:
     config: Callable[[HuggingFaceConfig], TransformerConfig]
-    weights: Callable[[NamedTensors, TransformerConfig], Weights]
+    weights: Callable[[NamedTensors, TransformerConfig, bool], Weights]  # the flag: whether the unembedding is tied
 
 
 #: By the config's ``model_type``.
@@ -280,7 +304,7 @@ FAMILIES: Mapping[str, HuggingFaceFamily] = {
 def is_hugging_face(folder: Path) -> bool:
     """Whether a folder has a ``config.json`` with a ``model_type``, as Hugging Face's have."""
     path = folder / "config.json"
-    return path.is_file() and "model_type" in read_json(path)
+    return path.is_file() and "model_type" in read_json(inside(path))
 
 
 def read_hugging_face(folder: Path, longest: int) -> tuple[TransformerConfig, Weights]:
@@ -294,7 +318,7 @@ def read_hugging_face(folder: Path, longest: int) -> tuple[TransformerConfig, We
             missing, left over or of another shape.
     """
     path = folder / "config.json"
-    content = read_json(path)
+    content = read_json(inside(path))
     kind = str(content.get("model_type"))
     if kind not in FAMILIES:
         raise unknown_name("model_type that can be read", kind, FAMILIES)
@@ -302,11 +326,11 @@ def read_hugging_face(folder: Path, longest: int) -> tuple[TransformerConfig, We
     file = next((folder / name for name in _WEIGHT_FILES if (folder / name).is_file()), None)
     if file is None:
         raise UserError(f"{folder} has no weights; one of {', '.join(_WEIGHT_FILES)} must be there.")
-    tensors = NamedTensors(read_tensors(file), file)
+    tensors = NamedTensors(read_tensors(inside(file)), file)
     tensors.skip(_BUFFERS)
     for name in ("quantization_config", "mlp_bias"):
         c.refuse(name)
     cfg = FAMILIES[kind].config(c).replace(dtype=str(tensors.dtype).removeprefix("torch."))
-    weights = FAMILIES[kind].weights(tensors, cfg)
+    weights = FAMILIES[kind].weights(tensors, cfg, c.tied)
     tensors.finish()
     return cfg, weights

@@ -16,6 +16,8 @@ from models.errors import UserError, unknown_name
 from models.importers.safe_torch import read_torch_file
 from models.parts.weights import Weights
 
+_FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
+
 
 class NamedTensors:
     """The tensors of a file. ``take`` gives one of a shape; ``finish`` refuses what was not taken."""
@@ -40,12 +42,15 @@ class NamedTensors:
         """The tensor of a name, in float32 (float64 if the file has any). Each is taken once.
 
         Raises:
-            UserError: no such tensor, or one of another shape.
+            UserError: no such tensor, one of another shape, or one that does not hold floating-point numbers.
         """
         found = self.shape(name)
         if found != shape:
             raise UserError(f"{name} of {self.source} has shape {list(found)}, and the config says {list(shape)}.")
-        return self._left.pop(name).to(self.dtype)
+        tensor = self._left.pop(name)
+        if tensor.dtype not in _FLOATS:
+            raise UserError(f"{name} of {self.source} is of {tensor.dtype}; a weight is a floating-point number.")
+        return tensor.to(self.dtype)
 
     def maybe(self, name: str, *shape: int) -> Tensor | None:
         """The tensor of a name, or None if there is none."""
@@ -63,6 +68,26 @@ class NamedTensors:
             raise UserError(
                 f"{self.source} has a tensor {name} of shape {list(value.shape)} that this reader has no place for."
             )
+
+
+def output_matrix(
+    tensors: NamedTensors, embedding: Float[Tensor, "d_vocab d_model"], names: Iterable[str], tied: bool
+) -> Float[Tensor, "d_model d_vocab"]:
+    """``W_U``: the first of these tensors that is there, else the embedding's transpose.
+
+    Raises:
+        UserError: the config says that it is ``tied`` to the embedding, and it differs from it.
+    """
+    name = next((name for name in names if name in tensors), None)
+    if name is None:
+        return embedding.T
+    head = tensors.take(name, *embedding.shape)
+    if tied and not torch.equal(head, embedding):
+        raise UserError(
+            f"{tensors.source} has a {name} that differs from the embedding, and its config ties the two "
+            "(tie_word_embeddings); set that to false, or remove the tensor."
+        )
+    return head.T
 
 
 def heads_of(
@@ -91,7 +116,7 @@ def read_tensors(path: Path) -> dict[str, Tensor]:
     """The tensors of a ``.safetensors`` or ``.bin`` file, or of all that an ``.index.json`` names.
 
     Raises:
-        UserError: a file that is missing, damaged or holds code.
+        UserError: a file that is missing, damaged or holds code, or a link out of the folder.
     """
     if path.name.endswith(".index.json"):
         files = read_json(path).get("weight_map")
@@ -99,9 +124,9 @@ def read_tensors(path: Path) -> dict[str, Tensor]:
             raise UserError(f"{path} has no weight_map from tensors to files.")
         found: dict[str, Tensor] = {}
         for file in sorted(set(files.values())):
-            if Path(file).name != file:
-                raise UserError(f"{path} names a file outside its folder: {file!r}.")
-            found |= read_tensors(path.parent / file)
+            if Path(file).name != file or Path(file).suffix not in (".safetensors", ".bin"):
+                raise UserError(f"{path} names {file[:80]!r}, which is no file of tensors in its folder.")
+            found |= read_tensors(inside(path.parent / file))
         if missing := next((name for name in files if name not in found), None):
             raise UserError(f"{path} promises the tensor {missing!r}, which none of its files has.")
         return found
@@ -110,12 +135,32 @@ def read_tensors(path: Path) -> dict[str, Tensor]:
     return tensors_in(read_torch_file(path), path)
 
 
+def inside(path: Path) -> Path:
+    """A file of a folder. Raises UserError if it is a link to somewhere else.
+
+    The folders that Hugging Face's hub downloads to consist of links to ``blobs``, two folders above.
+    """
+    folder, target = path.parent.resolve(), path.resolve()
+    if not target.is_relative_to(folder) and target.parent != folder.parent.parent / "blobs":
+        raise UserError(f"{path} is a link out of its folder, to {target}.")
+    return path
+
+
 def tensors_in(content: Mapping[str, Any], path: Path | str) -> dict[str, Tensor]:
-    """The tensors of a state dict. Raises UserError if it holds anything else."""
+    """The tensors of a state dict. Raises UserError if it holds anything else: other objects, names that are no text,
+    tensors that are sparse, have no values, or repeat them to a size that the file does not have."""
     bad = next((name for name, value in content.items() if not isinstance(value, Tensor)), None)
     if bad is not None or not content:
         what = f"{bad!r} is a {type(content[bad]).__name__}" if bad is not None else "it is empty"
         raise UserError(f"{path} is no state dict: {what}.")
+    for name, value in content.items():
+        if not isinstance(name, str):
+            raise UserError(f"{path} names a tensor by a {type(name).__name__}, not by text.")
+        if value.layout is not torch.strided or value.is_meta or value.is_quantized:
+            kind = "quantised" if value.is_quantized else "without values" if value.is_meta else "sparse"
+            raise UserError(f"{name} of {path} is {kind}; only dense tensors are read.")
+        if value.numel() * value.element_size() > value.untyped_storage().nbytes():
+            raise UserError(f"{name} of {path} has {value.numel():,} values, and the file has fewer.")
     return dict(content)
 
 

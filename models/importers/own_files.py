@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import zipfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,7 +18,7 @@ from models.importers.gpt_checkpoints import is_gpt_checkpoint, read_gpt
 from models.importers.hugging_face import is_hugging_face, read_hugging_face
 from models.importers.lens_states import is_lens_state, read_lens_state
 from models.importers.named_tensors import NamedTensors, read_tensors
-from models.importers.safe_torch import read_torch_file
+from models.importers.safe_torch import read_torch_file, require_size
 from models.parts.weights import Weights, is_bias, weight_shapes
 from models.tasks.base import Task
 from models.weight_maps.dense import DenseWeights
@@ -25,6 +26,7 @@ from models.weight_maps.dense import DenseWeights
 if TYPE_CHECKING:
     from models.transformer import ArithmeticTransformer
 
+MOST_UNPACKED = 256 << 20  # bytes of the arrays of a small compressed file
 TORCH_FILES = (".pt", ".pth", ".ckpt", ".bin")
 
 
@@ -105,11 +107,21 @@ def _read(path: Path, task: Task, config: Any) -> tuple[TransformerConfig, Weigh
 def _tensors(path: Path) -> Mapping[str, Any]:
     if path.suffix != ".npz":
         return read_tensors(path)
-    read_bytes(path)  # which says what is wrong with a file that is not there
+    data = read_bytes(path)
+    require_size(data, path, max(MOST_UNPACKED, 2 * len(data)))
     try:
         with np.load(path, allow_pickle=False) as archive:
             return {name: torch.from_numpy(np.ascontiguousarray(archive[name])) for name in archive.files}
-    except (ValueError, OSError, TypeError, KeyError, EOFError) as error:
+    except (
+        ValueError,
+        OSError,
+        TypeError,
+        KeyError,
+        EOFError,
+        SyntaxError,
+        RecursionError,
+        zipfile.BadZipFile,
+    ) as error:
         raise UserError(f"{path} is not an .npz file of numbers ({error}).") from None
 
 

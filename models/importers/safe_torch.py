@@ -6,7 +6,9 @@ import io
 import pickle
 import pickletools
 import re
+import struct
 import warnings
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -25,9 +27,10 @@ def read_torch_file(path: Path) -> dict[str, Any]:
     """The dictionary in a file written by ``torch.save``: tensors (on the CPU), numbers, text and containers only.
 
     Raises:
-        UserError: missing or unreadable, incomplete, with anything but data in it, or not a dictionary.
+        UserError: missing or unreadable, incomplete, with anything but data in it, compressed, or not a dictionary.
     """
     data = read_bytes(path)
+    require_size(data, path, len(data))  # torch.save does not compress
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # they are about pickle protocols; the error below says what matters
@@ -42,6 +45,17 @@ def read_torch_file(path: Path) -> dict[str, Any]:
     if not isinstance(content, dict):
         raise UserError(f"{path} holds a {type(content).__name__}, not a checkpoint's dictionary.")
     return content
+
+
+def require_size(data: bytes, path: Path, most: int) -> None:
+    """Raise UserError if an archive (zip) unpacks to more than ``most`` bytes; nothing is unpacked."""
+    try:
+        with zipfile.ZipFile(io.BytesIO(data)) as archive:
+            size = sum(member.file_size for member in archive.infolist())
+    except (zipfile.BadZipFile, NotImplementedError, ValueError, struct.error):  # no archive; its reader says so
+        return
+    if size > most:
+        raise UserError(f"{path} unpacks to {size:,} bytes, more than the {most:,} of a file of its size.")
 
 
 def _is_pickle_with_code(data: bytes) -> bool:

@@ -40,6 +40,8 @@ class AnswerFunction:
             else:
                 found = self.function(*columns)
             found = torch.as_tensor(found)
+        except UserError:
+            raise
         except Exception as error:  # whatever a user's function raises
             raise UserError(
                 f"The function of {', '.join(self.chosen)} failed on int64 [n] ({type(error).__name__}: {error})."

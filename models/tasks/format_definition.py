@@ -36,6 +36,8 @@ class FormatDefinition(Task):
         numbers = [field for field in fields if field is not op]
         self.functions = tuple(self._function(function, [field.name for field in numbers]) for function in functions)
         count = self.functions[0].arguments
+        if not count:
+            raise UserError(f"The answer of {self.format!r} is a function of its fields, and it names none.")
         if any(function.arguments != count for function in self.functions) or len(numbers) not in (count, count + 1):
             raise UserError(
                 f"The answer is a function of {count} numbers, and {self.format!r} has the fields "
@@ -66,6 +68,9 @@ class FormatDefinition(Task):
         return AnswerFunction(function, names or [field.name for field in self.fields])
 
     def _read_tokens(self, vocabulary: Sequence[str] | Mapping[str, int] | None) -> None:
+        for operator in self.operators:
+            if not operator or not operator.isprintable():
+                raise UserError(f"An operator is text that can be seen, not {operator!r}.")
         digits = [str(value) for value in range(self.base)]
         known = list(vocabulary) if vocabulary is not None else []
         self._literals = {part: literal_tokens(part, known) for part in self.parts if isinstance(part, str)}

@@ -41,8 +41,12 @@ def parse_format(text: str) -> tuple[NumberField | str, ...]:
     """The parts of a format: number fields, and runs of literal text.
 
     Raises:
-        UserError: a brace that does not belong to a field, with its place; two fields of one name; no field.
+        UserError: a brace that does not belong to a field, with its place; two fields of one name; no field; a
+            character that cannot be seen (a line break, a direction mark).
     """
+    if not text.isprintable():
+        unseen = next(character for character in text if not character.isprintable())
+        raise UserError(f"The format {text!r} has {unseen!r}, a character that cannot be seen.")
     parts: list[NumberField | str] = []
     at = 0
     for found in _FIELD.finditer(text):

@@ -28,6 +28,7 @@ from models.tasks.problem_text import ProblemText
 VariablesOf = str | Mapping[str, str] | Mapping[str, Callable[..., Any]]
 #: What a carry and a borrow are called where the operator says which it is.
 EITHER = {name: f"carry_or_borrow_{end}" for end in ("in", "out") for name in (f"carry_{end}", f"borrow_{end}")}
+LARGEST_BASE = 100_000  # each digit has a token
 LOOKED_AT = 1024  # problems whose answers must fit when a task is made
 
 
@@ -49,8 +50,10 @@ class FormattedTask(FormatTokens):
         seed: int = 0,
         name: str | None = None,
     ):
-        if base < 2:
-            raise UserError(f"base must be at least 2, not {base}.")
+        if not 2 <= base <= LARGEST_BASE:
+            raise UserError(f"base must be at least 2 and at most {LARGEST_BASE:,}, not {shown(base)}.")
+        if name is not None and not name.isprintable():
+            raise UserError(f"A task's name is text that can be seen, not {name!r}.")
         self.format, self.base, self.name = format, base, name or format
         parts = parse_format(format)
         self._read_answer(parts, answer)

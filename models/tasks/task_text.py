@@ -8,6 +8,7 @@ from models.errors import UserError, unknown_name
 from models.tasks.formatted import FormattedTask, formatted
 
 _OPTIONS = ("base", "where", "variables", "vocabulary", "held_out", "seed", "name")
+LONGEST = 10_000  # characters
 _NUMBERS = {"base": int, "seed": int, "held_out": float}
 
 
@@ -19,6 +20,8 @@ def task_of_text(text: str) -> FormattedTask:
     Raises:
         UserError: no answer, an unknown option, or what :func:`models.tasks.formatted.formatted` refuses.
     """
+    if len(text) > LONGEST:
+        raise UserError(f"The text of a task has at most {LONGEST:,} characters, not {len(text):,}.")
     format, *rest = [part.strip() for part in text.split(";")]
     answers: dict[str, str] = {}
     options: dict[str, Any] = {}
@@ -47,6 +50,6 @@ def _value(name: str, text: str) -> Any:
         return text
     try:
         number = _NUMBERS[name](text)
-    except ValueError:
+        return int(number) if number == int(number) else number
+    except (ValueError, OverflowError):  # int of "nan" or "inf" too
         raise UserError(f"{name} of a task is a number, not {text!r}.") from None
-    return int(number) if number == int(number) else number

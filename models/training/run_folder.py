@@ -14,6 +14,7 @@ from __future__ import annotations
 import contextlib
 import gzip
 import hashlib
+import io
 import json
 import os
 import re
@@ -36,6 +37,7 @@ MEASURED = ("exact", "token", "loss", "uniform", "validation_loss")
 _ENTRY = {"step": int, "file": str, "sha256": str, "state": dict}  # of a checkpoint.json
 _ACCEPTED_MODEL = "model.safetensors"
 _KEPT = "metrics.jsonl.gz"
+_MOST_METRICS = 256 << 20  # bytes
 _DIGEST = re.compile("[0-9a-f]{64}")
 
 
@@ -87,7 +89,7 @@ class RunFolder:
                 self._begin(config, {lock})
                 yield
         except UserError:  # what the run was asked for cannot be; a folder with its config would block the next start
-            if not begun and not (self.path / "checkpoint.json").exists():
+            if not begun and not set(self.path.iterdir()) - {self.config_path, lock}:  # else a resumed run needs it
                 self.config_path.unlink(missing_ok=True)
                 if new:
                     lock.unlink(missing_ok=True)
@@ -185,8 +187,12 @@ class RunFolder:
         return entry
 
     def append_metrics(self, line: dict[str, Any]) -> None:
-        with self.metrics_path.open("a") as file:
-            file.write(json.dumps(line) + "\n")
+        """Add an evaluation. Raises UserError if it cannot be written; a resumed run removes what was of it."""
+        try:
+            with self.metrics_path.open("a") as file:
+                file.write(json.dumps(line) + "\n")
+        except OSError as error:
+            raise UserError(f"{self.metrics_path} could not be written ({error.strerror}).") from error
 
     def keep_metrics(self, lines: Iterable[dict[str, Any]]) -> None:
         """Replace the metrics of a run that has ended by these evaluations, compressed; none can be added to them."""
@@ -198,7 +204,10 @@ class RunFolder:
         if not self.metrics_path.exists():
             return {"bytes": 0, "sha256": storage.sha256(b"")}
         with self.metrics_path.open("rb") as file:
-            os.fsync(file.fileno())
+            try:
+                os.fsync(file.fileno())
+            except OSError as error:
+                raise UserError(f"{self.metrics_path} could not be written ({error.strerror}).") from error
             digest = hashlib.file_digest(file, "sha256").hexdigest()
             return {"bytes": file.tell(), "sha256": digest}
 
@@ -230,9 +239,15 @@ class RunFolder:
         """Every evaluation so far. Raises UserError if the file is missing or was damaged."""
         data = storage.read_bytes(self.metrics_path)
         try:
-            data = gzip.decompress(data) if self.metrics_path.name == _KEPT else data
+            if self.metrics_path.name == _KEPT:
+                with gzip.GzipFile(fileobj=io.BytesIO(data)) as file:
+                    data = file.read(_MOST_METRICS + 1)
+                if len(data) > _MOST_METRICS:
+                    raise UserError(f"{self.metrics_path} unpacks to more than {_MOST_METRICS >> 20} MB.")
             return [json.loads(line) for line in data.decode().splitlines()]
-        except (ValueError, OSError, EOFError, zlib.error) as error:
+        except UserError:
+            raise
+        except (ValueError, OSError, EOFError, RecursionError, zlib.error) as error:
             raise UserError(f"{self.metrics_path} holds a line that is not JSON ({error}); restore it.") from None
 
     def save_snapshot(self, step: int, parameters: dict[str, Tensor]) -> None:

@@ -55,6 +55,13 @@ if TYPE_CHECKING:
     from models.transformer import ArithmeticTransformer
 
 
+#: What reading a file of another form than expected raises.
+UNREADABLE = (
+    ArithmeticError, AssertionError, AttributeError, LookupError, OSError, RecursionError, RuntimeError, TypeError,
+    ValueError,
+)  # fmt: skip
+
+
 def zoo_names() -> list[str]:
     """The names of the stored models that come with this package, sorted."""
     return stored(ZOO)
@@ -67,7 +74,7 @@ def load(
     task: Any = None,
     config: Any = None,
     names: Any = None,
-    trust: bool = False,
+    trust: bool | str = False,
 ) -> ArithmeticTransformer:
     """A trained model, or one whose numbers are set by hand, or one's own file for a ``task``.
 
@@ -83,13 +90,25 @@ def load(
         task: what the model is for, where the file does not say it: a task, or its text
             (:func:`models.tasks.task_text.task_of_text`).
         config, names: what else the file does not say (:func:`models.importers.own_files.load_own_file`).
-        trust: that a submission, which is a program, may be run: in a process of its own, without network and with
-            limits on time and memory (:func:`models.importers.board.load_submission`).
+        trust: that a submission, which is a program, may be run: confined by bubblewrap (True), as "unconfined", or
+            under a command of one's own, such as a container's (:func:`models.importers.board.load_submission`).
 
     Raises:
         UserError: unknown name (with the closest match), missing, truncated or tampered file, weights that do
             not fit their model, a seed for something that is not a run.
     """
+    try:
+        return _loaded(name_or_path, seed, task, config, names, trust)
+    except UserError:
+        raise
+    except UNREADABLE as error:  # a file may hold anything; the readers name what people get wrong
+        said = " ".join(str(error).split())[:200]
+        raise UserError(f"{name_or_path} cannot be read as a model ({type(error).__name__}: {said}).") from error
+
+
+def _loaded(
+    name_or_path: str | Path, seed: int | None, task: Any, config: Any, names: Any, trust: bool | str
+) -> ArithmeticTransformer:
     if isinstance(name_or_path, str) and name_or_path in registry.constructed() and seed is None:
         return registry.build(name_or_path)
     path = resolve(name_or_path, registry.constructed())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ import pytest
 import torch
 
 from interp.cli.commands import main
+from interp.cli.own_files import said, taken_out, trusted
 from interp.compare.board_verdicts import BoardRow, _made, judge, near_nines
 from interp.site.board_page import summary
 from interp.site.pages.document import page_data
@@ -30,7 +32,7 @@ def test_a_folder_is_judged_and_the_command_goes_on(tmp_path: Path, monkeypatch:
     (folder / "ours" / "hard_92p.py").write_text(HARD)
     (folder / "broken_7p.py").write_text("def (")
     assert main(["board", str(folder), "--out", str(out)]) == 2 and not out.exists()
-    assert main(["board", str(folder), "--out", str(out), "--trust"]) == 0
+    assert main(["board", str(folder), "--out", str(out), "--trust", "unconfined"]) == 0
     assert list(tmp_path.glob("*.json")) == []
     found = {row["file"]: row for row in page_data(out)["rows"]}
     hard, broken = (found[name] for name in ("ours/hard_92p.py", "broken_7p.py"))
@@ -40,12 +42,12 @@ def test_a_folder_is_judged_and_the_command_goes_on(tmp_path: Path, monkeypatch:
     assert "hard_92p" in out.read_text()
     monkeypatch.setattr("interp.site.board_page.judge", lambda *given: pytest.fail("judged again"))
     capsys.readouterr()
-    assert main(["board", str(folder), "--out", str(out), "--trust", "--json", "-"]) == 0
+    assert main(["board", str(folder), "--out", str(out), "--trust", "unconfined", "--json", "-"]) == 0
     told = json.loads(capsys.readouterr().out)
     assert told["result"]["rows"] == page_data(out)["rows"] and told["provenance"]["n"] == 2
     (folder / "broken_7p.py").write_text("def ((")
     with pytest.raises(pytest.fail.Exception):
-        main(["board", str(folder), "--out", str(out), "--trust"])
+        main(["board", str(folder), "--out", str(out), "--trust", "unconfined"])
     left = {row["file"] for row in page_data(out)["rows"]}
     assert left == {"ours/hard_92p.py", "broken_7p.py"}  # an interruption loses no row that was judged
 
@@ -58,11 +60,38 @@ def test_a_folder_is_judged_and_the_command_goes_on(tmp_path: Path, monkeypatch:
 )
 def test_a_model_that_does_not_add_is_refuted_by_a_problem(text: str, method: str, tmp_path: Path) -> None:
     (tmp_path / "soft.py").write_text(text)
-    (soft,) = judge(tmp_path / "soft.py", "soft.py", minutes=1e-6)  # no time for a proof of a bound
+    (soft,) = judge(tmp_path / "soft.py", "soft.py", minutes=1e-6, trust="unconfined")  # no time for a proof of a bound
     assert (soft.status, soft.method) == ("refuted", method)
     assert soft.correct is not None and soft.correct < 10 and soft.counterexample is not None
     problem, said = soft.counterexample
     assert sum(map(int, problem.split("+"))) != int(said)
+
+
+@pytest.mark.parametrize(
+    "error", [RecursionError("deep"), OverflowError(), MemoryError(), OSError(5, "broken"), KeyError("a")]
+)
+def test_whatever_a_file_leads_to_is_a_row_of_its_own(error: Exception, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(*given: object, **named: object) -> None:
+        raise error
+
+    monkeypatch.setattr("interp.compare.board_verdicts.load_submission", fails)
+    (row,) = judge(Path("hand_coded/a_7p.py"), "a_7p.py")
+    assert (row.status, row.stated, row.made) == ("unreadable", 7, "by hand") and row.verdict
+
+
+@pytest.mark.parametrize(
+    ("words", "trust"),
+    [
+        (["certify", "a.py", "--trust"], True),
+        (["certify", "--trust", "a.py"], True),
+        (["certify", "--trust", "unconfined", "a.py"], "unconfined"),
+        (["certify", "a.py", "--trust=docker run x"], "docker run x"),
+        (["certify", "a.py"], False),
+    ],
+)
+def test_the_command_line_says_how_a_program_is_run(words: list[str], trust: bool | str) -> None:
+    assert taken_out(words) == ["certify", "a.py"] and trusted() == trust
+    assert taken_out(shlex.split("certify a.py" + said())) == ["certify", "a.py"] and trusted() == trust
 
 
 def test_a_folder_without_submissions_is_refused(tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """Public AdderBoard models: ``models.load("path/to/submission.py", trust=True)``.
 
-Such a file is a program. It runs in a process of its own (:mod:`models.isolation`), in which a family
+Such a file is a program. It runs in a process of its own, confined by bubblewrap unless another way is asked for
+(:mod:`models.isolation`), in which a family
 (:mod:`models.importers.board.families`) says how its parts become effective weights. Before the model with these
 weights is returned, its logits (or choices) are compared with those of the file's own forward pass on beginnings of
 some problems, and its greedy answers with the file's own on some dozen pairs. A model that differs is refused.
@@ -11,7 +12,7 @@ from __future__ import annotations
 import random
 import re
 import shutil
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
@@ -20,7 +21,7 @@ import torch
 from torch import Tensor
 
 from models.errors import UserError
-from models.isolation import MEMORY, SECONDS, run_isolated
+from models.isolation import MEMORY, SECONDS, UNCONFINED, require_shelter, run_isolated
 
 if TYPE_CHECKING:
     from models.transformer import ArithmeticTransformer
@@ -29,6 +30,8 @@ __all__ = ["SubmissionFacts", "load_submission", "submission_of"]
 
 LARGEST_TEXT = 1 << 20  # bytes
 LARGEST_SIZE = 4096  # of anything in a config, and of a sequence
+MOST_PARAMETERS = 1 << 24  # as many as an answer can hold
+LONGEST_REMARK, MOST_REMARKS = 300, 20  # characters of each text of a file about itself, and how many
 #: How far logits may differ, relative to the largest spread of one row: in float64, and where a file computes in
 #: float32 whatever it is asked.
 TOLERANCE, COARSE = 1e-6, 1e-4
@@ -56,7 +59,7 @@ class SubmissionFacts:
     def stated(self) -> int | None:
         """How many parameters the author counts, by the file's text or else its name; None if neither says."""
         said = self.metadata.get("params")
-        return said if isinstance(said, int) and not isinstance(said, bool) else count_in_name(self.path)
+        return said if type(said) is int and said >= 0 else count_in_name(self.path)
 
 
 def submission_of(model: ArithmeticTransformer) -> SubmissionFacts | None:
@@ -73,7 +76,7 @@ def count_in_name(path: Path) -> int | None:
 def load_submission(
     path: str | Path,
     checkpoints: str | Path | None = None,
-    trust: bool = False,
+    trust: bool | str = False,
     seconds: float = SECONDS,
     memory: int = MEMORY,
 ) -> ArithmeticTransformer:
@@ -82,19 +85,17 @@ def load_submission(
     Args:
         checkpoints: a folder in which a checkpoint that the text names is looked for by the ending of its name, if it
             is not next to the text.
-        trust: that the file may be run.
+        trust: that the file may be run, and how: True is under bubblewrap, "unconfined" with all that its user may do,
+            and another text is a command to run it under (:func:`models.isolation.run_isolated`).
         seconds, memory: what it may take, see :func:`models.isolation.run_isolated`.
 
     Raises:
-        UserError: no ``trust``, a file that fails or takes too much, an unknown architecture, weights that are no
-            numbers, or logits or answers that are not the loaded model's. One sentence says which.
+        UserError: no ``trust``, or one that cannot be had here; a file that fails or takes too much, an unknown
+            architecture, weights that are no numbers, or logits or answers that are not the loaded model's.
+            One sentence says which.
     """
     path = Path(path)
-    if not trust:
-        raise UserError(
-            f"{path} is a program, which has to be run to load its model; that needs trust=True (on the command line, "
-            "--trust)."
-        )
+    require_trust(trust, f"{path} is a program, which has to be run to load its model")
     if not path.is_file():
         raise UserError(f"There is no file {path}.")
     if path.stat().st_size > LARGEST_TEXT:
@@ -103,18 +104,32 @@ def load_submission(
         named = _named_checkpoint(path.read_text(encoding="utf-8"))
         checkpoint = _found(named, path, checkpoints) if named else None
         with TemporaryDirectory(prefix="submission-") as folder:
-            run = path.resolve()
-            if named and checkpoint is not None and checkpoint.parent != path.parent:
-                run = Path(shutil.copy(run, folder))
+            run = Path(shutil.copy(path, folder))  # the process sees this folder, and not the one it lies in
+            if named and checkpoint is not None:
                 shutil.copy(checkpoint, Path(folder, named))
             pairs = asked_pairs()
-            child = "models.importers.board.child:describe"
-            tensors, facts = run_isolated(child, {"path": str(run), "pairs": pairs}, seconds, memory)
-        return converted(path, tensors, facts, pairs, checkpoint)
+            child, given = "models.importers.board.child:describe", {"path": str(run), "pairs": pairs}
+            tensors, facts = run_isolated(child, given, seconds, memory, trust, Path(folder))
+        model = converted(path, tensors, facts, pairs, checkpoint)
     except UnicodeDecodeError:
         raise UserError(f"{path} is not a text in UTF-8.") from None
     except UserError as error:
         raise UserError(f"{path} cannot be read as a model: {str(error).rstrip('.')}.") from None
+    if trust == UNCONFINED:
+        found: Any = model.weight_map
+        remark = "It was run unconfined: it could do what its user can, on this machine and on its network."
+        found.submission = replace(found.submission, remarks=(*found.submission.remarks, remark))
+    return model
+
+
+def require_trust(trust: bool | str, what: str) -> None:
+    """Raise UserError, beginning with ``what``, unless programs may be run and can be run in that way."""
+    if not trust:
+        raise UserError(f"{what}; that needs trust=True (on the command line, --trust).")
+    try:
+        require_shelter(trust)
+    except UserError as error:
+        raise UserError(f"{what}; {error}.") from None
 
 
 def asked_pairs(n: int = 20) -> list[tuple[int, int]]:
@@ -141,7 +156,7 @@ def converted(
         return _converted(path, tensors, facts, pairs, checkpoint)
     except UserError:
         raise
-    except (LookupError, TypeError, ValueError, AttributeError, RuntimeError) as error:
+    except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError, RuntimeError) as error:
         raise UserError("its process sent back something that is no answer") from error
 
 
@@ -150,9 +165,9 @@ def _converted(
 ) -> ArithmeticTransformer:
     from models.importers import load_published
 
-    remarks = [str(remark) for remark in facts["remarks"]]
-    if missing := facts["unprotected"]:
-        remarks.append(f"This system could not keep it from {' and '.join(missing)}; only Python did.")
+    remarks = [_told(remark) for remark in _listed(facts["remarks"])]
+    about = {_told(name): _told(value) for name, value in list(dict(facts["metadata"]).items())[:MOST_REMARKS]}
+    known = {"free": _count(facts["free"]), "bits": _count(facts["bits"]), "metadata": about}
     family = facts["family"]
     if family is not None:
         model = _adopted(path, tensors, facts)
@@ -161,11 +176,31 @@ def _converted(
     for (a, b), theirs, ours in zip(pairs, facts["answers"], answers_of(model, pairs), strict=True):
         if ours != int(theirs):
             raise UserError(f"it says {int(theirs)} for {a} + {b}, and what was read of it says {ours}")
-    known = {"free": int(facts["free"]), "bits": int(facts["bits"]), "metadata": dict(facts["metadata"])}
     name = str(family or type(model.weight_map).__name__)
     weights: Any = model.weight_map
     weights.submission = SubmissionFacts(path, name, remarks=tuple(remarks), **known)
     return model
+
+
+def _count(value: Any) -> int:
+    """A number of parameters or bits. Raises ValueError for what is none."""
+    if type(value) is not int or not 0 <= value <= 64 * MOST_PARAMETERS:
+        raise ValueError(value)
+    return value
+
+
+def _listed(value: Any) -> list[Any]:
+    if not isinstance(value, list):
+        raise TypeError
+    return value[:MOST_REMARKS]
+
+
+def _told(value: Any) -> Any:
+    """What a file says of itself: a number that can be printed, else a text of one line, no longer than a remark."""
+    if isinstance(value, bool) or (isinstance(value, int | float) and abs(value) < 2**63):
+        return value
+    line = "".join(c if c.isprintable() else " " for c in str(value)[:LONGEST_REMARK])
+    return " ".join(line.split())
 
 
 def _adopted(path: Path, tensors: dict[str, Tensor], facts: dict[str, Any]) -> ArithmeticTransformer:

@@ -1,8 +1,11 @@
 """The command line: what it prints, and one sentence and status 2 for bad input."""
 
 import json
+import os
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -111,6 +114,35 @@ def test_the_module_runs_as_a_program():
         [sys.executable, "-m", "interp.cli", "scroe"], cwd=REPOSITORY, capture_output=True, text=True, check=False
     )
     assert done.returncode == 2 and done.stderr.startswith("interp: There is no command 'scroe'")
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP], ids=str)
+def test_a_command_that_is_ended_says_so_and_leaves_signals_as_they_were(number, capsys, monkeypatch):
+    before = signal.getsignal(number)
+    monkeypatch.setattr("interp.cli.listing.List.run", lambda self: os.kill(os.getpid(), number))
+    assert status("list") == 130 and capsys.readouterr().err.strip() == "interp: interrupted"
+    assert signal.getsignal(number) == before
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT], ids=str)
+def test_a_command_that_is_ended_ends_what_it_started_and_leaves_no_file(number, tmp_path: Path):
+    """A program that it runs, which holds a file for as long as it lives. Takes as long as two imports of torch."""
+    (tmp_path / "tmp").mkdir()
+    begun = tmp_path / "begun"
+    program = tmp_path / "a.py"
+    program.write_text(f"import os, time\nopen({str(begun)!r}, 'w').write(str(os.getpid()))\ntime.sleep(99)\n")
+    command = [sys.executable, "-m", "interp.cli", "solve", str(program), "1+1", "--trust", "unconfined"]
+    environment = os.environ | {"TMPDIR": str(tmp_path / "tmp"), "PYTHONPATH": str(REPOSITORY)}
+    process = subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True)
+    while not begun.exists() or not begun.read_text():
+        assert process.poll() is None
+        time.sleep(0.05)
+    process.send_signal(number)
+    assert process.wait(20) == 130 and process.stderr.read().strip() == "interp: interrupted"
+    with pytest.raises(ProcessLookupError):
+        os.kill(int(begun.read_text()), 0)
+    assert not list((tmp_path / "tmp").iterdir())
 
 
 def test_a_reader_that_has_seen_enough_is_no_error():

@@ -6,7 +6,10 @@ import asyncio
 import base64
 import json
 import os
+import signal
+import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +28,7 @@ BY_NAME = {tool.__name__: tool for tool in tools.TOOLS}
 class Here:
     """The tools in this process, in the place of one of their own."""
 
-    def call(self, tool: str, arguments: dict[str, Any]) -> dict[str, Any]:
+    def call(self, tool: str, arguments: dict[str, Any], cancelled: Any = None) -> dict[str, Any]:
         said, value = json.loads(answered(BY_NAME[tool], arguments))
         if said == "refused":
             raise UserError(value)
@@ -34,7 +37,7 @@ class Here:
 
 def called(*calls: tuple[str, dict[str, Any]], to: Any = None) -> list[Any]:
     """The results of calls to a server, in this process unless another is given."""
-    from interp.cli.mcp import server
+    from interp.cli.mcp_server import server
 
     async def run() -> list[Any]:
         async with mcp.Client(server(Here()) if to is None else to) as client:
@@ -56,7 +59,7 @@ def refusal(name: str, **given: Any) -> str:
 
 
 def test_every_tool_says_what_it_takes_and_gives():
-    from interp.cli.mcp import server
+    from interp.cli.mcp_server import server
 
     async def listed() -> Any:
         async with mcp.Client(server(Here())) as client:
@@ -88,7 +91,7 @@ def test_what_is_asked_is_what_python_answers():
     python = interp.attention_by_role(model, n=64, seed=3)
     assert asked["result"]["sentence"] == python.sentence() and asked["strength_of_evidence"] == "sampled"
     assert (asked["provenance"]["n"], asked["provenance"]["seed"]) == (64, 3)
-    listed = {row["probe"]: row for row in reply("probes", model="microadder-57")["result"]["rows"]}
+    listed = {row["probe"]: row for row in reply("probes", model="microadder-57", detail=True)["result"]["rows"]}
     assert listed["activation_patching"]["takes"] == ["model", "pairs"] and "runs" in listed["attack"]["options"]
 
 
@@ -118,7 +121,24 @@ def test_answers_stand_next_to_the_right_ones_and_a_figure_is_a_picture():
         ("load", {"model": "microader-57"}, "Did you mean 'microadder-57'?"),
         ("ask", {"model": "microadder-57", "probe": "carry_unit"}, "Did you mean 'carry_units'?"),
         ("ask", {"model": "microadder-57", "probe": "carry_units", "n": 10**6}, "at most 10,000"),
-        ("ask", {"model": "microadder-57", "probe": "carry_units", "options": {"store": "x"}}, "no option 'store'"),
+        ("ask", {"model": "microadder-57", "probe": "carry_units", "options": {"n": 10**6}}, "at most 10,000"),
+        ("ask", {"model": "microadder-57", "probe": "carry_units", "n": 8, "options": {"n": 9}}, "given twice"),
+        ("ask", {"model": "microadder-57", "probe": "attack", "options": {"runs": 10**9}}, "runs"),
+        ("ask", {"model": "microadder-57", "probe": "carry_units", "options": {"store": "x"}}, "no option"),
+        ("ask", {"model": "microadder-57", "probe": "carry_units", "arguments": {"n": 64}}, "no argument of ask"),
+        ("ask", {"model": "microadder-57", "probe": "carry_units", "sed": 3}, "Did you mean 'seed'?"),
+        ("ask", {"model": "microadder-57", "probe": "carry_units", "n": "many"}, "n does not take 'many'"),
+        ("ask", {"model": "microadder-57", "probe": "carry_units", "rows": 10**6}, "0 to 1,000 rows"),
+        ("ask", {"model": ["microadder-57"], "probe": "carry_units"}, "model does not take"),
+        ("ask", {"model": "microadder-57"}, "ask needs probe"),
+        ("patch", {}, "patch needs model and pairs"),
+        ("certfy", {"model": "microadder-57"}, "Did you mean 'certify'?"),
+        ("load", {"model": "x" * 10**6}, "x"),
+        ("load", {"model": "microadder-57", "x" * 10**6: 1}, "no argument of load"),
+        ("ask", {"model": "microadder-57", "probe": "x" * 10**6}, "no probe"),
+        ("ask", {"model": "microadder-57", "probe": "carry_units", "task": "x" * 10**6}, "characters"),
+        ("list_models", {"contains": "x" * 10**6}, "No model"),
+        ("solve", {"model": "microadder-57", "problems": ["1" * 10**6]}, "1"),
         ("ask", {"model": "microadder-57", "probe": "path_patching"}, "needs pairs"),
         ("ask", {"model": "parity-hand-built", "probe": "stress_suites"}, "does not apply"),
         ("certify", {"model": "microadder-57", "minutes": 1e9}, "at most 10"),
@@ -132,13 +152,31 @@ def test_answers_stand_next_to_the_right_ones_and_a_figure_is_a_picture():
 def test_what_is_refused_is_said_in_a_sentence(name: str, given: dict[str, Any], why: str, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     Path("submission.py").write_text("raise SystemExit")
-    assert why in refusal(name, **given)
+    said = refusal(name, **given)
+    assert why in said and "\n" not in said and len(said) < 1_000
 
 
-def test_a_reply_is_short():
-    found = reply("ask", model="microadder-57", probe="component_ablation", n=64)
-    assert len(found["result"]["rows"]) <= tools.MOST_ROWS < found["result"]["rows_in_all"]
-    assert all(len(json.dumps(value)) <= tools.LARGEST_FIELD for value in found["result"]["data"].values())
+@pytest.mark.parametrize(
+    ("name", "given"),
+    [
+        ("list_models", {}),
+        ("probes", {"model": "microadder-57"}),
+        ("ask", {"model": "microadder-57", "probe": "carry_units", "n": 64}),
+        ("ask", {"model": "microadder-57", "probe": "component_ablation", "n": 64}),
+        ("patch", {"model": "microadder-57", "pairs": "made carry", "column": 4, "n": 32}),
+    ],
+)
+def test_a_reply_is_short_and_the_rest_comes_on_request(name: str, given: dict[str, Any]):
+    (found,) = called((name, given))
+    text, value = found.content[0].text, found.structured_content
+    assert json.loads(text) == value and len(text) < 6_000
+    if name == "probes":
+        return
+    short, (first, *_) = value["result"], value["result"]["rows"]
+    assert len(short["rows"]) == tools.ROWS < short["rows_in_all"]
+    whole = reply(name, **given, rows=60, detail=True)["result"]
+    assert len(whole["rows"]) == min(60, whole["rows_in_all"]) and whole["sentence"] == short["sentence"]
+    assert set(whole["rows"][0]) == {*first, *short["data"]["columns_with_detail"]} > set(first)
 
 
 @pytest.mark.slow
@@ -157,6 +195,13 @@ def test_without_the_package_the_command_says_what_to_install(monkeypatch, capsy
     assert main(["mcp", "--seconds", "0"]) == 2
 
 
+def test_a_call_that_needs_too_much_memory_is_refused(monkeypatch: pytest.MonkeyPatch):
+    def solve() -> None:
+        raise MemoryError
+
+    assert json.loads(answered(solve, {})) == ["refused", "solve needs more memory than a call may take; ask for less."]
+
+
 @pytest.mark.slow
 def test_over_its_streams_it_answers_and_leaves_no_file_anywhere(tmp_path: Path):
     work, home = tmp_path / "work", tmp_path / "home"
@@ -172,3 +217,113 @@ def test_over_its_streams_it_answers_and_leaves_no_file_anywhere(tmp_path: Path)
     )
     assert solved.structured_content["result"]["rows"][0]["answer"] == 105 and drawn.content[0].mime_type == "image/png"
     assert not list(work.iterdir()) and not list(home.iterdir())
+
+
+class Served:
+    """A server as a client starts it, spoken to line by line."""
+
+    def __init__(self, folder: Path, *options: str):
+        self.folder = folder
+        environment = os.environ | {"PYTHONPATH": str(ROOT), "HOME": str(folder), "TMPDIR": str(folder)}
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "interp.cli", "mcp", *options], env=environment, cwd=folder, text=True,
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        )  # fmt: skip
+        hello = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "a", "version": "1"}}
+        self.say({"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": hello})
+        assert self.hear()["id"] == 0
+        self.say({"jsonrpc": "2.0", "method": "notifications/initialized"})
+
+    def say(self, message: Any) -> None:
+        self.process.stdin.write((message if isinstance(message, str) else json.dumps(message)) + "\n")
+        self.process.stdin.flush()
+
+    def hear(self) -> dict[str, Any]:
+        return json.loads(self.process.stdout.readline())
+
+    def call(self, number: int, name: str, **given: Any) -> None:
+        self.say({"jsonrpc": "2.0", "id": number, "method": "tools/call", "params": {"name": name, "arguments": given}})
+
+    def busy(self) -> int:
+        """Start a call that takes long, and return the process that works on it when it is at work."""
+        self.call(1, "ask", model="toygpt-learned-pre", probe="component_ablation", n=10_000)
+        for _ in range(600):
+            found = children(self.process.pid)
+            working = [child for child in found if cpu_seconds(child) > 8]
+            if working:
+                return working[0]
+            time.sleep(0.1)
+        raise AssertionError("no process works")
+
+
+def children(pid: int) -> list[int]:
+    text = Path(f"/proc/{pid}/task/{pid}/children").read_text()
+    every = [int(child) for child in text.split()]
+    threads = Path(f"/proc/{pid}/task").iterdir()
+    return every + [int(c) for t in threads for c in (t / "children").read_text().split() if int(c) not in every]
+
+
+def cpu_seconds(pid: int) -> float:
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return 0.0
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def gone(pid: int, seconds: float = 10.0) -> bool:
+    """Whether a process ends in time."""
+    for _ in range(int(10 * seconds)):
+        stat = Path(f"/proc/{pid}/stat")
+        if not stat.exists() or stat.read_text().rpartition(")")[2].split()[0] == "Z":
+            return True
+        time.sleep(0.1)
+    return False
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="looks at processes in /proc")
+@pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGINT, signal.SIGKILL, None], ids=str)
+def test_the_server_ends_at_once_with_its_process_and_leaves_nothing(how: signal.Signals | None, tmp_path: Path):
+    """At a signal, and when its input is closed (None), in the middle of a call."""
+    served = Served(tmp_path)
+    working = served.busy()
+    if how is None:
+        served.process.stdin.close()
+    else:
+        served.process.send_signal(how)
+    assert gone(served.process.pid) and gone(working)
+    served.process.wait()
+    if how != signal.SIGKILL:
+        assert not list(tmp_path.iterdir())
+    if how in (signal.SIGTERM, signal.SIGINT):
+        assert served.process.returncode == 130 and "interrupted" in served.process.stderr.read()
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="looks at processes in /proc")
+def test_a_cancelled_call_ends_and_what_is_no_message_is_answered(tmp_path: Path):
+    served = Served(tmp_path)
+    for nonsense in ("{", "[" * 100_000, "7", "\x00", '{"jsonrpc": "2.0", "method": 3}'):
+        served.say(nonsense)
+        assert served.hear()["error"]["code"] == -32700
+    working = served.busy()
+    served.say({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": 1}})
+    assert gone(working)
+    served.call(2, "solve", model="microadder-57", problems=["57+48"])
+    while (heard := served.hear()).get("id") != 2:
+        pass
+    assert heard["result"]["structuredContent"]["result"]["rows"][0]["answer"] == 105
+    served.process.stdin.close()
+    assert gone(served.process.pid)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="memory is limited on Linux")
+def test_a_call_cannot_take_more_memory_than_is_allowed(tmp_path: Path):
+    served = Served(tmp_path, "--memory", "0.02")
+    served.call(1, "ask", model="adder-763", probe="carry_units", n=10_000)
+    heard = served.hear()["result"]
+    assert heard["isError"] and "memory" in heard["content"][0]["text"]
+    served.process.stdin.close()
+    assert gone(served.process.pid)

@@ -127,7 +127,7 @@ PUBLIC = Path("board/trained/dimopep_140p.py")  # rotary, norms of queries and k
 def test_the_public_model_of_140_parameters_is_certified_with_rounding(shared_dir: Path):
     if not (shared_dir / PUBLIC).exists():
         pytest.skip("needs the public submissions")
-    found = interp.certify(models.load(shared_dir / PUBLIC, trust=True))
+    found = interp.certify(models.load(shared_dir / PUBLIC, trust="unconfined"))
     assert (found.status, found.arithmetic, found.open) == ("certified", "float32", 0)
     assert 0.29 < found.lower_bound < found.smallest_margin < 1.52
 
@@ -135,7 +135,7 @@ def test_the_public_model_of_140_parameters_is_certified_with_rounding(shared_di
 def test_verdicts_near_the_public_model_agree_with_the_models(shared_dir: Path):
     if not (shared_dir / PUBLIC).exists():
         pytest.skip("needs the public submissions")
-    met, public = [], models.load(shared_dir / PUBLIC, trust=True)
+    met, public = [], models.load(shared_dir / PUBLIC, trust="unconfined")
     for seed, noise in enumerate((1e-4, 1e-3, 3e-3, 1e-2, 3e-2)):
         model = copy.deepcopy(public)
         perturb(model, noise, "none", seed)
@@ -379,7 +379,7 @@ def test_an_adder_without_norms_is_judged(sharpness, status, tmp_path):
     """Five heads that nearly look at one key each, a rotary construction with a gain in place of the last norm."""
     path = tmp_path / "soft.py"
     path.write_text(HARD.replace("SHARP = 1000.0, 0.01, 64.0", f"SHARP = 1000.0, 0.01, {sharpness}"))
-    model = models.load(path, trust=True)
+    model = models.load(path, trust="unconfined")
     found = interp.certify(model, arithmetic="interval")
     pairs = random_pairs(2_000, 0)
     right = (predict(model, pairs) == model.task.targets(pairs)).all(1)

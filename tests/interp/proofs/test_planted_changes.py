@@ -94,7 +94,7 @@ def _few_keys() -> ArithmeticTransformer:
     with TemporaryDirectory() as folder:
         path = Path(folder, "ours.py")
         path.write_text(HARD)
-        return models.load(path, trust=True)
+        return models.load(path, trust="unconfined")
 
 
 SUBJECTS = {

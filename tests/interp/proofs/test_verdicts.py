@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gzip
 import inspect
 import json
@@ -31,6 +32,7 @@ from interp.proofs.certify import RESERVE
 from interp.proofs.class_proofs import BranchAndBound
 from interp.proofs.coupled_grid import CertifiedGrid
 from interp.proofs.hand_built import HandBuiltEvidence, Part
+from interp.proofs.methods import parse_certificate
 from interp.proofs.one_layer import read_adder
 from interp.proofs.verdict import LARGEST_FILE, METHODS, Verdict, parse_verdict
 from models.errors import UserError
@@ -106,6 +108,19 @@ def test_proved_bounds_are_rounded_down_wherever_they_are_printed():
 def numbers(text: str) -> list[float]:
     """The decimal numbers that are written."""
     return [float(number) for number in re.findall(r"\d+\.\d+", text)]
+
+
+@pytest.mark.parametrize("value", ["x", [1], {}, None, True, 10**400, float("nan"), float("inf"), "9" * 5000])
+@pytest.mark.parametrize("name", ["seconds", "versions", "status", "counterexample", "shape", "score", "smallest"])
+def test_every_value_of_a_certificates_field_is_read_or_refused(name: str, value: object):
+    file = Path(models.zoo.__file__).parent / "modular-addition-113-uniform" / stored_certificates.FILE
+    content = json.loads(gzip.decompress(file.read_bytes()))
+    assert name in content and parse_certificate(json.dumps(content).encode(), file)
+    with contextlib.suppress(UserError):
+        parse_certificate(json.dumps(content | {name: value}).encode(), file)
+    if name == "seconds":
+        with pytest.raises(UserError):
+            parse_certificate(json.dumps(content | {name: value}).encode(), file)
 
 
 def test_shares_of_pairs_read_as_shares():

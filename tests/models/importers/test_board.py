@@ -13,7 +13,7 @@ from interp.cli.commands import main
 from models.errors import UserError
 from models.importers.board import asked_pairs, converted, load_submission, submission_of
 from models.importers.board.mlx_names import Model, ModelArgs
-from models.isolation import run_isolated
+from models.isolation import UNCONFINED, run_isolated
 from tests.models.importers.submissions import HARD, OTHER, QWEN, TIED_VALUES, own_module
 
 #: A threshold of the carry one lower, so that a column without a carry is wrong where it is nine.
@@ -39,7 +39,6 @@ SAME = {
     "prints": "import os\nprint('x' * 99999)\nos.write(1, b'!')\n" + HARD,
     "claims": HARD.replace("sum(p.numel() for p in model.parameters())", "3"),
     "torn": HARD + "\n'''\nnot run\n",
-    "tries": "try:\n    import socket\n    socket.socket()\nexcept OSError:\n    pass\n" + HARD,
     "unknown main": HARD + "\nif __name__ == '__main__':\n    raise RuntimeError\n",
     **{name: TIED_VALUES.replace(*change) for name, change in NUMBERS.items()},
 }
@@ -53,9 +52,6 @@ REFUSED = {
     "recursion": "def f():\n    return f()\nX = f()\n",
     "not a number": HARD.replace("SHARP = 1000.0, 0.01, 64.0", "SHARP = 1000.0, 0.01, float('nan')"),
     "too large": "import torch\nX = torch.ones(10**10)\n",
-    "socket": "import socket\nsocket.create_connection(('localhost', 80))\n" + HARD,
-    "writes": "open(__file__, 'w')\n" + HARD,
-    "program": "import os\nos.system('true')\n" + HARD,
     "missing": "import a_module_that_is_not_there\n" + HARD,
     "checkpoint": "import torch\nX = torch.load('checkpoint_57p.pt')\n" + HARD,
     "adds itself": WRONG.replace(_ADD, "def add(model, a, b):\n    return a + b\n"),
@@ -77,7 +73,7 @@ class Loaded:
     def __init__(self, folder: Path, texts: dict[str, str], seconds: float = 300.0):
         self.paths = {name: write(folder, text, f"{name.replace(' ', '_')}.py") for name, text in texts.items()}
         arguments = {"paths": list(map(str, self.paths.values())), "pairs": asked_pairs()}
-        self.tensors, self.facts = run_isolated("tests.models.programs:described", arguments, seconds)
+        self.tensors, self.facts = run_isolated("tests.models.programs:described", arguments, seconds, trust=UNCONFINED)
 
     def load(self, name: str, checkpoint: Path | None = None) -> models.ArithmeticTransformer:
         """As :func:`load_submission` does. Raises UserError for a file that failed."""
@@ -85,7 +81,7 @@ class Loaded:
         facts = self.facts[str(path)]
         if "error" in facts:
             raise UserError(facts["error"])
-        return converted(path, self.of(name), facts | {"unprotected": []}, asked_pairs(), checkpoint)
+        return converted(path, self.of(name), facts, asked_pairs(), checkpoint)
 
     def of(self, name: str) -> dict[str, torch.Tensor]:
         """The tensors of one file."""
@@ -121,7 +117,7 @@ def test_another_file_is_refused(name: str, ours: Loaded) -> None:
 
 def test_reasons_name_what_is_wrong(ours: Loaded) -> None:
     said = {
-        "raises": "RuntimeError", "missing": "a_module_that_is_not_there", "socket": "socket", "writes": "write",
+        "raises": "RuntimeError", "missing": "a_module_that_is_not_there",
         "not a number": "finite", "adds itself": "forward pass", "one pair": "what was read of it says",
         "one digit": "after 01300000000000000000000013", "relu": "tied values", "checkpoint": "checkpoint_57p.pt",
     }  # fmt: skip
@@ -154,6 +150,13 @@ def test_what_is_known_of_a_file(ours: Loaded) -> None:
         {"answers": [0]},
         {"answers": ["x"] * 34},
         {"free": "many"},
+        {"free": 10**400},
+        {"free": -1},
+        {"free": 1.5},
+        {"free": float("inf")},
+        {"bits": -8},
+        {"bits": True},
+        {"answers": [float("inf")] * 34},
         {"metadata": 3},
         {"family": None},
         {"remarks": 1},
@@ -164,7 +167,16 @@ def test_a_forged_answer_is_refused(change: dict[str, Any], ours: Loaded) -> Non
     path = ours.paths["hard"]
     facts = ours.facts[str(path)]
     with pytest.raises(UserError):
-        converted(path, ours.of("hard"), facts | {"unprotected": []} | change, asked_pairs(), None)
+        converted(path, ours.of("hard"), facts | change, asked_pairs(), None)
+
+
+def test_what_a_file_says_of_itself_is_short_and_can_be_printed(ours: Loaded) -> None:
+    path, long = ours.paths["hard"], "\x1b[31m\n" + "x" * 10**6
+    said = {"remarks": [long] * 1000, "metadata": {"name": long, "author": [long], "params": 10**400, long: 1}}
+    found = submission_of(converted(path, ours.of("hard"), ours.facts[str(path)] | said, asked_pairs(), None))
+    assert found is not None and len(found.remarks) <= 20
+    texts = [*found.remarks, *found.metadata, *found.metadata.values()]
+    assert all(len(str(text)) <= 300 and str(text).isprintable() for text in texts)
 
 
 @pytest.mark.parametrize("name", ["own/embed.W_E", "own/blocks.0.mlp.b_in", "wide/blocks.0.attn.W_Q", "wide/logits"])
@@ -178,7 +190,7 @@ def test_forged_tensors_are_refused(name: str, forge: Any, ours: Loaded) -> None
     if forge is not None:
         tensors[name] = forge(tensor)
     with pytest.raises(UserError):
-        converted(path, tensors, ours.facts[str(path)] | {"unprotected": []}, asked_pairs(), None)
+        converted(path, tensors, ours.facts[str(path)], asked_pairs(), None)
 
 
 def test_right_and_wrong_arithmetic_is_scored_so(ours: Loaded) -> None:
@@ -223,23 +235,23 @@ def test_a_file_is_not_run_without_trust(tmp_path: Path, capsys: pytest.CaptureF
             load(path)
     assert main(["solve", str(path), "57+48"]) == 2 and "--trust" in capsys.readouterr().err
     write(tmp_path, HARD)
-    assert main(["solve", str(path), "57+48", "--trust"]) == 0 and "105" in capsys.readouterr().out
+    assert main(["solve", str(path), "57+48", "--trust", "unconfined"]) == 0 and "105" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("size", [None, 2 << 20])
 def test_what_is_no_text_is_refused(size: int | None, tmp_path: Path) -> None:
     path = tmp_path / "ours.py"
     with pytest.raises(UserError):
-        load_submission(path, trust=True)
+        load_submission(path, trust=UNCONFINED)
     path.write_bytes(b"\xff\xfe" if size is None else b" " * size)
     with pytest.raises(UserError):
-        load_submission(path, trust=True)
+        load_submission(path, trust=UNCONFINED)
 
 
 @pytest.mark.slow
 def test_an_unknown_architecture_with_a_known_checkpoint_is_the_checkpoints(checkpoint: Any, tmp_path: Path) -> None:
     path = write(tmp_path, OTHER, "other_9p.py")
-    model = load_submission(path, checkpoint("microadder_57p.pt").parent, trust=True)
+    model = load_submission(path, checkpoint("microadder_57p.pt").parent, trust=UNCONFINED)
     found = submission_of(model)
     assert found is not None and (found.free, found.stated) == (57, 9)
     assert models.score(model, [(57, 48), (9999999999, 1)]).accuracy == 1.0
@@ -277,7 +289,7 @@ def test_a_public_submission_is_read(shared_dir: Path, name: str) -> None:
     path = shared_dir / "board" / name
     if not path.is_file():
         pytest.skip("needs the public submissions")
-    model = load_submission(path, shared_dir / "checkpoints", trust=True)
+    model = load_submission(path, shared_dir / "checkpoints", trust=UNCONFINED)
     found = submission_of(model)
     assert found is not None and (found.family, found.free) == PUBLIC[name]
     assert models.score(model, model.task.sample(16, torch.Generator().manual_seed(0))).accuracy == 1.0
@@ -292,4 +304,4 @@ def test_a_public_submission_that_needs_another_file_is_refused(shared_dir: Path
         if not path.is_file():
             pytest.skip("needs the public submissions")
         with pytest.raises(UserError, match=needed):
-            load_submission(path, trust=True)
+            load_submission(path, trust=UNCONFINED)

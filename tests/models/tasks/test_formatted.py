@@ -1,6 +1,7 @@
 """Tasks from a format and a function: tokens, text, domain, splits and variables follow from the two."""
 
 import itertools
+import math
 from typing import Any
 
 import pytest
@@ -15,9 +16,11 @@ from models.errors import UserError
 from models.tasks import Task, TenDigitAddition, TwoDigitAddition, formatted
 from models.tasks.addition import DelimitedAddition, UnendedAddition
 from models.tasks.domain import NotCountable
+from models.tasks.expressions import Expression
 from models.tasks.framed_addition import Frame, FramedAddition
 from models.tasks.padded_addition import TOKENS, PaddedAddition
 from models.tasks.problem_space import ProblemSpace
+from models.tasks.task_text import task_of_text
 from models.tasks.token_function import function
 from models.weight_maps.dense import DenseWeights
 
@@ -214,6 +217,93 @@ def test_a_definition_that_cannot_be_is_refused(arguments: Any):
 def test_an_option_that_cannot_be_is_refused(options: dict[str, Any]):
     with pytest.raises(UserError):
         formatted("{a:2}+{b:2}={s:3}", "a + b", **options)
+
+
+_NUMBERS = st.sampled_from(["0", "1", "9", "63", str(2**62 - 1), str(2**62), "9" * 50])
+_LEAVES = st.one_of(st.sampled_from(["a", "b", "c", "a < b", "1.5", "'a'", "\0", ""]), _NUMBERS)
+_EXPRESSIONS = st.recursive(
+    _LEAVES,
+    lambda part: st.one_of(
+        st.tuples(part, st.sampled_from([*"+-*%^&|@;=", "//", "**", "/", "<", "==", "<<"]), part).map(
+            lambda p: "({} {} {})".format(*p)
+        ),
+        st.tuples(st.sampled_from(["abs", "min", "gcd", "-", "not ", "eval"]), part).map(lambda p: "{}({})".format(*p)),
+        part.map(lambda p: "-" * 60 + p),
+    ),
+    max_leaves=12,
+)
+_FORMATS = st.sampled_from(
+    [
+        "{a:2}+{b:2}={s:9}",
+        "{a}{b}",
+        "{s:3}",
+        "{a:1}{op}{b:1}={s:+3}",
+        "{a:99}={s:2}",
+        "{",
+        "",
+        "{a:2}\0={s:3}",
+        "a\n{a}",
+    ]
+)
+_OPTIONS = st.sampled_from(
+    ["", "where=", "base=", "held_out=", "seed=", "op + =", "variables=", "vocabulary=", "name=", "other="]
+)
+
+
+@settings(max_examples=100)
+@given(_FORMATS, _EXPRESSIONS, _OPTIONS, st.one_of(_EXPRESSIONS, st.sampled_from(["nan", "inf", "-1", "1e400", "10"])))
+def test_every_text_gives_a_task_or_one_sentence(format: str, answer: str, option: str, value: str):
+    try:
+        task = task_of_text(f"{format}; {answer}; {option}{value}")
+    except UserError as error:
+        assert "\n" not in str(error)
+        return
+    problems = task.sample(8, torch.Generator().manual_seed(0))
+    assert len(task.targets(problems)) == 8
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        "-" * 3000 + "a",
+        "-" * 500 + "a",
+        "a + " + "9" * 5000,
+        "+".join("a" * 500),
+        "(" * 500 + "a" + ")" * 500,
+        "((((9**63)**63)**63)**63) * a",
+        "a * 9**60",
+        "2**62 * 2**62 * a",
+        "a**20",
+        "a + 1 // 0",
+        "a // 0",
+        "5",
+    ],
+)
+def test_values_on_the_way_are_bounded(answer: str):
+    """So that no answer takes long, or wraps around."""
+    with pytest.raises(UserError):
+        formatted("{a:4}={s:9}", answer)
+
+
+@given(st.integers(0, 99), st.integers(0, 99), _EXPRESSIONS)
+def test_an_expression_is_pythons(a: int, b: int, text: str):
+    """Equal to Python's own whole numbers, comparisons counting as 0 or 1, or refused."""
+    try:
+        function = Expression(text)
+        found = function(a=torch.tensor([a]), b=torch.tensor([b]), c=torch.tensor([1]))
+    except UserError:
+        return
+    names = {"a": a, "b": b, "c": 1, "gcd": math.gcd, "min": min, "abs": abs}
+    assert int(torch.as_tensor(found).reshape(-1)[0]) == int(eval(function.text, names))
+
+
+@pytest.mark.parametrize("unseen", ["\0", "\n", "\u2028", "\u202e", "\u200b", "\x1b"])
+def test_a_character_that_cannot_be_seen_is_refused(unseen: str):
+    for arguments in (("{a:1}" + unseen + "={s:1}", "a"), ("{a:1}{op}{b:1}={s:2}", {"+" + unseen: "a + b"})):
+        with pytest.raises(UserError):
+            formatted(*arguments)
+    with pytest.raises(UserError):
+        formatted("{a:1}={s:1}", "a", name="mine" + unseen)
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,7 @@
 """A run folder is one process's at a time, and damage to what it says is noticed."""
 
+import contextlib
+import errno
 import json
 import multiprocessing
 import os
@@ -19,7 +21,7 @@ from models.training import train
 from models.training.publish import publish
 from models.training.recipes import Recipe
 from models.training.run_folder import RunFolder
-from tests.models.training.edited import edit_checkpoint, go_on
+from tests.models.training.edited import RECIPE, contents, edit_checkpoint, go_on
 
 
 @pytest.fixture(scope="module")
@@ -78,6 +80,53 @@ def test_a_file_is_no_run_folder(tmp_path: Path):
     with pytest.raises(UserError):
         go_on(tmp_path / "file")
     assert (tmp_path / "file").read_text() == "mine"
+
+
+# ---- a full disk
+
+
+class FullDisk:
+    """Counts what is written, and lets one of it fail half-way: a file of its own, a line of the metrics, the lock."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, fails: int | None = None):
+        self.count, self.fails = 0, fails
+        fsync, append, write = os.fsync, RunFolder.append_metrics, os.pwrite
+
+        def after(call):
+            def counted(*given):
+                if isinstance(given[0], RunFolder) and self.full():
+                    with given[0].metrics_path.open("a") as file:
+                        file.write('{"step": ')
+                    raise UserError("full")
+                if not isinstance(given[0], RunFolder) and self.full():
+                    raise OSError(errno.ENOSPC, "No space left on device")
+                return call(*given)
+
+            return counted
+
+        for holder, name, call in ((os, "fsync", fsync), (RunFolder, "append_metrics", append), (os, "pwrite", write)):
+            monkeypatch.setattr(holder, name, after(call))
+
+    def full(self) -> bool:
+        self.count += 1
+        return self.count - 1 == self.fails
+
+
+def test_a_run_resumes_wherever_the_disk_was_full(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """Each write of a run fails in turn; nothing that was written is lost, and the bits at the end are the same."""
+    short = {"seeds": 1, "recipe": RECIPE.replace(steps=2, eval_every=1, warmup_steps=1)}
+    with monkeypatch.context() as patch:
+        disk = FullDisk(patch)
+        go_on(tmp_path / "whole", **short)
+    assert disk.count >= 11
+    for fails in range(disk.count):
+        run = tmp_path / str(fails)
+        with monkeypatch.context() as patch:
+            FullDisk(patch, fails)
+            with contextlib.suppress(UserError):  # a folder that cannot be flushed is no failure
+                go_on(run, **short)
+        assert go_on(run, **short).complete, fails
+        assert contents(run) == contents(tmp_path / "whole"), fails
 
 
 # ---- damage
