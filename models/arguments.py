@@ -12,11 +12,12 @@ import inspect
 import math
 import operator
 import random
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import fields
-from types import SimpleNamespace
-from typing import Any, Literal, ParamSpec, TypeVar, get_args, get_origin, get_type_hints
+from types import SimpleNamespace, UnionType
+from typing import Any, Literal, NamedTuple, ParamSpec, TypeVar, Union, get_args, get_origin, get_type_hints
 
 import numpy as np
 import torch
@@ -115,18 +116,36 @@ def plain_state() -> Iterator[None]:
     """A context with float32 as torch's default dtype, the CPU as its default device, and no autocast.
 
     Settings that a program made for its own computations would change how models are built and what they compute.
+    torch has one default dtype for all threads: the last of several calls that are open gives it back.
     """
-    dtype, device = torch.get_default_dtype(), torch.get_default_device()
     with ExitStack() as stack:
-        if dtype != torch.float32:
-            stack.callback(torch.set_default_dtype, dtype)
-            torch.set_default_dtype(torch.float32)
-        if device.type != "cpu":
+        if torch.get_default_dtype() != torch.float32 or _PlainDtype.users:
+            stack.enter_context(_PlainDtype())
+        if torch.get_default_device().type != "cpu":
             stack.enter_context(torch.device("cpu"))
         for kind in ("cpu", "cuda"):
             if torch.is_autocast_enabled(kind):
                 stack.enter_context(torch.autocast(kind, enabled=False))
         yield
+
+
+class _PlainDtype:
+    """A context with float32 as torch's default dtype, which several threads may enter."""
+
+    lock, users, before = threading.Lock(), 0, torch.float32
+
+    def __enter__(self) -> None:
+        with self.lock:
+            if not _PlainDtype.users:
+                _PlainDtype.before = torch.get_default_dtype()
+            _PlainDtype.users += 1
+            torch.set_default_dtype(torch.float32)
+
+    def __exit__(self, *_: object) -> None:
+        with self.lock:
+            _PlainDtype.users -= 1
+            if not _PlainDtype.users:
+                torch.set_default_dtype(self.before)
 
 
 # ---- methods of tasks, by the names of their parameters
@@ -261,29 +280,54 @@ def of_type(name: str, value: Any, function: Callable[..., Any]) -> Any:
     Raises:
         UserError: it does not fit.
     """
-    from beartype import BeartypeConf  # takes half a second with its imports, which not every program needs
-    from beartype.door import is_bearable
-
-    hint = hints_of(function).get(name, Any)
+    read = _read_hint(function, name)
+    hint = read.hint
+    if hint is Any or type(value) in read.classes or (type(value) is str and value in read.choices):
+        return value
     plain = value.tolist() if isinstance(value, (np.generic, np.ndarray)) else value
     parts = (hint, *get_args(hint))
     if isinstance(plain, bool) and (int in parts or float in parts) and bool not in parts:
         raise UserError(f"{name} must be {_said(name, function)}, not {shown(value)}.")  # bool is a kind of int
-    conf, state = BeartypeConf(is_pep484_tower=True), random.getstate()
+    is_bearable = _is_bearable()
+    # beartype looks at one entry, drawn at random, of what has several
+    state = None if isinstance(plain, (Tensor, nn.Module)) else random.getstate()
     try:
         for candidate in (value, plain):
-            if is_bearable(candidate, hint, conf=conf):
+            if is_bearable(candidate, hint):
                 for entry in candidate if isinstance(candidate, (list, tuple)) else ():
-                    one = [entry] if isinstance(candidate, list) else (entry,)
-                    # beartype looks at one entry, drawn at random; a list of one entry has no other
-                    if not is_bearable(one, hint, conf=conf) and _same_for_all(hint):
+                    one = [entry] if isinstance(candidate, list) else (entry,)  # a list of one entry has no other
+                    if not is_bearable(one, hint) and _same_for_all(hint):
                         raise UserError(f"{name} must be {_said(name, function)}, and one of it is {shown(entry)}.")
                 return candidate
     finally:
-        random.setstate(state)
+        if state is not None:
+            random.setstate(state)
     if isinstance(value, str) and any(isinstance(choice, str) for choice in _choices(hint)):
         return value  # the function itself raises, with the closest choice
     raise UserError(f"{name} must be {_said(name, function)}, not {shown(value)}.")
+
+
+@functools.cache
+def _is_bearable() -> Callable[[Any, Any], bool]:
+    from beartype import BeartypeConf  # takes half a second with its imports, which not every program needs
+    from beartype.door import is_bearable
+
+    return functools.partial(is_bearable, conf=BeartypeConf(is_pep484_tower=True))
+
+
+class _Hint(NamedTuple):
+    """A parameter's annotation, the plain classes in it, whose objects fit without a further look, and its choices."""
+
+    hint: Any
+    classes: tuple[type, ...]
+    choices: tuple[Any, ...]
+
+
+@functools.cache
+def _read_hint(function: Callable[..., Any], name: str) -> _Hint:
+    hint = hints_of(function).get(name, Any)
+    parts = get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
+    return _Hint(hint, tuple(part for part in parts if type(part) is type), _choices(hint))
 
 
 def _said(name: str, function: Callable[..., Any]) -> str:

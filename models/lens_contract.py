@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from inspect import signature
 from typing import Any
 
@@ -19,6 +20,7 @@ from transformer_lens.HookedRootModule import HookedRootModule
 
 from models.config import TransformerConfig
 from models.errors import UserError
+from models.hook_state import turn_of
 from models.lens_tokens import TokenMethods
 from models.lens_weights import WeightMethods
 from models.part_names import head_name, in_block
@@ -72,6 +74,20 @@ class LensContract(TokenMethods, WeightMethods, HookedRootModule):
     unembed: Unembed
     embed_tokens: Callable[..., Tensor]  # this and the next are methods of ArithmeticTransformer
     window_bias: Callable[..., WindowBias | None]
+
+    # ---- one thread at a time, as hooks belong to the model and not to a run of it
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        if torch.compiler.is_compiling():  # a compiler cannot follow a lock
+            return super().__call__(*args, **kwargs)
+        with turn_of(self):
+            return super().__call__(*args, **kwargs)
+
+    @contextmanager
+    def hooks(self, *args: Any, **options: Any) -> Iterator[Any]:
+        """As in TransformerLens. Other threads wait with their runs of this model until the context ends."""
+        with turn_of(self), super().hooks(*args, **options) as hooked:
+            yield hooked
 
     # ---- set-up
 

@@ -10,7 +10,10 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from math import isfinite
+from types import NoneType
 from typing import Any, ParamSpec, TypeVar, get_args
+from weakref import WeakKeyDictionary
 
 import numpy as np
 import torch
@@ -18,7 +21,7 @@ from torch import Tensor, nn
 
 from models.arguments import REAL, WHOLE, hints_of, is_number, misfit, of_type, plain_state, real, shown, whole
 from models.errors import UserError
-from models.hook_state import hooks_kept
+from models.hook_state import Held, held
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -47,6 +50,7 @@ def question(
     * ``presumes``: called with the arguments, it raises UserError for a model that cannot do what is asked about.
     """
     signature = inspect.signature(function)
+    checks: dict[str, Callable[[Any], Any]] = {}  # made at the first call, as annotations may name later classes
 
     @functools.wraps(function)
     def asked(*args: P.args, **kwargs: P.kwargs) -> R:
@@ -56,88 +60,121 @@ def question(
             given = signature.bind(*args, **kwargs)
         except TypeError as error:
             raise misfit(function.__name__, signature, args, kwargs, error) from None
+        if not checks:
+            checks.update({each.name: _check_of(function, each, hooked) for each in signature.parameters.values()})
+        caller = Caller()
         with plain_state():
             for name, value in given.arguments.items():
-                default = signature.parameters[name].default
-                if value is default or signature.parameters[name].kind is inspect.Parameter.VAR_KEYWORD:
-                    continue
-                hint = hints_of(function).get(name, Any)
-                if name == "model" and not hooked:
-                    value = _model(name, value)
-                elif value is not None or hint is Any:  # the annotation says whether None is allowed
-                    value = _checked(name, value, default, hint)
-                given.arguments[name] = of_type(name, value, function)
-                if ready:
-                    _require_ready(name, value)
-            _check_fit(given.arguments)
-            _require_enough(function.__name__, given.arguments, least)
-            model = given.arguments.get("model")
-            task = given.arguments.get("task") or getattr(model, "task", None)
-            if model is not None and task is not None and (why := _why_not(needs, model, task)):
-                raise UserError(f"{function.__name__} does not apply: {why}.")
-            with hooks_kept(_models_among(given.arguments)):
+                given.arguments[name] = checks[name](value)
+            arguments = given.arguments
+            _check_fit(arguments)
+            _require_enough(function.__name__, arguments, least)
+            several = dict(_models_among(arguments))
+            with held(iter(several.values())) as passed:
+                model = arguments.get("model")
+                if not isinstance(model, nn.Module | NoneType):
+                    caller.require_plain("model", model)  # a function
+                for name, each in several.items():
+                    of_model = passed[id(each)]
+                    if not of_model.whole:
+                        caller.require_plain(name, each)
+                        _require_whole(name, of_model)
+                        of_model.whole = True
+                    if ready and not of_model.ready:
+                        _require_ready(name, of_model)
+                        of_model.ready = True
+                task = arguments.get("task") or getattr(model, "task", None)
+                if model is not None and task is not None and (why := _why_not(needs, model, task)):
+                    raise UserError(f"{function.__name__} does not apply: {why}.")
                 if presumes is not None:
-                    presumes(given.arguments)
+                    presumes(arguments)
                 return function(*given.args, **given.kwargs)
 
     return asked
 
 
-def _models_among(arguments: Mapping[str, Any]) -> Iterator[nn.Module]:
-    """The models among the arguments, also those in lists."""
-    for value in arguments.values():
-        several = value if isinstance(value, (list, tuple)) else [value]
-        yield from (each for each in several if isinstance(each, nn.Module))
+class Caller:
+    """What of the caller's state changes what a model computes. It is read before :func:`plain_state` sets it aside."""
+
+    def __init__(self) -> None:
+        self.autocast = torch.is_autocast_enabled("cpu") or torch.is_autocast_enabled("cuda")
+        self.dtype = torch.get_default_dtype()
+
+    def require_plain(self, name: str, model: Any) -> None:
+        """Raise UserError where a model computes something else for the caller than it does in the plain state."""
+        if self.autocast:
+            raise UserError(
+                f"{name} computes something else under torch.autocast than its weights say; ask outside of it."
+            )
+        if self.dtype == torch.get_default_dtype() or not hasattr(model, "effective_weights"):
+            return
+        weights = model.effective_weights()
+        torch.set_default_dtype(self.dtype)
+        try:
+            its = model.effective_weights()
+        finally:
+            torch.set_default_dtype(torch.float32)
+        if any(x.dtype != its[key].dtype or not torch.equal(x, its[key]) for key, x in weights.items()):
+            raise UserError(f"{name} has other weights where torch's default dtype is {self.dtype}; set it to float32.")
+
+
+def _models_among(arguments: Mapping[str, Any]) -> Iterator[tuple[str, nn.Module]]:
+    """The models among the arguments, also those in lists, by what a message calls them."""
+    for name, value in arguments.items():
+        if isinstance(value, nn.Module):
+            yield name, value
+        elif isinstance(value, (list, tuple)):
+            several = [each for each in value if isinstance(each, nn.Module)]
+            yield from ((f"{name}[{index}]", each) for index, each in enumerate(several))
 
 
 def _why_not(needs: Sequence[Callable[[Any, Any], str]], model: Any, task: Any) -> str:
     return next((why for need in needs if (why := need(model, task))), "")
 
 
-def _checked(name: str, value: Any, default: Any, hint: Any) -> Any:
-    """The checked argument, as it is passed to the function; ``hint`` is its annotation.
+def _check_of(function: Callable[..., Any], parameter: inspect.Parameter, hooked: bool) -> Callable[[Any], Any]:
+    """What returns the checked value of a parameter, as it is passed to the function, and raises UserError for a value
+    that the parameter's name or annotation does not allow."""
+    name, default = parameter.name, parameter.default
+    if parameter.kind is inspect.Parameter.VAR_KEYWORD:
+        return lambda value: value
+    hint = hints_of(function).get(name, Any)
+    by_name = _model if name == "model" and not hooked else _by_name(name, default, hint)
+    # the annotation says whether None is allowed
+    takes_none = by_name is not _model and hint is not Any
 
-    Raises:
-        UserError: a value that the argument's name does not allow.
-    """
+    def check(value: Any) -> Any:
+        if value is default:
+            return value
+        if by_name is not None and not (value is None and takes_none):
+            value = by_name(name, value)
+        return of_type(name, value, function)
+
+    return check
+
+
+def _by_name(name: str, default: Any, hint: Any) -> Callable[[str, Any], Any] | None:
+    """The check of a parameter's values by its name; ``hint`` is its annotation, which may allow something else."""
     if isinstance(default, bool):
-        return value
-    if name in WHOLE and is_number(value):  # the annotation says whether it can be something else
-        return whole(name, value, *WHOLE[name])
-    if name in REAL and is_number(value):
-        return real(name, value, *REAL[name])
+        return None
+    if name in WHOLE:
+        return lambda name, value: whole(name, value, *WHOLE[name]) if is_number(value) else value
+    if name in REAL:
+        return lambda name, value: real(name, value, *REAL[name]) if is_number(value) else value
     of_models = "Any" in str(hint)  # and not of measurements
     if name in SEVERAL_MODELS and of_models and hint is not Any:
-        return _models(name, value)
-    others = tuple(kind for kind in get_args(hint) if kind in (str, list, np.ndarray, Tensor))  # names, or tables
-    if name in MODELS and not isinstance(value, others):
-        return _hooked(name, value)
-    check = _OTHERS.get(name)
-    return value if check is None else check(name, value)
+        return _models
+    if name in MODELS:
+        others = tuple(kind for kind in get_args(hint) if kind in (str, list, np.ndarray, Tensor))  # names, or tables
+        return lambda name, value: value if isinstance(value, others) else _hooked(name, value)
+    return _OTHERS.get(name)
 
 
 def _model(name: str, value: Any) -> Any:
     """Check a model for questions that only compute logits: any callable will do."""
     if callable(value) and not isinstance(value, type):
-        return _with_numbers(name, value) if isinstance(value, nn.Module) else value
+        return value
     return _hooked(name, value)
-
-
-def _with_numbers(name: str, value: nn.Module) -> nn.Module:
-    """A model whose parameters are numbers, under the names that its classes gave them.
-
-    Raises:
-        UserError: tensors on the meta device, or a torch parametrization, which renames parameters.
-    """
-    for module in value.modules():
-        if "parametrizations" in module._modules:
-            raise UserError(
-                f"{name} has a torch parametrization; torch.nn.utils.parametrize.remove_parametrizations takes it off."
-            )
-        for tensor in (*module._parameters.values(), *module._buffers.values()):
-            if tensor is not None and tensor.is_meta:
-                raise UserError(f"{name} is on the meta device: it has no numbers.")
-    return value
 
 
 def _hooked(name: str, value: Any) -> Any:
@@ -146,11 +183,7 @@ def _hooked(name: str, value: Any) -> Any:
             raise UserError(
                 f"{name} has a torch hook on the model itself, which run_with_hooks does not run; take it off."
             )
-        from models.unaltered import missing_parts
-
-        if missing := missing_parts(value):
-            raise UserError(f"{name} has no {missing[0]}, which its config asks for.")
-        return _with_numbers(name, value)
+        return value
     hint = f" models.load({value!r}) makes one of a name." if isinstance(value, str) else ""
     raise UserError(f"{name} is {shown(value)}, which is not a model with TransformerLens hooks.{hint}")
 
@@ -166,23 +199,54 @@ def _require_enough(name: str, arguments: Mapping[str, Any], least: int) -> None
             raise UserError(f"{name} compares {given} and needs at least {least} of them, not {len(value)}.")
 
 
-def _require_ready(name: str, value: Any) -> None:
-    """Raise UserError for a model, or a list with a model, that is in training mode (dropout would change what is
-    compared), or whose weights are not all finite numbers."""
-    if isinstance(value, (list, tuple)):
-        for entry in value:
-            _require_ready(f"One of {name}", entry)
-    if not isinstance(value, nn.Module):
-        return
-    if value.training:
+def _require_whole(name: str, held: Held) -> None:
+    """Raise UserError for a model without all its parts, with parameters that are no numbers (on the meta device), or
+    with a torch parametrization, which gives parameters other names than their classes did."""
+    if held.parametrized:
+        raise UserError(
+            f"{name} has a torch parametrization; torch.nn.utils.parametrize.remove_parametrizations takes it off."
+        )
+    if any([x.is_meta for x in held.tensors]):
+        raise UserError(f"{name} is on the meta device: it has no numbers.")
+    at_first = getattr(held.model, "mod_dict", {}).values()
+    if not held.modules.keys() >= set(map(id, at_first)):
+        from models.unaltered import missing_parts
+
+        if missing := missing_parts(held.model):
+            raise UserError(f"{name} has no {missing[0]}, which its config asks for.")
+
+
+def _require_ready(name: str, held: Held) -> None:
+    """Raise UserError for a model that is in training mode (dropout would change what is compared), or whose weights
+    are not all finite numbers."""
+    if held.model.training:
         raise UserError(f"{name} is in training mode; call model.eval() first.")
-    own = getattr(value, "all_weights", None)
-    weights = dict(value.named_parameters()) if own is None else own()
-    for key, weight in weights.items():
-        if weight.is_meta:
-            raise UserError(f"{name} is on the meta device, where weights have no values.")
-        if not bool(weight.isfinite().all()):
+    with torch.no_grad():
+        if key := _not_finite(held.model, held.tensors):
             raise UserError(f"{name} has weights that are not finite numbers ({key}): it has diverged.")
+
+
+#: The state of each model's tensors in which all weights that it computes from them were finite.
+_finite: WeakKeyDictionary[nn.Module, list[tuple[int, int, int]]] = WeakKeyDictionary()
+
+
+def _not_finite(model: nn.Module, tensors: list[Tensor]) -> str:
+    """The name of a weight that has infinite numbers or none; empty if there is no such weight.
+
+    The free numbers are summed up in every call, as ``parameter.data`` changes them without a trace. The weights that
+    are computed from them are looked through when the version of a free number has changed.
+    """
+    own = getattr(model, "all_weights", None)
+    state = None
+    if not any([x.is_inference() or x.is_sparse for x in tensors]):  # which have no version, or no place
+        state = [(id(x), x.data_ptr(), x._version) for x in tensors]
+        if _finite.get(model) == state and all([isfinite(x.sum()) for x in tensors if isinstance(x, nn.Parameter)]):
+            return ""
+    weights = dict(model.named_parameters()) if own is None else own()
+    bad = next((key for key, weight in weights.items() if not bool(weight.isfinite().all())), "")
+    if not bad and state is not None:
+        _finite[model] = state
+    return bad
 
 
 def _each(name: str, value: Any, what: str, check: Callable[[str, Any], Any]) -> Any:
@@ -270,7 +334,8 @@ def _check_fit(arguments: Mapping[str, Any]) -> None:
         if isinstance(tokens, Tensor):
             if tokens.ndim != 2 or not tokens.numel():
                 raise UserError(f"{name} must be [n, position] and not empty, not {list(tokens.shape)}.")
-            if tokens.min() < 0 or tokens.max() >= cfg.d_vocab or tokens.shape[1] > cfg.n_ctx:
+            least, most = map(int, tokens.aminmax())
+            if least < 0 or most >= cfg.d_vocab or tokens.shape[1] > cfg.n_ctx:
                 raise UserError(
                     f"{name} must be of 0 to {cfg.d_vocab - 1}, at most {cfg.n_ctx} in a row: that is what the model "
                     "reads."

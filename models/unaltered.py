@@ -74,11 +74,20 @@ def alterations(model: HookedModel) -> tuple[str, ...]:
     found += _replaced_in_classes()
     expected = _expected_of(model, found)
     config, seen = model.__dict__.get("config"), 0
+    if expected is not None and not model.training and _as_expected(model, expected[""], config):
+        return (*found, *_of_state(model))
     for name, module in _modules(model):
         own, cls = module.__dict__, type(module)
-        hooks = (own["_forward_hooks"], own["_forward_pre_hooks"], own["_backward_hooks"], own["_backward_pre_hooks"])
-        if any(hooks) and not all(_is_wiring(hook) for kind in hooks for hook in kind.values()):
-            found.append(f"{name or 'the model'} has a hook")
+        hooks = own["_forward_hooks"] or own["_forward_pre_hooks"]
+        if hooks or own["_backward_hooks"] or own["_backward_pre_hooks"]:
+            tables = (
+                own["_forward_hooks"],
+                own["_forward_pre_hooks"],
+                own["_backward_hooks"],
+                own["_backward_pre_hooks"],
+            )
+            if not all(_is_wiring(hook) for table in tables for hook in table.values()):
+                found.append(f"{name or 'the model'} has a hook")
         known, methods = _class(cls, cls.forward)
         if not known:
             found.append(f"{name or 'the model'} has a forward pass of its own")
@@ -87,7 +96,7 @@ def alterations(model: HookedModel) -> tuple[str, ...]:
         if expected is None:
             continue
         part = expected.get(name)
-        if part is None or cls is not part.cls or not part.attributes.items() <= own.items():
+        if part is None or cls is not part.cls or (part.attributes and not part.attributes.items() <= own.items()):
             found += _differences(name, module, part)
         if name and own.get("config", config) is not config:
             found.append(f"{name}.config is not the model's")
@@ -98,12 +107,15 @@ def alterations(model: HookedModel) -> tuple[str, ...]:
         found += [f"{name} is missing" for name in _missing(model, expected)]
     if model.training and getattr(getattr(model, "config", None), "dropout", 0):
         found.append("the model is in training mode, with dropout")
+    return (*found, *_of_state(model))
+
+
+def _of_state(model: nn.Module) -> Iterator[str]:
     device = _device_type(model)
     if device == "meta":
-        found.append("its tensors are on the meta device, without numbers")
+        yield "its tensors are on the meta device, without numbers"
     elif torch.is_autocast_enabled(device):
-        found.append("autocast is on")
-    return tuple(found)
+        yield "autocast is on"
 
 
 def missing_parts(model: nn.Module) -> list[str]:
@@ -207,10 +219,37 @@ def _replaced_in_classes() -> list[str]:
 
 
 class _Part(NamedTuple):
-    """The class of a part, and its attributes that are numbers, texts, switches or None."""
+    """The class of a part, its attributes that are numbers, texts, switches or None, its methods, and its parts."""
 
     cls: type
     attributes: dict[str, Any]
+    methods: frozenset[str]
+    parts: dict[str, _Part]
+
+
+def _as_expected(model: nn.Module, whole: _Part, config: Any) -> bool:
+    """Whether nothing about the modules needs to be said: a look at each, without its name and its differences."""
+    left, runtime = [(model, whole)], model.__dict__.get("cfg")
+    for module, part in left:
+        own = module.__dict__
+        hooks = own["_forward_hooks"] or own["_forward_pre_hooks"]
+        if hooks or own["_backward_hooks"] or own["_backward_pre_hooks"]:
+            return False
+        if type(module) is not part.cls or not part.methods.isdisjoint(own):
+            return False
+        if part.attributes and not part.attributes.items() <= own.items():
+            return False
+        if own.get("config", config) is not config or ("_runtime" in own and own["_runtime"][0] is not runtime):
+            return False
+        if part.parts or own["_modules"]:
+            here = own["_modules"]
+            if len(here) != len(part.parts) + (module is model):  # the weight map is the model's own affair
+                return False
+            for name, each in part.parts.items():
+                if (child := here.get(name)) is None:
+                    return False
+                left.append((child, each))
+    return True
 
 
 def _expected_of(model: nn.Module, found: list[str]) -> dict[str, _Part] | None:
@@ -239,7 +278,13 @@ def _expected_of(model: nn.Module, found: list[str]) -> dict[str, _Part] | None:
 def _expected(fresh: Callable[[TransformerConfig], Any], config: TransformerConfig) -> tuple[dict[str, _Part], Any]:
     """The parts, by name, and the shapes of the weights that a config asks for."""
     model = fresh(config)
-    parts = {name: _Part(type(module), _attributes(module) if name else {}) for name, module in _modules(model)}
+    parts: dict[str, _Part] = {}
+    for name, module in _modules(model):  # a part comes after what it is a part of
+        cls = type(module)
+        part = parts[name] = _Part(cls, _attributes(module) if name else {}, _class(cls, cls.forward).methods, {})
+        if name:
+            above, _, last = name.rpartition(".")
+            parts[above].parts[last] = part
     return parts, model.weight_shapes
 
 

@@ -27,7 +27,7 @@ from interp.proofs import by_operator, exhaustive, few_keys, hand_built, near_ke
 from interp.proofs.accuracy_bounds import WIDTH
 from interp.proofs.certify import METHOD as ONE_LAYER
 from interp.proofs.hand_built import is_hand_built
-from interp.proofs.one_layer import Targets
+from interp.proofs.one_layer import Targets, require_exact_products
 from interp.proofs.verdict import (
     LARGEST_FILE,
     METHODS,
@@ -115,6 +115,7 @@ def certify(
         UserError: a model or a domain that no method judges, in one sentence; too little time for any verdict.
     """
     _require_short(model, getattr(model, "task", None) if task is None else task)
+    require_exact_products(model)
     task = resolve_task(model, task)
     with time_limit(minutes):
         try:
@@ -179,6 +180,7 @@ def check_certificate(verdict: Verdict, model: HookedModel, task: Task | None = 
     Raises:
         UserError: a certificate of another model, one that claims nothing, or one that does not hold.
     """
+    require_exact_products(model)
     return method_named(verdict.method).check(verdict, model, resolve_task(model, task))
 
 

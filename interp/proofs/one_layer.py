@@ -234,6 +234,12 @@ def inexact_products(device: torch.device | str | None) -> list[str]:
     return found
 
 
+def require_exact_products(model: HookedModel) -> None:
+    """Raise UserError where torch's settings round products otherwise than IEEE 754 does, as every proof presumes."""
+    if found := inexact_products(model.cfg.device):
+        raise UserError(f"What {model_name(model)} computes is not certain here: {'; '.join(found)}.")
+
+
 def require_unchanged(adder: OneLayerAdder) -> None:
     """Raise UserError if the model's weights are not the same as when it was read."""
     if fingerprint(adder.model) != adder.fingerprint:

@@ -9,6 +9,7 @@ backward pass computes the weights again.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from threading import RLock
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -62,6 +63,7 @@ class _Kept:
 
 
 _known: WeakKeyDictionary[WeightMap, _Kept] = WeakKeyDictionary()
+_swapping = RLock()
 
 
 def kept_weights(weight_map: WeightMap) -> Weights:
@@ -157,7 +159,7 @@ class _Remade(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor | None) -> tuple[Tensor | None, ...]:
         parameters, again = ctx.saved_tensors, torch.is_grad_enabled()
-        with torch.enable_grad():
+        with torch.enable_grad(), _swapping:  # which puts these numbers in the map's place for a while
             weights = functional_call(ctx.weight_map, dict(zip(ctx.names, parameters, strict=True)), ())
         asked = [(weights[key], g) for key, g in zip(ctx.keys, gradients, strict=True) if g is not None]
         wanted = [p for p in parameters if p.requires_grad]

@@ -256,8 +256,8 @@ BEHIND = {
     "a block added": "ln_final.hook_normalized",
     "blocks removed": "blocks.0.hook_mlp_out",
 }  # fmt: skip
-#: Changes after which the module computes what it did: public functions run in a state without autocast.
-SAME = ("autocast", "switches of a block", "config of the model", "config of a norm")
+#: Changes after which the module computes what it did.
+SAME = ("switches of a block", "config of the model", "config of a norm")
 #: What does not alter the model, but makes another of it.
 ANOTHER = ("other weights",)
 
