@@ -18,8 +18,8 @@ assumptions about float32 are the constants below. README.md, next to this file,
 1. A *query* is a step and the token at its position. In a model of one layer the score and the value of every other
    position then depend on the token there alone: attention writes sum_j w_j c_j / sum_j w_j, with w_j and c_j from
    tables of intervals.
-2. A *leaf* of a query is the digits x, y of one column (or of two, where one is not enough) and the carry into it. Over
-   its problems the ratio is at most L if the largest sum_j w_j (c_j - L) is at most 0. A dynamic programme over the
+2. A *leaf* of a query is the digits x, y of one column (of up to three, where one is not enough) and the carry into it.
+   Over its problems the ratio is at most L if the largest sum_j w_j (c_j - L) is at most 0. A dynamic programme over the
    other columns, with the carry as its state, finds that largest sum. What several heads write is a sum of ratios
    N_h / D_h, whose extremes belong to different problems. With a bound L_h of each, N_h - L_h D_h is at most 0, so that
    the sum is at most sum_h L_h plus the largest sum_h (N_h - L_h D_h) / max D_h, which the same programme finds.
@@ -71,7 +71,7 @@ READ = {"task", "eps", "attn_scale", "d_model", "d_head", "d_mlp", "n_heads", "d
 IDLE = {
     "n_position_ids", "rotary_base", "rotary_adjacent_pairs", "fire_c", "fire_L0", "fire_normaliser", "dropout",
 }  # fmt: skip
-LEVELS, HALVINGS = 64, 8
+LEVELS, HALVINGS, WIDEST = 64, 8, 3
 
 
 class Rejected(Exception):
@@ -472,7 +472,7 @@ class Query:
 
     def __init__(self, model, target, token, columns=1):
         self.model, self.target, self.token, self.own = model, target, token, min(target, DIGITS - 1)
-        self.low = self.own + 1 - columns  # of the columns in the window
+        self.columns, self.low = columns, self.own + 1 - columns  # of the window: how many, and the lowest
         self.position = EQUALS + target
         self.ways = [list(self.of_column(column)) for column in range(self.own + 1)]
 
@@ -581,8 +581,8 @@ class Query:
 
     @cached_property
     def wider(self):
-        """The query with a window of two columns, and its leaves by the leaf of one column that they are parts of."""
-        query, parts = Query(self.model, self.target, self.token, 2), {}
+        """The query with one column more in its window, and its leaves by the leaf here that they are parts of."""
+        query, parts = Query(self.model, self.target, self.token, self.columns + 1), {}
         for number, _, leaf in query.leaves():
             carry, ((x, y, _), *digits) = leaf
             into, _ = self.model.column(x + self.model.sign * y, carry)
@@ -652,15 +652,16 @@ def proved(model, x, answer, low, high, margin):
     return smallest
 
 
-def proved_in_parts(query, x, number, answer, leaf, margin):
-    """As :func:`proved`, for each of a leaf's parts in a window of two columns."""
-    if not query.own:
-        return None
+def proved_on_leaf(query, x, number, answer, leaf, margin):
+    """As :func:`proved`, on a leaf; where that is not enough, on each of its parts in a window of one column more."""
+    bound = proved(query.model, x, answer, *query.ends(leaf), margin)
+    if bound is not None or not query.low or query.columns == WIDEST:
+        return bound
     wider, parts = query.wider
     require(sum(part for part, _ in parts[leaf]) == number, "the parts of a leaf are not all of it")
     bounds = []
-    for _, part in parts[leaf]:
-        bounds.append(proved(query.model, x, answer, *wider.ends(part), margin))
+    for count, part in parts[leaf]:
+        bounds.append(proved_on_leaf(wider, x, count, answer, part, margin))
         if bounds[-1] is None:
             return None
     return min(bounds)
@@ -682,9 +683,7 @@ def check(file):
             query = Query(model, target, token)
             x = model.stream(token, query.position)
             for number, answer, leaf in query.leaves():
-                bound = proved(model, x, answer, *query.ends(leaf), margin)
-                if bound is None:
-                    bound = proved_in_parts(query, x, number, answer, leaf, margin)
+                bound = proved_on_leaf(query, x, number, answer, leaf, margin)
                 require(bound is not None, f"no proof at step {target + 1} for token, carry and digits {token}, {leaf}")
                 smallest, pairs = min(smallest, bound), pairs + number
         require(pairs == model.ways_above(DIGITS, 0), f"step {target}'s leaves hold {pairs} pairs")

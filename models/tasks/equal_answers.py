@@ -42,12 +42,11 @@ class NotDecided(Exception):
 
 @dataclass(frozen=True)
 class Form:
-    """``p a + q b + r``. ``truth``: whether it is a truth value, which torch does not add up as a number."""
+    """``p a + q b + r``."""
 
     p: int
     q: int
     r: int
-    truth: bool = False
 
     def at(self, point: Point) -> Fraction:
         return self.p * point[0] + self.q * point[1] + self.r
@@ -151,7 +150,6 @@ def _value(node: ast.expr, names: Sequence[str], region: Region) -> Pieces:
             yield region, Form(int(name == names[0]), int(name == names[1]), 0)
         case ast.UnaryOp(op=ast.USub(), operand=inner):
             for piece, form in _bounded(_value(inner, names, region)):
-                _require_number(form)
                 yield piece, form.times(-1)
         case ast.BinOp(left=left, right=right, op=operation):
             for piece, first, second in _both(left, right, names, region):
@@ -161,7 +159,6 @@ def _value(node: ast.expr, names: Sequence[str], region: Region) -> Pieces:
                 yield from _compared(relation, first, second, piece)
         case ast.Call(func=ast.Name(id="abs"), args=[inner]):
             for piece, form in _bounded(_value(inner, names, region)):
-                _require_number(form)
                 yield from ((part, form.times(1 if holds else -1)) for part, holds in piece.split(form))
         case ast.Call(func=ast.Name(id="min" | "max" as name), args=[left, right]):
             for piece, first, second in _both(left, right, names, region):
@@ -177,26 +174,17 @@ def _both(left: ast.expr, right: ast.expr, names: Sequence[str], region: Region)
             yield piece, first, second
 
 
-def _require_number(*forms: Form) -> None:
-    """Two truth values are not added by torch as numbers are, and none has a negative."""
-    if all(form.truth for form in forms):
-        raise NotDecided("it computes with truth values")
-
-
 def _combined(operation: ast.operator, first: Form, second: Form, region: Region) -> Pieces:
     match operation:
         case ast.Mult():
             for factor, form in ((first, second), (second, first)):
                 if (constant := _constant(factor, region)) is not None:
-                    product = form.times(constant)
-                    yield region, Form(product.p, product.q, product.r, first.truth and second.truth)
+                    yield region, form.times(constant)
                     return
             raise NotDecided("it multiplies one number by the other")
         case ast.Add() | ast.Sub():
-            _require_number(first, second)
             yield region, first.plus(second, 1 if isinstance(operation, ast.Add) else -1)
         case ast.FloorDiv() | ast.Mod():
-            _require_number(first, second)
             by = _constant(second, region)
             if by is None or by <= 0:
                 raise NotDecided("it divides by what is not a positive constant")
@@ -214,7 +202,7 @@ def _combined(operation: ast.operator, first: Form, second: Form, region: Region
                     yield part, found if isinstance(operation, ast.FloorDiv) else first.plus(found.times(by), -1)
         case ast.Pow():
             base, power = _constant(first, region), _constant(second, region)
-            if base is None or power is None or not 0 <= power <= 64 or first.truth:
+            if base is None or power is None or not 0 <= power <= 64:
                 raise NotDecided("it has a power of a number")
             yield region, Form(0, 0, base**power)
         case _:
@@ -229,7 +217,7 @@ def _constant(form: Form, region: Region) -> int | None:
 
 def _compared(relation: ast.cmpop, first: Form, second: Form, region: Region) -> Pieces:
     apart = first.plus(second, -1)
-    true, false = Form(0, 0, 1, True), Form(0, 0, 0, True)
+    true, false = Form(0, 0, 1), Form(0, 0, 0)
     match relation:
         case ast.Lt() | ast.GtE():
             for part, holds in region.split(apart):

@@ -53,7 +53,7 @@ class Expression:
     """
 
     def __init__(self, text: str):
-        self.text = text.strip()
+        self.text, self._sure = text.strip(), False
         if len(self.text) > _LONGEST:
             raise UserError(f"An expression has at most {_LONGEST:,} characters, not {len(self.text):,}.")
         try:
@@ -105,9 +105,8 @@ class Expression:
                 return self._computed(_BINARY[type(node.op)], value(node.left), value(node.right))
             case ast.Compare(ops=[comparison], comparators=[right]) if type(comparison) in _COMPARED:
                 found = _COMPARED[type(comparison)](value(node.left), value(right))
-                return (
-                    found.long() if isinstance(found, torch.Tensor) else int(found)
-                )  # torch adds True and True to True
+                # as numbers, since torch adds True and True to True
+                return found.long() if isinstance(found, torch.Tensor) else int(found)
             case ast.Call(func=ast.Name(id=name), args=args, keywords=[]) if name in _CALLED:
                 if len(args) == (1 if name == "abs" else 2):
                     return _CALLED[name](*map(value, args))
@@ -116,8 +115,19 @@ class Expression:
             "+ - * // % ^ & |, powers, comparisons, abs, min, max and gcd."
         )
 
+    def assume(self, limits: Mapping[str, int]) -> None:
+        """From now on every name is a number from 0 to below its limit. Where no value can then pass 2^62 and nothing
+        is divided by zero, values are not looked at again (on a GPU, a look waits for it)."""
+        try:
+            _range_of(self._body, limits)
+        except _Unsure:
+            return
+        self._sure = True
+
     def _computed(self, operation: Callable[..., Any], left: Any, right: Any) -> Any:
         """The operation's value. Raises UserError if it passes the bound, or is not there."""
+        if self._sure:
+            return operation(left, right)
         growing = operation in (operator.mul, operator.pow)
         floats = [x.double() if growing and isinstance(x, torch.Tensor) else x for x in (left, right)]
         try:
@@ -129,6 +139,48 @@ class Expression:
             if "ZeroDivisionError" not in f"{type(error).__name__} {error}":  # torch's is a RuntimeError that says so
                 raise
             raise UserError(f"{self._named} divides by zero.") from None
+
+
+class _Unsure(Exception):
+    """Whether an expression's values stay small is not known."""
+
+
+def _range_of(node: ast.AST, limits: Mapping[str, int]) -> tuple[int, int]:
+    """Bounds of an expression's value, and so of all values on the way to it. Raises _Unsure."""
+    low, high = _unchecked_range(node, lambda part: _range_of(part, limits), limits)
+    if max(abs(low), abs(high)) >= _BOUND:
+        raise _Unsure
+    return low, high
+
+
+def _unchecked_range(node: ast.AST, of: Callable[[ast.AST], Any], limits: Mapping[str, int]) -> tuple[int, int]:
+    match node:
+        case ast.Constant(value=int() as number):
+            return number, number
+        case ast.Name(id=name) if name in limits:
+            return 0, limits[name] - 1
+        case ast.UnaryOp(operand=inner):
+            low, high = of(inner)
+            return -high, -low
+        case ast.BinOp(left=left, right=right, op=ast.Add() | ast.Sub() | ast.Mult() as operation):
+            ends = [_BINARY[type(operation)](x, y) for x in of(left) for y in of(right)]
+            return min(ends), max(ends)
+        case ast.BinOp(left=left, right=right, op=ast.FloorDiv() | ast.Mod() as operation):
+            (low, high), (least, most) = of(left), of(right)
+            if least > 0:
+                ends = [x // y for x in (low, high) for y in (least, most)]
+                return (min(ends), max(ends)) if isinstance(operation, ast.FloorDiv) else (0, most - 1)
+        case ast.BinOp(left=left, right=ast.Constant(value=int() as power), op=ast.Pow()):
+            low, high = of(left)
+            if low >= 0:
+                return low**power, high**power
+        case ast.Compare(left=left, comparators=[right]):
+            of(left), of(right)
+            return 0, 1
+        case ast.Call(func=ast.Name(id="abs" | "min" | "max"), args=args):
+            ends = [end for part in args for end in of(part)]
+            return -max(map(abs, ends)), max(map(abs, ends))
+    raise _Unsure
 
 
 def _largest(value: Any) -> float:

@@ -17,6 +17,7 @@ from models.tasks.answer_functions import AnswerFunction, RulesByOperator, rejec
 from models.tasks.base import are_integers, problem_list
 from models.tasks.column_families import FAMILIES, hard_digits, require_operands
 from models.tasks.domain import Domain
+from models.tasks.expressions import Expression
 from models.tasks.format_definition import as_json
 from models.tasks.format_tokens import FormatTokens
 from models.tasks.formats import NumberField, parse_format
@@ -59,6 +60,7 @@ class FormattedTask(FormatTokens):
         self._read_answer(parts, answer)
         self._read_tokens(vocabulary)
         self.where = self._where(where)
+        self._assume_limits()
         self.columns_of = variables
         #: The family of each operator, or of the only one; empty without a family.
         self.families = self._families(variables)
@@ -69,6 +71,14 @@ class FormattedTask(FormatTokens):
         self._given = {"answer": answer, "where": where, "variables": variables}
         #: What makes this task again, as JSON; None if a part of it is Python code.
         self.definition = as_json(format, answer, base, vocabulary, where, variables, held_out, seed, name)
+
+    def _assume_limits(self) -> None:
+        """Tell the texts of answers and of ``where`` how large the numbers are."""
+        limits = {field.name: len(self._values(field)) for field in self.fields}
+        rules = self.where.rules.values() if isinstance(self.where, RulesByOperator) else (self.where,)
+        for function in (*self.functions, *rules):
+            if function is not None and isinstance(function.function, Expression):
+                function.function.assume(limits)
 
     def _where(self, where: Any) -> AnswerFunction | RulesByOperator | None:
         if not isinstance(where, Mapping):

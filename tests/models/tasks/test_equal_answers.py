@@ -5,6 +5,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from models.errors import UserError
 from models.tasks import formatted
 from models.tasks.equal_answers import NotDecided, altered, first_difference
 from models.tasks.expressions import Expression
@@ -41,8 +42,8 @@ expressions = st.recursive(leaves, grown, max_leaves=7)
 def test_what_is_derived_of_two_expressions_holds_on_every_pair(one, other, ordered):
     try:
         known = [values(text, ordered) for text in (one, other)]
-    except (RuntimeError, TypeError, ZeroDivisionError):
-        return  # torch refuses the expression, and so does a task
+    except UserError:
+        return  # such as a division by zero, which a task refuses as well
     try:
         differs = first_difference(one, other, NAMES, LIMIT, ordered)
     except NotDecided:
@@ -63,7 +64,7 @@ def test_no_expression_is_equal_to_itself_and_a_number_more(text, more):
         values(text, False)
         values(f"{text} + {more}", False)
         assert first_difference(text, f"{text} + {more}", NAMES, LIMIT) is not None
-    except (RuntimeError, TypeError, ZeroDivisionError, NotDecided):
+    except (UserError, NotDecided):
         return
 
 
@@ -101,7 +102,7 @@ def test_an_answer_that_differs_on_few_pairs_is_found_with_such_a_pair(planted, 
 
 
 @pytest.mark.parametrize(
-    "text", ["a * b", "a + b + (a % 1000 == 777)", "gcd(a, b)", "a ^ b", "(a < b) + (b < a)", "a * 2**62", "a + b // 0"]
+    "text", ["a * b", "a + b + (a % 1000 == 777)", "gcd(a, b)", "a ^ b", "(a * b) * 0", "a + b // a"]
 )
 def test_what_has_no_pieces_is_not_decided(text):
     with pytest.raises(NotDecided):
