@@ -100,7 +100,8 @@ class FourierSpectrum(Result):
             f"({p_value(self.p_value)})."
         )
         if self.causal is not None and not self.kept:
-            return f"{text} No frequency stands out, so that nothing was taken out of the embeddings."
+            clean = f"{self.causal.clean} of {self.causal.clean.n:,} answers are right"
+            return f"{text} No frequency stands out, so that nothing was taken out; {clean}."
         if self.causal is not None:
             stand = f"{frequencies_text(len(self.kept))} stand{'s' if len(self.kept) == 1 else ''} out"
             text += (

@@ -126,8 +126,9 @@ def variable_pairs(
     wanted += [f"the query's own token {own_token}"] if own_token else []
     wanted += [f"the answer {answer}"] if answer else []
     what = where + (f", with {' and '.join(wanted)}" if wanted else "")
+    products = _products(domain, mutate)
     among = f"{AMONG[mutate]}, at the target {task.target_roles[target].label}"
-    return draw_pairs(task, domain, _products(domain, mutate), promise, target, n, seed, what, among)
+    return draw_pairs(task, domain, products, promise, target, n, seed, what, among)
 
 
 def _target_of(task: Task, domain: Domain, variable: str, index: tuple[int, ...]) -> int:

@@ -301,7 +301,7 @@ def test_units_detect_the_tasks_own_variables_of_two_values(adders: Any):
     assert float(with_carry.ablated.sel(present=False)) == 1.0
     assert float(with_carry.effect) == pytest.approx(float((total[total >= 12] > 11).mean()), abs=0.2)
     assert result.by_sum is not None and result.by_sum.attrs["base"] == 12
-    assert result.by_sum.sel(layer=0, unit=0, stat="n").sum("digit_sum").values.tolist() == [1000, 0]
+    assert result.by_sum.sel(layer=0, unit=0, stat="n").sum("digit_sum").values.tolist() == [144, 0]
     assert result.figure().data and result.figure("ablation").data and len(result.to_dataframe()) == 26 * 4
 
 

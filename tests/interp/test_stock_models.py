@@ -104,7 +104,7 @@ def test_sweeps_of_a_users_model_are_fast_and_equal_to_its_own_hooks(name: str):
 
 FEW_TOOLS, FEW_VARIANTS = ("logit attribution",), ("more tokens out than in",)
 TOOLS: dict[str, Callable[[Any], Result]] = {
-    "ablation": lambda model: interp.component_ablation(model, replacement="zero", task=TASK, n=24),
+    "ablation": lambda model: interp.component_ablation(model, replacement="zero", pairs=PAIRS, metrics="kl"),
     "interchange": lambda model: interp.interchange_sweep(model, "carry_in", 1, n=8, task=TASK),
     "logit lens": lambda model: interp.logit_lens(model, task=TASK, n=16),
     "logit attribution": lambda model: interp.logit_attribution(model, task=TASK, n=16),
@@ -251,7 +251,7 @@ SMALLER: dict[str, Callable[[Any, Any], Any]] = {
     "attribution of logits": lambda model, pairs: interp.logit_attribution(model, task=RESIDUES, n=16),
     "logit lens": lambda model, pairs: interp.logit_lens(model, task=RESIDUES, n=16),
     "interchange": lambda model, pairs: interp.interchange_sweep(model, "digit_sum", 0, n=8, task=RESIDUES),
-    "ablation": lambda model, pairs: interp.component_ablation(model, replacement="zero", task=RESIDUES, n=24),
+    "ablation": lambda model, pairs: interp.component_ablation(model, replacement="zero", pairs=pairs, metrics="kl"),
     "certificate": lambda model, pairs: interp.certify(model, task=RESIDUES),
     "attack": lambda model, pairs: interp.attack(model, task=RESIDUES, runs=60),
 }
