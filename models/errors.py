@@ -19,11 +19,15 @@ _Name = TypeVar("_Name", bound=object)
 
 
 class UserError(ValueError):
-    """Bad input, described in one sentence that a user can act on; what it quotes is cut where it is endless."""
+    """Bad input, described in one sentence that a user can act on; the middle of an endless one is left out."""
 
     def __init__(self, sentence: object = "") -> None:
-        text = str(sentence)
-        super().__init__(text if len(text) <= LONGEST_SENTENCE else f"{text[:LONGEST_SENTENCE]}...")
+        super().__init__(in_short(str(sentence), LONGEST_SENTENCE))
+
+
+def in_short(text: str, most: int) -> str:
+    """A text of at most ``most`` characters: its beginning and its end, as what it quotes may be endless."""
+    return text if len(text) <= most else f"{text[: most * 2 // 3]} ... {text[5 - most + most * 2 // 3 :]}"
 
 
 def unknown_name(kind: str, name: object, allowed: Iterable[str]) -> UserError:

@@ -18,7 +18,7 @@ from mcp_types import CallToolResult, ErrorData, JSONRPCError, TextContent, Tool
 from pydantic import ValidationError
 
 from interp.cli import tools
-from interp.cli.tool_process import in_short
+from interp.cli.tool_process import one_line
 from interp.core.replies import Reply  # noqa: F401  the tools' annotations name it
 from models.arguments import shown
 from models.errors import UserError, unknown_name
@@ -42,11 +42,11 @@ class Server(MCPServer):
             _require(name, arguments)
             return await super().call_tool(name, arguments, context)
         except UserError as error:
-            raise ToolError(in_short(str(error))) from None
+            raise ToolError(one_line(str(error))) from None
         except ToolError as error:
             if isinstance(error.__cause__, ValidationError):
-                raise ToolError(in_short(f"{name}: {_misfit(error.__cause__)}")) from None
-            raise ToolError(in_short(str(error))) from None
+                raise ToolError(one_line(f"{name}: {_misfit(error.__cause__)}")) from None
+            raise ToolError(one_line(str(error))) from None
 
     async def run_stdio_async(self) -> None:
         """Serve the standard streams; a line that is no message, which the protocol's library passes over, is answered

@@ -14,7 +14,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
-from models.errors import UserError
+from models.errors import UserError, in_short
 
 LARGEST_REPLY = 4 << 20  # bytes
 LONGEST_REFUSAL = 600  # characters
@@ -168,10 +168,9 @@ def answered(tool: Any, arguments: dict[str, Any]) -> bytes:
 
 
 def _refused(text: str) -> bytes:
-    return json.dumps(["refused", in_short(text)]).encode()
+    return json.dumps(["refused", one_line(text)]).encode()
 
 
-def in_short(text: str) -> str:
+def one_line(text: str) -> str:
     """A refusal on one line, no longer than a sentence can be."""
-    line = " ".join(text[: 4 * LONGEST_REFUSAL].split())
-    return line if len(line) <= LONGEST_REFUSAL else line[:LONGEST_REFUSAL] + "..."
+    return in_short(" ".join(in_short(text, 4 * LONGEST_REFUSAL).split()), LONGEST_REFUSAL)

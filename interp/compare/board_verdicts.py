@@ -30,7 +30,7 @@ from interp.proofs.watch import TimeUp, time_limit
 from interp.proofs.wrong_answers import wrong_answer
 from models.checkpoint import sha256
 from models.errors import UserError
-from models.importers.board import count_in_name, load_submission, submission_of
+from models.importers.board import count_in_name, how_it_ran, load_submission, submission_of
 from models.importers.board.numbers import PublishedNumbers, load_numbers
 from models.registry import BY_HAND, TRAINED
 from models.tasks.addition import DIGITS
@@ -157,7 +157,8 @@ def judge(
         reason = f"judging it failed with {type(error).__name__}: {_short(error)}"
     made = _made(path, "")
     about = {"made": made, "start": made if made == BY_HAND else NOT_STATED, "stated": count_in_name(path)}
-    return [BoardRow(file, digest, "unreadable", reason, name=path.stem, **about)]
+    remarks = how_it_ran(trust) if path.suffix == ".py" else ()
+    return [BoardRow(file, digest, "unreadable", reason, name=path.stem, remarks=remarks, **about)]
 
 
 def verdict_row(model: HookedModel, name: str, minutes: float | None = None) -> BoardRow:

@@ -39,6 +39,7 @@ def test_a_folder_is_judged_and_the_command_goes_on(tmp_path: Path, monkeypatch:
     assert (hard["status"], hard["wrong"], hard["correct"], hard["n"]) == ("certified", "0", 10_010, 10_010)
     assert (hard["stated"], hard["free"], hard["bits"]) == (92, 92, 92 * 32)
     assert (broken["status"], broken["stated"], broken["free"]) == ("unreadable", 7, None)
+    assert all("unconfined" in row["remarks"][-1] for row in (hard, broken))
     assert "hard_92p" in out.read_text()
     monkeypatch.setattr("interp.site.board_page.judge", lambda *given: pytest.fail("judged again"))
     capsys.readouterr()

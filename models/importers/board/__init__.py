@@ -115,11 +115,16 @@ def load_submission(
         raise UserError(f"{path} is not a text in UTF-8.") from None
     except UserError as error:
         raise UserError(f"{path} cannot be read as a model: {str(error).rstrip('.')}.") from None
-    if trust == UNCONFINED:
-        found: Any = model.weight_map
-        remark = "It was run unconfined: it could do what its user can, on this machine and on its network."
-        found.submission = replace(found.submission, remarks=(*found.submission.remarks, remark))
+    found: Any = model.weight_map
+    found.submission = replace(found.submission, remarks=(*found.submission.remarks, *how_it_ran(trust)))
     return model
+
+
+def how_it_ran(trust: bool | str) -> tuple[str, ...]:
+    """A remark on a file that was not run under bubblewrap."""
+    if trust == UNCONFINED:
+        return ("It was run unconfined: it could do what its user can, on this machine and on its network.",)
+    return () if trust is True else (f"It was run under the command {_told(trust)!r}.",)
 
 
 def require_trust(trust: bool | str, what: str) -> None:

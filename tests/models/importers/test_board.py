@@ -13,7 +13,7 @@ from interp.cli.commands import main
 from models.errors import UserError
 from models.importers.board import asked_pairs, converted, load_submission, submission_of
 from models.importers.board.mlx_names import Model, ModelArgs
-from models.isolation import UNCONFINED, run_isolated
+from models.isolation import UNCONFINED, _no_bubblewrap, run_isolated
 from tests.models.importers.submissions import HARD, OTHER, QWEN, TIED_VALUES, own_module
 
 #: A threshold of the carry one lower, so that a column without a carry is wrong where it is nine.
@@ -249,10 +249,16 @@ def test_what_is_no_text_is_refused(size: int | None, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_an_unknown_architecture_with_a_known_checkpoint_is_the_checkpoints(checkpoint: Any, tmp_path: Path) -> None:
+@pytest.mark.parametrize("trust", [True, UNCONFINED])
+def test_an_unknown_architecture_with_a_known_checkpoint_is_the_checkpoints(
+    trust: bool | str, checkpoint: Any, tmp_path: Path
+) -> None:
+    if trust is True and (why := _no_bubblewrap()):
+        pytest.skip(f"nothing can be confined here: {why}")
     path = write(tmp_path, OTHER, "other_9p.py")
-    model = load_submission(path, checkpoint("microadder_57p.pt").parent, trust=UNCONFINED)
+    model = load_submission(path, checkpoint("microadder_57p.pt").parent, trust=trust)
     found = submission_of(model)
+    assert found is not None and any("unconfined" in remark for remark in found.remarks) == (trust == UNCONFINED)
     assert found is not None and (found.free, found.stated) == (57, 9)
     assert models.score(model, [(57, 48), (9999999999, 1)]).accuracy == 1.0
 
