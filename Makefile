@@ -8,10 +8,10 @@ VENV39 := .venv-tl39
 # Compiling every file of every package takes longer than compiling, on import, those that are used.
 PIP_FLAGS := --quiet --no-compile --disable-pip-version-check
 
-# Bytecode is kept next to the packages, even where Python is told to write none: dozens of tests start a process, and
-# each would compile what it imports, which takes longer than to run it.
+# Bytecode is kept, even where Python is told to write none: dozens of tests start a process, and each would compile what
+# it imports, which takes longer than to run it. It lies where Python looks for it without make, too, so that a command
+# that is started by hand finds it.
 export PYTHONDONTWRITEBYTECODE :=
-export PYTHONPYCACHEPREFIX := $(abspath $(VENV))/bytecode
 
 # Tests run one process a core; threads on top of that only get in each other's way. Neighbours stay with one process
 # until another has nothing left to do: what a module prepares (a page, a site, a circuit) is mostly prepared once.

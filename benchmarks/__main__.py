@@ -1,4 +1,5 @@
-"""``python -m benchmarks [training] [scoring] [decoding] ...``: the named benchmarks, or all."""
+"""``python -m benchmarks [training] [scoring] [decoding] ...``: the named benchmarks, or all. Those that compare give
+their ratios, which go to the stored table (:mod:`benchmarks.record`)."""
 
 import sys
 
@@ -12,6 +13,7 @@ from benchmarks import (
     forward,
     gpu,
     patching,
+    record,
     scoring,
     sequence_training,
     training,
@@ -37,6 +39,11 @@ if __name__ == "__main__":
     unknown = [name for name in sys.argv[1:] if name not in ALL]
     if unknown:
         sys.exit(f"There is no benchmark {unknown[0]!r}; there is {', '.join(ALL)}.")
+    at, ratios = record.place(), {}
     for name in sys.argv[1:] or ALL:
-        ALL[name]()
+        ratios |= ALL[name]() or {}
         print()
+    if ratios:
+        lost = record.add(ratios, at)
+        print(f"{len(ratios)} ratios are in {record.TABLE} and {record.PAGE}.")
+        print("\n".join(["These fell by more than a fifth:", *lost] if lost else ["None fell by more than a fifth."]))

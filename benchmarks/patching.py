@@ -22,6 +22,7 @@ import torch
 from torch import Tensor
 
 import models
+from benchmarks.record import middle
 from interp.causal.patching import patch_sweep
 from interp.core.metrics import Metric
 from models.tasks.base import Task
@@ -142,7 +143,7 @@ def cell(
 
 
 @torch.no_grad()
-def main() -> None:
+def main() -> dict[str, float]:
     print("Activation patching, one CPU thread: times faster than transformer_lens.patching, by batch size")
     rows = []
     for subject, make in SUBJECTS.items():
@@ -163,6 +164,17 @@ def main() -> None:
         rows.append((subject, "resid_pre, one patch", batch, slow, fast, slow / fast, error))
     show(rows, subject)
     print(f"\nLeast of all cells: {min(row[5] for row in rows):.2f}")
+    return ratios(rows)
+
+
+def ratios(rows: list[tuple]) -> dict[str, float]:
+    """The mean ratio of the sweeps by position, and of those by all, of each model and batch size."""
+    groups: dict[str, list[float]] = {}
+    for subject, site, batch, _, _, ratio, _ in rows:
+        kind = site.partition(" by ")[2] or "one patch"
+        what = f"Patching {subject}, by {kind}" if kind != "one patch" else f"Patching {subject}, {kind}"
+        groups.setdefault(f"{what}, batch {batch}: than transformer_lens.patching", []).append(ratio)
+    return {name: middle(found) for name, found in groups.items()}
 
 
 def show(rows: list[tuple], subject: str) -> None:

@@ -34,7 +34,7 @@ def on_config(config: Any) -> Any:
         ("Papers", found("papers/*.md")),
         ("How to", [*found("read_*.md"), *found("add_*.md")]),
         ("Notebooks", found("notebooks/*.md")),
-        ("Reference", ["glossary.md", "hooks.md", "reference.md"]),
+        ("Reference", ["glossary.md", "hooks.md", "reference.md", "speed.md"]),
         ("The zoo", "zoo.md"),
         ("Proofs", "proofs.md"),
         ("Public models", "board.md"),

@@ -22,6 +22,7 @@ from torch import Tensor, nn
 from models.arguments import REAL, WHOLE, hints_of, is_number, misfit, of_type, plain_state, real, shown, whole
 from models.errors import UserError
 from models.hook_state import Held, held
+from models.pulse import asking
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -63,7 +64,7 @@ def question(
         if not checks:
             checks.update({each.name: _check_of(function, each, hooked) for each in signature.parameters.values()})
         caller = Caller()
-        with plain_state():
+        with plain_state(), asking(function.__name__):
             for name, value in given.arguments.items():
                 given.arguments[name] = checks[name](value)
             arguments = given.arguments

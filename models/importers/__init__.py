@@ -35,15 +35,16 @@ FORMATS = (
 )
 
 
-def load_published(path: str | Path) -> ArithmeticTransformer | None:
+def load_published(path: str | Path, checkpoint: dict[str, Any] | None = None) -> ArithmeticTransformer | None:
     """A model with the weights of a published ``.pt`` checkpoint of a family of :data:`FORMATS`; None for another file.
 
-    Only tensors and plain containers are unpickled: a file with code in it is refused, not run.
+    Only tensors and plain containers are unpickled: a file with code in it is refused, not run. ``checkpoint`` is what
+    is in the file, where it was read already.
 
     Raises:
         UserError: the file is missing, truncated, holds code, or is of a configuration that this project has no weight
             map for.
     """
     path = Path(path)
-    checkpoint = read_torch_file(path)
+    checkpoint = read_torch_file(path) if checkpoint is None else checkpoint
     return next((known.convert(checkpoint, path) for known in FORMATS if known.recognises(checkpoint)), None)

@@ -41,10 +41,12 @@ def load_own_file(
     task: Task | None,
     config: TransformerConfig | Mapping[str, Any] | None = None,
     names: Mapping[str, str] | None = None,
+    content: Mapping[str, Any] | None = None,
 ) -> ArithmeticTransformer:
     """The model in a file or folder, with free weights, for a task.
 
     Args:
+        content: what is in the file, where it was read already.
         config: of a file that does not say its own: a config, or fields of one.
         names: our names of weights (:func:`models.parts.weights.weight_shapes`) -> the file's names, for tensors that
             have our shapes already; needs a whole config.
@@ -61,9 +63,9 @@ def load_own_file(
             "command line as --task."
         )
     if names is not None:
-        cfg, weights = _named(path, config, names)
+        cfg, weights = _named(path, config, names, content)
     else:
-        cfg, weights = _read(path, task, config)
+        cfg, weights = _read(path, task, config, content)
     task = fitted_task(task, cfg, path)
     return ArithmeticTransformer(
         DenseWeights.holding(cfg, weights), task, name=path.name if path.is_dir() else path.stem
@@ -86,14 +88,14 @@ def fitted_task(task: Task, cfg: TransformerConfig, source: Path | str) -> Task:
     return task
 
 
-def _read(path: Path, task: Task, config: Any) -> tuple[TransformerConfig, Weights]:
+def _read(path: Path, task: Task, config: Any, content: Mapping[str, Any] | None) -> tuple[TransformerConfig, Weights]:
     if isinstance(config, TransformerConfig):
         config = config.to_dict()
     if path.is_dir():
         if config is not None:
             raise UserError(f"{path} has a config of its own; leave config= out.")
         return read_hugging_face(path, task.input_length)
-    content: Mapping[str, Any] = read_torch_file(path) if path.suffix in TORCH_FILES else _tensors(path)
+    content = _content(path) if content is None else content
     if is_gpt_checkpoint(content):
         return read_gpt(content, path, config)
     if is_lens_state(content):
@@ -104,7 +106,9 @@ def _read(path: Path, task: Task, config: Any) -> tuple[TransformerConfig, Weigh
     )
 
 
-def _tensors(path: Path) -> Mapping[str, Any]:
+def _content(path: Path) -> Mapping[str, Any]:
+    if path.suffix in TORCH_FILES:
+        return read_torch_file(path)
     if path.suffix != ".npz":
         return read_tensors(path)
     data = read_bytes(path)
@@ -125,12 +129,14 @@ def _tensors(path: Path) -> Mapping[str, Any]:
         raise UserError(f"{path} is not an .npz file of numbers ({error}).") from None
 
 
-def _named(path: Path, config: Any, names: Mapping[str, str]) -> tuple[TransformerConfig, Weights]:
+def _named(
+    path: Path, config: Any, names: Mapping[str, str], content: Mapping[str, Any] | None
+) -> tuple[TransformerConfig, Weights]:
     """Tensors by the caller's names, which have our shapes."""
     if config is None:
         raise UserError("names= needs config=, a TransformerConfig.")
     cfg = config if isinstance(config, TransformerConfig) else TransformerConfig(**dict(config))
-    content = read_torch_file(path) if path.suffix in TORCH_FILES else _tensors(path)
+    content = _content(path) if content is None else content
     tensors = NamedTensors({name: value for name, value in content.items() if isinstance(value, torch.Tensor)}, path)
     shapes, weights = weight_shapes(cfg), {}
     for ours, theirs in names.items():

@@ -124,13 +124,16 @@ def _loaded(
         raise UserError(f"{name_or_path} is no training run, so that there is no seed to choose.")
     from models.importers.own_files import is_own_file, load_own_file
 
+    content = None
     if path.suffix in (".pt", ".pth"):
         from models.importers import load_published
+        from models.importers.safe_torch import read_torch_file
 
-        if (published := load_published(path)) is not None:
+        content = read_torch_file(path)
+        if (published := load_published(path, content)) is not None:
             return published
     if is_own_file(path) or (path.suffix == ".safetensors" and task is not None):
-        return load_own_file(path, task, config, names)
+        return load_own_file(path, task, config, names, content)
     if path.suffix == ".json":
         from models.importers.pooled_decoder import load_pooled_decoder
 

@@ -240,6 +240,14 @@ def test_a_nanogpt_checkpoint_gives_its_logits(bias: bool, prefix: str, tmp_path
     assert_logits(model(tokens), original(tokens)[0], 1e-5)
 
 
+def test_a_file_is_unpickled_once(tmp_path: Path, monkeypatch):
+    original, read, load = NanoGPT().eval(), [], torch.load
+    torch.save({"model": original.state_dict(), "model_args": original.args}, tmp_path / "ckpt.pt")
+    monkeypatch.setattr(torch, "load", lambda *args, **options: read.append(1) or load(*args, **options))
+    models.load(tmp_path / "ckpt.pt", task=TASK)
+    assert len(read) == 1
+
+
 @torch.no_grad()
 def test_a_mingpt_checkpoint_needs_its_number_of_heads(tmp_path: Path):
     original = NanoGPT(act="tanh").double().eval()
