@@ -19,8 +19,8 @@ assumptions about float32 are the constants below. README.md, next to this file,
    position then depend on the token there alone: attention writes sum_j w_j c_j / sum_j w_j, with w_j and c_j from
    tables of intervals.
 2. A *leaf* of a query is the digits x, y of one column (of up to three, where one is not enough) and the carry into it.
-   Over its problems the ratio is at most L if the largest sum_j w_j (c_j - L) is at most 0. A dynamic programme over the
-   other columns, with the carry as its state, finds that largest sum. What several heads write is a sum of ratios
+   Over its problems the ratio is at most L if the largest sum_j w_j (c_j - L) is at most 0. A dynamic programme over
+   the other columns, with the carry as its state, finds that largest sum. What several heads write is a sum of ratios
    N_h / D_h, whose extremes belong to different problems. With a bound L_h of each, N_h - L_h D_h is at most 0, so that
    the sum is at most sum_h L_h plus the largest sum_h (N_h - L_h D_h) / max D_h, which the same programme finds.
 3. This gives an interval for what attention writes on each leaf. First-order forms carry it through MLP and norms.

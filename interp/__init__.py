@@ -24,20 +24,39 @@ observe), :mod:`interp.causal` (which intervene), :mod:`interp.proofs`; :mod:`in
 """
 
 from importlib import import_module
+from pkgutil import walk_packages
 from typing import Any
 
 from interp.core import own_models as _own_models  # noqa: F401  before anything imports models
+from interp.core.loading import loads as _loads
 
 _ROOMS = ("core", "probes", "causal", "proofs", "compare", "figures", "papers", "site", "cli")
 
 
+def _import_probes(*rooms: str) -> None:
+    """Import every module of these rooms, as any may register a probe."""
+    for room in rooms:
+        for module in walk_packages(import_module(f"interp.{room}").__path__, f"interp.{room}."):
+            if not module.name.endswith("__main__"):
+                import_module(module.name)
+
+
+def _import_drawings(of: str | None = None) -> None:
+    import_module("interp.figures").import_all()
+    import_module("interp.papers").import_figures(of)
+
+
+_loads("probes", _import_probes)
+_loads("drawings", _import_drawings)
+
+
 def __getattr__(name: str) -> Any:
-    """A subpackage, or a public name of :mod:`interp.core.public_names`, such as any registered probe."""
+    """A subpackage, or a public name of :mod:`interp.public_names`, such as any registered probe."""
     if name in _ROOMS:
         return import_module(f"interp.{name}")
     if name.startswith("_") and name != "__all__":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from interp.core.public_names import public_names, resolve
+    from interp.public_names import public_names, resolve
 
     if name == "__all__":
         return list(public_names())
@@ -47,6 +66,6 @@ def __getattr__(name: str) -> Any:
 
 def __dir__() -> list[str]:
     """Every public name, which imports the modules of all probes."""
-    from interp.core.public_names import public_names
+    from interp.public_names import public_names
 
     return sorted({*globals(), *public_names(), *_ROOMS})

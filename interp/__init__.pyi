@@ -1,4 +1,4 @@
-# Written by `python -m interp.core.public_names` from the registry of probes; a test holds it equal to that.
+# Written by `python -m interp.public_names` from the registry of probes; a test holds it equal to that.
 from interp.core.probe import probes as probes
 from interp.probes.attention import attention_by_role as attention_by_role
 from interp.probes.carry import carry_units as carry_units
@@ -13,11 +13,11 @@ from interp.site.explorer import explore as explore
 from interp.figures.save import save_figure as save_figure
 from interp.core.results import Provenance as Provenance
 from interp.core.results import Result as Result
-from interp.proofs.accuracy_bounds import accuracy_bounds as accuracy_bounds
+from interp.proofs.bounds_on_accuracy import accuracy_bounds as accuracy_bounds
 from interp.probes.score import accuracy_by_chain as accuracy_by_chain
 from interp.compare.alignment import align as align
 from interp.causal.circuits.every_circuit import all_circuits as all_circuits
-from interp.proofs.attacks.attack import attack as attack
+from interp.proofs.attacks.gradient_attack import attack as attack
 from interp.proofs.carry_unit_ranges import carry_unit_ranges as carry_unit_ranges
 from interp.causal.interchange.scrubbing import causal_scrubbing as causal_scrubbing
 from interp.compare.certified_circuits import certified_circuits as certified_circuits
@@ -42,7 +42,7 @@ from interp.papers.position_coupling.key_attention import key_attention as key_a
 from interp.probes.curves import learning_curves as learning_curves
 from interp.probes.lens.linear_probing import linear_probes as linear_probes
 from interp.probes.lens.direct_attribution import logit_attribution as logit_attribution
-from interp.probes.lens.logit_lens import logit_lens as logit_lens
+from interp.probes.lens.logits_by_layer import logit_lens as logit_lens
 from interp.probes.loss import loss as loss
 from interp.compare.connectivity import mode_connectivity as mode_connectivity
 from interp.papers.position_coupling.named_stream import named_stream as named_stream

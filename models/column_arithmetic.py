@@ -44,7 +44,7 @@ from models.config import TransformerConfig
 from models.parts.weights import Weights
 from models.registry import ModelSpec, register
 from models.subtractors import padded_subtraction
-from models.tasks.formatted import FormattedTask, formatted
+from models.tasks.formatted_task import FormattedTask, formatted
 from models.tasks.padded_addition import TOKENS, PaddedAddition
 from models.training.addition_problems import AdditionProblems, CarryMix
 from models.training.recipes import Recipe, add_recipe

@@ -14,7 +14,7 @@ from models.config import TransformerConfig, check_choices
 from models.errors import UserError
 from models.tasks.addition import DIGITS, DelimitedAddition, TenDigitAddition, UnendedAddition
 from models.tasks.base import Task
-from models.tasks.formatted import FormattedTask, formatted
+from models.tasks.formatted_task import FormattedTask, formatted
 
 Place = Literal["learned", "spiral", "half", "scaled half", "zero"]
 SPIRAL_NUMBERS = ("amp", "phase", "slope", "offset")

@@ -20,7 +20,7 @@ import torch
 from models.config import TransformerConfig
 from models.parts.weights import Weights
 from models.registry import ModelSpec, register
-from models.tasks.formatted import FormattedTask, formatted
+from models.tasks.formatted_task import FormattedTask, formatted
 from models.tasks.groups import OPERATIONS, modular_task
 from models.training.recipes import Recipe, add_recipe
 from models.training.task_problems import TaskProblems

@@ -23,7 +23,7 @@ from models.microadder import SPIRAL, MicroAdderWeights
 from models.microadder_ladder import OPPOSED_START, rung
 from models.registry import ModelSpec, register
 from models.tasks import formatted
-from models.tasks.formatted import FormattedTask
+from models.tasks.formatted_task import FormattedTask
 from models.tasks.padded_addition import TOKENS
 from models.training.addition_problems import CarryMix
 from models.training.polish import Polish

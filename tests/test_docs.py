@@ -22,8 +22,8 @@ import models
 from interp.cli.commands import parse
 from interp.cli.own_files import taken_out
 from interp.core.probe import find_probe
-from interp.core.public_names import EVERYDAY
 from interp.papers.studies import find_study
+from interp.public_names import EVERYDAY
 from models.config import TransformerConfig
 from models.errors import UserError
 from models.transformer import ArithmeticTransformer

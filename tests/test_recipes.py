@@ -49,7 +49,7 @@ def run(block_language: str, text: str, names: dict) -> str:
 def test_a_recipe_fits_a_screen_and_prints_what_it_shows(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(registry, "_PROBES", registry.registered())
-    monkeypatch.setattr("interp.core.public_names.known", lambda name: registry._PROBES[name].ask)
+    monkeypatch.setattr("interp.public_names.known", lambda name: registry._PROBES[name].ask)
     text, names, said = page.read_text(), {"__name__": "__main__"}, ""
     assert len(text.splitlines()) <= SCREEN
     for block in blocks(text):

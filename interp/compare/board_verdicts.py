@@ -23,8 +23,8 @@ import models
 from interp.core.as_json import decode
 from interp.core.model import HookedModel
 from interp.probes.stress import suites
-from interp.proofs.accuracy_bounds import accuracy_bounds
 from interp.proofs.attacks import attack
+from interp.proofs.bounds_on_accuracy import accuracy_bounds
 from interp.proofs.methods import certify
 from interp.proofs.watch import TimeUp, time_limit
 from interp.proofs.wrong_answers import wrong_answer

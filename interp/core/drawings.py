@@ -14,12 +14,9 @@ drawing where it is defined.
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cache
-from importlib import import_module
-from importlib.util import find_spec
-from pkgutil import iter_modules
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from interp.core.loading import load
 from models.errors import UserError, unknown_name
 
 if TYPE_CHECKING:  # drawing is imported only when a figure is asked for
@@ -42,8 +39,7 @@ def drawing(result: type[Any], kind: str = "") -> Callable[[_F], _F]:
 
 def drawings(result: type[Any]) -> dict[str, Drawing]:
     """Every figure of a type of results by name; the default is called "". A subclass has its parents' figures, too."""
-    import_module("interp.figures").import_all()
-    _import_beside(result.__module__)
+    load("drawings", result.__module__)
     found: dict[str, Drawing] = {}
     for each in reversed(result.__mro__):
         found |= _DRAWINGS.get(each, {})
@@ -52,20 +48,8 @@ def drawings(result: type[Any]) -> dict[str, Drawing]:
 
 def registered() -> list[type]:
     """The types of all results that have a figure here or in a paper."""
-    import_module("interp.figures").import_all()
-    for folder in filter(lambda found: found.ispkg, iter_modules(import_module("interp.papers").__path__)):
-        _import_beside(f"interp.papers.{folder.name}")
+    load("drawings")
     return list(_DRAWINGS)
-
-
-@cache
-def _import_beside(module: str) -> None:
-    """Import the module ``figures`` of a paper's folder."""
-    parts = module.split(".")
-    if parts[:2] == ["interp", "papers"] and find_spec(name := ".".join([*parts[:3], "figures"])):
-        found = import_module(name)
-        for each in iter_modules(getattr(found, "__path__", [])):
-            import_module(f"{name}.{each.name}")
 
 
 def draw(result: Any, kind: str = "", **options: Any) -> go.Figure:

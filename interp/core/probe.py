@@ -16,8 +16,6 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
-from importlib import import_module
-from pkgutil import walk_packages
 from typing import Any, TypeVar, cast
 
 import numpy as np
@@ -25,6 +23,7 @@ import pandas as pd
 import torch
 
 from interp.core.answers import Answer
+from interp.core.loading import load
 from interp.core.model import HookedModel
 from interp.core.problems import resolve_task
 from interp.core.sites import require_sums
@@ -195,11 +194,7 @@ def registered() -> dict[str, Probe]:
 @cache
 def import_rooms() -> None:
     """Import every module that may register a probe."""
-    for room in ROOMS:
-        package = import_module(f"interp.{room}")
-        for module in walk_packages(package.__path__, f"interp.{room}."):
-            if not module.name.endswith("__main__"):
-                import_module(module.name)
+    load("probes", *ROOMS)
 
 
 def find_probe(name: str) -> Probe:

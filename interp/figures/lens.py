@@ -12,7 +12,7 @@ from interp.figures.layers import bars, cells, curve, hover, points, short, writ
 from interp.figures.panels import Panel, compose
 from interp.probes.lens.direct_attribution import LogitAttribution
 from interp.probes.lens.linear_probing import LinearProbes
-from interp.probes.lens.logit_lens import LogitLens
+from interp.probes.lens.logits_by_layer import LogitLens
 from interp.probes.lens.probe_labels import SIGNALS
 from models.numerals import in_percent, in_percent_with
 from models.part_names import neuron_name

@@ -15,13 +15,13 @@ from interp.core.results import Provenance
 from interp.figures import theme
 from interp.figures.layers import bars, cells, curve, hover, points, words, written
 from interp.figures.panels import Panel, compose, hline
-from interp.proofs.accuracy_bounds import AccuracyBounds
-from interp.proofs.attacks.attack import SEARCHES, Attack
+from interp.proofs.answer_curves import DecisionCurves
+from interp.proofs.attacks.gradient_attack import SEARCHES, Attack
+from interp.proofs.bounds_on_accuracy import AccuracyBounds
 from interp.proofs.by_operator import OperatorEvidence
 from interp.proofs.carry_unit_ranges import SIDES, CarryUnitRanges
 from interp.proofs.certificate import PairEvidence
 from interp.proofs.coupled_grid import CertifiedGrid
-from interp.proofs.decision_curves import DecisionCurves
 from interp.proofs.decompile import Decompiled
 from interp.proofs.hand_built import HandBuiltEvidence
 from interp.proofs.small_domain import SmallDomainEvidence

@@ -10,7 +10,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
+from importlib.util import find_spec
 from pkgutil import iter_modules
+from typing import Any
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,6 +38,22 @@ class Paper:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "label", self.label or self.name)
+
+
+def import_figures(of: str | None = None) -> None:
+    """Import the drawings of the paper whose results the module ``of`` has; without it, those of all papers."""
+    folders = [each.name for each in iter_modules(__path__) if each.ispkg]
+    if of is not None:
+        folders = [each for each in folders if of.startswith(f"{__name__}.{each}.")]
+    for folder in folders:
+        if find_spec(name := f"{__name__}.{folder}.figures"):
+            for each in iter_modules(getattr(import_module(name), "__path__", [])):
+                import_module(f"{name}.{each.name}")
+
+
+def module_of(folder: str, name: str) -> Any:
+    """A module of a paper's folder."""
+    return import_module(f"{__name__}.{folder}.{name}")
 
 
 @cache

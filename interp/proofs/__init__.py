@@ -10,8 +10,8 @@ interp.proofs.coupled_multiplication         hand-built multiplication, all size
 interp.proofs.hand_built_parity              the hand-built parity model, all lengths by induction
 """
 
-from interp.proofs.accuracy_bounds import AccuracyBounds, accuracy_bounds
-from interp.proofs.decision_curves import decision_curves
+from interp.proofs.answer_curves import decision_curves
+from interp.proofs.bounds_on_accuracy import AccuracyBounds, accuracy_bounds
 from interp.proofs.methods import certify, check_certificate, load_certificate
 from interp.proofs.verdict import Verdict
 

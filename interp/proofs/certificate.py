@@ -12,7 +12,7 @@ import pandas as pd
 import xarray as xr
 
 from interp.core.results import Provenance
-from interp.proofs.accuracy_bounds import AccuracyBounds, bounds_from_dict
+from interp.proofs.bounds_on_accuracy import AccuracyBounds, bounds_from_dict
 from interp.proofs.one_layer import Targets
 from interp.proofs.verdict import (
     ARITHMETICS,

@@ -34,7 +34,7 @@ from interp.core.model import HookedModel
 from interp.core.probe import Scalar, probe
 from interp.core.results import Provenance, Result
 from interp.proofs.balls import FLOAT32, REAL
-from interp.proofs.certify import certify_one_layer
+from interp.proofs.certify_columns import certify_one_layer
 from interp.proofs.leaves import Leaves, Query
 from interp.proofs.one_layer import OneLayerAdder, one_layer_adder, read_adder
 from interp.proofs.ratio_attention import NO_SPREAD, RatioAttention, read_ratio_attention

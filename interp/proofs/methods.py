@@ -24,8 +24,8 @@ from interp.core.probe import Scalar, probe
 from interp.core.problems import resolve_task
 from interp.core.sites import model_name
 from interp.proofs import by_operator, exhaustive, few_keys, hand_built, near_keys, prefix_proof
-from interp.proofs.accuracy_bounds import WIDTH
-from interp.proofs.certify import METHOD as ONE_LAYER
+from interp.proofs.bounds_on_accuracy import WIDTH
+from interp.proofs.certify_columns import METHOD as ONE_LAYER
 from interp.proofs.hand_built import is_hand_built
 from interp.proofs.one_layer import Targets, require_exact_products
 from interp.proofs.verdict import (
@@ -100,7 +100,7 @@ def certify(
             one.
         arithmetic: "float", "interval" or "float32", for proofs (by default "float32", and for small domains the first
             of "float32" and "interval" that succeeds; if neither does, and with "float", all problems are run in the
-            model's own arithmetic). See :func:`interp.proofs.certify.certify_one_layer`.
+            model's own arithmetic). See :func:`interp.proofs.certify_columns.certify_one_layer`.
         task: the task, if the model does not carry it, or the model's own in another shape, ``model.task.at(...)``.
         width: how far apart the bounds on the share of right pairs may be, where a proof fails; None computes none.
         targets: "all", or for ten-digit adders the answer's "digits" without the EOS after them.

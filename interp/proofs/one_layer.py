@@ -26,7 +26,7 @@ from models.tasks.base import Task
 from models.tasks.column_rule import ColumnRule, column_rule
 from models.tasks.equal_answers import NotDecided, altered, first_difference
 from models.tasks.expressions import Expression
-from models.tasks.formatted import FormattedTask
+from models.tasks.formatted_task import FormattedTask
 from models.transformer import ArithmeticTransformer
 from models.unaltered import alterations
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from interp.core.model import HookedModel
 from interp.core.sites import model_name
 from interp.proofs.balls import FLOAT32
-from interp.proofs.certify import check_one_layer
+from interp.proofs.certify_columns import check_one_layer
 from interp.proofs.one_layer import OneLayerAdder, Targets, read_adder
 from interp.proofs.ratio_attention import read_ratio_attention
 from interp.proofs.verdict import ArithmeticName, Verdict

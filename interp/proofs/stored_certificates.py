@@ -17,10 +17,10 @@ from typing import Any
 
 import models
 from interp.core.stored_data import DATA
-from interp.proofs.attacks.attack import Attack, task_text
+from interp.proofs.attacks.gradient_attack import Attack, task_text
 from interp.proofs.by_operator import OperatorEvidence
 from interp.proofs.certificate import PairEvidence, answered
-from interp.proofs.certify import certify_one_layer, check_one_layer
+from interp.proofs.certify_columns import certify_one_layer, check_one_layer
 from interp.proofs.exhaustive import LARGEST_SPACE, ExhaustiveEvidence, size_text
 from interp.proofs.methods import certified_at_best, certify, parse_certificate
 from interp.proofs.small_domain import ProvedEvidence, SmallDomainEvidence

@@ -27,7 +27,7 @@ from torch import Tensor
 
 from interp.core.model import HookedModel
 from interp.core.problems import carry_rich
-from interp.proofs.certify import certify_one_layer
+from interp.proofs.certify_columns import certify_one_layer
 from interp.proofs.prefix_proof import PrefixEvidence, certify_prefixes
 from interp.proofs.verdict import ArithmeticName, Verdict
 from models.cluster import connected, each

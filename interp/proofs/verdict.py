@@ -168,7 +168,7 @@ class Verdict(Result):
 class Asked:
     """What ``interp.certify`` was asked for, apart from the model and the task.
 
-    ``width`` and ``targets`` are for ten-digit adders: see :func:`interp.proofs.certify.certify_one_layer`.
+    ``width`` and ``targets`` are for ten-digit adders: see :func:`interp.proofs.certify_columns.certify_one_layer`.
     """
 
     arithmetic: ArithmeticName | None = None

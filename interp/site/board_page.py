@@ -15,7 +15,7 @@ from interp.compare.board_own import OWN, own_rows
 from interp.compare.board_verdicts import NOT_KNOWN, NOT_STATED, BoardRow, digest_of_file, judge, submissions
 from interp.core.sections import Page, Section
 from interp.proofs.verdict import versions
-from interp.site.pages.document import page_data
+from interp.site.pages.html_document import page_data
 from interp.site.pages.page_file import write_page
 from models.errors import UserError
 from models.importers.board import require_trust

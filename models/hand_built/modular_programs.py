@@ -33,7 +33,7 @@ from models.config import Dtype, TransformerConfig
 from models.errors import UserError
 from models.hand_built.construction import Construction, check_options, register_construction, residual_dims
 from models.parts.weights import Weights, under
-from models.tasks.formatted import FormattedTask
+from models.tasks.formatted_task import FormattedTask
 from models.tasks.groups import modular_task
 
 FREQUENCIES = 3

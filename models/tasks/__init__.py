@@ -5,8 +5,7 @@ from models.tasks.base import Role, Task
 from models.tasks.brackets import BalancedBrackets
 from models.tasks.characters import CharacterLanguage
 from models.tasks.domain import Domain
-from models.tasks.formatted import FormattedTask, formatted
-from models.tasks.guess import Guess, guess
+from models.tasks.formatted_task import FormattedTask, formatted
 from models.tasks.multi_addition import AdditionFormat, MultiOperandAddition
 from models.tasks.multiplication import Multiplication
 from models.tasks.pair_kinds import carry_pairs, chain_pairs, digit_pairs, problem_pairs
@@ -16,6 +15,7 @@ from models.tasks.paired_problems import ProblemPairs, pairs
 from models.tasks.parity import Parity
 from models.tasks.segments import TokenSequences
 from models.tasks.sequences import SequenceTask
+from models.tasks.task_guesses import Guess, guess
 from models.tasks.task_variables import TaskVariables
 from models.tasks.token_function import TokenFunction, function
 from models.tasks.two_digit import TwoDigitAddition

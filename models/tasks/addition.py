@@ -20,7 +20,7 @@ from models.errors import UserError
 from models.notation import Notation, pairs_below
 from models.tasks.adderboard import adderboard, validation_problems
 from models.tasks.base import Task
-from models.tasks.formatted import FormattedTask
+from models.tasks.formatted_task import FormattedTask
 from models.tasks.ten_digits import DIGITS, as_problems
 
 PLUS, EQUALS, ANSWER, EOS = 10, 21, 22, 33  # positions

@@ -25,13 +25,12 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-import models
 from models.tasks.base import Task
 from models.tasks.expressions import Expression
 
 MOST_PIECES = 256  # of one expression's value on one region
 LARGEST = 2**63 - 1  # values are computed in int64, and wrap around beyond it
-_HOME = Path(str(models.__file__)).parent
+_HOME = Path(__file__).parents[1]
 
 Point = tuple[Fraction, Fraction]
 

@@ -17,7 +17,7 @@ SIGNS = "+-"
 
 
 class FormatDefinition(Task):
-    """The part of :class:`models.tasks.formatted.FormattedTask` that reads its definition."""
+    """The part of :class:`models.tasks.formatted_task.FormattedTask` that reads its definition."""
 
     format: str
     base: int

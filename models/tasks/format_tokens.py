@@ -18,7 +18,7 @@ from models.tasks.ten_digits import digit_rows
 
 
 class FormatTokens(FormatDefinition):
-    """The part of :class:`models.tasks.formatted.FormattedTask` that writes and reads tokens."""
+    """The part of :class:`models.tasks.formatted_task.FormattedTask` that writes and reads tokens."""
 
     @cached_property
     def _prompt_parts(self) -> Sequence[NumberField | str]:

@@ -12,7 +12,7 @@ from jaxtyping import Int
 from torch import Tensor
 
 from models.errors import UserError, known_name
-from models.tasks.formatted import FormattedTask, formatted
+from models.tasks.formatted_task import FormattedTask, formatted
 
 MOST = 512  # elements: all pairs are looked at
 OPERATIONS = {"addition": "a + b", "subtraction": "a - b", "multiplication": "a * b"}

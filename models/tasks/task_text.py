@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from models.errors import UserError, unknown_name
-from models.tasks.formatted import FormattedTask, formatted
+from models.tasks.formatted_task import FormattedTask, formatted
 
 _OPTIONS = ("base", "where", "variables", "vocabulary", "held_out", "seed", "name")
 LONGEST = 10_000  # characters
@@ -18,7 +18,7 @@ def task_of_text(text: str) -> FormattedTask:
     In place of one answer, ``op NAME = expression`` gives one for each operator: ``op + = a + b; op - = a - b``.
 
     Raises:
-        UserError: no answer, an unknown option, or what :func:`models.tasks.formatted.formatted` refuses.
+        UserError: no answer, an unknown option, or what :func:`models.tasks.formatted_task.formatted` refuses.
     """
     if len(text) > LONGEST:
         raise UserError(f"The text of a task has at most {LONGEST:,} characters, not {len(text):,}.")

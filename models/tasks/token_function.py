@@ -174,7 +174,7 @@ def function(
         vocabulary: the texts of the tokens that are read.
         answer: a function from int64 tokens [n, length] to the number of the answer, [n].
         answers: the texts of the answers, "0" and "1" unless given; they may be tokens that are read, too.
-        held_out, seed: as :func:`models.tasks.formatted.formatted` takes them.
+        held_out, seed: as :func:`models.tasks.formatted_task.formatted` takes them.
 
     Raises:
         UserError: a function that fails, or gives something else.

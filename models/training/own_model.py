@@ -93,7 +93,7 @@ def train(
     Args:
         model: a :class:`TransformerConfig` (all weights free), a weight map, a model of this package, or the name of a
             registered model, which brings its task and recipe.
-        task: what it is trained on; see :func:`models.tasks.formatted`.
+        task: what it is trained on; see :func:`models.tasks.formatted_task.formatted`.
         steps: how many; needed unless the model is registered.
         seeds: how many, from ``first_seed`` on.
         minutes: stop and save after this time; the same call resumes.

@@ -7,7 +7,7 @@ from typing import Any
 from models.config import TransformerConfig
 from models.errors import UserError
 from models.tasks.base import Task
-from models.tasks.formatted import formatted
+from models.tasks.formatted_task import formatted
 from models.transformer import ArithmeticTransformer
 from models.weight_maps.dense import DenseWeights
 

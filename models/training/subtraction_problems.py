@@ -17,7 +17,7 @@ from torch import Tensor
 
 from models.errors import UserError
 from models.tasks.base import Task
-from models.tasks.formatted import FormattedTask
+from models.tasks.formatted_task import FormattedTask
 from models.training.addition_problems import MOST_DIGITS, AdditionProblems, native_rows
 from models.training.data import Batch, SeedNumbers
 

@@ -12,8 +12,8 @@ import pytest
 from interp.core.exam import REFUSED, Case
 from interp.core.probe import registered
 from interp.core.results import Result
-from interp.proofs.accuracy_bounds import AccuracyBounds
-from interp.proofs.attacks.attack import Attack
+from interp.proofs.attacks.gradient_attack import Attack
+from interp.proofs.bounds_on_accuracy import AccuracyBounds
 from interp.proofs.verdict import Verdict
 from tests.exams import EXAMS, compare, look, modular, papers, proofs, touch  # noqa: F401  which register them
 from tests.sampling import sampled

@@ -18,11 +18,10 @@ import inspect
 import tomllib
 from collections.abc import Callable, Iterator
 from functools import cache
-from importlib import import_module
 from importlib.resources import files
 from typing import Any
 
-from interp.papers import papers
+from interp.papers import module_of, papers
 from interp.papers.headlines import finders
 from interp.papers.headlines.headline import Headline
 from interp.papers.headlines.rules import AtLeast, AtMost, Between, Digits, Inside, LessFar, Near, Rule, SameRate
@@ -51,8 +50,9 @@ def read_headlines(paper: str) -> tuple[Headline, ...]:
     file = files("interp.papers") / folder / "headlines.toml"
     if not file.is_file():
         return ()
-    module = import_module(f"interp.papers.{folder}.headlines")
-    return tuple(headline(paper, row, module) for row in rows_of(tomllib.loads(file.read_text("utf-8"))))
+    return tuple(
+        headline(paper, row, module_of(folder, "headlines")) for row in rows_of(tomllib.loads(file.read_text("utf-8")))
+    )
 
 
 def stated(paper: str, claim: str) -> tuple[float, ...]:

@@ -5,7 +5,7 @@
 A measure is a probe that gives a number.
 """
 
-from interp.probes.dynamics.snapshots import Snapshots, snapshots
+from interp.probes.dynamics.run_snapshots import Snapshots, snapshots
 from interp.probes.dynamics.training import TrainingDynamics, compute_training_dynamics, training_dynamics
 
 __all__ = ["Snapshots", "TrainingDynamics", "compute_training_dynamics", "snapshots", "training_dynamics"]

@@ -31,7 +31,7 @@ from interp.core.model import HookedModel
 from interp.core.probe import Probe, find_probe, probe, with_number
 from interp.core.problems import resolve_task
 from interp.core.results import Provenance, Result
-from interp.probes.dynamics.snapshots import snapshots
+from interp.probes.dynamics.run_snapshots import snapshots
 from models.errors import UserError
 from models.numerals import number
 from models.tasks.base import Task

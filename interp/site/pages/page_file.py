@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from interp.core.sections import Page
-from interp.site.pages.document import document
+from interp.site.pages.html_document import document
 from interp.site.pages.page_sections import section_html
 from models.checkpoint import write_bytes_atomic, write_json_atomic
 

@@ -17,8 +17,8 @@ import models
 from interp.cli.ask import page_of
 from interp.core import probe as registry
 from interp.core.probe import applying, find_probe, probe, probes, registered
-from interp.core.public_names import EVERYDAY, OTHERS, stub
 from interp.core.results import Findings, Result
+from interp.public_names import EVERYDAY, OTHERS, stub
 from interp.site.pages import page_html
 from models.config import TransformerConfig
 from models.errors import UserError
@@ -84,7 +84,7 @@ def test_the_names_of_the_package_are_the_registry_and_a_few_others() -> None:
 
 
 def test_type_checkers_and_editors_see_the_same_names() -> None:
-    """`python -m interp.core.public_names` writes the stub again."""
+    """`python -m interp.public_names` writes the stub again."""
     assert Path(interp.__file__).with_suffix(".pyi").read_text() == stub()
 
 

@@ -17,7 +17,7 @@ import torch
 
 from models.config import TransformerConfig
 from models.parts.weights import weight_shapes
-from models.tasks.formatted import FormattedTask, formatted
+from models.tasks.formatted_task import FormattedTask, formatted
 from models.transformer import ArithmeticTransformer
 from models.weight_maps.dense import DenseWeights
 

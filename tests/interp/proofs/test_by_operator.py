@@ -10,12 +10,12 @@ import torch
 import interp
 import models
 from interp.proofs import check_certificate, load_certificate
-from interp.proofs.certify import certify_one_layer
+from interp.proofs.certify_columns import certify_one_layer
 from interp.proofs.verdict import Verdict
 from models.errors import UserError
 from models.tasks.algorithms import column_layout
 from models.tasks.column_rule import column_rule
-from models.tasks.formatted import FormattedTask, formatted
+from models.tasks.formatted_task import FormattedTask, formatted
 from models.transformer import ArithmeticTransformer
 from tests.interp.proofs.columns_by_hand import by_hand
 

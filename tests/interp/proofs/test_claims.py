@@ -10,7 +10,7 @@ import interp
 import models
 from interp.compare.certified_circuits import NO_EDGES
 from interp.proofs import by_operator, certify, check_certificate, exhaustive, load_certificate
-from interp.proofs.certify import certify_one_layer
+from interp.proofs.certify_columns import certify_one_layer
 from interp.proofs.exhaustive import certify_exhaustively
 from interp.proofs.methods import method_for
 from interp.proofs.one_layer import read_layout

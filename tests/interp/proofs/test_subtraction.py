@@ -13,7 +13,7 @@ import torch
 import interp
 import models
 from interp.proofs import check_certificate, load_certificate, prefix_proof
-from interp.proofs.certify import certify_one_layer
+from interp.proofs.certify_columns import certify_one_layer
 from interp.proofs.columns import all_classes, numbers_of_problems
 from interp.proofs.decompile import SIGNED, SUBTRACTION, prove_program
 from interp.proofs.one_layer import read_adder, read_layout, sequence_of
@@ -23,7 +23,7 @@ from interp.proofs.verdict import Verdict
 from models.errors import UserError
 from models.evaluation import margins
 from models.tasks.column_rule import ColumnRule
-from models.tasks.formatted import FormattedTask
+from models.tasks.formatted_task import FormattedTask
 from models.transformer import ArithmeticTransformer
 from tests.interp.proofs.columns_by_hand import VALUE, Weights, by_hand, column_task
 from tests.sampling import sampled

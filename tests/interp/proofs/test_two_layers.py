@@ -18,7 +18,7 @@ import interp
 from interp.proofs import check_certificate, two_layers
 from interp.proofs.balls import FLOAT32, REAL
 from interp.proofs.branching import Search
-from interp.proofs.certify import certify_one_layer
+from interp.proofs.certify_columns import certify_one_layer
 from interp.proofs.methods import method_for
 from interp.proofs.ratio_attention import of_positions, read_ratio_attention
 from interp.proofs.two_layers import TwoLayerAdder, hulls, read_columns

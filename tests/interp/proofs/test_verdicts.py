@@ -28,7 +28,7 @@ from interp.cli import main
 from interp.cli.certify import Certify
 from interp.proofs import check_certificate, load_certificate, stored_certificates, watch
 from interp.proofs.certificate import PairEvidence
-from interp.proofs.certify import RESERVE
+from interp.proofs.certify_columns import RESERVE
 from interp.proofs.class_proofs import BranchAndBound
 from interp.proofs.coupled_grid import CertifiedGrid
 from interp.proofs.hand_built import HandBuiltEvidence, Part

@@ -17,7 +17,7 @@ from safetensors.torch import save_file
 import models
 from models.errors import UserError
 from models.importers import own_files
-from models.tasks.formatted import formatted
+from models.tasks.formatted_task import formatted
 
 TASK = formatted("{a:3}+{b:3}={s:4}", "a + b")
 CONFIG: dict[str, Any] = {

@@ -17,7 +17,7 @@ from models.errors import UserError
 from models.importers.adopt import adopt
 from models.importers.hugging_face import gpt2_weights
 from models.importers.named_tensors import NamedTensors
-from models.tasks.formatted import formatted
+from models.tasks.formatted_task import formatted
 from tests.conformance.table import ROWS
 
 TASK = formatted("{a:3}+{b:3}={s:4}", "a + b", variables="addition")

@@ -1,7 +1,7 @@
 """The names of the package: every registered probe, and the few that are no probes.
 
 ``interp`` looks a name up here when it is first used, so that ``import interp`` imports nothing. Type checkers and
-editors read ``interp/__init__.pyi`` in its place, which ``python -m interp.core.public_names`` writes.
+editors read ``interp/__init__.pyi`` in its place, which ``python -m interp.public_names`` writes.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ OTHERS = {
     "Result": "interp.core.results",
     "Provenance": "interp.core.results",
 }
-_STUB = Path(__file__).parents[1] / "__init__.pyi"
-_HEAD = """# Written by `python -m interp.core.public_names` from the registry of probes; a test holds it equal to that.
+_STUB = Path(__file__).parent / "__init__.pyi"
+_HEAD = """# Written by `python -m interp.public_names` from the registry of probes; a test holds it equal to that.
 """
 
 

@@ -13,7 +13,7 @@ from jaxtyping import Float, Int
 
 from interp.core.model import HookedModel
 from interp.proofs import certificate as evidence
-from interp.proofs.accuracy_bounds import WIDTH, bounds_of, check_width
+from interp.proofs.bounds_on_accuracy import WIDTH, bounds_of, check_width
 from interp.proofs.branching import ClassProof
 from interp.proofs.certificate import CLASS, OverTheReals, PairEvidence, dataset
 from interp.proofs.class_proofs import UNPROVED, BranchAndBound, rung_of

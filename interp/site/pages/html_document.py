@@ -11,8 +11,8 @@ from typing import Any
 from plotly.offline import get_plotlyjs
 
 from interp.site.pages.figure import as_data
-from interp.site.pages.secured import secured
-from interp.site.pages.style import style, theme_script
+from interp.site.pages.page_security import secured
+from interp.site.pages.page_style import style, theme_script
 
 _PAGE = """<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">

@@ -10,7 +10,7 @@ from typing import Any
 
 from models.arguments import typed
 from models.errors import UserError
-from models.tasks.formatted import FormattedTask, formatted
+from models.tasks.formatted_task import FormattedTask, formatted
 
 #: Operations of two numbers that are tried, in the order in which they are proposed.
 OPERATIONS: Mapping[str, Callable[[int, int], int]] = {
