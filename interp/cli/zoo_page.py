@@ -31,8 +31,8 @@ How to read the columns:
   digits, every input means all 10^20 pairs.
 * **runs of seeds** are the runs that were trained, and the next column says how many of them are perfect. A seed is
   perfect if its checkpoint, selected on validation problems that are disjoint from the test set, answers the whole test
-  set. The count includes a repeat of the same seeds on a build that rounds differently: there, other seeds succeed, or
-  none.
+  set. Each seed counts once, in the interval too; "again" says how many were perfect when the same seeds were run on a
+  build that rounds differently, where others succeed, or none.
 * **training time** is wall time for all seeds together, on one CPU thread of a shared machine. "Published numbers" are
   those of models that others trained. The arc decoders were selected on the test set itself, so that their scores bound
   no error rate.

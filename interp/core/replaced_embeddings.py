@@ -37,6 +37,10 @@ class EmbeddingTest:
         found = "".join(f", {share} {name}" for name, share in self.replaced.items())
         return f"{self.clean} of {self.clean.n:,} answers are right{found}"
 
+    def with_each(self) -> str:
+        """The shares with each replacement: "with ... 20.1% [17.0%, 23.5%], ..."."""
+        return ", ".join(f"{name} {share}" for name, share in self.replaced.items())
+
 
 def embedding_test(
     model: HookedModel,

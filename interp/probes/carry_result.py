@@ -153,7 +153,7 @@ class CarryUnits(Result):
         state = "on with" if bool(row.above) else "off with"
         kind = {"switch": "an exact switch in this sample", "detector": "a detector"} | _WORDS
         if found["kind"] == "needed" and found["needed_for"] not in (None, found["signal"]):
-            kind["needed"] = f"needed, and more so for {measures.signal_name(found['needed_for'])}"
+            kind["needed"] = f"needed, most where there is {measures.signal_name(found['needed_for'])}"
         text = (
             f"{name} is {state} {signal} ({kind[found['kind']]}): input in "
             f"[{lows[0]:.2f}, {highs[0]:.2f}] without and [{lows[1]:.2f}, {highs[1]:.2f}] with it"
@@ -163,7 +163,9 @@ class CarryUnits(Result):
                 in_percent(float(now)) + ("" if before > _NEARLY else f" (of {in_percent(float(before))})")
                 for now, before in zip(row.ablated.values, row.clean.values, strict=True)
             )
-            text += f". Zeroing it keeps {without} of the digits without {signal} right and {with_} of those with it"
+            text += (
+                f". Without {name}, {without} of the digits without {signal} stay right, and {with_} of those with it"
+            )
         return text
 
     def _strongest_first(self) -> pd.DataFrame:

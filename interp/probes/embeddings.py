@@ -150,8 +150,9 @@ class CircleFit(Result):
         if self.causal is None:
             return self._geometry()
         return (
-            f"{self._geometry()} Of the model, {self.causal.clause()}. The circle is this one, with even steps and "
-            "nothing else of the embeddings; fourier_spectrum keeps whole frequencies."
+            f"{self._geometry()} The model answers {self.causal.clean} of {self.causal.clean.n:,} problems right; "
+            f"{self.causal.with_each()}. The circle is this one, with even steps and nothing else of the embeddings; "
+            "fourier_spectrum keeps whole frequencies."
         )
 
     def _geometry(self) -> str:
@@ -166,11 +167,9 @@ class CircleFit(Result):
         text += f"; the labels {order} around it in order ({self.order_text})"
         if not self.even:
             return f"{text}, at uneven distances ({evenness})."
-        uneven = small(math.degrees(self.stride_rms))
-        return (
-            f"{text}, label 0 at {math.degrees(self.start):.2f} degrees and each next one "
-            f"{math.degrees(self.stride):.3f} degrees further, give or take {uneven} degrees ({evenness})."
-        )
+        uneven, apart = math.degrees(self.stride_rms), abs(math.degrees(self.stride))
+        about = "" if uneven < 0.01 else f", up to {small(uneven)} degrees (root mean square)"
+        return f"{text}, {apart:.2f} degrees apart and evenly{about} ({evenness})."
 
     def to_dataframe(self) -> pd.DataFrame:
         rows = [
@@ -257,7 +256,7 @@ def circle_fit(
         places = centre + radius * np.stack([f(start + stride * label) for f in (np.cos, np.sin)], 1)
         rows = torch.from_numpy(origin + places @ basis)
         shuffled = rows[rng.permutation(len(rows))]
-        tested = {"with each digit on the circle": rows, "with the digits' places shuffled": shuffled}
+        tested = {"with its digits moved onto the circle": rows, "with their places on it shuffled": shuffled}
         subject: Any = model
         resolved = resolve_task(subject, task)
         causal = embedding_test(subject, resolved, resolved.digit_tokens, tested, seed)

@@ -10,6 +10,7 @@ apart, the neuron is an exact switch; where they overlap, nothing is proved, as 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -57,16 +58,21 @@ class CarryUnitRanges(Result):
         return self.ranges[self.ranges.switch != ""]
 
     def sentence(self) -> str:
-        found = [
-            f"{row.neuron} is {row.switch} with {row.signal}: its input is in [{shown(row.low_without, 3)}, "
-            f"{shown(row.high_without, 3, up=True)}] without and [{shown(row.low_with, 3)}, "
-            f"{shown(row.high_with, 3, up=True)}] with it"
-            for row in self.switches.itertuples()
-        ]
+        found = [self._reads(row) for row in self.switches.itertuples()]
         about = f"On {self.pairs}, with the right digits written before the query"
         if not found:
             return f"{about}, no neuron of {self.model} is proved to be a switch on {' or '.join(self.signals)}"
-        return f"{about}, in {self.model} {'; '.join(found)}"
+        apart = "A threshold between the two is proved; that an answer needs the neuron is not"
+        return f"{about}, in {self.model} {'; '.join(found)}. {apart}"
+
+    @staticmethod
+    def _reads(row: Any) -> str:
+        """Between which two numbers a neuron's threshold can lie."""
+        if row.switch == "on":
+            least, most = shown(row.low_with, 3), shown(row.high_without, 3, up=True)
+            return f"{row.neuron} reads at most {most} without {row.signal} and at least {least} with it"
+        least, most = shown(row.low_without, 3), shown(row.high_with, 3, up=True)
+        return f"{row.neuron} reads at least {least} without {row.signal} and at most {most} with it"
 
     def to_dataframe(self) -> pd.DataFrame:
         return self.ranges

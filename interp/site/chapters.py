@@ -204,9 +204,10 @@ def _training(story: Story) -> list[Markup]:
     else:
         items.append(paragraph("No learning curves are stored with this entry. Its card has every seed's result."))
     if made.get("repeats"):
-        n, right = (sum(run[of] for run in made["repeats"]) for of in ("seeds_tried", "seeds_grokked"))
-        text = f"On a build that rounds differently, {right} of the same {n:,} seeds answer the whole test set. Of all"
-        items.append(paragraph(f"{text} runs these are {models.zoo.all_runs(made)}."))
+        again = models.zoo.repeated_seeds(made)
+        items.append(
+            paragraph(f"On a build that rounds differently, {again} of these seeds answer the whole test set.")
+        )
     return [*items, paragraph("Made by"), commands(made["commands"])]
 
 

@@ -47,6 +47,7 @@ from interp.core.problems import carry_pairs
 from interp.core.results import Provenance, Result
 from interp.core.sites import model_name
 from models.errors import UserError, known_name
+from models.numerals import in_percent
 from models.tasks.paired_problems import ProblemPairs
 
 METRICS = ("logit_diff", "exact_match")
@@ -149,10 +150,11 @@ class AllCircuits(Result):
     def sentence(self) -> str:
         by_logits, by_answers = (int((scores >= self.threshold).sum()) for scores in self.scores)
         looked = f"all {len(self.masks):,}" if self.complete else f"the {len(self.masks):,} of up to {self.looked_to}"
+        kept = int(self.faithful().sum())
         said = (
-            f"Of {looked} different circuits of {self.model}'s {self.by}s for {self.what}, "
-            f"{int(self.faithful().sum()):,} are faithful under {self.replacement} ablation at {self.threshold:g} "
-            f"({by_logits:,} by the logit difference, {by_answers:,} by the answers)"
+            f"Of {looked} circuits of {self.model}'s {self.by}s that differ for {self.what}, under {self.replacement} "
+            f"ablation {kept:,} {'keeps' if kept == 1 else 'keep'} {in_percent(self.threshold)} of the logit difference "
+            f"and of the answers ({by_logits:,} of the first, {by_answers:,} of the second)"
         )
         if not self.minimal:
             bound = f"; greedy removal finds one of {self.at_most}" if self.at_most is not None else ""
@@ -161,15 +163,15 @@ class AllCircuits(Result):
         named = "; ".join(", ".join(names) or "nothing at all" for names in self.minimal[:_MOST_NAMED])
         more = ", ..." if len(self.minimal) > _MOST_NAMED else ""
         sizes = sorted({len(names) for names in self.minimal})
-        count = f"{len(self.minimal)} {'is' if len(self.minimal) == 1 else 'are'} minimal"
-        said += f", and {count}, of {' or '.join(map(str, sizes))} {self.by}s ({named}{more})"
+        count = f"{len(self.minimal)} {'contains' if len(self.minimal) == 1 else 'contain'} no smaller one"
+        said += f"; {count}, of {' or '.join(map(str, sizes))} {self.by}s ({named}{more})"
         if not self.complete:
             said += f"; larger circuits than {self.looked_to} were not listed"
         if len(self.minimal) > 1:
             shared = {None: "have no part in common", True: "share parts that can be exchanged without a change of"}
             shared[False] = "share parts that cannot all be exchanged without a change of"
             words = shared[self.same_function] + (" answers" if self.same_function is not None else "")
-            said += f". Two of them overlap by {self.overlap:.0%} (Jaccard), and they {words}"
+            said += f". Two of them overlap by {in_percent(self.overlap)} (Jaccard), and they {words}"
         return f"{said}. {how_stable(self.stability)} {MEANING}"
 
     def to_dataframe(self) -> pd.DataFrame:
@@ -189,9 +191,10 @@ def how_stable(stability: pd.DataFrame) -> str:
     parts = []
     for over, rows in stability.groupby("over", sort=False):
         same, overlap = int(rows["same"].sum()), rows["jaccard"].mean()
-        count = f"{same} of {len(rows)}" if len(rows) > 1 else "the same" if same else "not the same"
-        parts.append(f"{over} {count}" + (f" (overlap {overlap:.2f})" if np.isfinite(overlap) else ""))
-    return f"Other draws have the same minimal circuits: {', '.join(parts)}."
+        count = f"in {same} of {len(rows)}" if len(rows) > 1 else "there too" if same else "not there"
+        less = np.isfinite(overlap) and overlap < 1
+        parts.append(f"{over} {count}" + (f" (overlap {overlap:.2f})" if less else ""))
+    return f"The same minimal circuits come out on other draws: {', '.join(parts)}."
 
 
 def minimal_rows(sets: Bool[np.ndarray, "circuit unit"], faithful: Bool[np.ndarray, " circuit"]) -> list[int]:

@@ -215,6 +215,8 @@ class WhichAlgorithm(Result):
         if not model.n:
             return f"{text} None of its predictions changes."
         n = self.examples.sizes["example"]
+        if model.n == algorithm.n == both.n == n and model.value == 1:
+            return f"{text} Every prediction changes, and each becomes the digit that the {best} algorithm gives."
         many = f"All its {n:,} predictions change" if model.n == n else f"{model.n:,} of its {n:,} predictions change"
         text += f" {many}{'s' * (1 == model.n < n)}, {model} of them to the digit of {best}"
         if not algorithm.n:

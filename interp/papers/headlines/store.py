@@ -81,11 +81,11 @@ class Store:
         return Ours(1.0, certificate.provenance, 1.0, 1.0, model=name, remark="right on all 10^20 pairs")
 
     def grokked(self, name: str) -> Ours:
-        """The share of all runs of an entry's seeds that answer its whole test set, repeats of seeds included."""
+        """The share of an entry's seeds that answer its whole test set, each seed once."""
         made = self.entry(name)["training"]
-        rate, builds = zoo.all_runs(made), 1 + len(made.get("repeats", ()))
-        remark = f"{builds} builds that round differently ran the same seeds" if builds > 1 else ""
-        return replace(share(rate.correct, rate.n, f"runs of seeds of {name}", model=name), remark=remark)
+        rate, again = zoo.seed_rate(made), zoo.repeated_seeds(made)
+        remark = f"on a build that rounds differently, {again} of the same seeds" if again else ""
+        return replace(share(rate.correct, rate.n, f"seeds of {name}", model=name), remark=remark)
 
 
 def pick(rows: Iterable[dict[str, Any]], missing: str, **values: Any) -> dict[str, Any]:

@@ -155,8 +155,8 @@ def _softmax(found: Benchmark) -> dict[str, str]:
     complete, _ = _paired(found, "auroc", "eap-ig", "eap-ig-5")
     single, _ = _paired(found, "auroc", "exact", "atp-qk")
     return {
-        "claim": "What EAP gets wrong is the softmax: taking edges into queries and keys through it exactly does more "
-        "than integrating gradients until they are complete.",
+        "claim": "In adders EAP gives large scores to the keys, which do not matter. Taking queries and keys through "
+        "the softmax exactly mends that; more steps of integration do not.",
         "number": f"AUROC, AtP*'s QK fix minus EAP {fixed} over {len(change)} models; complete EAP-IG minus five steps "
         f"{complete}; exact effects of single edges minus the fix {single}.",
         "refuted": "It would be refuted by an interval of the first difference that holds zero, or by a gain of "
@@ -171,8 +171,8 @@ def _other_scores(found: Benchmark) -> dict[str, str]:
     exact = found.rows[(found.rows["method"] == "exact") & found.rows["regret"].notna()]
     hit = proportion((exact["regret"] <= 0).to_numpy())
     return {
-        "claim": "CPR does not rank the methods as the circuit does, CMD nearly does; and a sweep over single edges is "
-        "nearly as good as a search.",
+        "claim": "Of two scores of the MIB benchmark, CPR orders the methods otherwise than the circuit does, and CMD "
+        "nearly as it does. A sweep over single edges is nearly as good as a search.",
         "number": f"Over {len(table)} methods, the rank correlation of the mean AUROC is {-ranks['cmd']:.2f} with CMD "
         f"(sign turned), {ranks['cpr']:.2f} with CPR and {-ranks['regret']:.2f} with the regret (sign turned). Exact "
         f"effects of single edges lead to the smallest circuit in {hit.value:.1%} [{hit.low:.1%}, {hit.high:.1%}] of "

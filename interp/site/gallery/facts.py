@@ -12,7 +12,7 @@ from interp.proofs.verdict import Verdict
 from interp.site.gallery.render import code
 from models.evaluation import Rate
 from models.numerals import shown
-from models.zoo import all_runs, grokked_seeds
+from models.zoo import grokked_seeds, seed_rate
 
 NORMS = {"pre": "before", "post": "after", "both": "before and after"}
 POSITIONS = {"standard": "learned", "coupled": "coupled", "rotary": "rotary", "fire": "FIRE", "none": "no"}
@@ -96,7 +96,7 @@ def seed_fields(training: dict[str, Any]) -> dict[str, Any]:
     """The fields of a row on how many seeds were tried and were perfect; none for models of text, which have a loss."""
     if "seeds_grokked" not in training:
         return {}
-    rate = all_runs(training)
+    rate = seed_rate(training)
     return {"seeds": f"{rate.correct} of {rate.n}", "seeds_share": rate.accuracy}
 
 
@@ -107,7 +107,7 @@ def training_facts(training: dict[str, Any]) -> list[tuple[str, Any]]:
         return [("Numbers", begun), ("Selected on", published["selected_on"])]
     facts: list[tuple[str, Any]] = []
     if "seeds_grokked" in training:
-        words = f"{grokked_seeds(training)} of {_runs(all_runs(training).n)} answer the whole test set"
+        words = f"{grokked_seeds(training)} of {_runs(seed_rate(training).n)} answer the whole test set"
         if repeats := training.get("repeats"):
             words += f"; {len(repeats)} of {len(repeats) + 1} builds, which round differently, ran the same seeds again"
         facts.append(("Seeds", words))
