@@ -30,6 +30,10 @@ class FormatTokens(FormatDefinition):
         after = self.parts[self.parts.index(self.answer_field) + 1 :]
         return [token for part in after if isinstance(part, str) for token in self._literals[part]]
 
+    def literal_ids(self, text: str) -> list[int]:
+        """The tokens of one of the format's literal texts."""
+        return [self.ids[token] for token in self._literals[text]]
+
     @cached_property
     def _all_roles(self) -> tuple[list[Role], list[Role]]:
         prompt: list[Role] = []

@@ -183,6 +183,12 @@ class FormattedTask(FormatTokens):
         """A problem as text without padding, such as "57+48" or "5 7"; :meth:`as_problems` reads it."""
         return self._reader.text(numbers)
 
+    @property
+    def problem_form(self) -> dict[str, Any]:
+        """How problems are written, for a reader in another language: the "pattern" of a whole text (a group for each
+        field) and the pieces of :meth:`problem_text`, "written", with None for a field."""
+        return self._reader.form
+
     def as_problems(self, problems: Any) -> Int[Tensor, "n field"]:
         if isinstance(problems, np.ndarray) and problems.dtype.kind not in "iufb":
             problems = problems.tolist()

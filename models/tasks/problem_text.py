@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from typing import Any
 
 from models.errors import UserError
 from models.tasks.formats import NumberField
@@ -57,6 +58,12 @@ class ProblemText:
             else:
                 written += self.operators[next(left)] if self._is_operator(part) else str(next(left))
         return written.strip()
+
+    @property
+    def form(self) -> dict[str, Any]:
+        """The pattern that :meth:`read` matches, and the pieces that :meth:`text` writes, with None for a field."""
+        pieces = [part if isinstance(part, str) else None for part in self._written]
+        return {"pattern": self._pattern.pattern, "written": pieces, "symbols": list(self.operators)}
 
     def read(self, text: str) -> list[int]:
         """One number per field. Raises UserError for a text that is not a problem of the format."""

@@ -73,6 +73,7 @@ export function frameOf(state, i) {
     wholeRun,
     edits,
     answer: spelt(done.answer),
+    good: done.answer.every((token, target) => token === layout.right[target]), // what the task compares
     right: spelt(layout.right),
     whole: spelt(wholeRun.answer),
     forced: Object.entries(forced).map(([target, token]) => [layout.labels[target], tokenText(entry, token)]),

@@ -2,7 +2,7 @@
 
 Weights are the effective weights with TransformerLens' names, in base64, one little-endian array per model (or
 snapshot). ``forward.js`` computes from them what :class:`models.transformer.ArithmeticTransformer` does. ``tasks.js``
-knows the project's tasks; for any other task, some problems are encoded here.
+knows the project's tasks; :mod:`interp.site.explorer.own_tasks` says what the page must know of any other.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from torch import Tensor
 from interp.core.model import HookedModel
 from interp.core.problems import resolve_task
 from interp.core.sites import model_name, require_evaluation_mode
+from interp.site.explorer.own_tasks import carries, drawn_texts, own_task
 from models.errors import UserError, unknown_name
 from models.importers.stock import from_transformer_lens
 from models.tasks.addition import FixedWidthAddition
@@ -36,7 +37,6 @@ from models.zoo import load, zoo_names
 
 METHODS = ("zero", "mean")
 MOST_TOKENS = 512  # in one problem's sequence: a page of cells, far more than a view is useful for
-TABLE_SIZE = 200  # problems of a task that the page does not know
 FEW_WEIGHTS = 5_000  # models with at most so many come with snapshots of their training
 N_SNAPSHOTS = 12
 
@@ -118,7 +118,7 @@ class Subject:
         if cfg.later_switches:
             raise UserError(f"The explorer does not compute {', '.join(cfg.later_switches)}, which {self.name} has.")
         packs = [*self._snapshots(), ("trained", self.model)]
-        weights = [_weights(model) for _, model in packs]
+        weights, task = [_weights(model) for _, model in packs], task_data(self.task)
         derived = ("score_scale", "has_pre_norm", "has_post_norm", "has_final_norm", "residual_stream_adds_up")
         return {
             "name": self.name,
@@ -126,7 +126,7 @@ class Subject:
             "cfg": cfg.to_dict()
             | {name: getattr(cfg, name) for name in (*derived, "n_logits")}
             | {"position_limits": list(self.model.position_limits) or None},
-            "task": task_data(self.task) | ({} if task_data(self.task)["kind"] != "table" else self._table(problems)),
+            "task": task | (own_task(self.task, problems, self.row) if task["kind"] == "table" else {}),
             "vocabulary": [self.task.token_text([token]) for token in range(cfg.d_vocab)],
             "names": list(weights[0]),
             "shapes": [list(value.shape) for value in weights[0].values()],
@@ -147,26 +147,20 @@ class Subject:
         every = (len(found) - 1) / max(1, min(len(found), N_SNAPSHOTS) - 1)
         return [found[round(i * every)] for i in range(min(len(found), N_SNAPSHOTS))]
 
-    def row(self, text: str) -> tuple[str, dict[str, list[int]]]:
+    def row(self, text: str) -> tuple[str, dict[str, list[Any]]]:
         """(a problem as the page names it, its tokens), for tasks that the page does not know. Raises like parse."""
         problem = self.parse(text)
         tokens = {"prompt": self.task.encode_prompt(problem), "right": self.task.targets(problem)}
         numbers = text.removesuffix("=").split()
         apart = all(number.isdecimal() for number in numbers)  # by spaces alone, which are then kept
-        return (" " if apart else "").join(numbers), {name: row[0].tolist() for name, row in tokens.items()}
-
-    def _table(self, problems: Sequence[str]) -> dict[str, Any]:
-        task = self.task
-        rows = dict(self.row(text) for text in (*problems, *_drawn(task)))
-        roles = [{name: getattr(role, name) for name in ("kind", "label", "column", "index")} for role in task.roles]
-        vocabulary = [task.token_text([token]) for token in range(task.d_vocab)]
-        found = {"rows": rows, "roles": roles, "vocabulary": vocabulary}
-        return found | {"queries": list(task.query_positions), "length": task.input_length}
+        found = {name: row[0].tolist() for name, row in tokens.items()} | {"carries": carries(self.task, problem)}
+        return (" " if apart else "").join(numbers), found
 
 
 def task_data(task: Task) -> dict[str, Any]:
     """What ``tasks.js`` must know about a task; it cannot encode problems of the kind "table" by itself."""
-    common = {"operator": task.operator, "base": 10, "bos": None, "mostTokens": MOST_TOKENS, "example": "57+48"}
+    common: dict[str, Any] = {"digits": list(range(10))}
+    common |= {"operator": task.operator, "base": 10, "bos": None, "mostTokens": MOST_TOKENS, "example": "57+48"}
     if isinstance(task, FixedWidthAddition) and not isinstance(task, FramedAddition):
         ended = task.target_roles[-1].kind == "eos"
         ends = [task.plus_token, task.equals_token, task.eos_token if ended else None]
@@ -175,6 +169,7 @@ def task_data(task: Task) -> dict[str, Any]:
         return common | {"kind": "pair", "width": 2, "down": True, "ends": [None] * 3}
     if isinstance(task, SequenceTask):
         common |= {"bos": task.special, "base": task.base, "example": task.example}
+        common["digits"] = list(range(task.base))
     if isinstance(task, MultiOperandAddition):
         form = task.format
         return common | {
@@ -190,8 +185,9 @@ def task_data(task: Task) -> dict[str, Any]:
         return common | {"kind": "multiplication", "scratchpad": task.scratchpad, "maxDigits": task.max_digits}
     if isinstance(task, Parity):
         return common | {"kind": "parity", "scratchpad": task.scratchpad, "maxDigits": task.max_bits}
+    common |= {"digits": [], "example": (drawn_texts(task) or [""])[0]}
     with suppress(UserError):  # a task that does not tell its base
-        common["base"] = base_of(task)
+        common |= {"base": base_of(task), "digits": list(task.digit_tokens)}
     return common | {"kind": "table"}
 
 
@@ -209,7 +205,7 @@ def examples(subjects: Sequence[Subject]) -> list[tuple[str, str]]:
         if any(subject.task.input_length < 20 for subject in subjects if not isinstance(subject.task, SequenceTask)):
             known = list(SMALL_ADDITIONS)
     taken = lambda known: [e for e in known if all(_takes(subject, e[0]) for subject in subjects)]  # noqa: E731
-    found = taken(known) or taken([(text, "") for text in _drawn(subjects[0].task)[: len(ADDITIONS)]])
+    found = taken(known) or taken([(text, "") for text in drawn_texts(subjects[0].task)[: len(ADDITIONS)]])
     if not found:
         names = " and ".join(subject.name for subject in subjects)
         raise UserError(
@@ -263,12 +259,6 @@ def _problem_of(task: Task, text: str) -> Int[Tensor, "1 *operands"]:
     with suppress(UserError):
         return ProblemSpace.of(task).find(text)
     return task.as_problems([text])
-
-
-def _drawn(task: Task) -> list[str]:
-    """Random problems of a task that the page does not know, as text."""
-    problems = task.sample(TABLE_SIZE, torch.Generator().manual_seed(0))
-    return list(dict.fromkeys(task.problem_text(numbers) for numbers in task.numbers(problems)))
 
 
 def _takes(subject: Subject, problem: str) -> bool:

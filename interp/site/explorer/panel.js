@@ -3,6 +3,7 @@
 import { arcs, flow, plane } from "./drawings.js";
 import { look } from "./frames.js";
 import { escaped, heads, logits, stream, units } from "./parts.js";
+import { held } from "./tasks.js";
 
 /** Scrolls a row of tokens to the one that looks. */
 export function reveal(box) {
@@ -50,9 +51,11 @@ export function skeleton(state) {
   const carry = examples.map(([problem, shows]) =>
     option(escaped(problem), `${escaped(problem)}${shows ? `: ${escaped(shows)}` : ""}`),
   );
+  const tables = state.models.filter(({ task }) => task.kind === "table" && !task.form && !host.encode);
   return `<form class="cx-controls"><label>Problem <input type="text" autocomplete="off" spellcheck="false" data-problem></label><button type="submit">Run</button>
       <select data-example aria-label="An example"><option value="">or an example \u2026</option>${carry.join("")}</select>
       <button type="button" data-reset>Put all back</button></form>
+    ${tables.map(({ task }) => `<p class="cx-what"><small>${escaped(held(task))}</small></p>`).join("")}
     <p class="cx-alert" role="alert" hidden></p><div class="cx-verdicts" aria-live="polite"></div>
     <div class="cx-stepper"></div>
     <div class="cx-walk"><button type="button" data-walk="-1">\u2190 previous</button><button type="button" data-walk="1">next \u2192</button>

@@ -98,8 +98,7 @@ export function editText(edits, source, method) {
 }
 
 export function verdict(frame, letter, { second, method }) {
-  const { entry, layout, answer, right, whole } = frame,
-    good = answer === right;
+  const { entry, layout, answer, right, whole, good } = frame;
   const forced = frame.forced.length
     ? `, after ${frame.forced.map(([label, text]) => `${label} was changed to ${text}`).join(", ")}`
     : "";
@@ -111,7 +110,7 @@ export function verdict(frame, letter, { second, method }) {
   return `<p class="cx-verdict">${letter}<b>${escaped(entry.name)}</b>${when}${escaped(editText(frame.edits, second, method))}${escaped(
     forced,
   )}: ${escaped(layout.problem)} = <b class="${good ? "cx-right" : "cx-wrong"}">${escaped(answer)}</b>, ${
-    good ? "right" : `wrong: it is ${escaped(right)}`
+    good ? "right" : answer === right ? "wrong: the number is right, and another token is not" : `wrong: it is ${escaped(right)}`
   }${other}.</p>`;
 }
 
@@ -403,11 +402,12 @@ export function stepper(state) {
   const { frames, steps } = state,
     several = frames.length > 1;
   const carries = steps.some(({ carry }) => carry !== null),
+    carryName = frames.map(({ entry }) => entry.task.carryName).find(Boolean) ?? "carry in",
     changed = frames.some((frame) => frame.forced.length);
   const names = frames.map((_, i) => (several ? "AB"[i] : "")),
     legend = [
       "digit",
-      ...(carries ? ["carry in"] : []),
+      ...(carries ? [carryName] : []),
       ...names.map((name) => name || "writes"),
       ...(changed ? names.map((name) => `${name} read as`.trim()) : []),
       "right",

@@ -10,7 +10,7 @@ from typing import Any
 
 from markupsafe import Markup
 
-from interp.site.explorer.pack import Subject, view_data
+from interp.site.explorer.pack import view_data
 from interp.site.pages import secured, style, theme_script
 from models.checkpoint import write_bytes_atomic
 from models.errors import UserError
@@ -18,6 +18,7 @@ from models.errors import UserError
 HERE = Path(__file__).parent
 SCRIPTS = (
     "forward",
+    "ownform",
     "tasks",
     "attribution",
     "parts",
@@ -98,12 +99,14 @@ def write_explorer(
     Raises:
         UserError: as for :func:`view_data`, or a path that is a folder.
     """
-    path = Path(path)
+    write_page(Path(path), view_data(models, problems))
+
+
+def write_page(path: Path, data: dict[str, Any]) -> None:
+    """Write a view's data (:func:`view_data`) as a page of its own. Raises UserError for a path that is a folder."""
     if path.is_dir():
         raise UserError(f"{path} is a folder; give the name of a file.")
-    subjects = [model if isinstance(model, Subject) else Subject(model) for model in models]
-    view = static_view(subjects, problems)
-    title = " and ".join(subject.name for subject in subjects)
+    view, title = as_view(data) + assets(), " and ".join(model["name"] for model in data["models"])
     page = Markup(
         '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n<link rel="icon" href="data:,">\n'

@@ -1,8 +1,9 @@
 // Problems of the tasks (models/tasks) in JavaScript: from text to tokens, roles, queries, right answers, position ids and
 // what the schoolbook does at each digit. A sequence is segments, each a number in a width and a direction and what
-// follows it; a task says which. Tasks that are not known here come as a table of encoded problems.
+// follows it; a task says which. Tasks that are not known here come with a form that says how to encode a problem (ownform.js),
+// or as a table of encoded problems.
 
-class ProblemError extends Error {}
+import { encodedBy, ProblemError } from "./ownform.js";
 
 const zeros = (n) => Array(n).fill(0);
 
@@ -41,10 +42,17 @@ function sumTruth(a, b, column) {
   };
 }
 
-const given = (token, carry = null) => ({
+const given = (token, carry = null, name = "carry in") => ({
   carry,
-  sentence: `The right digit is ${token}${carry === null ? "" : `, carry in ${carry}`}.`,
+  sentence: `The right digit is ${token}${carry === null ? "" : `, ${name} ${carry}`}.`,
 });
+
+/** The same for a target of a task of one's own. */
+function ownTruth(role, token, carry, task) {
+  if (role.kind === "eos") return { carry: null, sentence: "The answer ends here." };
+  if (role.kind === "sign") return { carry: null, sentence: `The right sign is ${task.vocabulary[token]}.` };
+  return given(task.vocabulary[token], carry, task.carryName);
+}
 
 /** Distances back to the last mark and forward to the next; a mark's own are 0. */
 function places(isMark) {
@@ -339,11 +347,9 @@ export function layoutOf(text, task, cfg) {
   const clean = tidy(text, task);
   let layout;
   if (task.kind === "table") {
-    const row = task.rows[clean];
+    const row = task.form ? encodedBy(text, task) : task.rows[clean];
     if (!row) {
-      const error = new ProblemError(
-        `This page holds only some problems of this task; \u201c${text}\u201d is none of them.`,
-      );
+      const error = new ProblemError(`${held(task)} \u201c${text}\u201d is none of them.`);
       throw Object.assign(error, { unread: clean }); // the kernel may know
     }
     layout = {
@@ -352,7 +358,8 @@ export function layoutOf(text, task, cfg) {
       roles: task.roles,
       queries: task.queries,
       length: task.length,
-      truths: row.right.map((token) => given(task.vocabulary[token])),
+      problem: row.problem ?? clean,
+      truths: row.right.map((token, i) => ownTruth(task.roles[task.queries[i] + 1], token, row.carries[i], task)),
       ids: null,
     };
   } else {
@@ -393,8 +400,8 @@ export function layoutOf(text, task, cfg) {
   const targets = layout.queries.map((query) => layout.roles[query + 1]),
     seen = {};
   return {
-    ...layout,
     problem: clean,
+    ...layout,
     targets,
     keys: targets.map((role) => keyOf(role, task)),
     labels: targets.map(({ label }) =>
@@ -431,21 +438,36 @@ function linesOf({ roles, length }) {
   return lines;
 }
 
-/** Answer tokens as a number's text, in decimal; "no number" where they spell none. */
-export function numberOf(layout, task, tokens) {
-  const answer = layout.targets
-    .map(({ kind, column }, i) => [kind, column, tokens[i]])
-    .filter(([kind]) => kind === "answer");
-  if (tokens.some((token) => token < 0) || answer.some(([, , token]) => token >= task.base)) return "no number";
-  if (task.kind === "parity") return String(answer[0][2]);
-  return String(
-    answer.reduce((sum, [, column, token]) => sum + BigInt(token) * BigInt(task.base) ** BigInt(column ?? 0), 0n),
-  );
+/** Answer tokens as a number's text, in decimal and with its sign; null where they spell none. */
+function spelled({ targets }, task, tokens) {
+  const answer = targets.map(({ kind, column }, i) => ({ kind, column, token: tokens[i] })),
+    digits = answer
+      .filter(({ kind }) => kind === "answer")
+      .map(({ column, token }) => ({ column, digit: task.digits.indexOf(token) })),
+    signs = answer.filter(({ kind }) => kind === "sign").map(({ token }) => task.signs.indexOf(token));
+  if (!digits.length || digits.some(({ digit }) => digit < 0) || signs.includes(-1)) return null;
+  if (task.kind === "parity") return String(digits[0].digit);
+  const base = BigInt(task.base),
+    size = digits.reduce((sum, { column, digit }) => sum + BigInt(digit) * base ** BigInt(column ?? 0), 0n);
+  return (signs[0] === 1 ? "-" : "") + size;
 }
+
+/** The same; "no number" where they spell none, and their own texts where the right answer is no number either. */
+export function numberOf(layout, task, tokens) {
+  if (tokens.some((token) => token < 0)) return "no number";
+  const number = spelled(layout, task, tokens);
+  if (number !== null || task.kind !== "table" || spelled(layout, task, layout.right) !== null)
+    return number ?? "no number";
+  return tokens.map((token) => task.vocabulary[token] ?? "?").join("");
+}
+
+/** How many problems of a task the page holds, where it cannot encode others. */
+export const held = ({ rows, size }) =>
+  `This page holds ${Object.keys(rows).length.toLocaleString("en")} of the ${size ? `${size} ` : ""}problems of this task.`;
 
 /** Problems drawn uniformly in the shape of another, the same ones each time: for means. */
 export function drawn(text, task, n) {
-  if (task.kind === "table") return Object.keys(task.rows).slice(0, n);
+  if (task.kind === "table") return task.drawn.slice(0, n);
   let seed = 2025;
   const random = () => {
     // mulberry32

@@ -392,7 +392,8 @@ export function mount(root, start, host) {
     const onArcs = target.matches("svg[data-arcs]"),
       by = { ArrowLeft: -1, ArrowRight: 1 }[key],
       up = { ArrowUp: -1, ArrowDown: 1 }[key];
-    const digit = /^\d$/.test(key) && Number(key) < state.models[0].task.base && !find("[data-forced]").disabled;
+    const token = /^\d$/.test(key) ? state.models[0].task.digits[Number(key)] : undefined,
+      digit = token !== undefined && !find("[data-forced]").disabled;
     const act = by
       ? () => walk(state.at + by)
       : up && onArcs
@@ -402,7 +403,7 @@ export function mount(root, start, host) {
             hover(i, Math.min(layout.length - 1, Math.max(0, (state.hover[i] ?? layout.queries[targets()[i]]) + up)));
           }
         : digit
-          ? () => force(Number(key))
+          ? () => force(token)
           : {
               Backspace: () => force(null),
               c: () => change({ against: state.against === "mean" ? "runner-up" : "mean" }),

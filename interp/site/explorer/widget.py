@@ -10,7 +10,7 @@ import anywidget
 import traitlets
 
 from interp.site.explorer.pack import Subject, task_data
-from interp.site.explorer.static import bundle
+from interp.site.explorer.static import bundle, write_page
 from models.errors import UserError
 
 HERE = Path(__file__).parent
@@ -28,6 +28,14 @@ class Explorer(anywidget.AnyWidget):
         super().__init__(start=start, **options)
         self.subjects = tuple(subjects)
         self.on_msg(self.encode)
+
+    def save(self, path: str | Path) -> None:
+        """Write the view as a page of its own, as it was when it was made; it opens from disk, without a kernel.
+
+        Raises:
+            UserError: a path that is a folder.
+        """
+        write_page(Path(path), self.start)
 
     def encode(self, widget: Any, content: Any, buffers: Any = None) -> None:
         """Answer {"id", "problem"} with {"id", "rows": one per model, or null} or {"id", "error"}."""

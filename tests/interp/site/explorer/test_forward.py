@@ -15,10 +15,13 @@ import models
 from interp.causal.ablation import Head, Neuron, mean_activations
 from interp.probes.lens.reading import variable_index
 from interp.site.explorer import Subject
+from interp.site.explorer.own_tasks import carries, own_task
+from interp.site.explorer.pack import task_data
 from models.errors import UserError
 from models.evaluation import predict
 from models.part_names import in_block, read_part
 from models.tasks.base import Task
+from models.tasks.formatted import formatted
 from models.tasks.sequences import SequenceTask
 from tests.interp.conftest import stock_copy
 from tests.javascript import Asked
@@ -409,7 +412,7 @@ def test_a_transformer_lens_model_runs_as_the_same_model(javascript: Asked):
 
 
 def test_a_task_that_the_page_does_not_know_comes_as_a_table(javascript: Asked):
-    task: Any = column_addition(7)
+    task: Any = column_addition(7, python=True)
     of = Subject(exact_adder(task))
     pack = of.to_dict(["12 30"])
     assert pack["task"]["kind"] == "table" and "12 30" in pack["task"]["rows"]
@@ -419,6 +422,8 @@ def test_a_task_that_the_page_does_not_know_comes_as_a_table(javascript: Asked):
     (answer, right, number), _ = javascript(
         body, {"pack": pack, "problems": ["12 30", next(iter(pack["task"]["rows"]))]}
     )
+    held = javascript("return held(data);", pack["task"])
+    assert f"{len(pack['task']['rows'])} of the 2,401 problems" in held
     assert answer == right == task.targets([(12, 30)])[0].tolist() and number == "42"
 
 
@@ -450,3 +455,69 @@ def test_residues_are_read_in_their_base(javascript: Asked):
     body = RUN + "return layouts.map((each) => numberOf(each, task, run(model, each).answer));"
     assert pack["task"]["base"] == 13
     assert javascript(body, {"pack": pack, "problems": ["12 11"]}) == ["10"]
+
+
+#: Tasks of one's own as text: signs, orders, bases, several operators, rules, tokens that are not the digits' values.
+OWN = {
+    "signed": formatted("{a:2}-{b:2}={s:+3}", "a - b", variables="subtraction"),
+    "units first": formatted("{a:3r}+{b:3r}={s:4r}<EOS>", "a + b", variables="addition"),
+    "one token each": formatted("{a}{b}=", "(a + b) % 13", base=13, variables="addition"),
+    "operators": formatted(
+        "{a:3}{op}{b:3}={s:+4}", {"+": "a + b", "-": "a - b"}, variables={"+": "addition", "-": "subtraction"}
+    ),
+    "a rule": formatted("{a:2}-{b:2}={s:2}", "a - b", where="a >= b"),
+    "a rule by operator": formatted("{a:2}{op}{b:2}={s:4}", {"*": "a * b", "-": "a - b"}, where={"-": "b <= a"}),
+    "other ids": formatted("{a:2}+{b:2}={s:3}", "a + b", base=3, vocabulary=["2", "+", "0", "=", "1"]),
+    "complement": formatted("{a:4}-{b:4}={s:5r}", "(a - b) % 10**4 + 10**4 * (a < b)", variables="complement"),
+    "three": formatted("<{a:2},{b:2};{c:2}>={s:3}!", "a + b + c", variables="addition"),
+    "all operations": formatted(
+        "{a:2},{b:2}={s:+5}",
+        "abs(a - 2 * b) ** 2 - min(a, 7) * max(b, 3) + (-a) // 7 % 5 + gcd(a, b) - (a ^ b) + (a & b | 3)",
+    ),
+    "comparison": formatted("{a:3}<{b:3}={s:1}", "a < b", variables="comparison"),
+}
+
+
+@pytest.mark.parametrize("name", OWN)
+def test_a_task_that_is_text_is_encoded_in_the_page_as_it_is_here(javascript: Asked, name: str):
+    task = OWN[name]
+    problems = task.sample(60, torch.Generator().manual_seed(3))
+    said = task_data(task) | own_task(task, (), lambda text: (text, None))
+    assert not said["rows"]
+    found = javascript(
+        "return data.texts.map((text) => encodedBy(text, data.task));",
+        {"task": said, "texts": [task.problem_text(row) for row in problems.tolist()]},
+    )
+    for row, problem in zip(found, problems, strict=True):
+        assert row["problem"] == task.problem_text(problem.tolist())
+        assert row["prompt"] == task.encode_prompt(problem[None])[0].tolist()
+        assert row["right"] == task.targets(problem[None])[0].tolist()
+        assert row["carries"] == carries(task, problem[None])
+
+
+def test_an_answer_is_right_where_all_of_its_tokens_are(javascript: Asked):
+    """As the task compares it; and its text has its sign."""
+    body = """const layout = layoutOf(data.text, data.task, { n_ctx: 99 });
+      return [layout.right, ...layout.right.map((_, i) => layout.right.map((token, j) => (i === j ? data.other[i] : token)))]
+        .map((tokens) => [tokens, numberOf(layout, data.task, tokens)]);"""
+    for name in ("signed", "operators", "other ids", "three"):
+        task = OWN[name]
+        said = task_data(task) | own_task(task, (), lambda text: (text, None))
+        for problem in task.sample(8, torch.Generator().manual_seed(5)).split(1):
+            right = task.targets(problem)[0].tolist()
+            other = [(token + 1) % task.d_vocab for token in right]
+            text = task.problem_text(problem[0].tolist())
+            for tokens, number in javascript(body, {"task": said, "text": text, "other": other}):
+                (decoded,) = task.decode(torch.tensor([tokens]))
+                assert number == "no number" if decoded == task.no_number else int(number) == decoded
+
+
+def test_what_is_no_problem_of_such_a_task_is_a_sentence(javascript: Asked):
+    body = """try { return encodedBy(data.text, data.task).problem; }
+      catch (error) { return [error instanceof ProblemError]; }"""
+    for name, text in (("a rule", "12-30"), ("signed", "100-1"), ("signed", "1+1"), ("a rule by operator", "5-6")):
+        task = OWN[name]
+        with pytest.raises(UserError):
+            task.as_problems([text])
+        said = task_data(task) | own_task(task, (), lambda text: (text, None))
+        assert javascript(body, {"text": text, "task": said}) == [True]

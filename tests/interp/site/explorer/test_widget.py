@@ -42,7 +42,7 @@ def test_the_widget_holds_both_models_and_its_view_runs_them(open_page, tmp_path
 
 
 def test_of_a_task_that_the_page_does_not_know_the_kernel_reads_what_is_typed(open_page, tmp_path: Path, monkeypatch):
-    task: Any = column_addition(7)
+    task: Any = column_addition(7, python=True)
     shown = interp.explore(exact_adder(task))
     rows = shown.start["models"][0]["task"]["rows"]
     new = next(text for a in range(49) if (text := f"{a} 40") not in rows)
@@ -60,6 +60,23 @@ def test_of_a_task_that_the_page_does_not_know_the_kernel_reads_what_is_typed(op
         opened.evaluate("(reply) => window.tell(reply)", sent[-1])
         assert (problem in verdict.inner_text()) == kept == ("error" not in sent[-1])
         assert opened.locator(".cx-alert").is_visible() == (not kept) and ", right" in verdict.inner_text()
+
+
+def test_a_view_is_saved_as_a_page_that_takes_any_problem_of_a_task_that_is_text(open_page, tmp_path: Path):
+    shown = interp.explore(exact_adder(column_addition(7)), problem="12 30", method="mean")
+    shown.save(tmp_path / "view.html")
+    opened = open_page(tmp_path / "view.html")
+    assert ", right" in opened.locator(".cx-verdict").inner_text()
+    assert opened.locator("[data-method]").input_value() == "mean"
+    for problem in ("31 17", "48 48", "0 0"):
+        opened.locator("[data-problem]").fill(problem)
+        opened.keyboard.press("Enter")
+        opened.wait_for_function(
+            "(text) => document.querySelector('.cx-verdict').innerText.includes(text)", arg=problem
+        )
+        assert ", right" in opened.locator(".cx-verdict").inner_text()
+    with pytest.raises(UserError):
+        shown.save(tmp_path)
 
 
 @pytest.mark.parametrize(
