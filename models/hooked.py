@@ -29,16 +29,16 @@ class Hooked(Protocol):
     def __getattr__(self, name: str) -> Any: ...
 
 
-def registered_name(model: Any) -> str:
+def own_name(model: Any) -> str:
     """The name that a model was built or loaded by, else its class."""
     return str(getattr(model, "name_or_path", None) or type(model).__name__)
 
 
 def model_name(model: Any) -> str:
-    """The name by which a result calls the model: its registered name, and for a run where it is: "microadder-57, run
+    """The name by which a result calls the model: its own, and for a run where it is: "microadder-57, run
     at runs/x"."""
     run = getattr(model, "run", "")
-    return registered_name(model) + (f", run at {run}" if run else "")
+    return own_name(model) + (f", run at {run}" if run else "")
 
 
 # At run time questions check their model themselves (models.questions), and some need less than all of this.

@@ -62,6 +62,7 @@ class ArithmeticTransformer(LensContract):
         super().__init__()
         self.config = cfg = weight_map.config
         self.name_or_path = name
+        self.registered = name  # the registered model that it is one of; a file's name is its own
         self.run = ""  # the folder of the run that it was loaded from, as the user wrote it
         self.cfg = RuntimeConfig(cfg, self)
         self.weight_shapes = weight_shapes(cfg)
@@ -273,7 +274,7 @@ class ArithmeticTransformer(LensContract):
             self.train(mode)
         twin = type(self)(self.weight_map, self.task, self.name_or_path).train(mode)
         twin.cfg.copy_switches(self.cfg)
-        twin.run = self.run
+        twin.run, twin.registered = self.run, self.registered
         return twin
 
     def generate(self, input: Any, *args: Any, **options: Any) -> Any:
@@ -294,7 +295,7 @@ class ArithmeticTransformer(LensContract):
         dense = DenseWeights.holding(self.config, weights)
         dense.position_limits = self.weight_map.position_limits
         copy = ArithmeticTransformer(dense, self.task, name=self.name_or_path)
-        copy.run = self.run
+        copy.run, copy.registered = self.run, self.registered
         return copy
 
     def to_hooked_transformer(self) -> Any:

@@ -34,7 +34,6 @@ from interp.proofs.verdict import (
 )
 from interp.proofs.watch import TIME_UP, TimeUp, time_limit, watched
 from models.errors import UserError
-from models.hooked import registered_name
 from models.tasks.base import Task
 
 AIM = 0.5  # the bound that proofs try for, as a share of the smallest margin that was hunted down
@@ -204,7 +203,7 @@ def check_one_layer(certificate: Verdict, model: HookedModel, task: Task | None 
     """
     start = time.perf_counter()
     adder = read_columns(model, task, certificate.targets)
-    require_claim(certificate, adder.fingerprint, registered_name(model), adder.model.task)
+    require_claim(certificate, adder.fingerprint, model, adder.model.task)
     rung = rung_of(certificate.arithmetic, model, adder)
     if certificate.method != METHOD.name:
         raise _broken(f"it was made by a method of an earlier version ({certificate.method}); make it again")

@@ -30,7 +30,7 @@ from interp.proofs.one_layer import Targets
 from interp.proofs.wrong_answers import WrongAnswer, identify, wrong_answer
 from models.checkpoint import parse_json, write_bytes_atomic, write_json_atomic
 from models.errors import UserError
-from models.hooked import model_name, registered_name
+from models.hooked import model_name, own_name
 from models.tasks.base import Task
 from models.tasks.column_rule import ColumnRule
 from models.tasks.problem_space import ProblemSpace
@@ -267,7 +267,7 @@ def about(model: HookedModel, task: Task, identity: str, start: float) -> dict[s
     if identify(model, task) != identity:
         raise UserError(f"The weights of {model_name(model)} change from one call to the next.")
     seconds = time.perf_counter() - start
-    named = {"model": registered_name(model), "fingerprint": identity, "task": task.name}
+    named = {"model": own_name(model), "fingerprint": identity, "task": task.name}
     return named | {"seconds": seconds, "versions": versions()}
 
 
@@ -340,9 +340,9 @@ def is_count(value: Any, limit: int | None = None) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and value >= 0 and (limit is None or value < limit)
 
 
-def require_claim(verdict: Verdict, identity: str, model: str, task: Task) -> None:
-    """Check that a verdict is about this task of the model of that name, whose fingerprint is ``identity``, and claims
-    something.
+def require_claim(verdict: Verdict, identity: str, model: HookedModel, task: Task) -> None:
+    """Check that a verdict is about this task of this model, by its own name or that of the registered model that it
+    is, whose fingerprint is ``identity``, and claims something.
 
     Raises:
         UserError: a verdict on another model, or one that is undecided.
@@ -350,10 +350,10 @@ def require_claim(verdict: Verdict, identity: str, model: str, task: Task) -> No
     if identity != verdict.fingerprint:
         raise UserError(
             f"This certificate is about other weights (SHA-256 {verdict.fingerprint[:12]}...) than "
-            f"{model}'s ({identity[:12]}...)."
+            f"{own_name(model)}'s ({identity[:12]}...)."
         )
-    if verdict.model != model:
-        raise UserError(f"This certificate does not hold: it names {verdict.model!r}, and this model is {model!r}.")
+    if verdict.model not in (named := own_name(model), getattr(model, "registered", named)):
+        raise UserError(f"This certificate does not hold: it names {verdict.model!r}, and this model is {named!r}.")
     if verdict.task != task.name:
         raise UserError(f"This certificate does not hold: it is about {verdict.task!r}, and the task is {task.name!r}.")
     if verdict.status == "undecided":
@@ -367,7 +367,7 @@ def require_model(verdict: Verdict, model: HookedModel, task: Task) -> Task:
         task = task.at(*shape)
     elif shape:
         raise UserError(f"This certificate does not hold: problems of {task.name} have no shape.")
-    require_claim(verdict, identify(model, task), registered_name(model), task)
+    require_claim(verdict, identify(model, task), model, task)
     return task
 
 

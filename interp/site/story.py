@@ -49,7 +49,7 @@ class Story:
     @cached_property
     def spec(self) -> ModelSpec | None:
         """The model's architecture in the registry; None for a model that came in from elsewhere."""
-        name = str(self.model.name_or_path)
+        name = str(getattr(self.model, "registered", None))
         return get_spec(name) if name in models.names(sweeps=True) else None
 
     @cached_property

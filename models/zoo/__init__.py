@@ -93,17 +93,30 @@ def load(
         trust: that a submission, which is a program, may be run: confined by bubblewrap (True), as "unconfined", or
             under a command of one's own, such as a container's (:func:`models.importers.board.load_submission`).
 
+    Returns:
+        the model. One of a file is named after the file (``name_or_path``), and keeps the registered model that it is
+        one of, if there is one, as ``registered``.
+
     Raises:
         UserError: unknown name (with the closest match), missing, truncated or tampered file, weights that do
             not fit their model, a seed for something that is not a run.
     """
     try:
-        return _loaded(name_or_path, seed, task, config, names, trust)
+        model = _loaded(name_or_path, seed, task, config, names, trust)
     except UserError:
         raise
     except UNREADABLE as error:  # a file may hold anything; the readers name what people get wrong
         said = " ".join(str(error).split())[:200]
         raise UserError(f"{name_or_path} cannot be read as a model ({type(error).__name__}: {said}).") from error
+    if not model.run and (not isinstance(name_or_path, str) or is_path(name_or_path)):
+        model.name_or_path = _own_name(Path(name_or_path))
+    return model
+
+
+def _own_name(path: Path) -> str:
+    """The name of a model in a file or folder: never that of a registered model, whose weights may be others."""
+    name = path.name if path.is_dir() else path.stem
+    return name if name not in registry.names(sweeps=True) else "/".join(path.absolute().parts[-2:])
 
 
 def _loaded(
@@ -284,7 +297,7 @@ def save_entry(
     """
     folder = Path(folder)
     files = dict(extra_files or {})
-    spec = registry.get_spec(str(model.name_or_path))
+    spec = registry.get_spec(str(model.registered))
     for name in files:
         if name in (CONFIG, WEIGHTS, CARD):
             raise UserError(f"{name} is written by save_entry and cannot be an extra file.")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import os
 import shutil
@@ -16,6 +17,7 @@ import models
 from models import checkpoint, zoo
 from models.errors import UserError
 from models.zoo.card import render_card
+from tests.published import write_published
 from tests.sampling import stored_models
 
 NAME = "microadder-67"
@@ -78,7 +80,7 @@ def test_a_card_follows_the_data_that_are_added_to_an_entry_and_the_rest_of_it_s
 def test_a_saved_model_loads_to_the_same_bits(entry: Path, model: models.ArithmeticTransformer) -> None:
     loaded = models.load(entry)
     assert same_parameters(loaded, model)
-    assert loaded.name_or_path == NAME
+    assert loaded.registered == NAME and loaded.name_or_path == entry.name
     assert not loaded.training
     tokens = model.task.encode([(57, 48)])
     assert torch.equal(loaded(tokens), model(tokens))
@@ -278,7 +280,7 @@ def test_what_is_not_json_is_refused_before_anything_is_written(
 
 
 def test_a_model_of_no_registered_name_cannot_be_stored(tmp_path: Path, model: models.ArithmeticTransformer) -> None:
-    model.name_or_path = "mine"
+    model.registered = "mine"
     with pytest.raises(UserError, match="no model 'mine'"):
         models.save_entry(tmp_path / "entry", model, {}, {})
 
@@ -344,3 +346,27 @@ def test_a_stored_model_that_is_copied_elsewhere_still_loads(name: str, tmp_path
 def test_seeds_that_began_near_one_model_have_no_interval() -> None:
     assert zoo.grokked_seeds(zoo.read_entry("microadder-57")["training"]) == "1 (0.0-4.3%); again 0 of 128"
     assert zoo.grokked_seeds(zoo.read_entry("microadder-11")["training"]) == "8, all begun near microadder-13"
+
+
+# ---- names
+
+
+@pytest.mark.parametrize("stem", ["mine", "microadder-57", NAME])
+def test_a_loaded_file_has_its_own_name_everywhere(tmp_path: Path, stem: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever its weights are of: another's checkpoint, an entry, a weight file; also where it is named as a model is."""
+    monkeypatch.chdir(tmp_path)
+    model = models.build(NAME, seed=3)
+    models.save_entry(tmp_path / stem, model, {}, {})
+    weights = tmp_path / f"{stem}.safetensors"
+    weights.write_bytes((tmp_path / stem / "model.safetensors").read_bytes())
+    write_published(tmp_path / f"{stem}.pt", model)
+    for path in (tmp_path / stem, f"./{stem}", weights, weights.name, tmp_path / f"{stem}.pt", f"{stem}.pt"):
+        loaded = models.load(path)
+        own = loaded.name_or_path
+        assert own not in models.names(sweeps=True) and stem in own
+        assert loaded.registered == NAME and copy.copy(loaded).registered == NAME
+        score = models.score(loaded, [(57, 48)])
+        assert score.model == own and own in str(score) and NAME not in str(score).replace(own, "")
+        assert loaded.dense_copy().name_or_path == own and copy.copy(loaded).name_or_path == own
+        models.save_entry(tmp_path / "again", loaded, {}, {}, overwrite=True)
+    assert models.load("microadder-57").name_or_path == "microadder-57" == models.load("microadder-57").registered

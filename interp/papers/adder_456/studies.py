@@ -68,7 +68,7 @@ def scored_models(settings: Settings) -> dict[str, ArithmeticTransformer]:
     found = {f"{name} (zoo)": models.load(name) for name in reversed(OPTIONS) if name in models.zoo_names()}
     for path in sorted((settings.out / PAPER / "published").glob("*.pt")):
         model = models.load(path)
-        found[f"{model.name_or_path} ({path.stem}, published)"] = model
+        found[f"{model.registered} ({path.stem}, published)"] = model
     if not found:
         folder = settings.out / PAPER / "published"
         raise UserError(f"The zoo holds no model of the family; put published checkpoints into {folder}.")

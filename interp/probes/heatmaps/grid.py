@@ -68,7 +68,7 @@ def rectangle(task: SequenceTask, largest: Sequence[int] | None = None) -> list[
 
 def training_range(model: HookedModel) -> dict[str, tuple[int, int]] | None:
     """The sizes that a registered model's recipe draws from; None if it has no recipe."""
-    name = str(getattr(model, "name_or_path", None))
+    name = str(getattr(model, "registered", None))
     recipe = get_spec(name).recipe if name in names(sweeps=True) else None
     problems = None if recipe is None else recipe.problems
     most = {

@@ -16,7 +16,7 @@ import torch
 
 import models
 from models.errors import UserError
-from models.hooked import model_name, registered_name
+from models.hooked import model_name, own_name
 from models.training import train
 from models.training.publish import publish
 from models.training.recipes import Recipe
@@ -285,7 +285,7 @@ def test_a_run_says_where_it_is_and_is_found_without_a_separator(tmp_path: Path,
     small = Recipe(steps=20, batch_size=32, validation_size=64, warmup_steps=5, eval_every=10)
     train("microadder-57", "mine", recipe=small, progress=False, compile=False)
     model = models.load("mine")
-    assert model_name(model) == "microadder-57, run at mine" and registered_name(model) == "microadder-57"
+    assert model_name(model) == "microadder-57, run at mine" and own_name(model) == "microadder-57"
     assert models.score(model, [(1, 1)]).model == "microadder-57, run at mine"
     assert model_name(model.dense_copy()) == model_name(model)
 
