@@ -9,6 +9,8 @@ from importlib import import_module
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
+from models.lens_package import defer
+
 if TYPE_CHECKING:
     from models import tasks as tasks
     from models import zoo as zoo
@@ -45,6 +47,7 @@ _NAMES = {
     "models.transformer": "ArithmeticTransformer",
     "models.zoo": "load save_entry zoo_names",
 }
+defer()  # before a module of this package asks for TransformerLens' hook point
 _HOME = {name: module for module, names in _NAMES.items() for name in names.split()}
 __all__ = sorted(_HOME)  # pyright: ignore[reportUnsupportedDunderAll]
 

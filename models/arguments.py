@@ -119,7 +119,7 @@ def plain_state() -> Iterator[None]:
     torch has one default dtype for all threads: the last of several calls that are open gives it back.
     """
     with ExitStack() as stack:
-        if torch.get_default_dtype() != torch.float32 or _PlainDtype.users:
+        if not is_plain_dtype():
             stack.enter_context(_PlainDtype())
         if torch.get_default_device().type != "cpu":
             stack.enter_context(torch.device("cpu"))
@@ -127,6 +127,16 @@ def plain_state() -> Iterator[None]:
             if torch.is_autocast_enabled(kind):
                 stack.enter_context(torch.autocast(kind, enabled=False))
         yield
+
+
+def is_plain_dtype() -> bool:
+    """Whether torch's default dtype is float32, and not only for as long as a call of another thread is open."""
+    return torch.get_default_dtype() == torch.float32 and not _PlainDtype.users
+
+
+def is_plain_state() -> bool:
+    """Whether :func:`plain_state` has nothing to change, autocast aside."""
+    return is_plain_dtype() and torch.get_default_device().type == "cpu"
 
 
 class _PlainDtype:

@@ -12,9 +12,8 @@ import gc
 import os
 import threading
 import traceback
-from collections.abc import Iterable, Iterator
-from contextlib import ExitStack, contextmanager
-from types import GeneratorType
+from collections.abc import Iterator
+from types import GeneratorType, TracebackType
 from typing import Any, TypeGuard
 from weakref import WeakKeyDictionary
 
@@ -101,45 +100,56 @@ class _Here(threading.local):
 _here = _Here()
 
 
-@contextmanager
-def held(models: Iterator[nn.Module]) -> Iterator[dict[int, Held]]:
-    """A context in which this thread alone runs the models, and after which an interrupt leaves their hooks as they
-    were. It gives all that this call and those around it hold, by the id of the model."""
-    new = {id(model): model for model in models if id(model) not in _here.held}
-    if not new:
-        yield _here.held
-        return
-    with ExitStack() as stack:
-        # In one order, so that no two threads wait for each other.
-        for turn in sorted({turn_of(model) for model in new.values()}, key=id):
-            stack.enter_context(turn)
-        found = {key: Held(model) for key, model in new.items()}
-        before, _here.held = _here.held, {**_here.held, **found}
-        try:
-            with hooks_kept(found.values()):
-                yield _here.held
-        finally:
-            _here.held = before
+class held:
+    """A context in which this thread alone runs the models. It gives all that this call and those around it hold, by
+    the id of the model.
 
-
-@contextmanager
-def hooks_kept(models: Iterable[Held]) -> Iterator[None]:
-    """A context after whose interruption (KeyboardInterrupt) each model has the hooks that it had before.
-
-    TransformerLens takes its hooks off at the end of a run. An interrupt that comes while it puts them on or takes them
-    off, or between the two and the run, leaves some of them.
+    After an interrupt (KeyboardInterrupt) the models have the hooks that they had before. TransformerLens takes its
+    hooks off at the end of a run. An interrupt that comes while it puts them on or takes them off, or between the two
+    and the run, leaves some of them.
     """
-    try:
-        yield
-    except KeyboardInterrupt as error:
+
+    def __init__(self, models: Iterator[nn.Module]):
+        self.new = {id(model): model for model in models if id(model) not in _here.held}
+        self.turns: list[Any] = []
+
+    def __enter__(self) -> dict[int, Held]:
+        self.before = _here.held
+        if self.new:
+            try:
+                # In one order, so that no two threads wait for each other.
+                for turn in sorted({turn_of(model) for model in self.new.values()}, key=id):
+                    turn.acquire()
+                    self.turns.append(turn)
+                _here.held = {**self.before, **{key: Held(model) for key, model in self.new.items()}}
+            except BaseException:
+                self._leave()
+                raise
+        return _here.held
+
+    def __exit__(self, kind: type | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        if not self.new:
+            return
+        try:
+            if isinstance(error, KeyboardInterrupt):
+                self._put_hooks_back(trace)
+        finally:
+            self._leave()
+
+    def _leave(self) -> None:
+        _here.held = self.before
+        for turn in self.turns:
+            turn.release()
+
+    def _put_hooks_back(self, trace: TracebackType | None) -> None:
         # Contexts that were entered and never left end here and not later, when they would count once more.
-        traceback.clear_frames(error.__traceback__)
+        traceback.clear_frames(trace)
         gc.collect()
-        for each in models:
+        for key in self.new:
+            each = _here.held[key]
             if each.level == 0:  # else a context of the caller's is open
                 _end_contexts(each.model)
             each.put_hooks_back()
-        raise
 
 
 def _end_contexts(model: nn.Module) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from math import isfinite
+from contextlib import nullcontext
 from types import NoneType
 from typing import Any, ParamSpec, TypeVar, get_args
 from weakref import WeakKeyDictionary
@@ -19,7 +19,19 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from models.arguments import REAL, WHOLE, hints_of, is_number, misfit, of_type, plain_state, real, shown, whole
+from models.arguments import (
+    REAL,
+    WHOLE,
+    hints_of,
+    is_number,
+    is_plain_state,
+    misfit,
+    of_type,
+    plain_state,
+    real,
+    shown,
+    whole,
+)
 from models.errors import UserError
 from models.hook_state import Held, held
 from models.pulse import asking
@@ -64,7 +76,7 @@ def question(
         if not checks:
             checks.update({each.name: _check_of(function, each, hooked) for each in signature.parameters.values()})
         caller = Caller()
-        with plain_state(), asking(function.__name__):
+        with nullcontext() if caller.is_plain else plain_state(), asking(function.__name__):
             for name, value in given.arguments.items():
                 given.arguments[name] = checks[name](value)
             arguments = given.arguments
@@ -100,6 +112,7 @@ class Caller:
     def __init__(self) -> None:
         self.autocast = torch.is_autocast_enabled("cpu") or torch.is_autocast_enabled("cuda")
         self.dtype = torch.get_default_dtype()
+        self.is_plain = not self.autocast and is_plain_state()
 
     def require_plain(self, name: str, model: Any) -> None:
         """Raise UserError where a model computes something else for the caller than it does in the plain state."""
@@ -227,22 +240,22 @@ def _require_ready(name: str, held: Held) -> None:
             raise UserError(f"{name} has weights that are not finite numbers ({key}): it has diverged.")
 
 
-#: The state of each model's tensors in which all weights that it computes from them were finite.
+#: The state of each model's tensors, by their versions, in which all weights were finite.
 _finite: WeakKeyDictionary[nn.Module, list[tuple[int, int, int]]] = WeakKeyDictionary()
 
 
 def _not_finite(model: nn.Module, tensors: list[Tensor]) -> str:
     """The name of a weight that has infinite numbers or none; empty if there is no such weight.
 
-    The free numbers are summed up in every call, as ``parameter.data`` changes them without a trace. The weights that
-    are computed from them are looked through when the version of a free number has changed.
+    All weights are looked through again when a parameter was replaced or written to. Writing through ``parameter.data``
+    leaves no trace: what it makes of the logits is refused where they are read.
     """
-    own = getattr(model, "all_weights", None)
     state = None
     if not any([x.is_inference() or x.is_sparse for x in tensors]):  # which have no version, or no place
         state = [(id(x), x.data_ptr(), x._version) for x in tensors]
-        if _finite.get(model) == state and all([isfinite(x.sum()) for x in tensors if isinstance(x, nn.Parameter)]):
+        if _finite.get(model) == state:
             return ""
+    own = getattr(model, "all_weights", None)
     weights = dict(model.named_parameters()) if own is None else own()
     bad = next((key for key, weight in weights.items() if not bool(weight.isfinite().all())), "")
     if not bad and state is not None:

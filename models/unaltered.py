@@ -8,7 +8,6 @@ module asks here.
 
 from __future__ import annotations
 
-import operator
 import sys
 from collections.abc import Callable, Iterator
 from functools import cache
@@ -33,7 +32,7 @@ _WRAPPERS = ("jaxtyping", "beartype")
 _MODELS: dict[type, Callable[[TransformerConfig], nn.Module]] = {}
 #: What this project's classes were when they were made, [class][attribute]; see :func:`remember`.
 _REMEMBERED: dict[type, dict[str, Any]] = {}
-_SIZES: dict[type, int] = {}  # how many attributes they had when nothing was found to be replaced
+_SEEN: dict[type, list[Any]] = {}  # the attributes that they had when nothing was found to be replaced
 
 
 def remember(fresh: Callable[[TransformerConfig], nn.Module], model: type, *parts: type) -> None:
@@ -205,13 +204,12 @@ def _replaced_in_classes() -> list[str]:
     found = []
     for cls, kept in _REMEMBERED.items():
         now = vars(cls)
-        same = all(map(operator.is_, map(now.get, kept), kept.values()))
-        if same and len(now) == _SIZES.get(cls):
+        if (values := [*now.values()]) == _SEEN.get(cls):  # the same objects are equal, whatever they are
             continue
         names = [name for name in {*now, *kept} if _counts(name) and now.get(name) is not kept.get(name)]
         found += [f"{cls.__module__}.{cls.__name__}.{name} was replaced" for name in sorted(names)]
         if not names:
-            _SIZES[cls] = len(now)
+            _SEEN[cls] = values
     return found
 
 
