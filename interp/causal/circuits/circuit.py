@@ -134,8 +134,8 @@ class Circuit(Result):
         if self.found.proven:
             faithful, count = self.found.faithful_of_size or (0, 0)
             claim = (
-                f"Of the circuits tried on the pairs searched ({self.found.looked_at}), no smaller one is faithful, and "
-                f"{faithful:,} of the {count:,} of its size {'is' if faithful == 1 else 'are'}"
+                f"Of the circuits tried on the pairs searched ({self.found.looked_at}), no smaller one is faithful, "
+                f"and {faithful:,} of the {count:,} of its size {'is' if faithful == 1 else 'are'}"
             )
         else:
             claim = f"A smaller faithful circuit is not ruled out ({self.found.looked_at})"
@@ -149,7 +149,8 @@ class Circuit(Result):
             f"{self._text(self.exact_match, 'complement')} of the answers right. {len(self.needed)} of the "
             f"{self.found.size} {'is' if len(self.needed) == 1 else 'are'} needed (the interval of what is lost "
             f"without one lies above zero). {len(self.random):,} random circuits of this size recover "
-            f"{in_percent(float(np.mean(self.random)))} on average ({p_value(self.random_p)}). {claim}.{self._how_stable()}"
+            f"{in_percent(float(np.mean(self.random)))} on average ({p_value(self.random_p)}). {claim}."
+            f"{self._how_stable()}"
         )
 
     def _how_stable(self) -> str:

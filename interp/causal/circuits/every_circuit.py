@@ -152,9 +152,9 @@ class AllCircuits(Result):
         looked = f"all {len(self.masks):,}" if self.complete else f"the {len(self.masks):,} of up to {self.looked_to}"
         kept = int(self.faithful().sum())
         said = (
-            f"Of {looked} circuits of {self.model}'s {self.by}s that differ for {self.what}, under {self.replacement} "
-            f"ablation {kept:,} {'keeps' if kept == 1 else 'keep'} {in_percent(self.threshold)} of the logit difference "
-            f"and of the answers ({by_logits:,} of the first, {by_answers:,} of the second)"
+            f"Of {looked} circuits of {self.model}'s {self.by}s that differ for {self.what}, under "
+            f"{self.replacement} ablation {kept:,} {'keeps' if kept == 1 else 'keep'} {in_percent(self.threshold)} of "
+            f"the logit difference and of the answers ({by_logits:,} of the first, {by_answers:,} of the second)"
         )
         if not self.minimal:
             bound = f"; greedy removal finds one of {self.at_most}" if self.at_most is not None else ""
