@@ -187,8 +187,8 @@ def guess(examples: Sequence[str]) -> Guess:
     listed = [examples] if isinstance(examples, str) else list(examples)
     if not listed:
         raise UserError("Give a list of examples such as ['012+034=0046', '907+105=1012'].")
-    examples = _alike(listed)
-    fitting = sorted(_fitting(examples), key=lambda each: (each["base"] != 10, -_as_written(each, examples)))
+    read = _alike(listed)
+    fitting = sorted(_fitting(read), key=lambda each: (each["base"] != 10, -_as_written(each, read)))
     tasks, refused = [], []
     for definition in fitting:
         try:
