@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import warnings
 import zipfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -21,6 +22,7 @@ from models.importers.named_tensors import NamedTensors, read_tensors
 from models.importers.safe_torch import read_torch_file, require_size
 from models.parts.weights import Weights, is_bias, weight_shapes
 from models.tasks.base import Task
+from models.tasks.sequences import SequenceTask
 from models.weight_maps.dense import DenseWeights
 
 if TYPE_CHECKING:
@@ -73,12 +75,23 @@ def load_own_file(
 
 
 def fitted_task(task: Task, cfg: TransformerConfig, source: Path | str) -> Task:
-    """The task with as many tokens as the model has. Raises UserError if it has more, or too few positions."""
+    """The task with as many tokens as the model has; warns of positions that the task leaves unused.
+
+    Raises:
+        UserError: the task has more tokens or positions than the model.
+    """
     tokens = min(cfg.d_vocab, cfg.n_logits)
     if task.d_vocab > tokens or task.input_length > cfg.n_ctx:
         raise UserError(
             f"The task {task.name} has {task.d_vocab} tokens and {task.input_length} positions, and the model in "
             f"{source} {tokens} and {cfg.n_ctx}."
+        )
+    unused = cfg.n_ctx - task.input_length
+    if unused and cfg.positional_embedding_type == "standard" and not isinstance(task, SequenceTask):
+        warnings.warn(
+            f"The task {task.name} leaves {unused} of the {cfg.n_ctx} positions of the model in {source} unused. If it "
+            "was trained on longer sequences, its format is another: models.tasks.guess proposes one from examples.",
+            stacklevel=4,
         )
     if task.d_vocab == cfg.d_vocab:
         return task

@@ -2,6 +2,7 @@
 
 import json
 import math
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from models.errors import UserError
 from models.importers.adopt import adopt
 from models.importers.hugging_face import gpt2_weights
 from models.importers.named_tensors import NamedTensors
+from models.importers.own_files import fitted_task
 from models.tasks.formatted_task import formatted
 from tests.conformance.table import ROWS
 
@@ -174,6 +176,22 @@ def test_a_folder_needs_a_task_that_fits(tmp_path: Path):
 
 def long_task() -> Any:
     return formatted("{a:13}+{b:13}={s:14}", "a + b")
+
+
+@pytest.mark.parametrize("positions", ["standard", "rotary", "none"])
+@pytest.mark.parametrize("unused", [0, 1, 57])
+def test_positions_that_a_format_leaves_unused_are_said(positions: Any, unused: int):
+    """Of models with a table of positions, which says how long the sequences were that they were trained on."""
+    size = dict(n_layers=1, d_model=8, n_heads=1, d_head=8, d_mlp=8, d_vocab=TASK.d_vocab, act_fn="relu")
+    config = models.TransformerConfig(
+        **size, n_ctx=TASK.input_length + unused, positional_embedding_type=positions, rotary_dim=8
+    )
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        assert fitted_task(TASK, config, "a file") is TASK
+    assert [f"{unused} of the {config.n_ctx} positions" in str(each.message) for each in caught] == [True] * bool(
+        unused and positions == "standard"
+    )
 
 
 def test_a_rope_scaling_that_is_not_known_is_refused(tmp_path: Path):

@@ -498,7 +498,8 @@ def test_a_task_that_is_text_is_encoded_in_the_page_as_it_is_here(javascript: As
 def test_an_answer_is_right_where_all_of_its_tokens_are(javascript: Asked):
     """As the task compares it; and its text has its sign."""
     body = """const layout = layoutOf(data.text, data.task, { n_ctx: 99 });
-      return [layout.right, ...layout.right.map((_, i) => layout.right.map((token, j) => (i === j ? data.other[i] : token)))]
+      const changed = (i) => layout.right.map((token, j) => (i === j ? data.other[i] : token));
+      return [layout.right, ...layout.right.map((_, i) => changed(i))]
         .map((tokens) => [tokens, numberOf(layout, data.task, tokens)]);"""
     for name in ("signed", "operators", "other ids", "three"):
         task = OWN[name]
