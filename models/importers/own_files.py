@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import copy
+import warnings
 import zipfile
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -69,9 +71,19 @@ def load_own_file(
     else:
         cfg, weights = _read(path, task, config, content)
     task = fitted_task(task, cfg, path)
-    return ArithmeticTransformer(
-        DenseWeights.holding(cfg, weights), task, name=path.name if path.is_dir() else path.stem
-    )
+    name = path.name if path.is_dir() else path.stem
+    return told(ArithmeticTransformer(DenseWeights.holding(cfg, weights), task, name=name))
+
+
+def told(model: ArithmeticTransformer) -> ArithmeticTransformer:
+    """A model that was given its task, after a warning if that may not be its own."""
+    from models.task_doubts import doubt
+
+    model.registered = None
+    with suppress(UserError):  # of a model that cannot answer, whoever asks it is told
+        if said := doubt(model, model.task):
+            warnings.warn(said, stacklevel=2)
+    return model
 
 
 def fitted_task(task: Task, cfg: TransformerConfig, source: Path | str) -> Task:
