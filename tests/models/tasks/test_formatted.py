@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 import interp
 import models
+from interp.proofs.wrong_answers import answer_text
 from models.counter import row_keys
 from models.errors import UserError
 from models.tasks import Task, TenDigitAddition, TwoDigitAddition, formatted
@@ -449,3 +450,19 @@ def test_a_problem_is_written_as_its_task_writes_it_everywhere():
     found = interp.attack(model, runs=50)
     assert found.wrong and "-" in found.text(found.wrong[0].problem)
     assert task.as_problems([found.text(found.wrong[0].problem)]).tolist() == [list(found.wrong[0].problem)]
+
+
+@pytest.mark.parametrize(
+    "format, answer",
+    [("{a:1}-{b:1}={s:+1}", "a - b"), ("{a:1}-{b:1}={s:+2r}", "a - b"), ("{a:1}+{b:1}={s:2}", "a + b")],
+)
+def test_answers_that_are_written_differently_read_differently(format: str, answer: str) -> None:
+    """-0 is not what a task writes for 0, so that it is no number: no two rows of tokens have one text."""
+    task = formatted(format, answer)
+    width = task.answer_field.n_tokens
+    rows = torch.cartesian_prod(*[torch.arange(task.d_vocab)] * width).view(-1, width)
+    assert len({answer_text(task, row) for row in rows}) == len(rows)
+    problems = task.as_problems([(a, b) for a in range(10) for b in range(10)])
+    assert task.decode(task.targets(problems)) == [
+        a - b if "-" in answer else a + b for a in range(10) for b in range(10)
+    ]

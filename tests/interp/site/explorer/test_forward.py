@@ -10,7 +10,6 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from models.tasks.formatted import formatted
 
 import models
 from interp.causal.ablation import Head, Neuron, mean_activations
@@ -22,6 +21,7 @@ from models.errors import UserError
 from models.evaluation import predict
 from models.part_names import in_block, read_part
 from models.tasks.base import Task
+from models.tasks.formatted_task import formatted
 from models.tasks.sequences import SequenceTask
 from tests.interp.conftest import stock_copy
 from tests.javascript import Asked
