@@ -219,17 +219,18 @@ TOOLS = (list_models, load, probes, ask, patch, certify, solve, figure)
 
 def answers(model: ArithmeticTransformer, problems: tuple[str, ...] | list[str]) -> Reply:
     """A model's answers, decoded greedily, one row each: problem, answer (None if it spells no number), expected,
-    right."""
+    right, and both as a person writes them (:meth:`models.tasks.Task.answer_text`)."""
     from models.evaluation import predict
 
     rows = []
     for text in problems:
         task = model.task.for_problems([text])
         problem = task.as_problems([text])
-        (answer,) = task.decode(predict(model, problem, method="greedy", task=task))
-        (right,) = task.decode(task.targets(problem))
+        said, wanted = predict(model, problem, method="greedy", task=task), task.targets(problem)
+        (answer,), (right,) = task.decode(said), task.decode(wanted)
         shown = None if answer == task.no_number else answer
-        rows.append({"problem": text, "answer": shown, "expected": right, "right": answer == right})
+        texts = {"answer_text": task.answer_text(said[0].cpu()), "expected_text": task.answer_text(wanted[0].cpu())}
+        rows.append({"problem": text, "answer": shown, "expected": right, "right": answer == right} | texts)
     said = f"{sum(row['right'] for row in rows)} of {len(rows)} right, decoded greedily"
     return reply("answers", said, rows, provenance=Provenance(len(rows), None, "problems that were given"))
 

@@ -54,8 +54,7 @@ def answer_text(task: Task, tokens: Int[Tensor, " target"]) -> str:
     said = tokens[: int((tokens < 0).long().argmax())] if (tokens < 0).any() else tokens
     if isinstance(task, SequenceTask):
         return task.token_text(said) + ("" if len(said) == len(tokens) else "...")
-    number = task.decode(tokens[None])[0] if len(said) == len(tokens) else task.no_number
-    return "no number" if number == task.no_number else str(number)
+    return task.answer_text(tokens) if len(said) == len(tokens) else "no number"
 
 
 def shape_of(task: Task) -> tuple[int, ...]:
