@@ -474,6 +474,7 @@ OWN = {
         "{a:2},{b:2}={s:+5}",
         "abs(a - 2 * b) ** 2 - min(a, 7) * max(b, 3) + (-a) // 7 % 5 + gcd(a, b) - (a ^ b) + (a & b | 3)",
     ),
+    "bits": formatted("{a:5}^{b:5}={s:5}", "a ^ b", base=2),
     "comparison": formatted("{a:3}<{b:3}={s:1}", "a < b", variables="comparison"),
 }
 
@@ -511,6 +512,7 @@ def test_an_answer_is_right_where_all_of_its_tokens_are(javascript: Asked):
             for tokens, number in javascript(body, {"task": said, "text": text, "other": other}):
                 (decoded,) = task.decode(torch.tensor([tokens]))
                 assert number == "no number" if decoded == task.no_number else int(number) == decoded
+                assert number == task.answer_text(torch.tensor(tokens)).partition(" (")[0]
 
 
 def test_what_is_no_problem_of_such_a_task_is_a_sentence(javascript: Asked):
