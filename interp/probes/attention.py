@@ -149,13 +149,15 @@ class AttentionByRole(Result):
         """Where one head (default: the main one) looks, as a sentence without its full stop."""
         chosen = self.chosen_head(layer, head)
         name, row = head_name(chosen["layer"], chosen["head"]), self.table.sel(chosen)
-        roles = [role for role in (OWN, PREVIOUS, OUTPUT) if role in row.role.values]
-        both = (row.n_keys.sel(role=[OWN, PREVIOUS]) > 0).all("role") if {OWN, PREVIOUS} <= set(roles) else None
+        roles = [OWN, PREVIOUS]
+        both = (row.n_keys.sel(role=roles) > 0).all("role") if {*roles} <= {*row.role.values.tolist()} else None
         if both is None or not both.any():
             mass = row.weight.mean("target")
             top = mass.role.values[int(np.argmax(mass.values))]
             return f"{name} puts {in_percent(float(mass.max()))} of its weight on {top}, averaged over targets"
         targets = row.target.values[both.values].tolist()
+        if OUTPUT in row.role.values and bool((row.n_keys.sel(role=OUTPUT, target=targets) > 0).all()):
+            roles.append(OUTPUT)
         pattern = self.pattern.sel(chosen).sel(target=targets).values
         member = row.member.sel(target=targets).astype(bool)
         keys = {role: Keys.of(pattern, member.sel(role=role).values, self.pattern.label.values) for role in roles}

@@ -54,14 +54,9 @@ def answer_text(task: Task, tokens: Int[Tensor, " target"]) -> str:
     said = tokens[: int((tokens < 0).long().argmax())] if (tokens < 0).any() else tokens
     if isinstance(task, SequenceTask):
         return task.token_text(said) + ("" if len(said) == len(tokens) else "...")
-<<<<<<< HEAD
-    number = task.decode(tokens[None])[0] if len(said) == len(tokens) else task.no_number
-    if number != task.no_number:
-        return str(number)
+    if len(said) == len(tokens):
+        return task.answer_text(tokens)
     return "".join(list(task.vocabulary)[token] for token in said.tolist()) or "no number"
-=======
-    return task.answer_text(tokens) if len(said) == len(tokens) else "no number"
->>>>>>> tasks
 
 
 def shape_of(task: Task) -> tuple[int, ...]:

@@ -216,9 +216,9 @@ class Task(ABC):
         """The numbers that answer tokens spell; :attr:`no_number` for tokens that spell none."""
 
     def answer_text(self, tokens: Int[Tensor, " target"]) -> str:
-        """What the tokens of one answer spell, for people; "no number" for tokens that spell none."""
+        """What the tokens of one answer spell, for people: a number, or their texts where they spell none."""
         (number,) = self.decode(tokens[None])
-        return "no number" if number == self.no_number else str(number)
+        return "".join(self.vocabulary[token] for token in tokens.tolist()) if number == self.no_number else str(number)
 
     @abstractmethod
     def variables(self, problems: Any) -> dict[str, Int[Tensor, "n column"]]:

@@ -188,7 +188,7 @@ class FormattedTask(FormatTokens):
         """The number in decimal, or in base 2 its bits; of a difference in ten's complement also the difference."""
         number, field = self.decode(tokens[None])[0], self.answer_field
         if number == self.no_number:
-            return "no number"
+            return super().answer_text(tokens)
         if self.base == 2:
             return "-" * (number < 0) + bits(abs(number), field.width)
         size = self.base ** (field.width - 1)
@@ -198,7 +198,7 @@ class FormattedTask(FormatTokens):
 
     @property
     def problem_form(self) -> dict[str, Any]:
-        """How problems are written, for a reader in another language: the "pattern" of a whole text (a group for each
+        """How problems are written, for a reader in another language: the "patterns" of a whole text (a group for each
         field) and the pieces of :meth:`problem_text`, "written", with None for a field."""
         return self._reader.form
 

@@ -10,6 +10,8 @@ from models.errors import UserError
 from models.tasks.formats import NumberField
 
 _LONGEST = 18  # digits of a number as text
+_CLOSES = re.compile(r"[^=\s:?>-]*")  # what stands behind the last operand and belongs to the problem: ")", ".5"
+_WORD = re.compile(r"<[^<>\s]+>")
 
 
 def bits(number: int, width: int) -> str:
@@ -21,7 +23,8 @@ class ProblemText:
     """Writes a problem without padding, and reads it with or without padding, spaces and the text before the answer.
 
     Numbers are in decimal whatever the base of the tokens; in base 2 they are strings of bits, written with padding.
-    Literal words in angle brackets are left out. Numbers that touch are written with a space between them.
+    Literal words in angle brackets are left out, and may be written. Numbers that touch are written with a space
+    between them; where all have the widths of the format, they are also read without.
     """
 
     def __init__(
@@ -31,9 +34,10 @@ class ProblemText:
         prompt = list(parts[: list(parts).index(answer)])
         self.operators = operators
         self._written: list[NumberField | str] = []
+        self._words = [word for part in prompt if isinstance(part, str) for word in _WORD.findall(part)]
         for part in prompt:
             if isinstance(part, str):
-                part = re.sub(r"<[^<>\s]+>", "", part)
+                part = _WORD.sub("", part)
             if part == "":
                 continue
             touches = self._written and isinstance(self._written[-1], NumberField) and isinstance(part, NumberField)
@@ -43,17 +47,27 @@ class ProblemText:
         # the text before the answer ("=") need not be written
         self._ending = ""
         if self._written and isinstance(self._written[-1], str):
-            self._ending = str(self._written.pop())
+            ending = str(self._written.pop())
+            closes = _CLOSES.match(ending)
+            kept = closes[0] if closes is not None else ""
+            self._ending = ending[len(kept) :]
+            self._written += [kept] if kept else []
+        ending = rf"\s*(?:{re.escape(self._ending.strip())})?" if self._ending else ""
+        self._patterns = [re.compile(self._pieces(exact) + ending) for exact in (False, True)]
+
+    def _pieces(self, exact: bool) -> str:
+        """The pattern of a problem; ``exact``: of numbers of their fields' widths, which may touch."""
         pieces = []
         for part in self._written:
             if isinstance(part, str):
-                pieces.append(r"\s+" if not part.strip() else rf"\s*{re.escape(part.strip())}\s*")
+                gap = r"\s*" if exact else r"\s+"
+                pieces.append(gap if not part.strip() else rf"\s*{re.escape(part.strip())}\s*")
             elif self._is_operator(part):
-                pieces.append(rf"\s*({'|'.join(map(re.escape, operators))})\s*")
+                pieces.append(rf"\s*({'|'.join(map(re.escape, self.operators))})\s*")
             else:
-                pieces.append(rf"([01]{{1,{part.width}}})" if self.base == 2 else rf"(\d{{1,{_LONGEST}}})")
-        ending = rf"\s*(?:{re.escape(self._ending.strip())})?" if self._ending else ""
-        self._pattern = re.compile("".join(pieces) + ending)
+                digit, most = ("[01]", part.width) if self.base == 2 else (r"\d", _LONGEST)
+                pieces.append(f"({digit}{{{part.width}}})" if exact and part.width else f"({digit}{{1,{most}}})")
+        return "".join(pieces)
 
     def _is_operator(self, part: NumberField | str) -> bool:
         return isinstance(part, NumberField) and part.name == "op" and bool(self.operators)
@@ -72,14 +86,20 @@ class ProblemText:
 
     @property
     def form(self) -> dict[str, Any]:
-        """The pattern that :meth:`read` matches, and the pieces that :meth:`text` writes, with None for a field."""
+        """The patterns that :meth:`read` tries in turn, once the words are taken out, and the pieces that :meth:`text`
+        writes, with None for a field."""
         pieces = [part if isinstance(part, str) else None for part in self._written]
-        form = {"bits": self.base == 2}
-        return form | {"pattern": self._pattern.pattern, "written": pieces, "symbols": list(self.operators)}
+        patterns = [pattern.pattern for pattern in self._patterns]
+        form: dict[str, Any] = {"bits": self.base == 2, "patterns": patterns, "words": self._words}
+        return form | {"written": pieces, "symbols": list(self.operators)}
 
     def read(self, text: str) -> list[int]:
         """One number per field. Raises UserError for a text that is not a problem of the format."""
-        found = self._pattern.fullmatch(text.strip()) if text.isascii() else None
+        own = text
+        for word in self._words:
+            own = own.replace(word, "", 1)
+        matches = (pattern.fullmatch(own.strip()) for pattern in self._patterns) if text.isascii() else ()
+        found = next((match for match in matches if match is not None), None)
         if found is None:
             raise UserError(f"{text!r} is not a problem of this format; write it like {self._example()!r}.")
         return [int(group, self.base) if group.isdigit() else self.operators.index(group) for group in found.groups()]

@@ -62,7 +62,9 @@ export function encodedBy(text, task) {
     refuse = (why) => {
       throw new ProblemError(why);
     };
-  const found = /^[\x20-\x7e]*$/.test(text) && new RegExp(`^(?:${form.pattern})$`).exec(text.trim());
+  const own = form.words.reduce((left, word) => left.replace(word, ""), text).trim();
+  const matches = form.patterns.map((pattern) => new RegExp(`^(?:${pattern})$`).exec(own));
+  const found = /^[\x20-\x7e]*$/.test(text) && matches.find((match) => match !== null);
   if (!found) refuse(`\u201c${text}\u201d is not a problem of this model; write it like ${task.example}.`);
   const numbers = {},
     operands = [],

@@ -2,6 +2,7 @@
 
 import itertools
 import math
+import re
 from typing import Any
 
 import pytest
@@ -488,4 +489,28 @@ def test_a_difference_in_tens_complement_is_said_as_the_difference() -> None:
     for a, b in ((3, 9), (0, 999), (9, 3), (5, 5)):
         said = task.answer_text(task.targets([(a, b)])[0])
         assert int(said.partition(" ")[0]) == a - b and ("written" in said) == (a < b)
-    assert task.answer_text(torch.tensor([10, 0, 0, 0])) == "no number"
+    assert task.answer_text(torch.tensor([10, 0, 0, 0])) == "-000"
+
+
+WRITTEN = {
+    "max(44,60)": ("max({a:2},{b:2})={m:2}", "max(a, b)"),
+    "$44.5+$60.5": ("${a:2}.5+${b:2}.5={s:3}", "a + b + 1"),
+    "44": ("{a:2}=0x{s:2}", "a"),
+    "44 60": ("{a:2}{b:2}{s:3}", "a + b"),
+    "44+60": ("<sum>{a:2}+{b:2}->{s:3}", "a + b"),
+    "(44) (60)": ("({a:2}) ({b:2}) is {s:3}", "a + b"),
+    "44<60": ("{a:2}<{b:2}?{s:1}", "1 * (a < b)"),
+}
+
+
+@pytest.mark.parametrize("text", WRITTEN)
+def test_a_problems_text_is_whole_and_what_the_model_reads_is_read_too(text: str) -> None:
+    """With all that stands behind the last operand; and the prompt as its tokens spell it is the same problem."""
+    task = formatted(*WRITTEN[text])
+    numbers = tuple(map(int, re.findall(r"\d\d", text)))
+    (problem,) = task.as_problems([numbers]).tolist()
+    written = task.problem_text(numbers)
+    assert written == text
+    prompt = "".join(task.vocabulary[token] for token in task.encode_prompt([numbers])[0].tolist())
+    for said in (text, written, prompt, f" {written} "):
+        assert task.as_problems([said]).tolist() == [problem], said
