@@ -54,6 +54,7 @@ from interp.papers.position_coupling.causal import pattern_substitution as patte
 from interp.compare.population import population as population
 from interp.core.probe import probe as probe
 from interp.probes.modular_measures import restricted_loss as restricted_loss
+from interp.compare.sameness import sameness as sameness
 from interp.compare.seeds import seed_distances as seed_distances
 from interp.compare.classes import solution_classes as solution_classes
 from interp.probes.stress import stress_suites as stress_suites
@@ -119,6 +120,7 @@ __all__ = [
     "population",
     "probe",
     "restricted_loss",
+    "sameness",
     "seed_distances",
     "solution_classes",
     "stress_suites",

@@ -14,7 +14,7 @@ from __future__ import annotations
 import html
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from typing import Any, Literal
 
@@ -104,6 +104,7 @@ class Score(Rate):
         per_target: counts of right tokens per target ("s0", ..., "EOS"), given the method's input to that target.
         failures: the first few wrong problems.
         rung: the strength of evidence: "exhaustive" if these were all the problems that there are.
+        doubt: that the task may not be the model's, where it answers less than half (:func:`models.task_doubts.doubt`).
     """
 
     model: str
@@ -114,6 +115,7 @@ class Score(Rate):
     per_target: dict[str, Rate]
     failures: tuple[Failure, ...]
     rung: Literal["sampled", "exhaustive"] = "sampled"
+    doubt: str = ""
 
     def to_dataframe(self) -> pd.DataFrame:
         """One row per chain length and one for all: n, correct, accuracy, low, high (95% interval)."""
@@ -126,6 +128,8 @@ class Score(Rate):
     def to_dict(self) -> dict[str, Any]:
         """The score as JSON, without derived numbers except accuracy, interval and error bound."""
         value = asdict(self) | {"accuracy": self.accuracy}
+        if not self.doubt:
+            del value["doubt"]
         if self.rung == "sampled":
             value |= {"interval": list(self.interval), "error_bound": self.error_bound}
         value["by_chain_length"] = {str(length): asdict(rate) for length, rate in self.by_chain_length.items()}
@@ -147,6 +151,9 @@ class Score(Rate):
         return cls(**{name: item for name, item in value.items() if name not in derived} | read)
 
     def __str__(self) -> str:
+        return " ".join(filter(None, (self.doubt, self._counts())))
+
+    def _counts(self) -> str:
         if self.rung == "exhaustive":
             share = f"{self.correct:,} of {self.n:,} ({_short(self.accuracy)})"
             return f"{self.model} on all {self.problems}: {share}; {self.rung}, {self.method.replace('_', ' ')}"
@@ -205,7 +212,12 @@ def score(
     problems = task.as_problems(problems)
     tally = Tally(task)
     tally.add(problems, predict(model, problems, method, batch_size, task))
-    return tally.score(model, described, method)
+    found = tally.score(model, described, method)
+    if 2 * found.correct >= found.n:
+        return found
+    from models.task_doubts import doubt
+
+    return replace(found, doubt=doubt(model, task))
 
 
 class Tally:

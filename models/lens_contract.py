@@ -18,6 +18,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from transformer_lens.HookedRootModule import HookedRootModule
 
+from models.arguments import shown
 from models.config import TransformerConfig
 from models.errors import UserError
 from models.hook_state import turn_of
@@ -380,14 +381,21 @@ class LensContract(TokenMethods, WeightMethods, HookedRootModule):
 
 
 def padding_mask(mask: Any, residual: Tensor) -> Tensor:
-    """A mask [batch, pos] as booleans, True where there is no padding.
+    """A mask [batch, pos] of ones and zeros as booleans, True where there is no padding.
 
     Raises:
-        UserError: another shape, or padding that is not on the right.
+        UserError: another shape, values other than 0 and 1, or padding that is not on the right.
     """
-    mask = torch.as_tensor(mask).to(residual.device).bool()
-    if mask.shape != residual.shape[:2]:
-        raise UserError(f"attention_mask must have shape {list(residual.shape[:2])}, not {list(mask.shape)}.")
+    try:
+        said = torch.as_tensor(mask).to(residual.device)
+    except (TypeError, ValueError, RuntimeError):
+        raise UserError(f"attention_mask must be a tensor of ones and zeros, not {shown(mask)}.") from None
+    if said.shape != residual.shape[:2]:
+        raise UserError(f"attention_mask must have shape {list(residual.shape[:2])}, not {list(said.shape)}.")
+    mask = said.bool()
+    if has_values(mask) and bool((said != mask).any()):
+        other = said[said != mask][0].item()
+        raise UserError(f"attention_mask is 1 where there is a token and 0 at padding, and this one has {other}.")
     if has_values(mask) and bool((mask[:, 1:] & ~mask[:, :-1]).any()):
         raise UserError("Padding must be on the right: positions count from a sequence's first token.")
     return mask

@@ -55,14 +55,15 @@ def percent(share: Fraction, digits: int = 3, up: bool = False) -> str:
     return shown(share, digits, up) if abs(share) < Fraction(1, 100) else f"{shown(100 * share, digits, up)}%"
 
 
-def in_percent(share: float) -> str:
+def in_percent(share: float, digits: int = 1) -> str:
     """A share as it stands in a sentence: "99.5%". One between 0 and 1 that is not whole is never written as if it
     were: "over 99.9%", "under 0.1%"."""
     if share in (0, 1):
         return f"{100 * share:.0f}%"
-    if 0.9995 <= share < 1:
-        return "over 99.9%"
-    return "under 0.1%" if 0 < share < 0.0005 else f"{round(share, 3) + 0.0:.1%}"
+    least = 10.0 ** -(digits + 2)  # the smallest share that is written
+    if 1 - least / 2 <= share < 1:
+        return f"over {1 - least:.{digits}%}"
+    return f"under {least:.{digits}%}" if 0 < share < least / 2 else f"{round(share, digits + 2) + 0.0:.{digits}%}"
 
 
 def distinct_percent(share: float, digits: int = 2) -> str:

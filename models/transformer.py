@@ -62,7 +62,7 @@ class ArithmeticTransformer(LensContract):
         super().__init__()
         self.config = cfg = weight_map.config
         self.name_or_path = name
-        self.registered = name  # the registered model that it is one of; a file's name is its own
+        self.registered = name  # the model that it is one of, with its task; None where the task was given
         self.run = ""  # the folder of the run that it was loaded from, as the user wrote it
         self.cfg = RuntimeConfig(cfg, self)
         self.weight_shapes = weight_shapes(cfg)

@@ -45,9 +45,10 @@ heads = interp.attention_by_role(subtractor)
 heads.figure()
 
 # %% [markdown]
-# Both models have two neurons. In the adder both are switches on the carry out of a column. In the subtractor one is a
-# switch on the borrow out; removing the other also costs most digits without a borrow. The control of each sentence is
-# the neuron's removal.
+# Both models have two neurons, and all four are switches: their inputs lie in two ranges that are apart, with and
+# without a carry (or borrow) out of the column. In the adder each is needed for one side alone. In the subtractor one
+# is, and removing the other costs most digits without a borrow and some of those with one. The control of each sentence
+# is the neuron's removal.
 
 # %%
 findings({name: interp.carry_units(model) for name, model in [("subtractor", subtractor), ("adder", adder)]}, "model")

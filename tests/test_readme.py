@@ -68,7 +68,7 @@ def test_its_lines_on_ones_own_model_run(tmp_path: Path, monkeypatch: pytest.Mon
     """On random weights, what presumes a model that can subtract is refused, and all else is answered."""
     own, *_ = blocks(README)
     monkeypatch.chdir(tmp_path)
-    size = {"n_layer": 1, "n_embd": 8, "n_head": 2, "vocab_size": 13, "n_positions": 9}
+    size = {"n_layer": 1, "n_embd": 8, "n_head": 2, "vocab_size": 12, "n_positions": 7}
     transformers.GPT2LMHeadModel(transformers.GPT2Config(**size)).save_pretrained("my-gpt2")
     names: dict = {}
     refused = []

@@ -76,6 +76,7 @@ Json = Annotated[
 ]
 OptionalFile = Annotated[Path | None, Named(_check_file), tyro.conf.arg(metavar="PATH")]
 Force = Annotated[bool, tyro.conf.arg(help="Replace files that are there and that this package did not write.")]
+HowMany = Annotated[int | None, tyro.conf.arg(aliases=["--n"])]  # as it is called in Python
 MOST_THREADS = 1_024
 STORED = "stored"  # what a bare ``--check`` of ``interp certify`` means
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import tyro
 
-from interp.cli.arguments import Force, Json, ModelName, Named, OptionalPage, Shape, one_thread, shaped
+from interp.cli.arguments import Force, HowMany, Json, ModelName, Named, OptionalPage, Shape, one_thread, shaped
 from interp.cli.help import filled
 from interp.cli.outputs import write_reply
 from models.errors import UserError
@@ -38,7 +38,7 @@ class Ask:
     """A probe's name, from that list."""
     shape: Shape = ()
     """The task's shape, for tasks of many (operands and digits of an addition, say)."""
-    problems: int | None = None
+    problems: HowMany = None
     """How many problems; the probe's own number by default."""
     seed: int = 0
     """Seed of the problems and controls that are drawn."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 import tyro
 
@@ -22,6 +22,7 @@ class Board:
     from there.
     """
 
+    own_flags: ClassVar = ("--from", "--trust")
     folder: Annotated[Path | None, FOLDER, tyro.conf.Positional, tyro.conf.arg(metavar="[FOLDER]")] = None
     """The folder with the submissions, in folders of its own ("trained", "hand_coded") or not."""
     out: Page = Path("board.html")

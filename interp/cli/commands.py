@@ -20,9 +20,9 @@ from importlib.metadata import version
 from typing import Any
 
 from interp.cli.arguments import STORED, check_names, with_bare
-from interp.cli.help import filled, help_text
+from interp.cli.help import filled, help_text, own_flags_text
 from interp.cli.outputs import answering, check_outputs, name_outputs
-from interp.cli.own_files import taken_out
+from interp.cli.own_files import accepted, refuse_unused, taken_out
 from interp.cli.parse_errors import parsed
 from models.errors import UserError, unknown_name
 
@@ -124,6 +124,7 @@ def parse(arguments: list[str], places: bool = True) -> Any:
 def _command(of_command: type, name: str, rest: list[str]) -> Any:
     paragraphs = inspect.cleandoc(of_command.__doc__ or "").split("\n\n")
     about = "\n\n".join(filled(paragraph, "  ") for paragraph in paragraphs)  # tyro joins lines without indentation
+    about += "\n\n" + own_flags_text(accepted(of_command))
     return parsed(of_command, name, rest, about)
 
 
@@ -132,9 +133,11 @@ def _run(arguments: list[str]) -> int:
         print(f"carrylens {version('carrylens')}")
         return 0
     if not arguments or arguments[0] in ("-h", "--help"):
-        print(help_text())
+        print(help_text(COMMANDS))
         return 0 if arguments else 2
-    command = parse(taken_out(arguments))
+    words = taken_out(arguments)
+    command = parse(words)
+    refuse_unused(type(command), words[0])
     with answering(command, shlex.join(["interp", *arguments])):
         status = command.run() or 0
     name_outputs(command)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import tyro
 
-from interp.cli.arguments import Force, Json, ModelNames, Page, one_thread
+from interp.cli.arguments import Force, HowMany, Json, ModelNames, Page, one_thread
 from interp.cli.outputs import STDOUT, write_reply
 from models.errors import UserError
 
@@ -33,7 +33,7 @@ class Compare:
     out: Page = _PAGE
     """The page to write (none with --json - alone)."""
     json: Json = None
-    problems: int | None = None
+    problems: HowMany = None
     """How many problems to use; more take more time."""
     seed: int = 0
     """Seed of the problems and controls that are drawn."""

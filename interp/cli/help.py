@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import shutil
 import textwrap
+from collections.abc import Iterable
 
+#: What the commands do, by example; :func:`help_text` has a line for a command without one too.
 EXAMPLES = {
     "interp list": "models, trained or not",
     "interp train microadder-57 --seeds 64": "train a model, or resume its run",
@@ -17,6 +19,7 @@ EXAMPLES = {
     "interp certify toygpt-learned-pre": "run all 10,000 pairs through it: domains of up to 2^20 problems",
     "interp ask microadder-57": "what can be asked of it; with a probe's name, the answer",
     "interp attack position-coupling-2l2h-small": "search along gradients for a problem that a model answers wrong",
+    "interp bench --quick": "which method finds the circuit: models whose circuits are all counted",
     "interp board FOLDER": "board.html on public AdderBoard submissions, which --trust runs, each on its own",
     "interp compare microadder-57 adder-456": "compare models: part by part, or question by question",
     "interp report": "report.html on the zoo's ten-digit adders",
@@ -27,9 +30,17 @@ EXAMPLES = {
     "interp headlines": "every fact that the papers claim, ours, and how to make it",
     "interp mcp": "the same questions as tools, for programs that speak the Model Context Protocol",
 }
+#: What commands on your own models, tasks and files take, before or after their other words.
+OWN_FLAGS = {
+    "--task": "TEXT or FILE.py:NAME, the task of a model that does not say its own: '{a:2}+{b:2}={s:3}; a + b'",
+    "--from": "FILE.py, a file of yours that registers models, tasks, probes or methods; it is run first",
+    "--trust": "run a model that is a program, under bubblewrap; --trust=COMMAND under a command of yours; --trust "
+    "unconfined as it is, with all that you may do",
+}
 STATUS = (
     "Exit status: 0 done, 2 bad input (one sentence on stderr), 130 interrupted; of certify, 0 certified, 1 refuted, 3 "
-    "undecided, 4 samples without a proof; of attack, 0 no failure found, 1 one found."
+    "undecided, 4 samples without a proof, 5 proved for a rule that was only tried to be the task's answer; of attack, "
+    "0 no failure found, 1 one found."
 )
 WIDEST = 120  # most characters of a line; longer lines are hard to read
 _SIDE_BY_SIDE = 110  # from this width on, command and explanation share a line
@@ -53,15 +64,26 @@ def filled(text: str, indent: str = "", after: str | None = None, width: int | N
     )
 
 
-def help_text(width: int | None = None) -> str:
+def help_text(commands: Iterable[str], width: int | None = None) -> str:
     """The commands by example, each with its explanation next to it, or below it in a narrow terminal."""
     width = columns() if width is None else width
-    widest = max(map(len, EXAMPLES))
+    shown = EXAMPLES | {f"interp {name}": "see its --help" for name in commands if not _examples(name)}
+    widest = max(map(len, shown))
     lines = []
-    for example, does in EXAMPLES.items():
+    for example, does in shown.items():
         if width >= _SIDE_BY_SIDE:
             lines.append(f"    {example:<{widest}}   {does}")
         else:
             lines += [f"  {example}", filled(does, " " * 6, width=width)]
+    lines += [""] + [filled(f"{flag}: {does}", "  ", " " * 6, width=width) for flag, does in OWN_FLAGS.items()]
     usage = "usage: interp COMMAND [ARGUMENTS]    (interp COMMAND --help lists them; interp --version)"
     return "\n\n".join((usage, "\n".join(lines), filled(STATUS, width=width)))
+
+
+def _examples(name: str) -> list[str]:
+    return [example for example in EXAMPLES if example.split()[1] == name]
+
+
+def own_flags_text(flags: Iterable[str]) -> str:
+    """A paragraph on those of :data:`OWN_FLAGS` that a command takes; empty if it takes none."""
+    return "\n".join(filled(f"{flag}: {OWN_FLAGS[flag]}", "  ", " " * 6) for flag in flags)

@@ -8,15 +8,17 @@ import shlex
 import sys
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_type_hints
 
+from interp.cli.arguments import MODEL
+from interp.cli.help import OWN_FLAGS
 from models.errors import UserError
 from models.isolation import UNCONFINED
 
 if TYPE_CHECKING:
     from models.transformer import ArithmeticTransformer
 
-_FLAGS = ("--task", "--from")
+_FLAGS = tuple(flag for flag in OWN_FLAGS if flag != "--trust")  # those that need a value
 _given: dict[str, Any] = {}
 
 
@@ -48,6 +50,20 @@ def taken_out(arguments: list[str]) -> list[str]:
         else:
             _given["task"] = value
     return left
+
+
+def accepted(of_command: type) -> tuple[str, ...]:
+    """Those of the flags here that a command takes: one that names a model takes all, any other its ``own_flags``."""
+    hints = get_type_hints(of_command, include_extras=True).values()
+    loads = any(MODEL in getattr(hint, "__metadata__", ()) for hint in hints)
+    return tuple(OWN_FLAGS) if loads else getattr(of_command, "own_flags", ("--from",))
+
+
+def refuse_unused(of_command: type, name: str) -> None:
+    """Raise UserError for a flag that was given to a command that does not take it."""
+    for flag in OWN_FLAGS:
+        if flag.strip("-") in _given and flag not in accepted(of_command):
+            raise UserError(f"{name} takes no {flag}; see interp {name} --help.")
 
 
 @cache

@@ -11,6 +11,7 @@ from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
 import tyro
 
+from interp.cli.own_files import accepted
 from models.errors import UserError, unknown_name
 
 _FRAME, _RULE = "│|╭╮╰╯+ ", {*"─-"}  # of a terminal that has box characters, and of one that has not
@@ -35,7 +36,7 @@ def parsed(of_command: type, name: str, arguments: list[str], about: str) -> Any
 
 def options(of_command: type) -> Iterator[str]:
     """Yield the options of a command's dataclass; parts of a nested one have a dot, unless its own name is empty."""
-    yield "--help"
+    yield from ("--help", *accepted(of_command))
     for path, _ in _leaves(of_command, ""):
         yield f"--{path.replace('_', '-')}"
 

@@ -35,6 +35,12 @@ class Solve:
 
         found = answers(load_model(self.model), self.problems)
         for row in found.result.rows:
-            shown = "no number" if row["answer"] is None else row["answer"]
-            print(f"{row['problem']} = {shown}" + ("" if row["right"] else f"   wrong: it is {row['expected']}"))
+<<<<<<< HEAD
+            print(
+                f"{row['problem']} = {row['written']}" + ("" if row["right"] else f"   wrong: it is {row['expected']}")
+            )
+=======
+            wrong = "" if row["right"] else f"   wrong: it is {row['expected_text']}"
+            print(f"{row['problem']} = {row['answer_text']}{wrong}")
+>>>>>>> tasks
         write_reply(self.json, found)

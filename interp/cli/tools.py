@@ -219,17 +219,33 @@ TOOLS = (list_models, load, probes, ask, patch, certify, solve, figure)
 
 def answers(model: ArithmeticTransformer, problems: tuple[str, ...] | list[str]) -> Reply:
     """A model's answers, decoded greedily, one row each: problem, answer (None if it spells no number), expected,
-    right."""
+<<<<<<< HEAD
+    right (every token is), written (the answer's text where it spells no number)."""
+    import torch
+
+    from interp.proofs.wrong_answers import answer_text
+=======
+    right, and both as a person writes them (:meth:`models.tasks.Task.answer_text`)."""
+>>>>>>> tasks
     from models.evaluation import predict
 
     rows = []
     for text in problems:
         task = model.task.for_problems([text])
         problem = task.as_problems([text])
-        (answer,) = task.decode(predict(model, problem, method="greedy", task=task))
-        (right,) = task.decode(task.targets(problem))
+<<<<<<< HEAD
+        tokens, wanted = predict(model, problem, method="greedy", task=task).cpu(), task.targets(problem).cpu()
+        ((answer,), (expected,)) = task.decode(tokens), task.decode(wanted)
+        answer = None if answer == task.no_number else answer
+        right, written = torch.equal(tokens, wanted), answer_text(task, tokens[0])
+        rows.append({"problem": text, "answer": answer, "expected": expected, "right": right, "written": written})
+=======
+        said, wanted = predict(model, problem, method="greedy", task=task), task.targets(problem)
+        (answer,), (right,) = task.decode(said), task.decode(wanted)
         shown = None if answer == task.no_number else answer
-        rows.append({"problem": text, "answer": shown, "expected": right, "right": answer == right})
+        texts = {"answer_text": task.answer_text(said[0].cpu()), "expected_text": task.answer_text(wanted[0].cpu())}
+        rows.append({"problem": text, "answer": shown, "expected": right, "right": answer == right} | texts)
+>>>>>>> tasks
     said = f"{sum(row['right'] for row in rows)} of {len(rows)} right, decoded greedily"
     return reply("answers", said, rows, provenance=Provenance(len(rows), None, "problems that were given"))
 

@@ -99,11 +99,9 @@ class ModeConnectivity(Result):
         controls = [f"{path} {said(path)}" for path in (UNTRAINED, MOVED, BACK) if path in present]
         text += f" ({'; '.join(controls if UNTRAINED in present else [*controls, NO_CONTROL])})"
         worse = in_percent(self.worse_end)
-        falls = float(lowest) < self.worse_end
-        fall = (
-            f"exact match {'falls' if falls else 'stays'} from {worse} at the worse end to {in_percent(float(lowest))}"
-        )
-        fall = f"{fall} on the aligned line" if falls else f"exact match stays at {worse} or above on the aligned line"
+        fall = f"exact match falls from {worse} at the worse end to {in_percent(float(lowest))} on the aligned line"
+        if float(lowest) >= self.worse_end:
+            fall = f"exact match stays at {worse} or above on the aligned line"
         if not self.able:
             fall = (
                 f"the worse end answers {worse} of the problems right, no more than {ABLE:.0%}, so that the line joins "

@@ -16,6 +16,7 @@ from interp.core.model import HookedModel
 from interp.core.results import Provenance
 from interp.core.thresholds import ABLE
 from models.errors import UserError
+from models.numerals import in_percent
 from models.tasks import problem_pairs
 from models.tasks.algorithms import column_layout
 from models.tasks.base import Task, domain_of
@@ -90,8 +91,8 @@ def require_able(name: str, right: float, what: str) -> None:
     """
     if not right > ABLE:
         raise UserError(
-            f"{name} answers {right:.1%} of {what} right, and this asks how a model does what it does: more than "
-            f"{ABLE:.0%} must be right."
+            f"{name} answers {in_percent(right)} of {what} right, and this asks how a model does what it does: more "
+            f"than {ABLE:.0%} must be right."
         )
 
 

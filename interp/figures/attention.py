@@ -15,7 +15,7 @@ from interp.figures.panels import Panel, compose, vline
 from interp.probes.attention import AttentionByRole
 from interp.probes.head_writes import HeadWrites
 from interp.probes.written_number import WrittenNumber
-from models.numerals import small
+from models.numerals import in_percent, small
 from models.part_names import head_name
 from models.tasks.places import OWN
 
@@ -98,8 +98,8 @@ def attention_pattern(result: AttentionByRole, layer: int | None = None, head: i
     panel = Panel([layer_], x=x | {"title": "position attended to"}, y="answer token predicted")
     share = _share_of_top(values, 5)
     title = (
-        f"{head_name(layer, head)}: the five strongest positions hold {share:.1%} of the weight of an answer token, "
-        "on average"
+        f"{head_name(layer, head)}: the five strongest positions hold {in_percent(share)} of the weight of an answer "
+        "token, on average"
     )
     return compose(
         [panel], title, result.provenance, note=f"Grey: not visible. {_note(result)}", width=1150, height=520,
@@ -124,14 +124,14 @@ def head_writes(result: HeadWrites) -> go.Figure:
     panels = []
     for i, h in heads:
         row = result.table.sel(layer=i, head=h)
-        said = hover(f"digit {{x}}: {{y:.2f}}<br>the direction holds {float(row.line):.0%} of the variance")
+        said = hover(f"digit {{x}}: {{y:.2f}}<br>the direction holds {in_percent(row.line, 0)} of the variance")
         line = result.line_of.sel(layer=i, head=h).values
         style: dict[str, Any] = {"symbol": "circle", "size": 9, "marker": {"color": theme.BLUE}} | said
         linear = float(row.linear)
         panels.append(
             Panel(
                 [curve(result.line_of.digit.values, line, None, theme.LIGHT, **style)],
-                f"{head_name(i, h)}: " + ("no digit written" if np.isnan(linear) else f"{linear:.0%} linear"),
+                f"{head_name(i, h)}: {'no digit written' if np.isnan(linear) else in_percent(linear, 0) + ' linear'}",
                 x={"title": "digit attended to", "dtick": 3, "range": [-0.6, result.line_of.sizes["digit"] - 0.4]},
                 y={
                     "title": "" if len(panels) % columns else "main direction, sd", "range": [-2.6, 2.6],
@@ -140,7 +140,8 @@ def head_writes(result: HeadWrites) -> go.Figure:
             )
         )  # fmt: skip
     kept = result.table.linear.values[~np.isnan(result.table.linear.values)]
-    title = f"What heads write for a digit is {kept.min():.0%} to {kept.max():.0%} linear in its value"
+    least, most = (in_percent(end, 0) for end in (kept.min(), kept.max()))
+    title = f"What heads write for a digit is {least} to {most} linear in its value"
     base = result.line_of.sizes["digit"]
     note = f"Along each head's first principal direction; percentages are of the whole variance over {base} digits"
     height = 150 + 270 * -(-len(heads) // columns)
@@ -162,9 +163,10 @@ def figure_bracket(result: WrittenNumber) -> go.Figure:
         x, y = (found.written.values + aside)[rows], found.bracket.values[rows]
         said = hover("{y:.1f} after a {digit}", digit=found.written.values[rows])
         layers.append(points(x, y, f"carry {value}", colour, symbol, 5, opacity=0.5, **said))
-    title = "The previous column's weight in what attention writes does not differ from 0"
+    title = "The previous column's weight in what attention writes could not be told from 0"
     if not np.isnan(result.ratio):
-        title = f"The own column counts {result.ratio:.2f} times the previous one (explained {result.explained:.1%})"
+        explained = in_percent(result.explained)
+        title = f"The own column counts {result.ratio:.2f} times the previous one (explained {explained})"
         if not np.isnan(result.apart):
             title += "; carry and no carry "
             title += f"are at least {result.apart:.1f} apart in this sample" if result.apart > 0 else "overlap"

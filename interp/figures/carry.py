@@ -50,7 +50,7 @@ def _summary(result: CarryUnits) -> str:
     worst = f"{found['auroc_apart'].min():.3f}"
     held = f"AUROC {worst}{'' if one or worst == '1.000' else ' or more'} even with each rival signal held fixed"
     if (found["kind"] == "switch").all():
-        kind = "is an exact switch of" if one else "are exact switches of"
+        kind = "is a needed switch of" if one else "are needed switches of"
         return f"{len(found)} of {len(verdicts)} MLP neurons {kind} {signal_name(signal)}: {held}"
     verb = "tells" if one else "tell"
     return f"{len(found)} of {len(verdicts)} MLP neurons {verb} {signal_name(signal)} ({', '.join(counts)}): {held}"

@@ -19,6 +19,7 @@ from interp.figures import theme
 from interp.figures.layers import band, hover, points
 from interp.figures.layers import curve as line
 from interp.figures.panels import Mark, Panel, compose, hline, label, vline
+from models.numerals import in_percent
 from models.part_names import read_part
 
 #: Input of the receiver -> colour, dash and legend of the edge.
@@ -60,10 +61,11 @@ def graph(result: Circuit) -> go.Figure:
     x, y = (
         {"visible": False, "range": ends} for ends in ([min(xs) - 1.0, max(xs) + 1.0], [min(ys) - 0.75, max(ys) + 0.4])
     )
-    value, low, high = result.faithfulness.sel(replacement=result.replacement, part="circuit").values
+    ends = result.faithfulness.sel(replacement=result.replacement, part="circuit").values
+    value, low, high = (in_percent(end, 0) for end in ends)
     can = int(result.space.everything().sum())
     title = (
-        f"{result.model}: {result.found.size} of {can} edges bring back {value:.0%} [{low:.0%}, {high:.0%}] of the "
+        f"{result.model}: {result.found.size} of {can} edges bring back {value} [{low}, {high}] of the "
         f"{spoken(result.metrics[0])} ({result.what})"
     )
     lost = " and ".join(f"the {spoken(name)}" for name in result.metrics)
@@ -221,5 +223,5 @@ def _edge(edge: Edge, ends: tuple[_Node, _Node], drops: xr.DataArray) -> tuple[g
     layer = line(x, y, legend, colour, dash, width, text=[text] * len(t), **style)
     early = {"q": 0.35, "v": 0.62}.get(letter, 0.5)  # keeps the labels of a head's inputs apart
     at = int(len(t) * (0.66 if receiver.name.startswith(LOGITS) and rows > 2 else early))
-    short = " · ".join(f"{max(value, 0) if abs(value) < 0.005 else value:.0%}" for value in lost)
+    short = " · ".join(f"{in_percent(float(max(value, 0) if abs(value) < 0.005 else value), 0)}" for value in lost)
     return layer, label(x[at], y[at], short, 11, bgcolor="rgba(255,255,255,0.85)")

@@ -14,7 +14,7 @@ from interp.core.drawings import drawing
 from interp.figures import theme
 from interp.figures.layers import cells, circle, curve, hover, points, words, written
 from interp.figures.panels import Panel, compose
-from models.numerals import number
+from models.numerals import in_percent, number
 
 _MOST_PAIRS = 6  # most pairs of heads shown; the closest are kept
 _MOST_UNITS = 3
@@ -139,7 +139,7 @@ def _digits(result: Comparison) -> Panel:
     layers = [circle((0.0, 0.0), 1.0)] if all(points.circle is not None for points in result.digits) else []
     styles = (("circle", 11, theme.BLUE, 0.14), ("circle-open", 15, theme.VERMILION, -0.14))  # a's labels are outside
     for name, digits, (symbol, size, colour, aside) in zip(result.names, result.digits, styles, strict=True):
-        said = f"{name}: {digits.share:.0%} of the variance"
+        said = f"{name}: {in_percent(digits.share, 0)} of the variance"
         if digits.circle is not None:
             said = f"{name}: radius {digits.circle.radius:.2f}, {_degrees(digits.circle.stride)} a digit"
         numbers = np.arange(len(digits.points))

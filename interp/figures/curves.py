@@ -16,6 +16,7 @@ from interp.figures.layers import Number, curve, hover, points, words
 from interp.figures.panels import Panel, compose, vline
 from interp.probes.curves import Curves
 from interp.probes.dynamics.training import TrainingDynamics
+from models.numerals import in_percent
 
 _AXES = {
     "exact": "exact match",
@@ -95,7 +96,9 @@ def seeds(result: Curves, step: int | None = None, printed: Mapping[str, float] 
     for row, (model, label) in enumerate(zip(result.models, names, strict=True)):
         values = result.of(model).sel(step=step).dropna("seed").to_series()
         spans.append(
-            f"{label} {values.min():.1%} to {values.max():.1%}" if len(values) > 1 else f"{label} {values.iloc[0]:.1%}"
+            f"{label} {in_percent(values.min())} to {in_percent(values.max())}"
+            if len(values) > 1
+            else f"{label} {in_percent(values.iloc[0])}"
         )
         ties = values.groupby(values.round(2)).cumcount().to_numpy()  # nearly equal seeds are stacked
         said = hover(f"{label}, seed {{seed}}: {{x:.1%}}", seed=np.array(values.index))

@@ -130,7 +130,7 @@ class CarryUnits(Result):
         verdicts = self.verdicts()
         kinds = verdicts[verdicts["signal"] == signal]["kind"].tolist()
         named = {
-            "switch": ("exact switch", "exact switches"),
+            "switch": ("switch that is needed", "switches that are needed"),
             "detector": ("detector", "detectors"),
             **{kind: (words, words) for kind, words in _WORDS.items()},
         }
@@ -151,7 +151,7 @@ class CarryUnits(Result):
         signal = measures.signal_name(found["signal"])
         lows, highs = row.pre_min.values, row.pre_max.values
         state = "on with" if bool(row.above) else "off with"
-        kind = {"switch": "an exact switch in this sample", "detector": "a detector"} | _WORDS
+        kind = {"switch": "a switch in this sample, and needed", "detector": "a detector"} | _WORDS
         if found["kind"] == "needed" and found["needed_for"] not in (None, found["signal"]):
             kind["needed"] = f"needed, most where there is {measures.signal_name(found['needed_for'])}"
         text = (

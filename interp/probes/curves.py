@@ -109,7 +109,11 @@ class Curves(Result):
         rate, steps = self.grokked(model), sorted(self.onset(model).values())
         low, high = rate.interval
         near = self.starts.get(model)
-        share = f"all started near {near}" if near else f"{rate.accuracy:.1%}, 95% interval {low:.1%}-{high:.1%}"
+        share = (
+            f"all started near {near}"
+            if near
+            else f"{in_percent(rate.accuracy)}, 95% interval {in_percent(low)}-{in_percent(high)}"
+        )
         where = "on validation" if self.what in ("exact", "uniform") else f"({self.what})"
         one = rate.correct == 1
         does = f"answer{'s' * one} the whole test set"

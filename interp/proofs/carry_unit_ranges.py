@@ -4,7 +4,7 @@ For every query of a column and every class of its problems, the extremes of wha
 (:mod:`interp.proofs.leaves`), and first-order forms bound what each neuron reads over the box
 (:meth:`interp.proofs.downstream.Downstream.read_by`). The union of these bounds over the classes with a carry, and over
 those without, contains the neuron's input on every problem whose written digits are right. Where the two ranges are
-apart, the neuron is an exact switch; where they overlap, nothing is proved, as bounds may be wide.
+apart, the neuron is a switch on the carry; where they overlap, nothing is proved, as bounds may be wide.
 """
 
 from __future__ import annotations

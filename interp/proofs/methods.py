@@ -44,6 +44,7 @@ from interp.proofs.watch import MINUTES, TimeUp, time_limit
 from models.checkpoint import read_bytes
 from models.errors import UserError
 from models.questions import question
+from models.task_doubts import doubt
 from models.tasks.base import Task
 from models.tasks.sequences import SequenceTask
 
@@ -119,12 +120,13 @@ def certify(
     task = resolve_task(model, task)
     with time_limit(minutes):
         try:
-            return method_for(model, task).certify(model, task, Asked(arithmetic, width, targets))
+            found = method_for(model, task).certify(model, task, Asked(arithmetic, width, targets))
         except TimeUp:
             raise UserError(
                 f"{minutes:g} minutes are not enough for a verdict on {model_name(model)}; give more (minutes=),"
                 " or None for as many as it takes."
             ) from None
+    return found.replace(doubt=doubt(model, task)) if found.status == "refuted" else found
 
 
 def _require_short(model: HookedModel, task: Any) -> None:

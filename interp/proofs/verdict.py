@@ -89,6 +89,8 @@ class Verdict(Result):
             :class:`WrongAnswer`, or of ten-digit adders (a, b, the model's answer, None if that spells no number).
         evidence: what the method found. Its attributes can be read from the verdict itself, as in
             ``verdict.smallest_margin``.
+        doubt: of a refuted model, that the task may not be its own (:func:`models.task_doubts.doubt`); files do not
+            keep it.
     """
 
     model: str
@@ -100,6 +102,7 @@ class Verdict(Result):
     versions: dict[str, str]
     counterexample: Any = None
     evidence: Any
+    doubt: str = ""
 
     def __getattr__(self, name: str) -> Any:
         if name == "evidence" or name.startswith("__"):  # while a copy is made
@@ -115,7 +118,7 @@ class Verdict(Result):
         return method_named(self.method).finding(self)
 
     def sentence(self) -> str:
-        return f"{self.finding()}   ({self.seconds:.1f} s)"
+        return " ".join(filter(None, (self.doubt, f"{self.finding()}   ({self.seconds:.1f} s)")))
 
     def to_dataframe(self) -> pd.DataFrame:
         """What was judged, piece by piece: classes, parts of a proof, or targets and right tokens."""
@@ -128,7 +131,8 @@ class Verdict(Result):
 
     def to_dict(self) -> dict[str, Any]:
         """The verdict as JSON, with ``format``, its own fields and those of its evidence."""
-        own = {field.name: getattr(self, field.name) for field in fields(self) if field.name != "evidence"}
+        kept = [field.name for field in fields(self) if field.name not in ("evidence", "doubt")]
+        own = {name: getattr(self, name) for name in kept}
         plain = {name: asdict(x) if is_dataclass(x) else x for name, x in own.items()}  # pyright: ignore
         return {"format": FORMAT} | plain | self.evidence.to_dict()
 

@@ -50,12 +50,18 @@ def wrong_answer(model: HookedModel, task: Task, problem: Tensor) -> WrongAnswer
 
 
 def answer_text(task: Task, tokens: Int[Tensor, " target"]) -> str:
-    """What the tokens spell: a number or, with a scratchpad, the whole response."""
+    """What the tokens spell: a number, the text where they spell none, or, with a scratchpad, the whole response."""
     said = tokens[: int((tokens < 0).long().argmax())] if (tokens < 0).any() else tokens
     if isinstance(task, SequenceTask):
         return task.token_text(said) + ("" if len(said) == len(tokens) else "...")
+<<<<<<< HEAD
     number = task.decode(tokens[None])[0] if len(said) == len(tokens) else task.no_number
-    return "no number" if number == task.no_number else str(number)
+    if number != task.no_number:
+        return str(number)
+    return "".join(list(task.vocabulary)[token] for token in said.tolist()) or "no number"
+=======
+    return task.answer_text(tokens) if len(said) == len(tokens) else "no number"
+>>>>>>> tasks
 
 
 def shape_of(task: Task) -> tuple[int, ...]:

@@ -14,7 +14,7 @@ from models.arguments import shown, typed
 from models.config import TransformerConfig
 from models.errors import UserError, unknown_name
 from models.importers.named_tensors import NamedTensors
-from models.importers.own_files import fitted_task
+from models.importers.own_files import fitted_task, told
 from models.numerals import small
 from models.parts.weights import Weights, is_bias, weight_shapes
 from models.weight_maps.dense import DenseWeights
@@ -62,9 +62,9 @@ def adopt(
     own = ArithmeticTransformer(_dense(wide or module, cfg, weights), task, name=name or type(module).__name__)
     _compare(wide or module, own, task, dict(parts or {}))
     if wide is None:
-        return own
+        return told(own)
     like = next(module.parameters(), torch.zeros(()))
-    return ArithmeticTransformer(own.weight_map.to(like.dtype), task, name=name or type(module).__name__)
+    return told(ArithmeticTransformer(own.weight_map.to(like.dtype), task, name=name or type(module).__name__))
 
 
 def _wide(module: nn.Module, task: Any) -> nn.Module | None:

@@ -1,4 +1,5 @@
-"""State dicts of TransformerLens models: ``HookedTransformer`` 2 and 3, the native bridge of 4, with or without config.
+"""State dicts of TransformerLens models: ``HookedTransformer`` 2 and 3, the native bridge of 4, with or without config,
+and the two layouts before them, which most public grokking models have: they are recognised by their shapes.
 
 A state dict tells every size. What it does not tell (the activation function, rotary positions, an epsilon, the scale)
 comes from a config in the same file, under "config" or "cfg", from a ``config.json`` beside it, or from the caller.
@@ -8,19 +9,20 @@ Folded models have norms without gains ("LNPre"): their gains are one.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, get_args
 
 import torch
 from torch import Tensor
 
 from models.checkpoint import read_json
-from models.config import TransformerConfig
+from models.config import Activation, TransformerConfig
 from models.errors import UserError
 from models.importers.named_tensors import NamedTensors, head_biases, heads_of, output_of, overridden, tensors_in
 from models.importers.stock import configs_of
+from models.numerals import shown
 from models.parts.weights import Weights, is_bias, weight_shapes
 
 _BUFFERS = (".mask", ".IGNORE", ".rotary_sin", ".rotary_cos")
@@ -75,6 +77,57 @@ def _from_native(state: Mapping[str, Tensor], n_heads: Any, path: Path) -> dict[
     return found
 
 
+_NOW = "HookedTransformer"
+#: The axes of matrices, layout by layout: d_model (d), d_vocab (v), outputs (o), positions (n), heads (h), d_head (k),
+#: d_mlp (m), and heads and d_head in one (z).
+_AXES = {"b_U": "o", "b_Q": "hk", "b_K": "hk", "b_V": "hk", "b_O": "d", "b_in": "m", "b_out": "d"}
+_OLD = {"W_E": "dv", "W_Q": "hkd", "W_K": "hkd", "W_V": "hkd", "W_in": "md", "W_gate": "md", "W_out": "dm"}
+LAYOUTS = {
+    _NOW: _AXES | {"W_E": "vd", "W_pos": "nd", "W_U": "do", "W_Q": "hdk", "W_K": "hdk", "W_V": "hdk", "W_O": "hkd",
+                   "W_in": "dm", "W_gate": "dm", "W_out": "md"},
+    "EasyTransformer": _AXES | _OLD | {"W_pos": "dn", "W_U": "od", "W_O": "hdk"},
+    "Nanda's grokking models": _AXES | _OLD | {"W_pos": "nd", "W_U": "do", "W_O": "dz"},
+}  # fmt: skip
+_OLD_NORMS = {".w_ln": ".w", ".b_ln": ".b"}
+
+
+def layout_of(state: Mapping[str, Tensor]) -> str:
+    """The first of :data:`LAYOUTS` whose axes have one size each in all tensors; the first of all if none fits."""
+    return next((name for name, axes in LAYOUTS.items() if _sizes(state, axes) is not None), _NOW)
+
+
+def _sizes(state: Mapping[str, Tensor], axes: Mapping[str, str]) -> dict[str, int] | None:
+    """The size of each axis; None if two tensors contradict each other."""
+    sizes: dict[str, int] = {}
+    for name, value in state.items():
+        letters = axes.get(name.rsplit(".", 1)[-1])
+        if letters is None:
+            continue
+        if len(letters) != value.ndim or any(
+            sizes.setdefault(letter, n) != n for letter, n in zip(letters, value.shape, strict=True)
+        ):
+            return None
+    return sizes if sizes.get("z") in (None, sizes.get("h", 0) * sizes.get("k", 0)) else None
+
+
+def _as_now(state: Mapping[str, Tensor], layout: str) -> dict[str, Tensor]:
+    """A state dict of a layout as HookedTransformer has it."""
+    axes, found = LAYOUTS[layout], {}
+    sizes = _sizes(state, axes) or {}
+    for name, value in state.items():
+        *_, own = name.rsplit(".", 1)
+        letters, wanted = axes.get(own, ""), LAYOUTS[_NOW].get(own, "")
+        if "z" in letters:
+            value = value.unflatten(letters.index("z"), (sizes["h"], sizes["k"]))
+            letters = letters.replace("z", "hk")
+        if letters != wanted:
+            value = value.permute([letters.index(letter) for letter in wanted])
+        for old, new in _OLD_NORMS.items():
+            name = name.removesuffix(old) + new if name.endswith(old) else name
+        found[name] = value
+    return found
+
+
 def _layers(names: list[str]) -> int:
     return 1 + max((int(name.split(".")[1]) for name in names if name.startswith("blocks.")), default=-1)
 
@@ -91,28 +144,39 @@ def _said(content: Mapping[str, Any], path: Path) -> dict[str, Any]:
 
 
 def read_lens_state(
-    content: Mapping[str, Any], path: Path, config: Mapping[str, Any] | None
+    content: Mapping[str, Any],
+    path: Path,
+    config: Mapping[str, Any] | None,
+    loss: Callable[[TransformerConfig, Weights], float],
 ) -> tuple[TransformerConfig, Weights]:
     """The config and the effective weights of a TransformerLens state dict.
 
     Args:
         config: fields of TransformerLens' config, or of ours, that the file does not say or says wrongly.
+        loss: what a model costs on its task, for the refusal of a file that does not say its activation function.
 
     Raises:
-        UserError: no activation function for a model with MLPs, a part that cannot be expressed, or the first tensor
-            that is missing, left over or of another shape.
+        UserError: no activation function for a model with MLPs, with what each costs; a part that cannot be expressed,
+            or the first tensor that is missing, left over or of another shape.
     """
     given, state = dict(config or {}), tensors_in(_state(content), path)
     said = _said(content, path) | given
     state = _from_native(state, said.get("n_heads"), path)
-    tensors = NamedTensors(state, path)
+    if (layout := layout_of(state)) != _NOW:
+        state = _as_now(state, layout)
+    tensors = NamedTensors(state, path if layout == _NOW else f"{path} (in the layout of {layout})")
     tensors.skip(_BUFFERS)
     d_vocab, d = tensors.shape("embed.W_E")
     n_heads, _, d_head = tensors.shape("blocks.0.attn.W_Q")
     with_mlp = "blocks.0.mlp.W_in" in tensors
     if with_mlp and said.get("act_fn") is None:
+        costs = {
+            name: loss(*read_lens_state(content, path, given | {"act_fn": name}, loss)) for name in get_args(Activation)
+        }
         raise UserError(
-            f"{path} does not say the activation function of its MLPs; say it, as in config={{'act_fn': 'relu'}}."
+            f"{path} does not say the activation function of its MLPs, the field act_fn of config=. The loss on the "
+            f"task, in nats, is {', '.join(f'{shown(cost, 3)} with {name}' for name, cost in costs.items())}; a small "
+            "loss does not show that the model was trained with it."
         )
     gains = "ln_final.w" in tensors or "blocks.0.ln1.w" in tensors
     norm = ("LN" if "ln_final.b" in tensors or "blocks.0.ln1.b" in tensors else "RMS") if gains else None
@@ -142,7 +206,7 @@ def read_lens_state(
         elif "ln" in key or is_bias(key):
             weights[key] = torch.zeros(shape, dtype=tensors.dtype)
         else:
-            raise UserError(f"{path} has no tensor {theirs}, of shape {list(own)}.")
+            raise UserError(f"{tensors.source} has no tensor {theirs}, of shape {list(own)}.")
     tensors.finish()
     return cfg, weights
 

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import copy
+import warnings
 import zipfile
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
+from torch.nn.functional import cross_entropy
 
 from models.checkpoint import read_bytes
 from models.config import TransformerConfig
@@ -21,11 +24,13 @@ from models.importers.named_tensors import NamedTensors, read_tensors
 from models.importers.safe_torch import read_torch_file, require_size
 from models.parts.weights import Weights, is_bias, weight_shapes
 from models.tasks.base import Task
+from models.tasks.sequences import SequenceTask
 from models.weight_maps.dense import DenseWeights
 
 if TYPE_CHECKING:
     from models.transformer import ArithmeticTransformer
 
+TRIED = 1_000  # problems of a task, for what a file does not say
 MOST_UNPACKED = 256 << 20  # bytes of the arrays of a small compressed file
 TORCH_FILES = (".pt", ".pth", ".ckpt", ".bin")
 
@@ -53,7 +58,7 @@ def load_own_file(
 
     Raises:
         UserError: no task, a file that no reader takes, a part that cannot be expressed, the first tensor that does not
-            fit, or a task with more tokens or positions than the model has.
+            fit, a task with more tokens or positions than the model has, or answers of tokens that it does not predict.
     """
     from models.transformer import ArithmeticTransformer
 
@@ -67,18 +72,45 @@ def load_own_file(
     else:
         cfg, weights = _read(path, task, config, content)
     task = fitted_task(task, cfg, path)
-    return ArithmeticTransformer(
-        DenseWeights.holding(cfg, weights), task, name=path.name if path.is_dir() else path.stem
-    )
+    name = path.name if path.is_dir() else path.stem
+    return told(ArithmeticTransformer(DenseWeights.holding(cfg, weights), task, name=name))
+
+
+def told(model: ArithmeticTransformer) -> ArithmeticTransformer:
+    """A model that was given its task, after a warning if that may not be its own."""
+    from models.task_doubts import doubt
+
+    model.registered = None
+    with suppress(UserError):  # of a model that cannot answer, whoever asks it is told
+        if said := doubt(model, model.task):
+            warnings.warn(said, stacklevel=2)
+    return model
 
 
 def fitted_task(task: Task, cfg: TransformerConfig, source: Path | str) -> Task:
-    """The task with as many tokens as the model has. Raises UserError if it has more, or too few positions."""
-    tokens = min(cfg.d_vocab, cfg.n_logits)
-    if task.d_vocab > tokens or task.input_length > cfg.n_ctx:
+    """The task with as many tokens as the model reads; warns of positions that the task leaves unused.
+
+    Raises:
+        UserError: the task has more tokens or positions than the model, or answers that the model does not predict.
+    """
+    if task.d_vocab > cfg.d_vocab or task.input_length > cfg.n_ctx:
         raise UserError(
             f"The task {task.name} has {task.d_vocab} tokens and {task.input_length} positions, and the model in "
-            f"{source} {tokens} and {cfg.n_ctx}."
+            f"{source} {cfg.d_vocab} and {cfg.n_ctx}."
+        )
+    if cfg.n_logits < task.d_vocab:  # it need not predict what only stands in problems
+        answers = task.targets(task.sample(TRIED, torch.Generator().manual_seed(0)))
+        if (highest := int(answers.max())) >= cfg.n_logits:
+            raise UserError(
+                f"The answers of {task.name} have the token {list(task.vocabulary)[highest]!r} (number {highest}), and "
+                f"the model in {source} predicts {cfg.n_logits} tokens, from 0 on."
+            )
+    unused = cfg.n_ctx - task.input_length
+    if unused and cfg.positional_embedding_type == "standard" and not isinstance(task, SequenceTask):
+        warnings.warn(
+            f"The task {task.name} leaves {unused} of the {cfg.n_ctx} positions of the model in {source} unused. If it "
+            "was trained on longer sequences, its format is another: models.tasks.guess proposes one from examples.",
+            stacklevel=4,
         )
     if task.d_vocab == cfg.d_vocab:
         return task
@@ -99,11 +131,22 @@ def _read(path: Path, task: Task, config: Any, content: Mapping[str, Any] | None
     if is_gpt_checkpoint(content):
         return read_gpt(content, path, config)
     if is_lens_state(content):
-        return read_lens_state(content, path, config)
+        return read_lens_state(content, path, config, lambda cfg, weights: _loss(cfg, weights, task, path))
     raise UserError(
         f"{path} has tensors such as {', '.join(list(map(str, content))[:3])}, which are named as in no format that "
         "can be read; give names= (our names -> the file's) and config=, or use models.adopt on the live module."
     )
+
+
+def _loss(cfg: TransformerConfig, weights: Weights, task: Task, path: Path) -> float:
+    """The mean loss, in nats a token, of a model on problems of the task."""
+    from models.evaluation import teacher_forcing
+    from models.transformer import ArithmeticTransformer
+
+    task = fitted_task(task, cfg, path)
+    problems = task.sample(TRIED, torch.Generator().manual_seed(0))
+    with teacher_forcing(ArithmeticTransformer(DenseWeights.holding(cfg, weights), task), task) as logits:
+        return float(cross_entropy(logits(problems).flatten(0, 1).double(), task.targets(problems).flatten()))
 
 
 def _content(path: Path) -> Mapping[str, Any]:

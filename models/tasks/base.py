@@ -92,6 +92,16 @@ class Task(ABC):
             if isfunction(method) and hasattr(Task, name) and not name.startswith("_") and name not in TRUSTED:
                 setattr(cls, name, checked(method))
 
+    def __repr__(self) -> str:
+        """Its name, sizes and a problem with its answer: what a person who prints a task wants to see."""
+        try:
+            problem = self.sample(1, torch.Generator().manual_seed(0))
+            text, answer = self.problem_text(self.numbers(problem)[0]), self.answer_text(self.targets(problem)[0])
+            sizes = f"{self.input_length} tokens in, {len(self.query_positions)} predicted"
+            return f"{self.name}: {sizes}, such as {text} = {answer}"
+        except Exception:  # a text, or a task of somebody's own that is not finished
+            return f"{getattr(self, 'name', 'a task')} ({type(self).__name__})"
+
     # What a task sets in its class, in ``__init__``, or as a property of its own:
 
     @cached_property
@@ -204,6 +214,11 @@ class Task(ABC):
     @abstractmethod
     def decode(self, answer_tokens: Int[Tensor, "n target"]) -> list[int]:
         """The numbers that answer tokens spell; :attr:`no_number` for tokens that spell none."""
+
+    def answer_text(self, tokens: Int[Tensor, " target"]) -> str:
+        """What the tokens of one answer spell, for people; "no number" for tokens that spell none."""
+        (number,) = self.decode(tokens[None])
+        return "no number" if number == self.no_number else str(number)
 
     @abstractmethod
     def variables(self, problems: Any) -> dict[str, Int[Tensor, "n column"]]:

@@ -158,6 +158,6 @@ class FormatTokens(FormatDefinition):
         if field.signed:
             plus, minus = (self.ids[sign] for sign in SIGNS)
             first = tokens[..., 0]
-            good = good & ((first == plus) | (first == minus))
+            good = good & ((first == plus) | ((first == minus) & (number != 0)))  # zero is written with a plus
             number = torch.where(first == minus, -number, number)
         return torch.where(good, number, self.no_number).reshape(-1).tolist()

@@ -23,7 +23,7 @@ from models.tasks.format_tokens import FormatTokens
 from models.tasks.formats import NumberField, parse_format
 from models.tasks.held_out import LISTED, Draws, HeldOut
 from models.tasks.places import DELIMITERS, OUTPUT, OWN, PREVIOUS
-from models.tasks.problem_text import ProblemText
+from models.tasks.problem_text import ProblemText, bits
 
 #: A name of :data:`FAMILIES`, one for each operator, or functions of digit arrays [n, column] by the variable's name.
 VariablesOf = str | Mapping[str, str] | Mapping[str, Callable[..., Any]]
@@ -177,11 +177,24 @@ class FormattedTask(FormatTokens):
 
     @cached_property
     def _reader(self) -> ProblemText:
-        return ProblemText(self.parts, self.answer_field, self.operators)
+        return ProblemText(self.parts, self.answer_field, self.operators, self.base)
 
     def problem_text(self, numbers: Sequence[int]) -> str:
-        """A problem as text without padding, such as "57+48" or "5 7"; :meth:`as_problems` reads it."""
+        """A problem as text, such as "57+48" or "5 7", in decimal and without padding, but in base 2 as the bits of its
+        fields ("0101^0011"); :meth:`as_problems` reads it."""
         return self._reader.text(numbers)
+
+    def answer_text(self, tokens: Int[Tensor, " target"]) -> str:
+        """The number in decimal, or in base 2 its bits; of a difference in ten's complement also the difference."""
+        number, field = self.decode(tokens[None])[0], self.answer_field
+        if number == self.no_number:
+            return "no number"
+        if self.base == 2:
+            return "-" * (number < 0) + bits(abs(number), field.width)
+        size = self.base ** (field.width - 1)
+        if set(self.families) == {"complement"} and size <= number < 2 * size:  # its highest digit is the borrow
+            return f"{number - 2 * size} (written {number})"
+        return str(number)
 
     @property
     def problem_form(self) -> dict[str, Any]:

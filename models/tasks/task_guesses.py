@@ -26,12 +26,23 @@ COMPARISONS: Mapping[str, Callable[[int, int], int]] = {
     "a < b": lambda a, b: int(a < b),
     "a > b": lambda a, b: int(a > b),
     "a == b": lambda a, b: int(a == b),
+    "a <= b": lambda a, b: int(a <= b),
+    "a >= b": lambda a, b: int(a >= b),
+    "a != b": lambda a, b: int(a != b),
 }
+#: How an operation is written between or before its operands: what the examples write is proposed first.
+_WRITTEN = {
+    "a + b": "+", "a - b": "- \N{MINUS SIGN}", "a * b": "* x \N{MULTIPLICATION SIGN} \N{MIDDLE DOT}",
+    "abs(a - b)": "abs |", "max(a, b)": "max", "min(a, b)": "min", "a < b": "<", "a > b": ">", "a == b": "==",
+    "a <= b": "<= \N{LESS-THAN OR EQUAL TO}", "a >= b": ">= \N{GREATER-THAN OR EQUAL TO}",
+    "a != b": "!= \N{NOT EQUAL TO}",
+}  # fmt: skip
 _BASES = (10, *range(2, 10))
 _ONLY_WHERE = {"a - b": "a >= b", "b - a": "b >= a"}  # where an unsigned answer exists
 _FAMILY = {"a + b": "addition", "a - b": "subtraction"}
 _RESIDUES = ("a + b", "a - b", "a * b")  # which are tried modulo a number where each number is one token
 _MOST_MODULUS = 1000
+_NAMED = 6  # alternatives that the sentence names
 _PIECES = re.compile(r"\d+|[^\d]+")
 
 
@@ -48,8 +59,9 @@ class Guess:
         all_examples = f"all {self.n} examples" if self.n > 1 else "the example"
         if not self.alternatives:
             return f"{said} fits {all_examples}, and nothing else that was tried does."
-        others = "; ".join(map(_said, self.alternatives))
-        return f"{said} fits {all_examples}, and so do: {others}. More examples would tell them apart."
+        others = "; ".join(map(_said, self.alternatives[:_NAMED]))
+        more = f"; and {len(self.alternatives) - _NAMED} more" if len(self.alternatives) > _NAMED else ""
+        return f"{said} fits {all_examples}, and so do: {others}{more}. More examples would tell them apart."
 
 
 def _said(definition: Mapping[str, Any]) -> str:
@@ -124,22 +136,38 @@ def _fitting(examples: Sequence[_Example]) -> Iterator[dict[str, Any]]:
     highest = max(int(digit) for example in examples for number in example.numbers for digit in number)
     operations = {**OPERATIONS, **(COMPARISONS if s == 1 and not examples[0].sign else {})}
     bases = [base for base in _BASES if base > highest]
+    sign = "+" if examples[0].sign else ""
     for base, up, answer_up, name in product(bases, ("", "r"), ("", "r"), operations):
         if (up and a == b == 1) or (answer_up and s == 1):
             continue  # one digit has no order
         value = lambda text, r: int(text[::-1] if r else text, base)  # noqa: B023, E731
-        right = [
-            operations[name](value(one, up), value(two, up))
-            == (-1 if example.sign == "-" else 1) * value(answer, answer_up)
-            for example in examples
-            for one, two, answer in [example.numbers]
-        ]
-        if not all(right):
-            continue
-        sign = "+" if examples[0].sign else ""
+        pairs = [(value(one, up), value(two, up)) for one, two, _ in (example.numbers for example in examples)]
+        given = [(-1 if each.sign == "-" else 1) * value(each.numbers[2], answer_up) for each in examples]
         format = f"{before}{{a:{a}{up}}}{between}{{b:{b}{up}}}{equals}{{s:{sign}{s}{answer_up}}}{after}"
         found: dict[str, Any] = {"format": format, "answer": name, "base": base}
-        yield found | ({"where": _ONLY_WHERE[name]} if name in _ONLY_WHERE and not sign else {})
+        operation, where = operations[name], _where_it_fits(name, operations[name], base, a, b, s, bool(sign))
+        if [operation(x, y) for x, y in pairs] == given:
+            yield found | ({"where": where} if where else {})
+        if where and name in _RESIDUES and not sign and [operation(x, y) % base**s for x, y in pairs] == given:
+            yield found | {"answer": f"({name}) % {base**s}"}
+
+
+def _where_it_fits(name: str, operation: Any, base: int, a: int, b: int, s: int, signed: bool) -> str:
+    """For which problems of ``a`` and ``b`` digits an answer fits ``s`` digits, as text; empty for all of them."""
+    corners = [operation(x, y) for x in (0, base**a - 1) for y in (0, base**b - 1)]  # where each has its extremes
+    rules = [_ONLY_WHERE[name]] if min(corners) < 0 and not signed else []
+    if max(map(abs, corners)) >= base**s and not (rules and max(corners) < base**s):
+        rules.append(f"{f'abs({name})' if min(corners) < 0 and signed else name} < {base**s}")
+    return rules[0] if len(rules) == 1 else " & ".join(f"({rule})" for rule in rules)
+
+
+def _as_written(definition: Mapping[str, Any], examples: Sequence[_Example]) -> int:
+    """How long the sign of the definition's operation is that stands in the examples; 0 if it does not."""
+    texts, signs = (
+        examples[0].literals[:3],
+        [_WRITTEN[name].split() for name in _WRITTEN if name in definition["answer"]],
+    )
+    return max((len(sign) for each in signs for sign in each if any(sign in text for text in texts)), default=0)
 
 
 @typed
@@ -147,9 +175,11 @@ def guess(examples: Sequence[str]) -> Guess:
     """The task that writes all of these examples, such as ``["012+034=0046", "907+105=1012"]``.
 
     Orders of digits, bases up to ten and the operations of :data:`OPERATIONS` are tried, and comparisons where the
-    answer is one digit. Numbers of several widths between spaces, as in ``["57 + 80 = 24", "5 + 8 = 13"]``, are one
-    token each: sums, differences and products modulo up to 1,000 are tried. Nothing is chosen silently: the result says
-    what else fits, and ``str`` of it is a sentence.
+    answer is one digit; the operation whose sign the examples have is proposed first. Where an answer does not fit its
+    field in every problem, the proposal says in which it does, and another keeps the last digits. Numbers of several
+    widths between spaces, as in ``["57 + 80 = 24", "5 + 8 = 13"]``, are one token each: sums, differences and products
+    modulo up to 1,000 are tried. Nothing is chosen silently: the result says what else fits, and ``str`` of it is a
+    sentence.
 
     Raises:
         UserError: no example, examples that are written in different ways, or that no definition fits.
@@ -157,12 +187,16 @@ def guess(examples: Sequence[str]) -> Guess:
     listed = [examples] if isinstance(examples, str) else list(examples)
     if not listed:
         raise UserError("Give a list of examples such as ['012+034=0046', '907+105=1012'].")
-    tasks = []
-    for definition in _fitting(_alike(listed)):
+    read = _alike(listed)
+    fitting = sorted(_fitting(read), key=lambda each: (each["base"] != 10, -_as_written(each, read)))
+    tasks, refused = [], []
+    for definition in fitting:
         try:
             tasks.append(formatted(**definition, variables=_FAMILY.get(definition["answer"])))
-        except UserError:  # an answer that does not fit its field elsewhere in the domain
-            continue
+        except UserError as error:  # a field or domain that no task can have
+            refused.append(f"{_said(definition)} fits, and is no task: {error}")
+    if not tasks and refused:
+        raise UserError(refused[0])
     if not tasks:
         raise UserError(
             f"No operation that was tried ({', '.join([*OPERATIONS, *COMPARISONS])}) gives the answers of these "

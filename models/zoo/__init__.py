@@ -114,8 +114,11 @@ def load(
 
 
 def _own_name(path: Path) -> str:
-    """The name of a model in a file or folder: never that of a registered model, whose weights may be others."""
+    """The name of a model in a file or folder: that of a registered model, whose weights may be others, for this
+    package's own entries alone."""
     name = path.name if path.is_dir() else path.stem
+    if path.resolve().parent == ZOO.resolve():
+        return name
     return name if name not in registry.names(sweeps=True) else "/".join(path.absolute().parts[-2:])
 
 

@@ -196,6 +196,57 @@ def test_generation_runs_what_hooks_make_of_the_model():
         assert model.generate("57+48", do_sample=False) != whole
 
 
+#: What an option of drawing may not be, by its name.
+REFUSED = {
+    "top_k": (0, -1, 2.5, True, "3", float("nan")),
+    "top_p": (0, 1.5, -0.1, float("nan"), True, "all"),
+    "temperature": (-1, float("nan"), float("inf"), 1e-300, "hot", None),
+    "freq_penalty": (-1.0, float("nan"), float("inf"), "no", None),
+    "eos_token_id": (-1, 99, 1.5, True),
+    "max_new_tokens": (-1, 2.5, True),
+    "do_sample": (2, "no", None),
+    "stop_at_eos": (2, "no", None),
+    "use_past_kv_cache": ("no", None),
+    "padding_side": ("up", 1),
+    "return_type": ("tensor", 1),
+}
+
+
+@pytest.mark.parametrize("option", REFUSED)
+def test_every_option_of_generation_is_checked_whether_it_is_used_or_not(option):
+    model = models.build("microadder-57")
+    for value in REFUSED[option]:
+        for do_sample in (True, False):
+            options = {"do_sample": do_sample, "max_new_tokens": 1, option: value}
+            with pytest.raises(UserError):
+                model.generate("57+48", **options)
+    with pytest.raises(UserError):
+        model.generate("57+48", top_k=2, top_p=0.5)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.float32, torch.float64])
+def test_options_at_their_bounds_draw_tokens(dtype):
+    model = models.build("microadder-57").to(dtype)
+    likeliest = model.generate("57+48", do_sample=False)
+    for options in ({"temperature": 1e-6}, {"temperature": 0}, {"top_k": 1}, {"top_p": 1e-9}):
+        assert model.generate("57+48", **options) == likeliest
+    for options in ({"temperature": 1e6}, {"top_k": 10**6}, {"top_p": 1.0}, {"freq_penalty": 1e6}):
+        assert len(model.generate("57+48", **options)) == len(likeliest)
+
+
+@pytest.mark.parametrize("other", [0.5, 2, -1, float("nan"), float("-inf"), -3.4e38])
+def test_a_mask_is_of_ones_and_zeros(other):
+    model = models.build("microadder-57")
+    tokens = model.to_tokens("57+48")
+    mask = torch.ones(tokens.shape, dtype=torch.float32 if isinstance(other, float) else torch.int64)
+    mask[0, -1] = other
+    for call in (model, model.input_to_embed):
+        with pytest.raises(UserError):
+            call(tokens, attention_mask=mask)
+    for kind in (torch.float32, torch.int64, torch.bool):
+        assert torch.equal(model(tokens, attention_mask=torch.ones(tokens.shape, dtype=kind)), model(tokens))
+
+
 def test_frequent_tokens_can_be_drawn_less():
     model = models.build("microadder-57")
     torch.manual_seed(0)

@@ -353,7 +353,7 @@ def test_seeds_that_began_near_one_model_have_no_interval() -> None:
 
 @pytest.mark.parametrize("stem", ["mine", "microadder-57", NAME])
 def test_a_loaded_file_has_its_own_name_everywhere(tmp_path: Path, stem: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whatever its weights are of: another's checkpoint, an entry, a weight file; also where it is named as a model is."""
+    """Whatever its weights are of: another's checkpoint, an entry, a weight file; also one called as a model is."""
     monkeypatch.chdir(tmp_path)
     model = models.build(NAME, seed=3)
     models.save_entry(tmp_path / stem, model, {}, {})

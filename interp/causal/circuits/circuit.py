@@ -160,7 +160,7 @@ class Circuit(Result):
             return " The same search finds the same circuit on the held-out pairs."
         return (
             f" The same search finds another one of {self.again.size} edges on the held-out pairs (overlap "
-            f"{self.stability:.0%}, Jaccard)."
+            f"{in_percent(self.stability, 0)}, Jaccard)."
         )
 
     def to_dataframe(self) -> pd.DataFrame:

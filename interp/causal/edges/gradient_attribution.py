@@ -63,6 +63,7 @@ from interp.core.metrics import Metric, spoken
 from interp.core.model import HookedModel
 from interp.core.probe import probe
 from models.errors import UserError, known_name
+from models.numerals import in_percent
 from models.part_names import in_block
 from models.tasks.paired_problems import ProblemPairs
 
@@ -159,7 +160,7 @@ class EdgeAttribution(EdgeEffects):
         text += f"are {parts}; "
         sums = self.completeness(metric)
         if self.method not in _ONE_STEP and np.isfinite(sums["error"]):
-            off = f"off by {sums['error']:.0%} of the difference in the mean pair"
+            off = f"off by {in_percent(sums['error'], 0)} of the difference in the mean pair"
             text += f"out of the embeddings the estimates add up to {sums['out of the embeddings']:.3g} "
             text += f"where the runs differ by {sums['difference']:.3g}, "
             complete = sums["error"] <= TOLERANCE

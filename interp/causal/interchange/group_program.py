@@ -55,6 +55,7 @@ from interp.core.results import Provenance, Result
 from interp.core.sites import model_name
 from interp.core.stats import Proportion, proportion
 from models.errors import known_name
+from models.numerals import in_percent
 from models.tasks.base import Task
 from models.tasks.groups import CyclicGroup, group_of
 
@@ -138,7 +139,7 @@ class GroupProgram(Result):
 def _pizza(found: GroupProgram) -> Answer:
     """How often one operand with frequencies of several numbers gives the pizza's answer, where the programs differ."""
     share, blank = (found.share("pizza", "interchanged", of) for of in ("model", "untrained"))
-    note = f"{found.verdict}; clock {found.share('clock', 'interchanged').value:.1%}"
+    note = f"{found.verdict}; clock {in_percent(float(found.share('clock', 'interchanged').value))}"
     return Answer(share.value, share.low, share.high, share.n, control=blank.value, control_note="untrained", note=note)
 
 

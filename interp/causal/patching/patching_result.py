@@ -144,7 +144,8 @@ class PatchingSweep(Result):
             nothing = not float(cell.recovered) >= LEAST_SAID  # or NaN
             does = f"{_DOES[direction]} nothing"
             if not nothing:
-                does = f"{_DOES[direction]} {float(cell.recovered):.0%} (answers {float(cell.answers):.0%})"
+                recovered, answers = (in_percent(float(share), 0) for share in (cell.recovered, cell.answers))
+                does = f"{_DOES[direction]} {recovered} (answers {answers})"
             parts.setdefault("" if nothing else f" at {self._where(cell)}", []).append(does)
         return " and ".join(" and ".join(does) + where for where, does in parts.items())
 

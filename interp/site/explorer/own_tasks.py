@@ -19,7 +19,7 @@ from models.tasks.base import Task
 from models.tasks.expressions import Expression
 from models.tasks.format_definition import SIGNS
 from models.tasks.formats import NumberField
-from models.tasks.formatted import FormattedTask
+from models.tasks.formatted_task import FormattedTask
 from models.tasks.problem_space import ProblemSpace
 
 TABLE_SIZE = 200  # problems that are held of a task, and over which means are taken

@@ -71,15 +71,21 @@ export function encodedBy(text, task) {
   let operator = 0;
   fields.forEach((field, i) => {
     if (field.operator) operator = form.symbols.indexOf(read[i]);
-    const value = field.operator ? BigInt(operator) : BigInt(read[i]),
+    const value = field.operator ? BigInt(operator) : BigInt(form.bits ? `0b${read[i]}` : read[i]),
       limit = BigInt(base) ** BigInt(field.width ?? 0);
     if (!field.operator && value >= limit) refuse(`${field.name} must lie in 0..${limit - 1n}, and ${value} does not.`);
     numbers[field.name] = value;
     if (!field.operator) operands.push(value);
   });
+  const asText = ({ name, width, operator: symbol }) =>
+    symbol
+      ? form.symbols[operator]
+      : form.bits
+        ? numbers[name].toString(2).padStart(width, "0")
+        : String(numbers[name]);
   let at = 0;
   const problem = form.written
-    .map((piece) => piece ?? (fields[at++].operator ? form.symbols[operator] : String(numbers[fields[at - 1].name])))
+    .map((piece) => piece ?? asText(fields[at++]))
     .join("")
     .trim();
   const tokens = (value, { width, reversed }) => {

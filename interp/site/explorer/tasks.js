@@ -449,7 +449,7 @@ function spelled({ targets }, task, tokens) {
   if (task.kind === "parity") return String(digits[0].digit);
   const base = BigInt(task.base),
     size = digits.reduce((sum, { column, digit }) => sum + BigInt(digit) * base ** BigInt(column ?? 0), 0n);
-  return (signs[0] === 1 ? "-" : "") + size;
+  return (signs[0] === 1 ? "-" : "") + (task.form?.bits ? size.toString(2).padStart(digits.length, "0") : size);
 }
 
 /** The same; "no number" where they spell none, and their own texts where the right answer is no number either. */

@@ -15,8 +15,9 @@ import pytest
 
 import models
 from interp.cli import listing, main
-from interp.cli.commands import COMMANDS, parse
-from interp.cli.help import EXAMPLES
+from interp.cli.commands import COMMANDS, find_command, parse
+from interp.cli.help import EXAMPLES, OWN_FLAGS
+from interp.cli.own_files import accepted
 from interp.core.stored_data import digest, keep, kept
 from models.errors import UserError
 from models.registry import REGISTERING, constructed
@@ -62,6 +63,28 @@ def test_help_stands_in_eighty_columns(command: str, capsys) -> None:
     for example in () if command else EXAMPLES:
         assert parse(example.split()[1:], places=False)
         assert f"  {example}\n" in f"{usage}{lines}"
+
+
+def test_help_names_every_command_and_every_flag_that_is_accepted_and_no_other(capsys) -> None:
+    assert main(["--help"]) == 0
+    shown = capsys.readouterr().out
+    for name in COMMANDS:
+        assert f"interp {name}" in shown
+    for name in (name for name in COMMANDS if name != "train"):
+        with contextlib.suppress(SystemExit):
+            main([name, "--help"])
+        lines = capsys.readouterr().out
+        for flag in OWN_FLAGS:
+            assert (f"  {flag}: " in lines) == (flag in accepted(find_command(name)))
+    assert main(["list", "--task", "{a:2}+{b:2}={s:3}; a + b"]) == 2
+    assert main(["headlines", "--trust"]) == 2
+    capsys.readouterr()
+
+
+@pytest.mark.parametrize("command", ["ask microadder-57 attention_by_role", "compare microadder-57 microadder-11"])
+def test_how_many_problems_is_called_as_in_python_too(command: str) -> None:
+    for option in ("--n", "--problems"):
+        assert parse([*command.split(), option, "64"]).problems == 64
 
 
 def test_an_error_on_a_terminal_cuts_no_name(monkeypatch: pytest.MonkeyPatch, capsys) -> None:

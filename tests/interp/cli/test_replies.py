@@ -106,7 +106,7 @@ def test_a_negative_number_is_an_answer_and_what_spells_none_is_not():
         n_layers=1, d_model=task.input_length, n_heads=1, d_head=1, d_mlp=0, d_vocab=14, n_ctx=task.input_length,
         act_fn="relu", normalization_type=None,
     )  # fmt: skip
-    for said, answer in (("-2", -2), ("+2", 2), ("?2", None)):
+    for said, answer in (("-2", -2), ("+2", 2), ("?2", None), ("-0", None)):
         weights = DenseWeights(config)
         with torch.no_grad():
             for parameter in weights.parameters():
@@ -116,3 +116,4 @@ def test_a_negative_number_is_an_answer_and_what_spells_none_is_not():
                 weights.own()["unembed.W_U"][query, task.ids[token]] = 1.0
         (row,) = answers(ArithmeticTransformer(weights, task), ["3-5"]).result.rows
         assert (row["answer"], row["expected"], row["right"]) == (answer, -2, said == "-2")
+        assert row["written"] == (said if answer is None else str(answer))

@@ -431,5 +431,5 @@ def test_the_answers_of_a_circle_do_not_depend_on_the_order_of_tokens():
     model = models.load("microadder-57")
     other = moved(model, [3, 1, 4, 0, 5, 9, 2, 6, 8, 7])
     one, two = (interp.circle_fit(each, resamples=9).causal for each in (model, other))
-    on_circle = "with each digit on the circle"
+    on_circle = "with its digits moved onto the circle"
     assert one.clean == two.clean and one.replaced[on_circle] == two.replaced[on_circle]

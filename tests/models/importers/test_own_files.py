@@ -2,6 +2,8 @@
 
 import json
 import math
+import re
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +19,7 @@ from models.errors import UserError
 from models.importers.adopt import adopt
 from models.importers.hugging_face import gpt2_weights
 from models.importers.named_tensors import NamedTensors
+from models.importers.own_files import fitted_task
 from models.tasks.formatted_task import formatted
 from tests.conformance.table import ROWS
 
@@ -174,6 +177,22 @@ def test_a_folder_needs_a_task_that_fits(tmp_path: Path):
 
 def long_task() -> Any:
     return formatted("{a:13}+{b:13}={s:14}", "a + b")
+
+
+@pytest.mark.parametrize("positions", ["standard", "rotary", "none"])
+@pytest.mark.parametrize("unused", [0, 1, 57])
+def test_positions_that_a_format_leaves_unused_are_said(positions: Any, unused: int):
+    """Of models with a table of positions, which says how long the sequences were that they were trained on."""
+    size = dict(n_layers=1, d_model=8, n_heads=1, d_head=8, d_mlp=8, d_vocab=TASK.d_vocab, act_fn="relu")
+    config = models.TransformerConfig(
+        **size, n_ctx=TASK.input_length + unused, positional_embedding_type=positions, rotary_dim=8
+    )
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        assert fitted_task(TASK, config, "a file") is TASK
+    assert [f"{unused} of the {config.n_ctx} positions" in str(each.message) for each in caught] == [True] * bool(
+        unused and positions == "standard"
+    )
 
 
 def test_a_rope_scaling_that_is_not_known_is_refused(tmp_path: Path):
@@ -355,3 +374,110 @@ def test_a_file_with_code_is_refused(tmp_path: Path):
     torch.save({"model": print}, tmp_path / "code.pt")
     with pytest.raises(UserError, match="code"):
         models.load(tmp_path / "code.pt", task=TASK)
+
+
+# ---- TransformerLens' earlier layouts
+
+
+def grokking_logits(w: dict[str, torch.Tensor], tokens: torch.Tensor) -> torch.Tensor:
+    """The forward pass of the grokking models' own class, from its formulas: one layer, ReLU, no norms."""
+    x = torch.einsum("dbp->bpd", w["embed.W_E"][:, tokens]) + w["pos_embed.W_pos"][: tokens.shape[-1]]
+    q, k, v = (torch.einsum("ihd,bpd->biph", w[f"blocks.0.attn.W_{letter}"], x) for letter in "QKV")
+    scores = torch.einsum("biph,biqh->biqp", k, q) / q.shape[-1] ** 0.5
+    future = torch.ones(scores.shape[-2:], dtype=torch.bool).triu(1)
+    pattern = scores.masked_fill(future, -1e10).softmax(-1)
+    z = torch.einsum("biph,biqp->biqh", v, pattern)
+    x = x + torch.einsum("df,bqf->bqd", w["blocks.0.attn.W_O"], z.transpose(1, 2).flatten(2))
+    hidden = torch.relu(torch.einsum("md,bpd->bpm", w["blocks.0.mlp.W_in"], x) + w["blocks.0.mlp.b_in"])
+    x = x + torch.einsum("dm,bpm->bpd", w["blocks.0.mlp.W_out"], hidden) + w["blocks.0.mlp.b_out"]
+    return x @ w["unembed.W_U"]
+
+
+def grokking_state(v: int, o: int, d: int, h: int, k: int, m: int) -> dict[str, torch.Tensor]:
+    shapes = {
+        "embed.W_E": (d, v), "pos_embed.W_pos": (12, d), "unembed.W_U": (d, o), "blocks.0.attn.W_O": (d, h * k),
+        "blocks.0.mlp.W_in": (m, d), "blocks.0.mlp.W_out": (d, m), "blocks.0.mlp.b_in": (m,),
+        "blocks.0.mlp.b_out": (d,), **{f"blocks.0.attn.W_{letter}": (h, k, d) for letter in "QKV"},
+    }  # fmt: skip
+    generator = torch.Generator().manual_seed(v + d)
+    state = {name: torch.randn(shape, generator=generator) / 3 for name, shape in shapes.items()}
+    return state | {"blocks.0.attn.mask": torch.ones(12, 12).tril()}
+
+
+SIZES = {
+    "sizes that differ": (D_VOCAB, D_VOCAB, 16, 2, 6, 24),
+    "fewer outputs than tokens": (12, 10, 16, 2, 6, 24),
+    "tokens as wide as the model": (16, 16, 16, 2, 6, 24),
+    "heads as wide as tokens are many": (12, 12, 16, 2, 12, 24),
+    "one square head": (12, 12, 12, 1, 12, 24),
+    "squares alone": (12, 12, 12, 1, 12, 12),
+}
+
+
+@pytest.mark.parametrize("sizes", SIZES.values(), ids=SIZES)
+@torch.no_grad()
+def test_the_grokking_models_layout_is_known_by_its_shapes(sizes: Any, tmp_path: Path):
+    state = grokking_state(*sizes)
+    torch.save({"model": state, "epoch": 3}, tmp_path / "grokked.pth")
+    model = models.load(tmp_path / "grokked.pth", task=TASK, config={"act_fn": "relu"})
+    tokens = TASK.encode(["57+48", "999+1"])
+    assert_logits(model(tokens), grokking_logits(state, tokens), 1e-5)
+    assert models.score(model, ["57+48", "999+1"]).n == 2
+    models.evaluation.predict(model, ["57+48"], method="greedy")
+
+
+EASY = {"W_E": (1, 0), "W_pos": (1, 0), "W_U": (1, 0), "W_Q": (0, 2, 1), "W_K": (0, 2, 1), "W_V": (0, 2, 1),
+        "W_O": (0, 2, 1), "W_in": (1, 0), "W_gate": (1, 0), "W_out": (1, 0)}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ["LN, 1 layer", "gated, no biases", "attention only"])
+@torch.no_grad()
+def test_easy_transformers_layout_is_known_by_its_shapes(name: str, tmp_path: Path):
+    original = next(row for row in ROWS if row.name == name).build(0)
+    state = {}
+    for key, value in original.all_weights().items():
+        order = EASY.get(key.rsplit(".", 1)[1])
+        state[key] = value if order is None else value.permute(order).contiguous()
+    cfg = original.config
+    config = {"act_fn": cfg.act_fn, "eps": cfg.eps, "attn_scale": cfg.score_scale}
+    config |= {"normalization_type": cfg.normalization_type}
+    torch.save({"state_dict": state, "config": config}, tmp_path / "easy.pt")
+    tokens = original.task.encode(original.task.sample(3, torch.Generator().manual_seed(1)))
+    assert_logits(models.load(tmp_path / "easy.pt", task=original.task)(tokens), original(tokens), 1e-6)
+    state.pop("blocks.0.attn.W_V")
+    torch.save({"state_dict": state, "config": config}, tmp_path / "easy.pt")
+    with pytest.raises(UserError, match="EasyTransformer"):
+        models.load(tmp_path / "easy.pt", task=original.task)
+
+
+def test_answers_of_tokens_that_a_model_does_not_predict_are_refused(tmp_path: Path):
+    torch.save(grokking_state(14, 10, 16, 2, 6, 24), tmp_path / "ten.pth")
+    signed = formatted("{a:2}-{b:2}={s:+2}", "a - b")
+    with pytest.raises(UserError, match="predicts 10"):
+        models.load(tmp_path / "ten.pth", task=signed, config={"act_fn": "relu"})
+
+
+@pytest.mark.parametrize("true", ["relu", "gelu", "silu"])
+def test_a_file_without_its_activation_is_told_what_each_costs(true: str, tmp_path: Path):
+    """What it was fitted with costs least; no value is suggested."""
+    state = grokking_state(12, 12, 16, 2, 6, 64)
+    torch.save(state, tmp_path / "some.pth")
+    model = models.load(tmp_path / "some.pth", task=TASK, config={"act_fn": true})
+    pairs = TASK.sample(1_000, torch.Generator().manual_seed(0))
+    tokens, targets = TASK.encode(pairs), TASK.targets(pairs)
+    queries = list(TASK.query_positions)
+    fitted = list(model.parameters())
+    optimizer = torch.optim.Adam(fitted, lr=0.01)
+    for _ in range(30):
+        loss = F.cross_entropy(model(tokens)[:, queries].flatten(0, 1), targets.flatten())
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    torch.save(dict(model.all_weights()), tmp_path / "fitted.pth")
+    with pytest.raises(UserError, match="act_fn") as refused:
+        models.load(tmp_path / "fitted.pth", task=TASK)
+    costs = {name: float(cost) for cost, name in re.findall(r"([\d.]+) with (\w+)", str(refused.value))}
+    assert costs.keys() == {"gelu", "gelu_new", "relu", "silu"} and min(costs, key=costs.__getitem__).startswith(true)
+    with torch.no_grad():
+        now = F.cross_entropy(model(tokens)[:, queries].flatten(0, 1), targets.flatten())
+    assert costs[true] == pytest.approx(float(now), rel=0.01)

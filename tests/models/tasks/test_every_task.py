@@ -65,6 +65,13 @@ def test_prompt_and_targets_make_the_sequence_and_the_targets_decode_to_the_answ
         assert query + 1 == len(task.roles) or task.roles[query + 1] == role
 
 
+@each_task
+def test_a_task_that_is_printed_says_its_name_and_a_problem_with_its_answer(task: Task) -> None:
+    (numbers,) = task.numbers(drawn(task, 1))
+    assert str(task).startswith(task.name) and " object at " not in str(task)
+    assert str(task).endswith(f"such as {task.problem_text(numbers)} = {answer(task, numbers)}")
+
+
 @pytest.mark.parametrize("task", [task for task in PLACED if "+" in getattr(task, "vocabulary", "")], ids=named)
 def test_an_answer_with_a_token_that_is_no_digit_spells_no_number(task: Task) -> None:
     targets = task.targets(drawn(task, 2))

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 import interp
 import models
+from interp.proofs.wrong_answers import answer_text
 from models.counter import row_keys
 from models.errors import UserError
 from models.tasks import Task, TenDigitAddition, TwoDigitAddition, formatted
@@ -69,9 +70,10 @@ def test_text_tokens_and_answers_agree(a: int, op: str, b: int, reverse: bool, b
     r = "r" if reverse else ""
     answers = {"+": lambda x, y: x + y, "-": "a - b"}
     task = formatted(f"<BOS>{{a:10{r}}}{{op}}{{b:10{r}}}={{s:+11{r}}}<EOS>", answers, base=base)
-    (problem,) = task.as_problems([f"{a}{op}{b}"]).tolist()
+    text = f"{a:010b}{op}{b:010b}" if base == 2 else f"{a}{op}{b}"
+    (problem,) = task.as_problems([text]).tolist()
     assert problem == [a, "+-".index(op), b]
-    assert task.problem_text(problem) == f"{a}{op}{b}"
+    assert task.problem_text(problem) == text
     assert task.decode(task.targets([(a, op, b)])) == [a + b if op == "+" else a - b]
     # the tokens of the sequence spell the numbers, digit by digit, without the task's own code
     texts = [task.vocabulary[token] for token in task.encode([(a, op, b)])[0].tolist()]
@@ -449,3 +451,41 @@ def test_a_problem_is_written_as_its_task_writes_it_everywhere():
     found = interp.attack(model, runs=50)
     assert found.wrong and "-" in found.text(found.wrong[0].problem)
     assert task.as_problems([found.text(found.wrong[0].problem)]).tolist() == [list(found.wrong[0].problem)]
+
+
+@pytest.mark.parametrize(
+    "format, answer",
+    [("{a:1}-{b:1}={s:+1}", "a - b"), ("{a:1}-{b:1}={s:+2r}", "a - b"), ("{a:1}+{b:1}={s:2}", "a + b")],
+)
+def test_answers_that_are_written_differently_read_differently(format: str, answer: str) -> None:
+    """-0 is not what a task writes for 0, so that it is no number: no two rows of tokens have one text."""
+    task = formatted(format, answer)
+    width = task.answer_field.n_tokens
+    rows = torch.cartesian_prod(*[torch.arange(task.d_vocab)] * width).view(-1, width)
+    assert len({answer_text(task, row) for row in rows}) == len(rows)
+    problems = task.as_problems([(a, b) for a in range(10) for b in range(10)])
+    assert task.decode(task.targets(problems)) == [
+        a - b if "-" in answer else a + b for a in range(10) for b in range(10)
+    ]
+
+
+@pytest.mark.parametrize("width", [1, 4, 18, 40])
+def test_in_base_two_numbers_are_strings_of_bits_in_both_directions(width: int) -> None:
+    task = formatted(f"{{a:{width}}}^{{b:{width}r}}={{s:{width}}}", "a ^ b", base=2)
+    problems = task.sample(20, torch.Generator().manual_seed(0))
+    texts = [task.problem_text(row) for row in problems.tolist()]
+    assert torch.equal(task.as_problems(texts), problems)
+    for text, targets in zip(texts, task.targets(problems), strict=True):
+        a, b = text.split("^")
+        assert {len(a), len(b)} == {width} and {*a, *b} <= {"0", "1"}
+        assert task.answer_text(targets) == "".join(str(int(x != y)) for x, y in zip(a, b, strict=True))
+    with pytest.raises(UserError):
+        task.as_problems(["2^3"])
+
+
+def test_a_difference_in_tens_complement_is_said_as_the_difference() -> None:
+    task = formatted("{a:3}-{b:3}={s:4r}", "(a - b) % 10**3 + 10**3 * (a < b)", variables="complement")
+    for a, b in ((3, 9), (0, 999), (9, 3), (5, 5)):
+        said = task.answer_text(task.targets([(a, b)])[0])
+        assert int(said.partition(" ")[0]) == a - b and ("written" in said) == (a < b)
+    assert task.answer_text(torch.tensor([10, 0, 0, 0])) == "no number"

@@ -43,7 +43,7 @@ def test_many_examples_leave_one_task():
     "examples",
     [
         [],
-        ["12+13=99"],
+        ["12+13=98"],
         ["12+3=15", "1+22=23"],
         ["1234=2"],
         ["12-13=-01", "13-12=01"],
@@ -71,7 +71,53 @@ def test_a_modulus_that_the_examples_leave_open_is_said_to_be_open():
     assert {each["base"] for each in (found.task.definition, *found.alternatives)} == {113, 226, 452, 565, 904}
 
 
-@pytest.mark.parametrize("examples", [["57+80=24", "5+8=13"], ["05 + 8 = 13", "15 + 8 = 23"]])
+@pytest.mark.parametrize("examples", [["57+80=24", "5+8=13"], ["05 + 8 = 13", "15 + 18 = 33"]])
 def test_unpadded_numbers_without_spaces_and_padded_ones_are_no_tokens_of_their_own(examples: list[str]):
     with pytest.raises(UserError):
         guess(examples)
+
+
+@given(
+    st.sampled_from(["a + b", "a - b", "b - a", "a * b", "max(a, b)"]),
+    st.sampled_from(["", "+"]),
+    bases,
+    st.integers(1, 3),
+    st.integers(0, 99),
+)
+def test_where_an_answer_does_not_fit_its_field_the_proposal_says_where_it_does(
+    answer: str, sign: str, base: int, width: int, seed: int
+):
+    """Of every operation and width: what fits the examples is proposed, and holds for exactly the problems that fit."""
+    least = "" if sign else f" & ({answer} >= 0)"
+    task = formatted(
+        f"{{a:2}}?{{b:2}}={{s:{sign}{width}}}", answer, base, where=f"(abs({answer}) < {base**width}){least}"
+    )
+    problems = task.sample(6, torch.Generator().manual_seed(seed))
+    rows = torch.cat((task.encode(problems), task.targets(problems)[:, -1:]), 1)
+    found = guess([task.token_text(row) for row in rows])
+    same = [
+        each
+        for each in (found.task.definition, *found.alternatives)
+        if each["answer"] == answer and each["base"] == base
+    ]
+    proposed = [formatted(**each) for each in same if each["format"] == task.format]
+    assert [each.domain.size for each in proposed] == [task.domain.size]
+
+
+def test_last_digits_are_proposed_where_an_answer_can_be_longer():
+    assert "a + b where a + b < 100" in str(guess(["12+34=46"])) and "(a + b) % 100" in str(guess(["12+34=46"]))
+    assert guess(["12+34=46", "99+99=98"]).task.definition["answer"] == "(a + b) % 100"
+
+
+@pytest.mark.parametrize(
+    "sign, answer", [(">", "a > b"), ("-", "a - b"), (">=", "a >= b"), ("!=", "a != b"), ("*", "a * b")]
+)
+def test_what_the_examples_write_is_proposed_first(sign: str, answer: str):
+    a, b = (1, 1) if answer == "a * b" else (3, 2)
+    assert guess([f"{a}{sign}{b}=1"]).task.definition["answer"] == answer
+
+
+def test_the_reason_of_a_refusal_is_the_tasks_own():
+    digits = "1".zfill(40)
+    with pytest.raises(UserError, match="40 digits"):
+        guess([f"{digits}+{digits}={'2'.zfill(41)}"])

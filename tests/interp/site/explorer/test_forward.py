@@ -21,7 +21,7 @@ from models.errors import UserError
 from models.evaluation import predict
 from models.part_names import in_block, read_part
 from models.tasks.base import Task
-from models.tasks.formatted import formatted
+from models.tasks.formatted_task import formatted
 from models.tasks.sequences import SequenceTask
 from tests.interp.conftest import stock_copy
 from tests.javascript import Asked
@@ -474,6 +474,7 @@ OWN = {
         "{a:2},{b:2}={s:+5}",
         "abs(a - 2 * b) ** 2 - min(a, 7) * max(b, 3) + (-a) // 7 % 5 + gcd(a, b) - (a ^ b) + (a & b | 3)",
     ),
+    "bits": formatted("{a:5}^{b:5}={s:5}", "a ^ b", base=2),
     "comparison": formatted("{a:3}<{b:3}={s:1}", "a < b", variables="comparison"),
 }
 
@@ -498,7 +499,8 @@ def test_a_task_that_is_text_is_encoded_in_the_page_as_it_is_here(javascript: As
 def test_an_answer_is_right_where_all_of_its_tokens_are(javascript: Asked):
     """As the task compares it; and its text has its sign."""
     body = """const layout = layoutOf(data.text, data.task, { n_ctx: 99 });
-      return [layout.right, ...layout.right.map((_, i) => layout.right.map((token, j) => (i === j ? data.other[i] : token)))]
+      const changed = (i) => layout.right.map((token, j) => (i === j ? data.other[i] : token));
+      return [layout.right, ...layout.right.map((_, i) => changed(i))]
         .map((tokens) => [tokens, numberOf(layout, data.task, tokens)]);"""
     for name in ("signed", "operators", "other ids", "three"):
         task = OWN[name]
@@ -510,6 +512,7 @@ def test_an_answer_is_right_where_all_of_its_tokens_are(javascript: Asked):
             for tokens, number in javascript(body, {"task": said, "text": text, "other": other}):
                 (decoded,) = task.decode(torch.tensor([tokens]))
                 assert number == "no number" if decoded == task.no_number else int(number) == decoded
+                assert number == task.answer_text(torch.tensor(tokens)).partition(" (")[0]
 
 
 def test_what_is_no_problem_of_such_a_task_is_a_sentence(javascript: Asked):

@@ -1,0 +1,70 @@
+"""Whether a task that somebody gave a model is the model's own: :func:`doubt`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from models.errors import UserError
+from models.evaluation import predict
+from models.tasks.base import Task
+from models.tasks.formatted_task import FormattedTask, formatted
+from models.tasks.task_guesses import Guess, guess
+
+TRIED = 200  # problems of the task, and of one that is proposed
+_AT_ONCE, _MOST = 4, 32  # examples that a proposal must fit, and how many are looked at
+
+
+def doubt(model: Any, task: Task) -> str:
+    """A sentence that the task may not be the model's, with what :func:`models.tasks.guess` makes of what the model
+    writes; empty where the model answers half of :data:`TRIED` problems, or was made with the task and not given it.
+
+    Cost: one forward pass of the problems; for a model that answers fewer, greedy decoding of 32 and one more.
+    """
+    own = getattr(model, "task", None) is task and getattr(model, "registered", None) is not None
+    if own or task.compared_by == "loss" or _share(model, task) >= 0.5:
+        return ""
+    if (found := proposal(model, task)) is None:
+        return "The task may not be the model's: it answers less than half of it."
+    said, share = found
+    return f"The task may not be the model's: {said}, and by that it answers {share:.0%} of {TRIED} problems."
+
+
+def proposal(model: Any, task: Task) -> tuple[Guess, float] | None:
+    """What fits the problems and answers that the model writes, and the share that it answers by that; None if nothing
+    fits, or the model answers less than half by what does."""
+    if not isinstance(task, FormattedTask):
+        return None
+    texts = written(model, task)
+    for first in range(0, len(texts) - _AT_ONCE + 1, _AT_ONCE):  # as some of its answers may be wrong
+        try:
+            found = guess(texts[first : first + _AT_ONCE])
+            own = formatted(**{**(found.task.definition or {}), "vocabulary": list(task.vocabulary)})
+            share = _share(model, own)
+        except UserError:
+            continue
+        if share >= 0.5:
+            return found, share
+    return None
+
+
+def written(model: Any, task: FormattedTask) -> list[str]:
+    """Problems of the task, each with what the model writes after it, as text."""
+    problems = _problems(task, _MOST)
+    answers = predict(model, problems, "greedy", task=task).cpu()
+    known = list(task.vocabulary)
+    apart = " " if any(len(text) > 1 and text.isdigit() for text in known) else ""  # each number is one token
+    rows: Sequence[list[int]] = torch.cat((task.encode_prompt(problems).cpu(), answers), 1).tolist()
+    return [apart.join(known[token] for token in row) for row in rows if min(row) >= 0 and max(row) < len(known)]
+
+
+def _problems(task: Task, n: int) -> Any:
+    return task.sample(n, torch.Generator().manual_seed(0))
+
+
+def _share(model: Any, task: Task) -> float:
+    problems = _problems(task, TRIED)
+    right = predict(model, problems, task=task).cpu() == task.targets(problems).cpu()
+    return float(right.all(1).double().mean())
