@@ -49,25 +49,51 @@ OPEN = ("seconds", "period")
 def typed(function: Callable[P, R]) -> Callable[P, R]:
     """Wrap ``function`` so that it raises a UserError, in one sentence, for an argument that its annotation or its name
     does not allow, and runs in :func:`plain_state`. NumPy's numbers become Python's."""
-    signature = inspect.signature(function)
+    plan = Plan(function)
 
     @functools.wraps(function)
     def called(*args: P.args, **kwargs: P.kwargs) -> R:
-        try:
-            given = signature.bind(*args, **kwargs)
-        except TypeError as error:
-            raise misfit(function.__name__, signature, args, kwargs, error) from None
+        given = plan.bind(args, kwargs)
         for name, value in given.arguments.items():
-            parameter = signature.parameters[name]
+            parameter = given.signature.parameters[name]
             if value is parameter.default or parameter.kind in (parameter.VAR_KEYWORD, parameter.VAR_POSITIONAL):
                 continue
             if name in WHOLE and is_number(value) and not isinstance(parameter.default, bool):
                 value = whole(name, value, *WHOLE[name])
             given.arguments[name] = of_type(name, value, function)
         with plain_state():
-            return function(*given.args, **given.kwargs)
+            return plan.call(given)
 
     return called
+
+
+class Plan:
+    """How a function's arguments are bound to its parameters: as ``inspect.Signature.bind`` does it, read once."""
+
+    def __init__(self, function: Callable[..., Any]):
+        self.function, self.signature = function, inspect.signature(function)
+        parameters = self.signature.parameters.values()
+        self.places = tuple(each.name for each in parameters if each.kind is each.POSITIONAL_OR_KEYWORD)
+        self.names = frozenset(self.signature.parameters)
+        self.needed = frozenset(each.name for each in parameters if each.default is each.empty)
+        self.is_plain = all(each.kind in (each.POSITIONAL_OR_KEYWORD, each.KEYWORD_ONLY) for each in parameters)
+
+    def bind(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> inspect.BoundArguments:
+        """The arguments by name. Raises UserError, in one sentence, where the function does not take them."""
+        if self.is_plain and len(args) <= len(self.places):
+            found = {**dict(zip(self.places, args, strict=False)), **kwargs}
+            if len(found) == len(args) + len(kwargs) and self.needed <= found.keys() <= self.names:
+                return inspect.BoundArguments(self.signature, found)  # pyright: ignore[reportArgumentType]
+        try:
+            return self.signature.bind(*args, **kwargs)
+        except TypeError as error:
+            raise misfit(self.function.__name__, self.signature, args, kwargs, error) from None
+
+    def call(self, given: inspect.BoundArguments) -> Any:
+        """The function's value for these arguments."""
+        if self.is_plain:
+            return self.function(**given.arguments)
+        return self.function(*given.args, **given.kwargs)
 
 
 def check_fields(record: Any, but: tuple[str, ...] = ()) -> None:
@@ -136,7 +162,8 @@ def is_plain_dtype() -> bool:
 
 def is_plain_state() -> bool:
     """Whether :func:`plain_state` has nothing to change, autocast aside."""
-    return is_plain_dtype() and torch.get_default_device().type == "cpu"
+    # A default device is a mode of torch functions, and asking for it is slow.
+    return is_plain_dtype() and (not torch._C._len_torch_function_stack() or torch.get_default_device().type == "cpu")
 
 
 class _PlainDtype:
@@ -284,6 +311,10 @@ def hints_of(function: Callable[..., Any]) -> dict[str, Any]:
     return get_type_hints(SimpleNamespace(__annotations__=said), vars(inspect.getmodule(function)))
 
 
+#: Annotations with the kinds and shapes of tensors that fitted them.
+_fitting: dict[tuple[Any, torch.dtype, torch.Size], None] = {}
+
+
 def of_type(name: str, value: Any, function: Callable[..., Any]) -> Any:
     """``value`` if it fits the function's annotation; NumPy's numbers and arrays are converted to Python's.
 
@@ -294,6 +325,11 @@ def of_type(name: str, value: Any, function: Callable[..., Any]) -> Any:
     hint = read.hint
     if hint is Any or type(value) in read.classes or (type(value) is str and value in read.choices):
         return value
+    key = None
+    if type(value) is Tensor:  # whether it fits depends on its kind and shape alone, and asking jaxtyping is slow
+        key = (hint, value.dtype, value.shape)
+        if key in _fitting:
+            return value
     plain = value.tolist() if isinstance(value, (np.generic, np.ndarray)) else value
     parts = (hint, *get_args(hint))
     if isinstance(plain, bool) and (int in parts or float in parts) and bool not in parts:
@@ -308,6 +344,10 @@ def of_type(name: str, value: Any, function: Callable[..., Any]) -> Any:
                     one = [entry] if isinstance(candidate, list) else (entry,)  # a list of one entry has no other
                     if not is_bearable(one, hint) and _same_for_all(hint):
                         raise UserError(f"{name} must be {_said(name, function)}, and one of it is {shown(entry)}.")
+                if key is not None:
+                    _fitting[key] = None
+                    if len(_fitting) > 1000:
+                        _fitting.clear()
                 return candidate
     finally:
         if state is not None:
@@ -338,6 +378,12 @@ def _read_hint(function: Callable[..., Any], name: str) -> _Hint:
     hint = hints_of(function).get(name, Any)
     parts = get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
     return _Hint(hint, tuple(part for part in parts if type(part) is type), _choices(hint))
+
+
+def classes_of(function: Callable[..., Any], name: str) -> tuple[Any, tuple[type, ...]]:
+    """A parameter's annotation, and the plain classes in it, whose objects :func:`of_type` takes as they are."""
+    read = _read_hint(function, name)
+    return read.hint, read.classes
 
 
 def _said(name: str, function: Callable[..., Any]) -> str:

@@ -29,7 +29,7 @@ from models.parts.embeddings import Embed, Unembed
 from models.parts.norms import Norm
 from models.parts.positions import FireBias, PosEmbed, WindowBias
 from models.parts.read_only import ReadOnly
-from models.parts.values import has_values
+from models.parts.values import any_tensor, has_values
 from models.parts.weights import Weights, with_biases
 from models.runtime_config import RuntimeConfig
 from models.tasks.base import Task
@@ -110,11 +110,8 @@ class LensContract(TokenMethods, WeightMethods, HookedRootModule):
         return self._any_weight().dtype
 
     def _any_weight(self) -> Tensor:
-        for tensor in self.weight_map.parameters():
-            return tensor
-        for tensor in self.weight_map.buffers():
-            return tensor
-        return self.effective_weights()["embed.W_E"]
+        tensor = any_tensor(self.weight_map)
+        return self.effective_weights()["embed.W_E"] if tensor is None else tensor
 
     def check_hooks_to_add(
         self,

@@ -22,10 +22,10 @@ from torch import Tensor, nn
 from models.arguments import (
     REAL,
     WHOLE,
-    hints_of,
+    Plan,
+    classes_of,
     is_number,
     is_plain_state,
-    misfit,
     of_type,
     plain_state,
     real,
@@ -63,23 +63,22 @@ def question(
     * ``presumes``: called with the arguments, it raises UserError for a model that cannot do what is asked about.
     """
     signature = inspect.signature(function)
+    plan = Plan(function)
+    one_for_all = "tasks" in signature.parameters and "task" not in signature.parameters
     checks: dict[str, Callable[[Any], Any]] = {}  # made at the first call, as annotations may name later classes
 
     @functools.wraps(function)
     def asked(*args: P.args, **kwargs: P.kwargs) -> R:
-        if "task" in kwargs and "tasks" in signature.parameters and "task" not in signature.parameters:
+        if one_for_all and "task" in kwargs:
             kwargs["tasks"] = kwargs.pop("task")  # one task for all models
-        try:
-            given = signature.bind(*args, **kwargs)
-        except TypeError as error:
-            raise misfit(function.__name__, signature, args, kwargs, error) from None
+        given = plan.bind(args, kwargs)
+        arguments = given.arguments
         if not checks:
             checks.update({each.name: _check_of(function, each, hooked) for each in signature.parameters.values()})
         caller = Caller()
         with nullcontext() if caller.is_plain else plain_state(), asking(function.__name__):
-            for name, value in given.arguments.items():
-                given.arguments[name] = checks[name](value)
-            arguments = given.arguments
+            for name, value in arguments.items():
+                arguments[name] = checks[name](value)
             _check_fit(arguments)
             _require_enough(function.__name__, arguments, least)
             several = dict(_models_among(arguments))
@@ -101,7 +100,7 @@ def question(
                     raise UserError(f"{function.__name__} does not apply: {why}.")
                 if presumes is not None:
                     presumes(arguments)
-                return function(*given.args, **given.kwargs)
+                return plan.call(given)
 
     return asked
 
@@ -152,7 +151,7 @@ def _check_of(function: Callable[..., Any], parameter: inspect.Parameter, hooked
     name, default = parameter.name, parameter.default
     if parameter.kind is inspect.Parameter.VAR_KEYWORD:
         return lambda value: value
-    hint = hints_of(function).get(name, Any)
+    hint, classes = classes_of(function, name)
     by_name = _model if name == "model" and not hooked else _by_name(name, default, hint)
     # the annotation says whether None is allowed
     takes_none = by_name is not _model and hint is not Any
@@ -162,7 +161,7 @@ def _check_of(function: Callable[..., Any], parameter: inspect.Parameter, hooked
             return value
         if by_name is not None and not (value is None and takes_none):
             value = by_name(name, value)
-        return of_type(name, value, function)
+        return value if hint is Any or type(value) in classes else of_type(name, value, function)
 
     return check
 
@@ -235,9 +234,8 @@ def _require_ready(name: str, held: Held) -> None:
     are not all finite numbers."""
     if held.model.training:
         raise UserError(f"{name} is in training mode; call model.eval() first.")
-    with torch.no_grad():
-        if key := _not_finite(held.model, held.tensors):
-            raise UserError(f"{name} has weights that are not finite numbers ({key}): it has diverged.")
+    if key := _not_finite(held.model, held.tensors):
+        raise UserError(f"{name} has weights that are not finite numbers ({key}): it has diverged.")
 
 
 #: The state of each model's tensors, by their versions, in which all weights were finite.
@@ -250,14 +248,16 @@ def _not_finite(model: nn.Module, tensors: list[Tensor]) -> str:
     All weights are looked through again when a parameter was replaced or written to. Writing through ``parameter.data``
     leaves no trace: what it makes of the logits is refused where they are read.
     """
-    state = None
-    if not any([x.is_inference() or x.is_sparse for x in tensors]):  # which have no version, or no place
+    try:
         state = [(id(x), x.data_ptr(), x._version) for x in tensors]
-        if _finite.get(model) == state:
-            return ""
+    except RuntimeError:  # tensors of inference mode have no version, and sparse ones no place
+        state = None
+    if state is not None and _finite.get(model) == state:
+        return ""
     own = getattr(model, "all_weights", None)
-    weights = dict(model.named_parameters()) if own is None else own()
-    bad = next((key for key, weight in weights.items() if not bool(weight.isfinite().all())), "")
+    with torch.no_grad():
+        weights = dict(model.named_parameters()) if own is None else own()
+        bad = next((key for key, weight in weights.items() if not bool(weight.isfinite().all())), "")
     if not bad and state is not None:
         _finite[model] = state
     return bad

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
 from types import NoneType
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 import torch
 from torch import nn
@@ -22,6 +22,7 @@ from torch.nn.modules import module as torch_module
 from models.config import TransformerConfig
 from models.errors import UserError
 from models.hooked import HookedModel
+from models.parts.values import any_tensor
 from models.runtime_config import RuntimeConfig
 
 _WEIGHT_MAP = "weight_map"
@@ -262,9 +263,12 @@ def _expected_of(model: nn.Module, found: list[str]) -> dict[str, _Part] | None:
         return {}
     if type(runtime) is not RuntimeConfig or runtime._config is not config or runtime._model[0] is not model:
         found.append("the model's cfg was replaced")
-    if any("parametrizations" in module._modules for module in cast(nn.Module, model.weight_map).modules()):
+    weight_map: Any = model.weight_map
+    inner = weight_map.modules() if weight_map._modules else (weight_map,)
+    if any("parametrizations" in module._modules for module in inner):
         found.append("the weight map has a torch parametrization")
-    if getattr(model.weight_map, "config", None) != config:
+    its = getattr(weight_map, "config", None)
+    if its is not config and its != config:
         found.append("the weight map has another config than the model")
     parts, shapes = _expected(fresh, config)
     if model.__dict__.get("weight_shapes") != shapes:
@@ -308,8 +312,5 @@ def _differences(name: str, module: nn.Module, part: _Part | None) -> Iterator[s
 
 
 def _device_type(model: nn.Module) -> str:
-    for module in model.modules():
-        for tensor in (*module._parameters.values(), *module._buffers.values()):
-            if tensor is not None:
-                return tensor.device.type
-    return "cpu"
+    tensor = any_tensor(model.__dict__["_modules"].get(_WEIGHT_MAP, model))
+    return "cpu" if tensor is None else tensor.device.type

@@ -110,17 +110,21 @@ def _may_keep(modules: list[nn.Module], tensors: list[Tensor]) -> bool:
 
 
 def _state(modules: list[nn.Module], tensors: list[Tensor]) -> _State:
+    kinds = [(x.dtype, x.device, x.shape, x.requires_grad) for x in tensors]
     groups: dict[Any, list[Tensor]] = {}
+    for x, kind in zip(tensors, kinds, strict=True):
+        groups.setdefault(kind[:2], []).append(x)
     with torch.no_grad():
-        for x in tensors:
-            groups.setdefault((x.dtype, x.device), []).append(x.reshape(-1))
-        joined = [torch.cat(parts) for parts in groups.values()]
+        joined = [_copied(parts) for parts in groups.values()]
     numbers = [x.view(_BITS[x.element_size()]) if x.element_size() in _BITS else x for x in joined]
     return _State(
-        [value for module in modules for value in (type(module).forward, *vars(module).values())],
-        [(x.dtype, x.device, x.shape, x.requires_grad) for x in tensors],
-        numbers,
+        [value for module in modules for value in (type(module).forward, *vars(module).values())], kinds, numbers
     )
+
+
+def _copied(parts: list[Tensor]) -> Tensor:
+    """The numbers of all tensors in a row, by one call of torch, which copies none that is alone."""
+    return torch._C._nn.flatten_dense_tensors(parts) if len(parts) > 1 else parts[0].flatten().clone()
 
 
 @torch.inference_mode(False)

@@ -25,6 +25,7 @@ read rows of the last layer are counted.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 from math import isfinite
 
 import torch
@@ -71,7 +72,7 @@ class Engine:
             for parts in slices(n_parts, max(1, self.numbers // width)):
                 other = self._streams_after(site, layer, parts, mask)
                 if self._last(layer):
-                    self._read(parts, other, mask, emit)
+                    self._read(parts, other, groups, emit)
                 else:
                     self._stream(layer + 1, parts, other[: parts.stop - parts.start], groups, emit)
 
@@ -139,17 +140,16 @@ class Engine:
         change = (z - base.get("head_out", layer))[:, :, parts]
         return _written(change, w_o[parts])
 
-    def _read(self, parts: slice, stream: Tensor, mask: Bool[Tensor, "group pos"], emit: Emit) -> None:
+    def _read(self, parts: slice, stream: Tensor, groups: Groups, emit: Emit) -> None:
         """Logits from streams after the last layer: each variant's own at its positions, the base's elsewhere."""
         n_parts, layer = parts.stop - parts.start, self.config.n_layers - 1
         logits = self.frame.logits(stream[:, :, self.frame.read_rows])[:, None]  # [part, 1, batch, read, d_vocab]
         if len(logits) > n_parts:
             self.base.keep("logits", layer, logits[-1, 0])
             logits = logits[:n_parts]
-        of_read = mask[:, as_slice(self.frame.read)]  # [group, read]
-        groups = [i for i, touched in enumerate(of_read.any(1).tolist()) if touched]
-        if groups:
-            emit(parts, groups, torch.where(of_read[as_slice(groups), None, :, None], logits, self.base.logits()))
+        touched, of_read = read_by(groups, tuple(self.frame.read), logits.device)
+        if touched:
+            emit(parts, touched, torch.where(of_read, logits, self.base.logits()))
 
     # ---- a stream that differs at some positions, through attention
 
@@ -359,6 +359,16 @@ class Engine:
         """A layer's formula over [part, batch, row, d_model]."""
         parts = streams[0].shape[0]
         return formula(layer, *(x.flatten(0, 1) for x in streams)).unflatten(0, (parts, -1))
+
+
+@lru_cache(maxsize=64)
+def read_by(
+    groups: Groups, read: tuple[int, ...], device: torch.device
+) -> tuple[list[int], Bool[Tensor, "touched 1 read 1"]]:
+    """The groups that have a position which is read, and which of those read each has."""
+    of_read = groups.mask[:, as_slice([*read])]
+    touched = [i for i, any_read in enumerate(of_read.any(1).tolist()) if any_read]
+    return touched, of_read[as_slice(touched), None, :, None].to(device)
 
 
 def _written(z: Float[Tensor, "*batch head d_head"], w_o: Tensor) -> Float[Tensor, "head *batch d_model"]:

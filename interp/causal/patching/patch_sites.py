@@ -108,7 +108,7 @@ def position_groups(n_pos: int, by: str, task: Task | None = None, target: int |
         labels = [role.label for role in roles] if len(roles) == n_pos else [str(i) for i in range(n_pos)]
         return _by_position(tuple(labels))
     if by == "all":
-        return Groups("all", ("all",), torch.ones(1, n_pos, dtype=torch.bool))
+        return _all_at_once(n_pos)
     if by != "role":
         raise unknown_name("grouping of positions", by, ("position", "role", "all"))
     if task is None or target is None:
@@ -120,6 +120,11 @@ def position_groups(n_pos: int, by: str, task: Task | None = None, target: int |
 @cache
 def _by_position(labels: tuple[str, ...]) -> Groups:
     return Groups("position", labels, torch.eye(len(labels), dtype=torch.bool))
+
+
+@cache
+def _all_at_once(n_pos: int) -> Groups:
+    return Groups("all", ("all",), torch.ones(1, n_pos, dtype=torch.bool))
 
 
 def _of_roles(roles: dict[str, list[int]], n_pos: int) -> Groups:

@@ -242,7 +242,7 @@ def _sweep(
         base, source, kind, tuple(chosen), position_groups(base.shape[1], by, task, target), tuple(metrics), unpatched
     )
     copy = _copy(model, task)
-    plain = model if stream_is_written(model, base[:2], asked.hooks) else copy
+    plain = model if stream_is_written(model, base, asked.hooks) else copy
     if plain is None:
         raise UserError(
             f"What is written to {asked.hooks[0]} does not reach this model's stream, so that nothing would be patched"

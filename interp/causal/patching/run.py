@@ -97,8 +97,10 @@ class Frame:
             self._future[bounds] = keys > keys[rows, None]
         return scores.masked_fill(self._future[bounds], float("-inf"))
 
-    def hidden(self, rows: slice) -> Float[Tensor, "row pos"]:
-        """-inf at keys after the rows, else 0."""
+    def hidden(self, rows: slice) -> Float[Tensor, "row pos"] | None:
+        """-inf at keys after the rows, else 0; None for the last position, which sees every key."""
+        if rows.start + 1 >= self.n_pos:
+            return None
         shape = rows.stop - rows.start, self.n_pos
         return torch.full(shape, float("-inf"), device=self.model.cfg.device).triu(1 + rows.start)
 
@@ -109,21 +111,23 @@ class Frame:
         k: Float[Tensor, "batch key head d_head"],
         v: Float[Tensor, "batch key head d_head"],
         rows: slice,
-        hidden: Float[Tensor, "query key"],
+        hidden: Float[Tensor, "query key"] | None,
     ) -> Float[Tensor, "batch query head d_head"]:
         """z of (rotated) queries, one or more for each of ``rows``, by torch's attention, which stores no pattern.
 
         ``hidden`` is added to the scores; it may cover all keys more than once.
         """
-        cfg, hidden = self.config, hidden.to(q.dtype)[None, None]
+        cfg, added = self.config, None if hidden is None else hidden.to(q.dtype)[None, None]
         if self.fire is not None:
-            times = hidden.shape[2] // (rows.stop - rows.start), hidden.shape[3] // self.n_pos
-            hidden = hidden + self.fire[:, rows].repeat(1, *times)
+            times = q.shape[1] // (rows.stop - rows.start), k.shape[1] // self.n_pos
+            fire = self.fire[:, rows].repeat(1, *times)
+            added = fire if added is None else added + fire
         if cfg.attn_scores != "dot" or cfg.attn_top_k is not None:
-            scores = self.block(layer).attn.raw_scores(q, k) + hidden
+            scores = self.block(layer).attn.raw_scores(q, k)
+            scores = scores if added is None else scores + added
             return (self.pattern(layer, scores) @ v.transpose(1, 2)).transpose(1, 2)
         q, k, v = (x.transpose(1, 2) for x in (q, k, v))
-        return F.scaled_dot_product_attention(q, k, v, hidden, scale=1 / cfg.score_scale).transpose(1, 2)
+        return F.scaled_dot_product_attention(q, k, v, added, scale=1 / cfg.score_scale).transpose(1, 2)
 
     def pattern(self, layer: int, scores: Tensor) -> Tensor:
         """The attention pattern of scores [..., query, key]; every row must have a finite score."""
