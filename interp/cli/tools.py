@@ -220,6 +220,8 @@ TOOLS = (list_models, load, probes, ask, patch, certify, solve, figure)
 def answers(model: ArithmeticTransformer, problems: tuple[str, ...] | list[str]) -> Reply:
     """A model's answers, decoded greedily, one row each: problem, answer (None if it spells no number), expected,
     right, and both as a person writes them (:meth:`models.tasks.Task.answer_text`)."""
+    import torch
+
     from models.evaluation import predict
 
     rows = []

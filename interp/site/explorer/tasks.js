@@ -449,16 +449,14 @@ function spelled({ targets }, task, tokens) {
   if (task.kind === "parity") return String(digits[0].digit);
   const base = BigInt(task.base),
     size = digits.reduce((sum, { column, digit }) => sum + BigInt(digit) * base ** BigInt(column ?? 0), 0n);
+  if (signs[0] === 1 && size === 0n) return null; // no task writes -0
   return (signs[0] === 1 ? "-" : "") + (task.form?.bits ? size.toString(2).padStart(digits.length, "0") : size);
 }
 
-/** The same; "no number" where they spell none, and their own texts where the right answer is no number either. */
+/** The same; the tokens' own texts where they spell none. */
 export function numberOf(layout, task, tokens) {
   if (tokens.some((token) => token < 0)) return "no number";
-  const number = spelled(layout, task, tokens);
-  if (number !== null || task.kind !== "table" || spelled(layout, task, layout.right) !== null)
-    return number ?? "no number";
-  return tokens.map((token) => task.vocabulary[token] ?? "?").join("");
+  return spelled(layout, task, tokens) ?? tokens.map((token) => task.vocabulary[token] ?? "?").join("");
 }
 
 /** How many problems of a task the page holds, where it cannot encode others. */
