@@ -456,7 +456,7 @@ function spelled({ targets }, task, tokens) {
 /** The same; the tokens' own texts where they spell none. */
 export function numberOf(layout, task, tokens) {
   if (tokens.some((token) => token < 0)) return "no number";
-  return spelled(layout, task, tokens) ?? tokens.map((token) => task.vocabulary[token] ?? "?").join("");
+  return spelled(layout, task, tokens) ?? tokens.map((token) => task.vocabulary?.[token] ?? "?").join("");
 }
 
 /** How many problems of a task the page holds, where it cannot encode others. */

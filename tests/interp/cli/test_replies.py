@@ -116,4 +116,4 @@ def test_a_negative_number_is_an_answer_and_what_spells_none_is_not():
                 weights.own()["unembed.W_U"][query, task.ids[token]] = 1.0
         (row,) = answers(ArithmeticTransformer(weights, task), ["3-5"]).result.rows
         assert (row["answer"], row["expected"], row["right"]) == (answer, -2, said == "-2")
-        assert row["written"] == (said if answer is None else str(answer))
+        assert row["answer_text"] == (said if answer is None else str(answer))
