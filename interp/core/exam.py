@@ -13,10 +13,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from models.arguments import shown
 from models.errors import UserError
 
 KINDS = ("presence", "absence", "inversion", "untrained")
 REFUSED = "refused"
+LEAST_WORDS = 3  # of a reason
 
 
 @dataclass(frozen=True)
@@ -34,7 +36,10 @@ class Case:
 class Exam:
     """``ask(subject)`` is the public probe; ``report`` is what counts of its result; a case for each of ``KINDS``.
 
-    ``inversion`` and ``untrained`` may be the reason why there is no such case.
+    ``inversion`` and ``untrained`` may be the reason why there is no such case, in a sentence.
+
+    Raises:
+        UserError: neither a case nor a reason, no case of presence or absence, or an ``ask`` that cannot be called.
     """
 
     probe: str
@@ -44,6 +49,22 @@ class Exam:
     absence: Case
     inversion: Case | str
     untrained: Case | str
+
+    def __post_init__(self) -> None:
+        for name in ("ask", "report"):
+            if not callable(getattr(self, name)):
+                raise UserError(f"{name} of an exam is a function, not {shown(getattr(self, name))}.")
+        for kind in KINDS:
+            given = getattr(self, kind)
+            if isinstance(given, Case):
+                continue
+            if kind in ("presence", "absence"):
+                raise UserError(f"{kind} of an exam is a Case, not {shown(given)}: every question has one.")
+            if not isinstance(given, str) or len(given.split()) < LEAST_WORDS:
+                raise UserError(
+                    f"{kind} of an exam is a Case, or the reason why {self.probe} has none in a sentence (such as "
+                    f"'A norm has no sign.'), not {shown(given)}."
+                )
 
     def kinds(self) -> tuple[str, ...]:
         """The kinds that have a case."""

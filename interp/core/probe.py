@@ -37,7 +37,8 @@ from models.tasks.domain import NoDomain
 from models.tasks.groups import group_of
 
 ROOMS = ("probes", "causal", "proofs", "compare", "papers")
-#: (model, task) -> why the model cannot be asked, or an empty string.
+#: (model, task) -> why the model cannot be asked and, behind a semicolon or a comma, what would have it asked; or an
+#: empty string.
 Need = Callable[[Any, Any], str]
 _F = TypeVar("_F", bound=Callable[..., Any])
 
@@ -255,7 +256,7 @@ def probes(model: HookedModel | str | None = None, task: Task | None = None) -> 
 def neurons(model: HookedModel, task: Any) -> str:
     """The model must have an MLP."""
     has = getattr(model.cfg, "d_mlp", 0) and not getattr(model.cfg, "attn_only", False)
-    return "" if has else "it has no MLP"
+    return "" if has else "it has no MLP; component_ablation asks its heads"
 
 
 def sums(model: HookedModel, task: Any) -> str:
@@ -263,7 +264,10 @@ def sums(model: HookedModel, task: Any) -> str:
     try:
         require_sums(model, "")
     except UserError:
-        return "its residual stream is not the sum of what is written to it: norms come after the sums"
+        return (
+            "its residual stream is not the sum of what is written to it: norms come after the sums; patch it instead, "
+            "with activation_patching"
+        )
     return ""
 
 
@@ -274,9 +278,11 @@ def two_valued(model: HookedModel, task: Any) -> str:
         drawn = task.sample(64, torch.Generator().manual_seed(0))
         variables = column_variables(task, drawn, places.columns)
     except (UserError, NoDomain):
-        return "its answers have no columns"
-    found = any(len(np.unique(values)) == 2 for values in variables.values())
-    return "" if found else "its task has no variable with two values at every column"
+        return "its answers have no columns; a task has them whose answer is a field of digits, such as {s:3}"
+    if any(len(np.unique(values)) == 2 for values in variables.values()):
+        return ""
+    cure = "give it some, as in models.tasks.formatted(..., variables='addition')"
+    return f"its task has no variable with two values at every column; {cure}"
 
 
 def _problems(model: HookedModel, task: Any) -> str:
@@ -288,11 +294,22 @@ def _problems(model: HookedModel, task: Any) -> str:
     return ""
 
 
+#: A model for each kind of task that a probe here may need.
+_SUCH_AS = {
+    "FixedWidthAddition": "microadder-57",
+    "SequenceTask": "position-coupling-1l4h-small",
+    "MultiOperandAddition": "position-coupling-1l4h-small",
+}
+
+
 def task_of(*kinds: type) -> Need:
     """The task must be of one of these classes."""
 
     def need(model: HookedModel, task: Any) -> str:
-        return "" if isinstance(task, kinds) else f"its task is not of the kind {kinds[0].__name__}"
+        such_as = (
+            f"; ask one whose task is, such as {_SUCH_AS[kinds[0].__name__]}" if kinds[0].__name__ in _SUCH_AS else ""
+        )
+        return "" if isinstance(task, kinds) else f"its task is not of the kind {kinds[0].__name__}{such_as}"
 
     return need
 
@@ -305,10 +322,16 @@ def columns(least: int, adds: bool = False) -> Need:
         try:
             layout = column_layout(task)
         except UserError:
-            return "its task does not add two numbers column by column, units first"
+            return (
+                "its task does not add two numbers column by column, units first; one that does is '{a:3}+{b:3}={s:4r}'"
+            )
         if adds and layout.subtracts:
-            return "its task subtracts, and this asks how a sum of digits is written"
-        return "" if len(layout) >= least else f"its task writes {len(layout)} digits, and {least} are needed"
+            return "its task subtracts, and this asks how a sum of digits is written; ask a model that adds"
+        return (
+            ""
+            if len(layout) >= least
+            else f"its task writes {len(layout)} digits, and {least} are needed; ask a model of longer numbers"
+        )
 
     return need
 
@@ -316,9 +339,9 @@ def columns(least: int, adds: bool = False) -> Need:
 def digits(model: HookedModel, task: Any) -> str:
     """The task must have digits of a base above 2: any two points lie on a line."""
     try:
-        return "" if len(task.digit_tokens) > 2 else "any two digits lie on a line"
+        return "" if len(task.digit_tokens) > 2 else "any two digits lie on a line; ask a model of a base above 2"
     except NoDomain:
-        return "it does not say which of its tokens are digits"
+        return "it does not say which of its tokens are digits; a task of models.tasks.formatted does"
 
 
 def group(model: HookedModel, task: Any) -> str:
@@ -326,13 +349,16 @@ def group(model: HookedModel, task: Any) -> str:
     try:
         group_of(task)
     except UserError:
-        return "its task does not add or multiply two numbers of one token modulo a number"
+        return (
+            "its task does not add or multiply two numbers of one token modulo a number, as '{a}{b}=' with "
+            "'(a + b) % 113' does"
+        )
     return ""
 
 
 def parameters(model: HookedModel, task: Any) -> str:
     """The model must have free parameters."""
-    return "" if any(True for _ in model.parameters()) else "it has no free parameters"
+    return "" if any(True for _ in model.parameters()) else "it has no free parameters; model.dense_copy() has"
 
 
 def named_dimensions(*names: str) -> Need:

@@ -148,8 +148,12 @@ def _has_places(model: HookedModel, task: Any) -> str:
     """The model must have one table of positions, and the task operands of 6 digits or more."""
     table = getattr(model, "W_pos", None)
     if table is None or table.ndim != 2:
-        return "it has no table with one row for each position"
-    return "" if len(_places(task)) >= FEWEST else f"its operands have fewer than {FEWEST} digits"
+        return "it has no table with one row for each position; ask a model with learned positions"
+    return (
+        ""
+        if len(_places(task)) >= FEWEST
+        else f"its operands have fewer than {FEWEST} digits; ask a model of longer numbers"
+    )
 
 
 def _place_table(model: Any, task: Any) -> Any:

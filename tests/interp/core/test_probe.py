@@ -11,17 +11,31 @@ from typing import Any
 
 import pytest
 import torch
+from models.tasks.formatted import formatted
 
 import interp
 import models
 from interp.cli.ask import page_of
 from interp.core import probe as registry
-from interp.core.probe import applying, find_probe, probe, probes, registered
+from interp.core.probe import (
+    applying,
+    columns,
+    find_probe,
+    group,
+    neurons,
+    parameters,
+    probe,
+    probes,
+    registered,
+    task_of,
+    two_valued,
+)
 from interp.core.results import Findings, Result
 from interp.public_names import EVERYDAY, OTHERS, stub
 from interp.site.pages import page_html
 from models.config import TransformerConfig
 from models.errors import UserError
+from models.tasks.addition import FixedWidthAddition
 from models.tasks.framed_addition import Frame, FramedAddition
 from models.transformer import ArithmeticTransformer
 from models.weight_maps.dense import DenseWeights
@@ -178,3 +192,32 @@ def test_a_model_s_name_does_in_its_place_and_what_is_no_model_is_refused():
     for bad in ("microadder-5", torch.nn.Linear(2, 2), 3):
         with pytest.raises(UserError):
             interp.probes(bad)
+
+
+def test_a_need_that_is_not_met_says_what_would_meet_it() -> None:
+    """Of models that lack one thing each: behind the reason stands a cure, and whoever follows it can ask."""
+    plain = formatted("{a:2}+{b:2}={s:3}", "a + b")
+    size: Any = {"n_layers": 1, "d_model": 8, "n_heads": 1, "d_head": 8, "act_fn": "relu"}
+
+    def of(task: Any, **other: Any) -> Any:
+        cfg = size | {"d_mlp": 8, "d_vocab": task.d_vocab, "n_ctx": task.input_length} | other
+        return ArithmeticTransformer(DenseWeights(TransformerConfig(**cfg)), task)
+
+    with_carries = formatted("{a:2}+{b:2}={s:3}", "a + b", variables="addition")
+    residues = formatted("{a}{b}=", "(a + b) % 13", base=13)
+    for need, without, cure, cured in (
+        (two_valued, of(plain), "variables='addition'", of(with_carries)),
+        (two_valued, of(residues), "variables='addition'", of(with_carries)),
+        (neurons, of(plain, d_mlp=0), "component_ablation", of(plain)),
+        (
+            columns(3),
+            of(formatted("{a:3}+{b:3}={s:4}", "a + b")),
+            "{s:4r}",
+            of(formatted("{a:3}+{b:3}={s:4r}", "a + b")),
+        ),
+        (group, of(plain), "% 113", of(residues)),
+        (parameters, models.load("parity-hand-built"), "dense_copy", models.load("parity-hand-built").dense_copy()),
+        (task_of(FixedWidthAddition), of(plain), "microadder-57", models.load("microadder-57")),
+    ):
+        assert cure in need(without, without.task)
+        assert need(cured, cured.task) == ""

@@ -179,7 +179,14 @@ def test_a_sound_probe_of_ones_own_passes_with_its_exam(own_registry: None) -> N
 
     def sat(absence: Callable[[float], bool]) -> dict[str, str]:
         cases = [Case(lambda: scaled(1), lambda got: got > 1), Case(lambda: scaled(0), absence)]
-        exam = Exam("largest_logit", ask, lambda found: found.table["value"][0], *cases, "none", "none")
+        exam = Exam(
+            "largest_logit",
+            ask,
+            lambda found: found.table["value"][0],
+            *cases,
+            "Largest has no other way round.",
+            "Any copy has one.",
+        )
         return failed(interp.check_probe(ask, exam=exam, n=32))
 
     assert sat(lambda got: got == 0) == {}
@@ -206,3 +213,14 @@ def test_a_probe_of_a_table_is_checked_for_its_words() -> None:
 def test_a_probe_of_ones_own_owes_an_exam(own_registry: None) -> None:
     ask = probe("How large is the largest logit?")(largest_logit)
     assert set(failed(interp.check_probe(ask, n=32))) == {"exam"}
+
+
+@pytest.mark.parametrize("kind", ["presence", "absence", "inversion", "untrained"])
+@pytest.mark.parametrize("given", [None, "", "none", "n/a", 3, True, lambda: None], ids=str)
+def test_an_exam_has_a_case_of_each_kind_or_the_reason_why_not(kind: str, given: Any) -> None:
+    case = Case(lambda: None, 0)
+    whole: Any = dict.fromkeys(("presence", "absence", "inversion", "untrained"), case)
+    with pytest.raises(UserError):
+        Exam("margins", print, print, **whole | {kind: given})
+    if kind in ("inversion", "untrained"):
+        assert kind not in Exam("margins", print, print, **whole | {kind: "A norm has no sign."}).kinds()
