@@ -184,7 +184,7 @@ def _table(key: str, rates: dict[Any, Rate]) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-@partial(question, hooked=False)
+@partial(question, hooked=False, finite=True)
 def score(
     model: Model,
     problems: Any = None,
@@ -203,7 +203,7 @@ def score(
         task: the task, if the model does not carry it.
 
     Raises:
-        UserError: no task, bad problems, an unknown method or batch size.
+        UserError: no task, bad problems, an unknown method or batch size, or weights that are not finite numbers.
     """
     task = _task_of(model, task)
     described = "given problems"

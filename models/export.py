@@ -1,4 +1,9 @@
-"""Copies of a model as stock TransformerLens models, with equal logits.
+"""Copies of a model as stock TransformerLens models, with logits that are equal up to rounding.
+
+A copy has the same weights to the bit. It sums in another order, and the native bridge's norms compute in float32
+whatever its dtype is: at the positions that are read, logits of microadder-57 (up to 1,428) then differ by up to 0.023
+in float32 and 0.055 in float64, on 500 problems. Its smallest proved margin is 0.105, so that a certificate is about
+the model and not about its copy.
 
 ``HookedTransformer`` exists up to transformer-lens 3.9, and the native ``TransformerBridge`` with a converter for its
 weight names from 4.0 on, so each export works under one of them and says so under the other. A model with a part that
@@ -57,7 +62,8 @@ def to_hooked_transformer(model: LensContract) -> Any:
 
 
 def to_transformer_bridge(model: LensContract) -> Any:
-    """The model as a native ``TransformerBridge`` with equal logits (transformer-lens 4).
+    """The model as a native ``TransformerBridge`` with logits that are equal up to rounding (transformer-lens 4), which
+    is float32's also in float64.
 
     The bridge rotates adjacent pairs only. For the other pairing, the columns of ``W_Q`` and ``W_K`` are reordered in
     the same way, which leaves every score as it is.

@@ -46,7 +46,8 @@ def generate(
             an end token of their own have no default, so that nothing ends a row unless this is given.
         top_k, top_p, temperature, freq_penalty: as in TransformerLens, within :data:`BOUNDS`; one of ``top_k`` and
             ``top_p`` at most. torch's global seed decides what is drawn.
-        use_past_kv_cache: reuse keys and values, if the model computes what its weights say; the tokens are the same.
+        use_past_kv_cache: reuse keys and values, if the model computes what its weights say. Sums are taken in another
+            order, so that logits differ by rounding: in half precision, other tokens may come first.
         prepend_bos, padding_side, verbose: accepted as in TransformerLens; nothing is prepended, padded or shown.
         return_type: "tokens", "str", or "input" for the input's own kind.
 

@@ -20,7 +20,7 @@ from transformer_lens.HookedRootModule import HookedRootModule
 
 from models.arguments import shown
 from models.config import TransformerConfig
-from models.errors import UserError
+from models.errors import UserError, unknown_name
 from models.hook_state import turn_of
 from models.lens_tokens import TokenMethods
 from models.lens_weights import WeightMethods
@@ -49,6 +49,13 @@ _SWITCHES = {
 
 class SilentHook(UserError, AssertionError):
     """A hook that would never run. TransformerLens raises AssertionError (HookedTransformer) or ValueError (bridge)."""
+
+
+class UnknownHook(UserError, KeyError):
+    """A name of no hook point. TransformerLens raises KeyError."""
+
+    def __str__(self) -> str:
+        return str(self.args[0])
 
 
 class LabelList(list):
@@ -140,6 +147,7 @@ class LensContract(TokenMethods, WeightMethods, HookedRootModule):
 
         Raises:
             SilentHook: a name that the switches leave silent.
+            UnknownHook: a name of no hook point, or a filter that selects none.
         """
         for one in self._named(name):
             super().add_hook(one, hook, dir, is_permanent, level, prepend)
@@ -151,10 +159,19 @@ class LensContract(TokenMethods, WeightMethods, HookedRootModule):
             super()._enable_hook(one, hook, dir)
 
     def get_caching_hooks(self, names_filter: Any = None, *args: Any, **options: Any) -> Any:
-        """As in TransformerLens, without hooks on silent points; warns if one of those was asked for by name."""
+        """As in TransformerLens, without hooks on silent points; warns if one of those was asked for by name, or if a
+        filter of names selects no point.
+
+        Raises:
+            UnknownHook: a name of no hook point.
+        """
         asked = [names_filter] if isinstance(names_filter, str) else names_filter
         if isinstance(asked, list):
+            for name in asked:
+                self._require_known(name)
             self._warn_of_silence(asked)
+        elif callable(asked) and not any(map(asked, self.hook_dict)):
+            warnings.warn("The filter of names selects no hook point, so that nothing is kept.", stacklevel=3)
         cache, *both = super().get_caching_hooks(names_filter, *args, **options)
         return cache, *([(name, hook) for name, hook in hooks if not self._switch_off(name)] for hooks in both)
 
@@ -168,13 +185,20 @@ class LensContract(TokenMethods, WeightMethods, HookedRootModule):
     def _named(self, name: str | Callable[[str], bool]) -> list[str]:
         """The hook point of this name, or the points that a filter selects: each once, without silent ones."""
         if isinstance(name, str):
+            self._require_known(name)
             return [name]
         taken: dict[int, str] = {}
         for one, point in self.hook_dict.items():
             if name(one):
                 taken.setdefault(id(point), one)
+        if not taken:
+            raise UnknownHook("The filter of names selects no hook point, so that its hook would never run.")
         self._warn_of_silence(taken.values())
         return [one for one in taken.values() if not self._switch_off(one)]
+
+    def _require_known(self, name: Any) -> None:
+        if name not in self.mod_dict:
+            raise UnknownHook(str(unknown_name("hook point", name, self.hook_dict)))
 
     def _warn_of_silence(self, names: Iterable[str]) -> None:
         silent = {flag: name for name in names if (flag := self._switch_off(name))}

@@ -47,6 +47,7 @@ def question(
     function: Callable[P, R],
     hooked: bool = True,
     ready: bool = False,
+    finite: bool = False,
     least: int = 0,
     needs: Sequence[Callable[[Any, Any], str]] = (),
     presumes: Callable[[Mapping[str, Any]], None] | None = None,
@@ -58,6 +59,7 @@ def question(
 
     * ``hooked``: its model has hooks; otherwise any function from tokens to logits will do.
     * ``ready``: every argument that is a model has finite weights and is in evaluation mode.
+    * ``finite``: every argument that is a model has finite weights.
     * ``least``: so many problems or pairs, for its intervals.
     * ``needs``: each says, of the model and its task, why the question does not apply, or returns an empty string.
     * ``presumes``: called with the arguments, it raises UserError for a model that cannot do what is asked about.
@@ -93,8 +95,11 @@ def question(
                         _require_whole(name, of_model)
                         of_model.whole = True
                     if ready and not of_model.ready:
-                        _require_ready(name, of_model)
+                        _require_evaluating(name, of_model)
+                        _require_finite(name, of_model)
                         of_model.ready = True
+                    elif finite and not of_model.ready:
+                        _require_finite(name, of_model)
                 task = arguments.get("task") or getattr(model, "task", None)
                 if model is not None and task is not None and (why := _why_not(needs, model, task)):
                     raise UserError(f"{function.__name__} does not apply: {why}.")
@@ -229,13 +234,17 @@ def _require_whole(name: str, held: Held) -> None:
             raise UserError(f"{name} has no {missing[0]}, which its config asks for.")
 
 
-def _require_ready(name: str, held: Held) -> None:
-    """Raise UserError for a model that is in training mode (dropout would change what is compared), or whose weights
-    are not all finite numbers."""
+def _require_evaluating(name: str, held: Held) -> None:
+    """Raise UserError for a model that is in training mode: dropout would change what is compared."""
     if held.model.training:
         raise UserError(f"{name} is in training mode; call model.eval() first.")
-    if key := _not_finite(held.model, held.tensors):
-        raise UserError(f"{name} has weights that are not finite numbers ({key}): it has diverged.")
+
+
+def _require_finite(name: str, held: Held) -> None:
+    """Raise UserError for a model whose weights are not all finite numbers."""
+    with torch.no_grad():
+        if key := _not_finite(held.model, held.tensors):
+            raise UserError(f"{name} has weights that are not finite numbers ({key}): it has diverged.")
 
 
 #: The state of each model's tensors, by their versions, in which all weights were finite.

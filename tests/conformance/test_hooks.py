@@ -259,3 +259,25 @@ def test_cached_gradients_are_those_of_the_loss(model, tokens):
             model.run_with_cache(tokens, incl_bwd=True, **options)
     with torch.no_grad(), pytest.raises(UserError):
         model.run_with_cache(tokens, return_type="loss", incl_bwd=True)
+
+
+def test_a_name_or_a_filter_of_no_hook_point_is_refused_or_said(model, tokens):
+    """A misspelled intervention never happens, and an empty cache is missed only later."""
+    keep = lambda value, hook: value  # noqa: E731
+    near = "blocks.0.hook_resid_pst"
+    calls = [
+        lambda: model.run_with_hooks(tokens, fwd_hooks=[(near, keep)]),
+        lambda: model.add_hook(near, keep),
+        lambda: model.run_with_cache(tokens, names_filter=near),
+        lambda: model.run_with_cache(tokens, names_filter=["hook_embed", near]),
+    ]
+    for call in calls:
+        for kind in (UserError, KeyError):
+            with pytest.raises(kind, match="hook_resid_post"):
+                call()
+    for call in (lambda f: model.add_hook(f, keep), lambda f: model.run_with_hooks(tokens, fwd_hooks=[(f, keep)])):
+        with pytest.raises(UserError, match="selects no hook point"):
+            call(lambda name: name == "nothing")
+    with pytest.warns(UserWarning, match="selects no hook point"):
+        model.run_with_cache(tokens, names_filter=lambda name: name == "nothing")
+    assert not any(point.fwd_hooks for point in model.hook_dict.values())

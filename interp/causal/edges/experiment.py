@@ -83,6 +83,7 @@ class EdgeExperiment:
                 "What cut edges carry equals what the run itself writes everywhere: cutting changes nothing."
             )
         length = self.masked.length
+        self._wide = torch.promote_types(self.masked.model.dtype, torch.float32)
         places = [range(length) if m.positions is None else [p % length for p in m.positions] for m in self.metrics]
         self._columns = [[self.graph.read.index(p) for p in some] for some in places]
 
@@ -93,7 +94,7 @@ class EdgeExperiment:
     def __call__(self, masks: Bool[Tensor, "variant edge"]) -> Float[Tensor, "metric variant n"]:
         """The metrics under every mask. Cost: at most one forward pass per mask, less if it cuts only late edges."""
         self.forwards += len(masks)
-        out = torch.full((len(self.metrics), len(masks), len(self)), float("nan"), dtype=self.masked.model.dtype)
+        out = torch.full((len(self.metrics), len(masks), len(self)), float("nan"), dtype=self._wide)
         for which, rows, logits in self.masked.chunks(self.tokens, masks, self.replacement):
             for values, found in zip(out, self.judge(logits, rows), strict=True):
                 values[which, rows] = found.to(out)
@@ -105,7 +106,9 @@ class EdgeExperiment:
         return torch.cat([self(part != torch.arange(parts)[at, None]) for at in blocks], 1)
 
     def judge(self, logits: Float[Tensor, "*variant batch read d_vocab"], rows: slice) -> list[Tensor]:
-        """Each metric [*variant, batch], from logits at the positions that the graph reads."""
+        """Each metric [*variant, batch], from logits at the positions that the graph reads; those of a model in half
+        precision are judged in float32."""
+        logits = logits.to(self._wide)
         return [
             metric(logits[..., columns, :], rows) for metric, columns in zip(self.metrics, self._columns, strict=True)
         ]

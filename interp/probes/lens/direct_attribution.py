@@ -149,7 +149,7 @@ def compute_logit_attribution(
     if not worst <= TOLERANCE * max(1.0, float(np.abs(lead).max())):  # "not <=" also refuses NaN
         raise UserError(
             f"The parts do not add up to the logit difference (by {small(worst)} logits): the model has a part that "
-            "this attribution does not know."
+            "this attribution does not know, or rounds to half precision, which model.to(torch.float32) does not."
         )
     coords = {axis: ("part", parts[axis].to_numpy()) for axis in PARTS_AXES[1:]}
     coords |= {"part": parts.part.to_numpy(), "target": targets}

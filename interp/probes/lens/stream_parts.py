@@ -85,7 +85,8 @@ def attributed(
     Float[np.ndarray, "target n"],
 ]:
     """(logits by part, what the parts are, logits by unit, the model's own lead)."""
-    weights = model.all_weights()
+    wide = torch.promote_types(model.dtype, torch.float32)  # half precision is the model's, not the sums'
+    weights = {name: value.to(wide) for name, value in model.all_weights().items()}
     queries = [task.query_positions[target] for target in targets]
     roles = [visible_roles(task.relative_roles(t), q) for t, q in zip(targets, queries, strict=True)]
     names, of_role = membership(roles, tokens.shape[1])
@@ -96,6 +97,7 @@ def attributed(
     start = 0
     for batch in chunks(tokens, model, 256):
         logits, cache = model.run_with_cache(batch, return_cache_object=False)
+        logits, cache = logits.to(wide), {name: value.to(wide) for name, value in cache.items()}
         c = coefficients[start : start + len(batch)].to(logits)
         start += len(batch)
         leads.append((logits[:, queries] * c).sum(-1))

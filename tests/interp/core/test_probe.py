@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 import torch
-from models.tasks.formatted import formatted
 
 import interp
 import models
@@ -36,6 +35,7 @@ from interp.site.pages import page_html
 from models.config import TransformerConfig
 from models.errors import UserError
 from models.tasks.addition import FixedWidthAddition
+from models.tasks.formatted_task import formatted
 from models.tasks.framed_addition import Frame, FramedAddition
 from models.transformer import ArithmeticTransformer
 from models.weight_maps.dense import DenseWeights
