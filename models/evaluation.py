@@ -217,7 +217,7 @@ def score(
         return found
     from models.task_doubts import doubt
 
-    return replace(found, doubt=doubt(model, task))
+    return replace(found, doubt=doubt(model, task, predict))
 
 
 class Tally:

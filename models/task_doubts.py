@@ -2,47 +2,51 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 
 from models.errors import UserError
-from models.evaluation import predict
+from models.numerals import in_percent
 from models.tasks.base import Task
 from models.tasks.formatted_task import FormattedTask, formatted
 from models.tasks.task_guesses import Guess, guess
 
 TRIED = 200  # problems of the task, and of one that is proposed
+#: :func:`models.evaluation.predict`, which asks here in turn.
+Predict = Callable[..., torch.Tensor]
 _AT_ONCE, _MOST = 4, 32  # examples that a proposal must fit, and how many are looked at
 
 
-def doubt(model: Any, task: Task) -> str:
+def doubt(model: Any, task: Task, predict: Predict) -> str:
     """A sentence that the task may not be the model's, with what :func:`models.tasks.guess` makes of what the model
     writes; empty where the model answers half of :data:`TRIED` problems, or was made with the task and not given it.
 
     Cost: one forward pass of the problems; for a model that answers fewer, greedy decoding of 32 and one more.
     """
     own = getattr(model, "task", None) is task and getattr(model, "registered", None) is not None
-    if own or task.compared_by == "loss" or _share(model, task) >= 0.5:
+    if own or task.compared_by == "loss" or _share(model, task, predict) >= 0.5:
         return ""
-    if (found := proposal(model, task)) is None:
+    if (found := proposal(model, task, predict)) is None:
         return "The task may not be the model's: it answers less than half of it."
     said, share = found
-    return f"The task may not be the model's: {said}, and by that it answers {share:.0%} of {TRIED} problems."
+    return (
+        f"The task may not be the model's: {said}, and by that it answers {in_percent(share, 0)} of {TRIED} problems."
+    )
 
 
-def proposal(model: Any, task: Task) -> tuple[Guess, float] | None:
+def proposal(model: Any, task: Task, predict: Predict) -> tuple[Guess, float] | None:
     """What fits the problems and answers that the model writes, and the share that it answers by that; None if nothing
     fits, or the model answers less than half by what does."""
     if not isinstance(task, FormattedTask):
         return None
-    texts = written(model, task)
+    texts = written(model, task, predict)
     for first in range(0, len(texts) - _AT_ONCE + 1, _AT_ONCE):  # as some of its answers may be wrong
         try:
             found = guess(texts[first : first + _AT_ONCE])
             own = formatted(**{**(found.task.definition or {}), "vocabulary": list(task.vocabulary)})
-            share = _share(model, own)
+            share = _share(model, own, predict)
         except UserError:
             continue
         if share >= 0.5:
@@ -50,7 +54,7 @@ def proposal(model: Any, task: Task) -> tuple[Guess, float] | None:
     return None
 
 
-def written(model: Any, task: FormattedTask) -> list[str]:
+def written(model: Any, task: FormattedTask, predict: Predict) -> list[str]:
     """Problems of the task, each with what the model writes after it, as text."""
     problems = _problems(task, _MOST)
     answers = predict(model, problems, "greedy", task=task).cpu()
@@ -64,7 +68,7 @@ def _problems(task: Task, n: int) -> Any:
     return task.sample(n, torch.Generator().manual_seed(0))
 
 
-def _share(model: Any, task: Task) -> float:
+def _share(model: Any, task: Task, predict: Predict) -> float:
     problems = _problems(task, TRIED)
     right = predict(model, problems, task=task).cpu() == task.targets(problems).cpu()
     return float(right.all(1).double().mean())

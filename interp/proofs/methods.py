@@ -43,6 +43,7 @@ from interp.proofs.verdict import (
 from interp.proofs.watch import MINUTES, TimeUp, time_limit
 from models.checkpoint import read_bytes
 from models.errors import UserError
+from models.evaluation import predict
 from models.questions import question
 from models.task_doubts import doubt
 from models.tasks.base import Task
@@ -126,7 +127,7 @@ def certify(
                 f"{minutes:g} minutes are not enough for a verdict on {model_name(model)}; give more (minutes=),"
                 " or None for as many as it takes."
             ) from None
-    return found.replace(doubt=doubt(model, task)) if found.status == "refuted" else found
+    return found.replace(doubt=doubt(model, task, predict)) if found.status == "refuted" else found
 
 
 def _require_short(model: HookedModel, task: Any) -> None:

@@ -78,11 +78,12 @@ def load_own_file(
 
 def told(model: ArithmeticTransformer) -> ArithmeticTransformer:
     """A model that was given its task, after a warning if that may not be its own."""
+    from models.evaluation import predict
     from models.task_doubts import doubt
 
     model.registered = None
     with suppress(UserError):  # of a model that cannot answer, whoever asks it is told
-        if said := doubt(model, model.task):
+        if said := doubt(model, model.task, predict):
             warnings.warn(said, stacklevel=2)
     return model
 

@@ -8,6 +8,7 @@ import torch
 
 import interp
 import models
+from models.evaluation import predict
 from models.task_doubts import proposal
 from models.tasks import formatted
 from models.tasks.task_text import task_of_text
@@ -70,7 +71,7 @@ def test_the_models_own_task_is_not_doubted(path: Path, recwarn: Any) -> None:
 
 
 def test_what_is_proposed_need_not_fit_every_answer() -> None:
-    found = proposal(one_layer(OWN, errors=10), formatted("{a:1}+{b:1}={s:2}", "a + b"))
+    found = proposal(one_layer(OWN, errors=10), formatted("{a:1}+{b:1}={s:2}", "a + b"), predict)
     assert found is not None
     said, share = found
     assert said.task.definition["format"] == "{a:1}+{b:1}={s:2r}" and 0.7 <= share < 1
@@ -81,5 +82,5 @@ def test_a_model_that_knows_no_task_is_told_nothing_of_one_and_one_made_with_its
     assert models.score(untrained, [(57, 48)]).correct == 0 and models.score(untrained, [(57, 48)]).doubt == ""
     weights = DenseWeights(one_layer(OWN).config)
     weights.initialise(torch.Generator().manual_seed(3))
-    model = models.ArithmeticTransformer(weights, formatted("{a:1}+{b:1}={s:2}", "a + b"))
+    model = models.ArithmeticTransformer(weights, formatted("{a:1}+{b:1}={s:2}", "a + b"), predict)
     assert models.score(model).doubt == "The task may not be the model's: it answers less than half of it."
