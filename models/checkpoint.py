@@ -31,6 +31,7 @@ from safetensors.torch import save as format_safetensors
 from torch import Tensor, nn
 
 from models.errors import UserError
+from models.stored_names import CONFIG, ZOO, not_installed
 
 # safetensors writes metadata in random order: with one entry, equal contents give equal files.
 _ENTRY = "carrylens"
@@ -153,6 +154,8 @@ def read_bytes(path: str | Path) -> bytes:
     except UserError:
         raise
     except FileNotFoundError:
+        if path.is_relative_to(ZOO) and (path.parent / CONFIG).is_file():
+            raise not_installed(path) from None
         raise UserError(f"There is no file {path}.") from None
     except IsADirectoryError:
         raise UserError(f"{path} is a folder, not a file.") from None

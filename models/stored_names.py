@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from models.errors import UserError
+
 ZOO = Path(__file__).parent / "zoo"
 CONFIG = "config.json"  # every stored model has one
 
@@ -12,6 +14,15 @@ CONFIG = "config.json"  # every stored model has one
 def stored(zoo: Path = ZOO) -> list[str]:
     """The names of the entries in a folder, sorted."""
     return sorted(config.parent.name for config in zoo.glob(f"*/{CONFIG}"))
+
+
+def not_installed(path: Path) -> UserError:
+    """The error for a file of this package's checkout that an installed package does without."""
+    of = f"{path.parent.name}/{path.name}"
+    return UserError(
+        f"{of} is not in the installed package, which leaves out larger models and what studies store; it is in a "
+        "checkout of the project (its README says how to set one up)."
+    )
 
 
 def is_path(name_or_path: str | Path) -> bool:

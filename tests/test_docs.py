@@ -128,6 +128,25 @@ def test_what_is_outside_needs_the_installed_package_only(name: str, installed: 
     follow(DOCS / f"{name}.md", tmp_path, python=str(installed))
 
 
+@pytest.mark.slow
+def test_the_wheel_is_small_and_runs_the_readmes_commands(installed: Path, tmp_path: Path):
+    """What it leaves out is refused in a sentence: the site, and the weights of larger models."""
+    (wheel,) = installed.parents[2].glob("*.whl")
+    assert wheel.stat().st_size < 10e6
+    commands = dict.fromkeys(re.findall(r"`interp ([^`]+)`", (ROOT / "README.md").read_text()))
+    elsewhere = ("train", "bench", "mcp")  # minutes, or a server
+    run = "import sys; from interp.cli import main; sys.exit(main(sys.argv[1:]))"
+    environment = os.environ | {"PYTHONPATH": "", "OMP_NUM_THREADS": "1"}
+    for command in (*commands, "headlines", "solve toygpt-long 57+48"):
+        words = command.split()
+        if words[0] in elsewhere:
+            continue
+        done = subprocess.run([str(installed), "-c", run, *words], cwd=tmp_path, env=environment, capture_output=True)
+        left_out = words[0] == "gallery" or "toygpt-long" in words
+        assert done.returncode in ((2,) if left_out else (0, 1)), (command, done.stderr[-500:])
+        assert not left_out or len(done.stderr.decode().strip().splitlines()) == 1
+
+
 def is_there(words: list[str]) -> bool:
     """Whether a command exists, with its options, models, studies and probes. Raises UserError where it does not."""
     program, first, *rest = words

@@ -38,7 +38,7 @@ from models.checkpoint import (
 from models.errors import UserError, unknown_name
 from models.hooked import HookedModel
 from models.questions import question
-from models.stored_names import CONFIG, ZOO, is_path, stored
+from models.stored_names import CONFIG, ZOO, is_path, not_installed, stored
 from models.zoo.files import (
     CARD,
     FORMAT,
@@ -236,7 +236,10 @@ def entry_file(name_or_path: str | Path, file: str) -> bytes:
 def stored_bits(name: str) -> int:
     """The bits of an entry's free numbers as stored, from the header of its weight file."""
     sizes = {"F16": 16, "BF16": 16, "F32": 32, "F64": 64}
-    with safe_open(resolve(name) / WEIGHTS, "numpy") as file:
+    path = resolve(name) / WEIGHTS
+    if not path.exists():
+        raise not_installed(path)
+    with safe_open(path, "numpy") as file:
         parts = [file.get_slice(key) for key in file.keys()]  # noqa: SIM118  no mapping
         return sum(math.prod(part.get_shape()) * sizes[part.get_dtype()] for part in parts)
 

@@ -19,8 +19,9 @@ import torch
 from torch import Tensor
 
 from models import checkpoint
-from models.checkpoint import write_bytes_atomic
+from models.checkpoint import read_bytes, write_bytes_atomic
 from models.errors import UserError
+from models.stored_names import ZOO
 
 TENSORS = {
     "matrix": torch.randn(4, 3, generator=torch.Generator().manual_seed(0)),
@@ -430,3 +431,11 @@ def test_parameters_that_fit_are_copied() -> None:
     tensors = {name: torch.full_like(tensor, 7.0) for name, tensor in module.state_dict().items()}
     checkpoint.assign_parameters(module, tensors, "here.bin")
     assert_same(module.state_dict(), tensors)
+
+
+def test_what_an_installed_package_leaves_out_is_said_and_other_missing_files_are_missing(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="not in the installed package"):
+        read_bytes(ZOO / "microadder-57" / "left_out.safetensors")
+    for path in (ZOO / "no-such-model" / "model.safetensors", tmp_path / "model.safetensors"):
+        with pytest.raises(UserError, match="There is no file"):
+            read_bytes(path)

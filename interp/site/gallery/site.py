@@ -12,7 +12,7 @@ from plotly.offline import get_plotlyjs
 from tqdm import tqdm
 
 import models
-from interp.core.stored_data import DATA
+from interp.core.stored_data import DATA, STUDIES, require_stored
 from interp.papers import Paper
 from interp.site.explorer import asset_files
 from interp.site.gallery.manifest import Manifest, code_digest, digest, digest_of, open_folder
@@ -99,8 +99,10 @@ def build(out: Path, names: Sequence[str] = (), fresh: bool = False, progress: b
     minutes for everything on one core, less than a second if nothing has changed.
 
     Raises:
-        UserError: an unknown model, or a folder that holds something other than a gallery.
+        UserError: an unknown model, a folder that holds something other than a gallery, or a package that was installed
+            without what the gallery shows.
     """
+    require_stored(STUDIES)
     start, known = time.monotonic(), model_names()
     for name in names:
         if name not in known:
