@@ -29,7 +29,7 @@ def doubt(model: Any, task: Task) -> str:
     if (found := proposal(model, task)) is None:
         return "The task may not be the model's: it answers less than half of it."
     said, share = found
-    return f"The task may not be the model's: {said}, and by that it answers {share:.0%} of {TRIED} problems."
+    return f"The task may not be the model's: {said} By that it answers {share:.1%} of {TRIED} problems."
 
 
 def proposal(model: Any, task: Task) -> tuple[Guess, float] | None:
