@@ -115,6 +115,10 @@ def fitted_task(task: Task, cfg: TransformerConfig, source: Path | str) -> Task:
         )
     if task.d_vocab == cfg.d_vocab:
         return task
+    if isinstance(task, SequenceTask):  # whose tokens are characters, which it cannot get more of
+        raise UserError(
+            f"The task {task.name} has {task.d_vocab} tokens, and the model in {source} reads {cfg.d_vocab}."
+        )
     task = copy.copy(task)
     task.vocabulary = [*getattr(task, "vocabulary", ()), *(f"<{i}>" for i in range(task.d_vocab, cfg.d_vocab))]
     task.d_vocab = cfg.d_vocab

@@ -218,7 +218,8 @@ class Task(ABC):
     def answer_text(self, tokens: Int[Tensor, " target"]) -> str:
         """What the tokens of one answer spell, for people: a number, or their texts where they spell none."""
         (number,) = self.decode(tokens[None])
-        return "".join(self.vocabulary[token] for token in tokens.tolist()) if number == self.no_number else str(number)
+        texts: list[str] = [str(self.vocabulary[token]) for token in tokens.tolist()]
+        return "".join(texts) if number == self.no_number else str(number)
 
     @abstractmethod
     def variables(self, problems: Any) -> dict[str, Int[Tensor, "n column"]]:
