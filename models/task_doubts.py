@@ -31,13 +31,8 @@ def doubt(model: Any, task: Task, predict: Predict) -> str:
     if (found := proposal(model, task, predict)) is None:
         return "The task may not be the model's: it answers less than half of it."
     said, share = found
-<<<<<<< HEAD
-    return (
-        f"The task may not be the model's: {said}, and by that it answers {in_percent(share, 0)} of {TRIED} problems."
-    )
-=======
-    return f"The task may not be the model's: {said} By that it answers {share:.1%} of {TRIED} problems."
->>>>>>> files
+    by_that = f"By that it answers {in_percent(share)} of {TRIED} problems."
+    return f"The task may not be the model's: {said} {by_that}"
 
 
 def proposal(model: Any, task: Task, predict: Predict) -> tuple[Guess, float] | None:

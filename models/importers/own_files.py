@@ -119,10 +119,10 @@ def fitted_task(task: Task, cfg: TransformerConfig, source: Path | str) -> Task:
         raise UserError(
             f"The task {task.name} has {task.d_vocab} tokens, and the model in {source} reads {cfg.d_vocab}."
         )
-    task = copy.copy(task)
-    task.vocabulary = [*getattr(task, "vocabulary", ()), *(f"<{i}>" for i in range(task.d_vocab, cfg.d_vocab))]
-    task.d_vocab = cfg.d_vocab
-    return task
+    wider: Any = copy.copy(task)
+    wider.vocabulary = [*getattr(task, "vocabulary", ()), *(f"<{i}>" for i in range(task.d_vocab, cfg.d_vocab))]
+    wider.d_vocab = cfg.d_vocab
+    return wider
 
 
 def _read(path: Path, task: Task, config: Any, content: Mapping[str, Any] | None) -> tuple[TransformerConfig, Weights]:
