@@ -18,7 +18,7 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Bool, Int
 
-from interp.proofs.one_layer import Layout
+from interp.proofs.token_layout import Layout
 from models.tasks.column_rule import ColumnRule
 
 _LARGEST = np.int64(2**62)  # stands for the value of what cannot occur

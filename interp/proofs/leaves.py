@@ -13,8 +13,8 @@ from itertools import product
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
-from interp.proofs.one_layer import Layout
 from interp.proofs.ratio_attention import QueryTerms, RatioAttention
+from interp.proofs.token_layout import Layout
 from models.tasks.column_rule import ColumnRule
 
 LEVELS = 64  # number of values of a coordinate at which the sums are bounded

@@ -24,7 +24,8 @@ from torch import Tensor
 from interp.proofs.attacks.counted_runs import Gradients, Runner
 from interp.proofs.attacks.problem_digits import Digits, OtherDigits, ProblemSpace
 from interp.proofs.columns import all_classes
-from interp.proofs.one_layer import FEW, Layout, read_layout
+from interp.proofs.one_layer import FEW
+from interp.proofs.token_layout import Layout, read_layout
 from models.errors import UserError
 from models.tasks.base import Task
 

@@ -13,7 +13,7 @@ from interp.proofs import by_operator, certify, check_certificate, exhaustive, l
 from interp.proofs.certify_columns import certify_one_layer
 from interp.proofs.exhaustive import certify_exhaustively
 from interp.proofs.methods import method_for
-from interp.proofs.one_layer import read_layout
+from interp.proofs.token_layout import read_layout
 from interp.proofs.verdict import parse_verdict, verdict_of
 from interp.proofs.watch import TimeUp
 from models.config import TransformerConfig

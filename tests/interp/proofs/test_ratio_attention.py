@@ -17,8 +17,9 @@ from interp.proofs.balls import FLOAT32, REAL, Arithmetic
 from interp.proofs.columns import all_classes, numbers_of_problems
 from interp.proofs.hunting import attention_of, hunt, least_problems
 from interp.proofs.leaves import Leaves, Query
-from interp.proofs.one_layer import Layout, OneLayerAdder, read_adder
+from interp.proofs.one_layer import OneLayerAdder, read_adder
 from interp.proofs.ratio_attention import RatioAttention, read_ratio_attention
+from interp.proofs.token_layout import Layout
 from interp.proofs.trials import random_pairs
 from models.errors import UserError
 from models.importers import load_published

@@ -16,9 +16,10 @@ from interp.proofs import check_certificate, load_certificate, prefix_proof
 from interp.proofs.certify_columns import certify_one_layer
 from interp.proofs.columns import all_classes, numbers_of_problems
 from interp.proofs.decompile import SIGNED, SUBTRACTION, prove_program
-from interp.proofs.one_layer import read_adder, read_layout, sequence_of
+from interp.proofs.one_layer import read_adder
 from interp.proofs.standalone import write_standalone
 from interp.proofs.stored_certificates import stored_certificate
+from interp.proofs.token_layout import read_layout, sequence_of
 from interp.proofs.verdict import Verdict
 from models.errors import UserError
 from models.evaluation import margins
