@@ -215,10 +215,10 @@ def test_a_probe_of_ones_own_owes_an_exam(own_registry: None) -> None:
     assert set(failed(interp.check_probe(ask, n=32))) == {"exam"}
 
 
-@pytest.mark.parametrize("kind", ["presence", "absence", "inversion", "untrained"])
 NO_REASONS = {"none": None, "empty": "", "a word": "none", "n/a": "n/a", "a number": 3, "true": True, "code": len}
 
 
+@pytest.mark.parametrize("kind", ["presence", "absence", "inversion", "untrained"])
 @pytest.mark.parametrize("given", NO_REASONS.values(), ids=list(NO_REASONS))
 def test_an_exam_has_a_case_of_each_kind_or_the_reason_why_not(kind: str, given: Any) -> None:
     case = Case(lambda: None, 0)
