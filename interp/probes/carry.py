@@ -42,6 +42,8 @@ from interp.core.model import HookedModel
 from interp.core.probe import OnPage, Scalar, neurons, probe, two_valued
 from interp.core.problems import N_PROBLEMS, Sample, draw, resolve_task, right_tokens
 from interp.core.results import Provenance
+from interp.core.resumed_runs import resumed
+from interp.core.separation import auroc
 from interp.core.strata import column_variables, signal_columns
 from interp.probes.carry_result import CarryUnits
 from models.errors import UserError
@@ -194,7 +196,7 @@ def carry_units(
     pre, post, clean = _activations(model, sample, queries, right)
     base = base_of(task)
     chosen = _most_separating(pre, *measures.candidate_signals(variables, seed, base, wanted), max_ablated)
-    ablated = {unit: _right_without(model, sample, queries, right, unit) for unit in chosen}
+    ablated = _right_without(model, sample, queries, right, chosen)
     return compute_carry_units(pre, post, variables, clean, ablated, sample.provenance, base, wanted)
 
 
@@ -213,14 +215,16 @@ def _activations(
 
 
 def _right_without(
-    model: HookedModel, sample: Sample, queries: list[int], right: torch.Tensor, unit: tuple[int, int]
-) -> np.ndarray:
-    """Whether each answer digit is right [n, column] with one (layer, unit) set to zero."""
-    edits = [Neuron(*unit).site.put(0.0)]
-    found = [
-        right_tokens(logits[:, queries], right[rows]) for rows, logits, _ in runs.passes(model, sample.tokens, edits)
-    ]
-    return torch.cat(found).numpy()
+    model: HookedModel, sample: Sample, queries: list[int], right: torch.Tensor, units: list[tuple[int, int]]
+) -> dict[tuple[int, int], np.ndarray]:
+    """Whether each answer digit is right [n, column] with one (layer, unit) at a time set to zero."""
+    edits = {unit: [Neuron(*unit).site.put(0.0)] for unit in units}
+    hooks = list(dict.fromkeys(hook for ((hook, _),) in edits.values()))
+    found: dict[tuple[int, int], list[torch.Tensor]] = {unit: [] for unit in units}
+    for rows, _, run in resumed(model, sample.tokens, hooks, min(queries)) if units else ():
+        for unit in units:
+            found[unit].append(right_tokens(run(edits[unit])[:, queries], right[rows]))
+    return {unit: torch.cat(parts).numpy() for unit, parts in found.items()}
 
 
 def _most_separating(
@@ -232,5 +236,5 @@ def _most_separating(
     if len(pairs) <= count or not rivals:
         return pairs[:count]
     labels = np.stack([signals[name].ravel() for name in rivals], 1)
-    areas = measures.auroc(pre.reshape(-1, layers * units), labels)
+    areas = auroc(pre.reshape(-1, layers * units), labels)
     return [pairs[i] for i in np.argsort(-np.nanmax(np.abs(areas - 0.5), 1))[:count]]
