@@ -127,14 +127,15 @@ def best_threshold(
     is the best answer, it is so either way. The threshold is halfway between two neighbouring values, or infinite where
     one class for all rows is best.
     """
-    order = np.argsort(values, kind="stable")
-    ordered, label = values[order], labels[order].astype(float)
-    n = len(values)
-    below = np.concatenate((np.zeros((1, label.shape[1])), np.cumsum(label, 0)))  # rows with it among the i lowest
-    above_right = (np.arange(n + 1)[:, None] - below + (below[-1] - below)) / n
+    order = np.argsort(values)
+    ordered, n = values[order], len(values)
+    below = np.zeros((n + 1, labels.shape[1]), dtype=np.int32)  # rows with it among the i lowest
+    np.cumsum(labels[order], 0, out=below[1:])
     cut = np.ones(n + 1, dtype=bool)
     cut[1:-1] = ordered[1:] > ordered[:-1]  # no cut between equal values
-    edges = np.concatenate(([-np.inf], (ordered[1:] + ordered[:-1]) / 2, [np.inf]))[cut]
-    right = np.where(above, above_right[cut], 1 - above_right[cut])
+    below, place = below[cut], np.flatnonzero(cut)
+    edges = np.concatenate(([-np.inf], (ordered[1:] + ordered[:-1]) / 2, [np.inf]))[place]
+    right = (place[:, None] - below + (below[-1] - below)) / n
+    right[:, ~above] = 1 - right[:, ~above]
     best = right.argmax(0)
-    return edges[best], right[best, np.arange(label.shape[1])]
+    return edges[best], right[best, np.arange(labels.shape[1])]

@@ -185,13 +185,16 @@ def ranges(
     """
     shape = (x.shape[1], labels.shape[1], 2)
     found = {f"{part}_{end}": np.full(shape, np.nan) for part in ("pre", "post") for end in ("min", "max")}
-    for signal in range(shape[1]):
-        for present in (0, 1):
-            rows = labels[:, signal] == bool(present)
-            if rows.any():
-                for part, values in (("pre", x[rows]), ("post", y[rows])):
-                    found[f"{part}_min"][:, signal, present] = values.min(0)
-                    found[f"{part}_max"][:, signal, present] = values.max(0)
+    # Signals have few combinations: the ends of each are found once, and those of a signal among them.
+    combinations, which = np.unique(labels, axis=0, return_inverse=True)
+    order = np.argsort(which.ravel(), kind="stable")
+    starts = np.flatnonzero(np.diff(which.ravel()[order], prepend=-1))
+    for part, values in (("pre", x[order]), ("post", y[order])):
+        for end, least in (("min", np.minimum), ("max", np.maximum)):
+            ends = least.reduceat(values, starts, axis=0)  # [combination, unit]
+            for signal, present in np.ndindex(shape[1:]):
+                if (chosen := combinations[:, signal] == bool(present)).any():
+                    found[f"{part}_{end}"][:, signal, present] = least.reduce(ends[chosen], axis=0)
     low, high = found["pre_min"], found["pre_max"]
     found["gap"] = np.maximum(low[..., 1] - high[..., 0], low[..., 0] - high[..., 1])
     least, most = found["post_min"], found["post_max"]

@@ -152,8 +152,13 @@ def cluster_sums(values: Bool[np.ndarray, "row column"], cluster: Int[np.ndarray
         values, cluster = values[order], cluster[order]
     starts = np.concatenate(([0], np.flatnonzero(cluster[1:] != cluster[:-1]) + 1))
     size = np.diff(starts, append=len(cluster))
-    small = np.uint8 if size.max() < 256 else np.int64  # bytes, as they are stored, are added much faster
-    sums = np.add.reduceat(np.ascontiguousarray(values).view(np.uint8), starts, axis=0, dtype=small)
+    bits, largest = np.ascontiguousarray(values).view(np.uint8), int(size.max())
+    if largest > 32:
+        return ClusterSums(size, np.add.reduceat(bits, starts, axis=0, dtype=np.int64))
+    sums = bits[starts]
+    for place in range(1, largest):  # much faster for small clusters, and so are bytes
+        longer = np.flatnonzero(size > place)
+        sums[longer] += bits[starts[longer] + place]
     return ClusterSums(size, sums)
 
 
