@@ -59,7 +59,7 @@ def aurocs(
     return [found[0], *(_pooled(weighted[i], weighted[i + 1]) for i in range(1, len(parts), 2))]
 
 
-def _ranks(values: Float[np.ndarray, " row"], strata: Sequence[np.ndarray]) -> Float[np.ndarray, "1+stratum row"]:
+def _ranks(values: Float[np.ndarray, " row"], strata: Sequence[np.ndarray]) -> Float[np.ndarray, "ranking row"]:
     """Ranks among all rows, and among those that agree in each stratum; equal values share their mean rank."""
     n = len(values)
     order = np.argsort(values)
