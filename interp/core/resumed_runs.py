@@ -81,7 +81,10 @@ def _rest(
     """Logits with edits in one layer."""
     weights, blocks, n_pos = model.kept_weights(), fast.blocks_of(model), batch.shape[1]
     block, last = blocks[layer], len(blocks) - 1
-    from_here = first if layer == last else 0  # nothing reads the last layer's earlier positions
+    sites = {hook.removeprefix(in_block(layer) + ".") for hook, _ in edits}
+    of_attention, of_mlp = bool(sites & {_Z, _ATTENTION}), bool(sites & {_POST, _MLP})
+    # Nothing reads the last layer's earlier positions, but an edit sees all that there are.
+    from_here = first if layer == last and not (of_attention and of_mlp) else 0
 
     def changed(site: str, value: Tensor) -> Tensor:
         for hook, change in edits:
@@ -89,29 +92,24 @@ def _rest(
                 value = change(value, slice(0, len(batch)))
         return value
 
-    sites = {hook.removeprefix(in_block(layer) + ".") for hook, _ in edits}
     before = kept[in_block(layer, "hook_resid_pre")][:, from_here:]
     attn_out = kept[in_block(layer, _ATTENTION)]
     if _Z in sites:
         attn_out = fast.heads_output(block.attn, changed(_Z, kept[in_block(layer, _Z)]), weights)
     attn_out = changed(_ATTENTION, attn_out)[:, from_here:]
     stream = fast.add_attention(block, before, attn_out, weights)
-    if block.config.d_mlp:
-        if not sites & {_Z, _ATTENTION} and _POST in sites:
-            post = changed(_POST, kept[in_block(layer, _POST)])
-        elif not sites & {_Z, _ATTENTION, _POST}:
-            post = None
+    if of_mlp:
+        if of_attention:
+            post = block.mlp.hidden(fast.mlp_input(block, before, stream, weights), weights)
         else:
-            post = changed(_POST, block.mlp.hidden(fast.mlp_input(block, before, stream, weights), weights))
-        if post is None:
-            mlp_out = changed(_MLP, kept[in_block(layer, _MLP)])
-        else:
-            mlp_out = changed(_MLP, block.mlp.write(post, weights))
-        stream = fast.add_mlp(block, stream, mlp_out[:, -stream.shape[1] :], weights)
+            post = kept[in_block(layer, _POST)] if _POST in sites else None
+        out = kept[in_block(layer, _MLP)] if post is None else block.mlp.write(changed(_POST, post), weights)
+        stream = fast.add_mlp(block, stream, changed(_MLP, out)[:, -stream.shape[1] :], weights)
     fire = fast.fire_bias(model, weights, n_pos) if model.config.positional_embedding_type == "fire" else None
     width = max(model.config.d_mlp, model.config.d_model, model.config.n_heads * n_pos)
     size, found = max(1, NUMBERS_AT_ONCE // (n_pos * width)), []
-    for tokens, part in zip(batch.split(size), stream.split(size), strict=True):
+    for tokens, old, part in zip(batch.split(size), before.split(size), stream.split(size), strict=True):
+        part = part if of_mlp else fast.through_mlp(block, old, part, weights)
         bias = model.window_bias(tokens, None) if fire is None else fire
         for index in range(layer + 1, len(blocks)):
             part = fast.block_output(blocks[index], part, weights, bias, first if index == last else 0)

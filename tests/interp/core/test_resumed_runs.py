@@ -30,6 +30,8 @@ def components(model: ArithmeticTransformer) -> list[Component]:
         neurons: list[Component] = [Neuron(layer, 1), Sublayer(layer, "mlp")] if model.config.d_mlp else []
         found += [*heads, *neurons]
         found += [Together((one, other)) for one in heads for other in neurons]
+        if neurons:
+            found.append(Together((Head(layer, 0, (1,)), Neuron(layer, 0, (0, 2)))))
     return [*found, Together((found[0], found[-1]))]
 
 
