@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Sequence
 
 import numpy as np
 from jaxtyping import Bool, Float
+
+_AT_ONCE = 64  # units whose ranks are held at once
 
 
 def auroc(
@@ -15,13 +17,7 @@ def auroc(
 
     NaN where a signal is always or never present.
     """
-    with_signal = labels.sum(0).astype(float)
-    pairs = with_signal * (len(labels) - with_signal)
-    from scipy.stats import rankdata  # imported here: it takes 57 MB, and few programs need it
-
-    ranks = rankdata(values, axis=0) if len(values) else values
-    u = ranks.T @ labels.astype(float) - with_signal * (with_signal + 1) / 2
-    return np.where(pairs > 0, u / np.where(pairs > 0, pairs, 1.0), np.nan)
+    return aurocs(values, labels)[0]
 
 
 def stratified_auroc(
@@ -31,12 +27,66 @@ def stratified_auroc(
 
     The two strata are weighted by their number of pairs. NaN where the stratum leaves no pair to compare.
     """
+    return aurocs(values, labels, [stratum])[1]
 
-    def within(rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        present = labels[rows].sum(0).astype(float)
-        return np.nan_to_num(auroc(values[rows], labels[rows])), present * (rows.sum() - present)
 
-    return _pooled(within, stratum)
+def aurocs(
+    values: Float[np.ndarray, "row unit"],
+    labels: Bool[np.ndarray, "row signal"],
+    strata: Sequence[Bool[np.ndarray, " row"]] = (),
+) -> list[Float[np.ndarray, "unit signal"]]:
+    """:func:`auroc`, and :func:`stratified_auroc` of each stratum. The rows are sorted once, whatever the strata.
+
+    Ranks are multiples of one half, so that their sums are exact in any order.
+    """
+    parts = [np.ones(len(labels), dtype=bool), *(part for stratum in strata for part in (~stratum, stratum))]
+    sums = np.empty((len(parts), values.shape[1], labels.shape[1]))
+    of_parts = [np.where(part[:, None], labels, False).astype(float) for part in parts]
+    for start in range(0, values.shape[1], _AT_ONCE):
+        some = values[:, start : start + _AT_ONCE]
+        ranks = np.empty((1 + len(strata), some.shape[1], len(some)))
+        for unit in range(some.shape[1]):
+            ranks[:, unit] = _ranks(some[:, unit], strata)
+        for i, signals in enumerate(of_parts):
+            sums[i, start : start + _AT_ONCE] = ranks[(i + 1) // 2] @ signals
+    found, pairs = [], []
+    for part, rank_sum, signals in zip(parts, sums, of_parts, strict=True):
+        with_signal = signals.sum(0)
+        pairs.append(with_signal * (part.sum() - with_signal))
+        u = rank_sum - with_signal * (with_signal + 1) / 2
+        found.append(np.where(pairs[-1] > 0, u / np.where(pairs[-1] > 0, pairs[-1], 1.0), np.nan))
+    weighted = [(np.nan_to_num(area), weight) for area, weight in zip(found, pairs, strict=True)]
+    return [found[0], *(_pooled(weighted[i], weighted[i + 1]) for i in range(1, len(parts), 2))]
+
+
+def _ranks(values: Float[np.ndarray, " row"], strata: Sequence[np.ndarray]) -> Float[np.ndarray, "ranking row"]:
+    """Ranks among all rows, and among those that agree in each stratum; equal values share their mean rank."""
+    n = len(values)
+    order = np.argsort(values)
+    ordered = values[order]
+    ranks = np.empty((1 + len(strata), n))
+    if n and np.isnan(ordered[-1]):
+        ranks[:] = np.nan
+        return ranks
+    new = np.concatenate(([True], ordered[1:] != ordered[:-1]))
+    first, is_tied = np.flatnonzero(new), not new.all()
+    last = np.append(first[1:], n)
+    group = np.cumsum(new) - 1 if is_tied else None
+
+    def shared(count: np.ndarray) -> np.ndarray:
+        """The mean rank of each row's equals, from how many rows are counted up to it."""
+        if group is None:
+            return count
+        below = np.concatenate(([0], count))
+        return ((below[first] + below[last] + 1) / 2)[group]
+
+    place = np.arange(1, n + 1)
+    ranks[0, order] = shared(place)
+    for index, stratum in enumerate(strata, 1):
+        inside = stratum[order]
+        count = np.cumsum(inside)
+        ranks[index, order] = np.where(inside, shared(count), shared(place - count))
+    return ranks
 
 
 def stratified_difference(
@@ -56,14 +106,14 @@ def stratified_difference(
         means = with_sum / np.where(ok, n1, 1.0) - (y.sum(0)[:, None] - with_sum) / np.where(ok, n0, 1.0)
         return means, np.where(ok, n1 * n0 / np.maximum(n1 + n0, 1.0), 0.0)
 
-    return _pooled(within, stratum)
+    return _pooled(within(~stratum), within(stratum))
 
 
 def _pooled(
-    within: Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]], stratum: Bool[np.ndarray, " row"]
+    without: tuple[np.ndarray, np.ndarray], within: tuple[np.ndarray, np.ndarray]
 ) -> Float[np.ndarray, "unit signal"]:
-    """Weighted mean over the two strata; ``within(rows)`` gives (value, weight [signal]). NaN without weight."""
-    (value, weight), (other, more) = within(~stratum), within(stratum)
+    """Weighted mean over two strata, of each (value, weight [signal]). NaN without weight."""
+    (value, weight), (other, more) = without, within
     both = weight + more
     return np.where(both > 0, (value * weight + other * more) / np.where(both > 0, both, 1.0), np.nan)
 
@@ -77,14 +127,15 @@ def best_threshold(
     is the best answer, it is so either way. The threshold is halfway between two neighbouring values, or infinite where
     one class for all rows is best.
     """
-    order = np.argsort(values, kind="stable")
-    ordered, label = values[order], labels[order].astype(float)
-    n = len(values)
-    below = np.concatenate((np.zeros((1, label.shape[1])), np.cumsum(label, 0)))  # rows with it among the i lowest
-    above_right = (np.arange(n + 1)[:, None] - below + (below[-1] - below)) / n
+    order = np.argsort(values)
+    ordered, n = values[order], len(values)
+    below = np.zeros((n + 1, labels.shape[1]), dtype=np.int32)  # rows with it among the i lowest
+    np.cumsum(labels[order], 0, out=below[1:])
     cut = np.ones(n + 1, dtype=bool)
     cut[1:-1] = ordered[1:] > ordered[:-1]  # no cut between equal values
-    edges = np.concatenate(([-np.inf], (ordered[1:] + ordered[:-1]) / 2, [np.inf]))[cut]
-    right = np.where(above, above_right[cut], 1 - above_right[cut])
+    below, place = below[cut], np.flatnonzero(cut)
+    edges = np.concatenate(([-np.inf], (ordered[1:] + ordered[:-1]) / 2, [np.inf]))[place]
+    right = (place[:, None] - below + (below[-1] - below)) / n
+    right[:, ~above] = 1 - right[:, ~above]
     best = right.argmax(0)
-    return edges[best], right[best, np.arange(label.shape[1])]
+    return edges[best], right[best, np.arange(labels.shape[1])]

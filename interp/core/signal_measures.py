@@ -11,8 +11,8 @@ import numpy as np
 from jaxtyping import Bool, Float, Int, Shaped
 from scipy.special import stdtrit
 
-from interp.core.separation import auroc, best_threshold, stratified_auroc, stratified_difference
-from interp.core.stats import UPPER, clustered_proportion, clustered_proportions, unseen
+from interp.core.separation import aurocs, best_threshold, stratified_difference
+from interp.core.stats import UPPER, clustered_proportions, unseen
 from interp.core.thresholds import EMPTY, FEWEST_WITH_SIGNAL, FLAT, SQUASHED
 from models.errors import unknown_name
 
@@ -133,9 +133,8 @@ def separation(
 ) -> dict[str, Shaped[np.ndarray, "unit signal"]]:
     """``auroc``, ``auroc_apart`` (with rivals held fixed; at least 0.5 means the same direction), and the ``rival``
     that decides it. ``auroc_apart`` is NaN for a signal that too few problems have, or lack."""
-    marginal = auroc(x, labels)
+    marginal, *held = aurocs(x, labels, [labels[:, names.index(rival)] for rival in rivals])
     sign = np.where(marginal >= 0.5, 1.0, -1.0)
-    held = [stratified_auroc(x, labels, labels[:, names.index(rival)]) for rival in rivals]
     apart, rival = _apart(0.5 + sign * (marginal - 0.5), [0.5 + sign * (area - 0.5) for area in held], names, rivals)
     return {"auroc": marginal, "auroc_apart": np.where(_enough(labels, problem), apart, np.nan), "rival": rival}
 
@@ -158,10 +157,12 @@ def thresholds(
     shape = (x.shape[1], labels.shape[1])
     threshold = np.empty(shape)
     accuracy = np.empty((*shape, 3))
+    to_fit, to_score, labels_fit = x[fit], x[held], labels[fit]
     for unit in range(shape[0]):
-        threshold[unit], _ = best_threshold(x[fit, unit], labels[fit], above[unit])
-        right = ((x[held, unit, None] > threshold[unit]) == above[unit]) == labels[held]
-        accuracy[unit] = clustered_proportions(right, problem[held])[:3].T
+        threshold[unit], _ = best_threshold(to_fit[:, unit], labels_fit, above[unit])
+    for signal in range(shape[1]):
+        right = ((to_score > threshold[:, signal]) == above[:, signal]) == labels[held, signal, None]
+        accuracy[:, signal] = clustered_proportions(right, problem[held])[:3].T
     share = labels[held].mean(0)
     names = ("accuracy", "accuracy_low", "accuracy_high")
     return {
@@ -184,13 +185,16 @@ def ranges(
     """
     shape = (x.shape[1], labels.shape[1], 2)
     found = {f"{part}_{end}": np.full(shape, np.nan) for part in ("pre", "post") for end in ("min", "max")}
-    for signal in range(shape[1]):
-        for present in (0, 1):
-            rows = labels[:, signal] == bool(present)
-            if rows.any():
-                for part, values in (("pre", x[rows]), ("post", y[rows])):
-                    found[f"{part}_min"][:, signal, present] = values.min(0)
-                    found[f"{part}_max"][:, signal, present] = values.max(0)
+    # Signals have few combinations: the ends of each are found once, and those of a signal among them.
+    combinations, which = np.unique(labels, axis=0, return_inverse=True)
+    order = np.argsort(which.ravel(), kind="stable")
+    starts = np.flatnonzero(np.diff(which.ravel()[order], prepend=-1))
+    for part, values in (("pre", x[order]), ("post", y[order])):
+        for end, least in (("min", np.minimum), ("max", np.maximum)):
+            ends = least.reduceat(values, starts, axis=0)  # [combination, unit]
+            for signal, present in np.ndindex(shape[1:]):
+                if (chosen := combinations[:, signal] == bool(present)).any():
+                    found[f"{part}_{end}"][:, signal, present] = least.reduce(ends[chosen], axis=0)
     low, high = found["pre_min"], found["pre_max"]
     found["gap"] = np.maximum(low[..., 1] - high[..., 0], low[..., 0] - high[..., 1])
     least, most = found["post_min"], found["post_max"]
@@ -221,9 +225,10 @@ def ablations(
     shape = (units, len(names))
     accuracy = np.full((*shape, 2, 3), np.nan)
     effect = np.full((4, *shape), np.nan)  # value, low, high, apart
+    if ablated:
+        accuracy[[*ablated]] = _accuracies(np.stack([*ablated.values()], 1), labels, problem)
     for unit, right in ablated.items():
         drop = clean.astype(float) - right
-        accuracy[unit] = _accuracies(right, labels, problem)
         effect[:3, unit] = effect_interval(drop, labels, problem)
         sign = np.where(effect[0, unit] >= 0, 1.0, -1.0)
         held = [sign * stratified_difference(drop[:, None], labels, labels[:, names.index(r)]) for r in rivals]
@@ -237,20 +242,21 @@ def whole_model(
 ) -> dict[str, Shaped[np.ndarray, "signal 2"]]:
     """Token accuracy (``clean``, ``clean_low``, ``clean_high``) and number of columns ``n``, without and with each
     signal."""
-    accuracy = _accuracies(clean, labels, problem)
+    (accuracy,) = _accuracies(clean[:, None], labels, problem)
     found = {name: accuracy[..., i] for i, name in enumerate(("clean", "clean_low", "clean_high"))}
     return found | {"n": np.stack([(~labels).sum(0), labels.sum(0)], 1)}
 
 
-def _accuracies(right: np.ndarray, labels: np.ndarray, problem: np.ndarray) -> Float[np.ndarray, "signal 2 3"]:
+def _accuracies(
+    right: Bool[np.ndarray, "row unit"], labels: Bool[np.ndarray, "row signal"], problem: Int[np.ndarray, " row"]
+) -> Float[np.ndarray, "unit signal 2 3"]:
     """Share right and the ends of its interval, on the rows without and with each signal."""
-    found = np.full((labels.shape[1], 2, 3), np.nan)
+    found = np.full((right.shape[1], labels.shape[1], 2, 3), np.nan)
     for signal in range(labels.shape[1]):
         for present in (0, 1):
             rows = labels[:, signal] == bool(present)
             if rows.any():
-                estimate = clustered_proportion(right[rows], problem[rows])
-                found[signal, present] = estimate.value, estimate.low, estimate.high
+                found[:, signal, present] = clustered_proportions(right[rows], problem[rows])[:3].T
     return found
 
 
@@ -309,10 +315,11 @@ def agreement(
     found = np.full((*threshold.shape, len(rivals), 3), np.nan)
     count = np.zeros((len(names), len(rivals)), dtype=int)
     for column in range(len(names)):
+        state = (x > threshold[:, column]) == above[:, column]
         for index, rival in enumerate(rivals):
             differ = labels[:, column] != labels[:, names.index(rival)]
             count[column, index] = differ.sum()
-            right = ((x[differ] > threshold[:, column]) == above[:, column]) == labels[differ, column, None]
+            right = state[differ] == labels[differ, column, None]
             if differ.any():
                 found[:, column, index] = clustered_proportions(right, problem[differ])[:3].T
     return found, count

@@ -18,10 +18,10 @@ import math
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
-from jaxtyping import Bool, Float, Int, Real
+from jaxtyping import Bool, Float, Int, Integer, Real
 from scipy.special import betaincinv, ndtri, stdtrit
 
 from models.errors import UserError
@@ -108,20 +108,23 @@ def clustered_proportions(
 
     Returns the value, the ends of its interval, and the effective sample size.
     """
-    n, k = len(success), success.sum(0)
-    size = np.bincount(cluster)
-    present = size > 0
-    size, clusters = size[present].astype(float), int(present.sum())
+    n, of_cluster = len(success), cluster_sums(success, cluster)
+    size, clusters, k = of_cluster.size.astype(float), len(of_cluster.size), success.sum(0)
     p = k / n
     least = n**2 / float((size**2).sum())
     effective = np.full(p.shape, least)
     mixed = np.flatnonzero((k > 0) & (k < n)) if clusters > 1 else np.zeros(0, dtype=int)
     if len(mixed):
-        residual = [np.bincount(cluster, weights=success[:, column] - p[column])[present] for column in mixed]
-        variance = (clusters - 1) / clusters * ((np.stack(residual) / (n - size)) ** 2).sum(1)
-        rarer = np.where(2 * k[mixed] < n, success[:, mixed], ~success[:, mixed])
-        held = np.stack([np.bincount(cluster, weights=column)[present] for column in rarer.T])
-        few = np.minimum(held.sum(1) ** 2 / (held**2).sum(1), least)
+        weight, of_mixed = (n - size) ** -2.0, p[mixed]
+        # With s the sums and z the sizes: sums over clusters of (s - p z)^2 / (n - z)^2, and of s^2 or (z - s)^2.
+        sums = (of_cluster.sums[:, mixed] if len(mixed) < len(k) else of_cluster.sums).astype(float)
+        weighted_sz, sz = np.stack((weight * size, size)) @ sums
+        weighted_ss, ss = np.stack((weight, np.ones_like(weight))) @ np.square(sums, out=sums)
+        squares = weighted_ss - 2 * of_mixed * weighted_sz + of_mixed**2 * float(weight @ size**2)
+        variance = (clusters - 1) / clusters * np.maximum(squares, 0.0)
+        rare = 2 * k[mixed] < n
+        rows = np.where(rare, k[mixed], n - k[mixed]).astype(float)
+        few = np.minimum(rows**2 / np.where(rare, ss, float(size @ size) - 2 * sz + ss), least)
         if n == clusters:  # independent rows, whose interval is exact
             few[:] = least
         spread = n / (n - 1) * p[mixed] * (1 - p[mixed])
@@ -133,6 +136,30 @@ def clustered_proportions(
         effective[mixed] = np.maximum(of_few, np.minimum(of_all, least))
     low, high = _exact_ends(p * effective, effective, LEVEL)
     return np.stack((p, low, high, effective))
+
+
+class ClusterSums(NamedTuple):
+    """How many rows each cluster has, and its sums over them."""
+
+    size: Int[np.ndarray, " cluster"]
+    sums: Integer[np.ndarray, "cluster column"]
+
+
+def cluster_sums(values: Bool[np.ndarray, "row column"], cluster: Int[np.ndarray, " row"]) -> ClusterSums:
+    """How often each column is true in each cluster that has a row, in the order of the clusters' numbers."""
+    if (cluster[1:] < cluster[:-1]).any():
+        order = np.argsort(cluster, kind="stable")
+        values, cluster = values[order], cluster[order]
+    starts = np.concatenate(([0], np.flatnonzero(cluster[1:] != cluster[:-1]) + 1))
+    size = np.diff(starts, append=len(cluster))
+    bits, largest = np.ascontiguousarray(values).view(np.uint8), int(size.max())
+    if largest > 32:
+        return ClusterSums(size, np.add.reduceat(bits, starts, axis=0, dtype=np.int64))
+    sums = bits[starts]
+    for place in range(1, largest):  # much faster for small clusters, and so are bytes
+        longer = np.flatnonzero(size > place)
+        sums[longer] += bits[starts[longer] + place]
+    return ClusterSums(size, sums)
 
 
 def rate_difference(k: int, n: int, k2: int, n2: int) -> tuple[float, float, float]:

@@ -26,7 +26,7 @@ problem are dependent; intervals allow for it (see :mod:`interp.core.stats`).
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -42,11 +42,15 @@ from interp.core.model import HookedModel
 from interp.core.probe import OnPage, Scalar, neurons, probe, two_valued
 from interp.core.problems import N_PROBLEMS, Sample, draw, resolve_task, right_tokens
 from interp.core.results import Provenance
+from interp.core.resumed_runs import resumed
 from interp.core.strata import column_variables, signal_columns
 from interp.probes.carry_result import CarryUnits
 from models.errors import UserError
 from models.part_names import in_block
 from models.tasks.base import Task, base_of
+
+#: From the AUROC of every unit for every rival signal, to whether digits are right [n, column] without (layer, unit).
+Ablate = Callable[[Float[np.ndarray, "layer unit rival"]], Mapping[tuple[int, int], Bool[np.ndarray, "n column"]]]
 
 
 def compute_carry_units(
@@ -54,7 +58,7 @@ def compute_carry_units(
     post: Float[np.ndarray, "n column layer unit"],
     variables: Mapping[str, Int[np.ndarray, "n column"]],
     clean: Bool[np.ndarray, "n column"],
-    ablated: Mapping[tuple[int, int], Bool[np.ndarray, "n column"]],
+    ablated: Mapping[tuple[int, int], Bool[np.ndarray, "n column"]] | Ablate,
     provenance: Provenance,
     base: int = 10,
     wanted: Sequence[str] = (),
@@ -66,7 +70,8 @@ def compute_carry_units(
         variables: variables of each column; ``carry_in``, ``carry_out``, ``digit_sum`` and ``s`` where columns are
             added.
         clean: whether the whole model predicts the column's digit.
-        ablated: the same with (layer, unit) set to zero; units left out get NaN.
+        ablated: the same with (layer, unit) set to zero, or what gives it, from the AUROC of every unit for every
+            rival signal; units left out get NaN.
         provenance: what the problems are; its seed also draws the shuffled control.
         base: base of the digits.
         wanted: more signals, as in :func:`interp.core.signal_measures.candidate_signals`.
@@ -87,9 +92,11 @@ def compute_carry_units(
     labels = np.stack([values.ravel() for values in signals.values()], 1)
     problem = np.repeat(np.arange(n), columns)
     x, y = (part.reshape(n * columns, layers * units).astype(np.float64) for part in (pre, post))
-    outcomes = {layer * units + unit: value.ravel() for (layer, unit), value in ablated.items()}
-
     parts = measures.separation(x, labels, list(signals), problem, rivals)
+    if not isinstance(ablated, Mapping):
+        areas = parts["auroc"][:, [[*signals].index(name) for name in rivals]]
+        ablated = ablated(areas.reshape(layers, units, -1))
+    outcomes = {layer * units + unit: value.ravel() for (layer, unit), value in ablated.items()}
     parts |= measures.thresholds(x, labels, problem, parts["auroc"] >= 0.5)
     parts |= measures.ranges(x, y, labels)
     parts |= measures.ablations(clean.ravel(), outcomes, labels, list(signals), problem, layers * units, rivals)
@@ -193,9 +200,11 @@ def carry_units(
 
     pre, post, clean = _activations(model, sample, queries, right)
     base = base_of(task)
-    chosen = _most_separating(pre, *measures.candidate_signals(variables, seed, base, wanted), max_ablated)
-    ablated = {unit: _right_without(model, sample, queries, right, unit) for unit in chosen}
-    return compute_carry_units(pre, post, variables, clean, ablated, sample.provenance, base, wanted)
+
+    def ablate(areas: np.ndarray) -> dict[tuple[int, int], np.ndarray]:
+        return _right_without(model, sample, queries, right, _most_separating(areas, max_ablated))
+
+    return compute_carry_units(pre, post, variables, clean, ablate, sample.provenance, base, wanted)
 
 
 def _activations(
@@ -213,24 +222,22 @@ def _activations(
 
 
 def _right_without(
-    model: HookedModel, sample: Sample, queries: list[int], right: torch.Tensor, unit: tuple[int, int]
-) -> np.ndarray:
-    """Whether each answer digit is right [n, column] with one (layer, unit) set to zero."""
-    edits = [Neuron(*unit).site.put(0.0)]
-    found = [
-        right_tokens(logits[:, queries], right[rows]) for rows, logits, _ in runs.passes(model, sample.tokens, edits)
-    ]
-    return torch.cat(found).numpy()
+    model: HookedModel, sample: Sample, queries: list[int], right: torch.Tensor, units: list[tuple[int, int]]
+) -> dict[tuple[int, int], np.ndarray]:
+    """Whether each answer digit is right [n, column] with one (layer, unit) at a time set to zero."""
+    edits = {unit: [Neuron(*unit).site.put(0.0)] for unit in units}
+    hooks = list(dict.fromkeys(hook for ((hook, _),) in edits.values()))
+    found: dict[tuple[int, int], list[torch.Tensor]] = {unit: [] for unit in units}
+    for rows, _, run in resumed(model, sample.tokens, hooks, min(queries)) if units else ():
+        for unit in units:
+            found[unit].append(right_tokens(run(edits[unit])[:, queries], right[rows]))
+    return {unit: torch.cat(parts).numpy() for unit, parts in found.items()}
 
 
-def _most_separating(
-    pre: np.ndarray, signals: Mapping[str, np.ndarray], rivals: Sequence[str], count: int
-) -> list[tuple[int, int]]:
+def _most_separating(areas: Float[np.ndarray, "layer unit rival"], count: int) -> list[tuple[int, int]]:
     """The (layer, unit) pairs that separate some rival signal best, at most ``count``."""
-    layers, units = pre.shape[2:]
-    pairs = [(layer, unit) for layer in range(layers) for unit in range(units)]
-    if len(pairs) <= count or not rivals:
-        return pairs[:count]
-    labels = np.stack([signals[name].ravel() for name in rivals], 1)
-    areas = measures.auroc(pre.reshape(-1, layers * units), labels)
-    return [pairs[i] for i in np.argsort(-np.nanmax(np.abs(areas - 0.5), 1))[:count]]
+    pairs = list(np.ndindex(areas.shape[:2]))
+    if len(pairs) <= count:
+        return pairs
+    best = np.nanmax(np.abs(areas - 0.5), -1).ravel()
+    return [pairs[i] for i in np.argsort(-best)[:count]]

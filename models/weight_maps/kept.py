@@ -16,6 +16,7 @@ from weakref import WeakKeyDictionary
 import torch
 from torch import Tensor, nn
 from torch._C._functorch import peek_interpreter_stack
+from torch._utils import _flatten_dense_tensors
 from torch.autograd import forward_ad
 from torch.func import functional_call
 
@@ -124,7 +125,7 @@ def _state(modules: list[nn.Module], tensors: list[Tensor]) -> _State:
 
 def _copied(parts: list[Tensor]) -> Tensor:
     """The numbers of all tensors in a row, by one call of torch, which copies none that is alone."""
-    return torch._C._nn.flatten_dense_tensors(parts) if len(parts) > 1 else parts[0].flatten().clone()
+    return _flatten_dense_tensors(parts) if len(parts) > 1 else parts[0].flatten().clone()
 
 
 @torch.inference_mode(False)

@@ -27,6 +27,7 @@ from torch import Tensor
 from interp.core.components import Component, Part
 from interp.core.model import HookedModel
 from interp.core.problems import derangement
+from interp.core.resumed_runs import resumed
 from interp.core.runs import Activations, passes
 from interp.core.sites import Edit, require_evaluation_mode
 from models.errors import UserError, known_name
@@ -87,13 +88,16 @@ def run_ablations(
     receive: Receive,
     unchanged: str = "error",
     control: bool = False,
+    first: int = 0,
 ) -> dict[tuple[int, int], bool]:
     """Run every component with every replacement.
 
     ``receive(component, replacement, is_control, rows, logits)`` gets the logits of each batch, first those of the
     whole model, with component None; ``control`` adds the control of each. Returns whether each (component,
-    replacement) changed anything in any example. Cost: one run per component and replacement (two with control), one
-    for the whole model, one for the means, one for the sources of a resample.
+    replacement) changed anything in any example. ``first`` is the first position whose logits are read; before it they
+    may be NaN. Cost: one run per component and replacement (two with control), from the component's layer on where that
+    is known (:mod:`interp.core.resumed_runs`), one for the whole model, one for the means, one for the sources of a
+    resample.
 
     Raises:
         UserError: a model in training mode or one that has diverged; a hook that never fires, or at which activations
@@ -104,19 +108,18 @@ def run_ablations(
     means = mean_activations(model, tokens, hooks) if "mean" in replacement else {}
     order = derangement(len(tokens), seed) if "resample" in replacement else None
     watches = {(i, j): _Watch() for i in range(len(components)) for j in range(len(replacement))}
-    for rows, logits, _ in passes(model, tokens):
+    for rows, logits, run in resumed(model, tokens, hooks, first):
         if bool(logits.isnan().any()):
             raise UserError("A logit of the whole model is not a number: the model has diverged.")
         receive(None, 0, False, rows, logits)
-        batch = tokens[rows]
         sources = {} if order is None else next(passes(model, tokens[order[rows]], keep=hooks))[2]
         others = {"zero": {}, "mean": means, "resample": sources}
         for (i, j), watch in watches.items():
             edits = partial(_edits, components[i], others[replacement[j]])
-            receive(i, j, False, rows, next(passes(model, batch, edits(watch, None)))[1])
+            receive(i, j, False, rows, run(edits(watch, None)))
             if control:
                 noise = torch.Generator().manual_seed(hash((seed, i, j, rows.start)) % 2**63)
-                receive(i, j, True, rows, next(passes(model, batch, edits(_Watch(), noise)))[1])
+                receive(i, j, True, rows, run(edits(_Watch(), noise)))
     for (i, j), watch in watches.items():
         if not math.isfinite(watch.moved):
             raise UserError(

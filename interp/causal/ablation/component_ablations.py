@@ -322,7 +322,8 @@ def component_ablation(
     masks = {metric.name: _strata(task, sample.problems, pairs, metric, read) for metric in found}
     reader = _Reader(task, sample.problems, found, read, len(chosen), len(names))
     runner = with_writable_stream(model, task, hooks_of(chosen))
-    changed = run_ablations(runner, sample.tokens, chosen, names, seed, reader.receive, unchanged, control)
+    first = reader.first(sample.tokens.shape[1])
+    changed = run_ablations(runner, sample.tokens, chosen, names, seed, reader.receive, unchanged, control, first)
     result = compute_component_ablation(
         reader.values,
         reader.clean,
@@ -392,6 +393,11 @@ class _Reader:
         shape = (components, kinds, self.n)
         self.values = {name: np.zeros((*shape, w), kind[name]) for name, w in width.items()}
         self.controls = {name: np.zeros_like(values) for name, values in self.values.items()}
+
+    def first(self, n_pos: int) -> int:
+        """The first position that is read, in runs of so many."""
+        places = [self.queries if each.name == ACCURACY else each.positions for each in self.metrics]
+        return min(0 if place is None else min(p % n_pos for p in place) for place in places)
 
     def receive(self, component: int | None, kind: int, control: bool, rows: slice, logits: Tensor) -> None:
         for metric in self.metrics:

@@ -22,6 +22,7 @@ from interp.core.stats import (
     bootstrap_interval,
     clopper_pearson,
     clustered_proportion,
+    clustered_proportions,
     mean_interval,
     permutation_p,
     proportion,
@@ -380,3 +381,17 @@ def test_shares_in_sentences_are_never_rounded_to_all_or_none() -> None:
     ]  # fmt: skip
     assert in_percent_with(0.5, float("nan"), float("nan")) == "50.0%"
     assert str(proportion(np.array([True, False]))) == "50.0% [1.3%, 98.7%]"
+
+
+@pytest.mark.parametrize("largest", [2, 5, 60])
+def test_intervals_of_many_columns_are_those_of_each_whatever_the_order_of_the_rows(largest: int):
+    rng = np.random.default_rng(largest)
+    cluster = np.repeat(np.arange(40), rng.integers(0, largest + 1, 40))
+    success = rng.random((len(cluster), 5)) < np.array([0.0, 0.02, 0.5, 0.98, 1.0])
+    found = clustered_proportions(success, cluster)
+    assert np.array_equal(found[0], success.mean(0))
+    order = rng.permutation(len(cluster))
+    assert np.allclose(clustered_proportions(success[order], cluster[order]), found, rtol=1e-9)
+    for column in range(5):
+        one = clustered_proportion(success[:, column], cluster)
+        assert found[:, column] == pytest.approx([one.value, one.low, one.high, one.n_effective], rel=1e-9)
