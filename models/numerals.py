@@ -58,6 +58,7 @@ def percent(share: Fraction, digits: int = 3, up: bool = False) -> str:
 def in_percent(share: float, digits: int = 1) -> str:
     """A share as it stands in a sentence: "99.5%". One between 0 and 1 that is not whole is never written as if it
     were: "over 99.9%", "under 0.1%"."""
+    share = float(share)  # a number of NumPy or xarray as well
     if share in (0, 1):
         return f"{100 * share:.0f}%"
     least = 10.0 ** -(digits + 2)  # the smallest share that is written

@@ -215,10 +215,12 @@ class Task(ABC):
     def decode(self, answer_tokens: Int[Tensor, "n target"]) -> list[int]:
         """The numbers that answer tokens spell; :attr:`no_number` for tokens that spell none."""
 
-    def answer_text(self, tokens: Int[Tensor, " target"]) -> str:
-        """What the tokens of one answer spell, for people: a number, or their texts where they spell none."""
-        (number,) = self.decode(tokens[None])
-        texts: list[str] = [str(self.vocabulary[token]) for token in tokens.tolist()]
+    def answer_text(self, answer_tokens: Int[Tensor, "1 target"]) -> str:
+        """What the tokens of one answer spell, for people: a number, or their texts where they spell none ("?" for what
+        is no token). They may be given as one row [target]."""
+        number, *_ = self.decode(answer_tokens)
+        tokens, known = answer_tokens[0].tolist(), self.vocabulary
+        texts: list[str] = [str(known[token]) if 0 <= token < len(known) else "?" for token in tokens]
         return "".join(texts) if number == self.no_number else str(number)
 
     @abstractmethod

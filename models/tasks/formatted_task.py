@@ -184,11 +184,11 @@ class FormattedTask(FormatTokens):
         fields ("0101^0011"); :meth:`as_problems` reads it."""
         return self._reader.text(numbers)
 
-    def answer_text(self, tokens: Int[Tensor, " target"]) -> str:
+    def answer_text(self, answer_tokens: Int[Tensor, "1 target"]) -> str:
         """The number in decimal, or in base 2 its bits; of a difference in ten's complement also the difference."""
-        number, field = self.decode(tokens[None])[0], self.answer_field
+        number, field = self.decode(answer_tokens)[0], self.answer_field
         if number == self.no_number:
-            return super().answer_text(tokens)
+            return super().answer_text(answer_tokens)
         if self.base == 2:
             return "-" * (number < 0) + bits(abs(number), field.width)
         size = self.base ** (field.width - 1)

@@ -139,8 +139,8 @@ class TokenFunction(Task):
         found = self.as_problems(problems)
         return self._answer_ids.to(found.device)[self._classes(found)][:, None]
 
-    def answer_text(self, tokens: Int[Tensor, " target"]) -> str:
-        return self.token_text(tokens)
+    def answer_text(self, answer_tokens: Int[Tensor, "1 target"]) -> str:
+        return self.token_text(answer_tokens[0])
 
     def decode(self, answer_tokens: Int[Tensor, "n target"]) -> list[int]:
         """The numbers of the answers; -1 for a token that is none."""

@@ -180,6 +180,19 @@ register_exam(
 
 register_exam(
     Exam(
+        "sameness",
+        lambda pair: interp.sameness(*pair, n=48, untrained=2),
+        lambda found: found.verdict,
+        presence=Case(lambda: (trained(), moved()), "the same"),
+        absence=Case(lambda: (trained(), untrained()), "not the same"),
+        inversion=Case(lambda: (trained(), negated("blocks.0.hook_resid_post")), "not the same"),
+        untrained=Case(lambda: (untrained(), trained()), REFUSED),
+    )
+)
+
+
+register_exam(
+    Exam(
         "certified_circuits",
         lambda model: interp.certified_circuits(model, constants=(0, 0), n=256),
         lambda found: [set(names) for names in found.minimal],

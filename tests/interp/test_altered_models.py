@@ -353,6 +353,7 @@ ADDER: dict[str, Callable[[Any], Any]] = {
     "compare": lambda m: interp.compare(m, _other(), n=16, untrained=[_adder_moved()]),
     "compare_models": lambda m: interp.compare_models([m, _other()], questions=["score"], n=32),
     "swap_components": lambda m: interp.swap_components(m, _other(), n=16, untrained=1),
+    "sameness": lambda m: interp.sameness(m, _other(), n=16, untrained=1),
     "mode_connectivity": lambda m: interp.mode_connectivity(m, _adder_moved(), n=16, controls=False),
     "seed_distances": lambda m: interp.seed_distances([m, _adder_moved()], n=16, untrained=0).functions,
     "population": lambda m: interp.population([m, m], questions=["score"], n=64).members,

@@ -45,6 +45,7 @@ QUESTIONS: dict[str, Callable[[Any, Any], Any]] = {
     "mode_connectivity": lambda a, b: interp.mode_connectivity(a, b, n=N),
     "seed_distances": lambda a, b: interp.seed_distances([a, b], n=N),
     "swap_components": lambda a, b: interp.swap_components(a, b, n=8, n_fit=8, untrained=1),
+    "sameness": lambda a, b: interp.sameness(a, b, n=8, untrained=1),
     "certify": lambda a, b: interp.certify(a),
     "certified_circuits": lambda a, b: interp.certified_circuits(a, n=16, most=16),
     "accuracy_bounds": lambda a, b: interp.accuracy_bounds(a),

@@ -76,7 +76,8 @@ OTHERS = {
     "accuracy_bounds", "accuracy_by_chain", "attack", "carry_unit_ranges", "certified_circuits", "decompile",
     "exact_match_grid", "first_errors", "greedy_agreement",
     "group_program", "group_symmetry", "key_attention", "learning_curves", "named_stream", "restricted_loss",
-    "offset_sweep", "patch_sweep", "pattern_substitution", "population", "stress_suites", "sum_units",
+    "offset_sweep", "patch_sweep", "pattern_substitution", "population", "sameness", "stress_suites",
+    "sum_units",
     "training_dynamics", "weight_norm",
 }  # fmt: skip
 DRAWN = ("untrained", "shuffled", "p_untrained", "p_shuffled", "control_note", "seconds")

@@ -65,7 +65,7 @@ def test_an_imported_model_computes_the_formulas_on_the_stored_numbers(request, 
     state = torch.load(path, map_location="cpu", weights_only=True)["model_state"]
     numbers = {key: state[source].double().numpy() for key, source in (PUBLISHED | own).items()}
     model = models.load(path)
-    assert model.name_or_path == name
+    assert model.registered == name
     tokens = model.task.encode(PROBLEMS)
     expected = np.stack([low_rank_formulas.logits(numbers, row) for row in tokens.numpy()])
     assert_same(model(tokens), expected, tolerance=2e-4)

@@ -34,6 +34,7 @@ SHORT: dict[str, dict[str, Any]] = {
     "edge_attribution": {"steps": 4},
     "population": {"questions": ["score", "circle_fit"]},
     "swap_components": {"components": ["L0.mlp"], "n_fit": 32, "untrained": 1},
+    "sameness": {"n": 32, "untrained": 1},
     "linear_probes": {"n": 110, "sites": "L0 mid"},
     "parameter_ablation": {"n": 8, "pairs": False, "only": ["W_head"]},
     "accuracy_by_chain": {"n_per_length": 2},

@@ -107,7 +107,7 @@ def test_every_model_has_a_page_and_a_line_with_its_size_and_score(site: Path):
     for name in NAMES:
         assert f'<a href="{path_of(name)}">{name}</a>' in index and (site / path_of(name)).is_file()
     assert index.count('class="attention"') == len(NAMES)
-    assert "certified with rounding" in index and "10,010 of 10,010" in index and "1 of 256" in index
+    assert "certified with rounding" in index and "10,010 of 10,010" in index and "1 of 128" in index
 
 
 def test_a_models_page_has_its_certificate_its_card_and_all_its_numbers(site: Path):
@@ -294,7 +294,7 @@ def test_the_list_of_models_filters_and_sorts(site: Path, open_page: Callable[..
     assert set(shown()) == set(NAMES)
     page.get_by_label("Filter").fill("certified rounding")
     assert shown() == ["microadder-57", "parity-hand-built"]
-    page.get_by_label("Filter").fill("certified of 256")
+    page.get_by_label("Filter").fill("certified of 128")
     assert shown() == ["microadder-57"] and page.locator("output").inner_text() == "1 of 3 models"
     page.keyboard.press("Escape")
     assert len(shown()) == 3
