@@ -106,8 +106,8 @@ def fitted_task(task: Task, cfg: TransformerConfig, source: Path | str) -> Task:
                 f"The answers of {task.name} have the token {list(task.vocabulary)[highest]!r} (number {highest}), and "
                 f"the model in {source} predicts {cfg.n_logits} tokens, from 0 on."
             )
-    unused = cfg.n_ctx - task.input_length
-    if unused and cfg.positional_embedding_type == "standard" and not isinstance(task, SequenceTask):
+    unused = cfg.n_ctx - task.input_length - 1  # a context mostly has room for the last answer's token as well
+    if unused > 0 and cfg.positional_embedding_type == "standard" and not isinstance(task, SequenceTask):
         warnings.warn(
             f"The task {task.name} leaves {unused} of the {cfg.n_ctx} positions of the model in {source} unused. If it "
             "was trained on longer sequences, its format is another: models.tasks.guess proposes one from examples.",

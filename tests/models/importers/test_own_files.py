@@ -185,7 +185,7 @@ def test_positions_that_a_format_leaves_unused_are_said(positions: Any, unused: 
     """Of models with a table of positions, which says how long the sequences were that they were trained on."""
     size = dict(n_layers=1, d_model=8, n_heads=1, d_head=8, d_mlp=8, d_vocab=TASK.d_vocab, act_fn="relu")
     config = models.TransformerConfig(
-        **size, n_ctx=TASK.input_length + unused, positional_embedding_type=positions, rotary_dim=8
+        **size, n_ctx=TASK.input_length + 1 + unused, positional_embedding_type=positions, rotary_dim=8
     )
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
