@@ -215,6 +215,7 @@ class Task(ABC):
     def decode(self, answer_tokens: Int[Tensor, "n target"]) -> list[int]:
         """The numbers that answer tokens spell; :attr:`no_number` for tokens that spell none."""
 
+    @checked
     def answer_text(self, answer_tokens: Int[Tensor, "1 target"]) -> str:
         """What the tokens of one answer spell, for people: a number, or their texts where they spell none ("?" for what
         is no token). They may be given as one row [target]."""
