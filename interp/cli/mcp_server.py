@@ -1,4 +1,4 @@
-"""The server of ``interp mcp``: its tools, how calls reach their process, and what is said to what is no call."""
+"""The server of ``interp mcp``: its tools, how calls reach their process, and how malformed messages are answered."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _BY_NAME = {tool.__name__: tool for tool in tools.TOOLS}
 
 
 class Server(MCPServer):
-    """A server that refuses in one sentence what is no call of a tool, and answers what is no message."""
+    """A server that refuses malformed calls of tools in one sentence, and answers lines that are not messages."""
 
     async def call_tool(self, name: str, arguments: dict[str, Any], context: Any = None) -> Any:
         try:
