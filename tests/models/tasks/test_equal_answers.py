@@ -123,6 +123,13 @@ def test_a_task_is_altered_by_a_method_of_ones_own_on_it_or_in_a_class():
     assert altered(task) == "FormattedTask.targets"
 
 
+def test_a_method_from_a_text_alters_a_task():
+    """As the code after ``python -c`` has it."""
+    made = {"__name__": "__main__", "kind": type(formatted("{a:2r}+{b:2r}={s:3r}", "a + b"))}
+    exec("class Own(kind):\n    def targets(self, problems):\n        return super().targets(problems)", made)
+    assert altered(made["Own"]("{a:2r}+{b:2r}={s:3r}", "a + b")) == "Own.targets"
+
+
 def test_a_method_replaced_in_the_package_alters_its_tasks(monkeypatch):
     task = formatted("{a:2r}+{b:2r}={s:3r}", "a + b")
     monkeypatch.setattr(type(task), "allowed", lambda self, problems: torch.ones(len(problems), dtype=torch.bool))
