@@ -9,7 +9,7 @@ from torch.nn import functional as F
 
 import models
 from benchmarks.scoring import cpu_seconds
-from models.position_coupling import SMALL, Variant
+from models.families.position_coupling import SMALL, Variant
 from models.training.sequence_objective import SequenceObjective, SequenceStream
 
 ROWS, STEPS = 128, 5

@@ -25,7 +25,7 @@ from interp.causal.interchange import chained_claims as chained_claims
 from interp.core.probe_checks import check_probe as check_probe
 from interp.probes.embeddings import circle_fit as circle_fit
 from interp.causal.circuits import circuit_as_model as circuit_as_model
-from interp.compare.across import compare_models as compare_models
+from interp.compare.many import compare_models as compare_models
 from interp.figures.dark import dark as dark
 from interp.proofs.decompile import decompile as decompile
 from interp.causal.edges.gradient_attribution import edge_attribution as edge_attribution

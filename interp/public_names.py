@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from interp.core.probe import known, registered
-from models.questions import question
+from models.calls.checked_calls import question
 
 #: What one uses every day; documentation lists these first.
 EVERYDAY = (

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
+from models.calls.checked_calls import question
 from models.errors import UserError
-from models.hooked import HookedModel
-from models.part_names import in_block
-from models.questions import question
 from models.tasks.base import Task
-from models.tasks.sound import require_sound
+from models.tasks.check_task import require_sound
+from models.transformer.hooked import HookedModel
+from models.transformer.part_names import in_block
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -10,11 +10,11 @@ from jaxtyping import Float, Int
 from torch import Tensor
 from torch.nn import functional as F
 
+from models.calls.checked_calls import question
 from models.errors import UserError
-from models.partial_forward import logits_from, stands_for
-from models.questions import question
+from models.fast import logits_from, stands_for
 from models.tasks.characters import TRAINING, CharacterLanguage, text_ids
-from models.transformer import ArithmeticTransformer
+from models.transformer.arithmetic_transformer import ArithmeticTransformer
 
 ROWS = 32  # windows at a time, so that their activations stay in the processor's cache
 

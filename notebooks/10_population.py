@@ -35,7 +35,7 @@ from interp.figures.dots import dot_plot
 from interp.figures.layers import points
 from interp.figures.panels import Panel, compose, vline
 from interp.figures.tables import table
-from models.checkpoint import read_json
+from models.files.checkpoint import read_json
 from models.training.load_run import model_of
 
 kept = read_json(DATA / "experiments" / "comparison-population.json")  # what an earlier version measured and proved

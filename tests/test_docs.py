@@ -24,9 +24,9 @@ from interp.cli.own_files import taken_out
 from interp.core.probe import find_probe
 from interp.papers.studies import find_study
 from interp.public_names import EVERYDAY
-from models.config import TransformerConfig
 from models.errors import UserError
-from models.transformer import ArithmeticTransformer
+from models.transformer.arithmetic_transformer import ArithmeticTransformer
+from models.transformer.config import TransformerConfig
 from models.weight_maps import DenseWeights
 from tests.docs_blocks import blocks, commands
 from tests.toy_task import ToyAddition

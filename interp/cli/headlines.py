@@ -11,7 +11,7 @@ from interp.cli.help import filled
 from interp.cli.outputs import write_reply
 from interp.core.stored_data import DATA, keep, kept
 from models.errors import unknown_name
-from models.stored_names import CONFIG, ZOO
+from models.files.stored_names import CONFIG, ZOO
 
 FILE = DATA / "headlines.json"  # `python -m interp.cli.headlines` writes it
 ALL = "all"

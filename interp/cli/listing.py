@@ -12,7 +12,7 @@ from typing import Any
 from interp.cli.arguments import Force, Json
 from interp.cli.outputs import write_reply
 from interp.core.stored_data import DATA, keep, kept
-from models.stored_names import CONFIG, ZOO
+from models.files.stored_names import CONFIG, ZOO
 
 FILE = DATA / "models.json"  # `python -m interp.cli.listing` writes it
 NOT_TRAINED, CONSTRUCTED = "not trained yet", "constructed"

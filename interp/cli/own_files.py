@@ -16,7 +16,7 @@ from models.errors import UserError
 from models.isolation import UNCONFINED
 
 if TYPE_CHECKING:
-    from models.transformer import ArithmeticTransformer
+    from models.transformer.arithmetic_transformer import ArithmeticTransformer
 
 _FLAGS = tuple(flag for flag in OWN_FLAGS if flag != "--trust")  # those that need a value
 _given: dict[str, Any] = {}

@@ -88,7 +88,7 @@ class Reproduce:
         """Make the page as far as time allows; return whether time was left at the end."""
         from interp.papers.studies import Settings, reproduce
         from interp.site.pages import write_page
-        from models.cluster import connected
+        from models.training.cluster import connected
 
         use_threads(self.threads)
         use_data(self.data)

@@ -37,7 +37,7 @@ from interp.core.sites import model_name
 from models.errors import UserError
 from models.importers.stock import from_transformer_lens
 from models.tasks.base import Task
-from models.transformer import ArithmeticTransformer
+from models.transformer.arithmetic_transformer import ArithmeticTransformer
 
 #: Component -> how its parameters' names begin, after "blocks/LAYER/".
 _COMPONENTS = {

@@ -28,8 +28,8 @@ from interp.proofs.bounds_on_accuracy import accuracy_bounds
 from interp.proofs.methods import certify
 from interp.proofs.watch import TimeUp, time_limit
 from interp.proofs.wrong_answers import wrong_answer
-from models.checkpoint import sha256
 from models.errors import UserError
+from models.files.checkpoint import sha256
 from models.importers.board import count_in_name, how_it_ran, load_submission, submission_of
 from models.importers.board.numbers import PublishedNumbers, load_numbers
 from models.registry import BY_HAND, TRAINED

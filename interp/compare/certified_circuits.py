@@ -34,7 +34,7 @@ from interp.proofs import certify
 from models.errors import UserError
 from models.evaluation import teacher_forcing
 from models.tasks.base import Task
-from models.transformer import ArithmeticTransformer
+from models.transformer.arithmetic_transformer import ArithmeticTransformer
 
 MOST_CIRCUITS = 2**12
 NO_EDGES = "no edges"

@@ -40,8 +40,8 @@ from interp.core.thresholds import ABLE
 from models.errors import UserError, known_name
 from models.numerals import in_percent
 from models.tasks.base import Task
-from models.transformer import ArithmeticTransformer
-from models.unaltered import require_unaltered
+from models.transformer.arithmetic_transformer import ArithmeticTransformer
+from models.transformer.unaltered import require_unaltered
 
 STORED, ALIGNED = "as stored", "aligned"
 UNTRAINED, MOVED, BACK = "to an untrained copy", "to itself, moved", "to itself, moved back"

@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from interp.compare.across import question_of
+from interp.compare.many import question_of
 from interp.compare.model_table import Question
 from interp.core.controls import untrained_twin
 from interp.core.model import HookedModel

@@ -16,9 +16,9 @@ from interp.core.problems import membership
 from interp.core.sites import Site
 from interp.probes.attention import visible_roles
 from models.errors import UserError
-from models.part_names import head_name, in_block, neuron_name
 from models.tasks.base import Task
-from models.transformer import ArithmeticTransformer
+from models.transformer.arithmetic_transformer import ArithmeticTransformer
+from models.transformer.part_names import head_name, in_block, neuron_name
 
 CELL = ("digit_sum", "carry_in")  # the intermediate values by which logits are tabulated
 

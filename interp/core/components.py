@@ -23,7 +23,7 @@ from torch import Tensor
 from interp.core.model import HookedModel
 from interp.core.sites import Site, has_mlp, require_layer
 from models.errors import UserError
-from models.part_names import head_name, in_block, layer_part, neuron_name
+from models.transformer.part_names import head_name, in_block, layer_part, neuron_name
 
 
 class Component(ABC):

@@ -1,5 +1,5 @@
-"""The part of a model that a probe may use: :class:`models.hooked.Hooked`."""
+"""The part of a model that a probe may use: :class:`models.transformer.hooked.Hooked`."""
 
-from models.hooked import Hooked, HookedModel
+from models.transformer.hooked import Hooked, HookedModel
 
 __all__ = ["Hooked", "HookedModel"]

@@ -28,9 +28,9 @@ from interp.core.model import HookedModel
 from interp.core.problems import resolve_task
 from interp.core.sites import require_sums
 from interp.core.strata import column_variables, signal_columns
+from models.calls.checked_calls import MODELS, SEVERAL_MODELS
+from models.calls.checked_calls import question as checked
 from models.errors import UserError, known_name
-from models.questions import MODELS, SEVERAL_MODELS
-from models.questions import question as checked
 from models.tasks.algorithms import column_layout
 from models.tasks.base import Task
 from models.tasks.domain import NoDomain

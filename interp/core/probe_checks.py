@@ -16,9 +16,9 @@ from interp.core.exam import Exam
 from interp.core.probe import Probe, find_probe
 from interp.core.problems import N_PROBLEMS, carry_pairs
 from interp.core.results import Result
+from models.calls.checked_calls import MODELS, SEVERAL_MODELS
 from models.checks import Fails, require, table_of
 from models.errors import UserError
-from models.questions import MODELS, SEVERAL_MODELS
 
 #: The options that mean the same in every probe, in this order, with their defaults.
 SAME: Mapping[str, Any] = {

@@ -9,8 +9,8 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from models.part_names import with_part_names
-from models.stored_names import not_installed
+from models.files.stored_names import not_installed
+from models.transformer.part_names import with_part_names
 
 DATA = Path(str(files("interp"))) / "data"
 STUDIES = DATA / "experiments"  # which an installed package does without

@@ -47,9 +47,9 @@ from interp.probes.attention_keys import Keys, gap_interval, shuffled_keys, time
 from interp.probes.key_sets import read_patterns
 from models.errors import UserError, known_name
 from models.numerals import in_percent, small
-from models.part_names import head_name
 from models.tasks.base import Task
 from models.tasks.places import OUTPUT, OWN, PREVIOUS, REST
+from models.transformer.part_names import head_name
 
 ROW_ERROR = 0.05  # how far a row's sum may be from 1; rounding 33 weights to bfloat16 gives 0.004 at most
 

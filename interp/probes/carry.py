@@ -46,8 +46,8 @@ from interp.core.resumed_runs import resumed
 from interp.core.strata import column_variables, signal_columns
 from interp.probes.carry_result import CarryUnits
 from models.errors import UserError
-from models.part_names import in_block
 from models.tasks.base import Task, base_of
+from models.transformer.part_names import in_block
 
 #: From the AUROC of every unit for every rival signal, to whether digits are right [n, column] without (layer, unit).
 Ablate = Callable[[Float[np.ndarray, "layer unit rival"]], Mapping[tuple[int, int], Bool[np.ndarray, "n column"]]]

@@ -42,9 +42,9 @@ from interp.core.runs import passes
 from interp.core.stats import permutation_p
 from models.errors import UserError
 from models.numerals import in_percent, p_value
-from models.part_names import head_name, in_block
 from models.tasks.base import Task, base_of
-from models.unaltered import require_unaltered
+from models.transformer.part_names import head_name, in_block
+from models.transformer.unaltered import require_unaltered
 
 _NOTHING = 1e-5  # size below which a head writes no digit (float32 rounding)
 

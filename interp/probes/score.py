@@ -30,7 +30,7 @@ from interp.core.probe import Scalar, probe, task_of
 from interp.core.problems import draw, resolve_task
 from interp.core.results import Provenance
 from interp.core.sites import model_name
-from interp.probes.scored import OTHER_COUNTS, Scores, share_right, worst_stratum
+from interp.probes.score_result import OTHER_COUNTS, Scores, share_right, worst_stratum
 from models.errors import UserError, unknown_name
 from models.evaluation import Rate, predict
 from models.tasks.addition import DIGITS, FixedWidthAddition

@@ -30,7 +30,7 @@ from interp.core.probe import Scalar, probe, task_of
 from interp.core.problems import resolve_task
 from interp.core.results import Provenance, Rung
 from interp.probes.score import score
-from interp.probes.scored import Scores, worst_stratum
+from interp.probes.score_result import Scores, worst_stratum
 from models.tasks.addition import FixedWidthAddition
 from models.tasks.base import Task
 from models.tasks.carries import plant_carry, problems_of_chain_length, uniform_below

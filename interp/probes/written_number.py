@@ -47,9 +47,9 @@ from interp.core.stats import TAILS, percentile_interval
 from interp.core.thresholds import FAINT
 from models.errors import UserError
 from models.numerals import in_percent
-from models.part_names import in_block
 from models.tasks.algorithms import RIPPLE, column_layout
 from models.tasks.base import Task
+from models.transformer.part_names import in_block
 
 RESAMPLES, SHOWN = 400, 3_000
 _UNKNOWN = float("nan"), float("nan"), float("nan")

@@ -14,14 +14,18 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from models.hand_built.construction import Construction
-from models.hand_built.position_coupling_addition import HandBuiltOptions, HandBuiltWeights, hand_built_task
-from models.hand_built.position_coupling_multiplication import (
+from models.families.hand_built.construction import Construction
+from models.families.hand_built.position_coupling_addition import HandBuiltOptions, HandBuiltWeights, hand_built_task
+from models.families.hand_built.position_coupling_multiplication import (
     HandBuiltMultiplicationOptions,
     HandBuiltMultiplicationWeights,
     multiplication_task,
 )
-from models.hand_built.position_coupling_parity import HandBuiltParityOptions, HandBuiltParityWeights, parity_task
+from models.families.hand_built.position_coupling_parity import (
+    HandBuiltParityOptions,
+    HandBuiltParityWeights,
+    parity_task,
+)
 from models.tasks.base import Task
 
 #: What each kind of options builds.

@@ -27,8 +27,8 @@ from interp.proofs.half_spaces import half_space_diagrams
 from interp.proofs.one_layer import OneLayerAdder, one_layer_adder, read_adder, require_unchanged
 from interp.proofs.verdict import RUNGS, ArithmeticName, over_all_pairs
 from interp.proofs.windows import window_diagrams, window_verdicts
-from models.checkpoint import write_json_atomic
 from models.errors import UserError
+from models.files.checkpoint import write_json_atomic
 from models.numerals import percent
 from models.tasks.base import Task
 from models.tasks.column_rule import SUMS, ColumnRule

@@ -34,7 +34,7 @@ from models.errors import UserError
 from models.tasks.base import Task
 from models.tasks.equal_answers import altered
 from models.tasks.problem_space import ProblemSpace
-from models.transformer import ArithmeticTransformer
+from models.transformer.arithmetic_transformer import ArithmeticTransformer
 
 NAME = "operator by operator"
 

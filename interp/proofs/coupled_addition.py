@@ -47,7 +47,7 @@ from interp.proofs.coupled_values import NotSeparated, Perturbation, read_units,
 from interp.proofs.verdict import ArithmeticName
 from interp.proofs.watch import watched
 from models.errors import UserError
-from models.hand_built.position_coupling_addition import HandBuiltOptions
+from models.families.hand_built.position_coupling_addition import HandBuiltOptions
 
 SLACK = 1e-9
 HAND_BUILT: tuple[ArithmeticName, ...] = ("interval", "float32")  # the arithmetics for hand-built models

@@ -59,8 +59,8 @@ from interp.proofs.multiplication_keys import (
 )
 from interp.proofs.sink_heads import NotSeparated, Pattern, Written
 from interp.proofs.watch import watched
-from models.part_names import in_block
 from models.tasks.multiplication import DOLLAR, Multiplication
+from models.transformer.part_names import in_block
 
 CARRIES = {PRODUCT: 9, SUM: 2}  # how many values the carry into a column may have
 

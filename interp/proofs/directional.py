@@ -20,8 +20,8 @@ from interp.proofs.balls import CURVED
 from interp.proofs.enclosed import Enclosure
 from interp.proofs.prefix_tree import EnclosedForward
 from interp.proofs.stages import KNOWN, Ball, Stages
-from models.config import TransformerConfig
-from models.part_names import in_block
+from models.transformer.config import TransformerConfig
+from models.transformer.part_names import in_block
 
 Bounds = tuple[Float[Tensor, " n"], Float[Tensor, " n"]]
 

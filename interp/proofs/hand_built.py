@@ -49,9 +49,9 @@ from interp.proofs.watch import ENDED, INTERRUPTED, TIME_UP, why_ended
 from interp.proofs.wrong_answers import WrongAnswer, identify, wrong_answer
 from models.errors import UserError
 from models.evaluation import predict
-from models.hand_built.position_coupling_addition import HandBuiltOptions
-from models.hand_built.position_coupling_multiplication import HandBuiltMultiplicationOptions
-from models.hand_built.position_coupling_parity import HandBuiltParityOptions
+from models.families.hand_built.position_coupling_addition import HandBuiltOptions
+from models.families.hand_built.position_coupling_multiplication import HandBuiltMultiplicationOptions
+from models.families.hand_built.position_coupling_parity import HandBuiltParityOptions
 from models.numerals import shown
 from models.tasks.base import Task
 from models.tasks.equal_answers import altered

@@ -41,13 +41,13 @@ from interp.proofs.verdict import (
     verdict_of,
 )
 from interp.proofs.watch import MINUTES, TimeUp, time_limit
-from models.checkpoint import read_bytes
+from models.calls.checked_calls import question
 from models.errors import UserError
 from models.evaluation import predict
-from models.questions import question
-from models.task_doubts import doubt
+from models.files.checkpoint import read_bytes
 from models.tasks.base import Task
 from models.tasks.sequences import SequenceTask
+from models.tasks.task_doubts import doubt
 
 MOST_SYMBOLS = 2**12  # of a problem's operands; 21 binary symbols already make too many problems to run
 

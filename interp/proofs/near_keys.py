@@ -45,12 +45,12 @@ from interp.proofs.watch import ENDED, watched, why_ended
 from interp.proofs.wrong_answers import WrongAnswer, identify, shape_of, wrong_answer
 from models.errors import UserError
 from models.evaluation import margins
+from models.families.position_coupling import TWO_BY_TWO
 from models.numerals import shown
-from models.position_coupling import TWO_BY_TWO
 from models.tasks.base import Task
 from models.tasks.equal_answers import altered
 from models.tasks.multi_addition import MultiOperandAddition
-from models.transformer import ArithmeticTransformer
+from models.transformer.arithmetic_transformer import ArithmeticTransformer
 
 BATCH = 1024  # classes at a time
 WEAK, FOLLOWED = 1.0, 64  # leads with bounds below this are followed along their directions, this many at a time

@@ -13,7 +13,7 @@ from interp.proofs.prefix_nodes import Rows, Tree
 from interp.proofs.prefix_tree import EnclosedForward
 from interp.proofs.watch import check_time
 from models.errors import UserError
-from models.transformer import ArithmeticTransformer
+from models.transformer.arithmetic_transformer import ArithmeticTransformer
 
 ROUNDINGS = {"interval": enclosures.REAL, "float32": enclosures.FLOAT32}
 SPLIT = 16  # problems at a time when they are proved by cases

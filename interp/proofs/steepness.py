@@ -25,8 +25,8 @@ from interp.proofs.enclosed import Enclosure, Normed
 from interp.proofs.enclosed_weights import EnclosedWeights
 from interp.proofs.head_errors import AT_ONCE, SINGLE, Attended, HeadMaps, Heads, cancelled, lengths_of
 from interp.proofs.stages import KNOWN, Ball, Stages
-from models.config import TransformerConfig
-from models.part_names import in_block
+from models.transformer.config import TransformerConfig
+from models.transformer.part_names import in_block
 
 #: Of how many matrices the derivatives of an MLP at the nodes of a part are put together.
 MOST_SLOPES = 64

@@ -34,8 +34,8 @@ from models.tasks.addition import FixedWidthAddition
 from models.tasks.column_rule import SUMS
 from models.tasks.multi_addition import MultiOperandAddition
 from models.tasks.problem_space import ProblemSpace
-from models.training import judging
-from models.transformer import ArithmeticTransformer
+from models.training import acceptance
+from models.transformer.arithmetic_transformer import ArithmeticTransformer
 
 FILE = "certificate.json.gz"
 ALL_PAIRS = "all pairs of ten-digit numbers"
@@ -223,15 +223,15 @@ class Certifier:
     def option(self) -> str:
         return f"--certify {self.arithmetic}"
 
-    def __call__(self, model: ArithmeticTransformer, step: int, seed: int) -> judging.Verdict:
+    def __call__(self, model: ArithmeticTransformer, step: int, seed: int) -> acceptance.Verdict:
         try:
             certificate = self.verdict(model)
         except UserError as error:  # these weights are beyond every method; later ones may not be
-            return judging.Verdict(False, f"validated at 100%, and no verdict on all pairs: {error}")
+            return acceptance.Verdict(False, f"validated at 100%, and no verdict on all pairs: {error}")
         if certificate.status not in ("certified", "sampled"):  # sampled: in floats, where nothing is proved
-            return judging.Verdict(False, _turned_down(certificate))
+            return acceptance.Verdict(False, _turned_down(certificate))
         files = {FILE: certificate.to_bytes()}
-        return judging.Verdict(True, certificate.finding(), facts(certificate), files)
+        return acceptance.Verdict(True, certificate.finding(), facts(certificate), files)
 
     def verdict(self, model: ArithmeticTransformer) -> Verdict:
         """The verdict on a candidate. Raises UserError if no method judges it."""

@@ -30,13 +30,13 @@ from interp.core.problems import carry_rich
 from interp.proofs.certify_columns import certify_one_layer
 from interp.proofs.prefix_proof import PrefixEvidence, certify_prefixes
 from interp.proofs.verdict import ArithmeticName, Verdict
-from models.cluster import connected, each
 from models.errors import UserError
 from models.evaluation import predict
-from models.partial_forward import logits_from
+from models.fast import logits_from
 from models.tasks.addition import DIGITS, FixedWidthAddition
 from models.tasks.problem_space import ProblemSpace
-from models.transformer import ArithmeticTransformer
+from models.training.cluster import connected, each
+from models.transformer.arithmetic_transformer import ArithmeticTransformer
 
 MODELS = ("microadder-57", "microadder-67", "microadder-74")
 ROUNDINGS = ("none", "bfloat16", "float16", "3 digits", "4 digits")
@@ -99,7 +99,7 @@ def random_pairs(n: int, seed: int) -> torch.Tensor:
 def wrong_answers(model: ArithmeticTransformer, pairs: Int[Tensor, "n ..."]) -> Bool[Tensor, " n"]:
     """Which pairs the model answers wrongly (teacher-forced), at a quarter of the cost of running it on all of them.
 
-    All pairs go through the forward pass without hooks (:mod:`models.partial_forward`), which may differ from the
+    All pairs go through the forward pass without hooks (:mod:`models.fast`), which may differ from the
     model's own in the last bits. Pairs that it does not get right by a lead of ``_CLOSE`` times the largest difference
     between the two on the first 512 are then run through the model itself.
     """

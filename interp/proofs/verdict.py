@@ -28,13 +28,13 @@ from interp.core.model import HookedModel
 from interp.core.results import Provenance, Result, Rung
 from interp.proofs.one_layer import Targets
 from interp.proofs.wrong_answers import WrongAnswer, identify, wrong_answer
-from models.checkpoint import parse_json, write_bytes_atomic, write_json_atomic
 from models.errors import UserError
-from models.hooked import model_name, own_name
+from models.files.checkpoint import parse_json, write_bytes_atomic, write_json_atomic
 from models.tasks.base import Task
 from models.tasks.column_rule import ColumnRule
 from models.tasks.problem_space import ProblemSpace
 from models.tasks.sequences import SequenceTask
+from models.transformer.hooked import model_name, own_name
 
 FORMAT = 1
 #: What a proof can be about: margins in float64 (no proof), the real numbers, or the model as float32 runs it.
@@ -89,8 +89,8 @@ class Verdict(Result):
             :class:`WrongAnswer`, or of ten-digit adders (a, b, the model's answer, None if that spells no number).
         evidence: what the method found. Its attributes can be read from the verdict itself, as in
             ``verdict.smallest_margin``.
-        doubt: of a refuted model, that the task may not be its own (:func:`models.task_doubts.doubt`); files do not
-            keep it.
+        doubt: of a refuted model, that the task may not be its own (:func:`models.tasks.task_doubts.doubt`); files do
+            not keep it.
     """
 
     model: str

@@ -18,8 +18,8 @@ from markupsafe import Markup
 import models
 from interp.causal.circuits import smallest_circuit
 from interp.causal.patching import activation_patching
-from interp.compare.across import compare_models
 from interp.compare.compare import compare
+from interp.compare.many import compare_models
 from interp.core.probe import columns, find_probe, group
 from interp.figures.proofs import certified_margins
 from interp.papers.headlines import table as headlines

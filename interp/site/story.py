@@ -19,7 +19,7 @@ from interp.site.gallery.facts import certificate_words
 from interp.site.gallery.render import paragraph
 from models.errors import UserError
 from models.evaluation import score
-from models.hand_built.position_coupling_addition import NAME as HAND_BUILT
+from models.families.hand_built.position_coupling_addition import NAME as HAND_BUILT
 from models.registry import ModelSpec, constructed, get_spec
 from models.tasks.addition import FixedWidthAddition
 

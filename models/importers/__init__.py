@@ -15,7 +15,7 @@ from models.importers import low_rank_checkpoint, microadder_checkpoint
 from models.importers.safe_torch import read_torch_file
 
 if TYPE_CHECKING:
-    from models.transformer import ArithmeticTransformer
+    from models.transformer.arithmetic_transformer import ArithmeticTransformer
 
 __all__ = ["FORMATS", "PublishedFormat", "load_published"]
 

@@ -13,10 +13,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from models.arguments import shown
-from models.checkpoint import read_json
-from models.config import Activation, TransformerConfig
+from models.calls.arguments import shown
 from models.errors import UserError, unknown_name
+from models.files.checkpoint import read_json
 from models.importers.named_tensors import (
     NamedTensors,
     head_biases,
@@ -27,8 +26,9 @@ from models.importers.named_tensors import (
     read_tensors,
     without_missing,
 )
-from models.part_names import in_block
-from models.parts.weights import Weights
+from models.transformer.config import Activation, TransformerConfig
+from models.transformer.part_names import in_block
+from models.transformer.parts.weights import Weights
 
 MOST_POSITIONS = 4096  # kept of a model without a table of positions, unless the task is longer
 _WEIGHT_FILES = (

@@ -14,21 +14,21 @@ import numpy as np
 import torch
 from torch.nn.functional import cross_entropy
 
-from models.checkpoint import read_bytes
-from models.config import TransformerConfig
 from models.errors import UserError
+from models.files.checkpoint import read_bytes
 from models.importers.gpt_checkpoints import is_gpt_checkpoint, read_gpt
 from models.importers.hugging_face import is_hugging_face, read_hugging_face
 from models.importers.lens_states import is_lens_state, read_lens_state
 from models.importers.named_tensors import NamedTensors, read_tensors
 from models.importers.safe_torch import read_torch_file, require_size
-from models.parts.weights import Weights, is_bias, weight_shapes
 from models.tasks.base import Task
 from models.tasks.sequences import SequenceTask
+from models.transformer.config import TransformerConfig
+from models.transformer.parts.weights import Weights, is_bias, weight_shapes
 from models.weight_maps.dense import DenseWeights
 
 if TYPE_CHECKING:
-    from models.transformer import ArithmeticTransformer
+    from models.transformer.arithmetic_transformer import ArithmeticTransformer
 
 TRIED = 1_000  # problems of a task, for what a file does not say
 MOST_UNPACKED = 256 << 20  # bytes of the arrays of a small compressed file
@@ -53,14 +53,15 @@ def load_own_file(
     Args:
         content: what is in the file, where it was read already.
         config: of a file that does not say its own: a config, or fields of one.
-        names: our names of weights (:func:`models.parts.weights.weight_shapes`) -> the file's names, for tensors that
+        names: our names of weights (:func:`models.transformer.parts.weights.weight_shapes`) -> the file's names, for
+        tensors that
             have our shapes already; needs a whole config.
 
     Raises:
         UserError: no task, a file that no reader takes, a part that cannot be expressed, the first tensor that does not
             fit, a task with more tokens or positions than the model has, or answers of tokens that it does not predict.
     """
-    from models.transformer import ArithmeticTransformer
+    from models.transformer.arithmetic_transformer import ArithmeticTransformer
 
     if task is None:
         raise UserError(
@@ -79,7 +80,7 @@ def load_own_file(
 def told(model: ArithmeticTransformer) -> ArithmeticTransformer:
     """A model that was given its task, after a warning if that may not be its own."""
     from models.evaluation import predict
-    from models.task_doubts import doubt
+    from models.tasks.task_doubts import doubt
 
     model.registered = None
     with suppress(UserError):  # of a model that cannot answer, whoever asks it is told
@@ -146,7 +147,7 @@ def _read(path: Path, task: Task, config: Any, content: Mapping[str, Any] | None
 def _loss(cfg: TransformerConfig, weights: Weights, task: Task, path: Path) -> float:
     """The mean loss, in nats a token, of a model on problems of the task."""
     from models.evaluation import teacher_forcing
-    from models.transformer import ArithmeticTransformer
+    from models.transformer.arithmetic_transformer import ArithmeticTransformer
 
     task = fitted_task(task, cfg, path)
     problems = task.sample(TRIED, torch.Generator().manual_seed(0))

@@ -15,7 +15,7 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from models.arguments import checked
+from models.calls.arguments import checked
 from models.errors import UserError
 from models.notation import Notation, pairs_below
 from models.tasks.adderboard import adderboard, validation_problems

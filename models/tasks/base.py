@@ -13,7 +13,7 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from models.arguments import checked, shown, whole_numbers
+from models.calls.arguments import checked, shown, whole_numbers
 from models.errors import UserError
 from models.notation import Notation
 from models.tasks.domain import Domain, NoDomain
@@ -86,7 +86,7 @@ class Task(ABC):
     notation: Notation | None = None
 
     def __init_subclass__(cls, **options: Any) -> None:
-        """The methods that every task has check their arguments by name (:func:`models.arguments.checked`)."""
+        """The methods that every task has check their arguments by name (:func:`models.calls.arguments.checked`)."""
         super().__init_subclass__(**options)
         for name, method in list(vars(cls).items()):
             if isfunction(method) and hasattr(Task, name) and not name.startswith("_") and name not in TRUSTED:
@@ -190,7 +190,7 @@ class Task(ABC):
     def training_problems(
         self, keys: Int[Tensor, " row"], hard: float = 0.0, share: float = 1.0
     ) -> Int[Tensor, "row operands"]:
-        """One problem outside the test set for each key (:func:`models.counter.row_keys`), which depends on
+        """One problem outside the test set for each key (:func:`models.tasks.counter_rng.row_keys`), which depends on
         that key alone; a share ``hard`` of them has long carries, if the task has any. With ``share`` below 1, from
         that share of the problems outside the test set, where these can be listed.
 

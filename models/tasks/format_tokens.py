@@ -10,7 +10,7 @@ import torch
 from jaxtyping import Int, Integer
 from torch import Tensor
 
-from models.arguments import checked
+from models.calls.arguments import checked
 from models.errors import UserError, known_name
 from models.tasks.base import Role
 from models.tasks.format_definition import SIGNS, FormatDefinition

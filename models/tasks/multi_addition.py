@@ -21,7 +21,7 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from models.arguments import check_fields, checked, typed
+from models.calls.arguments import check_fields, checked, typed
 from models.errors import UserError
 from models.tasks.base import Role
 from models.tasks.schoolbook import schoolbook

@@ -12,8 +12,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from models.calls.checked_calls import question
 from models.errors import UserError, unknown_name
-from models.questions import question
 from models.tasks.base import Task, domain_of
 from models.tasks.domain import Domain
 from models.tasks.pair_promise import Promise, changed_variables, place, spelt

@@ -15,11 +15,11 @@ import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
-from models.arguments import check_fields, shown, typed
+from models.calls.arguments import check_fields, shown, typed
 from models.errors import UserError, known_name
 from models.tasks.base import Task
+from models.tasks.check_task import require_sound
 from models.tasks.pair_promise import Promise, changed_variables, first_of_each
-from models.tasks.sound import require_sound
 
 
 @dataclass(frozen=True, eq=False, repr=False)

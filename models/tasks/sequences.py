@@ -22,7 +22,7 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from models.arguments import checked, shown, whole_numbers
+from models.calls.arguments import checked, shown, whole_numbers
 from models.errors import UserError
 from models.notation import Notation
 from models.tasks.base import Role, Task, are_integers, problem_list

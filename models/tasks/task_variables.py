@@ -16,7 +16,7 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from models.arguments import check_fields
+from models.calls.arguments import check_fields
 from models.errors import UserError, unknown_name
 from models.tasks.algorithms import ColumnLayout, Interventions, column_layout, resolve_algorithm
 from models.tasks.base import Task

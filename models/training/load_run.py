@@ -14,15 +14,15 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from models import checkpoint as storage
 from models import registry
 from models.errors import UserError
+from models.files import checkpoint as storage
 from models.registry import build
 from models.tasks.base import Task
 from models.training.objective import ParameterLayout
 from models.training.run_definition import built_from
 from models.training.run_folder import RunFolder
-from models.transformer import ArithmeticTransformer
+from models.transformer.arithmetic_transformer import ArithmeticTransformer
 
 
 def run_config(folder: Path) -> dict[str, Any] | None:

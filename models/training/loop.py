@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from models.calls.checked_calls import question
 from models.errors import UserError
-from models.questions import question
+from models.training.acceptance import Judge
 from models.training.devices import resolve_device
 from models.training.interrupt import InterruptFlag
-from models.training.judging import Judge
 from models.training.named_recipes import checked_recipe
 from models.training.parallel import AccelerateShare, Share
 from models.training.progress import Progress

@@ -24,7 +24,9 @@ import torch
 from safetensors import safe_open
 
 from models import registry
-from models.checkpoint import (
+from models.calls.checked_calls import question
+from models.errors import UserError, unknown_name
+from models.files.checkpoint import (
     assign_parameters,
     check_sha256,
     format_weights,
@@ -35,10 +37,8 @@ from models.checkpoint import (
     write_bytes_atomic,
     write_json_atomic,
 )
-from models.errors import UserError, unknown_name
-from models.hooked import HookedModel
-from models.questions import question
-from models.stored_names import CONFIG, ZOO, is_path, not_installed, stored
+from models.files.stored_names import CONFIG, ZOO, is_path, not_installed, stored
+from models.transformer.hooked import HookedModel
 from models.zoo.files import (
     CARD,
     FORMAT,
@@ -52,7 +52,7 @@ from models.zoo.files import (
 
 if TYPE_CHECKING:
     from models.evaluation import Rate
-    from models.transformer import ArithmeticTransformer
+    from models.transformer.arithmetic_transformer import ArithmeticTransformer
 
 
 #: What reading a file of another form than expected raises.

@@ -10,7 +10,7 @@ import pytest
 
 import models
 from models.importers import load_published
-from models.transformer import ArithmeticTransformer
+from models.transformer.arithmetic_transformer import ArithmeticTransformer
 
 
 @pytest.fixture(scope="session", params=[57, 67], ids=lambda size: f"published-{size}")

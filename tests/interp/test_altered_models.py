@@ -29,15 +29,15 @@ import models
 from interp.core.metrics import Metric, resolve_metrics
 from interp.core.probe import registered
 from interp.site.explorer import Subject
+from models.calls.checked_calls import question
 from models.errors import UserError
-from models.parts.attention import Attention
-from models.parts.mlp import MLP
-from models.parts.norms import Norm
-from models.parts.weights import WeightView
-from models.questions import question
 from models.tasks import problem_pairs
-from models.transformer import ArithmeticTransformer, Block, Embed
-from models.unaltered import alterations
+from models.transformer.arithmetic_transformer import ArithmeticTransformer, Block, Embed
+from models.transformer.parts.attention import Attention
+from models.transformer.parts.mlp import MLP
+from models.transformer.parts.norms import Norm
+from models.transformer.parts.weights import WeightView
+from models.transformer.unaltered import alterations
 
 #: Every question is asked many times of one model; test_questions.py asks them with the checks.
 pytestmark = pytest.mark.usefixtures("without_shape_checks")

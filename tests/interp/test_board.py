@@ -17,7 +17,7 @@ from interp.cli.own_files import said, taken_out, trusted
 from interp.compare.board_verdicts import BoardRow, _made, judge, near_nines
 from interp.site.board_page import summary
 from interp.site.pages.html_document import page_data
-from models.arc_decoder import DECODERS
+from models.families.arc_decoder import DECODERS
 from models.tasks.addition import DIGITS
 from tests.models.importers.submissions import HARD, QWEN, TIED_VALUES
 

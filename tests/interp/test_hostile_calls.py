@@ -15,8 +15,6 @@ import torch
 import interp
 import models
 from interp.proofs import check_certificate, load_certificate
-from models.config import TransformerConfig
-from models.counter import row_keys
 from models.errors import UserError
 from models.tasks import (
     AdditionFormat,
@@ -39,7 +37,9 @@ from models.tasks import (
     problem_pairs,
     variable_pairs,
 )
+from models.tasks.counter_rng import row_keys
 from models.tasks.framed_addition import Frame, FramedAddition
+from models.transformer.config import TransformerConfig
 from models.zoo import change_entry
 
 pytestmark = pytest.mark.usefixtures("without_shape_checks")

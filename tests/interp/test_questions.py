@@ -14,8 +14,8 @@ import torch
 import interp
 import models
 from interp.core.probe import registered
+from models.calls.checked_calls import REAL, WHOLE, question
 from models.errors import UserError
-from models.questions import REAL, WHOLE, question
 from models.tasks import problem_pairs
 from models.tasks.addition import TenDigitAddition
 from tests.sampling import every_third

@@ -10,10 +10,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from models.config import TransformerConfig
 from models.errors import UserError
 from models.tasks.framed_addition import Frame, FramedAddition
-from models.transformer import ArithmeticTransformer
+from models.transformer.arithmetic_transformer import ArithmeticTransformer
+from models.transformer.config import TransformerConfig
 from models.weight_maps.dense import DenseWeights
 
 SHAPE: dict[str, Any] = {

@@ -7,9 +7,9 @@ import pytest
 import torch
 
 import models
-from models.partial_forward import logits_from
-from models.position_coupling import PAPER, SMALL, DecoderSize, Variant
-from models.transformer import ArithmeticTransformer
+from models.families.position_coupling import PAPER, SMALL, DecoderSize, Variant
+from models.fast import logits_from
+from models.transformer.arithmetic_transformer import ArithmeticTransformer
 from tests.comparing import assert_same
 from tests.parity import decoder_formulas
 

@@ -48,7 +48,7 @@ from interp.core.thresholds import HARMLESS
 from models.errors import UserError
 from models.numerals import in_percent, in_percent_with
 from models.tasks.base import Task
-from models.transformer import ArithmeticTransformer
+from models.transformer.arithmetic_transformer import ArithmeticTransformer
 
 SCALES = ("accuracy", "loss", "logit")
 

@@ -24,8 +24,8 @@ from interp.core.model import HookedModel
 from interp.core.problems import right_tokens
 from interp.core.sites import Edit, Site
 from models.errors import unknown_name
-from models.part_names import in_block
 from models.tasks.base import Task
+from models.transformer.part_names import in_block
 
 Pattern = str | Float[Tensor, "target key"]
 

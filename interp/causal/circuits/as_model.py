@@ -31,13 +31,13 @@ from interp.causal.edges.masked import MaskedModel
 from interp.causal.edges.optimal import fit_constants
 from interp.core.model import HookedModel
 from interp.core.sites import model_name
-from models.config import TransformerConfig
+from models.calls.checked_calls import question
 from models.errors import UserError, known_name
-from models.part_names import head_name, layer_part
-from models.parts.weights import Weights
-from models.questions import question
 from models.tasks.base import Task
-from models.transformer import ArithmeticTransformer
+from models.transformer.arithmetic_transformer import ArithmeticTransformer
+from models.transformer.config import TransformerConfig
+from models.transformer.part_names import head_name, layer_part
+from models.transformer.parts.weights import Weights
 from models.weight_maps.dense import DenseWeights
 
 CONSTANTS = ("mean", "zero", "optimal")

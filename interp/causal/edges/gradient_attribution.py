@@ -64,8 +64,8 @@ from interp.core.model import HookedModel
 from interp.core.probe import probe
 from models.errors import UserError, known_name
 from models.numerals import in_percent
-from models.part_names import in_block
 from models.tasks.paired_problems import ProblemPairs
+from models.transformer.part_names import in_block
 
 METHODS = ("eap", "eap-ig", "ends", "qk-fix", "atp-star", "gim", "conductance")
 _ONE_STEP = ("eap", "ends", "qk-fix", "atp-star", "gim")

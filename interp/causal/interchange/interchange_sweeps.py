@@ -29,10 +29,10 @@ from interp.core.sites import Site, model_name, with_writable_stream
 from interp.core.stats import LEVEL, clopper_pearson, proportion
 from models.errors import UserError
 from models.numerals import in_percent_with
-from models.part_names import in_block
 from models.tasks.algorithms import Algorithm, column_layout
 from models.tasks.base import Task
 from models.tasks.task_variables import TaskVariables, causal_model
+from models.transformer.part_names import in_block
 
 
 @dataclass(frozen=True, eq=False)

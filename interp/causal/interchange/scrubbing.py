@@ -44,11 +44,11 @@ from interp.core.sites import Site, model_name, with_writable_stream
 from interp.core.stats import percentile_interval, resampled_sums
 from models.errors import UserError
 from models.numerals import in_percent, in_percent_with
-from models.part_names import in_block
 from models.tasks.algorithms import Algorithm, ColumnLayout
 from models.tasks.base import Task
 from models.tasks.places import DELIMITERS, OWN, PREVIOUS, REST
 from models.tasks.task_variables import TaskVariables, causal_model
+from models.transformer.part_names import in_block
 
 RUNS = ("clean", "scrubbed", "all irrelevant", "scrambled")
 

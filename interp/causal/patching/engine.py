@@ -37,9 +37,9 @@ from interp.causal.patching.chunks import Chunk, chunks, weighted, with_columns,
 from interp.causal.patching.patch_sites import Groups, Site, parts_of
 from interp.causal.patching.run import CachedActivations, Frame, Run, as_slice
 from interp.core.problems import slices
-from models.part_names import in_block
-from models.partial_forward import layers as fast
-from models.partial_forward.layers import heads_output
+from models.fast import layers as fast
+from models.fast.layers import heads_output
+from models.transformer.part_names import in_block
 
 #: Numbers in the widest activation of variants that are stacked; 2^17 to 2^20 were about equally fast.
 NUMBERS_AT_ONCE = 2**18

@@ -50,12 +50,12 @@ from interp.core.probe import probe
 from interp.core.results import Provenance
 from interp.core.sites import model_name, stream_is_written
 from models.errors import UserError, known_name
+from models.fast.layers import KNOWN
 from models.importers.stock import from_transformer_lens
-from models.partial_forward.layers import KNOWN
 from models.tasks.base import Task
 from models.tasks.paired_problems import ProblemPairs
-from models.transformer import ArithmeticTransformer
-from models.unaltered import alterations
+from models.transformer.arithmetic_transformer import ArithmeticTransformer
+from models.transformer.unaltered import alterations
 
 DIRECTIONS = ("denoise", "noise")
 RIGHT = "exact_match"  # the metric that says whether the clean answer is given

@@ -1,7 +1,7 @@
 """One run of a model whose activations are computed when they are first needed.
 
 A sweep needs the unpatched run up to the patched layer, and in the last layer only the rows that a metric reads. The
-formulas are those of :mod:`models.partial_forward`; the hooked forward pass is the definition, and tests compare the
+formulas are those of :mod:`models.fast`; the hooked forward pass is the definition, and tests compare the
 two.
 """
 
@@ -15,11 +15,11 @@ from jaxtyping import Float, Int
 from torch import Tensor
 from torch.nn import functional as F
 
-from models.part_names import in_block
-from models.partial_forward import layers as fast
-from models.partial_forward.layers import heads_output, mlp_input
-from models.parts.positions import rotate
-from models.transformer import ArithmeticTransformer
+from models.fast import layers as fast
+from models.fast.layers import heads_output, mlp_input
+from models.transformer.arithmetic_transformer import ArithmeticTransformer
+from models.transformer.part_names import in_block
+from models.transformer.parts.positions import rotate
 
 
 def as_slice(places: list[int]) -> slice | list[int]:

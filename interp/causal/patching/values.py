@@ -20,8 +20,8 @@ from interp.core.metrics import Metric
 from interp.core.model import HookedModel
 from interp.core.problems import slices
 from models.errors import UserError
-from models.transformer import ArithmeticTransformer
-from models.unaltered import alterations
+from models.transformer.arithmetic_transformer import ArithmeticTransformer
+from models.transformer.unaltered import alterations
 
 #: Numbers in one variant's widest activation over a batch: it must stay in the processor's cache.
 ROWS_AT_ONCE = 2**19

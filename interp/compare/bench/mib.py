@@ -18,7 +18,7 @@ from jaxtyping import Bool
 from torch import Tensor
 
 from interp.causal.edges.graph import EMBED, LOGITS, POS_EMBED, part_and_input
-from models.part_names import read_part
+from models.transformer.part_names import read_part
 
 if TYPE_CHECKING:
     from interp.compare.bench.cases import Truth

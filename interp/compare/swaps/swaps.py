@@ -61,7 +61,7 @@ from interp.core.sites import model_name, pair_names
 from models.errors import UserError
 from models.importers.stock import from_transformer_lens
 from models.tasks.base import Task
-from models.transformer import ArithmeticTransformer
+from models.transformer.arithmetic_transformer import ArithmeticTransformer
 
 
 @probe("What survives when one model's parts replace the other's?")

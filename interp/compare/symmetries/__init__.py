@@ -8,8 +8,8 @@ from __future__ import annotations
 from interp.compare.symmetries.base import Parameters, Symmetries
 from interp.core.model import HookedModel
 from models.errors import UserError
-from models.low_rank_adder import LowRankAdderWeights
-from models.microadder import MicroAdderWeights
+from models.families.low_rank_adder import LowRankAdderWeights
+from models.families.microadder import MicroAdderWeights
 from models.weight_maps.dense import DenseWeights
 from models.weight_maps.tied_decoder import TiedDecoderWeights
 

@@ -13,7 +13,7 @@ from interp.core.results import Provenance
 from interp.core.stats import mean_difference, rate_difference
 from interp.papers.headlines.rules import Ours, counted, over_seeds
 from interp.papers.headlines.store import NotStored, Store
-from models.transformer import ArithmeticTransformer
+from models.transformer.arithmetic_transformer import ArithmeticTransformer
 
 MODEL = "adder-456"
 

@@ -22,15 +22,15 @@ from interp.core.sections import Section, records
 from interp.papers.headlines.read import stated
 from interp.papers.studies import Made, Settings, shows, study
 from interp.probes.curves import Curves, curve_table, learning_curves
-from interp.probes.scored import Scores
+from interp.probes.score_result import Scores
 from interp.probes.stress import stress_suites
 from models.errors import UserError
 from models.evaluation import Rate, score
-from models.low_rank_adder import OPTIONS, LowRankAdderWeights
+from models.families.low_rank_adder import OPTIONS, LowRankAdderWeights
 from models.numerals import shown
 from models.tasks.ten_test_sets import ten_test_sets
 from models.training.loop import train
-from models.transformer import ArithmeticTransformer
+from models.transformer.arithmetic_transformer import ArithmeticTransformer
 
 PAPER, MODEL, OTHER = "adder-456", "adder-456", "microadder-57"
 COLUMNS = ("adder-763", "adder-512", "adder-491", "adder-456")  # of Table 4

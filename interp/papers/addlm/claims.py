@@ -14,9 +14,9 @@ from interp.core.sections import Section, records
 from interp.papers.addlm.multiplications import beside_twin
 from interp.papers.headlines import Headlines, table
 from interp.papers.studies import Made, Settings, shows, study
-from models.addlm import TOP_K, model_name
+from models.families.addlm import TOP_K, model_name
 from models.numerals import small
-from models.parts.tropical import pair_scores
+from models.transformer.parts.tropical import pair_scores
 
 TEXT = """The paper's statements (summary, key result, ablation, architecture, open questions), what this project
 measured, and the verdict. `interp headlines --paper addlm` has the rule and the command of each.

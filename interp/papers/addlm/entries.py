@@ -25,7 +25,7 @@ import xarray as xr
 from interp.core.results import Provenance, Result
 from interp.core.sites import model_name
 from models.errors import UserError
-from models.transformer import ArithmeticTransformer
+from models.transformer.arithmetic_transformer import ArithmeticTransformer
 from models.weight_maps.ternary import TERNARY, TernaryWeights, ternarise, ternary_matrices
 
 REACH = 4.0  # range of the histogram, in mean magnitudes

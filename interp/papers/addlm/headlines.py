@@ -14,7 +14,7 @@ from interp.core.results import Provenance
 from interp.core.stats import mean_difference
 from interp.papers.headlines.rules import Ours, counted
 from interp.papers.headlines.store import NotStored, Store
-from models.addlm import model_name
+from models.families.addlm import model_name
 
 FLOAT, OURS = (model_name("0.8m", suffix) for suffix in ("-float", ""))
 

@@ -21,10 +21,10 @@ from dataclasses import dataclass
 
 import pandas as pd
 
-from models.config import TransformerConfig
 from models.errors import UserError
 from models.registry import build
-from models.transformer import ArithmeticTransformer
+from models.transformer.arithmetic_transformer import ArithmeticTransformer
+from models.transformer.config import TransformerConfig
 from models.weight_maps.ternary import TernaryWeights
 
 

@@ -20,8 +20,8 @@ from interp.core.stored_data import DATA
 from interp.papers.studies import Settings, Study, register_study, shows
 from interp.papers.studies.training_runs import SeedRun, train_in_time
 from interp.probes.curves import Curves
-from models.addlm import ABLATION, OF_PAPER, PAPER_STEPS, SIZES, model_name
-from models.checkpoint import read_json
+from models.families.addlm import ABLATION, OF_PAPER, PAPER_STEPS, SIZES, model_name
+from models.files.checkpoint import read_json
 from models.registry import recipe_of
 from models.tasks.characters import N_CTX, CharacterLanguage
 from models.training.run_folder import RunFolder

@@ -23,8 +23,8 @@ from interp.core.results import Provenance, Result
 from interp.core.sites import model_name
 from interp.core.stats import mean_interval
 from models.errors import UserError
-from models.part_names import head_name, in_block
-from models.transformer import ArithmeticTransformer
+from models.transformer.arithmetic_transformer import ArithmeticTransformer
+from models.transformer.part_names import head_name, in_block
 
 _AT_ONCE = 4  # windows: the terms are [window, head, query, key, d_head]
 

@@ -18,12 +18,12 @@ from interp.core.sections import Section
 from interp.papers.addlm.figures.loss import draw_losses, loss_by_keys
 from interp.papers.addlm.runs import loss_curves, provenance, rows_for, run_table, runs_of, summary
 from interp.papers.studies import Made, Settings, shows, study
-from models.addlm import ABLATION, FURTHER, OF_PAPER, PAPER_STEPS, SIZES, TOP_K, model_name
 from models.errors import UserError
+from models.families.addlm import ABLATION, FURTHER, OF_PAPER, PAPER_STEPS, SIZES, TOP_K, model_name
 from models.registry import parameter_count
 from models.tasks.characters import CharacterLanguage
 from models.text_scores import TextLoss, letter_pair_loss, text_loss
-from models.transformer import ArithmeticTransformer
+from models.transformer.arithmetic_transformer import ArithmeticTransformer
 from models.weight_maps.ternary import TernaryWeights
 
 #: Steps of variants outside the ablation: a quarter of the budget, as the slowest of them takes seconds per step.

@@ -24,8 +24,8 @@ from torch import Tensor
 from interp.core.results import Provenance, Result
 from interp.core.sites import model_name
 from models.errors import UserError
-from models.part_names import head_name, in_block
-from models.transformer import ArithmeticTransformer
+from models.transformer.arithmetic_transformer import ArithmeticTransformer
+from models.transformer.part_names import head_name, in_block
 from models.weight_maps.ternary import ternary_matrices
 
 _PRIME = 2_147_483_647  # entries modulo this fit into int64 products

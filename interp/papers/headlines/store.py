@@ -14,7 +14,7 @@ import torch
 from interp.core.stored_data import DATA, read_stored
 from interp.papers.headlines.rules import Ours, share
 from interp.probes.curves import Curves, learning_curves
-from interp.probes.scored import GridPanels
+from interp.probes.score_result import GridPanels
 from models import zoo
 from models.errors import UserError
 

@@ -21,7 +21,7 @@ from interp.papers.headlines.rules import Ours, counted, over_seeds, share
 from interp.papers.headlines.store import NotStored, Store, pick
 from interp.papers.studies.seed_sweeps import sweep_curves
 from models.evaluation import Rate
-from models.microadder_ladder import CONSTRAINTS, LADDER, changed
+from models.families.microadder_ladder import CONSTRAINTS, LADDER, changed
 
 MODEL = "microadder-57"
 SAMPLE = 256

@@ -18,7 +18,16 @@ from interp.papers.studies import Made, Settings, study
 from interp.papers.studies.seed_sweeps import seeds_needed, sweep_curves
 from interp.papers.studies.sweeps import SEEDS, Arm, arms_of, read_entry_row, sweep_made, train_arms
 from models.evaluation import Rate
-from models.microadder_ladder import BELOW, CONSTRAINTS, DEAD_ENDS, LADDER, changed, differences, slug, variant_name
+from models.families.microadder_ladder import (
+    BELOW,
+    CONSTRAINTS,
+    DEAD_ENDS,
+    LADDER,
+    changed,
+    differences,
+    slug,
+    variant_name,
+)
 from models.registry import build
 from models.training.addition_problems import AdditionProblems, CarryMix, MetricCarryMix
 from models.training.named_recipes import get_recipe

@@ -45,9 +45,9 @@ from interp.core.stats import clopper_pearson
 from interp.papers.position_coupling.key_attention import KeyAttention, key_attention
 from interp.papers.position_coupling.keys import ROLE_NAMES, KeySets, draw_coupled, key_sets, resolve_coupled_task
 from models.errors import UserError
-from models.part_names import head_name
 from models.tasks.base import Task
 from models.tasks.multi_addition import MultiOperandAddition
+from models.transformer.part_names import head_name
 
 OWN_MEAN, ZERO = "own mean", "zero"
 

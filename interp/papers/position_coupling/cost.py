@@ -7,7 +7,7 @@ import time
 
 import torch
 
-from models.position_coupling import Variant
+from models.families.position_coupling import Variant
 from models.training.recipes import Recipe
 from models.training.sequence_problems import make_buckets
 

@@ -35,7 +35,7 @@ from interp.core.results import Provenance
 from interp.core.sites import model_name
 from interp.core.stats import clopper_pearson
 from interp.papers.position_coupling.keys import KeySets, draw_coupled, key_sets, resolve_coupled_task
-from interp.probes.scored import Scores
+from interp.probes.score_result import Scores
 from models.errors import UserError
 from models.evaluation import predict
 from models.numerals import p_value

@@ -9,7 +9,7 @@ teacher-forced, which for whole answers is the same event as greedy decoding (:m
 :mod:`interp.proofs.coupled_addition` proves the same shapes right.
 
 Beyond the grid, one all-nines, one carry-heavy and one uniform problem of each size are read in blocks of queries
-(:mod:`models.partial_forward`): every token of the response or, at sizes whose full pattern has 10^10 entries or more,
+(:mod:`models.fast`): every token of the response or, at sizes whose full pattern has 10^10 entries or more,
 a sample of positions, half of them at the numbers' ends. The seconds that one (busy) core took are stored too.
 """
 
@@ -36,12 +36,12 @@ from interp.figures.proofs import certified_margins
 from interp.papers.studies import Made, Settings, Study, register_study, shows
 from interp.probes.heatmaps.grid_store import CellStore
 from interp.proofs.coupled_grid import load_certified_grids
-from models.checkpoint import read_json
 from models.errors import unknown_name
 from models.evaluation import margins
-from models.hand_built.position_coupling_addition import NAME
-from models.partial_forward import logits_at
-from models.transformer import ArithmeticTransformer
+from models.families.hand_built.position_coupling_addition import NAME
+from models.fast import logits_at
+from models.files.checkpoint import read_json
+from models.transformer.arithmetic_transformer import ArithmeticTransformer
 
 STORED = "hand_built_grid.json"
 TARGET = "position-coupling:hand-built"

@@ -23,8 +23,8 @@ from interp.papers.headlines.rules import Ours, counted, share
 from interp.papers.headlines.store import NotStored, Store, pick
 from interp.probes.attention import attention_by_role
 from interp.probes.key_sets import read_patterns
-from interp.probes.scored import GridPanel, GridPanels
-from models.hand_built.position_coupling_addition import NAME
+from interp.probes.score_result import GridPanel, GridPanels
+from models.families.hand_built.position_coupling_addition import NAME
 from models.numerals import shown
 
 SMALL, WIDE = "position-coupling-1l4h-small", "position-coupling-1l4h-s10x10-ids40-small"

@@ -49,9 +49,9 @@ from interp.core.thresholds import MAJORITY, RESTING, SIGNIFICANT
 from interp.papers.position_coupling.keys import ROLE_NAMES, draw_coupled, key_sets, resolve_coupled_task
 from interp.probes.key_sets import CLIP, KeySets, read_patterns
 from models.errors import UserError
-from models.part_names import head_name
 from models.tasks.base import Task
 from models.tasks.multi_addition import MultiOperandAddition
+from models.transformer.part_names import head_name
 
 ANY = "any head"
 

@@ -30,10 +30,10 @@ from interp.core.probe import named_dimensions, probe, task_of
 from interp.core.results import Provenance, Result
 from interp.core.sites import model_name
 from models.errors import UserError
-from models.part_names import head_name, layer_part
 from models.tasks.multi_addition import MultiOperandAddition
-from models.transformer import ArithmeticTransformer
-from models.unaltered import require_unaltered
+from models.transformer.arithmetic_transformer import ArithmeticTransformer
+from models.transformer.part_names import head_name, layer_part
+from models.transformer.unaltered import require_unaltered
 
 NOTHING = 1e-4  # smaller values count as zero, as float32 rounding and softmax at temperature 16 leave such residues
 

@@ -2,9 +2,9 @@
 
     interp reproduce position-coupling:fig1 --size small
 
-Every model of the figure's table (:data:`models.position_coupling_variants.FIGURES`) is trained with its recipe, in one
-run folder per seed, so that figures share models and more seeds can be added later. Grids are stored cell by cell next
-to the runs.
+Every model of the figure's table (:data:`models.families.position_coupling_variants.FIGURES`) is trained with its
+recipe, in one run folder per seed, so that figures share models and more seeds can be added later. Grids are stored
+cell by cell next to the runs.
 
 A stored result can be extended by seeds or models (``--extend``); its grids are kept, and their weights are not needed.
 
@@ -28,10 +28,10 @@ from interp.papers.studies import Made, Settings, shows, study
 from interp.papers.studies.training_runs import OutOfTime, SeedRun
 from interp.probes.heatmaps.cells import Offsets
 from interp.probes.heatmaps.grid import PAPER_GRID, exact_match_grid, rectangle
-from interp.probes.scored import GridPanel, GridPanels, Scores
+from interp.probes.score_result import GridPanel, GridPanels, Scores
 from models.errors import UserError, unknown_name
-from models.position_coupling import Variant
-from models.position_coupling_variants import FIGURES
+from models.families.position_coupling import Variant
+from models.families.position_coupling_variants import FIGURES
 from models.registry import recipe_of
 from models.tasks.sequences import SequenceTask
 from models.training.devices import resolve_device

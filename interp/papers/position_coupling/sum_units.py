@@ -31,8 +31,8 @@ from interp.papers.position_coupling.keys import draw_coupled, key_sets, resolve
 from models.errors import UserError
 from models.tasks.base import Task
 from models.tasks.multi_addition import MultiOperandAddition
-from models.transformer import ArithmeticTransformer
-from models.unaltered import require_unaltered
+from models.transformer.arithmetic_transformer import ArithmeticTransformer
+from models.transformer.unaltered import require_unaltered
 
 _STEP = 0.01
 _RANGE = (-1.0, 20.0)

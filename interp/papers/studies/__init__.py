@@ -21,8 +21,8 @@ from interp.core.sections import Page, Section
 from interp.papers import papers
 from interp.papers.studies.stored_tables import show_tables
 from interp.papers.targets import check_target
-from models.cluster import Cluster
 from models.errors import UserError
+from models.training.cluster import Cluster
 
 KEPT = Path(__file__).with_name("kept.toml")
 #: Studies of models of several papers, imported when a study is looked up, so that ``import interp`` stays fast.

@@ -11,13 +11,13 @@ from pathlib import Path
 from typing import Any
 
 import models
-from interp.compare.across import NAME, PROBLEMS, compare_models, question_of
 from interp.compare.comparison_sections import ABOUT, table_sections
+from interp.compare.many import NAME, PROBLEMS, compare_models, question_of
 from interp.compare.model_table import ModelTable
 from interp.core.probe import with_number
 from interp.core.sections import Section
 from interp.papers.studies import Made, Settings, shows, study
-from models.checkpoint import write_json_atomic
+from models.files.checkpoint import write_json_atomic
 from models.registry import by_paper, constructed
 from models.tasks.addition import FixedWidthAddition
 from models.tasks.multi_addition import MultiOperandAddition

@@ -31,7 +31,7 @@ from models.training.objective import ParameterLayout
 from models.training.provenance import made_with
 from models.training.recipes import Recipe
 from models.training.run_folder import RunFolder
-from models.transformer import ArithmeticTransformer
+from models.transformer.arithmetic_transformer import ArithmeticTransformer
 from models.zoo import entry_file
 
 SEEDS = 16

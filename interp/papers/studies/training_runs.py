@@ -10,13 +10,13 @@ from pathlib import Path
 import torch
 
 from interp.papers.studies import Settings
-from models.checkpoint import load_weights, read_json
+from models.files.checkpoint import load_weights, read_json
 from models.registry import build
 from models.training.loop import train
 from models.training.objective import ParameterLayout
 from models.training.recipes import Recipe
 from models.training.run_folder import RunFolder
-from models.transformer import ArithmeticTransformer
+from models.transformer.arithmetic_transformer import ArithmeticTransformer
 
 
 class OutOfTime(Exception):

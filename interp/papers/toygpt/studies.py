@@ -21,8 +21,8 @@ from interp.papers.studies import Made, Settings, shows, study
 from interp.papers.studies.training_runs import SeedRun, train_in_time
 from interp.papers.toygpt.seeds import BUDGET, budget_table, last_step, orderings, orderings_text, seed_curves
 from interp.probes.curves import Curves
-from models.checkpoint import read_json, write_json_atomic
 from models.evaluation import predict, score
+from models.files.checkpoint import read_json, write_json_atomic
 from models.tasks.two_digit import all_problems, held_out_problems
 from models.training.named_recipes import get_recipe
 

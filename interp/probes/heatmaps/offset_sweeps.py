@@ -17,7 +17,7 @@ from interp.core.results import Provenance
 from interp.core.sites import model_name
 from interp.probes.heatmaps.cells import CellScorer, Offsets, cell_problems
 from interp.probes.heatmaps.grid import axes_of, sequence_task
-from interp.probes.scored import Scores
+from interp.probes.score_result import Scores
 from models.errors import UserError
 from models.tasks.sequences import SequenceTask
 

@@ -46,8 +46,8 @@ from interp.probes.lens.stream_parts import PARTS_AXES, attributed, choose_rival
 from models.errors import UserError
 from models.importers.stock import from_transformer_lens
 from models.numerals import small
-from models.part_names import neuron_name
 from models.tasks.base import Task
+from models.transformer.part_names import neuron_name
 
 #: How far the parts' sum may be from the model's own lead, as a share of the largest; float32 rounding is far below.
 TOLERANCE = 1e-3

@@ -27,9 +27,9 @@ from interp.core.sites import model_name, require_hook
 from interp.proofs.attacks.attack_search import Report, Tally, Wrong, gradient_search, random_search
 from interp.proofs.attacks.counted_runs import EMBED, Runner
 from interp.proofs.attacks.problem_digits import ProblemSpace, problem_space
-from models.checkpoint import write_json_atomic
 from models.errors import UserError
 from models.evaluation import Failure, score
+from models.files.checkpoint import write_json_atomic
 from models.tasks.base import Task
 
 RUNS = 20_000

@@ -65,7 +65,7 @@ _TITLES = {
 
 def _title(target: str) -> str:
     """A target's heading where its study has none: the figure and what the paper varies in it, with the size."""
-    from models.position_coupling_variants import FIGURES
+    from models.families.position_coupling_variants import FIGURES
 
     paper, _, what = target.partition(":")
     name = what.removesuffix("-small")

@@ -17,8 +17,8 @@ from interp.site.gallery import facts as say
 from interp.site.gallery.render import script, stylesheet, template
 from interp.site.pages import as_read, secured, theme_script
 from interp.site.story import Story
-from models.checkpoint import write_bytes_atomic
 from models.errors import UserError
+from models.files.checkpoint import write_bytes_atomic
 from models.registry import BY_HAND, TRAINED
 from models.tasks.addition import FixedWidthAddition
 from models.tasks.two_digit import TwoDigitAddition

@@ -8,7 +8,7 @@ that is right most often on the second set. The last choice is the seed that is 
 scored for every seed that passed validation in either sense and for the chosen one, and the entry reports that score,
 whatever it is.
 
-Seeds that a run's judge accepted (:mod:`models.training.judging`) come before all others, in the order in which they
+Seeds that a run's judge accepted (:mod:`models.training.acceptance`) come before all others, in the order in which they
 were accepted; the entry keeps the judge's evidence, and what it proves. A judge may also be asked when runs are
 published: then the first of the seeds that passed validation which it accepts is chosen.
 """
@@ -21,11 +21,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from models.checkpoint import format_weights
 from models.errors import UserError
 from models.evaluation import Rate, Score, score
+from models.files.checkpoint import format_weights
 from models.tasks.base import Task
-from models.training.judging import Judge, Verdict
+from models.training.acceptance import Judge, Verdict
 from models.training.load_run import best_row
 from models.training.publish.report import Report, Runs, Seed, finished_seeds, grokked
 

@@ -15,9 +15,9 @@ from interp.cli.tools import answers
 from interp.core.replies import MOST_ROWS, reply
 from interp.core.results import Provenance, Rung
 from interp.proofs import check_certificate, load_certificate
-from models.config import TransformerConfig
 from models.tasks import formatted
-from models.transformer import ArithmeticTransformer
+from models.transformer.arithmetic_transformer import ArithmeticTransformer
+from models.transformer.config import TransformerConfig
 from models.weight_maps.dense import DenseWeights
 from models.zoo import load
 

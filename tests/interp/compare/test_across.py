@@ -13,7 +13,7 @@ import torch
 
 import interp
 import models
-from interp.compare.across import question_of, task_asked_about
+from interp.compare.many import question_of, task_asked_about
 from interp.compare.model_table import ModelRow, ModelTable, Question, cell_text
 from interp.core import probe as registry
 from interp.core.answers import Answer, DoesNotApply, Part

@@ -22,7 +22,7 @@ from interp.proofs.windows import table_of, window_verdicts
 from models.errors import UserError
 from models.evaluation import predict
 from models.importers import load_published
-from models.transformer import ArithmeticTransformer
+from models.transformer.arithmetic_transformer import ArithmeticTransformer
 from tests.interp.proofs.conftest import dense, digits_of, two_heads, zoo
 from tests.sampling import sampled
 

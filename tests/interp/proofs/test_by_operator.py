@@ -16,7 +16,7 @@ from models.errors import UserError
 from models.tasks.algorithms import column_layout
 from models.tasks.column_rule import column_rule
 from models.tasks.formatted_task import FormattedTask, formatted
-from models.transformer import ArithmeticTransformer
+from models.transformer.arithmetic_transformer import ArithmeticTransformer
 from tests.interp.proofs.columns_by_hand import by_hand
 
 pytestmark = pytest.mark.usefixtures("without_shape_checks")

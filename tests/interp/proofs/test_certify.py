@@ -29,7 +29,7 @@ from interp.proofs.verdict import Verdict
 from models.errors import UserError
 from models.evaluation import predict
 from models.importers import load_published
-from models.transformer import ArithmeticTransformer
+from models.transformer.arithmetic_transformer import ArithmeticTransformer
 from models.weight_maps.dense import DenseWeights
 from tests.interp.conftest import stock_copy
 from tests.interp.proofs.conftest import certificate, class_of, dense, digits_of, zoo

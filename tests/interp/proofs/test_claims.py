@@ -16,10 +16,10 @@ from interp.proofs.methods import method_for
 from interp.proofs.token_layout import read_layout
 from interp.proofs.verdict import parse_verdict, verdict_of
 from interp.proofs.watch import TimeUp
-from models.config import TransformerConfig
 from models.errors import UserError
 from models.tasks import formatted, function
-from models.transformer import ArithmeticTransformer
+from models.transformer.arithmetic_transformer import ArithmeticTransformer
+from models.transformer.config import TransformerConfig
 from models.weight_maps.dense import DenseWeights
 
 FORMAT, IDS = "{a:10r}+{b:10r}={s:11r}<EOS>", {**{str(d): d for d in range(10)}, "+": 0, "=": 0, "<EOS>": 0}

@@ -28,7 +28,7 @@ from models.errors import UserError
 from models.evaluation import predict
 from models.importers import load_published
 from models.numerals import shown
-from models.transformer import ArithmeticTransformer
+from models.transformer.arithmetic_transformer import ArithmeticTransformer
 from tests.interp.proofs.conftest import broken, walk, zoo
 
 PAIRS = 10**20

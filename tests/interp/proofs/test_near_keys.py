@@ -19,12 +19,12 @@ from interp.proofs.near_classes import Seen, Step
 from interp.proofs.near_keys import LocalForward, certify_near_keys
 from interp.proofs.prefix_tree import EnclosedForward
 from interp.proofs.stored_certificates import store, stored_certificate, stored_verdict
-from models.config import TransformerConfig
 from models.errors import UserError
 from models.evaluation import margins
-from models.position_coupling import TWO_BY_TWO
+from models.families.position_coupling import TWO_BY_TWO
 from models.tasks.multi_addition import AdditionFormat, MultiOperandAddition
-from models.transformer import ArithmeticTransformer
+from models.transformer.arithmetic_transformer import ArithmeticTransformer
+from models.transformer.config import TransformerConfig
 from models.weight_maps.constant import ConstantWeights
 from tests.interp.proofs.conftest import zoo
 from tests.models.coders import coder

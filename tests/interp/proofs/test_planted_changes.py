@@ -20,13 +20,13 @@ import torch
 import interp
 import models
 from interp.proofs.methods import method_for
-from models.config import TransformerConfig
 from models.errors import UserError
 from models.evaluation import predict
-from models.hand_built.construction import Construction
-from models.parts.weights import weight_shapes
+from models.families.hand_built.construction import Construction
 from models.tasks.problem_space import ProblemSpace
-from models.transformer import ArithmeticTransformer
+from models.transformer.arithmetic_transformer import ArithmeticTransformer
+from models.transformer.config import TransformerConfig
+from models.transformer.parts.weights import weight_shapes
 from models.weight_maps.dense import DenseWeights
 from tests.interp.proofs.conftest import zoo
 from tests.models.importers.submissions import HARD

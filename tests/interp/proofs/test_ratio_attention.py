@@ -25,7 +25,7 @@ from models.errors import UserError
 from models.importers import load_published
 from models.tasks.column_rule import SUMS
 from models.tasks.framed_addition import Frame, FramedAddition
-from models.transformer import ArithmeticTransformer
+from models.transformer.arithmetic_transformer import ArithmeticTransformer
 from models.weight_maps.dense import DenseWeights
 from tests.interp.proofs.conftest import dense, digits_of, two_heads, zoo
 from tests.sampling import every_third, sampled

@@ -25,7 +25,7 @@ from models.errors import UserError
 from models.evaluation import margins
 from models.tasks.column_rule import ColumnRule
 from models.tasks.formatted_task import FormattedTask
-from models.transformer import ArithmeticTransformer
+from models.transformer.arithmetic_transformer import ArithmeticTransformer
 from tests.interp.proofs.columns_by_hand import VALUE, Weights, by_hand, column_task
 from tests.sampling import sampled
 

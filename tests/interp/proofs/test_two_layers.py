@@ -23,10 +23,10 @@ from interp.proofs.methods import method_for
 from interp.proofs.ratio_attention import of_positions, read_ratio_attention
 from interp.proofs.two_layers import TwoLayerAdder, hulls, read_columns
 from interp.proofs.verdict import ArithmeticName
-from models.config import TransformerConfig
 from models.errors import UserError
-from models.parts.weights import weight_shapes
-from models.transformer import ArithmeticTransformer
+from models.transformer.arithmetic_transformer import ArithmeticTransformer
+from models.transformer.config import TransformerConfig
+from models.transformer.parts.weights import weight_shapes
 from models.weight_maps.dense import DenseWeights
 from tests.interp.proofs.columns_by_hand import Weights, column_task
 from tests.interp.proofs.test_subtraction import all_pairs, leads

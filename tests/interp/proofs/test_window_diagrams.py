@@ -21,7 +21,7 @@ from interp.proofs.trials import perturb, random_pairs
 from interp.proofs.windows import WindowVerdicts, window_diagrams, window_verdicts
 from models.evaluation import predict
 from models.tasks.column_rule import SUMS
-from models.transformer import ArithmeticTransformer
+from models.transformer.arithmetic_transformer import ArithmeticTransformer
 from tests.interp.proofs.conftest import broken, walk, zoo
 
 pytestmark = pytest.mark.usefixtures("without_shape_checks")

@@ -14,7 +14,7 @@ from interp.site.chapters import CHAPTERS
 from interp.site.report import write_report
 from interp.site.story import Chapter, Story
 from models.errors import UserError
-from models.transformer import ArithmeticTransformer
+from models.transformer.arithmetic_transformer import ArithmeticTransformer
 from tests.interp.site.looks import wait_until
 from tests.shape_checks import unchecked_shapes
 

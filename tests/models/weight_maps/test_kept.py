@@ -11,7 +11,7 @@ import torch
 from torch.func import functional_call, grad, vmap
 
 import models
-from models.weight_maps.kept import kept_weights
+from models.weight_maps.weight_cache import kept_weights
 
 NAMES = ("microadder-57", "adder-456", "toygpt-learned-pre", "position-coupling-1l4h-small", "addlm-adder-two-digit")
 

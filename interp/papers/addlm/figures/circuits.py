@@ -14,7 +14,7 @@ from interp.figures.panels import Panel, compose
 from interp.papers.addlm.scores import ScoreReading
 from interp.papers.addlm.weights import IntegerCircuits, ValueComposition
 from models.numerals import small
-from models.part_names import head_name
+from models.transformer.part_names import head_name
 
 
 @drawing(IntegerCircuits)

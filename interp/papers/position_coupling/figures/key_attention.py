@@ -12,7 +12,7 @@ from interp.figures.panels import Mark, Panel, compose, frame, hline, vline
 from interp.papers.position_coupling.causal import PatternSubstitution
 from interp.papers.position_coupling.key_attention import KeyAttention
 from interp.papers.position_coupling.keys import ROLE_NAMES
-from models.part_names import head_name
+from models.transformer.part_names import head_name
 
 _MOST_UNITS = 9  # units in one figure
 _PATTERN_COLOURS = (

@@ -13,7 +13,7 @@ from interp.figures.layers import cells, hover
 from interp.figures.panels import Mark, Panel, compose, label
 from interp.papers.position_coupling.named_stream import NOTHING, NamedStream, as_fraction
 from models.errors import UserError, unknown_name
-from models.part_names import head_name
+from models.transformer.part_names import head_name
 
 _ROW = 21  # height in pixels
 _BESIDE = {"xref": "x domain", "xanchor": "left", "size": 13}

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from models.importers.board.families.parts import Read, family, per_head
 from models.importers.board.reading import Submission
-from models.parts.weights import under
+from models.transformer.parts.weights import under
 
 
 @family("five hard heads", "config.rope_offsets")

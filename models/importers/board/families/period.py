@@ -11,7 +11,7 @@ from torch import Tensor
 
 from models.importers.board.families.parts import EPS, Read, family, one_head, unit_norms
 from models.importers.board.reading import Submission
-from models.parts.weights import under
+from models.transformer.parts.weights import under
 
 
 def _period(s: Submission) -> dict[str, Any]:

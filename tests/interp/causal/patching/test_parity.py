@@ -18,7 +18,7 @@ from interp.causal.patching.patch_sites import parts_of, position_groups
 from interp.causal.patching.plain import PlainPatcher, Variant
 from interp.causal.patching.run import CachedActivations, Frame, Run
 from interp.core.metrics import Metric
-from models.transformer import ArithmeticTransformer
+from models.transformer.arithmetic_transformer import ArithmeticTransformer
 from tests.conformance.table import ROWS, Row
 
 TOLERANCE = 1e-9  # float64; the issue asks for 1e-6

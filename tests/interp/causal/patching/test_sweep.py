@@ -18,10 +18,10 @@ from interp.causal.patching.plain import PlainPatcher
 from interp.causal.patching.run import Frame
 from interp.core.metrics import Metric, exact_match, kl, logit_diff
 from models.errors import UserError
-from models.parts.weights import weight_shapes
 from models.tasks import problem_pairs
 from models.tasks.paired_problems import ProblemPairs
-from models.transformer import ArithmeticTransformer
+from models.transformer.arithmetic_transformer import ArithmeticTransformer
+from models.transformer.parts.weights import weight_shapes
 from models.weight_maps.constant import ConstantWeights
 from tests.comparing import numbers_are_finite
 from tests.interp.conftest import stock_copy

@@ -6,7 +6,7 @@ import torch
 
 from models import TransformerConfig
 from models.tasks.characters import CharacterLanguage
-from models.transformer import ArithmeticTransformer
+from models.transformer.arithmetic_transformer import ArithmeticTransformer
 from models.weight_maps.ternary import TernaryWeights
 
 

@@ -9,7 +9,7 @@ import torch
 import models
 from interp.papers.addlm.entries import NORMAL, ternary_entries
 from models.errors import UserError
-from models.transformer import ArithmeticTransformer
+from models.transformer.arithmetic_transformer import ArithmeticTransformer
 from models.weight_maps.ternary import TERNARY, ternarise
 from tests.interp.papers.addlm.small import small
 

@@ -13,7 +13,7 @@ from interp.papers.addlm.weights import (
     value_composition,
 )
 from models import UserError
-from models.transformer import ArithmeticTransformer
+from models.transformer.arithmetic_transformer import ArithmeticTransformer
 from tests.interp.papers.addlm.small import small
 
 

@@ -6,8 +6,8 @@ import pytest
 
 import models
 from interp.papers.addlm.multiplications import compute_multiplications, count_multiplications
-from models.config import TransformerConfig
 from models.errors import UserError
+from models.transformer.config import TransformerConfig
 
 TINY = TransformerConfig(1, 4, 1, 4, 8, 5, 3, normalization_type="LN")  # one layer, d_model 4, 8 units, 5 tokens
 

@@ -23,7 +23,7 @@ from interp.papers.microadder import headlines as microadder
 from interp.papers.position_coupling import headlines as position_coupling
 from interp.papers.toygpt import headlines as toygpt
 from interp.probes.curves import learning_curves
-from interp.probes.scored import GridPanel, GridPanels, by_size
+from interp.probes.score_result import GridPanel, GridPanels, by_size
 
 pytestmark = pytest.mark.usefixtures("without_shape_checks")
 

@@ -257,7 +257,7 @@ def test_the_sentence_counts_every_row_once_and_says_which_are_at_a_smaller_scal
 
 def test_gpu_minutes_of_a_row_are_those_of_the_cost_of_a_training_step():
     from interp.papers.position_coupling.cost import training_seconds
-    from models.position_coupling_variants import FIGURES
+    from models.families.position_coupling_variants import FIGURES
 
     why = [row for row in registered() if "GPU minutes" in row.why]
     assert len(why) >= 3

@@ -12,7 +12,7 @@ import models
 from interp.core.results import Provenance
 from interp.papers.position_coupling.errors import compute_first_errors
 from interp.papers.position_coupling.keys import key_sets
-from interp.probes.scored import Scores
+from interp.probes.score_result import Scores
 from models.errors import UserError
 from models.tasks.multi_addition import MultiOperandAddition
 from models.zoo import load, zoo_names

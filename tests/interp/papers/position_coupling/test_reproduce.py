@@ -19,10 +19,10 @@ from interp.papers.position_coupling.cost import duration, training_seconds
 from interp.papers.position_coupling.studies import largest_of, reproduce, show_panels, sources_of
 from interp.papers.studies import Made, Settings
 from interp.probes.heatmaps.grid import PAPER_GRID
-from interp.probes.scored import GridPanel, GridPanels
+from interp.probes.score_result import GridPanel, GridPanels
 from models.errors import UserError
-from models.position_coupling import SMALL, DecoderSize, Variant
-from models.position_coupling_variants import FIGURES, PaperFigure, register_variant
+from models.families.position_coupling import SMALL, DecoderSize, Variant
+from models.families.position_coupling_variants import FIGURES, PaperFigure, register_variant
 from tests.quick_recipes import change_recipe
 
 TINY = {

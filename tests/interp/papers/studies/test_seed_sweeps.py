@@ -22,7 +22,7 @@ from interp.papers.studies.seed_sweeps import (
     sweep_table,
 )
 from models.errors import UserError
-from models.microadder_ladder import LADDER
+from models.families.microadder_ladder import LADDER
 from models.training.addition_problems import AdditionProblems, CarryMix, MetricCarryMix
 from models.training.load_run import model_of
 from models.training.named_recipes import get_recipe

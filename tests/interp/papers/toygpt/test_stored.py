@@ -7,8 +7,8 @@ import pytest
 import models
 from interp.core.stored_data import DATA
 from interp.papers.toygpt.studies import BEST, BUDGET, errors
-from models.checkpoint import read_json
-from models.toygpt import VARIANTS
+from models.families.toygpt import VARIANTS
+from models.files.checkpoint import read_json
 from models.zoo import read_entry
 
 

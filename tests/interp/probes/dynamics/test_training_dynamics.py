@@ -14,9 +14,9 @@ from interp.core.answers import Answer
 from interp.core.probe import find_probe
 from interp.core.results import Provenance
 from interp.probes.dynamics import compute_training_dynamics, snapshots, training_dynamics
-from models.checkpoint import write_json_atomic
 from models.errors import UserError
 from models.evaluation import score
+from models.files.checkpoint import write_json_atomic
 from models.training.run_folder import RunFolder
 from tests.interp.probes.lens.made import random_model
 
