@@ -7,7 +7,7 @@ from interp.causal.circuits.circuit import smallest_circuit as smallest_circuit
 from interp.causal.interchange.which import which_algorithm as which_algorithm
 from interp.causal.ablation.component_ablations import component_ablation as component_ablation
 from interp.probes.score import score as score
-from interp.proofs.methods import certify as certify
+from interp.proofs.certify import certify as certify
 from interp.compare.compare import compare as compare
 from interp.site.explorer import explore as explore
 from interp.figures.save import save_figure as save_figure

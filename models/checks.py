@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from models.calls.checked_calls import question
+from models.calls.checked_calls import checked
 from models.errors import UserError
 from models.tasks.base import Task
 from models.tasks.check_task import require_sound
@@ -263,7 +263,7 @@ CHECKS: Mapping[str, Callable[[_Subject], None]] = {
 }
 
 
-@question
+@checked
 def check(model: HookedModel, task: Any = None) -> pd.DataFrame:
     """Which properties that TransformerLens' tools and this project's probes rely on hold for a model and its task.
 

@@ -23,7 +23,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from models.calls.checked_calls import question
+from models.calls.checked_calls import checked
 from models.errors import UserError, unknown_name
 from models.fast import greedy, logits_from, stands_for
 from models.numerals import distinct_percent, shown
@@ -185,7 +185,7 @@ def _table(key: str, rates: dict[Any, Rate]) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-@partial(question, hooked=False, finite=True)
+@partial(checked, hooked=False, finite=True)
 def score(
     model: Model,
     problems: Any = None,

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from models.calls.arguments import typed
-from models.calls.checked_calls import question
+from models.calls.checked_calls import checked
 from models.errors import UserError, unknown_name
 
 if TYPE_CHECKING:
@@ -106,7 +106,7 @@ def _registered() -> dict[str, ModelSpec]:
     return _REGISTRY
 
 
-@question
+@checked
 def register(spec: ModelSpec) -> ModelSpec:
     """Register a model under its name. Raises UserError if the name is taken."""
     if spec.name in _REGISTRY:
@@ -182,7 +182,7 @@ def numbers_of(name: str) -> tuple[int, Mapping[str, float] | None]:
     return sum(p.numel() for p in weight_map.parameters()), weight_map.constants
 
 
-@question
+@checked
 def build(name: str, seed: int = 0, **options: Any) -> ArithmeticTransformer:
     """A registered model with fresh parameters drawn from ``seed``.
 

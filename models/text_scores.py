@@ -10,7 +10,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 from torch.nn import functional as F
 
-from models.calls.checked_calls import question
+from models.calls.checked_calls import checked
 from models.errors import UserError
 from models.fast import logits_from, stands_for
 from models.tasks.characters import TRAINING, CharacterLanguage, text_ids
@@ -55,7 +55,7 @@ class TextLoss:
         )
 
 
-@question
+@checked
 def text_loss(model: ArithmeticTransformer, problems: Any = None) -> TextLoss:
     """The loss on windows of the model's text, by default on its whole validation part, once.
 

@@ -114,7 +114,7 @@ found.summary()[["method", "auroc", "precision", "regret", "cmd", "rank", "forwa
 # %%
 edges = ["embed->L0H0.v", "embed->L0.mlp", "L0H0->L0.mlp", "embed->logits", "L0H0->logits", "L0.mlp->logits"]
 circuit = interp.circuit_as_model(adder, edges, (0, 0))
-print(interp.certify(circuit, width=None))
+print(interp.certify(circuit, tolerance=None))
 
 # %% [markdown]
 # Six edges are enough on every pair: queries and keys need no digits, and the four edges above carry only what this

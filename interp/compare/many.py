@@ -20,9 +20,8 @@ from typing import Any
 
 import models
 from interp.compare.model_table import ModelRow, ModelTable, Question
-from interp.core.answers import Answer, DoesNotApply
 from interp.core.controls import untrained_twin
-from interp.core.model import HookedModel
+from interp.core.measured import DoesNotApply, Measured
 from interp.core.probe import Probe, probe, with_number
 from interp.core.problems import resolve_task
 from interp.core.results import Provenance
@@ -31,6 +30,7 @@ from models.errors import UserError
 from models.tasks.base import Task
 from models.tasks.multi_addition import MultiOperandAddition
 from models.tasks.sequences import SequenceTask
+from models.transformer.hooked import HookedModel
 
 PROBLEMS = 1000
 NAME = "compare_models"
@@ -124,8 +124,8 @@ def _row(
     return ModelRow(name, _described(task), _made(model), *sizes, answers)
 
 
-def _with_control(each: Probe, answer: Answer, twin: HookedModel, task: Task, n: int, seed: int) -> Answer:
-    """An answer without a control gets the twin's, unless the question is only asked by name as it takes long."""
+def _with_control(each: Probe, answer: Measured, twin: HookedModel, task: Task, n: int, seed: int) -> Measured:
+    """Missing controls are measured on an untrained copy, except for slow probes."""
     assert each.scalar is not None
     if answer.control is not None or NAME not in each.scalar.asked_by:
         return answer

@@ -36,7 +36,7 @@ _CLOCKS = ("seconds",)
 
 
 class _Asked:
-    """A probe with the subjects that it is asked of, and what it gives of them."""
+    """A probe with its test models and the results on them."""
 
     def __init__(self, probe: Probe, model: Any, options: Mapping[str, Any]):
         self.probe, self.model, self.options = probe, model, options

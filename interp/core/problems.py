@@ -12,7 +12,6 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from interp.core.model import HookedModel
 from interp.core.results import Provenance
 from interp.core.thresholds import ABLE
 from models.errors import UserError
@@ -24,6 +23,7 @@ from models.tasks.check_task import require_sound
 from models.tasks.domain import NoDomain
 from models.tasks.paired_problems import ProblemPairs
 from models.tasks.problem_space import ProblemSpace
+from models.transformer.hooked import HookedModel
 
 #: How many problems a probe draws. Where that is too dear, its docstring says how many it draws instead, and why.
 N_PROBLEMS = 2048

@@ -20,11 +20,11 @@ from jaxtyping import Float, Int
 from torch import Tensor
 from torch.nn import functional as F
 
-from interp.core.model import HookedModel
 from interp.core.runs import Activations, passes
 from interp.core.sites import Edit
 from models.fast import layers as fast
 from models.transformer.arithmetic_transformer import ArithmeticTransformer
+from models.transformer.hooked import HookedModel
 from models.transformer.part_names import in_block
 
 _Z, _ATTENTION, _POST, _MLP = SITES = ("attn.hook_z", "hook_attn_out", "mlp.hook_post", "hook_mlp_out")
@@ -79,7 +79,7 @@ def _rest(
     model: ArithmeticTransformer, batch: Tensor, kept: Activations, layer: int, first: int, edits: Sequence[Edit]
 ) -> Float[Tensor, "chunk pos d_vocab"]:
     """Logits with edits in one layer."""
-    weights, blocks, n_pos = model.kept_weights(), fast.blocks_of(model), batch.shape[1]
+    weights, blocks, n_pos = model.cached_weights(), fast.blocks_of(model), batch.shape[1]
     block, last = blocks[layer], len(blocks) - 1
     sites = {hook.removeprefix(in_block(layer) + ".") for hook, _ in edits}
     of_attention, of_mlp = bool(sites & {_Z, _ATTENTION}), bool(sites & {_POST, _MLP})

@@ -16,7 +16,7 @@ import numpy as np
 import pandas as pd
 import xarray as xr
 
-from interp.core.answers import Answer, Part
+from interp.core.measured import Measured, MeasuredPart
 from interp.core.results import Provenance, Result
 from interp.core.stats import clopper_pearson
 from models.errors import UserError
@@ -28,18 +28,18 @@ FORMAT = 1
 OTHER_COUNTS = ("answer", "answer_forced")  # other counts of a table that are shares of ``n``
 
 
-def share_right(found: Scores) -> Answer:
+def share_right(found: Scores) -> Measured:
     """The share of all answers that are right."""
     rate = found.rate()
     low, high = (None, None) if found.provenance.rung == "exhaustive" else rate.interval
-    return Answer(rate.accuracy, low, high, note=f"{rate.n - rate.correct:,} wrong")
+    return Measured(rate.accuracy, low, high, note=f"{rate.n - rate.correct:,} wrong")
 
 
-def worst_stratum(found: Scores) -> Answer:
+def worst_stratum(found: Scores) -> Measured:
     """The share right in the stratum where it is lowest, with those of all strata as parts."""
     (stratum,) = found.strata
     parts = [
-        Part(str(row[stratum]), row["accuracy"], row["low"], row["high"], int(row["n"]))
+        MeasuredPart(str(row[stratum]), row["accuracy"], row["low"], row["high"], int(row["n"]))
         for row in found.to_dataframe().to_dict("records")
         if row["n"] > 0
     ]
@@ -47,7 +47,7 @@ def worst_stratum(found: Scores) -> Answer:
     alike = worst.value == max(part.value for part in parts)
     name = stratum.replace("_", " ")
     note = f"all alike by {name}" if alike else f"{name} {worst.name}"
-    return Answer(worst.value, worst.low, worst.high, worst.n, note=note, parts=tuple(parts))
+    return Measured(worst.value, worst.low, worst.high, worst.n, note=note, parts=tuple(parts))
 
 
 @dataclass(frozen=True, eq=False)

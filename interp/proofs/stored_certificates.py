@@ -20,9 +20,9 @@ from interp.core.stored_data import DATA
 from interp.proofs.attacks.gradient_attack import Attack, task_text
 from interp.proofs.by_operator import OperatorEvidence
 from interp.proofs.certificate import PairEvidence, answered
-from interp.proofs.certify_columns import certify_one_layer, check_one_layer
+from interp.proofs.certify import certified_at_best, certify, parse_certificate
+from interp.proofs.column_adders import certify_one_layer, check_one_layer
 from interp.proofs.exhaustive import LARGEST_SPACE, ExhaustiveEvidence, size_text
-from interp.proofs.methods import certified_at_best, certify, parse_certificate
 from interp.proofs.small_domain import ProvedEvidence, SmallDomainEvidence
 from interp.proofs.verdict import IN_WORDS, ArithmeticName, Verdict, require_model
 from interp.proofs.watch import MINUTES
@@ -236,11 +236,11 @@ class Certifier:
     def verdict(self, model: ArithmeticTransformer) -> Verdict:
         """The verdict on a candidate. Raises UserError if no method judges it."""
         if not isinstance(model.task, FixedWidthAddition):
-            return certify(model, arithmetic=self.arithmetic, width=None)
-        certificate = certify_one_layer(model, "float", width=None)
+            return certify(model, arithmetic=self.arithmetic, tolerance=None)
+        certificate = certify_one_layer(model, "float", tolerance=None)
         if certificate.status == "refuted" or self.arithmetic == "float":
             return certificate
-        return certify_one_layer(model, self.arithmetic, width=None)
+        return certify_one_layer(model, self.arithmetic, tolerance=None)
 
 
 def certifier_for(name: str, arithmetic: ArithmeticName) -> Certifier:

@@ -25,9 +25,8 @@ import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
-from interp.core.model import HookedModel
 from interp.core.problems import carry_rich
-from interp.proofs.certify_columns import certify_one_layer
+from interp.proofs.column_adders import certify_one_layer
 from interp.proofs.prefix_proof import PrefixEvidence, certify_prefixes
 from interp.proofs.verdict import ArithmeticName, Verdict
 from models.errors import UserError
@@ -37,6 +36,7 @@ from models.tasks.addition import DIGITS, FixedWidthAddition
 from models.tasks.problem_space import ProblemSpace
 from models.training.cluster import connected, each
 from models.transformer.arithmetic_transformer import ArithmeticTransformer
+from models.transformer.hooked import HookedModel
 
 MODELS = ("microadder-57", "microadder-67", "microadder-74")
 ROUNDINGS = ("none", "bfloat16", "float16", "3 digits", "4 digits")
@@ -134,7 +134,7 @@ def trial(
     perturb(model, noise, rounding, seed=index)
     try:
         if isinstance(model.task, FixedWidthAddition):
-            verdict = certify_one_layer(model, arithmetic, width=None)
+            verdict = certify_one_layer(model, arithmetic, tolerance=None)
         else:
             verdict = certify_prefixes(model, arithmetic)
     except UserError:

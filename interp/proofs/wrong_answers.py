@@ -9,7 +9,6 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from interp.core.model import HookedModel
 from interp.proofs.one_layer import fingerprint, require_plain
 from models.errors import UserError
 from models.evaluation import predict
@@ -17,7 +16,7 @@ from models.importers.stock import from_transformer_lens
 from models.tasks.base import Task
 from models.tasks.sequences import SequenceTask
 from models.transformer.arithmetic_transformer import ArithmeticTransformer
-from models.transformer.hooked import model_name
+from models.transformer.hooked import HookedModel, model_name
 
 
 @dataclass(frozen=True)

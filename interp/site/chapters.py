@@ -113,7 +113,7 @@ def _decision(story: Story) -> list[Markup]:
 
 
 def _waves(story: Story) -> list[Markup]:
-    """The frequencies of a modular model's embeddings, what its answers owe to them, and the program that adds them."""
+    """The frequencies of a modular model's embeddings, how accuracy depends on them, and the program that adds them."""
     if group(story.model, story.model.task):
         return []
     return [*_asked("fourier_spectrum", story), *_asked("group_program", story)]

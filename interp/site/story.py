@@ -10,9 +10,8 @@ from typing import Any, Literal
 from markupsafe import Markup
 
 import models
-from interp.core.model import HookedModel
+from interp.proofs.certify import certified_at_best, certify
 from interp.proofs.coupled_grid import load_certified_grids
-from interp.proofs.methods import certified_at_best, certify
 from interp.proofs.stored_certificates import stored_verdict
 from interp.proofs.verdict import Verdict
 from interp.site.gallery.facts import certificate_words
@@ -22,6 +21,7 @@ from models.evaluation import score
 from models.families.hand_built.position_coupling_addition import NAME as HAND_BUILT
 from models.registry import ModelSpec, constructed, get_spec
 from models.tasks.addition import FixedWidthAddition
+from models.transformer.hooked import HookedModel
 
 SMALL = 1_000  # most parameters of a model whose numbers and neurons are all shown
 PageName = Literal["report", "gallery"]

@@ -1,6 +1,7 @@
 """Check the arguments of public functions and methods, and run functions in a known state of the process.
 
-:func:`typed` wraps a function that is not called in loops: its annotations are checked. :func:`checked` wraps a method
+:func:`typed` wraps a function that is not called in loops: its annotations are checked. :func:`checked_method` wraps a
+method
 of a task, which may be: it looks at the parameters' names alone, in about a microsecond. :func:`check_fields` checks a
 dataclass. :mod:`models.calls.checked_calls` adds what is special to questions of models.
 """
@@ -188,7 +189,7 @@ class _PlainDtype:
 # ---- methods of tasks, by the names of their parameters
 
 
-def checked(method: Callable[..., Any]) -> Callable[..., Any]:
+def checked_method(method: Callable[..., Any]) -> Callable[..., Any]:
     """Wrap a task's method so that arguments with the names in :data:`BY_NAME` are checked.
 
     It is cheap enough for methods that are called for every batch, and does what a compiler can follow.

@@ -43,7 +43,7 @@ MODELS = ("model", "a", "b", "reference")
 SEVERAL_MODELS = ("models", "untrained")
 
 
-def question(
+def checked(
     function: Callable[P, R],
     hooked: bool = True,
     ready: bool = False,

@@ -1,4 +1,4 @@
-"""What a call holds of its models: no other thread runs them meanwhile, and Ctrl-C leaves their hooks as they were.
+"""Context managers: one thread at a time runs a model, and hooks are restored after an interrupted run.
 
 Hooks belong to a model and not to a run of it, and functional calls put other numbers in a weight map's place for a
 while. So one thread at a time runs a model, from the beginning to the end of a question, of a context of hooks, and of

@@ -55,7 +55,7 @@ SIZES = {
 
 
 @dataclass(frozen=True)
-class Variant:
+class AddLMVariant:
     """What AddLM changes in a decoder, one switch per line."""
 
     ternary: bool = True
@@ -64,7 +64,7 @@ class Variant:
     top_k: int | None = TOP_K  # None: softmax over all earlier keys
     activation: Activation = "relu"
 
-    def replace(self, **changes: Any) -> Variant:
+    def replace(self, **changes: Any) -> AddLMVariant:
         return replace_fields(self, **changes)
 
     def config(self, size: Shape, d_vocab: int = len(CHARACTERS), n_ctx: int = N_CTX) -> TransformerConfig:
@@ -85,8 +85,8 @@ class Variant:
         )
 
 
-ADDLM = Variant()
-FLOAT = Variant(ternary=False, scores="dot", scaled=True, top_k=None, activation="gelu")
+ADDLM = AddLMVariant()
+FLOAT = AddLMVariant(ternary=False, scores="dot", scaled=True, top_k=None, activation="gelu")
 
 #: The four rows of the paper's ablation, by the suffix of the model's name.
 ABLATION = {

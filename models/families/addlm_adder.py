@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
-from models.families.addlm import ADDLM, FLOAT, Shape, Variant
+from models.families.addlm import ADDLM, FLOAT, AddLMVariant, Shape
 from models.registry import ModelSpec, register
 from models.tasks.addition import TenDigitAddition
 from models.tasks.base import Task
@@ -33,7 +33,7 @@ class AdderSize(Shape):
     top_k: int
     recipe: Recipe
 
-    def config(self, variant: Variant) -> TransformerConfig:
+    def config(self, variant: AddLMVariant) -> TransformerConfig:
         if variant.top_k is not None:
             variant = variant.replace(top_k=self.top_k)
         return variant.config(self, d_vocab=10, n_ctx=self.n_ctx)

@@ -53,7 +53,7 @@ class LowRankOptions:
     tie_kv: bool = False  # K = V; Q, K and V share their first factor in any case
 
 
-class Part(NamedTuple):
+class CountedPart(NamedTuple):
     """One line of the paper's tables: a component, how it is written, how many numbers it has."""
 
     component: str
@@ -132,12 +132,12 @@ class LowRankAdderWeights(WeightMap):
             factors |= {"W_O_left": self.out.A[None], "W_O_right": self.out.B[None]}
         return under("blocks.0.attn", **factors)
 
-    def parts(self) -> list[Part]:
+    def parts(self) -> list[CountedPart]:
         """The lines of the paper's Tables 1 and 4, counted on the parameters themselves."""
 
-        def counted(component: str, written: str, *prefixes: str) -> Part:
+        def counted(component: str, written: str, *prefixes: str) -> CountedPart:
             found = [p.numel() for name, p in self.named_parameters() if name.startswith(prefixes)]
-            return Part(component, written, sum(found))
+            return CountedPart(component, written, sum(found))
 
         norm = "weight and bias" if self.options.normalization_type == "LN" else "weight only"
         rank = self.options.qkv_rank
@@ -152,7 +152,7 @@ class LowRankAdderWeights(WeightMap):
             counted("MLP up", self.mlp_in.describe(), "mlp_in."),
             counted("MLP down", self.mlp_out.describe(), "mlp_out."),
             counted("Final norm", norm, "ln_final_"),
-            Part("Output head", "tied with the token embedding", 0),
+            CountedPart("Output head", "tied with the token embedding", 0),
         ]
 
 

@@ -24,7 +24,7 @@ from models.weight_maps.geometry import spiral
 
 
 @dataclass(frozen=True)
-class Rung:
+class LadderModel:
     """One row of the table of section 4.1."""
 
     options: MicroAdderOptions
@@ -109,18 +109,18 @@ _STEPS: tuple[tuple[str, str, dict[str, Any]], ...] = (
 )
 
 
-def _ladder() -> tuple[Rung, ...]:
-    options, rungs = BASELINE, [Rung(BASELINE, "JackCai's split-subspace")]
+def _ladder() -> tuple[LadderModel, ...]:
+    options, rungs = BASELINE, [LadderModel(BASELINE, "JackCai's split-subspace")]
     for technique, note, changes in _STEPS:
         options = replace(options, **changes)
-        rungs.append(Rung(options, technique, note))
+        rungs.append(LadderModel(options, technique, note))
     return tuple(rungs)
 
 
 LADDER = _ladder()
 
 
-def rung(n_parameters: int) -> Rung:
+def rung(n_parameters: int) -> LadderModel:
     """The rung of the ladder with this many parameters."""
     return next(rung for rung in LADDER if rung.n_parameters == n_parameters)
 

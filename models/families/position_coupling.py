@@ -3,9 +3,10 @@
 One block is ``h = N(x + attn(N(x)))``, ``out = N(h + mlp(N(h)))``, RMSNorm before and after each sublayer with epsilon
 outside the root, unscaled scores, a gated tanh-GELU MLP, no biases, and a final norm.
 
-Every line of the paper's Tables 1 to 3 and every panel of its figures is a :class:`Variant`, registered under a name
-such as ``position-coupling-6l8h-fire`` together with its recipe; ``-small`` is the same comparison at a size that two
-CPU cores train in minutes. :data:`models.families.position_coupling_variants.FIGURES` says which figure shows which.
+Every line of the paper's Tables 1 to 3 and every panel of its figures is a :class:`CouplingVariant`, registered under a
+name such as ``position-coupling-6l8h-fire`` together with its recipe; ``-small`` is the same comparison at a size that
+two CPU cores train in minutes. :data:`models.families.position_coupling_variants.FIGURES` says which figure shows
+which.
 """
 
 from __future__ import annotations
@@ -72,7 +73,7 @@ def decoder_config(
 
 
 @dataclass(frozen=True)
-class Variant:
+class CouplingVariant:
     """One trained model of the paper, or its small counterpart.
 
     ``longest`` and ``most`` bound the training problems: digits and operands of sums, digits of both factors, bits.
@@ -92,11 +93,11 @@ class Variant:
     steps: int | None = None  # replaces the steps of the small recipe
     small: bool = False
 
-    def replace(self, **changes: object) -> Variant:
+    def replace(self, **changes: object) -> CouplingVariant:
         return replace(self, **changes)  # type: ignore[arg-type]
 
     @property
-    def base(self) -> Variant:
+    def base(self) -> CouplingVariant:
         """The baseline of this variant, whose settings its name leaves out."""
         return SMALL[self.task] if self.small else PAPER[self.task]
 
@@ -192,25 +193,27 @@ class Variant:
 
 #: Tables 1 to 3: the baselines of each task.
 PAPER = {
-    "addition": Variant(),
+    "addition": CouplingVariant(),
     # Table 1. The paper's text does not say how long its training queries are; 20 bits is this project's choice.
-    "parity": Variant("parity", DecoderSize(6, 8, 512, 2048), longest=20, most=1, limits=(101,), set_size=10_000),
-    "multiplication": Variant("multiplication", limits=(64, 32, 64)),
+    "parity": CouplingVariant(
+        "parity", DecoderSize(6, 8, 512, 2048), longest=20, most=1, limits=(101,), set_size=10_000
+    ),
+    "multiplication": CouplingVariant("multiplication", limits=(64, 32, 64)),
 }
 
 #: What two CPU cores can train and what still generalises to longer problems.
 SMALL = {
-    "addition": Variant(size=DecoderSize(1, 4, 128, 512), longest=4, most=4, limits=(12, 12), small=True),
-    "parity": Variant(
+    "addition": CouplingVariant(size=DecoderSize(1, 4, 128, 512), longest=4, most=4, limits=(12, 12), small=True),
+    "parity": CouplingVariant(
         "parity", DecoderSize(1, 4, 128, 512), longest=20, most=1, limits=(101,), set_size=10_000, small=True
     ),
-    "multiplication": Variant(
+    "multiplication": CouplingVariant(
         "multiplication", DecoderSize(2, 4, 128, 512), longest=3, most=3, limits=(16, 8, 16), small=True
     ),
 }
 
 
-def register_variant(variant: Variant) -> str:
+def register_variant(variant: CouplingVariant) -> str:
     """Register a variant as a model with a recipe; the same variant may come from several figures."""
     name = variant.name
     if name not in names(sweeps=True):

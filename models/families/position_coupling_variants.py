@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 
-from models.families.position_coupling import PAPER, SMALL, TWO_BY_TWO, DecoderSize, Variant, register_variant
+from models.families.position_coupling import PAPER, SMALL, TWO_BY_TWO, CouplingVariant, DecoderSize, register_variant
 from models.tasks.multi_addition import AdditionFormat
 
 
@@ -20,11 +20,11 @@ class PaperFigure:
 
     title: str
     task: str
-    paper: Mapping[str, Variant]
-    small: Mapping[str, Variant]
+    paper: Mapping[str, CouplingVariant]
+    small: Mapping[str, CouplingVariant]
 
 
-def _positions_and_scratchpads(base: Variant, kinds: dict[str, str]) -> dict[str, Variant]:
+def _positions_and_scratchpads(base: CouplingVariant, kinds: dict[str, str]) -> dict[str, CouplingVariant]:
     return {
         f"{label}, {'scratchpad' if scratchpad else 'no scratchpad'}": base.replace(
             positions=kind, scratchpad=scratchpad
@@ -34,7 +34,7 @@ def _positions_and_scratchpads(base: Variant, kinds: dict[str, str]) -> dict[str
     }
 
 
-def _size(base: Variant, **changes: int | None) -> Variant:
+def _size(base: CouplingVariant, **changes: int | None) -> CouplingVariant:
     return base.replace(size=replace(base.size, **changes))
 
 
@@ -43,11 +43,11 @@ FOUR = {"NoPE": "none", "RoPE": "rotary", "FIRE": "fire"}
 _A, _a = PAPER["addition"], SMALL["addition"]
 
 
-def _parity(base: Variant) -> dict[str, Variant]:
+def _parity(base: CouplingVariant) -> dict[str, CouplingVariant]:
     return {"Position Coupling, scratchpad": base} | _positions_and_scratchpads(base, FOUR)
 
 
-def _architectures(base: Variant) -> dict[str, Variant]:
+def _architectures(base: CouplingVariant) -> dict[str, CouplingVariant]:
     sizes = [(layers, heads) for layers in (1, 2, 4, 6) for heads in (2, 4, 8)]
     return {
         f"{layers} layer{'s' * (layers > 1)}, {heads} heads": _size(base, n_layers=layers, n_heads=heads)
@@ -55,7 +55,7 @@ def _architectures(base: Variant) -> dict[str, Variant]:
     }
 
 
-def _head_widths(base: Variant, widths: tuple[int, int]) -> dict[str, Variant]:
+def _head_widths(base: CouplingVariant, widths: tuple[int, int]) -> dict[str, CouplingVariant]:
     d = base.size.d_model
     return {
         f"1 layer, {heads} heads of {width}": _size(
@@ -66,7 +66,7 @@ def _head_widths(base: Variant, widths: tuple[int, int]) -> dict[str, Variant]:
     }
 
 
-def _formats(base: Variant) -> dict[str, Variant]:
+def _formats(base: CouplingVariant) -> dict[str, CouplingVariant]:
     directions = {
         "plain query, reversed response": (False, True),
         "reversed query, reversed response": (True, True),
@@ -81,16 +81,16 @@ def _formats(base: Variant) -> dict[str, Variant]:
     }
 
 
-def _starts(base: Variant) -> dict[str, Variant]:
+def _starts(base: CouplingVariant) -> dict[str, CouplingVariant]:
     first = base.replace(format=AdditionFormat(zero_start=False))
     return {"zeros": base, "the first operand": first}
 
 
-def _lengths(base: Variant, bounds: tuple[int, ...]) -> dict[str, Variant]:
+def _lengths(base: CouplingVariant, bounds: tuple[int, ...]) -> dict[str, CouplingVariant]:
     return {f"S_A({bound}, {bound})": base.replace(longest=bound, most=bound) for bound in bounds}
 
 
-def _windows(base: Variant) -> dict[str, Variant]:
+def _windows(base: CouplingVariant) -> dict[str, CouplingVariant]:
     """The same training with heads that see all ids, near ids only, or just those that one step of a sum needs."""
     base = base.replace(limits=(40, 40))
     return {
@@ -100,11 +100,11 @@ def _windows(base: Variant) -> dict[str, Variant]:
     }
 
 
-def _set_sizes(base: Variant) -> dict[str, Variant]:
+def _set_sizes(base: CouplingVariant) -> dict[str, CouplingVariant]:
     return {f"{n:,} problems": base.replace(set_size=n) for n in (20_000, 100_000, 500_000, 2_000_000, 10_000_000)}
 
 
-def _widths(base: Variant, widths: tuple[int, ...]) -> dict[str, Variant]:
+def _widths(base: CouplingVariant, widths: tuple[int, ...]) -> dict[str, CouplingVariant]:
     """One layer of four heads. The paper does not give the MLP's width here; the small models have 4 d."""
     return {
         f"d = {width}": base.replace(size=DecoderSize(1, 4, width, 4 * width if base.small else 2048))
@@ -112,7 +112,7 @@ def _widths(base: Variant, widths: tuple[int, ...]) -> dict[str, Variant]:
     }
 
 
-def _figure(title: str, task: str, paper: dict[str, Variant], small: dict[str, Variant]) -> PaperFigure:
+def _figure(title: str, task: str, paper: dict[str, CouplingVariant], small: dict[str, CouplingVariant]) -> PaperFigure:
     for variant in (*paper.values(), *small.values()):
         register_variant(variant)
     return PaperFigure(title, task, MappingProxyType(paper), MappingProxyType(small))

@@ -1,4 +1,4 @@
-"""A file lock for one process at a time, which the system releases when its holder dies, however it dies."""
+"""An inter-process file lock; released also if the process is killed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Weights with which a model computes the same: norms' gains folded into what reads them, or centred matrices."""
+"""Equivalent weights: fold norm gains into what reads them, centre matrices."""
 
 from __future__ import annotations
 

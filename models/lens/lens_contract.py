@@ -33,7 +33,7 @@ from models.transformer.parts.positions import FireBias, PosEmbed, WindowBias
 from models.transformer.parts.read_only import ReadOnly
 from models.transformer.parts.values import any_tensor, has_values
 from models.transformer.parts.weights import Weights, with_biases
-from models.weight_maps.weight_cache import kept_weights
+from models.weight_maps.weight_cache import cached_weights
 from models.weight_maps.weight_map import WeightMap
 
 #: Hook points that fire only with a switch of the config.
@@ -238,12 +238,12 @@ class LensContract(TokenMethods, WeightMethods, HookedRootModule):
         """The weights that the weight map computes from the parameters. Biases that it leaves out are zero."""
         return self.weight_map()
 
-    def kept_weights(self) -> Weights:
+    def cached_weights(self) -> Weights:
         """:meth:`effective_weights`, or those of the last call if nothing has changed since; do not write to them.
 
         The forward pass uses these; see :mod:`models.weight_maps.weight_cache`.
         """
-        return kept_weights(self.weight_map)
+        return cached_weights(self.weight_map)
 
     def all_weights(self) -> Weights:
         """Effective weights with zero biases filled in: the state dict of an equal HookedTransformer."""

@@ -23,7 +23,7 @@ class TokenMethods:
     task: Task
     device: torch.device
     W_U: Any
-    kept_weights: Any
+    cached_weights: Any
     tokenizer = None  # TransformerLens checks for None
 
     def as_tokens(self, input: Any) -> Tensor:
@@ -149,7 +149,7 @@ class TokenMethods:
         return directions.reshape(-1) if tokens.numel() == 1 else directions
 
     def _final_norm_has_gain(self) -> bool:
-        weights = self.kept_weights()
+        weights = self.cached_weights()
         gain, bias = weights.get("ln_final.w"), weights.get("ln_final.b")
         if gain is None or not has_values(gain):
             return False

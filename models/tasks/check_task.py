@@ -1,4 +1,4 @@
-"""Whether a task says what a task must say: asked once, where a task is first used.
+"""Validate a task's interface once, at first use.
 
 A task written in a user's own script can have a mistake that no code would notice: a query position that counts from
 the end, a role outside the sequence, the tokens of another problem. Every number about a model would then be wrong.

@@ -1,7 +1,8 @@
-"""Judges, which examine a seed that answers every validation problem.
+"""Acceptance tests for a seed with perfect validation accuracy.
 
-Such a seed is a candidate. If the judge accepts it, its training ends there, and the run keeps these parameters; if the
-judge turns it down, the metrics get a line, and training continues. This package does not know what a judge looks for.
+If the test accepts the seed, its training ends there, and the run keeps these parameters; otherwise the metrics get a
+line, and training continues. The tests themselves are registered by others, such as the one that proves the model
+right on all inputs.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ class Verdict:
 
 
 @runtime_checkable
-class Judge(Protocol):
+class AcceptanceTest(Protocol):
     """Called with a candidate: its model (on the CPU, not to be changed), the step and the seed.
 
     It must not use global random numbers, as training must compute the same bits with and without it.
@@ -54,7 +55,7 @@ class Judge(Protocol):
 class Candidates:
     """Presents the candidates of one run to its judge, and keeps what is accepted in the run's folder."""
 
-    def __init__(self, judge: Judge, name: str, layout: ParameterLayout, folder: RunFolder):
+    def __init__(self, judge: AcceptanceTest, name: str, layout: ParameterLayout, folder: RunFolder):
         self.judge, self.layout, self.folder = judge, layout, folder
         self.model = build(name)
 

@@ -1,4 +1,4 @@
-"""What the bits of a run depend on in addition to its config: threads, kernels, compilation, versions, machine.
+"""Software and hardware that affect bitwise reproducibility: threads, kernels, compilation, versions, machine.
 
 A checkpoint keeps one entry for every stretch of the run, so that a resumed run can say what has changed.
 """

@@ -17,7 +17,7 @@ import torch
 from models.errors import UserError
 from models.registry import build
 from models.tasks.counter_rng import row_keys, uniform
-from models.training.acceptance import Candidates, Judge
+from models.training.acceptance import AcceptanceTest, Candidates
 from models.training.adamw import StackedAdamW
 from models.training.data import TrainingStream
 from models.training.devices import multiplies_bfloat16
@@ -51,7 +51,7 @@ class Trainer:
         compile: bool | None,
         share: Share | None = None,
         start: Start | None = None,
-        judge: Judge | None = None,
+        judge: AcceptanceTest | None = None,
     ):
         self.name, self.recipe, self.folder, self.device = name, recipe, folder, device
         self.share = share or Share()

@@ -128,7 +128,7 @@ class ArithmeticTransformer(LensContract):
         if return_type not in (None, "logits", "loss", "both"):
             raise UserError(f"return_type must be None, 'logits', 'loss' or 'both', not {return_type!r}.")
         self.check_layers(start_at_layer=start_at_layer, stop_at_layer=stop_at_layer)
-        weights = self.kept_weights() if weights is None else weights
+        weights = self.cached_weights() if weights is None else weights
         if start_at_layer is None:
             tokens = self.as_tokens(input)
             residual = self.embed_tokens(tokens, weights, position_ids)

@@ -186,7 +186,7 @@ def _class(cls: type, forward: Any) -> _Class:
 
 
 def _is_from(function: Any, packages: tuple[str, ...]) -> bool:
-    """Whether a function's code lies in one of these packages, whatever it says of itself (functools.wraps)."""
+    """Whether a function's code lies in one of these packages, ignoring ``__wrapped__``."""
     code = getattr(function, "__code__", None)
     if code is None:
         return True

@@ -67,7 +67,7 @@ _known: WeakKeyDictionary[WeightMap, _Kept] = WeakKeyDictionary()
 _swapping = RLock()
 
 
-def kept_weights(weight_map: WeightMap) -> Weights:
+def cached_weights(weight_map: WeightMap) -> Weights:
     """``weight_map()``, or its last output if nothing that it depends on has changed.
 
     The tensors are shared between calls; to write into them, call ``weight_map()``. Nothing is kept under

@@ -24,7 +24,7 @@ import torch
 from safetensors import safe_open
 
 from models import registry
-from models.calls.checked_calls import question
+from models.calls.checked_calls import checked
 from models.errors import UserError, unknown_name
 from models.files.checkpoint import (
     assign_parameters,
@@ -67,7 +67,7 @@ def zoo_names() -> list[str]:
     return stored(ZOO)
 
 
-@question
+@checked
 def load(
     name_or_path: str | Path,
     seed: int | None = None,
@@ -269,7 +269,7 @@ def grokked_seeds(training: Mapping[str, Any]) -> str:
     return f"{rate.correct} ({low:.1f}-{high:.1f}%)" + (f"; again {again}" if again else "")
 
 
-@question
+@checked
 def save_entry(
     folder: str | Path,
     model: HookedModel,
@@ -319,7 +319,7 @@ def save_entry(
     return _store(folder, config, {WEIGHTS: format_weights(parameters, metadata)} | files, overwrite)
 
 
-@question
+@checked
 def change_entry(
     entry: str | Path,
     notes: Mapping[str, Sequence[str]] | None = None,

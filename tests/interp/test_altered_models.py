@@ -29,7 +29,7 @@ import models
 from interp.core.metrics import Metric, resolve_metrics
 from interp.core.probe import registered
 from interp.site.explorer import Subject
-from models.calls.checked_calls import question
+from models.calls.checked_calls import checked
 from models.errors import UserError
 from models.tasks import problem_pairs
 from models.transformer.arithmetic_transformer import ArithmeticTransformer, Block, Embed
@@ -476,7 +476,7 @@ def test_an_interrupt_anywhere_around_a_run_leaves_no_hook(name: str, ask: Any, 
 def test_a_context_of_hooks_that_an_interrupt_leaves_open_does_not_end_later() -> None:
     model, left = models.load("microadder-57"), []
 
-    @question
+    @checked
     def ask(model: Any) -> None:
         context = model.hooks(fwd_hooks=[])
         context.__enter__()

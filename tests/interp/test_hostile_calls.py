@@ -23,9 +23,9 @@ from models.tasks import (
     Domain,
     MultiOperandAddition,
     Multiplication,
+    PairConstraint,
     Parity,
     ProblemPairs,
-    Promise,
     Task,
     TaskVariables,
     TenDigitAddition,
@@ -92,7 +92,7 @@ def functions(folder: Path) -> Iterator[Call]:
     for make in (Parity, BalancedBrackets, MultiOperandAddition, Multiplication, AdditionFormat, Frame):
         yield make, {}
     yield FramedAddition, {"frame": Frame()}
-    yield Promise, {}
+    yield PairConstraint, {}
     yield TaskVariables, {}
     yield Domain.of, {"lengths": (2, 2)}
     yield interp.Provenance, {"n": 1, "seed": 0, "source": "x"}

@@ -45,7 +45,6 @@ from interp.causal.patching.values import (
     plain_values,
 )
 from interp.core.metrics import FACTORIES, Metric, require_metrics, require_pairs_answered, resolve_metrics, spoken
-from interp.core.model import HookedModel
 from interp.core.probe import probe
 from interp.core.results import Provenance
 from interp.core.sites import model_name, stream_is_written
@@ -55,6 +54,7 @@ from models.importers.stock import from_transformer_lens
 from models.tasks.base import Task
 from models.tasks.paired_problems import ProblemPairs
 from models.transformer.arithmetic_transformer import ArithmeticTransformer
+from models.transformer.hooked import HookedModel
 from models.transformer.unaltered import alterations
 
 DIRECTIONS = ("denoise", "noise")

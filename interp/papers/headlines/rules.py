@@ -18,7 +18,7 @@ from typing import ClassVar, Literal
 import numpy as np
 from scipy.special import gammaln, stdtrit
 
-from interp.core.results import Provenance, Rung
+from interp.core.results import Provenance, Strength
 from interp.core.stats import UPPER, clopper_pearson
 from interp.core.thresholds import CONFIRMS, CONFIRMS_RARE, CONFIRMS_RATE, DECIDES, SIGNIFICANT
 from interp.papers.headlines.printed import Printed
@@ -68,7 +68,7 @@ def share(
     successes: int,
     n: int,
     what: str,
-    rung: Rung = "sampled",
+    rung: Strength = "sampled",
     seed: int | None = None,
     model: str = "",
 ) -> Ours:

@@ -37,8 +37,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from interp.causal.ablation.patterns import Pattern, mean_patterns, right_with_patterns
-from interp.core.answers import Answer
-from interp.core.model import HookedModel
+from interp.core.measured import Measured
 from interp.core.probe import Scalar, probe, task_of
 from interp.core.results import Provenance, Result
 from interp.core.stats import clopper_pearson
@@ -47,6 +46,7 @@ from interp.papers.position_coupling.keys import ROLE_NAMES, KeySets, draw_coupl
 from models.errors import UserError
 from models.tasks.base import Task
 from models.tasks.multi_addition import MultiOperandAddition
+from models.transformer.hooked import HookedModel
 from models.transformer.part_names import head_name
 
 OWN_MEAN, ZERO = "own mean", "zero"
@@ -154,10 +154,10 @@ def compute_pattern_substitution(
     return PatternSubstitution(table, int(whole.sum()), dict(roles), tuple(bos), provenance)
 
 
-def _with_ideal(found: PatternSubstitution) -> Answer:
+def _with_ideal(found: PatternSubstitution) -> Measured:
     cell = found.own(EVERYONE)
     before = f"{found.before / found.n:.3f} with its own patterns"
-    return Answer(float(cell.exact), float(cell.low), float(cell.high), note=before)
+    return Measured(float(cell.exact), float(cell.low), float(cell.high), note=before)
 
 
 @probe(

@@ -7,7 +7,7 @@ import time
 
 import torch
 
-from models.families.position_coupling import Variant
+from models.families.position_coupling import CouplingVariant
 from models.training.recipes import Recipe
 from models.training.sequence_problems import make_buckets
 
@@ -16,7 +16,7 @@ CPU_SHARE = 0.35
 GPU_FLOPS = 1.5e14  # for a training step in bfloat16 on a data-centre GPU
 
 
-def training_seconds(variant: Variant, recipe: Recipe, device: str) -> float:
+def training_seconds(variant: CouplingVariant, recipe: Recipe, device: str) -> float:
     """The floating-point operations of all steps divided by the device's speed, right to a factor of about two.
 
     Forward and backward take 6 operations per weight and token in each block, where the last one computes everything

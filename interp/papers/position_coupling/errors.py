@@ -27,8 +27,7 @@ import pandas as pd
 import xarray as xr
 from jaxtyping import Int
 
-from interp.core.answers import Answer
-from interp.core.model import HookedModel
+from interp.core.measured import Measured
 from interp.core.probe import Scalar, probe, task_of
 from interp.core.problems import N_PROBLEMS
 from interp.core.results import Provenance
@@ -41,6 +40,7 @@ from models.evaluation import predict
 from models.numerals import p_value
 from models.tasks.base import Task
 from models.tasks.multi_addition import MultiOperandAddition
+from models.transformer.hooked import HookedModel
 
 BOUNDARY = "boundary"
 
@@ -130,9 +130,11 @@ def _confusions(
     )
 
 
-def _responses_right(found: Scores) -> Answer:
+def _responses_right(found: Scores) -> Measured:
     n, wrong = found.provenance.n, found.about["wrong_problems"]
-    return Answer(1 - wrong / n, *clopper_pearson(n - wrong, n), note=f"{found.about['boundary_errors']} at a boundary")
+    return Measured(
+        1 - wrong / n, *clopper_pearson(n - wrong, n), note=f"{found.about['boundary_errors']} at a boundary"
+    )
 
 
 @probe(

@@ -38,9 +38,8 @@ import pandas as pd
 import xarray as xr
 from jaxtyping import Float
 
-from interp.core.answers import Answer
 from interp.core.controls import untrained_models
-from interp.core.model import HookedModel
+from interp.core.measured import Measured
 from interp.core.probe import OnPage, Scalar, probe, task_of
 from interp.core.problems import draw, resolve_task
 from interp.core.results import Provenance, Result
@@ -51,6 +50,7 @@ from interp.probes.key_sets import CLIP, KeySets, read_patterns
 from models.errors import UserError
 from models.tasks.base import Task
 from models.tasks.multi_addition import MultiOperandAddition
+from models.transformer.hooked import HookedModel
 from models.transformer.part_names import head_name
 
 ANY = "any head"
@@ -229,9 +229,9 @@ def _shuffled_overlaps(
     return result
 
 
-def _with_role(found: KeyAttention) -> Answer:
+def _with_role(found: KeyAttention) -> Measured:
     roles = found.roles()
-    return Answer(sum(role is not None for role in roles.values()) / len(roles), note=f"of {len(roles)} heads")
+    return Measured(sum(role is not None for role in roles.values()) / len(roles), note=f"of {len(roles)} heads")
 
 
 @probe(

@@ -22,12 +22,12 @@ from typing import Any
 import numpy as np
 import torch
 
-from interp.core.model import HookedModel
 from interp.core.problems import Sample, draw, resolve_task
 from interp.probes import key_sets as general
 from interp.probes.key_sets import KeySets
 from models.errors import UserError
 from models.tasks.multi_addition import MultiOperandAddition
+from models.transformer.hooked import HookedModel
 
 ROLE_NAMES = {"sum": "digit sum", "carry": "carry", "arrow": "arrow", "eos": "EOS"}
 

@@ -25,13 +25,13 @@ import xarray as xr
 from jaxtyping import Int
 from torch import Tensor
 
-from interp.core.model import HookedModel
 from interp.core.probe import named_dimensions, probe, task_of
 from interp.core.results import Provenance, Result
 from interp.core.sites import model_name
 from models.errors import UserError
 from models.tasks.multi_addition import MultiOperandAddition
 from models.transformer.arithmetic_transformer import ArithmeticTransformer
+from models.transformer.hooked import HookedModel
 from models.transformer.part_names import head_name, layer_part
 from models.transformer.unaltered import require_unaltered
 

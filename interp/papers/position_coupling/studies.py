@@ -30,7 +30,7 @@ from interp.probes.heatmaps.cells import Offsets
 from interp.probes.heatmaps.grid import PAPER_GRID, exact_match_grid, rectangle
 from interp.probes.score_result import GridPanel, GridPanels, Scores
 from models.errors import UserError, unknown_name
-from models.families.position_coupling import Variant
+from models.families.position_coupling import CouplingVariant
 from models.families.position_coupling_variants import FIGURES
 from models.registry import recipe_of
 from models.tasks.sequences import SequenceTask
@@ -48,7 +48,7 @@ class Source:
     """Where the weights of one panel and seed come from, and its grid; ``seed=None``: the zoo."""
 
     settings: Settings
-    variant: Variant
+    variant: CouplingVariant
     seed: int | None
 
     def __str__(self) -> str:

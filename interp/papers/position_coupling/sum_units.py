@@ -24,7 +24,7 @@ import torch
 import xarray as xr
 from jaxtyping import Float, Int
 
-from interp.core.answers import Answer
+from interp.core.measured import Measured
 from interp.core.probe import Scalar, named_dimensions, probe, task_of
 from interp.core.results import Provenance, Result
 from interp.papers.position_coupling.keys import draw_coupled, key_sets, resolve_coupled_task
@@ -93,7 +93,7 @@ class SumUnits(Result):
 @probe(
     "From which number does a construction's MLP make a digit?",
     needs=[task_of(MultiOperandAddition), named_dimensions("SUM", "PRE_SUM", "PRE_CARRY", "NUM")],
-    scalar=Scalar("how far a reading can move", "units", lambda found: Answer(found.slack), 0.01, asked_by=()),
+    scalar=Scalar("how far a reading can move", "units", lambda found: Measured(found.slack), 0.01, asked_by=()),
 )
 def sum_units(model: ArithmeticTransformer, *, task: Task | None = None, n: int = 200, seed: int = 0) -> SumUnits:
     """Read the construction's SUM units; see the module.

@@ -14,7 +14,6 @@ from typing import Any
 import pandas as pd
 import torch
 
-from interp.core.model import HookedModel
 from interp.core.sections import Section
 from interp.papers.headlines.read import stated
 from interp.papers.studies import Made, Settings, shows, study
@@ -25,6 +24,7 @@ from models.evaluation import predict, score
 from models.files.checkpoint import read_json, write_json_atomic
 from models.tasks.two_digit import all_problems, held_out_problems
 from models.training.named_recipes import get_recipe
+from models.transformer.hooked import HookedModel
 
 SEEDS, LONG_SEEDS = 5, 2
 EARLY, LATE = (250, 500, 750, BUDGET), (1_500, 2_000, 3_000, 4_000, 5_000)

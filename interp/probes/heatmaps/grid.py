@@ -22,7 +22,6 @@ import numpy as np
 import xarray as xr
 from tqdm import tqdm
 
-from interp.core.model import HookedModel
 from interp.core.probe import Scalar, probe, task_of
 from interp.core.sites import model_name
 from interp.probes.heatmaps.cells import BLOCK, CellScorer, Offsets, cell_problems, generator
@@ -33,6 +32,7 @@ from models.files.checkpoint import content_digest
 from models.registry import get_spec, names
 from models.tasks.sequences import SequenceTask
 from models.training.cluster import Cluster, each
+from models.transformer.hooked import HookedModel
 from models.transformer.unaltered import require_unaltered
 
 #: Names of a shape's sizes, in the order of ``task.shape``; the first is the figures' x axis.

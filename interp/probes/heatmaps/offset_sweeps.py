@@ -11,7 +11,6 @@ from collections.abc import Iterable, Sequence
 import pandas as pd
 import xarray as xr
 
-from interp.core.model import HookedModel
 from interp.core.probe import probe, task_of
 from interp.core.results import Provenance
 from interp.core.sites import model_name
@@ -20,6 +19,7 @@ from interp.probes.heatmaps.grid import axes_of, sequence_task
 from interp.probes.score_result import Scores
 from models.errors import UserError
 from models.tasks.sequences import SequenceTask
+from models.transformer.hooked import HookedModel
 
 
 @probe("Is it right wherever position ids start?", needs=[task_of(SequenceTask)], least=1)

@@ -17,7 +17,6 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from interp.core.model import HookedModel
 from interp.core.problems import resolve_task
 from interp.core.sites import model_name, require_evaluation_mode
 from interp.site.explorer.own_tasks import carries, drawn_texts, own_task
@@ -33,6 +32,7 @@ from models.tasks.problem_space import ProblemSpace
 from models.tasks.sequences import SequenceTask
 from models.tasks.two_digit import TwoDigitAddition
 from models.training.publish import load_snapshots
+from models.transformer.hooked import HookedModel
 from models.transformer.unaltered import alterations
 from models.zoo import load, zoo_names
 

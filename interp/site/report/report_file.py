@@ -10,7 +10,6 @@ from plotly.offline import get_plotlyjs
 from tqdm import tqdm
 
 import models
-from interp.core.model import HookedModel
 from interp.site.chapters import chapters
 from interp.site.explorer import assets
 from interp.site.gallery import facts as say
@@ -22,6 +21,7 @@ from models.files.checkpoint import write_bytes_atomic
 from models.registry import BY_HAND, TRAINED
 from models.tasks.addition import FixedWidthAddition
 from models.tasks.two_digit import TwoDigitAddition
+from models.transformer.hooked import HookedModel
 from models.zoo import zoo_names
 
 #: The models of the page if none are named: 57 parameters trained from a random start, and one of another paper.

@@ -21,7 +21,7 @@ from models.tasks.characters import CharacterLanguage
 from models.tasks.sequences import SequenceTask
 from models.tasks.two_digit import TwoDigitAddition
 from models.text_scores import TextLoss
-from models.training.acceptance import Judge
+from models.training.acceptance import AcceptanceTest
 from models.training.objective import ParameterLayout
 from models.training.provenance import how_made
 from models.training.publish.curves import curve_files
@@ -49,7 +49,7 @@ def publish(
     out: Path | None = None,
     overwrite: bool = False,
     repeats: Sequence[Path] = (),
-    judge: Judge | None = None,
+    judge: AcceptanceTest | None = None,
 ) -> tuple[Path, Score | Rate | TextLoss]:
     """Write the zoo entry of the model that ``folders`` (runs of one model and one recipe) trained.
 

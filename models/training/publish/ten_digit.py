@@ -25,7 +25,7 @@ from models.errors import UserError
 from models.evaluation import Rate, Score, score
 from models.files.checkpoint import format_weights
 from models.tasks.base import Task
-from models.training.acceptance import Judge, Verdict
+from models.training.acceptance import AcceptanceTest, Verdict
 from models.training.load_run import best_row
 from models.training.publish.report import Report, Runs, Seed, finished_seeds, grokked
 
@@ -34,7 +34,7 @@ SNAPSHOT_BYTES = 2_000_000
 HALVED = 100_000  # from so many parameters on they are stored in float16, and what is scored is that model
 
 
-def report_ten_digit(runs: Runs, judge: Judge | None = None) -> Report:
+def report_ten_digit(runs: Runs, judge: AcceptanceTest | None = None) -> Report:
     """The seed that the module's rule chooses, and its score on the task's test set.
 
     Raises:
@@ -94,7 +94,7 @@ def report_ten_digit(runs: Runs, judge: Judge | None = None) -> Report:
     )
 
 
-def _accepted_by(judge: Judge, runs: Runs, seeds: list[Seed]) -> Iterator[tuple[Seed, Verdict]]:
+def _accepted_by(judge: AcceptanceTest, runs: Runs, seeds: list[Seed]) -> Iterator[tuple[Seed, Verdict]]:
     """Yield the seeds whose checkpoint a judge accepts, with its verdict, in order."""
     for seed in seeds:
         verdict = judge(runs.load(seed), seed.state["best_step"], seed.number)

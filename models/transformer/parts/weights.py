@@ -136,7 +136,7 @@ class WeightView(nn.Module):
 
     def weights_or_own(self, weights: Weights | None) -> Weights:
         """``weights``, or the effective weights of the model that this component belongs to."""
-        return self._root[0].kept_weights() if weights is None else weights
+        return self._root[0].cached_weights() if weights is None else weights
 
     def get(self, weights: Weights, key: str) -> Tensor:
         return weights[f"{self.name}.{key}"]

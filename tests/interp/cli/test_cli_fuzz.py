@@ -138,7 +138,7 @@ FLAGS = {
     "fetch-data": ("--out", "--data"),
     "solve": (),
     "score": ("--method", "--json"),
-    "certify": ("--shape", "--width", "--check", "--arithmetic"),
+    "certify": ("--shape", "--tolerance", "--check", "--arithmetic"),
     "attack": ("--seed", "--seconds", "--shape"),
     "compare": ("--n", "--seed"),
     "reproduce": ("--size", "--seeds", "--problems", "--offsets", "--threads", "--minutes"),

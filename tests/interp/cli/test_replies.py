@@ -13,7 +13,7 @@ import torch
 from interp.cli import main
 from interp.cli.tools import answers
 from interp.core.replies import MOST_ROWS, reply
-from interp.core.results import Provenance, Rung
+from interp.core.results import Provenance, Strength
 from interp.proofs import check_certificate, load_certificate
 from models.tasks import formatted
 from models.transformer.arithmetic_transformer import ArithmeticTransformer
@@ -64,7 +64,7 @@ def test_a_commands_json_stands_alone_on_the_output_in_the_one_form(
     if strength is None:
         assert value["provenance"] is None
     else:
-        assert strength in get_args(Rung) and value["provenance"]["n"] >= 1 and value["provenance"]["source"]
+        assert strength in get_args(Strength) and value["provenance"]["n"] >= 1 and value["provenance"]["source"]
 
 
 def test_what_a_reply_says_is_what_the_answers_are(capsys) -> None:

@@ -14,11 +14,11 @@ from interp.proofs import check_certificate, load_certificate
 from interp.proofs.balls import FLOAT32, REAL, Arithmetic
 from interp.proofs.branching import ClassProof, Search, prove, split_codes
 from interp.proofs.class_proofs import BranchAndBound
+from interp.proofs.column_verdicts import table_of, window_verdicts
 from interp.proofs.columns import all_classes, numbers_of_problems
 from interp.proofs.leaves import Query
 from interp.proofs.one_layer import read_adder
 from interp.proofs.trials import perturb, random_pairs, rounded
-from interp.proofs.windows import table_of, window_verdicts
 from models.errors import UserError
 from models.evaluation import predict
 from models.importers import load_published

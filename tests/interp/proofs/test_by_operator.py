@@ -10,7 +10,7 @@ import torch
 import interp
 import models
 from interp.proofs import check_certificate, load_certificate
-from interp.proofs.certify_columns import certify_one_layer
+from interp.proofs.column_adders import certify_one_layer
 from interp.proofs.verdict import Verdict
 from models.errors import UserError
 from models.tasks.algorithms import column_layout
@@ -47,7 +47,7 @@ def certified() -> tuple[ArithmeticTransformer, Verdict]:
 @cache
 def refuted() -> tuple[ArithmeticTransformer, Verdict]:
     model = adder(mixed("-", "a - b"))
-    return model, interp.certify(model, width=None)
+    return model, interp.certify(model, tolerance=None)
 
 
 @pytest.mark.slow

@@ -10,9 +10,9 @@ import interp
 import models
 from interp.compare.certified_circuits import NO_EDGES
 from interp.proofs import by_operator, certify, check_certificate, exhaustive, load_certificate
-from interp.proofs.certify_columns import certify_one_layer
+from interp.proofs.certify import method_for
+from interp.proofs.column_adders import certify_one_layer
 from interp.proofs.exhaustive import certify_exhaustively
-from interp.proofs.methods import method_for
 from interp.proofs.token_layout import read_layout
 from interp.proofs.verdict import parse_verdict, verdict_of
 from interp.proofs.watch import TimeUp
@@ -135,7 +135,9 @@ def test_operators_judged_before_the_time_ended_refute(monkeypatch):
     """The first operator's verdict is kept when the second one's proof does not end."""
     model = models.load("mixed-ten-digits")
     refuted = replace(
-        certify_one_layer(models.load("microadder-57"), "float", width=None), status="refuted", counterexample=(0, 0, 1)
+        certify_one_layer(models.load("microadder-57"), "float", tolerance=None),
+        status="refuted",
+        counterexample=(0, 0, 1),
     )
 
     def judge(own, task, asked):

@@ -12,7 +12,7 @@ import interp
 import models
 from interp.proofs import check_certificate, load_certificate, near_keys, watch
 from interp.proofs.balls import CURVED
-from interp.proofs.directional import Block, is_gated_block
+from interp.proofs.directional import GatedBlock, is_gated_block
 from interp.proofs.enclosed import Enclosure
 from interp.proofs.enclosures import FLOAT32, REAL
 from interp.proofs.near_classes import Seen, Step
@@ -137,7 +137,7 @@ def test_points_of_a_ball_have_leads_within_the_bounds_of_the_block(act: Any, ou
         away = torch.randn(200, 2, 30, 16, generator=generator, dtype=torch.float64)
         away = away / away.norm(dim=-1, keepdim=True) * radius
         balls = [Enclosure.of(m, torch.full_like(m, radius), torch.full(m.shape[:1], radius).double()) for m in (x, z)]
-        block = Block(forward, *balls)
+        block = GatedBlock(forward, *balls)
         for low, high in (block.leads(tokens), block.followed(tokens)):
             for dx, dz in away:
                 found = leads(x + dx, z + dz)

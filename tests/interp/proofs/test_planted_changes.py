@@ -19,7 +19,7 @@ import torch
 
 import interp
 import models
-from interp.proofs.methods import method_for
+from interp.proofs.certify import method_for
 from models.errors import UserError
 from models.evaluation import predict
 from models.families.hand_built.construction import Construction
@@ -204,7 +204,7 @@ def judged(subject: Subject, made: Callable[[], Any]) -> str:
     try:
         model = made()
         task = model.task.at(*subject.shape) if subject.shape else None
-        found = interp.certify(model, task=task, width=None)
+        found = interp.certify(model, task=task, tolerance=None)
     except UserError:
         return "refused"
     with torch.inference_mode():

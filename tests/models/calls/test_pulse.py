@@ -10,7 +10,7 @@ from contextlib import redirect_stderr
 import pytest
 
 from models.calls import pulse
-from models.calls.checked_calls import question
+from models.calls.checked_calls import checked
 
 
 class Terminal(io.StringIO):
@@ -18,12 +18,12 @@ class Terminal(io.StringIO):
         return True
 
 
-@question
+@checked
 def takes(seconds: float) -> None:
     time.sleep(seconds)
 
 
-@question
+@checked
 def asks(seconds: float) -> None:
     takes(seconds)
 

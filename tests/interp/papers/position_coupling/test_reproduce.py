@@ -21,7 +21,7 @@ from interp.papers.studies import Made, Settings
 from interp.probes.heatmaps.grid import PAPER_GRID
 from interp.probes.score_result import GridPanel, GridPanels
 from models.errors import UserError
-from models.families.position_coupling import SMALL, DecoderSize, Variant
+from models.families.position_coupling import SMALL, CouplingVariant, DecoderSize
 from models.families.position_coupling_variants import FIGURES, PaperFigure, register_variant
 from tests.quick_recipes import change_recipe
 
@@ -34,7 +34,7 @@ TINY = {
 
 
 @pytest.fixture(scope="module")
-def tiny() -> Iterator[dict[str, Variant]]:
+def tiny() -> Iterator[dict[str, CouplingVariant]]:
     """A figure "tiny" of two models that train in a second."""
     with pytest.MonkeyPatch.context() as patch:
         for variant in TINY.values():

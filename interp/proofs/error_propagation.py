@@ -1,8 +1,8 @@
 """Stages of a forward pass in balls of Euclidean length: how each passes an error on, curves, and rounds.
 
-A :class:`Ball` is a midpoint and a length: every vector is within the length of its midpoint. Let x_k be what stage k
-computes, m_k the midpoint of its ball, and ``e_k = x_k - m_k``. Then ``e_(k+1) = J_k e_k + r_k``, where J_k is the
-stage's derivative at m_k, and r_k is how far the stage curves within the ball, plus its own roundings. A stage here
+A :class:`ErrorBall` is a midpoint and a length: every vector is within the length of its midpoint. Let x_k be what
+stage k computes, m_k the midpoint of its ball, and ``e_k = x_k - m_k``. Then ``e_(k+1) = J_k e_k + r_k``, where J_k is
+the stage's derivative at m_k, and r_k is how far the stage curves within the ball, plus its own roundings. A stage here
 gives ``|J_k| |e_k| + |r_k|``. Each matrix then stretches by its largest singular value, although no single error is
 stretched by all of them. That is quick, but many times too wide over several stages. :mod:`interp.proofs.directional`
 takes products of the J_k instead, and needs the balls only for the r_k.
@@ -28,7 +28,7 @@ KNOWN = 1e-10
 
 
 @dataclass(frozen=True, eq=False)
-class Ball:
+class ErrorBall:
     """Vectors within ``norm`` of ``mid``, in Euclidean length.
 
     ``norm`` may have several rows, one per error that is followed; the first is the whole error.
@@ -47,8 +47,8 @@ class Ball:
         found = (self.mid.norm(dim=-1) + self.whole) * (1 + KNOWN)
         return torch.where(found < LARGEST, found, torch.inf)
 
-    def __getitem__(self, rows: Tensor) -> Ball:
-        return Ball(self.mid[rows], self.norm[..., rows])
+    def __getitem__(self, rows: Tensor) -> ErrorBall:
+        return ErrorBall(self.mid[rows], self.norm[..., rows])
 
 
 class Stages:
@@ -58,30 +58,34 @@ class Stages:
         self.enclosed = weights
         self.grown, self.tiny = weights.rounding.growth, weights.rounding.tiny
 
-    def add(self, x: Ball, y: Ball) -> Ball:
-        found = Ball(x.mid + y.mid, x.norm + y.norm)
-        return Ball(found.mid, found.norm + self.rounding_of_sum(found))
+    def add(self, x: ErrorBall, y: ErrorBall) -> ErrorBall:
+        found = ErrorBall(x.mid + y.mid, x.norm + y.norm)
+        return ErrorBall(found.mid, found.norm + self.rounding_of_sum(found))
 
-    def rounding_of_sum(self, total: Ball) -> Tensor:
+    def rounding_of_sum(self, total: ErrorBall) -> Tensor:
         return self.grown(1) * total.length + self.tiny * total.mid.shape[-1]
 
-    def linear(self, x: Ball, matrix: str, bias: str | None = None) -> Ball:
+    def linear(self, x: ErrorBall, matrix: str, bias: str | None = None) -> ErrorBall:
         w = self.enclosed.matrices[matrix]
-        found = Ball(x.mid[:, w.used] @ w.values, x.norm * float(w.stretch[0]) + self.rounding_of_products(x, matrix))
+        found = ErrorBall(
+            x.mid[:, w.used] @ w.values, x.norm * float(w.stretch[0]) + self.rounding_of_products(x, matrix)
+        )
         return found if bias is None else self.shifted(found, bias)
 
-    def shifted(self, x: Ball, bias: str) -> Ball:
+    def shifted(self, x: ErrorBall, bias: str) -> ErrorBall:
         """``x`` with a bias added, if the model has it."""
         known = self.enclosed.weights.get(bias)
-        return x if known is None else self.add(x, Ball(known.flatten().expand_as(x.mid), torch.zeros_like(x.norm)))
+        return (
+            x if known is None else self.add(x, ErrorBall(known.flatten().expand_as(x.mid), torch.zeros_like(x.norm)))
+        )
 
-    def rounding_of_products(self, x: Ball, matrix: str) -> Tensor:
+    def rounding_of_products(self, x: ErrorBall, matrix: str) -> Tensor:
         """Each entry is off by at most ``n u`` times the products' magnitudes, that is |x| times a column's length."""
         w = self.enclosed.matrices[matrix]
         wide, n = float(w.columns.norm()) * (1 + KNOWN), len(w.values)
         return self.grown(n) * (1 + KNOWN) * x.length * wide + n * self.tiny * (1 + w.values.shape[1])
 
-    def norm(self, x: Ball, name: str) -> Ball:
+    def norm(self, x: ErrorBall, name: str) -> ErrorBall:
         """``y = x / s(x) * gain + bias``, with s the root mean square with eps; a LayerNorm first subtracts the mean.
 
         A ball of y is wider by 1 / s at most. Lemma, for :meth:`curve_of_norm`: the second derivative of ``x / |x|``
@@ -94,21 +98,21 @@ class Stages:
         x = self.centred(x)
         least, middle, *_ = self.scales(x)
         wide = float(gain.abs().max()) * x.norm / least[:, 0] * (1 + KNOWN)
-        return self.shifted(Ball(x.mid / middle * gain, wide + self.rounding_of_norm(x, gain)), f"{name}.b")
+        return self.shifted(ErrorBall(x.mid / middle * gain, wide + self.rounding_of_norm(x, gain)), f"{name}.b")
 
-    def centred(self, x: Ball) -> Ball:
+    def centred(self, x: ErrorBall) -> ErrorBall:
         """``x`` minus its mean if norms are LayerNorm. The mean is off by ``(n + 2) u`` times the mean magnitude."""
         if self.enclosed.config.normalization_type != "LN":
             return x
         n = x.mid.shape[-1]
         own = self.grown(n + 3) * (1 + KNOWN) * x.length + 2 * n * self.tiny
-        return Ball(x.mid - x.mid.mean(-1, keepdim=True), x.norm + own)
+        return ErrorBall(x.mid - x.mid.mean(-1, keepdim=True), x.norm + own)
 
-    def scales(self, x: Ball) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    def scales(self, x: ErrorBall) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         cfg = self.enclosed.config
         return self.enclosed.rounding.scales(x.mid, x.whole, cfg.eps, cfg.norm_eps_outside)
 
-    def rounding_of_norm(self, x: Ball, gain: Tensor) -> Tensor:
+    def rounding_of_norm(self, x: ErrorBall, gain: Tensor) -> Tensor:
         """The rounding of a norm, relative to y, whose length before the gain is at most sqrt n; infinite where its
         scale may underflow to nothing."""
         n = x.mid.shape[-1]
@@ -116,32 +120,32 @@ class Stages:
         own = (self.grown(norm_roundings(n) + 2) * 1.001 * (1 + lost) + lost) * math.sqrt(n) + 4 * n * self.tiny
         return torch.where(least > 0, own * gain.abs().max() * (1 + KNOWN), torch.inf)
 
-    def curve_of_norm(self, x: Ball, gain: Tensor) -> Tensor:
+    def curve_of_norm(self, x: ErrorBall, gain: Tensor) -> Tensor:
         """How far a norm curves over a ball that is centred."""
         cfg, least = self.enclosed.config, self.scales(x)[0][:, 0]
         curve = STEEP / 2 * x.whole**2 / (math.sqrt(x.mid.shape[-1]) * least**2) * gain.abs().max()
         share = cfg.eps / least ** (1 if cfg.norm_eps_outside else 2)
         return torch.where(share <= 0.01, curve * (1 + KNOWN), torch.inf)
 
-    def gated(self, gate: Ball, value: Ball) -> Ball:
+    def gated(self, gate: ErrorBall, value: ErrorBall) -> ErrorBall:
         """``act(gate) * value``, by its slopes at the midpoints, unit by unit, and how far it curves."""
         act, slope = self.activation(gate.mid)
         wide = (slope * value.mid).abs().amax(-1) * gate.norm + act.abs().amax(-1) * value.norm
         wide = (wide + KNOWN * (gate.norm + value.norm)) * (1 + KNOWN)
-        return Ball(act * value.mid, wide + self.curve_of_gate(gate, value) + self.rounding_of_gate(gate, value))
+        return ErrorBall(act * value.mid, wide + self.curve_of_gate(gate, value) + self.rounding_of_gate(gate, value))
 
-    def curve_of_gate(self, gate: Ball, value: Ball) -> Tensor:
+    def curve_of_gate(self, gate: ErrorBall, value: ErrorBall) -> Tensor:
         """How far it curves: at most ``(c / 2) e^2 (|value| + |f|) + s |e f|``; c and s bound act's derivatives."""
         steep, curved = SHAPES[self.enclosed.config.act_fn][3], CURVED[self.enclosed.config.act_fn]
         return (curved / 2 * gate.whole**2 * self.widest(value) + steep * gate.whole * value.whole) * (1 + KNOWN)
 
-    def rounding_of_gate(self, gate: Ball, value: Ball) -> Tensor:
+    def rounding_of_gate(self, gate: ErrorBall, value: ErrorBall) -> Tensor:
         """The rounding of the activation and of the product."""
         relative = self.rounding_of_activation + self.grown(1)
         return relative * gate.length * self.widest(value) + self.tiny * gate.mid.shape[-1] * (1 + self.widest(value))
 
     @staticmethod
-    def widest(x: Ball) -> Tensor:
+    def widest(x: ErrorBall) -> Tensor:
         return (x.mid.abs().amax(-1) + x.whole) * (1 + KNOWN)
 
     @property

@@ -18,21 +18,20 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from interp.core.answers import Answer
-from interp.core.model import HookedModel
+from interp.core.measured import Measured
 from interp.core.probe import Scalar, probe
 from interp.core.problems import resolve_task
 from interp.core.sites import model_name
 from interp.proofs import by_operator, exhaustive, few_keys, hand_built, near_keys, prefix_proof
 from interp.proofs.bounds_on_accuracy import WIDTH
-from interp.proofs.certify_columns import METHOD as ONE_LAYER
+from interp.proofs.column_adders import METHOD as ONE_LAYER
 from interp.proofs.hand_built import is_hand_built
 from interp.proofs.one_layer import Targets, require_exact_products
 from interp.proofs.verdict import (
     LARGEST_FILE,
     METHODS,
     ArithmeticName,
-    Asked,
+    CertifyOptions,
     Method,
     Verdict,
     method_named,
@@ -41,13 +40,14 @@ from interp.proofs.verdict import (
     verdict_of,
 )
 from interp.proofs.watch import MINUTES, TimeUp, time_limit
-from models.calls.checked_calls import question
+from models.calls.checked_calls import checked
 from models.errors import UserError
 from models.evaluation import predict
 from models.files.checkpoint import read_bytes
 from models.tasks.base import Task
 from models.tasks.sequences import SequenceTask
 from models.tasks.task_doubts import doubt
+from models.transformer.hooked import HookedModel
 
 MOST_SYMBOLS = 2**12  # of a problem's operands; 21 binary symbols already make too many problems to run
 
@@ -72,18 +72,23 @@ def _judged(model: HookedModel, task: Task) -> str:
     return ""
 
 
-def _proved(found: Verdict) -> Answer:
+def _proved(found: Verdict) -> Measured:
     """1 for a proof, 0 where an input is wrong. Raises UserError where it is not known."""
     if found.status not in ("certified", "refuted"):
         raise UserError(f"It is not known of all inputs: {found.status}.")
-    return Answer(float(found.status == "certified"), note=found.status)
+    return Measured(float(found.status == "certified"), note=found.status)
 
 
 @probe(
     "Is it right on all inputs: a proof, or one that is wrong?",
     by_default=[_judged],  # asked anyway, it looks for a method itself
     scalar=Scalar(
-        "right on all inputs: 1, or one is wrong: 0", "verdict", _proved, 0.5, lambda *_: {"width": None}, asked_by=()
+        "right on all inputs: 1, or one is wrong: 0",
+        "verdict",
+        _proved,
+        0.5,
+        lambda *_: {"tolerance": None},
+        asked_by=(),
     ),
 )
 def certify(
@@ -91,7 +96,7 @@ def certify(
     *,
     arithmetic: ArithmeticName | None = None,
     task: Task | None = None,
-    width: float | None = WIDTH,
+    tolerance: float | None = WIDTH,
     targets: Targets = "all",
     minutes: float | None = MINUTES,
 ) -> Verdict:
@@ -102,9 +107,9 @@ def certify(
             one.
         arithmetic: "float", "interval" or "float32", for proofs (by default "float32", and for small domains the first
             of "float32" and "interval" that succeeds; if neither does, and with "float", all problems are run in the
-            model's own arithmetic). See :func:`interp.proofs.certify_columns.certify_one_layer`.
+            model's own arithmetic). See :func:`interp.proofs.column_adders.certify_one_layer`.
         task: the task, if the model does not carry it, or the model's own in another shape, ``model.task.at(...)``.
-        width: how far apart the bounds on the share of right pairs may be, where a proof fails; None computes none.
+        tolerance: how far apart the bounds on the share of right pairs may be, where a proof fails; None computes none.
         targets: "all", or for ten-digit adders the answer's "digits" without the EOS after them.
         minutes: how long to try; None: as long as it takes. A proof that is not complete by then is undecided, and says
             what is left. Runs of all problems, which have no verdict before their end, then raise instead.
@@ -121,7 +126,7 @@ def certify(
     task = resolve_task(model, task)
     with time_limit(minutes):
         try:
-            found = method_for(model, task).certify(model, task, Asked(arithmetic, width, targets))
+            found = method_for(model, task).certify(model, task, CertifyOptions(arithmetic, tolerance, targets))
         except TimeUp:
             raise UserError(
                 f"{minutes:g} minutes are not enough for a verdict on {model_name(model)}; give more (minutes=),"
@@ -155,7 +160,7 @@ def method_for(model: HookedModel, task: Task) -> Method:
     )
 
 
-@question
+@checked
 def load_certificate(path: str | Path) -> Verdict:
     """Load a verdict of any method from its file. This checks the form; :func:`check_certificate` checks the proof.
 
@@ -173,7 +178,7 @@ def parse_certificate(data: bytes, path: object) -> Verdict:
     return verdict_of(parse_verdict(data, path), path)
 
 
-@question
+@checked
 def check_certificate(verdict: Verdict, model: HookedModel, task: Task | None = None) -> Verdict:
     """Verify a certificate against a model, without believing what the file says; each method has its own check.
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from interp.core.results import Rung
+from interp.core.results import Strength
 
 
 @dataclass(frozen=True)
-class Part:
+class MeasuredPart:
     """One of the numbers that an answer summarises, for example that of one chain length, head or unit."""
 
     name: str
@@ -21,7 +21,7 @@ class Part:
 
 
 @dataclass(frozen=True)
-class Answer:
+class Measured:
     """A measured number with its interval, sample size and control.
 
     ``low`` and ``high``: 95% interval, None where nothing was sampled; ``n``: number of what ``note`` or the question
@@ -32,11 +32,11 @@ class Answer:
     low: float | None = None
     high: float | None = None
     n: int | None = None
-    rung: Rung | None = None
+    rung: Strength | None = None
     control: float | None = None
     control_note: str = ""
     note: str = ""
-    parts: tuple[Part, ...] = ()
+    parts: tuple[MeasuredPart, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -11,9 +11,8 @@ import numpy as np
 import torch
 from jaxtyping import Float, Int
 
-from interp.core.model import HookedModel
 from interp.proofs import certificate as evidence
-from interp.proofs.bounds_on_accuracy import WIDTH, bounds_of, check_width
+from interp.proofs.bounds_on_accuracy import WIDTH, bounds_of, check_tolerance
 from interp.proofs.branching import ClassProof
 from interp.proofs.certificate import CLASS, OverTheReals, PairEvidence, dataset
 from interp.proofs.class_proofs import UNPROVED, BranchAndBound, rung_of
@@ -24,7 +23,7 @@ from interp.proofs.two_layers import read_columns
 from interp.proofs.verdict import (
     TEN_DIGIT_ADDERS,
     ArithmeticName,
-    Asked,
+    CertifyOptions,
     Method,
     Status,
     Verdict,
@@ -35,6 +34,7 @@ from interp.proofs.verdict import (
 from interp.proofs.watch import TIME_UP, TimeUp, time_limit, watched
 from models.errors import UserError
 from models.tasks.base import Task
+from models.transformer.hooked import HookedModel
 
 AIM = 0.5  # the bound that proofs try for, as a share of the smallest margin that was hunted down
 #: The share of every bound that a certificate does not claim: another machine or a later version may round an enclosure
@@ -47,7 +47,7 @@ def certify_one_layer(
     model: HookedModel,
     arithmetic: ArithmeticName = "float32",
     task: Task | None = None,
-    width: float | None = WIDTH,
+    tolerance: float | None = WIDTH,
     targets: Targets = "all",
     minutes: float | None = None,
 ) -> Verdict:
@@ -76,7 +76,7 @@ def certify_one_layer(
         model: one of this project's models, or (for "float" and "interval") a stock TransformerLens one.
         arithmetic: "float", "interval" or "float32".
         task: the task, if the model does not carry it.
-        width: how far apart the bounds on the accuracy may be; None computes none.
+        tolerance: how far apart the bounds on the accuracy may be; None computes none.
         targets: "all" tokens of the answer, or its "digits" alone, as AdderBoard scores.
         minutes: how long to try. What is not proved by then stays open.
 
@@ -84,14 +84,14 @@ def certify_one_layer(
         UserError: a model that no method can judge, or that computes something other than its weights say; an unknown
             option.
     """
-    if width is not None:
-        check_width(width)
+    if tolerance is not None:
+        check_tolerance(tolerance)
     with time_limit(minutes):
-        return _certify(model, arithmetic, task, width, targets)
+        return _certify(model, arithmetic, task, tolerance, targets)
 
 
 def _certify(
-    model: HookedModel, arithmetic: ArithmeticName, task: Any, width: float | None, targets: Targets
+    model: HookedModel, arithmetic: ArithmeticName, task: Any, tolerance: float | None, targets: Targets
 ) -> Verdict:
     start = time.perf_counter()
     adder = read_columns(model, task, targets)
@@ -119,8 +119,8 @@ def _certify(
     with suppress(TimeUp):
         if status == "undecided" and arithmetic == "float32":
             reals = _over_the_reals(case)
-        if status in ("refuted", "undecided") and arithmetic != "float" and width is not None and not case.obstacle:
-            accuracy = bounds_of(adder, rung, arithmetic, width, leads.failing_pairs(case.classes))
+        if status in ("refuted", "undecided") and arithmetic != "float" and tolerance is not None and not case.obstacle:
+            accuracy = bounds_of(adder, rung, arithmetic, tolerance, leads.failing_pairs(case.classes))
     return Verdict(
         **about(model, adder.model.task, adder.fingerprint, start),
         method=METHOD.name,
@@ -311,9 +311,9 @@ def _of_two_numbers(task: Task) -> bool:
     return len(numbers) == 2 and not getattr(task, "operators", ()) and not any(field.one_token for field in numbers)
 
 
-def _judge(model: HookedModel, task: Task, asked: Asked) -> Verdict:
+def _judge(model: HookedModel, task: Task, asked: CertifyOptions) -> Verdict:
     own = "interval" if model.W_E.dtype == torch.float64 else "float32"  # float64's rounding is not bounded
-    return certify_one_layer(model, asked.arithmetic or own, task, asked.width, asked.targets)
+    return certify_one_layer(model, asked.arithmetic or own, task, asked.tolerance, asked.targets)
 
 
 METHOD = Method(

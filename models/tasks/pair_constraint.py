@@ -1,4 +1,4 @@
-"""What a pair of problems promises: which variables of the symbolic algorithm differ, and which do not.
+"""Constraints that hold for each clean/corrupted pair: which variables of the symbolic algorithm differ, which do not.
 
 A *place* is a variable, or some columns of it, written as one would index the array: ``"carry_in"``,
 ``"carry_in[3]"``, ``"s[:3]"``, ``"product[1,2]"`` (step 1, column 2).
@@ -65,7 +65,7 @@ def spelt(variable: str, index: int | Sequence[int]) -> str:
 
 
 @dataclass(frozen=True)
-class Promise:
+class PairConstraint:
     """What holds for each pair of a kind.
 
     differ: places in which at least one value differs. keep: places in which no value differs. values: place -> its
@@ -125,7 +125,7 @@ class Promise:
             found[f"the query's own tokens are {self.own_token}"] = same if self.own_token == "different" else ~same
         return found
 
-    def swapped(self) -> Promise:
+    def swapped(self) -> PairConstraint:
         """The promise of the pairs with clean and corrupted exchanged."""
         return replace(self, values={text: (two, one) for text, (one, two) in self.values.items()})
 
