@@ -168,7 +168,7 @@ def converted(
 def _converted(
     path: Path, tensors: dict[str, Tensor], facts: dict[str, Any], pairs: list[tuple[int, int]], checkpoint: Path | None
 ) -> ArithmeticTransformer:
-    from models.importers import load_published
+    from studies.checkpoints import load_published
 
     remarks = [_told(remark) for remark in _listed(facts["remarks"])]
     about = {_told(name): _told(value) for name, value in list(dict(facts["metadata"]).items())[:MOST_REMARKS]}

@@ -21,8 +21,8 @@ from interp.proofs.trials import perturb, random_pairs, rounded
 from interp.proofs.windows import table_of, window_verdicts
 from models.errors import UserError
 from models.evaluation import predict
-from models.importers import load_published
 from models.transformer import ArithmeticTransformer
+from studies.checkpoints import load_published
 from tests.interp.proofs.conftest import dense, digits_of, two_heads, zoo
 from tests.sampling import sampled
 

@@ -22,11 +22,11 @@ from interp.proofs.ratio_attention import RatioAttention, read_ratio_attention
 from interp.proofs.token_layout import Layout
 from interp.proofs.trials import random_pairs
 from models.errors import UserError
-from models.importers import load_published
 from models.tasks.column_rule import SUMS
 from models.tasks.framed_addition import Frame, FramedAddition
 from models.transformer import ArithmeticTransformer
 from models.weight_maps.dense import DenseWeights
+from studies.checkpoints import load_published
 from tests.interp.proofs.conftest import dense, digits_of, two_heads, zoo
 from tests.sampling import every_third, sampled
 

@@ -214,7 +214,7 @@ def _generate_output_batch(model, pairs):
 OTHER = """
 import os
 import torch
-from models.importers import load_published
+from studies.checkpoints import load_published
 
 
 def build_model():

@@ -9,7 +9,6 @@ import torch
 
 import models
 from models.errors import UserError
-from models.importers import load_published
 from models.tasks import addition
 from models.tasks.adderboard import adderboard
 from models.training import train
@@ -21,6 +20,7 @@ from models.training.publish.report import Runs, Seed
 from models.training.recipes import Recipe
 from models.training.run_folder import RunFolder, log_spaced_steps
 from models.training.start import Start
+from studies.checkpoints import load_published
 from tests.models.training.edited import edit_checkpoint, plant
 
 # A learning rate so small that planted weights stay what they are.

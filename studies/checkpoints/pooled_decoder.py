@@ -11,6 +11,7 @@ function is the same, and so it is in floats if n is a power of two, up to the o
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,6 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from models.checkpoint import parse_json, read_bytes
 from models.config import TransformerConfig
 from models.errors import UserError
 from models.part_names import in_block
@@ -109,19 +109,12 @@ def _placed(x: Tensor, rows: int, columns: int, first_row: int) -> Tensor:
     return F.pad(x, (0, columns - x.shape[1], first_row, rows - first_row - x.shape[0]))
 
 
-def recognises(content: dict[str, Any]) -> bool:
-    return {"cfg", "state_dict_hex"} <= set(content)
-
-
-def load_pooled_decoder(path: Path) -> ArithmeticTransformer:
-    """The model in such a JSON file, with the task of balanced brackets.
+def convert(content: Mapping[str, Any], path: Path) -> ArithmeticTransformer:
+    """The model that such a JSON object holds, with the task of balanced brackets.
 
     Raises:
-        UserError: no such file, another kind of JSON, another architecture, or weights that do not fit it.
+        UserError: another architecture, or weights that do not fit it.
     """
-    content = parse_json(read_bytes(path), path)
-    if not recognises(content):
-        raise UserError(f"{path} is no JSON file of a model that can be imported.")
     cfg, weights = content["cfg"], content["state_dict_hex"]
     if not isinstance(cfg, dict) or not isinstance(weights, dict) or not _whole(cfg):
         raise UserError(f"{path} does not say its sizes as whole numbers from 1 to 4096.")

@@ -11,8 +11,8 @@ import torch
 
 import models
 from models.errors import UserError
-from models.importers import load_published
 from models.low_rank_adder import OPTIONS
+from studies.checkpoints import load_published
 from tests.published import low_rank_adder
 
 FILES = {"adder-456": "adder456_s43.pt", "adder-512": "adder512_s42.pt"}

@@ -40,13 +40,7 @@ NORMS = {"ln1": "blocks.0.ln1", "ln2": "blocks.0.ln2", "ln_final": "ln_f"}
 MATRICES = {"out": "blocks.0.attn.proj", "mlp_in": "blocks.0.mlp.fc1", "mlp_out": "blocks.0.mlp.fc2"}
 
 
-def recognises(checkpoint: dict[str, Any]) -> bool:
-    """Whether a checkpoint says that it belongs to this family."""
-    config, state = checkpoint.get("model_config"), checkpoint.get("model_state")
-    return isinstance(state, dict) and isinstance(config, dict) and {"pos_rank", "d_ff"} <= config.keys()
-
-
-def convert(checkpoint: dict[str, Any], source: Path) -> ArithmeticTransformer:
+def convert(checkpoint: Mapping[str, Any], source: Path) -> ArithmeticTransformer:
     """The model that a recognised checkpoint holds.
 
     Raises:

@@ -14,8 +14,8 @@ import torch
 
 import models
 from models.errors import UserError
-from models.importers import load_published
 from models.tasks.adderboard import adderboard
+from studies.checkpoints import load_published
 from tests.published import RUNGS, upper_rung, write_published
 
 FILES = {"microadder-57": "microadder_57p.pt", "microadder-67": "microadder_67p.pt"}
@@ -272,8 +272,7 @@ def test_a_truncated_checkpoint_is_refused(published: tuple[str, Path], tmp_path
         load_published(tmp_path / "cut.pt")
 
 
-def test_a_missing_file_and_a_folder_are_named(tmp_path: Path) -> None:
+def test_a_missing_file_is_named_and_a_folder_is_no_checkpoint(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"There is no file .*none\.pt"):
         models.load(tmp_path / "none.pt")
-    with pytest.raises(UserError, match="is a folder"):
-        load_published(tmp_path)
+    assert load_published(tmp_path) is None

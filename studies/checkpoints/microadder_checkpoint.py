@@ -110,13 +110,7 @@ _SPECIALS = ("plus", "equals", "eos")
 _MASK = "causal_mask"
 
 
-def recognises(checkpoint: dict[str, Any]) -> bool:
-    """Whether a checkpoint says that it is a MicroAdder."""
-    config, state = checkpoint.get("config"), checkpoint.get("model_state_dict")
-    return isinstance(state, dict) and isinstance(config, dict) and {"tok_dim", "pos_dim"} <= config.keys()
-
-
-def convert(checkpoint: dict[str, Any], source: Path) -> ArithmeticTransformer:
+def convert(checkpoint: Mapping[str, Any], source: Path) -> ArithmeticTransformer:
     """The model that a recognised checkpoint holds.
 
     Raises:
