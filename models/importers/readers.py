@@ -10,8 +10,6 @@ A module adds its rows with :func:`register` when it is imported. No two readers
 
 from __future__ import annotations
 
-import io
-import zipfile
 from bisect import insort
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -19,18 +17,11 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-import torch
-
-from models.checkpoint import parse_json, parse_weights, read_bytes, read_json
-from models.errors import UserError
-from models.importers.safe_torch import parse_torch, require_size
 from models.stored_names import CONFIG
 
 if TYPE_CHECKING:
     from models.transformer import ArithmeticTransformer
 
-MOST_UNPACKED = 256 << 20  # bytes of the arrays of a small compressed file
 TORCH_FILES = (".pt", ".pth", ".ckpt", ".bin")
 TENSOR_FILES = (*TORCH_FILES, ".npz", ".safetensors")
 FOLDER = "/"
@@ -54,6 +45,8 @@ class File:
     @cached_property
     def config(self) -> Mapping[str, Any]:
         """What a folder's ``config.json`` says; empty without one. Raises UserError if it is no JSON object."""
+        from models.checkpoint import read_json
+
         path = self.path / CONFIG
         return read_json(path) if self.kind == FOLDER and path.is_file() else {}
 
@@ -74,9 +67,11 @@ class File:
 
     @cached_property
     def _read(self) -> tuple[Mapping[str, Any], Mapping[str, str]]:
-        if self.kind not in _PARSERS:
+        if self.kind not in (*TENSOR_FILES, ".json"):
             return {}, {}
-        return _PARSERS[self.kind](read_bytes(self.path), self.path)
+        from models.importers.contents import read_content  # which needs torch, as a table of readers does not
+
+        return read_content(self.path)
 
 
 @dataclass(frozen=True)
@@ -125,31 +120,3 @@ def register(*readers: Reader) -> None:
 def reader_of(file: File, readers: Sequence[Reader] = READERS) -> Reader | None:
     """The first reader that takes a file; None if there is none."""
     return next((reader for reader in readers if file.kind in reader.kinds and reader.reads(file)), None)
-
-
-def _parse_npz(data: bytes, path: Path) -> dict[str, Any]:
-    """The arrays of a NumPy archive as tensors."""
-    require_size(data, path, max(MOST_UNPACKED, 2 * len(data)))
-    try:
-        with np.load(io.BytesIO(data), allow_pickle=False) as archive:
-            return {name: torch.from_numpy(np.ascontiguousarray(archive[name])) for name in archive.files}
-    except (
-        ValueError,
-        OSError,
-        TypeError,
-        KeyError,
-        EOFError,
-        SyntaxError,
-        RecursionError,
-        zipfile.BadZipFile,
-    ) as error:
-        raise UserError(f"{path} is not an .npz file of numbers ({error}).") from None
-
-
-#: (bytes, path) -> content and metadata, by kind.
-_PARSERS: dict[str, Callable[[bytes, Path], tuple[Mapping[str, Any], Mapping[str, str]]]] = {
-    ".json": lambda data, path: (parse_json(data, path), {}),
-    ".npz": lambda data, path: (_parse_npz(data, path), {}),
-    ".safetensors": lambda data, path: parse_weights(data, path, trusted=True),  # other programs write no digest
-    **dict.fromkeys(TORCH_FILES, lambda data, path: (parse_torch(data, path), {})),
-}

@@ -39,8 +39,8 @@ from models.tasks import (
     problem_pairs,
     variable_pairs,
 )
-from models.tasks.framed_addition import Frame, FramedAddition
 from models.zoo import change_entry
+from studies.adderboard.framed_addition import Frame, FramedAddition
 
 pytestmark = pytest.mark.usefixtures("without_shape_checks")
 

@@ -12,9 +12,9 @@ from torch import Tensor
 
 from models.config import TransformerConfig
 from models.errors import UserError
-from models.tasks.framed_addition import Frame, FramedAddition
 from models.transformer import ArithmeticTransformer
 from models.weight_maps.dense import DenseWeights
+from studies.adderboard.framed_addition import Frame, FramedAddition
 
 SHAPE: dict[str, Any] = {
     "n_layers": 2,

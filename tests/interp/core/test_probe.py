@@ -36,9 +36,9 @@ from models.config import TransformerConfig
 from models.errors import UserError
 from models.tasks.addition import FixedWidthAddition
 from models.tasks.formatted_task import formatted
-from models.tasks.framed_addition import Frame, FramedAddition
 from models.transformer import ArithmeticTransformer
 from models.weight_maps.dense import DenseWeights
+from studies.adderboard.framed_addition import Frame, FramedAddition
 from tests.interp.core.test_probe_checks import SHORT, SLOW
 
 

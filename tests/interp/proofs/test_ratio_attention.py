@@ -23,9 +23,9 @@ from interp.proofs.token_layout import Layout
 from interp.proofs.trials import random_pairs
 from models.errors import UserError
 from models.tasks.column_rule import SUMS
-from models.tasks.framed_addition import Frame, FramedAddition
 from models.transformer import ArithmeticTransformer
 from models.weight_maps.dense import DenseWeights
+from studies.adderboard.framed_addition import Frame, FramedAddition
 from studies.checkpoints import load_published
 from tests.interp.proofs.conftest import dense, digits_of, two_heads, zoo
 from tests.sampling import every_third, sampled

@@ -19,12 +19,12 @@ from models.tasks import Task, TenDigitAddition, TwoDigitAddition, formatted
 from models.tasks.addition import DelimitedAddition, UnendedAddition
 from models.tasks.domain import NotCountable
 from models.tasks.expressions import Expression
-from models.tasks.framed_addition import Frame, FramedAddition
 from models.tasks.padded_addition import TOKENS, PaddedAddition
 from models.tasks.problem_space import ProblemSpace
 from models.tasks.task_text import task_of_text
 from models.tasks.token_function import function
 from models.weight_maps.dense import DenseWeights
+from studies.adderboard.framed_addition import Frame, FramedAddition
 
 ZEROS = {**{str(i): i for i in range(10)}, "+": 0, "=": 0, "<EOS>": 0}
 #: Today's formats, and the same as text.

@@ -28,8 +28,8 @@ from models.tasks import (
     problem_pairs,
     variable_pairs,
 )
-from models.tasks.framed_addition import Frame, FramedAddition
 from models.tasks.padded_addition import PaddedAddition
+from studies.adderboard.framed_addition import Frame, FramedAddition
 from tests.other_tasks import column_addition
 from tests.sampling import sampled
 

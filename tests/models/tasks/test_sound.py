@@ -21,8 +21,8 @@ from models.tasks import (
     pairs,
 )
 from models.tasks.base import Task
-from models.tasks.framed_addition import Frame, FramedAddition
 from models.tasks.sound import require_sound
+from studies.adderboard.framed_addition import Frame, FramedAddition
 from tests.other_tasks import column_addition, modular_addition
 from tests.toy_task import ToyAddition
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from models.importers.board.families.parts import Read, family, per_head
-from models.importers.board.reading import Submission
+from studies.adderboard.families.parts import Read, family, per_head
+from studies.adderboard.reading import Submission
 
 
 @family("fixed scores", "M", "block.q_proj", "block.mlp_up", "lm_head")

@@ -40,8 +40,8 @@ from models.numerals import shown
 from models.tasks.addition import DIGITS
 from models.tasks.base import Task
 from models.tasks.equal_answers import altered
-from models.tasks.framed_addition import FramedAddition
 from models.transformer import ArithmeticTransformer
+from studies.adderboard.framed_addition import FramedAddition
 
 #: A key whose score is further than this below the best one gets a weight of zero, by the model's dtype.
 FAR = {torch.float32: 110.0, torch.float64: 760.0}

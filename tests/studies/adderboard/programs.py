@@ -22,8 +22,8 @@ def attempts(statements: dict[str, str]) -> tuple[dict[str, Any], dict[str, Any]
 
 
 def described(paths: list[str], pairs: list[list[int]]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """:func:`models.importers.board.child.describe` of several files, or what it raises, as one answer."""
-    from models.importers.board.child import describe
+    """:func:`studies.adderboard.child.describe` of several files, or what it raises, as one answer."""
+    from studies.adderboard.child import describe
 
     tensors: dict[str, Any] = {}
     facts: dict[str, Any] = {}

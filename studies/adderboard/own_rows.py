@@ -6,11 +6,11 @@ import json
 from typing import Any
 
 import models
-from interp.compare.board_verdicts import NOT_STATED, OVER_THE_REALS, WITH_ROUNDING, BoardRow, distinct_numbers
 from interp.proofs.stored_certificates import CONSTRUCTED, stored_certificate
 from models.registry import BY_HAND, constructed, get_spec, numbers_of
 from models.tasks.addition import FixedWidthAddition
 from models.training.recipes import starts_of
+from studies.adderboard.board_rows import NOT_STATED, OVER_THE_REALS, WITH_ROUNDING, BoardRow, distinct_numbers
 
 OWN = "zoo"  # in place of a file
 #: Most free numbers of a model that is listed.

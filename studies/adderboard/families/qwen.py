@@ -6,9 +6,9 @@ import torch
 from torch import Tensor
 
 from models.errors import UserError
-from models.importers.board.families.parts import Read, eps_of, family, gain_of, per_head
-from models.importers.board.reading import Submission
 from models.part_names import in_block
+from studies.adderboard.families.parts import Read, eps_of, family, gain_of, per_head
+from studies.adderboard.reading import Submission
 
 
 @family("Qwen3 blocks", "layers.0.self_attn.q_norm", "layers.0.input_layernorm")

@@ -7,8 +7,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from models.importers.board.families.parts import Read, family, per_head
-from models.importers.board.reading import Submission
+from studies.adderboard.families.parts import Read, family, per_head
+from studies.adderboard.reading import Submission
 
 
 def _config(width: int, heads: int, act: str) -> dict[str, Any]:

@@ -45,7 +45,7 @@ UNCONFINED = "unconfined"
 _TO_IMPORT = 120.0  # seconds
 _MOST_FILES = 64  # open at once
 _LONGEST_ERROR = 300  # characters
-_START = "from models.isolation import _child; _child()"
+_START = "from studies.adderboard.isolation import _child; _child()"
 _OWN_PATH = "import json, sys; sys.path[:] = json.loads(sys.argv[1]); "
 _KEPT = ("LD_LIBRARY_PATH", "LANG")
 _ONE_THREAD = {f"{library}_NUM_THREADS": "1" for library in ("OMP", "MKL", "OPENBLAS")}
@@ -176,7 +176,7 @@ def _command(
         yield [word.replace("{folder}", str(folder or own)) for word in words] + ["-c", _START], [], None
         return
     paths = [path for path in map(os.path.abspath, sys.path) if path != os.getcwd()]
-    paths.insert(0, str(Path(__file__).resolve().parents[1]))
+    paths.insert(0, str(Path(__file__).resolve().parents[2]))
     compiled = ["-X", f"pycache_prefix={sys.pycache_prefix}"] if sys.pycache_prefix else []
     python = [sys.executable, "-I", "-B", *compiled, "-c", _OWN_PATH + _START, json.dumps(paths)]
     kept = {name: os.environ[name] for name in _KEPT if name in os.environ} | _ONE_THREAD

@@ -1,4 +1,4 @@
-"""The page of ``interp board``: what :mod:`interp.compare.board_verdicts` found out about each submission."""
+"""The page of ``python -m studies.adderboard``: the rows of :mod:`studies.adderboard.board_rows`."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from pathlib import Path
 import pandas as pd
 from tqdm import tqdm
 
-from interp.compare.board_own import OWN, own_rows
-from interp.compare.board_verdicts import NOT_KNOWN, NOT_STATED, BoardRow, digest_of_file, judge, submissions
 from interp.core.sections import Page, Section
 from interp.proofs.verdict import versions
 from interp.site.pages.html_document import page_data
 from interp.site.pages.page_file import write_page
 from models.errors import UserError
-from models.importers.board import require_trust
 from models.registry import BY_HAND, TRAINED
+from studies.adderboard.board_rows import NOT_KNOWN, NOT_STATED, BoardRow, digest_of_file, judge, submissions
+from studies.adderboard.own_rows import OWN, own_rows
+from studies.adderboard.submissions import require_trust
 
 FORMAT = 2
 MINUTES = 3.0  # of each proof
@@ -71,7 +71,7 @@ def board(
     if out.suffix != ".html":
         raise UserError(f"The page is an .html file, not {out}.")
     options = {"checkpoints": None if checkpoints is None else str(checkpoints), "minutes": minutes}
-    command = "interp board" if folder is None else f"interp board {folder}"
+    command = "python -m studies.adderboard" + ("" if folder is None else f" {folder}")
     own = own_rows()
     kept = {} if fresh else _kept(out, options)
     rows = dict(kept)  # what is not reached before an interruption stays on the page

@@ -9,15 +9,15 @@ import torch
 
 from models.errors import UserError
 from models.tasks import TenDigitAddition
-from models.tasks.adderboard import FIXED_PAIRS, adderboard, in_adderboard, validation_problems
 from models.tasks.carries import carry_heavy
+from models.tasks.ten_digit_problems import FIXED_PAIRS, in_ten_digit_test_set, ten_digit_test_set, validation_problems
 from models.tasks.ten_digits import LIMIT
 
 TASK = TenDigitAddition()
 
 
 def test_ten_fixed_pairs_come_before_the_drawn_ones() -> None:
-    problems = adderboard()
+    problems = ten_digit_test_set()
     assert problems.shape == (10_010, 2)
     assert problems[:10].tolist() == [list(pair) for pair in FIXED_PAIRS]
     assert problems[10].tolist() == [2395527356, 9334186774]  # the first drawn pair, as published
@@ -28,36 +28,36 @@ def test_the_drawn_pairs_are_python_s_generator_with_its_seed() -> None:
 
     generator = random.Random(2025)
     expected = [[generator.randint(0, 9_999_999_999) for _ in range(2)] for _ in range(10_000)]
-    assert adderboard()[10:].tolist() == expected
+    assert ten_digit_test_set()[10:].tolist() == expected
 
 
 def test_the_problems_never_change() -> None:
-    text = "\n".join(f"{a}+{b}" for a, b in adderboard().tolist())
+    text = "\n".join(f"{a}+{b}" for a, b in ten_digit_test_set().tolist())
     assert (
         hashlib.sha256(text.encode()).hexdigest() == "3fa22c2599e8832f9c19c5aa580f5b37cd43467b87ff5522549715b6d9ae293a"
     )
 
 
 def test_drawn_pairs_have_the_known_carry_chains() -> None:
-    lengths, counts = TASK.chain_length(adderboard()[10:]).unique(return_counts=True)
+    lengths, counts = TASK.chain_length(ten_digit_test_set()[10:]).unique(return_counts=True)
     assert dict(zip(lengths.tolist(), counts.tolist(), strict=True)) == {0: 24, 1: 6453, 2: 3198, 3: 292, 4: 33}
 
 
 def test_the_caller_s_copy_can_be_changed_without_harm() -> None:
-    adderboard().zero_()
-    assert adderboard()[10].tolist() == [2395527356, 9334186774]
+    ten_digit_test_set().zero_()
+    assert ten_digit_test_set()[10].tolist() == [2395527356, 9334186774]
 
 
 def test_it_is_the_task_s_test_set() -> None:
     name, problems = TASK.test_set()
     assert name == "AdderBoard"
-    assert torch.equal(problems, adderboard())
+    assert torch.equal(problems, ten_digit_test_set())
 
 
 def test_membership_holds_in_either_order() -> None:
-    assert in_adderboard(adderboard()).all()
-    assert in_adderboard(adderboard().flip(1)).all()
-    assert in_adderboard(torch.tensor([[123, 456], [0, 1]])).tolist() == [False, True]
+    assert in_ten_digit_test_set(ten_digit_test_set()).all()
+    assert in_ten_digit_test_set(ten_digit_test_set().flip(1)).all()
+    assert in_ten_digit_test_set(torch.tensor([[123, 456], [0, 1]])).tolist() == [False, True]
 
 
 @pytest.mark.parametrize("n", [1, 2, 5000])
@@ -66,12 +66,12 @@ def test_validation_problems_are_disjoint_from_the_test_set(n: int, seed: int) -
     problems = validation_problems(n, seed)
     assert problems.shape == (n, 2)
     assert problems.min() >= 0 and problems.max() < LIMIT
-    taken = {frozenset(pair) for pair in adderboard().tolist()}
+    taken = {frozenset(pair) for pair in ten_digit_test_set().tolist()}
     assert not any(frozenset(pair) in taken for pair in problems.tolist())
 
 
 def test_validation_problems_that_hit_the_test_set_are_drawn_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    from models.tasks import adderboard as module
+    from models.tasks import ten_digit_problems as module
 
     free = validation_problems(50, seed=3).tolist()
     original, blocked = module._either_order(), {tuple(pair) for pair in free[::2]}

@@ -1,6 +1,6 @@
 """A public AdderBoard model as its file makes it: its numbers, its forward pass, its prompts and its answers.
 
-This runs the file, so it is only used in the process that :mod:`models.isolation` starts.
+This runs the file, so it is only used in the process that :mod:`studies.adderboard.isolation` starts.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from models.errors import UserError
-from models.importers.board import mlx_names
-from models.tasks.framed_addition import Frame
 from models.tasks.ten_digits import DIGITS
+from studies.adderboard import mlx_names
+from studies.adderboard.framed_addition import Frame
 
 BUILDERS = ("build_model", "build_adder", "build_magic_model")
 SETTERS = ("set_weights", "hand_set_weights", "_init_weights", "_set_handcrafted_weights")

@@ -11,10 +11,10 @@ import torch
 import models
 from interp.cli.commands import main
 from models.errors import UserError
-from models.importers.board import asked_pairs, converted, load_submission, submission_of
-from models.importers.board.mlx_names import Model, ModelArgs
-from models.isolation import UNCONFINED, _no_bubblewrap, run_isolated
-from tests.models.importers.submissions import HARD, OTHER, QWEN, TIED_VALUES, own_module
+from studies.adderboard.isolation import UNCONFINED, _no_bubblewrap, run_isolated
+from studies.adderboard.mlx_names import Model, ModelArgs
+from studies.adderboard.submissions import asked_pairs, converted, load_submission, submission_of
+from tests.studies.adderboard.submissions import HARD, OTHER, QWEN, TIED_VALUES, own_module
 
 #: A threshold of the carry one lower, so that a column without a carry is wrong where it is nine.
 WRONG = HARD.replace("2 * CONST - 188.0, 2 * CONST - 189.0", "2 * CONST - 178.0, 2 * CONST - 179.0")
@@ -73,7 +73,9 @@ class Loaded:
     def __init__(self, folder: Path, texts: dict[str, str], seconds: float = 300.0):
         self.paths = {name: write(folder, text, f"{name.replace(' ', '_')}.py") for name, text in texts.items()}
         arguments = {"paths": list(map(str, self.paths.values())), "pairs": asked_pairs()}
-        self.tensors, self.facts = run_isolated("tests.models.programs:described", arguments, seconds, trust=UNCONFINED)
+        self.tensors, self.facts = run_isolated(
+            "tests.studies.adderboard.programs:described", arguments, seconds, trust=UNCONFINED
+        )
 
     def load(self, name: str, checkpoint: Path | None = None) -> models.ArithmeticTransformer:
         """As :func:`load_submission` does. Raises UserError for a file that failed."""

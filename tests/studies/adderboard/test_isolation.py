@@ -14,10 +14,10 @@ import torch
 
 from models.checkpoint import format_weights
 from models.errors import UserError
-from models.isolation import UNCONFINED, _answer, _no_bubblewrap, require_shelter, run_isolated
+from studies.adderboard.isolation import UNCONFINED, _answer, _no_bubblewrap, require_shelter, run_isolated
 from tests.sampling import sampled
 
-ATTEMPTS = "tests.models.programs:attempts"
+ATTEMPTS = "tests.studies.adderboard.programs:attempts"
 MiB = 1 << 20
 _LIBC = "import ctypes, os, resource, signal; c = ctypes.CDLL(None, use_errno=True); "
 #: What reaches outside, as (statement, what it gives to a program that may). Each is run as Python has it or past it.
@@ -139,7 +139,7 @@ def test_a_command_of_ones_own_runs_the_program(tmp_path: Path, monkeypatch: pyt
     wrapper = tmp_path / "wrapper"
     wrapper.write_text(f'#!/bin/sh\necho "$1" > {tmp_path}/called\nshift\nexec "$@"\n')
     wrapper.chmod(0o700)
-    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[2]))
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[3]))
     command = f"{wrapper} {{folder}} {sys.executable} -B"
     shown = tmp_path / "a folder"
     _, said = run_isolated(ATTEMPTS, {"statements": {"": "found = 1"}}, trust=command, folder=shown)

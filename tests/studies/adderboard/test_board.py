@@ -1,4 +1,4 @@
-"""``interp board`` on a folder of submissions of our own."""
+"""``python -m studies.adderboard`` on a folder of submissions of our own."""
 
 from __future__ import annotations
 
@@ -12,14 +12,20 @@ from typing import Any
 import pytest
 import torch
 
-from interp.cli.commands import main
+from interp.cli import commands
 from interp.cli.own_files import said, taken_out, trusted
-from interp.compare.board_verdicts import BoardRow, _made, judge, near_nines
-from interp.site.board_page import summary
 from interp.site.pages.html_document import page_data
 from models.arc_decoder import DECODERS
 from models.tasks.addition import DIGITS
-from tests.models.importers.submissions import HARD, QWEN, TIED_VALUES
+from studies.adderboard.board_page import summary
+from studies.adderboard.board_rows import BoardRow, _made, judge, near_nines
+from studies.adderboard.command import PROGRAM
+from tests.studies.adderboard.submissions import HARD, QWEN, TIED_VALUES
+
+
+def board(words: list[str]) -> int:
+    return commands.main(words, program=PROGRAM)
+
 
 pytestmark = pytest.mark.usefixtures("without_shape_checks")
 
@@ -27,12 +33,12 @@ pytestmark = pytest.mark.usefixtures("without_shape_checks")
 @pytest.mark.slow
 def test_a_folder_is_judged_and_the_command_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys) -> None:
     folder, out = tmp_path / "board", tmp_path / "page.html"
-    monkeypatch.setattr("interp.site.board_page.own_rows", list)
+    monkeypatch.setattr("studies.adderboard.board_page.own_rows", list)
     (folder / "ours").mkdir(parents=True)
     (folder / "ours" / "hard_92p.py").write_text(HARD)
     (folder / "broken_7p.py").write_text("def (")
-    assert main(["board", str(folder), "--out", str(out)]) == 2 and not out.exists()
-    assert main(["board", str(folder), "--out", str(out), "--trust", "unconfined"]) == 0
+    assert board([str(folder), "--out", str(out)]) == 2 and not out.exists()
+    assert board([str(folder), "--out", str(out), "--trust", "unconfined"]) == 0
     assert list(tmp_path.glob("*.json")) == []
     found = {row["file"]: row for row in page_data(out)["rows"]}
     hard, broken = (found[name] for name in ("ours/hard_92p.py", "broken_7p.py"))
@@ -41,14 +47,14 @@ def test_a_folder_is_judged_and_the_command_goes_on(tmp_path: Path, monkeypatch:
     assert (broken["status"], broken["stated"], broken["free"]) == ("unreadable", 7, None)
     assert all("unconfined" in row["remarks"][-1] for row in (hard, broken))
     assert "hard_92p" in out.read_text()
-    monkeypatch.setattr("interp.site.board_page.judge", lambda *given: pytest.fail("judged again"))
+    monkeypatch.setattr("studies.adderboard.board_page.judge", lambda *given: pytest.fail("judged again"))
     capsys.readouterr()
-    assert main(["board", str(folder), "--out", str(out), "--trust", "unconfined", "--json", "-"]) == 0
+    assert board([str(folder), "--out", str(out), "--trust", "unconfined", "--json", "-"]) == 0
     told = json.loads(capsys.readouterr().out)
     assert told["result"]["rows"] == page_data(out)["rows"] and told["provenance"]["n"] == 2
     (folder / "broken_7p.py").write_text("def ((")
     with pytest.raises(pytest.fail.Exception):
-        main(["board", str(folder), "--out", str(out), "--trust", "unconfined"])
+        board([str(folder), "--out", str(out), "--trust", "unconfined"])
     left = {row["file"] for row in page_data(out)["rows"]}
     assert left == {"ours/hard_92p.py", "broken_7p.py"}  # an interruption loses no row that was judged
 
@@ -75,7 +81,7 @@ def test_whatever_a_file_leads_to_is_a_row_of_its_own(error: Exception, monkeypa
     def fails(*given: object, **named: object) -> None:
         raise error
 
-    monkeypatch.setattr("interp.compare.board_verdicts.load_submission", fails)
+    monkeypatch.setattr("studies.adderboard.board_rows.load_submission", fails)
     (row,) = judge(Path("hand_coded/a_7p.py"), "a_7p.py")
     assert (row.status, row.stated, row.made) == ("unreadable", 7, "by hand") and row.verdict
 
@@ -96,8 +102,8 @@ def test_the_command_line_says_how_a_program_is_run(words: list[str], trust: boo
 
 
 def test_a_folder_without_submissions_is_refused(tmp_path: Path) -> None:
-    assert main(["board", str(tmp_path), "--out", str(tmp_path / "x.html")]) == 2
-    assert main(["board", str(tmp_path / "none"), "--out", str(tmp_path / "x.html")]) == 2
+    assert board([str(tmp_path), "--out", str(tmp_path / "x.html")]) == 2
+    assert board([str(tmp_path / "none"), "--out", str(tmp_path / "x.html")]) == 2
 
 
 NUMBERS = {
@@ -164,7 +170,7 @@ def test_numbers_that_are_incomplete_or_wrong_are_refused_with_the_place(change:
 
 
 def test_this_project_s_adders_stand_on_the_page_with_their_starts(tmp_path: Path) -> None:
-    assert main(["board", "--out", str(tmp_path / "page.html")]) == 0
+    assert board(["--out", str(tmp_path / "page.html")]) == 0
     rows = {row["name"]: row for row in page_data(tmp_path / "page.html")["rows"]}
     starts = {name: rows[name]["start"] for name in rows if name.startswith("microadder-1")}
     assert {name: starts[f"microadder-{name}"] for name in (10, 11, 18)} == {10: "random", 11: "warm", 18: "placed"}

@@ -10,9 +10,10 @@ import pytest
 
 import interp
 import models
-from interp.proofs import check_certificate, few_keys, load_certificate
+from interp.proofs import check_certificate, load_certificate
 from models.errors import UserError
-from tests.models.importers.submissions import HARD, TIED_VALUES
+from studies.adderboard import few_keys
+from tests.studies.adderboard.submissions import HARD, TIED_VALUES
 
 pytestmark = pytest.mark.usefixtures("without_shape_checks")
 

@@ -30,11 +30,11 @@ from interp.proofs.watch import TimeUp, time_limit
 from interp.proofs.wrong_answers import wrong_answer
 from models.checkpoint import sha256
 from models.errors import UserError
-from models.importers.board import count_in_name, how_it_ran, load_submission, submission_of
-from models.importers.board.numbers import PublishedNumbers, load_numbers
 from models.registry import BY_HAND, TRAINED
 from models.tasks.addition import DIGITS
 from models.tasks.carries import uniform_below
+from studies.adderboard.numbers import PublishedNumbers, load_numbers
+from studies.adderboard.submissions import count_in_name, how_it_ran, load_submission, submission_of
 
 #: Problems per stress suite of one case, and problems with runs of nines but no carry.
 STRESS, NINES = 1000, 6000

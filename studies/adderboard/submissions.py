@@ -1,8 +1,8 @@
 """Public AdderBoard models: ``models.load("path/to/submission.py", trust=True)``.
 
 Such a file is a program. It runs in a process of its own, confined by bubblewrap unless another way is asked for
-(:mod:`models.isolation`), in which a family
-(:mod:`models.importers.board.families`) says how its parts become effective weights. Before the model with these
+(:mod:`studies.adderboard.isolation`), in which a family
+(:mod:`studies.adderboard.families`) says how its parts become effective weights. Before the model with these
 weights is returned, its logits (or choices) are compared with those of the file's own forward pass on beginnings of
 some problems, and its greedy answers with the file's own on some dozen pairs. A model that differs is refused.
 """
@@ -21,7 +21,7 @@ import torch
 from torch import Tensor
 
 from models.errors import UserError
-from models.isolation import MEMORY, SECONDS, UNCONFINED, require_shelter, run_isolated
+from studies.adderboard.isolation import MEMORY, SECONDS, UNCONFINED, require_shelter, run_isolated
 
 if TYPE_CHECKING:
     from models.transformer import ArithmeticTransformer
@@ -86,8 +86,8 @@ def load_submission(
         checkpoints: a folder in which a checkpoint that the text names is looked for by the ending of its name, if it
             is not next to the text.
         trust: that the file may be run, and how: True is under bubblewrap, "unconfined" with all that its user may do,
-            and another text is a command to run it under (:func:`models.isolation.run_isolated`).
-        seconds, memory: what it may take, see :func:`models.isolation.run_isolated`.
+            and another text is a command to run it under (:func:`studies.adderboard.isolation.run_isolated`).
+        seconds, memory: what it may take, see :func:`studies.adderboard.isolation.run_isolated`.
 
     Raises:
         UserError: no ``trust``, or one that cannot be had here; a file that fails or takes too much, an unknown
@@ -108,7 +108,7 @@ def load_submission(
             if named and checkpoint is not None:
                 shutil.copy(checkpoint, Path(folder, named))
             pairs = asked_pairs()
-            child, given = "models.importers.board.child:describe", {"path": str(run), "pairs": pairs}
+            child, given = "studies.adderboard.child:describe", {"path": str(run), "pairs": pairs}
             tensors, facts = run_isolated(child, given, seconds, memory, trust, Path(folder))
         model = converted(path, tensors, facts, pairs, checkpoint)
     except UnicodeDecodeError:
@@ -211,9 +211,9 @@ def _told(value: Any) -> Any:
 def _adopted(path: Path, tensors: dict[str, Tensor], facts: dict[str, Any]) -> ArithmeticTransformer:
     """A model with the weights as the file's numbers give them, whose forward pass was compared."""
     from models.config import TransformerConfig
-    from models.tasks.framed_addition import Frame, FramedAddition
     from models.transformer import ArithmeticTransformer
     from models.weight_maps.dense import DenseWeights
+    from studies.adderboard.framed_addition import Frame, FramedAddition
 
     frame: Any = {name: tuple(value) if isinstance(value, list) else value for name, value in facts["frame"].items()}
     task = FramedAddition(Frame(**frame))
@@ -248,7 +248,7 @@ def _largest(value: Tensor) -> float:
 @torch.no_grad()
 def _require_equal_logits(model: ArithmeticTransformer, logits: Tensor, family: str) -> None:
     """Raise UserError unless the model's logits, or its choices where the file gives choices, are the file's."""
-    from models.importers.board.child import compared_rows
+    from studies.adderboard.child import compared_rows
 
     task: Any = model.task
     tolerance = TOLERANCE if model.dtype == torch.float64 else COARSE

@@ -5,9 +5,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from models.importers.board.families.parts import Read, family, per_head
-from models.importers.board.reading import Submission
 from models.parts.weights import under
+from studies.adderboard.families.parts import Read, family, per_head
+from studies.adderboard.reading import Submission
 
 
 @family("five hard heads", "config.rope_offsets")

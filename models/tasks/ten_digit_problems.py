@@ -1,6 +1,6 @@
-"""The AdderBoard test set, and validation problems that are disjoint from it.
+"""The test set of ten-digit addition, AdderBoard's, and validation problems that are disjoint from it.
 
-AdderBoard scores ten-digit adders on 10,010 problems: ten fixed pairs, then 10,000 pairs drawn with
+That public board scores ten-digit adders on 10,010 problems: ten fixed pairs, then 10,000 pairs drawn with
 ``random.Random(2025)``. The carry chains of the drawn pairs are never longer than 4, so a full score says little
 about long carries. MicroAdder's own trainer selects its checkpoint on 5,000 of these problems, a leak that
 :func:`validation_problems` closes.
@@ -45,12 +45,12 @@ def _either_order() -> frozenset[tuple[int, int]]:
     return frozenset(_pairs()) | frozenset((b, a) for a, b in _pairs())
 
 
-def adderboard() -> Int[Tensor, "n 2"]:
-    """The 10,010 problems [10010, 2], the ten fixed pairs first."""
+def ten_digit_test_set() -> Int[Tensor, "n 2"]:
+    """AdderBoard's 10,010 problems [10010, 2], the ten fixed pairs first."""
     return torch.tensor(_pairs(), dtype=torch.int64)
 
 
-def in_adderboard(problems: Int[Tensor, "n 2"]) -> Bool[Tensor, " n"]:
+def in_ten_digit_test_set(problems: Int[Tensor, "n 2"]) -> Bool[Tensor, " n"]:
     """Which problems are in the AdderBoard set, in either order of the operands."""
     taken = _either_order()
     flags = [tuple(pair) in taken for pair in as_problems(problems).tolist()]
@@ -66,4 +66,4 @@ def validation_problems(n: int, seed: int) -> Int[Tensor, "n 2"]:
     Raises:
         UserError: n is not positive.
     """
-    return half_carry_heavy(n, seed, in_adderboard)
+    return half_carry_heavy(n, seed, in_ten_digit_test_set)

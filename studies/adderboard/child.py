@@ -12,10 +12,10 @@ import torch
 from torch import Tensor
 
 from models.errors import UserError
-from models.importers.board.families import FAMILIES
-from models.importers.board.families.parts import Family
-from models.importers.board.reading import Submission, float32_as_float64, run
-from models.tasks.framed_addition import FramedAddition
+from studies.adderboard.families import FAMILIES
+from studies.adderboard.families.parts import Family
+from studies.adderboard.framed_addition import FramedAddition
+from studies.adderboard.reading import Submission, float32_as_float64, run
 
 #: Prompts on which logits are compared, each with no digit of its answer and with all but one.
 COMPARED = ((31, 0), (0, 5), (9999999999, 1), (1234567890, 8765432109), (5050505050, 4949494949))

@@ -9,9 +9,9 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from models.importers.board.families.parts import EPS, Read, family, one_head, unit_norms
-from models.importers.board.reading import Submission
 from models.parts.weights import under
+from studies.adderboard.families.parts import EPS, Read, family, one_head, unit_norms
+from studies.adderboard.reading import Submission
 
 
 def _period(s: Submission) -> dict[str, Any]:

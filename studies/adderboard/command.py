@@ -1,4 +1,4 @@
-"""The command ``interp board``."""
+"""``python -m studies.adderboard FOLDER --trust``."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Annotated, ClassVar
 import tyro
 
 from interp.cli.arguments import FOLDER, Force, Json, Page, one_thread
+from interp.cli.commands import Program
 from interp.cli.outputs import write_reply
 
 
@@ -41,7 +42,7 @@ class Board:
         from interp.cli.own_files import trusted
         from interp.core.replies import reply
         from interp.core.results import Provenance
-        from interp.site.board_page import board, summary, to_dataframe
+        from studies.adderboard.board_page import board, summary, to_dataframe
 
         rows = board(self.folder, self.out, self.checkpoints, self.minutes, self.fresh, trusted())
         table = to_dataframe(rows)[["name", "made", "free", "constants", "start", "score", "verdict"]]
@@ -50,3 +51,6 @@ class Board:
         source = "adders, public ones and this project's; what a row's verdict rests on is in its words"
         rests = Provenance(len(rows), None, source)
         write_reply(self.json, reply("board", summary(rows), [row.to_dict() for row in rows], provenance=rests))
+
+
+PROGRAM = Program("python -m studies.adderboard", "studies.adderboard", {"board": "command:Board"}, only="board")

@@ -10,8 +10,8 @@ from jaxtyping import Float
 from torch import Tensor
 
 from models.errors import UserError
-from models.importers.board.reading import Submission
 from models.parts.weights import Weights, under
+from studies.adderboard.reading import Submission
 
 EPS = 1e-6
 #: The fields of a config that are not shapes of the task (one layer unless they say otherwise), and effective weights.

@@ -7,9 +7,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from models.importers.board.families.parts import Read, family
-from models.importers.board.reading import Submission
 from models.parts.weights import under
+from studies.adderboard.families.parts import Read, family
+from studies.adderboard.reading import Submission
 
 
 @family("one numeral", "k0_weight", "v0_w1", "up0_vals", "ALIBI_CONSTANT")

@@ -8,9 +8,9 @@ import torch
 from torch import Tensor
 
 from models.arc_decoder import turned
-from models.importers.board.families.parts import Read, eps_of, family, one_head
-from models.importers.board.reading import Submission
 from models.part_names import in_block
+from studies.adderboard.families.parts import Read, eps_of, family, one_head
+from studies.adderboard.reading import Submission
 
 
 def _config(s: Submission, d: int, e: int, m: int, eps: float) -> dict[str, Any]:
