@@ -37,11 +37,11 @@ from interp.proofs.wrong_answers import identify, wrong_answer
 from models.errors import UserError
 from models.evaluation import margins
 from models.numerals import shown
-from models.tasks.addition import DIGITS
+from models.tasks.addition import DIGITS, FixedWidthAddition
 from models.tasks.base import Task
 from models.tasks.equal_answers import altered
 from models.transformer import ArithmeticTransformer
-from studies.adderboard.framed_addition import FramedAddition
+from studies.adderboard.framed_addition import is_framed
 
 #: A key whose score is further than this below the best one gets a weight of zero, by the model's dtype.
 FAR = {torch.float32: 110.0, torch.float64: 760.0}
@@ -99,7 +99,7 @@ def finding(verdict: Verdict) -> str:
 
 def obstacle(model: HookedModel, task: Task) -> str | None:
     """Why this method cannot judge a model, in words, or None if it can."""
-    if not isinstance(model, ArithmeticTransformer) or not isinstance(task, FramedAddition):
+    if not isinstance(model, ArithmeticTransformer) or not is_framed(task):
         return "its task has no frame"
     if (other := altered(task)) is not None:
         return f"{other} is another method than the certifier knows"
@@ -107,13 +107,13 @@ def obstacle(model: HookedModel, task: Task) -> str | None:
         return "its MLP reads what attention reads"
     if model.config.n_layers != 1 or model.config.attn_softmax != "softmax" or model.config.attn_top_k is not None:
         return "it has several layers, or another attention than the softmax"
-    if model.config.attn_scores != "dot" or model.dtype not in FAR or task.frame.answer_down:
+    if model.config.attn_scores != "dot" or model.dtype not in FAR or task.answer_down:
         return "its scores are no dot products, or its answer starts with the most significant digit"
     return _alive(model, task)[1]
 
 
 @torch.no_grad()
-def _alive(model: HookedModel, task: FramedAddition) -> tuple[int, str | None]:
+def _alive(model: HookedModel, task: FixedWidthAddition) -> tuple[int, str | None]:
     """(the largest number of keys that a head looks at, which key contradicts the lemma, or None).
 
     A score depends only on the tokens at its query and its key. Sequences with one token everywhere and another at the

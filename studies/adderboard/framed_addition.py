@@ -7,11 +7,11 @@ with their most significant digit, and how many tokens there are. The answer's e
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
-from models.arguments import check_fields, typed
+from models.arguments import check_fields
 from models.errors import UserError
 from models.tasks.addition import FixedWidthAddition
-from models.tasks.places import DELIMITERS, REST
 from models.tasks.ten_digits import DIGITS
 
 
@@ -50,27 +50,22 @@ class Frame:
         return f"{sizes}-{orders}-{used}"
 
 
-class FramedAddition(FixedWidthAddition):
-    """The task of one frame. Target i is the digit of column i, or of column 10 - i if the answer starts at the top."""
+PREFIX = "ten-digit-addition-framed-"  # of the names of these tasks
 
-    @typed
-    def __init__(self, frame: Frame):
-        self.frame = frame
-        before, between, after = (
-            "".join(frame.vocabulary[token] for token in part) for part in (frame.before, frame.between, frame.after)
-        )
-        order, answer_order = ("" if down else "r" for down in (frame.operands_down, frame.answer_down))
-        super().__init__(
-            f"{before}{{a:{DIGITS}{order}}}{between}{{b:{DIGITS}{order}}}{after}{{s:{DIGITS + 1}{answer_order}}}",
-            f"ten-digit-addition-framed-{frame.name}",
-            vocabulary=frame.vocabulary,
-        )
 
-    def relative_roles(self, target: int) -> dict[str, list[int]]:
-        """As for other additions, but the first query's own token, the last delimiter, goes to the rest."""
-        groups = super().relative_roles(target)
-        own = self.query_positions[0]
-        if not target:
-            groups[DELIMITERS].remove(own)
-            groups[REST].append(own)
-        return groups
+def framed_addition(frame: Frame) -> FixedWidthAddition:
+    """The task of a frame. Target i is the digit of column i, or of column 10 - i if the answer starts at the top."""
+    before, between, after = (
+        "".join(frame.vocabulary[token] for token in part) for part in (frame.before, frame.between, frame.after)
+    )
+    order, answer_order = ("" if down else "r" for down in (frame.operands_down, frame.answer_down))
+    return FixedWidthAddition(
+        f"{before}{{a:{DIGITS}{order}}}{between}{{b:{DIGITS}{order}}}{after}{{s:{DIGITS + 1}{answer_order}}}",
+        PREFIX + frame.name,
+        vocabulary=frame.vocabulary,
+    )
+
+
+def is_framed(task: Any) -> bool:
+    """Whether a task is that of a frame."""
+    return isinstance(task, FixedWidthAddition) and task.name.startswith(PREFIX)

@@ -213,10 +213,10 @@ def _adopted(path: Path, tensors: dict[str, Tensor], facts: dict[str, Any]) -> A
     from models.config import TransformerConfig
     from models.transformer import ArithmeticTransformer
     from models.weight_maps.dense import DenseWeights
-    from studies.adderboard.framed_addition import Frame, FramedAddition
+    from studies.adderboard.framed_addition import Frame, framed_addition
 
     frame: Any = {name: tuple(value) if isinstance(value, list) else value for name, value in facts["frame"].items()}
-    task = FramedAddition(Frame(**frame))
+    task = framed_addition(Frame(**frame))
     own, wide = (_under(prefix, tensors) for prefix in ("own/", "wide/"))
     own_logits, wide_logits = own.pop("logits"), wide.pop("logits", None)
     if wide and own.keys() != wide.keys():

@@ -25,7 +25,7 @@ from models.errors import UserError
 from models.tasks.column_rule import SUMS
 from models.transformer import ArithmeticTransformer
 from models.weight_maps.dense import DenseWeights
-from studies.adderboard.framed_addition import Frame, FramedAddition
+from studies.adderboard.framed_addition import Frame, framed_addition
 from studies.checkpoints import load_published
 from tests.interp.proofs.conftest import dense, digits_of, two_heads, zoo
 from tests.sampling import every_third, sampled
@@ -50,7 +50,7 @@ DRAWN = {
 def model_of(name: str) -> ArithmeticTransformer:
     if name in DRAWN:
         config = replace(zoo("adder-456").config, d_model=6, d_head=4, n_heads=2, n_ctx=34, d_vocab=10, **DRAWN[name])
-        model = ArithmeticTransformer(DenseWeights(config), FramedAddition(Frame((0,), (0, 0), (0,))), name=name)
+        model = ArithmeticTransformer(DenseWeights(config), framed_addition(Frame((0,), (0, 0), (0,))), name=name)
         generator = torch.Generator().manual_seed(0)
         with torch.no_grad():
             for parameter in model.parameters():
