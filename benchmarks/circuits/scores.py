@@ -27,7 +27,7 @@ from scipy.stats import rankdata, spearmanr
 from models.errors import UserError
 
 if TYPE_CHECKING:
-    from interp.compare.bench.cases import Truth
+    from benchmarks.circuits.cases import Truth
 
 SHARES = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0)
 SMALL = 64

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import models
-from interp.compare.learning_coefficient import Mode, learning_coefficient, mode_of
+from benchmarks.circuits.learning_coefficient import Mode, learning_coefficient, mode_of
 from interp.core.stored_data import DATA, read_stored
 from interp.papers.studies.comparison_curvature import (
     MODELS,

@@ -1,4 +1,4 @@
-"""The command ``interp bench``: methods that find circuits, on models whose circuits are all counted."""
+"""``python -m benchmarks.circuits``: methods that find circuits, on models whose circuits are all counted."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from interp.cli.arguments import Force, Json, one_thread
+from interp.cli.commands import Program
 from interp.cli.outputs import write_reply
 
 
@@ -13,8 +14,8 @@ from interp.cli.outputs import write_reply
 class Bench:
     """Score methods that find circuits on proved models; the same command resumes, and adds new methods.
 
-    A method of your own is a file of twenty lines: ``interp bench --from my_method.py --quick``. All of it, with what
-    was found: ``interp reproduce comparison:circuits``.
+    A method of your own is a file of twenty lines: ``python -m benchmarks.circuits --from my_method.py --quick``. All of
+    it, with what was found: ``python -m studies reproduce comparison:circuits``.
     """
 
     runs: Path = Path("runs/bench")
@@ -31,7 +32,7 @@ class Bench:
     force: Force = False
 
     def run(self) -> None:
-        from interp.compare.bench import run_benchmark
+        from benchmarks.circuits import run_benchmark
         from interp.core.replies import reply_of
 
         one_thread()
@@ -47,3 +48,6 @@ class Bench:
         print(found.sentence())
         print(found.summary().to_string(index=False))
         write_reply(self.json, reply_of(found))
+
+
+PROGRAM = Program("python -m benchmarks.circuits", "benchmarks.circuits", {"bench": "command:Bench"}, only="bench")

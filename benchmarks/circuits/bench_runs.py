@@ -23,11 +23,10 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from interp.causal.circuits import all_circuits
-from interp.compare.bench.cases import KINDS, N_METHOD, N_TRUTH, TRUTH_SEED, Case, Subject, Truth, load, subjects
-from interp.compare.bench.circuit_methods import METHODS
-from interp.compare.bench.mib import attribution_graph, circuit_json
-from interp.compare.bench.scores import BOUNDS, SCORES, score_ranking
+from benchmarks.circuits.cases import KINDS, N_METHOD, N_TRUTH, TRUTH_SEED, Case, Subject, Truth, load, subjects
+from benchmarks.circuits.circuit_methods import METHODS
+from benchmarks.circuits.scores import BOUNDS, SCORES, score_ranking
+from interp.causal.circuits import all_circuits, attribution_graph, circuit_json
 from interp.core.results import Provenance, Result
 from interp.core.stats import bootstrap_interval, holm
 from models.checkpoint import write_json_atomic
@@ -250,6 +249,7 @@ def _plain(value: float) -> float | None:
 def _known(truth: Truth) -> dict[str, Any]:
     found = truth.found
     assert found is not None
+    smallest = found.minimal[0] if found.minimal else ()
     return {
         "model": truth.subject.model,
         "kind": truth.subject.kind,
@@ -268,8 +268,10 @@ def _known(truth: Truth) -> dict[str, Any]:
         "stable_other_half": found.stable("the other half of the pairs"),
         "stable_thresholds": found.stable("other thresholds"),
         "same_function": found.same_function,
-        "mib": circuit_json(truth),
-        "attribution_graph": attribution_graph(truth),
+        "mib": circuit_json(truth.experiment, smallest, truth.exact),
+        "attribution_graph": attribution_graph(
+            truth.experiment, smallest, truth.exact, truth.subject.name, truth.subject.model
+        ),
     }
 
 

@@ -14,12 +14,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import interp
-from interp.compare.bench import METHODS, Case, Subject, Truth, method, run_benchmark, score_ranking
-from interp.compare.bench.bench_runs import from_records, sign_flip_p
-from interp.compare.bench.cases import held_out, load, proved, subjects
-from interp.compare.bench.circuit_methods import Method
-from interp.compare.bench.mib import attribution_graph, circuit_json, edge_name
-from interp.compare.bench.scores import SHARES, areas, auroc, precision
+from benchmarks.circuits import METHODS, Case, Subject, Truth, method, run_benchmark, score_ranking
+from benchmarks.circuits.bench_runs import from_records, sign_flip_p
+from benchmarks.circuits.cases import held_out, load, proved, subjects
+from benchmarks.circuits.circuit_methods import Method
+from benchmarks.circuits.scores import SHARES, areas, auroc, precision
+from interp.causal.circuits.circuit_files import attribution_graph, circuit_json, edge_name
 from interp.papers.studies.comparison_circuits import carry_neurons, stability
 from models.errors import UserError
 
@@ -97,14 +97,14 @@ def test_areas_are_mib_s():
 
 def test_edges_have_mib_s_names(truth: Truth):
     assert edge_name("embed", "L0H1.q") == "input->a0.h1<q>" and edge_name("L0H1", "L0.mlp") == "a0.h1->m0"
-    stored = circuit_json(truth)
+    stored = circuit_json(truth.experiment, truth.unique or (), truth.exact)
     inside = {name for name, edge in stored["edges"].items() if edge["in_graph"]}
     assert inside == {"input->a0.h0<v>", "a0.h0->m0", "a0.h0->logits", "m0->logits"}
     assert all(node["in_graph"] for node in stored["nodes"].values())
 
 
 def test_an_attribution_graph_has_the_circuit_s_nodes_and_links(truth: Truth):
-    stored = attribution_graph(truth)
+    stored = attribution_graph(truth.experiment, truth.unique or (), truth.exact, "slug", "model")
     label = {node["node_id"]: node["clerp"] for node in stored["nodes"]}
     assert len(label) == len(stored["nodes"]) == 4
     links = {(label[link["source"]], label[link["target"]]): link["weight"] for link in stored["links"]}

@@ -3,7 +3,7 @@
     @method("mine", "what it does, in a few words")
     def mine(case: Case) -> Tensor: ...     # one score for each of case.edges
 
-A method sees a model and some pairs (:class:`interp.compare.bench.cases.Case`). What it returns is judged on others.
+A method sees a model and some pairs (:class:`benchmarks.circuits.cases.Case`). What it returns is judged on others.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
+from benchmarks.circuits.cases import Case
 from interp.causal.circuits.every_circuit import MOST_FITTED
 from interp.causal.edges import EdgeExperiment
 from interp.causal.edges.gradient_attribution import complete_estimate, compute_attribution
 from interp.causal.edges.optimal import optimal_values
 from interp.causal.edges.paths import compute_direct
-from interp.compare.bench.cases import Case
 from interp.core.sites import model_name
 from models.errors import UserError
 

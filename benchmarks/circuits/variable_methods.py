@@ -24,9 +24,9 @@ import numpy as np
 import pandas as pd
 import torch
 
+from benchmarks.circuits.cases import TRUTH_SEED, load, proved
+from benchmarks.circuits.dictionary import Dictionary, train_dictionary
 from interp.causal.interchange.accuracy import InterchangeAccuracy, interchange
-from interp.compare.bench.cases import TRUTH_SEED, load, proved
-from interp.compare.bench.dictionary import Dictionary, train_dictionary
 from interp.probes.lens.ridge import FOLDS, directions, held_out_predictions
 from models.checkpoint import write_json_atomic
 from models.errors import UserError, known_name

@@ -12,6 +12,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache, cached_property
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -72,7 +73,7 @@ def held_out() -> list[str]:
 
 @cache
 def _held_out() -> dict[str, Any]:
-    return json.loads((DATA / "held_out_adders.json").read_text(encoding="utf-8"))
+    return json.loads(Path(__file__).with_name("held_out_adders.json").read_text(encoding="utf-8"))
 
 
 def load(name: str) -> Any:

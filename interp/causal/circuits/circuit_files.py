@@ -11,17 +11,16 @@ label, and the weight of a link is what the logit difference loses without the e
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Collection
+from typing import Any
 
 import numpy as np
-from jaxtyping import Bool
-from torch import Tensor
+from jaxtyping import Float
 
+from interp.causal.circuits.circuit_edges import space_of
+from interp.causal.edges import EdgeExperiment
 from interp.causal.edges.graph import EMBED, LOGITS, POS_EMBED, part_and_input
 from models.part_names import read_part
-
-if TYPE_CHECKING:
-    from interp.compare.bench.cases import Truth
 
 
 def node_name(part: str) -> str:
@@ -40,12 +39,20 @@ def edge_name(sender: str, receiver: str) -> str:
     return f"{node_name(sender)}->{node_name(part)}" + (f"<{letter}>" if letter else "")
 
 
-def circuit_json(truth: Truth) -> dict[str, Any]:
-    """A subject's smallest circuit, with the exact effects as scores."""
-    graph, cfg = truth.experiment.graph, truth.experiment.masked.model.config
-    inside = _smallest(truth)
+def circuit_json(
+    experiment: EdgeExperiment, circuit: Collection[str], scores: Float[np.ndarray, " edge"]
+) -> dict[str, Any]:
+    """A circuit for MIB.
+
+    Args:
+        experiment: the masked runs that the circuit was found in.
+        circuit: its edges, as one of ``interp.all_circuits(...).minimal`` names them.
+        scores: one of each edge of ``experiment.graph``, such as what the logit difference loses without it.
+    """
+    graph, cfg = experiment.graph, experiment.masked.model.config
+    inside = space_of(experiment).mask(circuit)
     edges: dict[str, dict[str, Any]] = {}
-    for edge, score, kept in zip(graph.edges, truth.exact, inside.tolist(), strict=True):
+    for edge, score, kept in zip(graph.edges, scores, inside.tolist(), strict=True):
         name = edge_name(edge.sender, edge.receiver)
         before = edges.get(name, {"score": -np.inf, "in_graph": False})
         edges[name] = {"score": max(before["score"], round(float(score), 6)), "in_graph": before["in_graph"] or kept}
@@ -60,33 +67,34 @@ def circuit_json(truth: Truth) -> dict[str, Any]:
     }
 
 
-def _smallest(truth: Truth) -> Bool[Tensor, " edge"]:
-    """The smallest circuit that was listed; none if no circuit was faithful."""
-    minimal = () if truth.found is None else truth.found.minimal
-    return truth.space.mask(minimal[0]) if minimal else truth.live & False
+def attribution_graph(
+    experiment: EdgeExperiment, circuit: Collection[str], scores: Float[np.ndarray, " edge"], slug: str, model: str
+) -> dict[str, Any]:
+    """A circuit as an attribution graph of its first pair's clean problem.
 
-
-def attribution_graph(truth: Truth) -> dict[str, Any]:
-    """A subject's smallest circuit as an attribution graph of its first pair's clean problem."""
-    graph, task = truth.experiment.graph, truth.experiment.pairs.task
-    tokens, at = truth.experiment.tokens[0], graph.read[-1]
+    Args:
+        experiment, circuit, scores: as for :func:`circuit_json`.
+        slug, model: the graph's name and the model's.
+    """
+    graph, task = experiment.graph, experiment.pairs.task
+    tokens, at = experiment.tokens[0], graph.read[-1]
     names = dict.fromkeys(graph.senders) | {LOGITS: None}
     nodes = {name: _graph_node(name, graph.n_layers, graph.n_heads, at, int(tokens[at])) for name in names}
     weights: dict[tuple[str, str], float] = {}
-    inside = _smallest(truth)
-    for edge, score, kept in zip(graph.edges, truth.exact.tolist(), inside.tolist(), strict=True):
+    inside = space_of(experiment).mask(circuit)
+    for edge, score, kept in zip(graph.edges, scores.tolist(), inside.tolist(), strict=True):
         if kept:
             ends = edge.sender, part_and_input(edge.receiver)[0]
             weights[ends] = weights.get(ends, 0.0) + score
     used = {name for ends in weights for name in ends}
-    problem = task.problem_text(task.numbers(truth.experiment.pairs.clean[:1])[0])
+    problem = task.problem_text(task.numbers(experiment.pairs.clean[:1])[0])
     return {
         "metadata": {
-            "slug": truth.subject.name,
-            "scan": truth.subject.model,
+            "slug": slug,
+            "scan": model,
             "transcoder_list": [],
             "prompt_tokens": [role.label for role in task.roles[: len(tokens)]],
-            "prompt": f"{problem} ({truth.experiment.pairs.what})",
+            "prompt": f"{problem} ({experiment.pairs.what})",
             "node_threshold": None,
             "schema_version": 1,
         },
