@@ -14,8 +14,8 @@ from interp.cli.outputs import write_reply
 class Bench:
     """Score methods that find circuits on proved models; the same command resumes, and adds new methods.
 
-    A method of your own is a file of twenty lines: ``python -m benchmarks.circuits --from my_method.py --quick``. All of
-    it, with what was found: ``python -m studies reproduce comparison:circuits``.
+    A method of your own is a file of twenty lines: ``python -m benchmarks.circuits --from my_method.py --quick``. All
+    of it, with what was found: ``python -m studies reproduce comparison:circuits``.
     """
 
     runs: Path = Path("runs/bench")

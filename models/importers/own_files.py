@@ -18,8 +18,9 @@ from models.importers.gpt_checkpoints import is_gpt_checkpoint, read_gpt
 from models.importers.hugging_face import read_hugging_face
 from models.importers.lens_states import is_lens_state, read_lens_state
 from models.importers.named_tensors import NamedTensors
-from models.importers.readers import FOLDER, TENSOR_FILES, Asked, File, Reader, register
+from models.importers.readers import FOLDER, Asked, File, Reader, register
 from models.parts.weights import Weights, is_bias, weight_shapes
+from models.stored_names import TENSOR_FILES
 from models.tasks.base import Task
 from models.tasks.sequences import SequenceTask
 from models.weight_maps.dense import DenseWeights

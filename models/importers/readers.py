@@ -17,13 +17,11 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from models.stored_names import CONFIG
+from models.stored_names import CONFIG, TENSOR_FILES
 
 if TYPE_CHECKING:
     from models.transformer import ArithmeticTransformer
 
-TORCH_FILES = (".pt", ".pth", ".ckpt", ".bin")
-TENSOR_FILES = (*TORCH_FILES, ".npz", ".safetensors")
 FOLDER = "/"
 
 

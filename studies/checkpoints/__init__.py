@@ -12,7 +12,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from models.importers.readers import TORCH_FILES, Asked, File, Reader, reader_of, register
+from models.importers.readers import Asked, File, Reader, reader_of, register
+from models.stored_names import TORCH_FILES
 
 if TYPE_CHECKING:
     from models.transformer import ArithmeticTransformer
