@@ -17,7 +17,7 @@ from pathlib import Path
 import torch
 
 import models
-from interp.compare.board_verdicts import BoardRow, judge, submissions, verdict_row
+from studies.adderboard.board_rows import BoardRow, judge, submissions, verdict_row
 
 NAMES = (
     "arc-decoder-16",

@@ -28,7 +28,7 @@ import torch
 
 import interp
 import models
-from interp.compare.bench import method, run_benchmark
+from benchmarks.circuits import method, run_benchmark
 from interp.core.results import Findings, Provenance
 from interp.core.stored_data import DATA
 from models.tasks import problem_pairs
@@ -103,7 +103,7 @@ assert found is not None
 found.summary()[["method", "auroc", "precision", "regret", "cmd", "rank", "forwards", "backwards"]]
 
 # %% [markdown]
-# `interp bench --from my_method.py` does the same for a file, on all models.
+# `python -m benchmarks.circuits --from my_method.py` does the same for a file, on all models.
 #
 # ## 4. A circuit that is right on all 10^20 pairs
 #

@@ -55,7 +55,7 @@ def _check_loadable(name_or_path: str) -> None:
     from models.zoo import resolve
 
     if name_or_path not in constructed():
-        resolve(name_or_path, constructed())
+        resolve(name_or_path, constructed)
 
 
 MODEL = Named(_check_loadable)

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any, get_type_hints
 from interp.cli.arguments import MODEL
 from interp.cli.help import OWN_FLAGS
 from models.errors import UserError
-from models.isolation import UNCONFINED
 
 if TYPE_CHECKING:
     from models.transformer.arithmetic_transformer import ArithmeticTransformer
@@ -35,7 +34,7 @@ def taken_out(arguments: list[str]) -> list[str]:
         word = words.pop(0)
         flag, sign, value = word.partition("=")
         if flag == "--trust":
-            if not sign and words[:1] == [UNCONFINED]:
+            if not sign and words[:1] == ["unconfined"]:
                 value = words.pop(0)
             _given["trust"] = value or True
             continue
@@ -59,11 +58,11 @@ def accepted(of_command: type) -> tuple[str, ...]:
     return tuple(OWN_FLAGS) if loads else getattr(of_command, "own_flags", ("--from",))
 
 
-def refuse_unused(of_command: type, name: str) -> None:
+def refuse_unused(of_command: type, words: str) -> None:
     """Raise UserError for a flag that was given to a command that does not take it."""
     for flag in OWN_FLAGS:
         if flag.strip("-") in _given and flag not in accepted(of_command):
-            raise UserError(f"{name} takes no {flag}; see interp {name} --help.")
+            raise UserError(f"{words.split()[-1]} takes no {flag}; see {words} --help.")
 
 
 @cache
@@ -118,8 +117,7 @@ def said() -> str:
 
 
 def trusted() -> bool | str:
-    """What ``--trust`` says: whether files of models that are programs may be run, and how
-    (:func:`models.isolation.run_isolated`)."""
+    """What ``--trust`` says: whether files of models that are programs may be run, and how (:func:`models.load`)."""
     return _given.get("trust", False)
 
 

@@ -1,7 +1,6 @@
 """``interp.certify``: the methods that can judge a model, and how one is chosen.
 
     hand-built                     a construction known by its weight map: a proof for every length up to its limits
-    few keys                       one-layer ten-digit adders that look at only a few keys: all classes are run
     branch and bound over columns  adders and subtractors of one layer, or of two whose second attends by position, by
                                    their effective weights: a proof over all pairs
     operator by operator           mixed addition and subtraction by one layer: the proof above for each operator
@@ -9,8 +8,8 @@
     prefix tree                    causal models on small domains: every prefix once, enclosed with all roundings
     exhaustive                     any model whose task's shape has at most 2^20 problems: all are run through the model
 
-The first method without an ``obstacle`` judges the model, and raises if it cannot judge something else about it. All
-return a :class:`~interp.proofs.verdict.Verdict`.
+The first method without an ``obstacle`` judges the model, and raises if it cannot judge something else about it; those
+of plug-ins (:mod:`models.plugins`) are asked before these. All return a :class:`~interp.proofs.verdict.Verdict`.
 """
 
 from __future__ import annotations
@@ -18,11 +17,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from interp.core.loading import load
 from interp.core.measured import Measured
 from interp.core.probe import Scalar, probe
 from interp.core.problems import resolve_task
 from interp.core.sites import model_name
-from interp.proofs import by_operator, exhaustive, few_keys, hand_built, near_keys, prefix_proof
+from interp.proofs import by_operator, exhaustive, hand_built, near_keys, prefix_proof
 from interp.proofs.bounds_on_accuracy import WIDTH
 from interp.proofs.column_adders import METHOD as ONE_LAYER
 from interp.proofs.hand_built import is_hand_built
@@ -53,7 +53,6 @@ MOST_SYMBOLS = 2**12  # of a problem's operands; 21 binary symbols already make 
 
 register(
     hand_built.METHOD,
-    few_keys.METHOD,
     ONE_LAYER,
     by_operator.METHOD,
     near_keys.METHOD,
@@ -146,6 +145,7 @@ def _require_short(model: HookedModel, task: Any) -> None:
 
 def method_for(model: HookedModel, task: Task) -> Method:
     """The method that judges such a model. Raises UserError if there is none."""
+    load("methods")
     reason, reasons = "there is no method", []
     for method in METHODS.values():
         if (reason := method.obstacle(model, task)) is None:

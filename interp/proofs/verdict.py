@@ -24,6 +24,7 @@ from typing import Any, Literal, get_args
 import pandas as pd
 
 from interp.core.as_json import replied
+from interp.core.loading import load
 from interp.core.results import Provenance, Result, Strength
 from interp.proofs.one_layer import Targets
 from interp.proofs.wrong_answers import WrongAnswer, identify, wrong_answer
@@ -213,13 +214,16 @@ METHODS: dict[str, Method] = {}
 TEN_DIGIT_ADDERS = "branch and bound over columns"
 
 
-def register(*methods: Method) -> None:
-    """Add methods to the registry. They are tried after those that are there."""
-    METHODS.update({method.name: method for method in methods})
+def register(*methods: Method, first: bool = False) -> None:
+    """Add methods to the registry. They are tried after those that are there, or ``first``."""
+    new, there = {method.name: method for method in methods}, dict(METHODS)
+    METHODS.clear()
+    METHODS.update(new | there if first else there | new)
 
 
 def method_named(name: Any) -> Method:
     """The method of that name; for an unknown one, that for ten-digit adders."""
+    load("methods")
     return METHODS.get(name, METHODS[TEN_DIGIT_ADDERS])
 
 

@@ -25,7 +25,8 @@ import torch
 from torch import Tensor, nn
 
 from models.registry import ModelSpec, Published, register
-from models.tasks.framed_addition import Frame, FramedAddition
+from models.tasks.addition import FixedWidthAddition
+from models.tasks.ten_digits import DIGITS
 from models.transformer.config import TransformerConfig
 from models.transformer.parts.weights import Weights, under
 from models.weight_maps.weight_map import WeightMap
@@ -154,9 +155,10 @@ def turned(pairs: Tensor, angle: float) -> Tensor:
     return torch.stack((x * math.cos(angle) - y * math.sin(angle), x * math.sin(angle) + y * math.cos(angle)), -1)
 
 
-def arc_decoder_task() -> FramedAddition:
+def arc_decoder_task() -> FixedWidthAddition:
     """``0 a 0 0 b 0 s``, all numbers units first, and no end token."""
-    return FramedAddition(Frame((0,), (0, 0), (0,)))
+    format = f"0{{a:{DIGITS}r}}00{{b:{DIGITS}r}}0{{s:{DIGITS + 1}r}}"
+    return FixedWidthAddition(format, "ten-digit-addition-framed-1-2-1-upup-0000", vocabulary="0123456789")
 
 
 for _name, _decoder in DECODERS.items():

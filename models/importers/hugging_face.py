@@ -15,7 +15,6 @@ from typing import Any
 
 from models.calls.arguments import shown
 from models.errors import UserError, unknown_name
-from models.files.checkpoint import read_json
 from models.importers.named_tensors import (
     NamedTensors,
     head_biases,
@@ -301,24 +300,18 @@ FAMILIES: Mapping[str, HuggingFaceFamily] = {
 }
 
 
-def is_hugging_face(folder: Path) -> bool:
-    """Whether a folder has a ``config.json`` with a ``model_type``, as Hugging Face's have."""
-    path = folder / "config.json"
-    return path.is_file() and "model_type" in read_json(inside(path))
-
-
-def read_hugging_face(folder: Path, longest: int) -> tuple[TransformerConfig, Weights]:
+def read_hugging_face(folder: Path, longest: int, content: Mapping[str, Any]) -> tuple[TransformerConfig, Weights]:
     """The config and the effective weights of a folder.
 
     Args:
         longest: how many positions the task needs.
+        content: what its ``config.json`` says.
 
     Raises:
         UserError: a family, a switch or an activation function that cannot be expressed; the first tensor that is
             missing, left over or of another shape.
     """
-    path = folder / "config.json"
-    content = read_json(inside(path))
+    path = inside(folder / "config.json")
     kind = str(content.get("model_type"))
     if kind not in FAMILIES:
         raise unknown_name("model_type that can be read", kind, FAMILIES)

@@ -1,26 +1,24 @@
-"""Model files that people have: which reader takes a file, and the model that is made of it."""
+"""Model files that people have: their readers, and the model that is made of what these read, for a task."""
 
 from __future__ import annotations
 
 import copy
 import warnings
-import zipfile
-from collections.abc import Mapping
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import torch
 from torch.nn.functional import cross_entropy
 
 from models.errors import UserError
-from models.files.checkpoint import read_bytes
+from models.files.stored_names import TENSOR_FILES
 from models.importers.gpt_checkpoints import is_gpt_checkpoint, read_gpt
-from models.importers.hugging_face import is_hugging_face, read_hugging_face
+from models.importers.hugging_face import read_hugging_face
 from models.importers.lens_states import is_lens_state, read_lens_state
-from models.importers.named_tensors import NamedTensors, read_tensors
-from models.importers.safe_torch import read_torch_file, require_size
+from models.importers.named_tensors import NamedTensors
+from models.importers.readers import FOLDER, Asked, File, Reader, register
 from models.tasks.base import Task
 from models.tasks.sequences import SequenceTask
 from models.transformer.config import TransformerConfig
@@ -31,49 +29,28 @@ if TYPE_CHECKING:
     from models.transformer.arithmetic_transformer import ArithmeticTransformer
 
 TRIED = 1_000  # problems of a task, for what a file does not say
-MOST_UNPACKED = 256 << 20  # bytes of the arrays of a small compressed file
-TORCH_FILES = (".pt", ".pth", ".ckpt", ".bin")
+#: (the file, its task, what else was asked) -> the config and the effective weights.
+Read = Callable[[File, Task, Asked], tuple[TransformerConfig, Weights]]
 
 
-def is_own_file(path: Path) -> bool:
-    """Whether a path may be one of the files that :func:`load_own_file` reads: a Hugging Face folder, or a file of
-    tensors without a digest of this project."""
-    return (path.is_dir() and is_hugging_face(path)) or path.suffix in (*TORCH_FILES, ".npz")
-
-
-def load_own_file(
-    path: Path,
-    task: Task | None,
-    config: TransformerConfig | Mapping[str, Any] | None = None,
-    names: Mapping[str, str] | None = None,
-    content: Mapping[str, Any] | None = None,
-) -> ArithmeticTransformer:
+def _loaded(file: File, asked: Asked, read: Read) -> ArithmeticTransformer:
     """The model in a file or folder, with free weights, for a task.
 
-    Args:
-        content: what is in the file, where it was read already.
-        config: of a file that does not say its own: a config, or fields of one.
-        names: our names of weights (:func:`models.transformer.parts.weights.weight_shapes`) -> the file's names, for
-        tensors that
-            have our shapes already; needs a whole config.
-
     Raises:
-        UserError: no task, a file that no reader takes, a part that cannot be expressed, the first tensor that does not
-            fit, a task with more tokens or positions than the model has, or answers of tokens that it does not predict.
+        UserError: no task, a part that cannot be expressed, the first tensor that does not fit, a task with more tokens
+            or positions than the model has, or answers of tokens that it does not predict.
     """
     from models.transformer.arithmetic_transformer import ArithmeticTransformer
 
+    path, task = file.path, asked.task
     if task is None:
         raise UserError(
             f"{path} does not say its task; give it as models.load(path, task=models.tasks.formatted(...)), or on the "
             "command line as --task."
         )
-    if names is not None:
-        cfg, weights = _named(path, config, names, content)
-    else:
-        cfg, weights = _read(path, task, config, content)
+    cfg, weights = (read if asked.names is None else _named)(file, task, asked)
     task = fitted_task(task, cfg, path)
-    name = path.name if path.is_dir() else path.stem
+    name = path.name if file.kind == FOLDER else path.stem
     return told(ArithmeticTransformer(DenseWeights.holding(cfg, weights), task, name=name))
 
 
@@ -126,22 +103,26 @@ def fitted_task(task: Task, cfg: TransformerConfig, source: Path | str) -> Task:
     return wider
 
 
-def _read(path: Path, task: Task, config: Any, content: Mapping[str, Any] | None) -> tuple[TransformerConfig, Weights]:
-    if isinstance(config, TransformerConfig):
-        config = config.to_dict()
-    if path.is_dir():
-        if config is not None:
-            raise UserError(f"{path} has a config of its own; leave config= out.")
-        return read_hugging_face(path, task.input_length)
-    content = _content(path) if content is None else content
-    if is_gpt_checkpoint(content):
-        return read_gpt(content, path, config)
-    if is_lens_state(content):
-        return read_lens_state(content, path, config, lambda cfg, weights: _loss(cfg, weights, task, path))
-    raise UserError(
-        f"{path} has tensors such as {', '.join(list(map(str, content))[:3])}, which are named as in no format that "
-        "can be read; give names= (our names -> the file's) and config=, or use models.adopt on the live module."
-    )
+def _fields(config: Any) -> Any:
+    """The fields of ``config=``, which may be a config."""
+    return config.to_dict() if isinstance(config, TransformerConfig) else config
+
+
+def _hugging_face(file: File, task: Task, asked: Asked) -> tuple[TransformerConfig, Weights]:
+    if asked.config is not None:
+        raise UserError(f"{file.path} has a config of its own; leave config= out.")
+    return read_hugging_face(file.path, task.input_length, file.config)
+
+
+def _gpt(file: File, task: Task, asked: Asked) -> tuple[TransformerConfig, Weights]:
+    return read_gpt(file.content, file.path, _fields(asked.config))
+
+
+def _lens(file: File, task: Task, asked: Asked) -> tuple[TransformerConfig, Weights]:
+    def loss(cfg: TransformerConfig, weights: Weights) -> float:
+        return _loss(cfg, weights, task, file.path)
+
+    return read_lens_state(file.content, file.path, _fields(asked.config), loss)
 
 
 def _loss(cfg: TransformerConfig, weights: Weights, task: Task, path: Path) -> float:
@@ -155,39 +136,20 @@ def _loss(cfg: TransformerConfig, weights: Weights, task: Task, path: Path) -> f
         return float(cross_entropy(logits(problems).flatten(0, 1).double(), task.targets(problems).flatten()))
 
 
-def _content(path: Path) -> Mapping[str, Any]:
-    if path.suffix in TORCH_FILES:
-        return read_torch_file(path)
-    if path.suffix != ".npz":
-        return read_tensors(path)
-    data = read_bytes(path)
-    require_size(data, path, max(MOST_UNPACKED, 2 * len(data)))
-    try:
-        with np.load(path, allow_pickle=False) as archive:
-            return {name: torch.from_numpy(np.ascontiguousarray(archive[name])) for name in archive.files}
-    except (
-        ValueError,
-        OSError,
-        TypeError,
-        KeyError,
-        EOFError,
-        SyntaxError,
-        RecursionError,
-        zipfile.BadZipFile,
-    ) as error:
-        raise UserError(f"{path} is not an .npz file of numbers ({error}).") from None
-
-
-def _named(
-    path: Path, config: Any, names: Mapping[str, str], content: Mapping[str, Any] | None
-) -> tuple[TransformerConfig, Weights]:
-    """Tensors by the caller's names, which have our shapes."""
+def _named(file: File, task: Task, asked: Asked) -> tuple[TransformerConfig, Weights]:
+    """Tensors by the caller's names (ours -> the file's), which have our shapes; needs a whole config."""
+    names, config, content = asked.names, asked.config, file.content
+    if names is None:
+        raise UserError(
+            f"{file.path} has tensors such as {', '.join(list(map(str, content))[:3])}, which are named as in no "
+            "format that can be read; give names= (our names -> the file's) and config=, or use models.adopt on the "
+            "live module."
+        )
     if config is None:
         raise UserError("names= needs config=, a TransformerConfig.")
     cfg = config if isinstance(config, TransformerConfig) else TransformerConfig(**dict(config))
-    content = _content(path) if content is None else content
-    tensors = NamedTensors({name: value for name, value in content.items() if isinstance(value, torch.Tensor)}, path)
-    shapes, weights = weight_shapes(cfg), {}
+    found = {name: value for name, value in content.items() if isinstance(value, torch.Tensor)}
+    tensors, shapes, weights = NamedTensors(found, file.path), weight_shapes(cfg), {}
     for ours, theirs in names.items():
         if ours not in shapes:
             raise UserError(f"{ours!r} is no weight of this config; weights are {', '.join(list(shapes)[:6])}, ...")
@@ -195,3 +157,15 @@ def _named(
     if missing := next((key for key in shapes if key not in weights and not is_bias(key)), None):
         raise UserError(f"names= has no entry for {missing}, of shape {list(shapes[missing])}.")
     return cfg, weights
+
+
+def _reader(name: str, kinds: tuple[str, ...], reads: Callable[[File], bool], read: Read, rank: int = 2) -> Reader:
+    return Reader(name, kinds, reads, lambda file, asked: _loaded(file, asked, read), rank)
+
+
+register(
+    _reader("a Hugging Face folder", (FOLDER,), lambda file: "model_type" in file.config, _hugging_face),
+    _reader("a nanoGPT or minGPT checkpoint", TENSOR_FILES, lambda file: is_gpt_checkpoint(file.content), _gpt),
+    _reader("a TransformerLens state dict", TENSOR_FILES, lambda file: is_lens_state(file.content), _lens),
+    _reader("tensors with names of their own", TENSOR_FILES, lambda file: True, _named, rank=3),
+)

@@ -24,12 +24,17 @@ _NUMBERS += [np.float64(0).__reduce__()[0]]
 
 
 def read_torch_file(path: Path) -> dict[str, Any]:
-    """The dictionary in a file written by ``torch.save``: tensors (on the CPU), numbers, text and containers only.
+    """:func:`parse_torch` of a file. Raises UserError as it does, or for a file that is missing or unreadable."""
+    return parse_torch(read_bytes(path), path)
+
+
+def parse_torch(data: bytes, path: Path) -> dict[str, Any]:
+    """The dictionary in the bytes of a file that ``torch.save`` wrote: tensors (on the CPU), numbers, text and
+    containers only.
 
     Raises:
-        UserError: missing or unreadable, incomplete, with anything but data in it, compressed, or not a dictionary.
+        UserError: incomplete, with anything but data in it, compressed, or not a dictionary; ``path`` is named.
     """
-    data = read_bytes(path)
     require_size(data, path, len(data))  # torch.save does not compress
     try:
         with warnings.catch_warnings():

@@ -18,9 +18,9 @@ from torch import Tensor
 from models.calls.arguments import checked_method
 from models.errors import UserError
 from models.notation import Notation, pairs_below
-from models.tasks.adderboard import adderboard, validation_problems
 from models.tasks.base import Task
 from models.tasks.formatted_task import FormattedTask
+from models.tasks.ten_digit_problems import ten_digit_test_set, validation_problems
 from models.tasks.ten_digits import DIGITS, as_problems
 
 PLUS, EQUALS, ANSWER, EOS = 10, 21, 22, 33  # positions
@@ -114,7 +114,7 @@ class FixedWidthAddition(PairAddition):
 
     def test_set(self) -> tuple[str, Int[Tensor, "n 2"]]:
         """AdderBoard's 10,010 problems."""
-        return "AdderBoard", adderboard()
+        return "AdderBoard", ten_digit_test_set()
 
     def validation_problems(self, n: int, seed: int) -> Int[Tensor, "n 2"]:
         """Half uniform, half with a carry of any length, none in AdderBoard in either order."""

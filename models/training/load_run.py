@@ -7,7 +7,6 @@ share of validation problems answered, then the lowest seed. Test problems are n
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -17,6 +16,8 @@ from torch import Tensor
 from models import registry
 from models.errors import UserError
 from models.files import checkpoint as storage
+from models.importers.readers import FOLDER, Asked, File, Reader
+from models.importers.readers import register as register_reader
 from models.registry import build
 from models.tasks.base import Task
 from models.training.objective import ParameterLayout
@@ -25,13 +26,11 @@ from models.training.run_folder import RunFolder
 from models.transformer.arithmetic_transformer import ArithmeticTransformer
 
 
-def run_config(folder: Path) -> dict[str, Any] | None:
-    """The config of a run folder, or None if the folder does not hold a run. Raises UserError if it was changed."""
-    path = folder / "config.json"
-    if not path.is_file():
-        return None
-    config = storage.read_json(path)
-    return RunFolder(folder).config() if {"model", "recipe", "seeds"} <= config.keys() else None
+def run_of(file: File) -> File | None:
+    """The folder of the run that a path belongs to: the run's own, or of one of its checkpoints or snapshots. None for
+    another path."""
+    folders = (file,) if file.kind == FOLDER else map(File, file.path.parents[:2])
+    return next((folder for folder in folders if {"model", "recipe", "seeds"} <= folder.config.keys()), None)
 
 
 def best_row(states: list[dict[str, Any]]) -> int:
@@ -68,25 +67,20 @@ def _built(config: dict[str, Any], task: Task | None) -> ArithmeticTransformer:
     return build(name)
 
 
-def load_run(path: Path, seed: int | None = None, task: Task | None = None) -> ArithmeticTransformer | None:
+def load_run(file: File, asked: Asked) -> ArithmeticTransformer:
     """The model of a run's folder (the best parameters so far), its checkpoint (the last ones) or a snapshot.
 
-    Args:
-        seed: which of the run's seeds; by default the best.
-        task: the task of a run whose folder does not keep it.
-
-    Returns:
-        the model, or None if the path does not belong to a run.
+    Of what is asked it takes ``seed``, which of the run's seeds (by default the best), and ``task``, the task of a run
+    whose folder does not keep it.
 
     Raises:
         UserError: a run that has saved nothing yet, a seed that it does not have, a damaged file, an unregistered
             model.
     """
-    folder = next((at for at in (path, path.parent, path.parent.parent) if run_config(at) is not None), None)
-    if folder is None or (path != folder and path.suffix != ".safetensors"):
-        return None
-    config = run_config(folder)
-    assert config is not None
+    found = run_of(file)
+    assert found is not None
+    path, folder, seed, task = file.path, found.path, asked.seed, asked.task
+    config = RunFolder(folder).config(found.config)
     loaded = RunFolder(folder).load_checkpoint()
     if loaded is None and path == folder:
         raise UserError(f"The run {folder} has saved no checkpoint yet; go on with its training, or load a snapshot.")
@@ -99,7 +93,7 @@ def load_run(path: Path, seed: int | None = None, task: Task | None = None) -> A
     model = _built(config, task)
     model.run = str(path)
     layout = ParameterLayout(model)
-    tensors = loaded.tensors if loaded is not None and path == folder else storage.load_weights(path)[0]
+    tensors = loaded.tensors if loaded is not None and path == folder else file.content
     theta = tensors.get("best_theta" if path == folder else "theta")
     parameters = {name: value[row] for name, value in tensors.items()} if theta is None else _named(layout, theta, row)
     storage.assign_parameters(model.weight_map, parameters, path)
@@ -110,3 +104,10 @@ def _named(layout: ParameterLayout, theta: Tensor, row: int) -> dict[str, Tensor
     if theta.ndim != 2 or theta.shape[1] != layout.n:
         raise UserError(f"The checkpoint holds {theta.shape[-1]:,} numbers a seed, and the model has {layout.n:,}.")
     return layout.unflatten(theta[row])
+
+
+def _of_run(file: File) -> bool:
+    return run_of(file) is not None
+
+
+register_reader(Reader("a training run", (FOLDER, ".safetensors"), _of_run, load_run, rank=1, seeds=True))

@@ -115,23 +115,27 @@ class RunFolder:
         for temporary in left:
             temporary.unlink(missing_ok=True)
 
-    def config(self) -> dict[str, Any]:
-        """The run's config. Raises UserError if there is none, or if it is not valid."""
-        if not self.config_path.exists():
+    def config(self, read: Mapping[str, Any] | None = None) -> dict[str, Any]:
+        """The run's config, of which ``read`` is the file's content where it was read already.
+
+        Raises:
+            UserError: there is none, or it is not valid.
+        """
+        if read is None and not self.config_path.exists():
             raise UserError(f"{self.path} is not a run folder: it has no config.json.")
-        config = self._read_config()
+        config = self._read_config(read)
         for key, kind in (("model", str), ("recipe", dict), ("seeds", int), ("first_seed", int)):
             if not isinstance(config.get(key), kind):
                 raise UserError(f"{self.config_path} is not a run's: it needs {key!r}, as {kind.__name__}.")
         return config
 
-    def _read_config(self) -> dict[str, Any]:
+    def _read_config(self, read: Mapping[str, Any] | None = None) -> dict[str, Any]:
         """The config without its digest, which is compared; a run of an earlier version has none.
 
         Raises:
             UserError: it was changed.
         """
-        config = storage.read_json(self.config_path)
+        config = storage.read_json(self.config_path) if read is None else dict(read)
         digest = config.pop("digest", None)
         misnamed = any(
             isinstance(value, str) and _DIGEST.fullmatch(value) for value in config.values()

@@ -16,7 +16,7 @@ import json
 import math
 import os
 import shutil
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
 
@@ -38,6 +38,9 @@ from models.files.checkpoint import (
     write_json_atomic,
 )
 from models.files.stored_names import CONFIG, ZOO, is_path, not_installed, stored
+from models.importers.readers import FOLDER, Asked, File, Reader, reader_of
+from models.importers.readers import register as register_reader
+from models.plugins import import_plugins
 from models.transformer.hooked import HookedModel
 from models.zoo.files import (
     CARD,
@@ -83,15 +86,15 @@ def load(
             :func:`models.build` takes its options), or a path (recognised by a separator, a suffix or by being a
             ``Path``): an entry's folder, a run's ("runs/microadder-57": its best parameters so far), a weight file of
             ours (``.safetensors``: an entry's, a run's checkpoint or snapshot), a published checkpoint (``.pt``, or
-            ``.json`` of :mod:`models.importers.pooled_decoder`), or a public AdderBoard submission (``.py``, with
+            ``.json`` of :mod:`studies.checkpoints.pooled_decoder`), or a public AdderBoard submission (``.py``, with
             ``trust``). With ``task`` also a Hugging Face folder, a nanoGPT or minGPT checkpoint, a TransformerLens
             state dict, or tensors in ``.safetensors`` or ``.npz`` (docs/read_your_files.md).
         seed: which seed of a run; by default the one that is best on its validation problems.
         task: what the model is for, where the file does not say it: a task, or its text
             (:func:`models.tasks.task_text.task_of_text`).
-        config, names: what else the file does not say (:func:`models.importers.own_files.load_own_file`).
-        trust: that a submission, which is a program, may be run: confined by bubblewrap (True), as "unconfined", or
-            under a command of one's own, such as a container's (:func:`models.importers.board.load_submission`).
+        config, names: what else the file does not say (:mod:`models.importers.own_files`).
+        trust: that a file which is a program may be run: confined by bubblewrap (True), as "unconfined", or under a
+            command of one's own, such as a container's.
 
     Returns:
         the model. One of a file is named after the file (``name_or_path``), and keeps the registered model that it is
@@ -102,7 +105,7 @@ def load(
             not fit their model, a seed for something that is not a run.
     """
     try:
-        model = _loaded(name_or_path, seed, task, config, names, trust)
+        model = _loaded(name_or_path, Asked(seed, task, config, names, trust))
     except UserError:
         raise
     except UNREADABLE as error:  # a file may hold anything; the readers name what people get wrong
@@ -122,52 +125,66 @@ def _own_name(path: Path) -> str:
     return name if name not in registry.names(sweeps=True) else "/".join(path.absolute().parts[-2:])
 
 
-def _loaded(
-    name_or_path: str | Path, seed: int | None, task: Any, config: Any, names: Any, trust: bool | str
-) -> ArithmeticTransformer:
-    if isinstance(name_or_path, str) and name_or_path in registry.constructed() and seed is None:
+def _loaded(name_or_path: str | Path, asked: Asked) -> ArithmeticTransformer:
+    """The model of a name, or of a path by the first reader that takes it (:mod:`models.importers.readers`)."""
+    import_plugins()
+    from models.importers import own_files as own_files  # whose readers need the registry and the transformer
+    from models.training import load_run as load_run
+
+    if isinstance(name_or_path, str) and name_or_path in registry.constructed() and asked.seed is None:
         return registry.build(name_or_path)
-    path = resolve(name_or_path, registry.constructed())
-    if path.suffix == ".py" and seed is None:
-        from models.importers.board import load_submission
-
-        return load_submission(path, trust=trust)
-    from models.training.load_run import load_run  # which needs the registry and the transformer
-
-    if (of_a_run := load_run(path, seed, task)) is not None:
-        return of_a_run
-    if seed is not None:
+    path = resolve(name_or_path, registry.constructed)
+    finish_interrupted_swap(path)
+    file = File(path)
+    reader = reader_of(file)
+    if asked.seed is not None and not (reader is not None and reader.seeds):
         raise UserError(f"{name_or_path} is no training run, so that there is no seed to choose.")
-    from models.importers.own_files import is_own_file, load_own_file
+    if reader is None:
+        raise _not_read(file)
+    return reader.load(file, asked)
 
-    content = None
-    if path.suffix in (".pt", ".pth"):
-        from models.importers import load_published
-        from models.importers.safe_torch import read_torch_file
 
-        content = read_torch_file(path)
-        if (published := load_published(path, content)) is not None:
-            return published
-    if is_own_file(path) or (path.suffix == ".safetensors" and task is not None):
-        return load_own_file(path, task, config, names, content)
+def _not_read(file: File) -> UserError:
+    """Why no reader takes a file."""
+    path = file.path
+    if not path.exists():
+        return UserError(f"There is no file or folder {path}.")
     if path.suffix == ".json":
-        from models.importers.pooled_decoder import load_pooled_decoder
+        return UserError(f"{path} is no JSON file of a model that can be imported.")
+    if path.suffix == ".py":
+        return UserError(
+            f"{path} is a program, and nothing that is installed here reads programs; a checkout of this project does."
+        )
+    try:
+        read_entry(path)
+    except UserError as error:
+        return error
+    return UserError(f"{path} is not a model that can be read.")
 
-        return load_pooled_decoder(path)
-    if path.suffix == ".safetensors":
-        tensors, metadata = load_weights(path)
-        return _with_parameters(metadata.get("model"), tensors, path)
-    config = read_entry(path)
+
+def _is_entry(file: File) -> bool:
+    """Whether a folder is an entry, or a weight file says which model it is of."""
+    return {"weights", "sha256"} <= file.config.keys() if file.kind == FOLDER else "model" in file.metadata
+
+
+def _load_entry(file: File, asked: Asked) -> ArithmeticTransformer:
+    """The model of an entry's folder, or of a weight file."""
+    if file.kind != FOLDER:
+        return _with_parameters(file.metadata["model"], file.content, file.path)
+    config, path = _checked_entry(dict(file.config), file.path / CONFIG), file.path
     tensors, metadata = load_weights(path / config["weights"], config["sha256"][config["weights"]])
     if metadata.get(STORED_AS) == "float16":
         tensors = {name: t.float() if t.dtype == torch.float16 else t for name, t in tensors.items()}
     return _with_parameters(config["model"], tensors, path / config["weights"])
 
 
-def resolve(name_or_path: str | Path, also: Iterable[str] = ()) -> Path:
+register_reader(Reader("a model of the zoo", (FOLDER, ".safetensors"), _is_entry, _load_entry, rank=0))
+
+
+def resolve(name_or_path: str | Path, also: Callable[[], Iterable[str]] = tuple) -> Path:
     """Where a name or path points; zoo names win over equally named files in the working folder.
 
-    ``also`` are names that the caller accepts as well, for the closest match.
+    ``also`` gives names that the caller accepts as well, for the closest match.
 
     Raises:
         UserError: neither a zoo name nor a path, with the closest zoo name.
@@ -182,7 +199,7 @@ def resolve(name_or_path: str | Path, also: Iterable[str] = ()) -> Path:
             f"{text} is registered and not trained: `interp train {text}` trains it, and models.build({text!r}) makes "
             "an untrained one."
         )
-    raise unknown_name("stored model", text, [*zoo_names(), *also])
+    raise unknown_name("stored model", text, [*zoo_names(), *also()])
 
 
 def read_entry(name_or_path: str | Path) -> dict[str, Any]:
@@ -200,7 +217,11 @@ def read_entry(name_or_path: str | Path) -> dict[str, Any]:
         raise UserError(f"{folder} is not a model: give a zoo name, an entry's folder, a .safetensors or a .pt file.")
     if not path.exists():
         raise UserError(f"{folder} is not a stored model: it has no {CONFIG}.")
-    config = read_json(path)
+    return _checked_entry(read_json(path), path)
+
+
+def _checked_entry(config: dict[str, Any], path: Path) -> dict[str, Any]:
+    """What the ``config.json`` of an entry says. Raises UserError if it cannot be one."""
     if config.get("format") != FORMAT:
         raise UserError(f"{path} has format {config.get('format')!r}; this version reads format {FORMAT}.")
     for key, kind in (("model", str), ("weights", str), ("sha256", dict), ("training", dict), ("score", dict)):

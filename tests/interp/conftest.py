@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 import models
-from models.importers import load_published
 from models.transformer.arithmetic_transformer import ArithmeticTransformer
+from studies.checkpoints import load_published
 
 
 @pytest.fixture(scope="session", params=[57, 67], ids=lambda size: f"published-{size}")

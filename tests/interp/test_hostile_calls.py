@@ -38,9 +38,9 @@ from models.tasks import (
     variable_pairs,
 )
 from models.tasks.counter_rng import row_keys
-from models.tasks.framed_addition import Frame, FramedAddition
 from models.transformer.config import TransformerConfig
 from models.zoo import change_entry
+from studies.adderboard.framed_addition import Frame, framed_addition
 
 pytestmark = pytest.mark.usefixtures("without_shape_checks")
 
@@ -49,7 +49,7 @@ HOSTILE: tuple[Any, ...] = (
     np.array(["a"]), np.zeros((2, 2)), torch.tensor(3), torch.zeros(2, 2), torch.full((2, 2), -5),
     torch.zeros(2, 2, dtype=torch.complex64),
 )  # fmt: skip
-FRAMED = FramedAddition(Frame(vocabulary="0123456789+=", between=(10,), after=(11,)))
+FRAMED = framed_addition(Frame(vocabulary="0123456789+=", between=(10,), after=(11,)))
 TASKS = (
     TenDigitAddition(), TwoDigitAddition(), Parity(4), BalancedBrackets(4), CharacterLanguage(), Multiplication(2, 2),
     MultiOperandAddition(2, 3), FRAMED,
@@ -91,7 +91,7 @@ def functions(folder: Path) -> Iterator[Call]:
     yield problem_pairs(task, "carry", column=4, n=2).select, {}
     for make in (Parity, BalancedBrackets, MultiOperandAddition, Multiplication, AdditionFormat, Frame):
         yield make, {}
-    yield FramedAddition, {"frame": Frame()}
+    yield framed_addition, {"frame": Frame()}
     yield PairConstraint, {}
     yield TaskVariables, {}
     yield Domain.of, {"lengths": (2, 2)}

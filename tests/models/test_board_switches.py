@@ -11,10 +11,10 @@ import torch
 from torch import Tensor
 
 from models.errors import UserError
-from models.tasks.framed_addition import Frame, FramedAddition
 from models.transformer.arithmetic_transformer import ArithmeticTransformer
 from models.transformer.config import TransformerConfig
 from models.weight_maps.dense import DenseWeights
+from studies.adderboard.framed_addition import Frame, framed_addition
 
 SHAPE: dict[str, Any] = {
     "n_layers": 2,
@@ -26,7 +26,7 @@ SHAPE: dict[str, Any] = {
     "n_ctx": 34,
     "dtype": "float64",
 }
-TASK = FramedAddition(Frame((0,), (0, 0), (0,)))
+TASK = framed_addition(Frame((0,), (0, 0), (0,)))
 
 
 ROTARY = ("rotary_dim", "rotary_frequencies")  # None where they are off
@@ -191,7 +191,7 @@ def test_switches_that_a_stock_model_lacks_are_refused() -> None:
 
 @pytest.mark.parametrize("down", [False, True])
 def test_frames(down: bool) -> None:
-    task = FramedAddition(Frame((11,), (13,), (10,), down, down, "0123456789=^$+"))
+    task = framed_addition(Frame((11,), (13,), (10,), down, down, "0123456789=^$+"))
     pair = (8146025397, 2075931864)
     tokens, targets = task.encode([pair])[0], task.targets([pair])
     written = f"{pair[0]:010d}" if down else f"{pair[0]:010d}"[::-1]

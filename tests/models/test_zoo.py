@@ -243,9 +243,9 @@ def test_a_config_cut_short_is_named(entry: Path) -> None:
         models.load(entry)
 
 
-def test_weights_without_a_model_s_name_are_refused(tmp_path: Path) -> None:
+def test_weights_without_a_model_s_name_are_tensors_of_some_task(tmp_path: Path) -> None:
     checkpoint.save_weights(tmp_path / "x.safetensors", {"w": torch.ones(1)})
-    with pytest.raises(UserError, match=r"x\.safetensors does not say which model"):
+    with pytest.raises(UserError, match=r"x\.safetensors does not say its task"):
         models.load(tmp_path / "x.safetensors")
 
 

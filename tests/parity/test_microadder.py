@@ -7,7 +7,7 @@ import pytest
 import torch
 
 import models
-from models.importers import load_published
+from studies.checkpoints import load_published
 from tests.comparing import assert_same
 from tests.parity import microadder_formulas
 

@@ -7,6 +7,7 @@ split            two halves of the pairs that share no problem
 circuit_edges    the edge graph of a model as a space to search in
 circuit          the whole search, for a model and pairs of problems
 every_circuit    every faithful circuit, the minimal ones, and how stable they are
+circuit_files    a circuit as a file of MIB or of attribution-graph pages
 as_model         a circuit as a model of its own, about which any question can be asked
 exchange         whether two circuits do the same with the parts that both have
 """
@@ -14,6 +15,7 @@ exchange         whether two circuits do the same with the parts that both have
 from interp.causal.circuits.as_model import circuit_as_model
 from interp.causal.circuits.circuit import Circuit, smallest_circuit
 from interp.causal.circuits.circuit_edges import space_of
+from interp.causal.circuits.circuit_files import attribution_graph, circuit_json
 from interp.causal.circuits.circuit_search import METHODS, Criterion, FoundCircuit, acdc, exhaustive, greedy, search
 from interp.causal.circuits.circuit_space import Space
 from interp.causal.circuits.every_circuit import AllCircuits, all_circuits

@@ -13,10 +13,10 @@ import numpy as np
 import pandas as pd
 from scipy.stats import spearmanr
 
-from interp.compare.bench import METHODS, Benchmark, run_benchmark
-from interp.compare.bench.bench_runs import N_STABLE
-from interp.compare.bench.cases import KINDS, MOST_LISTED, N_METHOD, N_TRUTH, TRUTH_SEED, held_out
-from interp.compare.bench.scores import SCORES
+from benchmarks.circuits import METHODS, Benchmark, run_benchmark
+from benchmarks.circuits.bench_runs import N_STABLE
+from benchmarks.circuits.cases import KINDS, MOST_LISTED, N_METHOD, N_TRUTH, TRUTH_SEED, held_out
+from benchmarks.circuits.scores import SCORES
 from interp.core.results import Findings, Provenance
 from interp.core.sections import Section, records
 from interp.core.stats import bootstrap_interval, proportion

@@ -24,7 +24,7 @@ import numpy as np
 import pandas as pd
 import torch
 
-from interp.compare.learning_coefficient import SAMPLERS, Losses, Mode, learning_coefficient, mode_of
+from benchmarks.circuits.learning_coefficient import SAMPLERS, Losses, Mode, learning_coefficient, mode_of
 from interp.core.sections import Section, records
 from interp.papers.studies import Made, Settings, shows, study
 from models import load

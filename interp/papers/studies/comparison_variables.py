@@ -10,8 +10,8 @@ from typing import Any
 
 import pandas as pd
 
-from interp.compare.bench.dictionary import ACTIVE
-from interp.compare.bench.variable_methods import (
+from benchmarks.circuits.dictionary import ACTIVE
+from benchmarks.circuits.variable_methods import (
     N_CHOSEN,
     N_JUDGED,
     N_TRAIN,

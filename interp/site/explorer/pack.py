@@ -24,7 +24,6 @@ from models.errors import UserError, unknown_name
 from models.importers.stock import from_transformer_lens
 from models.tasks.addition import FixedWidthAddition
 from models.tasks.base import Task, base_of
-from models.tasks.framed_addition import FramedAddition
 from models.tasks.multi_addition import MultiOperandAddition
 from models.tasks.multiplication import Multiplication
 from models.tasks.parity import Parity
@@ -162,7 +161,7 @@ def task_data(task: Task) -> dict[str, Any]:
     """What ``tasks.js`` must know about a task; it cannot encode problems of the kind "table" by itself."""
     common: dict[str, Any] = {"digits": list(range(10))}
     common |= {"operator": task.operator, "base": 10, "bos": None, "mostTokens": MOST_TOKENS, "example": "57+48"}
-    if isinstance(task, FixedWidthAddition) and not isinstance(task, FramedAddition):
+    if isinstance(task, FixedWidthAddition) and [len(part) for part in task.delimiters] == [0, 1, 1]:
         ended = task.target_roles[-1].kind == "eos"
         ends = [task.plus_token, task.equals_token, task.eos_token if ended else None]
         return common | {"kind": "pair", "width": 10, "down": task.most_significant_first, "ends": ends}

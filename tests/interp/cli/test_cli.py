@@ -36,7 +36,6 @@ def status(*arguments: str) -> int:
         (["score", "nowhere/model.pt"], "nowhere/model.pt"),
         (["report", "nothing-57"], "There is no stored model 'nothing-57'"),
         (["publish", "nowhere"], "There is no folder nowhere"),
-        (["board", "nowhere"], "There is no folder nowhere"),
         (["publish"], "Name the run folders"),
         (["solve", "microadder-57", "57+x"], "'57+x' is not an addition"),
         (["solve", "microadder-57", "10000000000+1"], "Operands must lie in 0..9999999999"),

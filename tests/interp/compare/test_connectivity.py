@@ -30,7 +30,7 @@ from interp.compare.seeds import SeedDistances, centred_distance, seed_distances
 from interp.core.problems import draw
 from interp.core.results import Provenance
 from models.errors import UserError
-from models.importers import load_published
+from studies.checkpoints import load_published
 
 pytestmark = pytest.mark.usefixtures("few_starts")
 

@@ -35,10 +35,10 @@ from interp.site.pages import page_html
 from models.errors import UserError
 from models.tasks.addition import FixedWidthAddition
 from models.tasks.formatted_task import formatted
-from models.tasks.framed_addition import Frame, FramedAddition
 from models.transformer.arithmetic_transformer import ArithmeticTransformer
 from models.transformer.config import TransformerConfig
 from models.weight_maps.dense import DenseWeights
+from studies.adderboard.framed_addition import Frame, framed_addition
 from tests.interp.core.test_probe_checks import SHORT, SLOW
 
 
@@ -133,7 +133,7 @@ SMALL = SHORT | {"parameter_ablation": {"n": 8, "pairs": False, "only": ["blocks
 
 def highest_first() -> ArithmeticTransformer:
     """A fresh model of a task that writes its answer from the highest digit on."""
-    task = FramedAddition(FRAME)
+    task = framed_addition(FRAME)
     config = TransformerConfig(n_layers=1, d_model=8, n_heads=2, d_head=4, d_mlp=8, d_vocab=12, n_ctx=task.input_length)
     weights = DenseWeights(config)
     weights.initialise(torch.Generator().manual_seed(0))

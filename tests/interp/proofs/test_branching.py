@@ -21,8 +21,8 @@ from interp.proofs.one_layer import read_adder
 from interp.proofs.trials import perturb, random_pairs, rounded
 from models.errors import UserError
 from models.evaluation import predict
-from models.importers import load_published
 from models.transformer.arithmetic_transformer import ArithmeticTransformer
+from studies.checkpoints import load_published
 from tests.interp.proofs.conftest import dense, digits_of, two_heads, zoo
 from tests.sampling import sampled
 

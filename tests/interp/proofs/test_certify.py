@@ -28,13 +28,13 @@ from interp.proofs.trials import perturb, random_pairs, rounded, trial
 from interp.proofs.verdict import Verdict
 from models.errors import UserError
 from models.evaluation import predict
-from models.importers import load_published
 from models.transformer.arithmetic_transformer import ArithmeticTransformer
 from models.weight_maps.dense import DenseWeights
+from studies.checkpoints import load_published
 from tests.interp.conftest import stock_copy
 from tests.interp.proofs.conftest import certificate, class_of, dense, digits_of, zoo
-from tests.models.importers.submissions import HARD
 from tests.sampling import sampled
+from tests.studies.adderboard.submissions import HARD
 
 pytestmark = pytest.mark.usefixtures("without_shape_checks")  # a proof is some 10^6 calls
 

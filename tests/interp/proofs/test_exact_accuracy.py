@@ -26,9 +26,9 @@ from interp.proofs.one_layer import read_adder
 from interp.proofs.trials import random_pairs
 from models.errors import UserError
 from models.evaluation import predict
-from models.importers import load_published
 from models.numerals import shown
 from models.transformer.arithmetic_transformer import ArithmeticTransformer
+from studies.checkpoints import load_published
 from tests.interp.proofs.conftest import broken, walk, zoo
 
 PAIRS = 10**20

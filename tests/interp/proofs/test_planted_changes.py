@@ -29,9 +29,9 @@ from models.transformer.config import TransformerConfig
 from models.transformer.parts.weights import weight_shapes
 from models.weight_maps.dense import DenseWeights
 from tests.interp.proofs.conftest import zoo
-from tests.models.importers.submissions import HARD
 from tests.other_tasks import column_addition, exact_adder
 from tests.sampling import sampled
+from tests.studies.adderboard.submissions import HARD
 
 pytestmark = pytest.mark.usefixtures("without_shape_checks")
 

@@ -22,11 +22,11 @@ from interp.proofs.ratio_attention import RatioAttention, read_ratio_attention
 from interp.proofs.token_layout import Layout
 from interp.proofs.trials import random_pairs
 from models.errors import UserError
-from models.importers import load_published
 from models.tasks.column_rule import SUMS
-from models.tasks.framed_addition import Frame, FramedAddition
 from models.transformer.arithmetic_transformer import ArithmeticTransformer
 from models.weight_maps.dense import DenseWeights
+from studies.adderboard.framed_addition import Frame, framed_addition
+from studies.checkpoints import load_published
 from tests.interp.proofs.conftest import dense, digits_of, two_heads, zoo
 from tests.sampling import every_third, sampled
 
@@ -50,7 +50,7 @@ DRAWN = {
 def model_of(name: str) -> ArithmeticTransformer:
     if name in DRAWN:
         config = replace(zoo("adder-456").config, d_model=6, d_head=4, n_heads=2, n_ctx=34, d_vocab=10, **DRAWN[name])
-        model = ArithmeticTransformer(DenseWeights(config), FramedAddition(Frame((0,), (0, 0), (0,))), name=name)
+        model = ArithmeticTransformer(DenseWeights(config), framed_addition(Frame((0,), (0, 0), (0,))), name=name)
         generator = torch.Generator().manual_seed(0)
         with torch.no_grad():
             for parameter in model.parameters():

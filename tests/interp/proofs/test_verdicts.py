@@ -37,8 +37,8 @@ from interp.proofs.one_layer import read_adder
 from interp.proofs.verdict import LARGEST_FILE, METHODS, Verdict, parse_verdict
 from models.errors import UserError
 from models.evaluation import predict
-from models.importers import load_published
 from models.numerals import p_cell, p_value, percent, shown, small
+from studies.checkpoints import load_published
 from tests.interp.proofs.conftest import certificate, dense, in_shape, zoo
 
 pytestmark = pytest.mark.usefixtures("without_shape_checks")  # a proof is some 10^6 calls

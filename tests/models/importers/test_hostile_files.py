@@ -16,7 +16,7 @@ from safetensors.torch import save_file
 
 import models
 from models.errors import UserError
-from models.importers import own_files
+from models.importers import contents
 from models.tasks.formatted_task import formatted
 
 TASK = formatted("{a:3}+{b:3}={s:4}", "a + b")
@@ -181,7 +181,7 @@ def test_metadata_that_is_none_is_refused(metadata: Any, tmp_path: Path) -> None
 
 def test_an_archive_is_not_unpacked_before_its_size_is_known(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Compressed zeros, and one stored record that many entries name."""
-    monkeypatch.setattr(own_files, "MOST_UNPACKED", 1 << 20)
+    monkeypatch.setattr(contents, "MOST_UNPACKED", 1 << 20)
     zeros = np.zeros(1 << 20, np.float32)
     np.savez_compressed(tmp_path / "a.npz", a=zeros)
     torch.save(state(), tmp_path / "plain.pt")

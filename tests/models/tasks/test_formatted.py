@@ -19,12 +19,12 @@ from models.tasks.addition import DelimitedAddition, UnendedAddition
 from models.tasks.counter_rng import row_keys
 from models.tasks.domain import NotCountable
 from models.tasks.expressions import Expression
-from models.tasks.framed_addition import Frame, FramedAddition
 from models.tasks.padded_addition import TOKENS, PaddedAddition
 from models.tasks.problem_space import ProblemSpace
 from models.tasks.task_text import task_of_text
 from models.tasks.token_function import function
 from models.weight_maps.dense import DenseWeights
+from studies.adderboard.framed_addition import Frame, framed_addition
 
 ZEROS = {**{str(i): i for i in range(10)}, "+": 0, "=": 0, "<EOS>": 0}
 #: Today's formats, and the same as text.
@@ -38,7 +38,7 @@ TWINS: dict[str, tuple[Task, dict[str, Any]]] = {
     "padded": (PaddedAddition(), {"format": "{a:10}+{b:10}={s:11r}<EOS>", "vocabulary": TOKENS}),
     "two digits": (TwoDigitAddition(), {"format": "{a:2}{b:2}{s:3r}"}),
     "framed": (
-        FramedAddition(Frame((3,), (10, 10), (11,), True, True, "0123456789+=")),
+        framed_addition(Frame((3,), (10, 10), (11,), True, True, "0123456789+=")),
         {"format": "3{a:10}++{b:10}={s:11}", "vocabulary": "0123456789+="},
     ),
 }

@@ -28,8 +28,8 @@ from models.tasks import (
     problem_pairs,
     variable_pairs,
 )
-from models.tasks.framed_addition import Frame, FramedAddition
 from models.tasks.padded_addition import PaddedAddition
+from studies.adderboard.framed_addition import Frame, framed_addition
 from tests.other_tasks import column_addition
 from tests.sampling import sampled
 
@@ -238,7 +238,7 @@ def test_pairs_are_drawn_evenly_from_all_of_their_kind_in_every_order_and_base(
 def test_a_carry_s_own_column_is_as_often_nine_as_any_other(kind: str, made: bool, down: bool):
     """In the tasks that write the highest digit first too, whose query does not read the previous column."""
     frame = Frame(between=(10,), after=(11,), operands_down=True, answer_down=down, vocabulary="0123456789+=")
-    task = FramedAddition(frame)
+    task = framed_addition(frame)
     pairs = problem_pairs(task, kind, column=4, n=2000)
     own = task.variables(pairs.clean)["digit_sum"][:, 4]
     expected = torch.tensor([10 - abs(9 - s) for s in range(19)], dtype=torch.float64)

@@ -22,7 +22,7 @@ from models.tasks import (
 )
 from models.tasks.base import Task
 from models.tasks.check_task import require_sound
-from models.tasks.framed_addition import Frame, FramedAddition
+from studies.adderboard.framed_addition import Frame, framed_addition
 from tests.other_tasks import column_addition, modular_addition
 from tests.toy_task import ToyAddition
 
@@ -30,7 +30,7 @@ PLAIN = TwoDigitAddition()
 SOUND = [
     *(TwoDigitAddition(), TenDigitAddition(), ToyAddition(), Parity(9), BalancedBrackets(), Multiplication(2, 3)),
     *(MultiOperandAddition(3, 4), modular_addition(7), column_addition(3, 3, True, False), column_addition(12)),
-    FramedAddition(Frame(operands_down=True, answer_down=True)),
+    framed_addition(Frame(operands_down=True, answer_down=True)),
 ]
 
 

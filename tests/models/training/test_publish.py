@@ -9,9 +9,8 @@ import torch
 
 import models
 from models.errors import UserError
-from models.importers import load_published
 from models.tasks import addition
-from models.tasks.adderboard import adderboard
+from models.tasks.ten_digit_problems import ten_digit_test_set
 from models.training import train
 from models.training.acceptance import Verdict
 from models.training.objective import ParameterLayout
@@ -21,6 +20,7 @@ from models.training.publish.report import Runs, Seed
 from models.training.recipes import Recipe
 from models.training.run_folder import RunFolder, log_spaced_steps
 from models.training.start import Start
+from studies.checkpoints import load_published
 from tests.models.training.edited import edit_checkpoint, plant
 
 # A learning rate so small that planted weights stay what they are.
@@ -45,8 +45,8 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def run(tmp_path: Path, monkeypatch, perfect, trained: Path):
     """Make a run of four seeds (first seed given) in which the listed rows hold perfect weights; it is published by
     400 of the 10,010 test problems, and 200 others that choose between seeds."""
-    whole = adderboard()
-    monkeypatch.setattr(addition, "adderboard", lambda: whole[:400])
+    whole = ten_digit_test_set()
+    monkeypatch.setattr(addition, "ten_digit_test_set", lambda: whole[:400])
     monkeypatch.setattr(ten_digit, "SECOND_VALIDATION", 200)
 
     def make_run(name: str, first_seed: int, rows: list[int], **settings) -> Path:
@@ -65,7 +65,7 @@ def run(tmp_path: Path, monkeypatch, perfect, trained: Path):
 
 def test_an_entry_counts_seeds_over_all_runs_and_loads_as_the_chosen_one(tmp_path: Path, run, perfect, monkeypatch):
     folders = [run("a", 0, [2]), run("b", 4, [])]
-    monkeypatch.setattr(addition, "adderboard", adderboard)
+    monkeypatch.setattr(addition, "ten_digit_test_set", ten_digit_test_set)
     older = json.loads((folders[0] / "config.json").read_text())
     del older["recipe"]["give_up"], older["digest"]  # as of a run made before there were these
     (folders[0] / "config.json").write_text(json.dumps(older))

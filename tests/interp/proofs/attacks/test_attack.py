@@ -21,10 +21,10 @@ from interp.proofs.stored_certificates import stored_certificate
 from interp.proofs.trials import perturb, random_pairs, rounded
 from models.errors import UserError
 from models.evaluation import predict
-from models.importers import load_published
 from models.tasks import CharacterLanguage, MultiOperandAddition
 from models.tasks.domain import NoDomain
 from models.tasks.multi_addition import AdditionFormat
+from studies.checkpoints import load_published
 from tests.interp.conftest import stock_copy
 
 #: Noise and seed of a change to the zoo's 57 after which 1 of 3,442 classes fails, by the certifier.
