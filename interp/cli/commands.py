@@ -1,6 +1,7 @@
-"""The commands of ``interp``, and how their errors are shown; :mod:`interp.cli.help` lists them.
+"""The commands of ``interp``, and how errors of any program's are shown; :mod:`interp.cli.help` lists them.
 
-Each command is a module of this package. It imports torch only when it runs, so help and wrong arguments are quick.
+Each command is a module of its program's package. It imports torch only when it runs, so help and wrong arguments are
+quick.
 """
 
 from __future__ import annotations
@@ -14,13 +15,14 @@ import signal
 import sys
 import threading
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from importlib import import_module
 from importlib.metadata import version
 from typing import Any
 
 from interp.cli.arguments import STORED, check_names, with_bare
-from interp.cli.help import filled, help_text, own_flags_text
+from interp.cli.help import EXAMPLES, filled, help_text, own_flags_text
 from interp.cli.outputs import answering, check_outputs, name_outputs
 from interp.cli.own_files import accepted, refuse_unused, taken_out
 from interp.cli.parse_errors import parsed
@@ -44,21 +46,35 @@ COMMANDS = {
     "report": "report:Report",
     "explore": "explore:Explore",
     "gallery": "gallery:Gallery",
-    "reproduce": "reproduce:Reproduce",
-    "headlines": "headlines:ShowHeadlines",
     "mcp": "mcp:Mcp",
 }
 
 
-def find_command(name: str) -> Any:
+@dataclass(frozen=True)
+class Program:
+    """A program with commands: the words that start it, the package of its commands' modules, and :data:`COMMANDS`.
+
+    ``examples``, from command lines to what they do, are what its help shows.
+    """
+
+    words: str = "interp"
+    package: str = "interp.cli"
+    commands: Mapping[str, str] = field(default_factory=lambda: COMMANDS)
+    examples: Mapping[str, str] = field(default_factory=lambda: EXAMPLES)
+
+
+INTERP = Program()
+
+
+def find_command(name: str, program: Program = INTERP) -> Any:
     """The class of a command. Raises UserError for an unknown one."""
-    if name not in COMMANDS:
-        raise unknown_name("command", name, COMMANDS)
-    module, _, of_command = COMMANDS[name].partition(":")
-    return getattr(import_module(f"interp.cli.{module}"), of_command)
+    if name not in program.commands:
+        raise unknown_name("command", name, program.commands)
+    module, _, of_command = program.commands[name].partition(":")
+    return getattr(import_module(f"{program.package}.{module}"), of_command)
 
 
-def main(arguments: list[str] | None = None) -> int:
+def main(arguments: list[str] | None = None, program: Program = INTERP) -> int:
     """Run one command and return its exit status."""
     arguments = sys.argv[1:] if arguments is None else arguments
     _prepare_streams()
@@ -67,26 +83,26 @@ def main(arguments: list[str] | None = None) -> int:
     try:
         with warnings.catch_warnings(), _ended_as_at_ctrl_c():
             warnings.showwarning = _show_warning
-            status = _run(arguments)
+            status = _run(arguments, program)
         sys.stdout.flush()
         return status
     except BrokenPipeError:  # the reader, such as `head`, has closed the pipe
         _discard_output()
         return 0
     except KeyboardInterrupt:
-        return _fail("interrupted", 130)
+        return _fail("interrupted", 130, program=program)
     except UserError as error:
-        return _fail(error)
+        return _fail(error, program=program)
     except MemoryError:
-        return _fail("there is not enough memory for that.")
+        return _fail("there is not enough memory for that.", program=program)
     except RuntimeError as error:
         if "allocate memory" not in str(error) and "out of memory" not in str(error):
             raise
-        return _fail("there is not enough memory for that.")  # torch has no class for it on the CPU
+        return _fail("there is not enough memory for that.", program=program)  # torch has no class for it on the CPU
     except OSError as error:  # the system refuses, for example because of a full disk or a name that is too long
         _discard_output()
         about = f": {error.filename}" if error.filename else ""
-        return _fail(f"{error.strerror or error}{about}.")
+        return _fail(f"{error.strerror or error}{about}.", program=program)
     finally:
         if before is None:
             del os.environ[PROGRESS]
@@ -94,7 +110,7 @@ def main(arguments: list[str] | None = None) -> int:
             os.environ[PROGRESS] = before
 
 
-def parse(arguments: list[str], places: bool = True) -> Any:
+def parse(arguments: list[str], places: bool = True, program: Program = INTERP) -> Any:
     """The command for a line of at least one word; its ``run()`` runs it and returns the exit status, or None for 0.
 
     Args:
@@ -113,32 +129,32 @@ def parse(arguments: list[str], places: bool = True) -> Any:
         of_command = train_class(rest)
     else:
         rest = with_bare("--check", STORED, rest) if name == "certify" else rest
-        of_command = find_command(name)
-    command = _command(of_command, name, rest)
+        of_command = find_command(name, program)
+    command = _command(of_command, f"{program.words} {name}", rest)
     check_names(command, places)
     if places:
         check_outputs(command)
     return command
 
 
-def _command(of_command: type, name: str, rest: list[str]) -> Any:
+def _command(of_command: type, words: str, rest: list[str]) -> Any:
     paragraphs = inspect.cleandoc(of_command.__doc__ or "").split("\n\n")
     about = "\n\n".join(filled(paragraph, "  ") for paragraph in paragraphs)  # tyro joins lines without indentation
     about += "\n\n" + own_flags_text(accepted(of_command))
-    return parsed(of_command, name, rest, about)
+    return parsed(of_command, words, rest, about)
 
 
-def _run(arguments: list[str]) -> int:
+def _run(arguments: list[str], program: Program) -> int:
     if arguments in (["--version"], ["-V"]):
         print(f"carrylens {version('carrylens')}")
         return 0
     if not arguments or arguments[0] in ("-h", "--help"):
-        print(help_text(COMMANDS))
+        print(help_text(program.commands, program.examples, program.words, own=program is INTERP))
         return 0 if arguments else 2
     words = taken_out(arguments)
-    command = parse(words)
-    refuse_unused(type(command), words[0])
-    with answering(command, shlex.join(["interp", *arguments])):
+    command = parse(words, program=program)
+    refuse_unused(type(command), f"{program.words} {words[0]}")
+    with answering(command, f"{program.words} {shlex.join(arguments)}"):
         status = command.run() or 0
     name_outputs(command)
     return status
@@ -179,8 +195,8 @@ def _discard_output() -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-def _fail(message: object, status: int = 2) -> int:
-    text = f"interp: {message}"
+def _fail(message: object, status: int = 2, program: Program = INTERP) -> int:
+    text = f"{program.words.split()[-1]}: {message}"
     with contextlib.suppress(OSError):
         print(filled(text) if sys.stderr.isatty() else text, file=sys.stderr)
     return status

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 import textwrap
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 #: What the commands do, by example; :func:`help_text` has a line for a command without one too.
 EXAMPLES = {
@@ -26,8 +26,6 @@ EXAMPLES = {
     "interp explore microadder-57 adder-456": "explore.html: any problem, any part removed or patched",
     "interp gallery": "gallery/index.html: a static site on everything that is stored",
     "interp fetch-data": "download the text that AddLM is trained on, and check it",
-    "interp reproduce position-coupling:fig1": "a paper's figure: train what is missing, evaluate, draw",
-    "interp headlines": "every fact that the papers claim, ours, and how to make it",
     "interp mcp": "the same questions as tools, for programs that speak the Model Context Protocol",
 }
 #: What commands on your own models, tasks and files take, before or after their other words.
@@ -37,8 +35,9 @@ OWN_FLAGS = {
     "--trust": "run a model that is a program, under bubblewrap; --trust=COMMAND under a command of yours; --trust "
     "unconfined as it is, with all that you may do",
 }
-STATUS = (
-    "Exit status: 0 done, 2 bad input (one sentence on stderr), 130 interrupted; of certify, 0 certified, 1 refuted, 3 "
+STATUS = "Exit status: 0 done, 2 bad input (one sentence on stderr), 130 interrupted"
+OWN_STATUS = (
+    "; of certify, 0 certified, 1 refuted, 3 "
     "undecided, 4 samples without a proof, 5 proved for a rule that was only tried to be the task's answer; of attack, "
     "0 no failure found, 1 one found."
 )
@@ -64,10 +63,18 @@ def filled(text: str, indent: str = "", after: str | None = None, width: int | N
     )
 
 
-def help_text(commands: Iterable[str], width: int | None = None) -> str:
-    """The commands by example, each with its explanation next to it, or below it in a narrow terminal."""
+def help_text(
+    commands: Iterable[str],
+    examples: Mapping[str, str] = EXAMPLES,
+    program: str = "interp",
+    own: bool = True,
+    width: int | None = None,
+) -> str:
+    """The commands by example, each with its explanation next to it, or below it in a narrow terminal; with ``own``,
+    also what those of ``interp`` take and say."""
     width = columns() if width is None else width
-    shown = EXAMPLES | {f"interp {name}": "see its --help" for name in commands if not _examples(name)}
+    named = {example.removeprefix(program).split()[0] for example in examples}
+    shown = dict(examples) | {f"{program} {name}": "see its --help" for name in commands if name not in named}
     widest = max(map(len, shown))
     lines = []
     for example, does in shown.items():
@@ -75,13 +82,10 @@ def help_text(commands: Iterable[str], width: int | None = None) -> str:
             lines.append(f"    {example:<{widest}}   {does}")
         else:
             lines += [f"  {example}", filled(does, " " * 6, width=width)]
-    lines += [""] + [filled(f"{flag}: {does}", "  ", " " * 6, width=width) for flag, does in OWN_FLAGS.items()]
-    usage = "usage: interp COMMAND [ARGUMENTS]    (interp COMMAND --help lists them; interp --version)"
-    return "\n\n".join((usage, "\n".join(lines), filled(STATUS, width=width)))
-
-
-def _examples(name: str) -> list[str]:
-    return [example for example in EXAMPLES if example.split()[1] == name]
+    if own:
+        lines += [""] + [filled(f"{flag}: {does}", "  ", " " * 6, width=width) for flag, does in OWN_FLAGS.items()]
+    usage = f"usage: {program} COMMAND [ARGUMENTS]    ({program} COMMAND --help lists them; {program} --version)"
+    return "\n\n".join((usage, "\n".join(lines), filled(f"{STATUS}{OWN_STATUS if own else '.'}", width=width)))
 
 
 def own_flags_text(flags: Iterable[str]) -> str:

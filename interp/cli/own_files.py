@@ -59,11 +59,11 @@ def accepted(of_command: type) -> tuple[str, ...]:
     return tuple(OWN_FLAGS) if loads else getattr(of_command, "own_flags", ("--from",))
 
 
-def refuse_unused(of_command: type, name: str) -> None:
+def refuse_unused(of_command: type, words: str) -> None:
     """Raise UserError for a flag that was given to a command that does not take it."""
     for flag in OWN_FLAGS:
         if flag.strip("-") in _given and flag not in accepted(of_command):
-            raise UserError(f"{name} takes no {flag}; see interp {name} --help.")
+            raise UserError(f"{words.split()[-1]} takes no {flag}; see {words} --help.")
 
 
 @cache

@@ -17,8 +17,8 @@ from models.errors import UserError, unknown_name
 _FRAME, _RULE = "│|╭╮╰╯+ ", {*"─-"}  # of a terminal that has box characters, and of one that has not
 
 
-def parsed(of_command: type, name: str, arguments: list[str], about: str) -> Any:
-    """The command's dataclass for these words.
+def parsed(of_command: type, words: str, arguments: list[str], about: str) -> Any:
+    """The command's dataclass for these arguments; ``words`` start it, as "interp score" does.
 
     Raises:
         UserError: the parser refuses them.
@@ -27,11 +27,11 @@ def parsed(of_command: type, name: str, arguments: list[str], about: str) -> Any
     errors = io.StringIO()
     try:
         with contextlib.redirect_stderr(errors):
-            return tyro.cli(of_command, prog=f"interp {name}", args=arguments, description=about)
+            return tyro.cli(of_command, prog=words, args=arguments, description=about)
     except SystemExit as stop:
         if not stop.code:
             raise
-        raise _sentence(errors.getvalue(), of_command, name, arguments) from None
+        raise _sentence(errors.getvalue(), of_command, words, arguments) from None
 
 
 def options(of_command: type) -> Iterator[str]:
@@ -69,8 +69,8 @@ def _first_box(boxes: str) -> str:
     return " ".join(found)
 
 
-def _sentence(boxes: str, of_command: type, name: str, arguments: list[str]) -> UserError:
-    text = _first_box(boxes)
+def _sentence(boxes: str, of_command: type, words: str, arguments: list[str]) -> UserError:
+    text, name = _first_box(boxes), words.split()[-1]
     if found := re.match(r"Unrecognized options: (\S+?)(?:,|$)", text):
         word = found[1].partition("=")[0]
         if word.startswith("-"):
@@ -78,8 +78,8 @@ def _sentence(boxes: str, of_command: type, name: str, arguments: list[str]) -> 
         before = arguments[max(0, arguments.index(word) - 1)] if word in arguments else ""
         if before.startswith("-"):  # the value of an option that there is not
             return unknown_name("option", before, options(of_command))
-        return UserError(f"{name} takes no further word {word!r}; see interp {name} --help.")
-    if found := re.match(r"Missing from interp \S+: (\S+) (.*)", text):
+        return UserError(f"{name} takes no further word {word!r}; see {words} --help.")
+    if found := re.match(rf"Missing from {re.escape(words)}: (\S+) (.*)", text):
         what = found[2].removesuffix("(required)").strip().rstrip(".")
         return UserError(f"{name} needs {found[1]}: {what[:1].lower()}{what[1:]}.")
     if found := re.match(r"Error parsing (\S+): invalid literal for int\(\) with base 10: (.*)", text):
@@ -87,8 +87,8 @@ def _sentence(boxes: str, of_command: type, name: str, arguments: list[str]) -> 
     if found := re.match(r"Error parsing (\S+): could not convert string to float: (.*)", text):
         return UserError(f"{found[1]} takes a number, not {found[2]}.")
     if found := re.match(r"Missing value for argument '(\S+)'", text):
-        return UserError(f"{found[1].partition('/')[0]} needs a value; see interp {name} --help.")
+        return UserError(f"{found[1].partition('/')[0]} needs a value; see {words} --help.")
     if found := re.match(r"invalid choice (\S+) for argument '(\S+)'\. Expected one of \((.*)\)", text):
         allowed = [word for word in re.findall(r"'([^']*)'", found[3]) if word != "None"]
         return unknown_name(f"value of {found[2]}", found[1].strip("'"), allowed)
-    return UserError(f"{text.rstrip('.')}; see interp {name} --help.")
+    return UserError(f"{text.rstrip('.')}; see {words} --help.")

@@ -1,20 +1,26 @@
-"""What the registries of this room cannot import, as it is above them: the modules that register probes and drawings.
+"""What the registries of this room cannot import, as it is above them: the modules that register probes, drawings and
+chapters of the report.
 
-``interp`` itself, which knows all rooms, says here how they are imported. A registry asks when it is first read.
+``interp`` itself, which knows all rooms, says here how they are imported, and so do packages that add to them
+(:mod:`models.plugins`). A registry asks when it is first read.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
-_LOADERS: dict[str, Callable[..., None]] = {}
+from models.plugins import import_plugins
+
+_LOADERS: dict[str, list[Callable[..., None]]] = {}
 
 
 def loads(what: str, loader: Callable[..., None]) -> None:
-    """Say what imports the modules that register such things ("probes", "drawings")."""
-    _LOADERS[what] = loader
+    """Say what imports modules that register such things ("probes", "drawings", "chapters")."""
+    _LOADERS.setdefault(what, []).append(loader)
 
 
 def load(what: str, *of: str) -> None:
-    """Import the modules that register such things; for drawings, also those beside the module ``of`` a result."""
-    _LOADERS[what](*of)
+    """Import the modules that register such things; for drawings, those of the module ``of`` a result are enough."""
+    import_plugins()
+    for loader in _LOADERS.get(what, []):
+        loader(*of)

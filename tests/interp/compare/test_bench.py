@@ -20,8 +20,8 @@ from interp.compare.bench.cases import held_out, load, proved, subjects
 from interp.compare.bench.circuit_methods import Method
 from interp.compare.bench.mib import attribution_graph, circuit_json, edge_name
 from interp.compare.bench.scores import SHARES, areas, auroc, precision
-from interp.papers.studies.comparison_circuits import carry_neurons, stability
 from models.errors import UserError
+from studies.comparison.circuits import carry_neurons, stability
 
 STORED = Path(interp.__file__).parent / "data" / "experiments" / "comparison-circuits.json"
 
