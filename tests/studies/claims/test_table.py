@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from interp.cli import main
+from interp.cli.commands import main
+from studies.__main__ import PROGRAM
 from models.errors import UserError
 from studies.claims import Headline, Headlines, Row, Store, table
 from studies.claims.headline import KINDS, VERDICTS, show
@@ -134,17 +135,17 @@ def test_a_ratio_is_of_numbers_that_are_held_against_each_other():
 
 def test_the_command_prints_and_writes_the_table(tmp_path, capsys):
     path = tmp_path / "table.json"
-    assert main(["headlines", "--paper", "adder-456", "--markdown", "--json", str(path)]) == 0
+    assert main(["headlines", "--paper", "adder-456", "--markdown", "--json", str(path)], PROGRAM) == 0
     printed = capsys.readouterr().out
     assert "| behaviour | Table 2 | Errors of 512 parameters in 100,000. | 12 | 0 of 100,000" in printed
     written = json.loads(path.read_text())["result"]
     assert written["sentence"] in printed
-    assert main(["headlines", "--paper", "adder-456"]) == 0
+    assert main(["headlines", "--paper", "adder-456"], PROGRAM) == 0
     assert written["sentence"].split(".")[0] in " ".join(capsys.readouterr().out.split())
 
 
 def test_an_unknown_paper_is_one_sentence_with_the_closest_match(capsys):
-    assert main(["headlines", "--paper", "toigpt"]) == 2
+    assert main(["headlines", "--paper", "toigpt"], PROGRAM) == 2
     assert "Did you mean 'toygpt'?" in capsys.readouterr().err
 
 
