@@ -9,23 +9,43 @@ models; :mod:`studies.runs` runs and shows studies, :mod:`studies.claims` reads 
 was found.
 """
 
+from functools import partial
 from importlib import import_module
 
 from interp.core.loading import loads
 
-#: Modules that register drawings.
-DRAWINGS = ("studies.claims.figures", "studies.addlm.figures.circuits", "studies.addlm.figures.entries")
+#: What is registered, and the modules here that do so, imported when it is first asked for.
+MODULES = {
+    "drawings": ("claims.figures", "addlm.figures.circuits", "addlm.figures.entries"),
+    "chapters": ("chapters",),
+    "measures": (
+        "microadder.measures",
+        "adder_456.measures",
+        "position_coupling.measures",
+        "toygpt.measures",
+        "addlm.measures",
+    ),
+    "studies": (
+        "microadder.studies",
+        "adder_456.studies",
+        "position_coupling.studies",
+        "position_coupling.hand_built",
+        "toygpt.studies",
+        "addlm.studies",
+        "addlm.claims_page",
+        "comparison.adders",
+        "comparison.circuits",
+        "comparison.curvature",
+        "comparison.variables",
+    ),
+}
 
 
-def _import_drawings(of: str = "studies") -> None:
-    if of.split(".")[0] == "studies":
-        for module in DRAWINGS:
-            import_module(module)
+def _import(what: str, of: str = "studies") -> None:
+    if of.split(".")[0] == __name__:  # drawings are asked for by the module of a result
+        for module in MODULES[what]:
+            import_module(f"{__name__}.{module}")
 
 
-def _import_chapters() -> None:
-    import_module("studies.chapters")
-
-
-loads("drawings", _import_drawings)
-loads("chapters", _import_chapters)
+for _what in MODULES:
+    loads(_what, partial(_import, _what))

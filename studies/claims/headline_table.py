@@ -1,4 +1,4 @@
-"""The headline numbers of all papers (``headlines.toml`` in each paper's folder) as one table."""
+"""The headline numbers of all papers (``claims.toml`` in each paper's folder) as one table."""
 
 from __future__ import annotations
 

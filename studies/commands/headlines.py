@@ -65,8 +65,8 @@ class ShowHeadlines:
 def sources() -> list[Path]:
     """What the tables are made of: the entries' data, stored results, and what the rows say and how they are judged."""
     stored = [*(path for path in DATA.rglob("*.json") if path != FILE), *INTERP_DATA.glob("hand_built_*.json")]
-    of_papers = [path for paper in PAPERS.values() for path in (_STUDIES / paper.folder).glob("headlines.*")]
-    return [*ZOO.glob(f"*/{CONFIG}"), *stored, *of_papers, *(_STUDIES / "claims").glob("*.py")]
+    said = [_STUDIES / paper.folder / file for paper in PAPERS.values() for file in ("claims.toml", "measures.py")]
+    return [*ZOO.glob(f"*/{CONFIG}"), *stored, *said, *(_STUDIES / "claims").glob("*.py")]
 
 
 def tables() -> dict[str, Any]:
