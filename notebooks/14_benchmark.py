@@ -30,8 +30,8 @@ import interp
 import models
 from benchmarks.circuits import method, run_benchmark
 from interp.core.results import Findings, Provenance
-from interp.core.stored_data import DATA
 from models.tasks import problem_pairs
+from studies.papers import DATA
 
 adder = models.load("microadder-57")
 
@@ -61,8 +61,8 @@ print(interp.all_circuits(adder, pairs, replacement="mean").sentence())
 # ## 2. The ranking
 #
 # A method gives every edge a score, from pairs of its own. AUROC is the chance that an edge of the only minimal
-# circuit has a larger score than one outside. `interp reproduce comparison:circuits` has computed this on all proved
-# models of the zoo; intervals resample models.
+# circuit has a larger score than one outside. `python -m studies reproduce comparison:circuits` has computed this on
+# all proved models of the zoo; intervals resample models.
 
 # %%
 stored = json.loads((DATA / "experiments" / "comparison-circuits.json").read_text(encoding="utf-8"))

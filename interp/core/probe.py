@@ -5,8 +5,8 @@
 
 One registration is enough. The probe is then ``interp.margins``, and ``interp.probes(model)`` and ``interp ask`` list
 it. With ``page`` it also appears on the models' pages, and with ``scalar`` in :func:`interp.compare_models` and
-:func:`interp.training_dynamics`. Modules of the rooms ``probes``, ``causal``, ``proofs``, ``compare`` and ``papers``
-are found automatically; a probe of your own is registered where it is defined.
+:func:`interp.training_dynamics`. Modules of the rooms ``probes``, ``causal``, ``proofs`` and ``compare`` are
+found automatically; a probe of your own is registered where it is defined.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from models.tasks.domain import NoDomain
 from models.tasks.groups import group_of
 from models.transformer.hooked import HookedModel
 
-ROOMS = ("probes", "causal", "proofs", "compare", "papers")
+ROOMS = ("probes", "causal", "proofs", "compare")
 #: (model, task) -> why the model cannot be asked and, behind a semicolon or a comma, what would have it asked; or an
 #: empty string.
 Need = Callable[[Any, Any], str]

@@ -62,14 +62,9 @@ class Story:
 
     @cached_property
     def score(self) -> dict[str, Any] | None:
-        """The stored score of an entry, or that of a construction on its test problems; None if there is neither."""
+        """The stored score of an entry, or that of a ten-digit construction on its test problems; None if neither."""
         if self.entry is not None:
             return self.entry["score"]
-        if self.name == HAND_BUILT:
-            from interp.papers.position_coupling.hand_built import load_grid  # a paper's folder may be missing
-
-            cells = load_grid().cells
-            return {"n": int(cells["problems"].sum()), "correct": int(cells["correct"].sum())}
         adds = self.name in constructed() and isinstance(self.model.task, FixedWidthAddition)
         return score(self.model).to_dict() if adds else None
 
@@ -112,3 +107,12 @@ class Chapter:
             return self.answer(story)
         except UserError as refused:
             return [paragraph(f"This question was refused: {refused}")]
+
+
+#: Chapters that other packages add when they are imported (:mod:`models.plugins`), by the anchor that they follow.
+ADDED: dict[str, list[Chapter]] = {}
+
+
+def add_chapter(chapter: Chapter, after: str) -> None:
+    """Show a chapter after those of this package with the anchor ``after``."""
+    ADDED.setdefault(after, []).append(chapter)

@@ -2,8 +2,8 @@
 
 This is the decoder of :mod:`models.families.addlm`, trained on addition: two digits (ToyGPT's tokens, all 10,000
 problems can be tried) and ten (MicroAdder's tokens). Its matrix products and scores need no multiplication. What still
-multiplies is norms, softmax, mixing values by the pattern, one scale per matrix, and the head (``interp reproduce
-addlm:adder``). The float twin ("-float") has the same shape.
+multiplies is norms, softmax, mixing values by the pattern, one scale per matrix, and the head (``python -m studies
+reproduce addlm:adder``). The float twin ("-float") has the same shape.
 """
 
 from __future__ import annotations

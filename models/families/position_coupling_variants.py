@@ -1,7 +1,7 @@
 """The models that the figures of the Position Coupling paper compare, at the paper's size and at small ones.
 
-``interp reproduce position-coupling:fig1 --size small`` trains, evaluates and draws a row of this table. Every variant
-named here is registered when this module is imported.
+``python -m studies reproduce position-coupling:fig1 --size small`` trains, evaluates and draws a row of this table.
+Every variant named here is registered when this module is imported.
 """
 
 from __future__ import annotations

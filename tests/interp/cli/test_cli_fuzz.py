@@ -141,8 +141,6 @@ FLAGS = {
     "certify": ("--shape", "--tolerance", "--check", "--arithmetic"),
     "attack": ("--seed", "--seconds", "--shape"),
     "compare": ("--n", "--seed"),
-    "reproduce": ("--size", "--seeds", "--problems", "--offsets", "--threads", "--minutes"),
-    "headlines": (),
 }  # fmt: skip
 
 

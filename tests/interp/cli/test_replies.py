@@ -26,7 +26,6 @@ TRAINED = ("--steps", "4", "--batch-size", "16", "--eval-every", "2", "--validat
 #: A line of every command with ``--json``, its exit status, and the strength of its evidence.
 LINES = [
     (["list"], 0, None),
-    (["headlines", "--paper", "toygpt"], 0, None),
     (["ask", "microadder-57"], 0, None),
     (["ask", "microadder-57", "attention_by_role", "--problems", "32"], 0, "sampled"),
     (["solve", "microadder-57", "57+48"], 0, "sampled"),

@@ -21,13 +21,14 @@ import torch
 import interp
 import models
 from interp.cli.commands import main, parse
-from interp.papers.studies import Settings, sweeps
 from interp.proofs.trials import Trials, trial
 from models.errors import UserError
 from models.training import get_recipe, many_seeds
 from models.training.cluster import LOCAL, MOST_DEATHS, Cluster, connected, each
 from models.training.many_seeds import Run, train_on
 from models.training.run_folder import RunFolder
+from studies.runs import sweeps
+from studies.runs.study import Settings
 
 LONG = 900.0  # seconds: a busy machine takes its time to start workers
 RECIPE = get_recipe("microadder").replace(

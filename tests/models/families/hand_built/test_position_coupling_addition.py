@@ -15,11 +15,11 @@ from transformer_lens import patching
 
 import models
 from interp.core.operand_problems import grid_problems
-from interp.papers.position_coupling.hand_built import run_cell
 from models.errors import UserError
 from models.families.hand_built.construction import codes
 from models.families.hand_built.position_coupling_addition import HandBuiltOptions
 from models.fast import logits_at
+from studies.position_coupling.hand_built import run_cell
 from tests.comparing import assert_same
 from tests.conformance.expected import expected_activations
 from tests.models.families.hand_built.exact_arithmetic import exact_check, is_rounding_of_rational

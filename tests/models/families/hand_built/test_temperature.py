@@ -6,7 +6,7 @@ import pytest
 
 import models
 from interp.core.operand_problems import grid_problems
-from interp.papers.position_coupling.hand_built import run_cell
+from studies.position_coupling.hand_built import run_cell
 
 NAME = "position-coupling-hand-built"
 
