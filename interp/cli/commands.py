@@ -52,26 +52,19 @@ COMMANDS = {
 class Program:
     """A program with commands: the words that start it, the package of its commands' modules, and :data:`COMMANDS`.
 
-<<<<<<< 7d8d264e2c4373c9d733db87d7ff241cf66a1b82
     ``examples``, from command lines to what they do, are what its help shows. A program of one command has it as
     ``only``, and its name is not typed.
-=======
-    ``examples``, from command lines to what they do, are what its help shows.
->>>>>>> 356ee4376061cecafeda01efa210fc391f1d8972
     """
 
     words: str = "interp"
     package: str = "interp.cli"
     commands: Mapping[str, str] = field(default_factory=lambda: COMMANDS)
     examples: Mapping[str, str] = field(default_factory=lambda: EXAMPLES)
-<<<<<<< 7d8d264e2c4373c9d733db87d7ff241cf66a1b82
     only: str = ""
 
     def words_of(self, name: str) -> str:
         """What starts a command."""
         return self.words if self.only else f"{self.words} {name}"
-=======
->>>>>>> 356ee4376061cecafeda01efa210fc391f1d8972
 
 
 INTERP = Program()
@@ -141,11 +134,7 @@ def parse(arguments: list[str], places: bool = True, program: Program = INTERP) 
     else:
         rest = with_bare("--check", STORED, rest) if name == "certify" else rest
         of_command = find_command(name, program)
-<<<<<<< 7d8d264e2c4373c9d733db87d7ff241cf66a1b82
     command = _command(of_command, program.words_of(name), rest)
-=======
-    command = _command(of_command, f"{program.words} {name}", rest)
->>>>>>> 356ee4376061cecafeda01efa210fc391f1d8972
     check_names(command, places)
     if places:
         check_outputs(command)
@@ -163,24 +152,15 @@ def _run(arguments: list[str], program: Program) -> int:
     if arguments in (["--version"], ["-V"]):
         print(f"carrylens {version('carrylens')}")
         return 0
-<<<<<<< 7d8d264e2c4373c9d733db87d7ff241cf66a1b82
     if program.only:
         arguments = [program.only, *arguments]
     elif not arguments or arguments[0] in ("-h", "--help"):
-=======
-    if not arguments or arguments[0] in ("-h", "--help"):
->>>>>>> 356ee4376061cecafeda01efa210fc391f1d8972
         print(help_text(program.commands, program.examples, program.words, own=program is INTERP))
         return 0 if arguments else 2
     words = taken_out(arguments)
     command = parse(words, program=program)
-<<<<<<< 7d8d264e2c4373c9d733db87d7ff241cf66a1b82
     refuse_unused(type(command), program.words_of(words[0]))
     with answering(command, f"{program.words} {shlex.join(arguments[bool(program.only) :])}".rstrip()):
-=======
-    refuse_unused(type(command), f"{program.words} {words[0]}")
-    with answering(command, f"{program.words} {shlex.join(arguments)}"):
->>>>>>> 356ee4376061cecafeda01efa210fc391f1d8972
         status = command.run() or 0
     name_outputs(command)
     return status

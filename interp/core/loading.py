@@ -1,10 +1,5 @@
-<<<<<<< 7d8d264e2c4373c9d733db87d7ff241cf66a1b82
 """What the registries of this room cannot import, as it is above them: the modules that register probes, drawings,
 chapters of the report and methods of proof.
-=======
-"""What the registries of this room cannot import, as it is above them: the modules that register probes, drawings and
-chapters of the report.
->>>>>>> 356ee4376061cecafeda01efa210fc391f1d8972
 
 ``interp`` itself, which knows all rooms, says here how they are imported, and so do packages that add to them
 (:mod:`models.plugins`). A registry asks when it is first read.
@@ -20,11 +15,7 @@ _LOADERS: dict[str, list[Callable[..., None]]] = {}
 
 
 def loads(what: str, loader: Callable[..., None]) -> None:
-<<<<<<< 7d8d264e2c4373c9d733db87d7ff241cf66a1b82
     """Say what imports modules that register such things ("probes", "drawings", "chapters", "methods")."""
-=======
-    """Say what imports modules that register such things ("probes", "drawings", "chapters")."""
->>>>>>> 356ee4376061cecafeda01efa210fc391f1d8972
     _LOADERS.setdefault(what, []).append(loader)
 
 

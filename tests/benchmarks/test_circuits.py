@@ -14,22 +14,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import interp
-<<<<<<< 7d8d264e2c4373c9d733db87d7ff241cf66a1b82:tests/benchmarks/test_circuits.py
 from benchmarks.circuits import METHODS, Case, Subject, Truth, method, run_benchmark, score_ranking
 from benchmarks.circuits.bench_runs import from_records, sign_flip_p
 from benchmarks.circuits.cases import held_out, load, proved, subjects
 from benchmarks.circuits.circuit_methods import Method
 from benchmarks.circuits.scores import SHARES, areas, auroc, precision
 from interp.causal.circuits.circuit_files import attribution_graph, circuit_json, edge_name
-from interp.papers.studies.comparison_circuits import carry_neurons, stability
-=======
-from interp.compare.bench import METHODS, Case, Subject, Truth, method, run_benchmark, score_ranking
-from interp.compare.bench.bench_runs import from_records, sign_flip_p
-from interp.compare.bench.cases import held_out, load, proved, subjects
-from interp.compare.bench.circuit_methods import Method
-from interp.compare.bench.mib import attribution_graph, circuit_json, edge_name
-from interp.compare.bench.scores import SHARES, areas, auroc, precision
->>>>>>> 356ee4376061cecafeda01efa210fc391f1d8972:tests/interp/compare/test_bench.py
 from models.errors import UserError
 from studies.comparison.circuits import carry_neurons, stability
 

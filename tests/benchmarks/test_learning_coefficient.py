@@ -10,16 +10,10 @@ import pytest
 import torch
 
 import models
-<<<<<<< 7d8d264e2c4373c9d733db87d7ff241cf66a1b82:tests/benchmarks/test_learning_coefficient.py
 from benchmarks.circuits.learning_coefficient import Mode, learning_coefficient, mode_of
-from interp.core.stored_data import DATA, read_stored
-from interp.papers.studies.comparison_curvature import (
-=======
-from interp.compare.learning_coefficient import Mode, learning_coefficient, mode_of
 from interp.core.stored_data import read_stored
 from models.errors import UserError
 from studies.comparison.curvature import (
->>>>>>> 356ee4376061cecafeda01efa210fc391f1d8972:tests/interp/compare/test_learning_coefficient.py
     MODELS,
     RATIO,
     chosen,
