@@ -1,4 +1,4 @@
-"""A page for every stored and every constructed model, as a hook of MkDocs; stories of two, and the explorer's pages."""
+"""Pages of every stored and constructed model, as a hook of MkDocs; stories of two, and the explorer."""
 
 from __future__ import annotations
 
@@ -59,10 +59,11 @@ def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
     if page.file.src_uri != "zoo.md":
         return markdown
     here = {row["model"] for row in rows()}
-    return re.sub(
-        r"^\| ([\w.-]+) (?=\|)", lambda row: f"| [{row[1]}](models/{row[1]}.md) " if row[1] in here else row[0], markdown,
-        flags=re.MULTILINE,
-    )  # fmt: skip
+
+    def linked(row: re.Match[str]) -> str:
+        return f"| [{row[1]}](models/{row[1]}.md) " if row[1] in here else row[0]
+
+    return re.sub(r"^\| ([\w.-]+) (?=\|)", linked, markdown, flags=re.MULTILINE)
 
 
 def rows() -> list[dict[str, Any]]:

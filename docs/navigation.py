@@ -26,10 +26,10 @@ def on_files(files: Any, config: Any) -> Any:
     order: list[tuple[str, Any]] = [
         ("Start", "README.md"),
         ("Models", ["zoo.md", *found("stories/*.md"), "explore.md", "board.md"]),
-        ("The papers' numbers", found("studies/*.md")),
-        ("Notebooks", found("notebooks/*.md")),
         ("Recipes", [*sorted(found("recipes/*.md"), key=in_router), "errors.md"]),
         ("Guide", "guide.md"),
+        ("Notebooks", found("notebooks/*.md")),
+        ("The papers' numbers", found("studies/*.md")),
         ("Papers", found("papers/*.md")),
         ("How to", [*found("read_*.md"), *found("add_*.md")]),
         ("Reference", ["glossary.md", "hooks.md", "reference.md", "speed.md"]),

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import pandas as pd
 from mkdocs.structure.files import File
 
 from interp.papers import papers
@@ -15,16 +16,17 @@ from interp.papers.headlines import Headlines
 from interp.papers.headlines import table as headlines
 from interp.papers.headlines.headlines_result import IN_WORDS
 from interp.papers.studies.stored_studies import command_of, stored_page, stored_studies
+from interp.site.pages import table_html
 from interp.site.pages.items import commands, figure, folded, sections
 
 COMPARISON = "comparison"
 PAPERS = {paper.key: paper for paper in papers().values()}
 OPEN = 4  # sections of a study that are not folded
-RULES = """A verdict follows from both numbers by the rule of its line. "Reproduced" means as printed or as claimed, beyond the
-stated uncertainty. "Compatible" means that the two numbers do not differ significantly but ours is too uncertain to
-confirm the printed one, or that untrained models pass as well. "Differs" means that they differ significantly. Where a
-bound was written after our number was known, the row says so. "At a smaller scale" means that ours is a smaller model,
-shorter training or another size than the paper's."""
+RULES = """A verdict follows from both numbers by the rule of its line. "Reproduced" means as printed or as claimed,
+beyond the stated uncertainty. "Compatible" means that the two numbers do not differ significantly but ours is too
+uncertain to confirm the printed one, or that untrained models pass as well. "Differs" means that they differ
+significantly. Where a bound was written after our number was known, the row says so. "At a smaller scale" means that
+ours is a smaller model, shorter training or another size than the paper's."""
 
 
 def on_files(files: Any, config: Any) -> Any:
@@ -61,13 +63,31 @@ def study_page(key: str) -> str:
     parts = ["# Models of several papers, compared"]
     if key != COMPARISON:
         paper = PAPERS[key]
+        found = headlines(key)
         about = f"{paper.words} [What was found, in words](../papers/{key.replace('-', '_')}.md)."
-        parts = [f"# {paper.label}: numbers and studies", about, "## The paper's numbers and ours"]
-        parts.append(headlines(key).to_markdown())
+        parts = [f"# {paper.label}: numbers and studies", about, "## The paper's numbers and ours", found.sentence()]
+        for kind, words in IN_WORDS.items():
+            parts += [f"### On {words}", table_html(_rows(found.of_kind(kind)))]
     for target in stored_studies():
         if target.startswith(f"{key}:"):
             parts += _study(target)
     return "\n\n".join(parts) + "\n"
+
+
+def _rows(found: Headlines) -> pd.DataFrame:
+    """Every number of a paper, ours with its strength of evidence, and the verdict."""
+    return pd.DataFrame(
+        {
+            "claim": line.claim,
+            "printed": line.printed,
+            "ours": f"{row.shown} ({row.ours.provenance.rung})" if row.ours else row.shown,
+            "verdict": f"{row.label}: {row.remarks}" if row.remarks else row.label,
+            "where": line.where,
+            "command": line.command,
+        }
+        for row in found.rows
+        if (line := row.headline)
+    )
 
 
 def _study(target: str) -> Sequence[str]:

@@ -4,8 +4,9 @@
     def margins(model, *, task=None, problems=None, n=512, seed=0) -> Margins: ...
 
 One registration is enough. The probe is then ``interp.margins``, and ``interp.probes(model)`` and ``interp ask`` list
-it. With ``scalar`` it also appears in :func:`interp.compare_models` and :func:`interp.training_dynamics`. Modules of the rooms ``probes``, ``causal``, ``proofs``, ``compare`` and ``papers``
-are found automatically; a probe of your own is registered where it is defined.
+it. With ``scalar`` it also appears in :func:`interp.compare_models` and :func:`interp.training_dynamics`. Modules of
+the rooms ``probes``, ``causal``, ``proofs``, ``compare`` and ``papers`` are found automatically; a probe of your own is
+registered where it is defined.
 """
 
 from __future__ import annotations
@@ -148,8 +149,8 @@ def probe(
     Every model among its arguments must have finite weights and be in evaluation mode. ``least``: so many problems or
     pairs are needed. ``able`` gets the arguments and raises UserError for a model that cannot do what is asked about
     (:func:`interp.core.metrics.require_pairs_answered`). ``needs`` are what model and task must have; ``by_default``
-    only decides whether the probe is listed, as options of the function may do without. ``control``: the report also says
-    what it gives for an untrained copy, which the result itself does not.
+    only decides whether the probe is listed, as options of the function may do without. ``control``: the report also
+    says what it gives for an untrained copy, which the result itself does not.
 
     Raises:
         UserError: another probe has the name.
