@@ -23,17 +23,30 @@ from interp.compare.many import compare_models
 from interp.core.loading import load
 from interp.core.probe import columns, find_probe, group
 from interp.figures.proofs import certified_margins
+<<<<<<< 50054e22530ff91439155ee2f1c95c8aa1825b36
+=======
+from interp.papers import papers
+from interp.papers.headlines import table as headlines
+>>>>>>> bd513d0bd411f0f39d59d301ef3aa226a9b4aa03
 from interp.probes.curves import learning_curves
 from interp.probes.dynamics import training_dynamics
 from interp.probes.embeddings import circle_fit
 from interp.proofs import decision_curves
 from interp.proofs.coupled_grid import load_certified_grids
 from interp.site.explorer import static_view
+<<<<<<< 50054e22530ff91439155ee2f1c95c8aa1825b36
 from interp.site.gallery.probe_cells import accuracy, answered, embeddings, on_page, parameter_values
 from interp.site.gallery.render import commands, folded, markdown, paragraph, table
 from interp.site.gallery.shape_scores import shape_scores
 from interp.site.pages import figure_data
 from interp.site.story import ADDED, HAND_BUILT, Chapter, PageName, Story
+=======
+from interp.site.pages import figure_data
+from interp.site.pages.items import commands, folded, paragraph, table
+from interp.site.probe_answers import accuracy, answered, parameter_values
+from interp.site.shape_scores import shape_scores
+from interp.site.story import HAND_BUILT, Chapter, Story
+>>>>>>> bd513d0bd411f0f39d59d301ef3aa226a9b4aa03
 from models.errors import UserError
 from models.evaluation import margins, predict, teacher_forcing
 from models.tasks import problem_pairs
@@ -64,7 +77,7 @@ def _drawn(found: Any, words: Markup | None = None) -> list[Markup]:
     return [figure_data(found.figure()), folded("In words", words or paragraph(found.sentence()))]
 
 
-def _certificate(story: Story) -> list[Markup]:
+def certificate(story: Story) -> list[Markup]:
     """What is proved of all inputs, and the commands that prove it."""
     if story.name == HAND_BUILT:
         drawn = figure_data(certified_margins(load_certified_grids()["float32"]), fixed=True)
@@ -85,7 +98,7 @@ def _certificate(story: Story) -> list[Markup]:
     return [paragraph(text), commands([f"{command} --check", again]), figure_data(found.figure())]
 
 
-def _shapes(story: Story) -> list[Markup]:
+def shapes(story: Story) -> list[Markup]:
     if story.entry is None or "shapes" not in story.entry["score"]:
         return []
     found = shape_scores(story.name)
@@ -176,7 +189,22 @@ def _account(story: Story) -> list[Markup]:
     """The algorithm that the model follows under intervention."""
     with contextlib.suppress(UserError):  # a task that does not define its domain
         story = replace(story, n=min(story.n, ProblemSpace.of(story.model.task).size // RARE))
+<<<<<<< 50054e22530ff91439155ee2f1c95c8aa1825b36
     return _asked("which_algorithm", story)
+=======
+    items = _asked("which_algorithm", story)
+    own = None if story.spec is None else story.spec.paper
+    paper = next((paper.key for paper in papers().values() if paper.name == own), None)
+    rows = [
+        {"where": line.where, "the paper": line.claim, "printed": line.printed, "measured": row.shown}
+        for row in (headlines(paper).of_kind("behaviour").rows if paper else ())
+        if row.label.startswith("differs") and (line := row.headline)
+    ]
+    if rows:
+        text = f"{len(rows)} of the paper's statements on what models do differ from what was measured:"
+        items += [paragraph(text), table(pd.DataFrame(rows))]
+    return items
+>>>>>>> bd513d0bd411f0f39d59d301ef3aa226a9b4aa03
 
 
 def _training(story: Story) -> list[Markup]:
@@ -225,29 +253,26 @@ def _again(story: Story) -> list[Markup]:
         f"interp ask {story.name}": "what else can be asked of it",
         f"interp explore {story.name}": "the explorer on a page of its own",
         f"interp certify {story.name}": "what can be said of every input",
+<<<<<<< 50054e22530ff91439155ee2f1c95c8aa1825b36
         "interp gallery": "every model, result and notebook, as a site",
+=======
+        "make docs": "every model, result and notebook, as a site; in a checkout",
+        "interp headlines": "the papers' numbers next to ours",
+>>>>>>> bd513d0bd411f0f39d59d301ef3aa226a9b4aa03
     }
     width = max(map(len, lines))
     return [commands([f"{line:<{width}}   # {does}" for line, does in lines.items()])]
-
-
-def _card(story: Story) -> list[Markup]:
-    if story.entry is None or "card.md" not in story.entry["sha256"]:
-        return []
-    card = markdown(models.zoo.entry_file(story.name, "card.md").decode())
-    return [Markup("<div class='card'>{}</div>").format(card)]
 
 
 CHAPTERS: Sequence[Chapter] = (
     Chapter(
         "right",
         "Is it right, on every input?",
-        lambda story: [*_certificate(story), *accuracy(story)],
+        lambda story: [*certificate(story), *accuracy(story)],
         "A test set says how often a model is right on problems like those in it. A certificate is a proof about all "
         "problems; anyone can check it again.",
-        on=("report", "gallery"),
     ),
-    Chapter("shapes", "How far does it generalise?", _shapes, on=("report", "gallery")),
+    Chapter("shapes", "How far does it generalise?", shapes),
     Chapter(
         "steps",
         "Step through an answer",
@@ -288,7 +313,6 @@ CHAPTERS: Sequence[Chapter] = (
         _waves,
         "A number can be a point on circles, one for each frequency. A clock adds the angles of two numbers; a pizza "
         "doubles the angle of their mean. Waves in the embeddings count only where the answers need them.",
-        on=("report", "gallery"),
     ),
     Chapter(
         "carry",
@@ -306,7 +330,7 @@ CHAPTERS: Sequence[Chapter] = (
         "A model may chain carries through the digits that it wrote, or look ahead at all operands. One wrong digit "
         "before the query separates the two.",
     ),
-    Chapter("training", "How was it found?", _training, on=("report", "gallery")),
+    Chapter("training", "How was it found?", _training),
     Chapter("dynamics", "How did it emerge during training?", _dynamics),
     Chapter(
         "beside",
@@ -315,13 +339,10 @@ CHAPTERS: Sequence[Chapter] = (
         "The same questions to a twin whose numbers were set by hand, where there is one, and to the adder of another "
         "paper.",
     ),
-)
-LAST: Sequence[Chapter] = (
-    Chapter("embeddings", "What shape are the embeddings?", embeddings, on=("gallery",)),
-    Chapter("parameters", "Every free number", parameter_values, on=("report", "gallery")),
-    Chapter("card", "Card", _card, on=("gallery",)),
+    Chapter("parameters", "Every free number", parameter_values),
     Chapter("more", "Where to go next", _again),
 )
+<<<<<<< 50054e22530ff91439155ee2f1c95c8aa1825b36
 
 
 def chapters(page: PageName) -> list[Chapter]:
@@ -330,3 +351,5 @@ def chapters(page: PageName) -> list[Chapter]:
     own = (*CHAPTERS, *on_page(), *LAST)
     told = [each for chapter in own for each in (chapter, *ADDED.get(chapter.anchor, ()))]
     return [chapter for chapter in told if page in chapter.on]
+=======
+>>>>>>> bd513d0bd411f0f39d59d301ef3aa226a9b4aa03
