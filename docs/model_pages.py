@@ -15,7 +15,7 @@ import models
 from interp.cli.listing import FILE, NOT_TRAINED, sources, table
 from interp.core.stored_data import kept
 from interp.probes.curves import learning_curves
-from interp.site.chapters import CHAPTERS, certificate, shapes
+from interp.site.chapters import certificate, chapters, shapes
 from interp.site.explorer import write_explorer
 from interp.site.facts import architecture
 from interp.site.pages.items import figure
@@ -103,8 +103,8 @@ def model_page(row: dict[str, Any]) -> str:
 def story_page(story: Story) -> str:
     """The report's chapters on one model."""
     parts = [f"# How {story.name} works", opening(story)]
-    chapters = [chapter for chapter in CHAPTERS if chapter.anchor not in ELSEWHERE]
-    for chapter in chapters:
+    chosen = [chapter for chapter in chapters() if chapter.anchor not in ELSEWHERE]
+    for chapter in chosen:
         if items := chapter.items(story):
             parts += _part(chapter.heading, [Markup("<p>{}</p>").format(chapter.about), *items])
     return "\n\n".join(parts) + "\n"

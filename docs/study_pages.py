@@ -11,16 +11,15 @@ from typing import Any
 import pandas as pd
 from mkdocs.structure.files import File
 
-from interp.papers import papers
-from interp.papers.headlines import Headlines
-from interp.papers.headlines import table as headlines
-from interp.papers.headlines.headlines_result import IN_WORDS
-from interp.papers.studies.stored_studies import command_of, stored_page, stored_studies
 from interp.site.pages import table_html
 from interp.site.pages.items import commands, figure, folded, sections
+from studies.claims import Headlines
+from studies.claims import table as headlines
+from studies.claims.headlines_result import IN_WORDS
+from studies.papers import PAPERS
+from studies.runs.stored_studies import command_of, stored_page, stored_studies
 
 COMPARISON = "comparison"
-PAPERS = {paper.key: paper for paper in papers().values()}
 OPEN = 4  # sections of a study that are not folded
 RULES = """A verdict follows from both numbers by the rule of its line. "Reproduced" means as printed or as claimed,
 beyond the stated uncertainty. "Compatible" means that the two numbers do not differ significantly but ours is too

@@ -43,12 +43,7 @@ from interp.probes.lens.direct_attribution import logit_attribution as logit_att
 from interp.probes.lens.logits_by_layer import logit_lens as logit_lens
 from interp.probes.loss import loss as loss
 from interp.compare.connectivity import mode_connectivity as mode_connectivity
-<<<<<<< 50054e22530ff91439155ee2f1c95c8aa1825b36
 from interp.probes.named_stream import named_stream as named_stream
-from interp.probes.heatmaps.offset_sweeps import offset_sweep as offset_sweep
-=======
-from interp.papers.position_coupling.named_stream import named_stream as named_stream
->>>>>>> bd513d0bd411f0f39d59d301ef3aa226a9b4aa03
 from interp.causal.ablation.parameter_ablations import parameter_ablation as parameter_ablation
 from interp.causal.patching.patching_sweeps import patch_sweep as patch_sweep
 from interp.causal.edges.paths import path_patching as path_patching
@@ -59,12 +54,7 @@ from interp.probes.modular_measures import restricted_loss as restricted_loss
 from interp.compare.sameness import sameness as sameness
 from interp.compare.seeds import seed_distances as seed_distances
 from interp.compare.classes import solution_classes as solution_classes
-<<<<<<< 50054e22530ff91439155ee2f1c95c8aa1825b36
-from interp.probes.stress import stress_suites as stress_suites
 from interp.probes.sum_units import sum_units as sum_units
-=======
-from interp.papers.position_coupling.sum_units import sum_units as sum_units
->>>>>>> bd513d0bd411f0f39d59d301ef3aa226a9b4aa03
 from interp.compare.swaps.swaps import swap_components as swap_components
 from interp.probes.dynamics.training import training_dynamics as training_dynamics
 from interp.probes.written_number import written_number as written_number

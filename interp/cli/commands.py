@@ -43,12 +43,6 @@ COMMANDS = {
     "compare": "compare:Compare",
     "report": "report:Report",
     "explore": "explore:Explore",
-<<<<<<< 50054e22530ff91439155ee2f1c95c8aa1825b36
-    "gallery": "gallery:Gallery",
-=======
-    "reproduce": "reproduce:Reproduce",
-    "headlines": "headlines:ShowHeadlines",
->>>>>>> bd513d0bd411f0f39d59d301ef3aa226a9b4aa03
     "mcp": "mcp:Mcp",
 }
 

@@ -4,15 +4,9 @@
     def margins(model, *, task=None, problems=None, n=512, seed=0) -> Margins: ...
 
 One registration is enough. The probe is then ``interp.margins``, and ``interp.probes(model)`` and ``interp ask`` list
-<<<<<<< 50054e22530ff91439155ee2f1c95c8aa1825b36
-it. With ``page`` it also appears on the models' pages, and with ``scalar`` in :func:`interp.compare_models` and
-:func:`interp.training_dynamics`. Modules of the rooms ``probes``, ``causal``, ``proofs`` and ``compare`` are
-found automatically; a probe of your own is registered where it is defined.
-=======
 it. With ``scalar`` it also appears in :func:`interp.compare_models` and :func:`interp.training_dynamics`. Modules of
-the rooms ``probes``, ``causal``, ``proofs``, ``compare`` and ``papers`` are found automatically; a probe of your own is
-registered where it is defined.
->>>>>>> bd513d0bd411f0f39d59d301ef3aa226a9b4aa03
+the rooms ``probes``, ``causal``, ``proofs`` and ``compare`` are found automatically; a probe of your own is registered
+where it is defined.
 """
 
 from __future__ import annotations

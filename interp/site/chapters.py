@@ -23,30 +23,17 @@ from interp.compare.many import compare_models
 from interp.core.loading import load
 from interp.core.probe import columns, find_probe, group
 from interp.figures.proofs import certified_margins
-<<<<<<< 50054e22530ff91439155ee2f1c95c8aa1825b36
-=======
-from interp.papers import papers
-from interp.papers.headlines import table as headlines
->>>>>>> bd513d0bd411f0f39d59d301ef3aa226a9b4aa03
 from interp.probes.curves import learning_curves
 from interp.probes.dynamics import training_dynamics
 from interp.probes.embeddings import circle_fit
 from interp.proofs import decision_curves
 from interp.proofs.coupled_grid import load_certified_grids
 from interp.site.explorer import static_view
-<<<<<<< 50054e22530ff91439155ee2f1c95c8aa1825b36
-from interp.site.gallery.probe_cells import accuracy, answered, embeddings, on_page, parameter_values
-from interp.site.gallery.render import commands, folded, markdown, paragraph, table
-from interp.site.gallery.shape_scores import shape_scores
-from interp.site.pages import figure_data
-from interp.site.story import ADDED, HAND_BUILT, Chapter, PageName, Story
-=======
 from interp.site.pages import figure_data
 from interp.site.pages.items import commands, folded, paragraph, table
 from interp.site.probe_answers import accuracy, answered, parameter_values
 from interp.site.shape_scores import shape_scores
-from interp.site.story import HAND_BUILT, Chapter, Story
->>>>>>> bd513d0bd411f0f39d59d301ef3aa226a9b4aa03
+from interp.site.story import ADDED, HAND_BUILT, Chapter, Story
 from models.errors import UserError
 from models.evaluation import margins, predict, teacher_forcing
 from models.tasks import problem_pairs
@@ -189,22 +176,7 @@ def _account(story: Story) -> list[Markup]:
     """The algorithm that the model follows under intervention."""
     with contextlib.suppress(UserError):  # a task that does not define its domain
         story = replace(story, n=min(story.n, ProblemSpace.of(story.model.task).size // RARE))
-<<<<<<< 50054e22530ff91439155ee2f1c95c8aa1825b36
     return _asked("which_algorithm", story)
-=======
-    items = _asked("which_algorithm", story)
-    own = None if story.spec is None else story.spec.paper
-    paper = next((paper.key for paper in papers().values() if paper.name == own), None)
-    rows = [
-        {"where": line.where, "the paper": line.claim, "printed": line.printed, "measured": row.shown}
-        for row in (headlines(paper).of_kind("behaviour").rows if paper else ())
-        if row.label.startswith("differs") and (line := row.headline)
-    ]
-    if rows:
-        text = f"{len(rows)} of the paper's statements on what models do differ from what was measured:"
-        items += [paragraph(text), table(pd.DataFrame(rows))]
-    return items
->>>>>>> bd513d0bd411f0f39d59d301ef3aa226a9b4aa03
 
 
 def _training(story: Story) -> list[Markup]:
@@ -253,12 +225,7 @@ def _again(story: Story) -> list[Markup]:
         f"interp ask {story.name}": "what else can be asked of it",
         f"interp explore {story.name}": "the explorer on a page of its own",
         f"interp certify {story.name}": "what can be said of every input",
-<<<<<<< 50054e22530ff91439155ee2f1c95c8aa1825b36
-        "interp gallery": "every model, result and notebook, as a site",
-=======
         "make docs": "every model, result and notebook, as a site; in a checkout",
-        "interp headlines": "the papers' numbers next to ours",
->>>>>>> bd513d0bd411f0f39d59d301ef3aa226a9b4aa03
     }
     width = max(map(len, lines))
     return [commands([f"{line:<{width}}   # {does}" for line, does in lines.items()])]
@@ -342,14 +309,9 @@ CHAPTERS: Sequence[Chapter] = (
     Chapter("parameters", "Every free number", parameter_values),
     Chapter("more", "Where to go next", _again),
 )
-<<<<<<< 50054e22530ff91439155ee2f1c95c8aa1825b36
 
 
-def chapters(page: PageName) -> list[Chapter]:
-    """The chapters of a page, in order. In the gallery every registered probe that has a ``page`` is one of them."""
+def chapters() -> list[Chapter]:
+    """All chapters in order, with those that other packages add."""
     load("chapters")
-    own = (*CHAPTERS, *on_page(), *LAST)
-    told = [each for chapter in own for each in (chapter, *ADDED.get(chapter.anchor, ()))]
-    return [chapter for chapter in told if page in chapter.on]
-=======
->>>>>>> bd513d0bd411f0f39d59d301ef3aa226a9b4aa03
+    return [each for chapter in CHAPTERS for each in (chapter, *ADDED.get(chapter.anchor, ()))]

@@ -11,7 +11,7 @@ from plotly.offline import get_plotlyjs
 from tqdm import tqdm
 
 import models
-from interp.site.chapters import CHAPTERS
+from interp.site.chapters import chapters
 from interp.site.explorer import assets
 from interp.site.facts import proved_words, score_words
 from interp.site.pages import as_read, figure_script, secured, style, theme_script
@@ -57,7 +57,7 @@ def write_report(
     if Path(out).is_dir():
         raise UserError(f"{out} is a folder; give --out the name of a file.")
     stories = [Story.of(name, n, seed, load) for name in names]  # a wrong name fails before any work
-    chosen = [chapter for chapter in CHAPTERS if not only or chapter.anchor in only]
+    chosen = [chapter for chapter in chapters() if not only or chapter.anchor in only]
     told = []
     with tqdm(total=len(chosen) * len(stories), desc="asking", unit="chapter") as bar:
         for chapter in chosen:

@@ -14,12 +14,8 @@ from interp.site.report import write_report
 from interp.site.story import Chapter, Story
 from models.errors import UserError
 from models.transformer.arithmetic_transformer import ArithmeticTransformer
-<<<<<<< 50054e22530ff91439155ee2f1c95c8aa1825b36
 from studies.claims import table as headlines
-from tests.interp.site.looks import wait_until
-=======
 from tests.interp.site.looks import FAINT_TEXTS, MEETING_TEXTS, wait_until
->>>>>>> bd513d0bd411f0f39d59d301ef3aa226a9b4aa03
 from tests.shape_checks import unchecked_shapes
 
 #: Whether every figure that is shown has been drawn.

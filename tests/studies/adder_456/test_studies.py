@@ -7,15 +7,9 @@ from pathlib import Path
 import pytest
 
 import models
-<<<<<<< 50054e22530ff91439155ee2f1c95c8aa1825b36:tests/studies/adder_456/test_studies.py
-from interp.probes.stress import stress_suites
+from interp.probes.score import score
 from studies.adder_456.studies import breakdown, case_table, comparison_table, figure_1, suite_table
 from studies.runs.study import Settings, reproduce
-=======
-from interp.papers.adder_456.studies import breakdown, case_table, comparison_table, figure_1, suite_table
-from interp.papers.studies import Settings, reproduce
-from interp.probes.score import score
->>>>>>> bd513d0bd411f0f39d59d301ef3aa226a9b4aa03:tests/interp/papers/adder_456/test_studies.py
 
 
 def quiet(out: Path, **options: object) -> Settings:
