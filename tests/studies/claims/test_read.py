@@ -54,7 +54,7 @@ def test_a_model_gives_its_numbers_and_a_control_those_of_untrained_copies():
     assert row.ours is not None and row.control is not None
     ours, drawn = row.ours(Store()), row.control(Store())
     model = models.load("microadder-57")
-    assert ours.value == float(model.weight_map.arc_stride) and ours.model == "microadder-57"
+    assert ours.value == model.weight_map.arc_stride.item() and ours.model == "microadder-57"
     assert ours.provenance.n == sum(p.numel() for p in model.parameters()) == 57
     assert [one.value for one in drawn] == [
         float(models.build("microadder-57", seed=i).weight_map.arc_stride) for i in (0, 1)
