@@ -20,8 +20,7 @@ is missing.
 """
 
 from studies.claims.headline import Headline, Row
-from studies.claims.headline_table import registered, table
-from studies.claims.headlines_result import Headlines
+from studies.claims.headlines import Headlines, registered, table
 from studies.claims.ours import NotStored
 from studies.claims.store import Store
 

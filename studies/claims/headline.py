@@ -14,9 +14,8 @@ from studies.claims.printed import Printed, read_numbers
 from studies.claims.rules import LessFar, Rule, SameRate, Within
 from studies.claims.store import Store
 
-PaperKey = Literal["microadder", "adder-456", "position-coupling", "toygpt", "addlm"]
 Kind = Literal["behaviour", "training"]
-KINDS: tuple[Kind, ...] = ("behaviour", "training")
+KINDS: dict[Kind, str] = {"behaviour": "what models do", "training": "how they are trained"}
 Verdict = Literal["reproduced", "compatible", "differs", "undecided", "not testable", "not run", "not measured"]
 VERDICTS: tuple[Verdict, ...] = get_args(Verdict)
 
@@ -47,7 +46,7 @@ class Headline:
         fixed_before: whether the rule's bound was written before our number existed. If it was not, the row says so.
     """
 
-    paper: PaperKey
+    paper: str  # one of studies.papers.PAPERS
     where: str
     claim: str
     printed: str

@@ -121,7 +121,7 @@ def headline(paper: str, row: dict[str, Any]) -> Headline:
                 row["control"] = lambda store: ours.untrained(store, copies)
         if "rule" in row:
             row["rule"] = _rule(row["rule"])
-        return Headline(paper, **row)  # type: ignore[arg-type]
+        return Headline(paper, **row)
     except (TypeError, SyntaxError) as error:
         raise UserError(f"The headline {claim!r} of {paper} cannot be read: {error}.") from error
 

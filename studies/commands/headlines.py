@@ -71,7 +71,7 @@ def sources() -> list[Path]:
 
 def tables() -> dict[str, Any]:
     """The whole table and that of every paper, as JSON."""
-    from studies.claims.headline_table import table
+    from studies.claims.headlines import table
 
     one_thread()
     whole = table()

@@ -11,7 +11,7 @@ from interp.site.gallery.render import Link, page
 from interp.site.pages import figure_data, table_html
 from studies import claims as headlines
 from studies.claims.headline import KINDS, Row
-from studies.claims.headlines_result import IN_WORDS, Headlines
+from studies.claims.headlines import Headlines
 
 REPRODUCTION = "reproduction.html"
 _LABELS = {paper.key: paper.label for paper in PAPERS}
@@ -28,12 +28,12 @@ def reproduction_page(links: Sequence[Link]) -> bytes:
     )
     filters = {
         "paper": {key: _LABELS[key] for key in found.papers()},
-        "kind": {kind: f"{kind}: {IN_WORDS[kind]}" for kind in KINDS},
+        "kind": {kind: f"{kind}: {KINDS[kind]}" for kind in KINDS},
         "verdict": {label: label for label in found.labels()},
     }
     return page(
         "reproduction.html.j2", REPRODUCTION, "Reproduction", links, sentence=found.sentence(),
-        figure=figure_data(figure), tables=[(IN_WORDS[kind], counted(found.of_kind(kind))) for kind in KINDS],
+        figure=figure_data(figure), tables=[(KINDS[kind], counted(found.of_kind(kind))) for kind in KINDS],
         filters=filters, rows=[_cells(row, found) for row in found.rows],
     )  # fmt: skip
 

@@ -63,7 +63,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     folder = tmp_path_factory.mktemp("gallery") / "site"
     notebooks = {NOTEBOOK: stored_notebooks()[NOTEBOOK]}
     with pytest.MonkeyPatch.context() as patch, unchecked_shapes():
-        asked = import_module("studies.claims.headline_table")
+        asked = import_module("studies.claims.headlines")
         patch.setattr(asked, "registered", lambda paper=None: tuple(r for r in few_rows() if paper in (None, r.paper)))
         for module in ("site", "notebook_pages"):
             patch.setattr(f"interp.site.gallery.{module}.stored_notebooks", lambda: notebooks)

@@ -18,7 +18,7 @@ from models.errors import UserError
 from studies.__main__ import PROGRAM
 from studies.claims import Store, registered, table
 from studies.claims.headline import KINDS
-from studies.claims.headline_table import BESIDE
+from studies.claims.headlines import BESIDE
 from studies.claims.rules import Within
 from studies.commands import headlines as headlines_command
 from studies.papers import DATA, PAPERS
