@@ -1,6 +1,6 @@
 """AddLM's training runs as rows: a model, a seed and its validation losses over the steps.
 
-Rows of this project's finished runs are stored (``studies/data/experiments/addlm-runs.json``) and used if an experiment
+Rows of this project's finished runs are stored (``studies/data/addlm-runs.json``) and used if an experiment
 asks for the same model and seed; ``--seeds N`` trains seeds 0 to N - 1 here instead.
 """
 
@@ -26,7 +26,7 @@ from studies.papers import DATA
 from studies.runs.study import Settings, Study, register_study, shows
 from studies.runs.training_runs import TrainingRun, train_in_time
 
-STORED = DATA / "experiments" / "addlm-runs.json"
+STORED = DATA / "addlm-runs.json"
 
 
 #: ``model``, ``seed``, ``steps`` and the validation ``losses`` there (nats per character); the recipe's steps

@@ -66,18 +66,14 @@ class Store:
 
     def stored(self, what: str) -> dict[str, Any]:
         """A stored result of a study, such as "microadder-ladder", or of the library."""
-        places = (self.data / "experiments", self.data, self.library)
-        path = next((path for place in places if (path := place / f"{what}.json").is_file()), None)
-        if path is None:
-            raise NotStored(f"No {what}.json is stored.")
-        return _parse(path, path.stat().st_mtime_ns)
+        for path in (self.data / f"{what}.json", self.library / f"{what}.json"):
+            if path.is_file():
+                return _parse(path, path.stat().st_mtime_ns)
+        raise NotStored(f"No {what}.json is stored.")
 
     def grids(self, figure: str) -> GridPanels:
         """All panels of a figure of Position Coupling, such as "fig1-small"."""
-        path = self.data / "reproduced" / f"position-coupling-{figure}.json"
-        if not path.is_file():
-            raise NotStored(f"No {path.name} is stored.")
-        panels = GridPanels.from_dict(_parse(path, path.stat().st_mtime_ns))
+        panels = GridPanels.from_dict(self.stored(f"position-coupling-{figure}"))
         if panels.planned and len(panels.panels) < panels.planned:
             raise NotStored(f"{len(panels.panels)} of {panels.planned} panels of {figure} are stored.")
         return panels

@@ -64,7 +64,7 @@ class ShowHeadlines:
 
 def sources() -> list[Path]:
     """What the tables are made of: the entries' data, stored results, and what the rows say and how they are judged."""
-    stored = [*(path for path in DATA.rglob("*.json") if path != FILE), *INTERP_DATA.glob("hand_built_*.json")]
+    stored = [*(path for path in DATA.glob("*.json") if path != FILE), *INTERP_DATA.glob("hand_built_*.json")]
     said = [_STUDIES / paper.folder / file for paper in PAPERS.values() for file in ("claims.toml", "measures.py")]
     return [*ZOO.glob(f"*/{CONFIG}"), *stored, *said, *(_STUDIES / "claims").glob("*.py")]
 

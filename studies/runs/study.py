@@ -19,9 +19,8 @@ from typing import Any, TypeVar
 from interp.core.loading import load
 from interp.core.sections import Page, Section
 from studies.runs.stored_tables import show_tables
-from studies.runs.targets import check_target
 from models.cluster import Cluster
-from models.errors import UserError
+from models.errors import UserError, known_name
 
 KEPT = Path(__file__).with_name("kept.toml")
 
@@ -158,5 +157,9 @@ def _kept() -> dict[str, tuple[str, str]]:
 def find_study(target: str) -> Study:
     """A study by ``paper:what``. Raises UserError with the closest match."""
     known = {name: each for name, each in studies().items() if each.run is not None or each.kept}
-    check_target(target, known)
+    paper, colon, what = target.partition(":")
+    if not colon:
+        raise UserError(f"Name a figure or table as PAPER:WHAT, for example position-coupling:fig1, not {target!r}.")
+    known_name("paper", paper, dict.fromkeys(name.partition(":")[0] for name in known))
+    known_name(f"study of {paper}", what, [name.partition(":")[2] for name in known if name.startswith(f"{paper}:")])
     return known[target]

@@ -221,5 +221,5 @@ for _target, _title, _question, _what in (
     ("fig1", "Training curves for three kinds of positions", "positions", "training curves. "),
     ("fig2", "Training curves for three placements of LayerNorm", "layernorm", "training curves. "),
 ):
-    _stored = "" if _target.startswith("table") else f"experiments/toygpt-table-{_question}.json"
+    _stored = "" if _target.startswith("table") else f"toygpt-table-{_question}.json"
     study(f"toygpt:{_target}", _title, stored=_stored)(partial(_comparison, _question, _what))

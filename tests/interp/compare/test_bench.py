@@ -13,7 +13,6 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-import interp
 from interp.compare.bench import METHODS, Case, Subject, Truth, method, run_benchmark, score_ranking
 from interp.compare.bench.bench_runs import from_records, sign_flip_p
 from interp.compare.bench.cases import held_out, load, proved, subjects
@@ -22,8 +21,9 @@ from interp.compare.bench.mib import attribution_graph, circuit_json, edge_name
 from interp.compare.bench.scores import SHARES, areas, auroc, precision
 from models.errors import UserError
 from studies.comparison.circuits import carry_neurons, stability
+from studies.papers import DATA
 
-STORED = Path(interp.__file__).parent / "data" / "experiments" / "comparison-circuits.json"
+STORED = DATA / "comparison-circuits.json"
 
 
 @pytest.fixture(scope="module")

@@ -33,7 +33,7 @@ pytestmark = pytest.mark.usefixtures("without_shape_checks")
 
 def stored(tmp_path, name: str, value: dict) -> Store:
     """A store that holds one experiment alone."""
-    path = tmp_path / "experiments" / f"{name}.json"
+    path = tmp_path / f"{name}.json"
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(value))
     return Store(data=tmp_path)

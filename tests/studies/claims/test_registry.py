@@ -107,9 +107,9 @@ def copied(tmp_path: Path) -> Store:
     """A store that may be changed, with MicroAdder's results."""
     shutil.copytree(models.zoo.ZOO / "microadder-57", tmp_path / "zoo" / "microadder-57")
     for name in ("microadder-causal", "microadder-carry-mix"):
-        target = tmp_path / "data" / "experiments" / f"{name}.json"
+        target = tmp_path / "data" / f"{name}.json"
         target.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copy(DATA / "experiments" / f"{name}.json", target)
+        shutil.copy(DATA / f"{name}.json", target)
     return Store(tmp_path / "zoo", tmp_path / "data")
 
 
@@ -134,7 +134,7 @@ def test_ours_and_the_verdict_follow_what_is_stored(tmp_path):
         "57 parameters find carry propagation through their own outputs, which one layer is said to be unable to do."
     )
     assert row_of(store, claim).verdict == "reproduced"
-    path = tmp_path / "data" / "experiments" / "microadder-causal.json"
+    path = tmp_path / "data" / "microadder-causal.json"
     stored = json.loads(path.read_text())
     for fact in stored["facts"]:
         if "microadder-57: answers of the chained algorithm after a plausible" in fact["quantity"]:

@@ -33,7 +33,7 @@ from models.training.recipes import Recipe
 from models.training.run_folder import RunFolder
 from tests.sampling import every_third
 
-EXPERIMENTS = DATA / "experiments"
+EXPERIMENTS = DATA
 STORED = [path for path in sorted(EXPERIMENTS.glob("microadder-*.json")) if "sweeps" in json.loads(path.read_text())]
 
 
