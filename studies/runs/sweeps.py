@@ -17,7 +17,7 @@ import xarray as xr
 
 import models
 from interp.core.sections import Section
-from interp.figures.curves import seeds_by_variant
+from studies.runs.sweep_figure import seeds_by_variant
 from studies.runs.training_runs import TrainingRun, train_in_time
 from studies.runs.study import Made, Settings, shows
 from studies.runs.seed_sweeps import compare_variants, comparison_table, finished, sweep_curves, sweep_table

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 import models
-from interp.figures.curves import seeds_by_variant
+from studies.runs.sweep_figure import seeds_by_variant
 from studies.microadder import studies as microadder
 from studies.papers import DATA
 from studies.runs import sweeps
