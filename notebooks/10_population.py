@@ -38,7 +38,7 @@ from models.files.checkpoint import read_json
 from models.training.load_run import model_of
 from studies.papers import DATA
 
-kept = read_json(DATA / "experiments" / "comparison-population.json")  # what an earlier version measured and proved
+kept = read_json(DATA / "comparison-population.json")  # what an earlier version measured and proved
 members = decode(pd.DataFrame, kept["measured"])
 controls = decode(pd.DataFrame, kept["measured_untrained"])
 shares = decode(pd.DataFrame, kept["by_architecture"])

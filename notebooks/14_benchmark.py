@@ -65,7 +65,7 @@ print(interp.all_circuits(adder, pairs, replacement="mean").sentence())
 # all proved models of the zoo; intervals resample models.
 
 # %%
-stored = json.loads((DATA / "experiments" / "comparison-circuits.json").read_text(encoding="utf-8"))
+stored = json.loads((DATA / "comparison-circuits.json").read_text(encoding="utf-8"))
 scores = pd.DataFrame(stored["scores"]["auroc"])
 ranking = Findings(
     f"AUROC of the only minimal circuit's edges on {stored['models']} proved models",

@@ -9,22 +9,47 @@ its results, chapters of the report, readers of published files and methods of p
 :mod:`studies.claims` reads and judges claims, and ``data`` has what was found.
 """
 
+from functools import partial
 from importlib import import_module
 
 from interp.core.loading import loads
 from studies import adderboard as adderboard
 from studies import checkpoints as checkpoints
 
-#: Modules that register drawings.
-DRAWINGS = ("studies.claims.figures", "studies.addlm.figures.circuits", "studies.addlm.figures.entries")
+#: What is registered, and the modules here that do so, imported when it is first asked for.
+MODULES = {
+    "drawings": ("claims.figures", "addlm.figures.circuits", "addlm.figures.entries"),
+    "chapters": ("chapters",),
+    "measures": (
+        "microadder.measures",
+        "adder_456.measures",
+        "position_coupling.measures",
+        "toygpt.measures",
+        "addlm.measures",
+    ),
+    "studies": (
+        "microadder.studies",
+        "adder_456.studies",
+        "position_coupling.studies",
+        "position_coupling.hand_built",
+        "toygpt.studies",
+        "addlm.studies",
+        "addlm.claims_page",
+        "comparison.adders",
+        "comparison.circuits",
+        "comparison.curvature",
+        "comparison.variables",
+    ),
+}
 
 
-def _import_drawings(of: str = "studies") -> None:
-    if of.split(".")[0] == "studies":
-        for module in DRAWINGS:
-            import_module(module)
+def _import(what: str, of: str = "studies") -> None:
+    if of.split(".")[0] == __name__:  # drawings are asked for by the module of a result
+        for module in MODULES[what]:
+            import_module(f"{__name__}.{module}")
 
 
+<<<<<<< c0105b8d34f0ce5407cc63a094e251f7250b37b6
 def _import_chapters() -> None:
     import_module("studies.chapters")
 
@@ -36,3 +61,7 @@ def _import_methods() -> None:
 loads("drawings", _import_drawings)
 loads("chapters", _import_chapters)
 loads("methods", _import_methods)
+=======
+for _what in MODULES:
+    loads(_what, partial(_import, _what))
+>>>>>>> ff4d05fc3ace8e89e54cf5cf0c4777819d9b2a9f

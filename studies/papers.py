@@ -1,4 +1,4 @@
-"""The papers that are studied here. Each has a folder with its studies and, in ``headlines.toml``, its claims."""
+"""The papers that are studied here. Each has a folder with its studies and, in ``claims.toml``, its claims."""
 
 from __future__ import annotations
 

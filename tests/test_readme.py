@@ -108,7 +108,7 @@ def test_its_pictures_are_there_and_small():
 
 
 def test_the_benchmarks_table_and_findings_have_the_stored_numbers():
-    stored = read_stored(DATA / "experiments" / "comparison-circuits.json")
+    stored = read_stored(DATA / "comparison-circuits.json")
     section = README.split("## Which method finds the circuit?\n")[1].split("\n## ")[0]
     of = {row["method"]: row for row in stored["scores"]["auroc"]}
     shown = [row.strip("| ").split(" | ") for row in section.splitlines() if row.startswith("| ")][2:]

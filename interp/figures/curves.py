@@ -111,40 +111,6 @@ def seeds(result: Curves, step: int | None = None, printed: Mapping[str, float] 
     return compose([panel], f"Right after {step:,} steps: {'; '.join(spans)}", result.provenance, height=420)
 
 
-def seeds_by_variant(result: Curves, title: str) -> go.Figure:
-    """Every seed's best exact match and last token accuracy in a sweep (:mod:`studies.runs.seed_sweeps`),
-    one row per variant; filled markers answer the whole test set."""
-    layers, labels = [], []
-    for i, model in enumerate(result.models):
-        label, best = result.labels[model], result.of(model).max("step")
-        seeds = best.seed.values.tolist()
-        wobble = np.random.default_rng(0).uniform(-0.11, 0.11, len(seeds))
-        groks = [result.on_test[model][seed] for seed in seeds]
-        # Add the number of parameters if the label lacks it, and the steps if two variants have one label.
-        parameters = str(int(result.table.parameters.sel(model=model)))
-        words = [] if parameters in label.split() else [parameters]
-        if list(result.labels.values()).count(label) > 1:
-            words.append(f"{int(result.of(model).step.values[-1]):,} steps")
-        labels.append(f"{label} ({', '.join(words)})" if words else label)
-        for values, offset, colour, name in (
-            (best.values, 0.16, theme.BLUE, "best exact match"),
-            (result.of(model, "token").values[:, -1], -0.16, theme.ORANGE, "last token accuracy"),
-        ):
-            said = hover(f"{label}, seed {{seed}}: {name} {{x:.4f}}", seed=seeds)
-            layers.append(points(values, i + offset + wobble, name, colour, size=8, filled=groks, opacity=0.8, **said))
-    shares = "share of validation problems (exact match),<br>of targets (token accuracy)"
-    panel = Panel(
-        layers,
-        x={"title": shares, "range": [-0.02, 1.02]},
-        y={"tickvals": list(range(len(labels))), "ticktext": labels, "autorange": "reversed", "zeroline": False},
-    )
-    note = "Filled: the seed answers all of the test set; vertical jitter only"
-    return compose(
-        [panel], title, result.provenance, note=note, height=240 + 74 * len(labels), margin={"l": 260, "t": 24},
-        legend={"y": 1.02, "yanchor": "bottom"},
-    )  # fmt: skip
-
-
 _FEW = (theme.VERMILION, theme.BLUE, theme.GREEN, theme.PURPLE)  # colours of up to four readings; more get shades
 
 

@@ -23,7 +23,7 @@ def not_installed(path: Path) -> UserError:
     """The error for a file of this package's checkout that an installed package does without."""
     of = f"{path.parent.name}/{path.name}"
     return UserError(
-        f"{of} is not in the installed package, which leaves out larger models and what studies store; it is in a "
+        f"{of} is not in the installed package, which leaves out larger models and executed notebooks; it is in a "
         "checkout of the project (its README says how to set one up)."
     )
 

@@ -1,6 +1,6 @@
 """AddLM's training runs as rows: a model, a seed and its validation losses over the steps.
 
-Rows of this project's finished runs are stored (``studies/data/experiments/addlm-runs.json``) and used if an experiment
+Rows of this project's finished runs are stored (``studies/data/addlm-runs.json``) and used if an experiment
 asks for the same model and seed; ``--seeds N`` trains seeds 0 to N - 1 here instead.
 """
 
@@ -24,9 +24,9 @@ from models.tasks.characters import N_CTX, CharacterLanguage
 from models.training.run_folder import RunFolder
 from studies.papers import DATA
 from studies.runs.study import Settings, Study, register_study, shows
-from studies.runs.training_runs import SeedRun, train_in_time
+from studies.runs.training_runs import TrainingRun, train_in_time
 
-STORED = DATA / "experiments" / "addlm-runs.json"
+STORED = DATA / "addlm-runs.json"
 
 
 #: ``model``, ``seed``, ``steps`` and the validation ``losses`` there (nats per character); the recipe's steps
@@ -59,19 +59,19 @@ def stored_rows() -> tuple[LossRow, ...]:
     return tuple(read_json(STORED)["rows"]) if STORED.exists() else ()
 
 
-def seed_run(settings: Settings, model: str, seed: int) -> SeedRun:
+def seed_run(settings: Settings, model: str, seed: int) -> TrainingRun:
     folder = settings.out / "addlm" / "runs" / model / f"seed-{seed}"
-    return SeedRun(model, seed, recipe_of(model), folder)
+    return TrainingRun(model, recipe_of(model), folder, seed)
 
 
-def row_of(run: SeedRun) -> LossRow | None:
+def row_of(run: TrainingRun) -> LossRow | None:
     """The row of what a run has measured so far; None before its first evaluation."""
     folder = RunFolder(run.folder)
     lines = folder.metrics() if folder.metrics_path.exists() else []
     if not lines:
         return None
     steps, losses = [line["step"] for line in lines], [line["validation_loss"][0] for line in lines]
-    return {"model": run.name, "seed": run.seed, "steps": steps, "losses": losses, "budget": run.recipe.steps} | {
+    return {"model": run.model, "seed": run.seed, "steps": steps, "losses": losses, "budget": run.recipe.steps} | {
         "stored": False
     }
 
@@ -91,7 +91,6 @@ def rows_for(settings: Settings, wanted: Iterable[tuple[str, int | None]], seeds
         else:
             runs += [(seed_run(settings, model, seed), steps) for seed in range(settings.seeds or seeds)]
     for run, steps in runs:
-        settings.say(f"{run.name}, seed {run.seed}: {steps:,} steps in {run.folder}")
         if not train_in_time([(run, [steps])], settings):
             break
     found = [(row_of(run), steps) for run, steps in runs]

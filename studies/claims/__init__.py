@@ -4,7 +4,7 @@
     studies.claims.table("microadder")      one paper's
     python -m studies headlines --markdown    the same from the command line
 
-The numbers of the papers are quotes, in one file ``headlines.toml`` per paper (:mod:`studies.claims.read`).
+The numbers of the papers are quotes, in one file ``claims.toml`` per paper (:mod:`studies.claims.read`).
 Each row names the function that finds ours in the zoo and in stored results, or counts it directly; if nothing is
 stored, a row says "not measured". Verdicts follow from both numbers by the rule that a row names
 (:mod:`studies.claims.rules`):
@@ -20,8 +20,8 @@ is missing.
 """
 
 from studies.claims.headline import Headline, Row
-from studies.claims.headline_table import registered, table
-from studies.claims.headlines_result import Headlines
-from studies.claims.store import NotStored, Store
+from studies.claims.headlines import Headlines, registered, table
+from studies.claims.ours import NotStored
+from studies.claims.store import Store
 
 __all__ = ["table", "registered", "Headlines", "Headline", "Row", "Store", "NotStored"]

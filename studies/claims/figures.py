@@ -12,7 +12,7 @@ from interp.core.drawings import drawing
 from interp.figures import theme
 from interp.figures.layers import bars, hover, points
 from interp.figures.panels import Panel, compose, vline
-from studies.claims.headlines_result import Headlines
+from studies.claims.headlines import Headlines
 
 if TYPE_CHECKING:
     from studies.claims.headline import Row

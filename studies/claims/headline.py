@@ -9,13 +9,13 @@ from typing import Any, Literal, get_args
 
 from models.errors import UserError
 from models.numerals import p_value, small
+from studies.claims.ours import NotStored, Ours
 from studies.claims.printed import Printed, read_numbers
-from studies.claims.rules import AtLeast, AtMost, Between, LessFar, Ours, Rule, SameRate
-from studies.claims.store import NotStored, Store
+from studies.claims.rules import LessFar, Rule, SameRate, Within
+from studies.claims.store import Store
 
-PaperKey = Literal["microadder", "adder-456", "position-coupling", "toygpt", "addlm"]
 Kind = Literal["behaviour", "training"]
-KINDS: tuple[Kind, ...] = ("behaviour", "training")
+KINDS: dict[Kind, str] = {"behaviour": "what models do", "training": "how they are trained"}
 Verdict = Literal["reproduced", "compatible", "differs", "undecided", "not testable", "not run", "not measured"]
 VERDICTS: tuple[Verdict, ...] = get_args(Verdict)
 
@@ -42,11 +42,11 @@ class Headline:
         testable: whether any run of this project could settle it. Hours on one kind of machine, weights that were not
             published and speeds of programs that nobody has written are out of reach; ``why`` says which it is.
         note: what a reader must know to read the verdict.
-        control: finds the numbers of untrained models; if one of them passes the rule too, the rule shows nothing.
+        control: finds the numbers of untrained copies; if one of them passes the rule too, the rule shows nothing.
         fixed_before: whether the rule's bound was written before our number existed. If it was not, the row says so.
     """
 
-    paper: PaperKey
+    paper: str  # one of studies.papers.PAPERS
     where: str
     claim: str
     printed: str
@@ -102,8 +102,8 @@ class Headline:
 
         A bound of 0 asks for a sign and a bound of 1 for all; those were not chosen.
         """
-        own = isinstance(self.rule, AtLeast | AtMost) and self.rule.bound not in (None, 0, 1)
-        return (own or isinstance(self.rule, Between)) and not self.fixed_before
+        own = self.rule.bounds if isinstance(self.rule, Within) else []
+        return (len(own) == 2 or any(bound not in (0, 1) for bound in own)) and not self.fixed_before
 
 
 @dataclass(frozen=True)
@@ -140,9 +140,7 @@ class Row:
     def ratio(self) -> float | None:
         """Our number divided by the printed one, if the rule compares them and both are positive."""
         stated, rule = self.headline.stated, self.headline.rule
-        if self.ours is None or not stated or isinstance(rule, LessFar | Between):
-            return None
-        if isinstance(rule, AtLeast | AtMost) and rule.bound is not None:
+        if self.ours is None or not stated or isinstance(rule, LessFar) or (isinstance(rule, Within) and rule.bounds):
             return None
         printed = stated[0].value
         if isinstance(rule, SameRate):

@@ -1,72 +1,89 @@
-"""Where this project's numbers are stored: zoo entries, stored results of experiments, grids, certificates."""
+"""Where this project's numbers are stored: zoo entries, results of studies, grids, certificates.
+
+Claims call the public functions of a :class:`Store` by name (:mod:`studies.claims.read`).
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
-import numpy as np
 import torch
+import xarray as xr
 
 from interp.core import stored_data
-from interp.core.stored_data import read_stored
 from interp.probes.curves import Curves, learning_curves
-from interp.probes.score_result import GridPanels
+from interp.probes.score_result import GridPanel, GridPanels
 from models import zoo
-from models.errors import UserError
-from studies.claims.rules import Ours, share
+from studies.claims.ours import NotStored, Ours, share
 from studies.papers import DATA
-
-
-class NotStored(UserError):
-    """Raised for a number that was not measured yet, or whose result is not stored."""
 
 
 @dataclass(frozen=True)
 class Store:
-    """The zoo, the studies' stored results and the library's; tests use other folders."""
+    """The zoo, the studies' stored results and the library's; tests use other folders. What is missing raises
+    NotStored."""
 
     zoo: Path = zoo.ZOO
     data: Path = DATA
     library: Path = stored_data.DATA
 
-    def folder(self, entry: str) -> str:
-        """An entry's folder as a path that the zoo's functions take. Raises NotStored."""
+    def _folder(self, entry: str) -> str:
+        """An entry's folder as a path that the zoo's functions take."""
         path = self.zoo / entry
         if not (path / zoo.CONFIG).is_file():
             raise NotStored(f"The zoo holds no {entry}.")
         return str(path.resolve())
 
     def entry(self, name: str) -> dict[str, Any]:
-        return zoo.read_entry(self.folder(name))
+        """What the zoo says of an entry."""
+        return zoo.read_entry(self._folder(name))
 
-    def model(self, name: str) -> Any:
-        return zoo.load(self.folder(name))
-
-    def numbers(self, name: str) -> dict[str, np.ndarray]:
-        """A stored model's free parameters by name, in float64."""
-        with torch.no_grad():
-            return {key: p.double().numpy() for key, p in self.model(name).weight_map.named_parameters()}
+    def load(self, name: str) -> Any:
+        """An entry's model."""
+        return zoo.load(self._folder(name))
 
     def curves(self, name: str, what: str = "exact") -> Curves:
         """The learning curves of an entry's seeds."""
-        return learning_curves(self.folder(name), what=what)
+        return learning_curves(self._folder(name), what=what)
 
-    def experiment(self, what: str) -> dict[str, Any]:
-        """A stored result of an experiment, such as "microadder-ladder"."""
-        return _read_json(self.data / "experiments" / f"{what}.json")
+    def curve(self, name: str, what: str = "exact") -> xr.DataArray:
+        """The learning curve of an entry's stored seed."""
+        curves = self.curves(name)
+        return curves.of(name, what).sel(seed=curves.chosen[name]).dropna("step")
 
-    def read(self, file: str) -> dict[str, Any]:
-        """Another stored result, such as "hand_built_grid"."""
-        path = self.data / f"{file}.json"
-        return _read_json(path if path.is_file() else self.library / path.name)
+    def steps(self, name: str, reached: float = 1.0) -> list[int]:
+        """The steps at which those seeds of an entry that are ever perfect first have this share of uniform validation
+        problems right; earliest first."""
+        curves = self.curves(name, "uniform")
+        perfect = curves.onset(name)
+        if not perfect:
+            raise NotStored(f"No stored seed of {name} was ever perfect.")
+        return sorted(step for seed, step in curves.onset(name, reached).items() if seed in perfect)
 
-    def grids(self, what: str) -> GridPanels:
-        """Stored panels of a figure, such as "position-coupling-fig1-small"."""
-        return GridPanels.from_dict(_read_json(self.data / "reproduced" / f"{what}.json"))
+    def stored(self, what: str) -> dict[str, Any]:
+        """A stored result of a study, such as "microadder-ladder", or of the library."""
+        for path in (self.data / f"{what}.json", self.library / f"{what}.json"):
+            if path.is_file():
+                return _parse(path, path.stat().st_mtime_ns)
+        raise NotStored(f"No {what}.json is stored.")
+
+    def grids(self, figure: str) -> GridPanels:
+        """All panels of a figure of Position Coupling, such as "fig1-small"."""
+        panels = GridPanels.from_dict(self.stored(f"position-coupling-{figure}"))
+        if panels.planned and len(panels.panels) < panels.planned:
+            raise NotStored(f"{len(panels.panels)} of {panels.planned} panels of {figure} are stored.")
+        return panels
+
+    def panel(self, figure: str, label: str) -> GridPanel:
+        """One of them."""
+        found = [one for one in self.grids(figure).panels if one.label == label]
+        if not found:
+            raise NotStored(f"{figure} has no panel {label!r}.")
+        return found[0]
 
     # ---- kinds of numbers that every paper has
 
@@ -79,7 +96,7 @@ class Store:
         """The share of all 10^20 pairs that a stored proof covers, which is 1 if there is one."""
         from interp.proofs.stored_certificates import stored_certificate
 
-        certificate = stored_certificate(self.folder(name))
+        certificate = stored_certificate(self._folder(name))
         if certificate is None or certificate.status != "certified":
             raise NotStored(f"No certificate of {name} is stored.")
         return Ours(1.0, certificate.provenance, 1.0, 1.0, model=name, remark="right on all 10^20 pairs")
@@ -92,20 +109,12 @@ class Store:
         return replace(share(rate.correct, rate.n, f"seeds of {name}", model=name), remark=remark)
 
 
-def pick(rows: Iterable[dict[str, Any]], missing: str, **values: Any) -> dict[str, Any]:
-    """The first row of a stored table with these values. Raises NotStored with the message ``missing`` without one."""
-    for row in rows:
-        if all(row[key] == value for key, value in values.items()):
-            return row
-    raise NotStored(missing)
+def free_numbers(model: Any) -> SimpleNamespace:
+    """A model's free parameters by name, in float64, as NumPy arrays."""
+    with torch.no_grad():
+        return SimpleNamespace(**{key: p.double().numpy() for key, p in model.weight_map.named_parameters()})
 
 
 @lru_cache(maxsize=64)
 def _parse(path: Path, changed: int) -> dict[str, Any]:
-    return read_stored(path)
-
-
-def _read_json(path: Path) -> dict[str, Any]:
-    if not path.is_file():
-        raise NotStored(f"No {path.name} is stored.")
-    return _parse(path, path.stat().st_mtime_ns)
+    return stored_data.read_stored(path)

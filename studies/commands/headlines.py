@@ -64,14 +64,14 @@ class ShowHeadlines:
 
 def sources() -> list[Path]:
     """What the tables are made of: the entries' data, stored results, and what the rows say and how they are judged."""
-    stored = [*(path for path in DATA.rglob("*.json") if path != FILE), *INTERP_DATA.glob("hand_built_*.json")]
-    of_papers = [path for paper in PAPERS.values() for path in (_STUDIES / paper.folder).glob("headlines.*")]
-    return [*ZOO.glob(f"*/{CONFIG}"), *stored, *of_papers, *(_STUDIES / "claims").glob("*.py")]
+    stored = [*(path for path in DATA.glob("*.json") if path != FILE), *INTERP_DATA.glob("hand_built_*.json")]
+    said = [_STUDIES / paper.folder / file for paper in PAPERS.values() for file in ("claims.toml", "measures.py")]
+    return [*ZOO.glob(f"*/{CONFIG}"), *stored, *said, *(_STUDIES / "claims").glob("*.py")]
 
 
 def tables() -> dict[str, Any]:
     """The whole table and that of every paper, as JSON."""
-    from studies.claims.headline_table import table
+    from studies.claims.headlines import table
 
     one_thread()
     whole = table()

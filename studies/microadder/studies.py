@@ -31,7 +31,7 @@ from studies.claims.read import stated
 from studies.claims.rules import fisher_p
 from studies.runs.seed_sweeps import seeds_needed, sweep_curves
 from studies.runs.study import Made, Settings, study
-from studies.runs.sweeps import SEEDS, Arm, arms_of, read_entry_row, sweep_made, train_arms
+from studies.runs.sweeps import read_entry_row, sweep_made, trained_rows, variant, variants
 
 TRAINED_RUNGS = (242, 170, 133, 100)
 
@@ -62,7 +62,7 @@ def ladder_table() -> pd.DataFrame:
 @study("microadder:ladder", "The compression ladder, 242 to 57 parameters")
 def ladder(settings: Settings) -> Made | None:
     what = [(f"{n} parameters", f"microadder-{n}") for n in TRAINED_RUNGS]
-    rows = train_arms(settings, arms_of(settings, what, "ladder"), settings.seeds or SEEDS)
+    rows = trained_rows(settings, variants(settings, what, "ladder"))
     stored = [read_entry_row(one.name, f"{one.n_parameters} parameters") for one in LADDER if one.name in zoo_names()]
     known = {(row["label"], row["steps"]) for row in stored}  # an entry may come from one of these runs
     rows = [row for row in rows if (row["label"], row["steps"]) not in known] + stored
@@ -106,7 +106,7 @@ def _variants(bases: Sequence[int], changes: dict[str, dict[str, Any]]) -> list[
 def constraints(settings: Settings) -> Made | None:
     bases = (170, 74, 67) if settings.size == "paper" else (170, 67)
     what = _variants(bases, CONSTRAINTS)
-    rows = train_arms(settings, arms_of(settings, what, "sweep"), settings.seeds or SEEDS)
+    rows = trained_rows(settings, variants(settings, what, "sweep"))
     pairs = [(label.split(",")[0], label) for label, _ in what if "," in label]
     text = (
         "The paper: shared norms, rank-1 output and tied values fail at 170 parameters and hold at 74 and below; MLP "
@@ -118,7 +118,7 @@ def constraints(settings: Settings) -> Made | None:
 @study("microadder:dead-ends", "What the paper says cannot be done (section 5.1)")
 def dead_ends(settings: Settings) -> Made | None:
     what = _variants((67,), DEAD_ENDS)
-    rows = train_arms(settings, arms_of(settings, what, "sweep"), settings.seeds or SEEDS)
+    rows = trained_rows(settings, variants(settings, what, "sweep"))
     stops = ("one MLP unit stops", "a model without phase angle stops", "two dimensions of queries and keys stop")
     unit, angle, plateau, alibi = (
         stated("microadder", f"Token accuracy at which {what}.")[0] for what in (*stops, "ALiBi stops")
@@ -167,24 +167,17 @@ def carry_mix(settings: Settings) -> Made | None:
     """The 67-parameter model, always with the paper's 60,000 steps; the fade by step is the zoo entry's own run."""
     name, recipe = "microadder-67", get_recipe("microadder")
     chosen = MIXES if settings.size == "paper" else {label: MIXES[label] for label in list(MIXES)[:2]}
-    arms = [
-        Arm(
-            label,
-            name,
-            recipe.replace(problems=AdditionProblems(carry_mix=mix)),
-            f"carry-mix/{slug(label)}",
-        )
-        for label, mix in chosen.items()
-    ]
+    mixed = {label: recipe.replace(problems=AdditionProblems(carry_mix=mix)) for label, mix in chosen.items()}
+    runs = [variant(settings, label, name, own, f"carry-mix/{slug(label)}") for label, own in mixed.items()]
     stays = get_recipe("microadder-74").replace(adaptive_decay=None)
-    arms.append(Arm(STAYS, "microadder-74", stays, f"carry-mix/{slug(STAYS)}"))
+    runs.append(variant(settings, STAYS, "microadder-74", stays, f"carry-mix/{slug(STAYS)}"))
     rows = [read_entry_row("microadder-74", OF_74), read_entry_row(name, STEP_FADE)]
     text = paper_claim(sweep_curves(rows).grokked(rows[0]["label"])) + (
         " Below, the 67-parameter model under each distribution. To tell 2% from 10% with 80% power takes "
         f"{seeds_needed(0.02, 0.1)} seeds a recipe, so the ranks of best exact match are compared as well. The paper's "
         "recipe for 74 parameters takes weight decay back as accuracy grows; in one row it stays."
     )
-    rows += train_arms(settings, arms, settings.seeds or SEEDS)
+    rows += trained_rows(settings, runs)
     pairs = [(STEP_FADE, label) for label in MIXES] + [("plain sampling", "80% carries, metric fade")]
     pairs.append((OF_74, STAYS))
     return sweep_made(settings, "carry-mix", "Carry mix and its fade", rows, text, pairs)
@@ -196,11 +189,9 @@ def carry_mix(settings: Settings) -> Made | None:
 @study("microadder:below-57", "A search over smaller parametrisations")
 def below(settings: Settings) -> Made | None:
     """Always the whole recipe, except for seeds that are given up at step 10,000."""
-    arms = [
-        Arm(what, variant_name(57, what), get_recipe("microadder-search"), f"below-57/{variant_name(57, what)}")
-        for what in reversed(BELOW)
-    ]
-    rows = train_arms(settings, arms, settings.seeds or SEEDS)
+    recipe, names = get_recipe("microadder-search"), {what: variant_name(57, what) for what in reversed(BELOW)}
+    runs = [variant(settings, what, name, recipe, f"below-57/{name}") for what, name in names.items()]
+    rows = trained_rows(settings, runs)
     placed = read_entry_row("microadder-53", "scalar norm, placed start")
     rows = [read_entry_row("microadder-57", "57"), placed, *sorted(rows, key=lambda row: -row["parameters"])]
     sweep = sweep_curves(rows)

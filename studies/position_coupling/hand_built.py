@@ -43,7 +43,6 @@ from models.transformer.arithmetic_transformer import ArithmeticTransformer
 from studies.papers import DATA
 from studies.runs.study import Made, Settings, Study, register_study, shows
 
-STORED = "hand_built_grid.json"
 TARGET = "position-coupling:hand-built"
 TITLE = "The constructed transformer on its whole grid and beyond"
 TOKENS_AT_ONCE = 8 * 2013  # a batch of eight at the largest shape
@@ -101,7 +100,7 @@ class HandBuiltGrid:
 
 def load_grid() -> HandBuiltGrid:
     """The stored result."""
-    return HandBuiltGrid.of(read_json(DATA / STORED))
+    return HandBuiltGrid.of(read_json(DATA / "position-coupling-hand-built.json"))
 
 
 def run_cell(
@@ -212,4 +211,4 @@ def show_hand_built(data: Any) -> list[Section]:
     ]
 
 
-register_study(Study(TARGET, TITLE, run_hand_built, STORED, f"python -m studies reproduce {TARGET} --size paper"))
+register_study(Study(TARGET, TITLE, run_hand_built, command=f"python -m studies reproduce {TARGET} --size paper"))

@@ -34,7 +34,7 @@ from models.tasks.sequences import SequenceTask
 from models.training.devices import resolve_device
 from studies.position_coupling.cost import duration, training_seconds
 from studies.runs.study import Made, Settings, shows, study
-from studies.runs.training_runs import OutOfTime, SeedRun
+from studies.runs.training_runs import OutOfTime, TrainingRun
 
 PAPER = "position-coupling"
 LONG = 6 * 3600.0  # a longer training, in seconds, is not started on a CPU without ``yes``
@@ -73,9 +73,11 @@ class Source:
         return self.folder / "grids" / ("-".join(" ".join(words).replace(",", " ").split()) + ".jsonl")
 
     @property
-    def run(self) -> SeedRun:
+    def run(self) -> TrainingRun:
         name, seed = self.variant.name, 0 if self.seed is None else self.seed
-        return SeedRun(name, seed, recipe_of(name), self.folder / self.label, None, self.settings.progress)
+        return TrainingRun(
+            name, recipe_of(name), self.folder / self.label, seed, compile=None, progress=self.settings.progress
+        )
 
     @property
     def chosen_among(self) -> int:

@@ -18,13 +18,10 @@ from models.errors import unknown_name
 
 def stored_studies() -> dict[str, Path]:
     """The files of stored numbers by target ("paper:what"), paper by paper."""
-    names = [*PAPERS, "comparison"]
     found = {study.target: DATA / study.stored for study in studies().values() if study.stored}
-    for folder in ("experiments", "reproduced"):
-        for path in sorted((DATA / folder).glob("*.json")):
-            paper = next((name for name in names if path.stem.startswith(f"{name}-")), None)
-            if paper is not None:
-                found[f"{paper}:{path.stem.removeprefix(f'{paper}-')}"] = path
+    for name in (names := [*PAPERS, "comparison"]):
+        for path in sorted(DATA.glob(f"{name}-*.json")):
+            found[f"{name}:{path.stem.removeprefix(f'{name}-')}"] = path
     return dict(sorted(found.items(), key=lambda item: names.index(item[0].partition(":")[0])))
 
 

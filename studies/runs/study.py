@@ -2,7 +2,7 @@
 
 A study trains what is missing in run folders under ``--out`` (the same command continues after any kind of stop),
 measures, and returns its data. To add one, write a function with :func:`study` above it, in a module of
-:data:`MODULES`, and one with :func:`shows` that makes the sections of a page from the data, new or stored.
+:data:`studies.MODULES`, and one with :func:`shows` that makes the sections of a page from the data, new or stored.
 It also gets the results, which hold more than is stored, but only for their figures.
 """
 
@@ -13,31 +13,16 @@ import tomllib
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cache
-from importlib import import_module
 from pathlib import Path
 from typing import Any, TypeVar
 
+from interp.core.loading import load
 from interp.core.sections import Page, Section
 from studies.runs.stored_tables import show_tables
-from studies.runs.targets import check_target
 from models.training.cluster import Cluster
-from models.errors import UserError
+from models.errors import UserError, known_name
 
 KEPT = Path(__file__).with_name("kept.toml")
-#: The modules that register studies, paper by paper, imported when a study is looked up.
-MODULES = (
-    "microadder.studies",
-    "adder_456.studies",
-    "position_coupling.studies",
-    "position_coupling.hand_built",
-    "toygpt.studies",
-    "addlm.studies",
-    "addlm.claims",
-    "comparison.adders",
-    "comparison.circuits",
-    "comparison.curvature",
-    "comparison.variables",
-)
 
 
 @dataclass(frozen=True)
@@ -157,8 +142,7 @@ def reproduce(target: str, settings: Settings) -> Page | None:
 
 def studies() -> dict[str, Study]:
     """All registered studies by target."""
-    for module in MODULES:
-        import_module(f"studies.{module}")
+    load("studies")
     for target, (title, commit) in _kept().items():
         _STUDIES.setdefault(target, Study(target, title, None, kept=commit))
     return dict(_STUDIES)
@@ -173,5 +157,9 @@ def _kept() -> dict[str, tuple[str, str]]:
 def find_study(target: str) -> Study:
     """A study by ``paper:what``. Raises UserError with the closest match."""
     known = {name: each for name, each in studies().items() if each.run is not None or each.kept}
-    check_target(target, known)
+    paper, colon, what = target.partition(":")
+    if not colon:
+        raise UserError(f"Name a figure or table as PAPER:WHAT, for example position-coupling:fig1, not {target!r}.")
+    known_name("paper", paper, dict.fromkeys(name.partition(":")[0] for name in known))
+    known_name(f"study of {paper}", what, [name.partition(":")[2] for name in known if name.startswith(f"{paper}:")])
     return known[target]

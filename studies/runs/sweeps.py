@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from pathlib import Path
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -18,15 +17,14 @@ import xarray as xr
 
 import models
 from interp.core.sections import Section
-from interp.figures.curves import seeds_by_variant
+from studies.runs.sweep_figure import seeds_by_variant
+from studies.runs.training_runs import TrainingRun, train_in_time
 from studies.runs.study import Made, Settings, shows
 from studies.runs.seed_sweeps import compare_variants, comparison_table, finished, sweep_curves, sweep_table
 from studies.runs.stored_tables import show_tables
 from interp.probes.curves import read_curves
 from models.errors import UserError
 from models.registry import build, recipe_of
-from models.training.loop import train
-from models.training.many_seeds import Run, train_on
 from models.training.objective import ParameterLayout
 from models.training.provenance import made_with
 from models.training.recipes import Recipe
@@ -36,98 +34,41 @@ from models.zoo import entry_file
 
 SEEDS = 16
 CURVE_POINTS = 48  # points of a seed's curve that a row keeps
-OUT_OF_TIME = "Out of time; the page shows what is there, and the same command goes on."
 SMALL = 5  # sweeps of size "small" take a fifth of the steps
 
 
-@dataclass(frozen=True)
-class Arm:
-    """One variant: its model and recipe, and the folder of its run."""
-
-    label: str
-    model: str
-    recipe: Recipe
-    folder: str
+def variant(settings: Settings, label: str, model: str, recipe: Recipe, folder: str) -> TrainingRun:
+    """The run of one variant: all its seeds together."""
+    place, seeds = settings.out / "microadder" / folder, settings.seeds or SEEDS
+    return TrainingRun(model, recipe, place, seeds=seeds, label=label, progress=settings.progress)
 
 
-def arms_of(settings: Settings, what: Sequence[tuple[str, str]], group: str) -> list[Arm]:
-    """The arms of (label, model), with each model's own recipe in the chosen size."""
+def variants(settings: Settings, what: Sequence[tuple[str, str]], group: str) -> list[TrainingRun]:
+    """The runs of (label, model), with each model's own recipe in the chosen size."""
     if settings.size not in ("small", "paper"):
         raise UserError(f"MicroAdder's sweeps come in sizes small and paper, not {settings.size!r}.")
-    arms = []
+    found = []
     for label, name in what:
-        recipe = recipe_of(name)
-        recipe = recipe.shrunk(SMALL) if settings.size == "small" else recipe
-        arms.append(Arm(label, name, recipe, f"{group}-{settings.size}/{name}"))
-    return arms
+        recipe = recipe_of(name).shrunk(SMALL) if settings.size == "small" else recipe_of(name)
+        found.append(variant(settings, label, name, recipe, f"{group}-{settings.size}/{name}"))
+    return found
 
 
-def train_arms(settings: Settings, arms: Sequence[Arm], seeds: int) -> list[dict[str, Any]]:
-    """Train missing arms, and read the rows of those that exist. Arms that have not started are left out, and so are
-    those that a cluster has not finished."""
-    if settings.cluster is not None:
-        _train_on_cluster(settings, arms, seeds)
-    else:
-        for arm in arms:
-            if not train_arm(settings, arm, seeds):
-                break
-    folders = [(folder_of(settings, arm), arm) for arm in arms]
-    return [read_arm(folder, arm) for folder, arm in folders if (folder / "checkpoint.json").exists()]
+def trained_rows(settings: Settings, runs: Sequence[TrainingRun]) -> list[dict[str, Any]]:
+    """Train what is missing, and read the rows of the runs that exist. Those that have not started are left out, and so
+    are those that a cluster has not finished."""
+    device = "cpu" if settings.device == "auto" else settings.device
+    train_in_time([(run, [None]) for run in runs], settings, device)
+    return [read_row(run) for run in runs if (run.folder / "checkpoint.json").exists()]
 
 
-def _train_on_cluster(settings: Settings, arms: Sequence[Arm], seeds: int) -> bool:
-    """Train all missing arms at once; False if time ran out before they were done."""
-    runs = [
-        Run(arm.model, folder_of(settings, arm), seeds, recipe=arm.recipe)
-        for arm in arms
-        if not _complete(folder_of(settings, arm))
-    ]
-    settings.say(f"training {len(runs)} of {len(arms)} variants on the cluster, {seeds} seeds each")
-    found = train_on(
-        settings.cluster, runs, compile=False, minutes=settings.minutes_left(), progress=settings.progress
-    )  # fmt: skip
-    if all(result.complete for result in found):
-        return True
-    settings.say(OUT_OF_TIME)
-    return False
-
-
-def folder_of(settings: Settings, arm: Arm) -> Path:
-    return settings.out / "microadder" / arm.folder
-
-
-def train_arm(settings: Settings, arm: Arm, seeds: int) -> bool:
-    """Train one variant to its end if needed; False if time ran out before."""
-    folder, left = folder_of(settings, arm), settings.minutes_left()
-    if _complete(folder):
-        return True
-    if settings.cluster is not None:
-        return _train_on_cluster(settings, [arm], seeds)
-    if left is None or left > 0:
-        settings.say(f"training {arm.label}: {arm.model}, {seeds} seeds, {arm.recipe.steps:,} steps")
-        device = "cpu" if settings.device == "auto" else settings.device
-        result = train(
-            arm.model, folder, seeds, recipe=arm.recipe, device=device, compile=False, minutes=left,
-            progress=settings.progress,
-        )  # fmt: skip
-        if result.complete:
-            return True
-    settings.say(OUT_OF_TIME)
-    return False
-
-
-def _complete(folder: Path) -> bool:
-    loaded = RunFolder(folder).load_checkpoint()
-    return loaded is not None and not any(seed["status"] == "training" for seed in loaded.state["seeds"])
-
-
-def read_arm(folder: Path, arm: Arm) -> dict[str, Any]:
+def read_row(run: TrainingRun) -> dict[str, Any]:
     """A run's row in a sweep; seeds that were perfect on validation are scored on the test set."""
-    loaded = RunFolder(folder).load_checkpoint()
+    loaded = RunFolder(run.folder).load_checkpoint()
     if loaded is None:
-        raise UserError(f"{folder} holds no run yet.")
+        raise UserError(f"{run.folder} holds no run yet.")
     step, tensors, state = loaded
-    model = build(arm.model)
+    model = build(run.model)
     layout, seeds = ParameterLayout(model), state["seeds"]
     on_test: list[int | None] = []
     weights: dict[str, list[float]] = {}
@@ -137,12 +78,12 @@ def read_arm(folder: Path, arm: Arm) -> dict[str, Any]:
         on_test.append(rate.correct if rate else None)
         if rate and rate.correct == rate.n:
             weights[str(seed["seed"])] = theta.tolist()
-    lines = read_curves(folder).table.isel(model=0).sel(step=slice(None, step))
-    planned = arm.recipe.steps if any(seed["status"] == "training" for seed in seeds) else step
+    lines = read_curves(run.folder).table.isel(model=0).sel(step=slice(None, step))
+    planned = run.recipe.steps if any(seed["status"] == "training" for seed in seeds) else step
     kept = np.unique(
         np.linspace(0, lines.sizes["step"] - 1, min(CURVE_POINTS, lines.sizes["step"])).round().astype(int)
     )
-    return _row(arm.label, model, step, planned, seeds, lines, on_test) | {
+    return _row(run.label, model, step, planned, seeds, lines, on_test) | {
         "weights": weights,
         "curve_steps": lines.step.values[kept].tolist(),
         "curves": [[round(float(x), 4) for x in row] for row in np.nan_to_num(lines.exact.values[:, kept])],

@@ -1,22 +1,25 @@
-"""Training runs of an experiment: one folder per seed, continued where it stopped, with snapshots at chosen steps."""
+"""Training runs of studies: one folder per run, continued where it stopped, with snapshots at chosen steps."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
 
-from studies.runs.study import Settings
 from models.files.checkpoint import load_weights, read_json
 from models.registry import build
 from models.training.loop import train
+from models.training.many_seeds import Run, train_on
 from models.training.objective import ParameterLayout
 from models.training.recipes import Recipe
 from models.training.run_folder import RunFolder
 from models.transformer.arithmetic_transformer import ArithmeticTransformer
+from studies.runs.study import Settings
+
+OUT_OF_TIME = "Out of time; the page shows what is there, and the same command goes on."
 
 
 class OutOfTime(Exception):
@@ -24,39 +27,53 @@ class OutOfTime(Exception):
 
 
 @dataclass(frozen=True)
-class SeedRun:
-    """One seed of one model under one recipe, trained in ``folder``."""
+class TrainingRun:
+    """Seeds of one model under one recipe, from ``seed`` on, trained together in ``folder``; ``label`` says what it is
+    among a study's variants."""
 
-    name: str
-    seed: int
+    model: str
     recipe: Recipe
     folder: Path
+    seed: int = 0
+    seeds: int = 1
+    label: str = ""
     compile: bool | None = False
     progress: bool = False
 
-    def has(self, step: int) -> bool:
-        return self._snapshot(step).exists()
+    def __str__(self) -> str:
+        which = f"seed {self.seed}" if self.seeds == 1 else f"{self.seeds} seeds"
+        return f"{f'{self.label}: ' if self.label else ''}{self.model}, {which}"
+
+    def has(self, step: int | None) -> bool:
+        """Whether a snapshot of this step is there; without one, whether every seed is trained to its end."""
+        if step is not None:
+            return self._snapshot(step).exists()
+        loaded = RunFolder(self.folder).load_checkpoint()
+        return loaded is not None and not any(seed["status"] == "training" for seed in loaded.state["seeds"])
 
     def _snapshot(self, step: int) -> Path:
         return self.folder / "snapshots" / f"{step:07d}.safetensors"
 
-    def train_to(self, step: int, device: str = "cpu", minutes: float | None = None) -> None:
-        """Train up to ``step`` and keep a snapshot there; a run that is already further on is left alone.
+    def train_to(self, step: int | None, device: str = "cpu", minutes: float | None = None) -> None:
+        """Train up to ``step`` and keep a snapshot there, or to the end of the recipe; a run that is already further on
+        is left alone.
 
-        If the recipe ends the seed earlier, its last state is kept.
+        If the recipe ends the seeds earlier, their last state is kept.
 
         Raises:
             OutOfTime: ``minutes`` were over before; what is done is saved, and the same call continues.
             UserError: the folder holds another run.
         """
         if self.has(step):
-            question = {"model": self.name, "recipe": self.recipe.to_dict(), "seeds": 1, "first_seed": self.seed}
-            with RunFolder(self.folder).open(question):  # check that it is this run
-                return
+            seeds = {"seeds": self.seeds, "first_seed": self.seed}
+            if step is not None:
+                with RunFolder(self.folder).open({"model": self.model, "recipe": self.recipe.to_dict()} | seeds):
+                    return  # it is this run
+            return
         result = train(
-            self.name,
+            self.model,
             self.folder,
-            seeds=1,
+            seeds=self.seeds,
             first_seed=self.seed,
             recipe=self.recipe,
             device=device,
@@ -65,19 +82,20 @@ class SeedRun:
             stop_at_step=step,
             minutes=minutes,
         )
-        if result.steps_done < step and not result.complete:
+        if not result.complete and (step is None or result.steps_done < step):
             raise OutOfTime
         if not self.has(step):
+            assert step is not None
             folder = RunFolder(self.folder)
             loaded = folder.load_checkpoint()
             assert loaded is not None  # train() has just saved it
-            parameters = ParameterLayout(build(self.name)).unflatten(loaded.tensors["theta"])
+            parameters = ParameterLayout(build(self.model)).unflatten(loaded.tensors["theta"])
             folder.save_snapshot(step, {key: value.contiguous() for key, value in parameters.items()})
 
     def model_at(self, step: int) -> ArithmeticTransformer:
-        """The model with the parameters after ``step`` steps."""
+        """The first seed's model with the parameters after ``step`` steps."""
         tensors, _ = load_weights(self._snapshot(step))
-        model = build(self.name)
+        model = build(self.model)
         with torch.no_grad():
             for name, parameter in model.weight_map.named_parameters():
                 parameter.copy_(tensors[name][0])
@@ -90,13 +108,13 @@ class SeedRun:
         return kept["step"], kept["state"]["seconds"]
 
     def losses(self) -> Iterator[tuple[int, float]]:
-        """Yield (step, loss of that step's training batch) for every evaluation."""
+        """Yield (step, loss of that step's training batch) of the first seed for every evaluation."""
         for line in RunFolder(self.folder).metrics():
             yield line["step"], line["loss"][0]
 
 
-#: Runs with the steps at which each keeps a snapshot, in the order of training.
-Plan = Sequence[tuple[SeedRun, Sequence[int]]]
+#: Runs with the steps at which each keeps a snapshot, in the order of training; None is the end of the recipe.
+Plan = Sequence[tuple[TrainingRun, Sequence[int | None]]]
 
 
 def train_all(plan: Plan, device: str, minutes: float | None, say: Callable[[str], None] = lambda text: None) -> None:
@@ -109,10 +127,11 @@ def train_all(plan: Plan, device: str, minutes: float | None, say: Callable[[str
     """
     started, done = time.monotonic(), 0
     open_ = [(run, stops) for run, stops in plan if not all(run.has(stop) for stop in stops)]
-    left_to_do = sum(max(stops) - run.seconds_trained()[0] for run, stops in open_)
+    last = {run: max(stop or run.recipe.steps for stop in stops) for run, stops in plan}
+    left_to_do = sum(last[run] - run.seconds_trained()[0] for run, _ in open_)
     for run, stops in plan:
         if (run, stops) in open_ and minutes != 0:
-            text = f"training {run.name}, seed {run.seed}, to step {max(stops):,} in {run.folder}"
+            text = f"training {run}, to step {last[run]:,} in {run.folder}"
             if done:
                 rest = (time.monotonic() - started) * (left_to_do - done) / done
                 text += f"; all runs take about {max(1, round(rest / 60))} minutes more"
@@ -124,14 +143,22 @@ def train_all(plan: Plan, device: str, minutes: float | None, say: Callable[[str
                 raise OutOfTime
             run.train_to(stop, device, left)
         if (run, stops) in open_:
-            done += max(stops) - before
+            done += last[run] - before
 
 
 def train_in_time(plan: Plan, settings: Settings, device: str | None = None) -> bool:
-    """:func:`train_all` within the settings' minutes; returns False, and says so, if they ended before all was done."""
+    """:func:`train_all` within the settings' minutes; returns False, and says so, if they ended before all was done.
+    Where there is a cluster, runs without snapshots are trained there, all at once."""
+    whole = [run for run, stops in plan if [*stops] == [None] and not run.has(None)]
+    if settings.cluster is not None and whole:
+        settings.say(f"training {len(whole)} of {len(plan)} runs on the cluster")
+        runs = [Run(run.model, run.folder, run.seeds, recipe=run.recipe) for run in whole]
+        minutes, shown = settings.minutes_left(), settings.progress
+        train_on(settings.cluster, runs, compile=False, minutes=minutes, progress=shown)
+        settings = replace(settings, minutes=0.0)  # what the cluster has not finished is not trained here
     try:
         train_all(plan, device or settings.device, settings.minutes_left(), settings.say)
     except OutOfTime:
-        settings.say("Out of time; the page shows what is there, and the same command goes on.")
+        settings.say(OUT_OF_TIME)
         return False
     return True

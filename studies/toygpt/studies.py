@@ -23,7 +23,7 @@ from models.training.named_recipes import get_recipe
 from models.transformer.hooked import HookedModel
 from studies.claims.read import stated
 from studies.runs.study import Made, Settings, shows, study
-from studies.runs.training_runs import SeedRun, train_in_time
+from studies.runs.training_runs import TrainingRun, train_in_time
 from studies.toygpt.seeds import BUDGET, budget_table, last_step, orderings, orderings_text, seed_curves
 
 SEEDS, LONG_SEEDS = 5, 2
@@ -50,22 +50,22 @@ def claims() -> dict[str, float]:
     return {model: stated("toygpt", f"{label}: test accuracy.")[0] for model, label in IN_THE_PAPER.items()}
 
 
-def runs_of(settings: Settings, names: Sequence[str]) -> list[SeedRun]:
+def runs_of(settings: Settings, names: Sequence[str]) -> list[TrainingRun]:
     """The runs of these models, seed by seed, in the order of training."""
     recipe = get_recipe("toygpt").replace(steps=LATE[-1], snapshots=2)
     seeds = range(SEEDS if settings.seeds is None else settings.seeds)
     root = settings.out / "toygpt" / "runs"
-    return [SeedRun(name, seed, recipe, root / name / f"seed-{seed}") for seed in seeds for name in names]
+    return [TrainingRun(name, recipe, root / name / f"seed-{seed}", seed) for seed in seeds for name in names]
 
 
-def train_what_is_missing(settings: Settings, runs: Sequence[SeedRun]) -> bool:
+def train_what_is_missing(settings: Settings, runs: Sequence[TrainingRun]) -> bool:
     """Train what is missing; False if time ran out before all was done."""
     device = "cpu" if settings.device == "auto" else settings.device  # launches would cost a GPU more than it saves
     plan = [(run, EARLY) for run in runs] + [(run, LATE) for run in runs if run.seed < LONG_SEEDS]
     return train_in_time(plan, settings, device)
 
 
-def measured(run: SeedRun) -> list[dict[str, Any]]:
+def measured(run: TrainingRun) -> list[dict[str, Any]]:
     """One row for every stop that the run has passed; kept in its folder, as each costs some forward passes."""
     path = run.folder / "measured.json"
     rows: dict[str, dict[str, Any]] = read_json(path) if path.exists() else {}
@@ -73,7 +73,7 @@ def measured(run: SeedRun) -> list[dict[str, Any]]:
         if str(step) in rows or not run.has(step):
             continue
         model = run.model_at(step)
-        row: dict[str, Any] = {"model": run.name, "seed": run.seed, "step": step}
+        row: dict[str, Any] = {"model": run.model, "seed": run.seed, "step": step}
         if step in (BUDGET, LATE[-1]):
             row |= errors(model)
         else:
@@ -124,7 +124,7 @@ def comparison(question: str, settings: Settings) -> dict[str, Any]:
             rows += measured(run)
             steps, values = zip(*run.losses(), strict=True)
             curve = {"step": list(steps), "loss": [round(x, 4) for x in values]}
-            losses.setdefault(run.name, {})[str(run.seed)] = curve
+            losses.setdefault(run.model, {})[str(run.seed)] = curve
     data = {"what": what, "variants": dict(variants), "rows": rows, "losses": losses}
     comparison_of(data)
     return data
@@ -221,5 +221,5 @@ for _target, _title, _question, _what in (
     ("fig1", "Training curves for three kinds of positions", "positions", "training curves. "),
     ("fig2", "Training curves for three placements of LayerNorm", "layernorm", "training curves. "),
 ):
-    _stored = "" if _target.startswith("table") else f"experiments/toygpt-table-{_question}.json"
+    _stored = "" if _target.startswith("table") else f"toygpt-table-{_question}.json"
     study(f"toygpt:{_target}", _title, stored=_stored)(partial(_comparison, _question, _what))

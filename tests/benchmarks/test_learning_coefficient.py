@@ -73,7 +73,7 @@ def test_an_interval_that_is_wide_agrees_with_nothing(low: float, high: float, s
 
 
 def test_the_stored_finding_is_that_of_the_stored_rows():
-    stored = read_stored(DATA / "experiments" / "comparison-curvature.json")
+    stored = read_stored(DATA / "comparison-curvature.json")
     tables = [pd.DataFrame(stored[part]) for part in ("errors", "known", "models")]
     assert finding_of(*tables) == stored["finding"]
     rows = tables[-1]
@@ -84,7 +84,7 @@ def test_the_stored_finding_is_that_of_the_stored_rows():
 
 @pytest.mark.parametrize("unknown", ["open", "left"])
 def test_what_is_not_known_is_no_evidence_that_coefficients_differ(unknown: str):
-    stored = read_stored(DATA / "experiments" / "comparison-curvature.json")
+    stored = read_stored(DATA / "comparison-curvature.json")
     errors, right, rows = (pd.DataFrame(stored[part]) for part in ("errors", "known", "models"))
     said = finding_of(errors, right, rows.assign(verdict=unknown))["claim"]
     assert "0 have another" in said and f"of {rows['model'].nunique()} it is not known" in said

@@ -11,7 +11,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -188,12 +188,14 @@ def test_what_the_cluster_does_not_have_is_refused(cluster: Cluster):
 
 @pytest.mark.slow
 def test_sweeps_grids_and_trials_find_on_a_cluster_what_they_find_here(cluster: Cluster, tmp_path: Path):
-    arms = [sweeps.Arm(name, name, RECIPE.replace(steps=40), name) for name in ("microadder-57", "microadder-67")]
-    settings = Settings(out=tmp_path / "cluster", progress=False, say=lambda _: None, cluster=cluster)
-    rows = sweeps.train_arms(settings, arms, 2)
-    here = sweeps.train_arms(Settings(out=tmp_path / "here", progress=False, say=lambda _: None), arms, 2)
-    assert len(rows) == 2 and rows == here
-    assert sweeps.train_arm(settings, arms[0], 2)  # which is there
+    there = Settings(out=tmp_path / "cluster", seeds=2, progress=False, say=lambda _: None, cluster=cluster)
+    here = replace(there, out=tmp_path / "here", cluster=None)
+    names, recipe = ("microadder-57", "microadder-67"), RECIPE.replace(steps=40)
+    rows = [
+        sweeps.trained_rows(one, [sweeps.variant(one, name, name, recipe, name) for name in names])
+        for one in (there, here, there)
+    ]
+    assert len(rows[0]) == 2 and rows[0] == rows[1] == rows[2]
     model = models.load("parity-coupling-1l4h-small")
     grids = [
         interp.exact_match_grid(model, shapes=[(3,), (5,)], n=20, progress=False, cluster=where)

@@ -1,14 +1,14 @@
-"""Rows of headlines.toml: what they become, and what is refused."""
+"""Rows of claims.toml: what they become, and what is refused."""
 
 import tomllib
-from types import SimpleNamespace
 
 import pytest
 
+import models
 from models.errors import UserError
 from studies.claims import Store
 from studies.claims.read import headline, rows_of, stated
-from studies.claims.rules import AtLeast, Digits, Ours, counted
+from studies.claims.rules import Near, Within
 
 TEXT = """
 [texts]
@@ -19,11 +19,12 @@ where = "1"
 unit = "%"
 kind = "training"
 rule = { is = "at least", bound = 0.5, of = "the share" }
-ours = { find = "twice", n = 3 }
+ours = "number(2 * n + more, n, 'numbers')"
+let = { n = 3, more = 0 }
 scale = "@small"
 each = [
-    { claim = "One.", printed = "1", ours = { more = 1 } },
-    { claim = "Two.", printed = "2", rule = "near", control = "thrice" },
+    { claim = "One.", printed = "1", let = { more = 1 } },
+    { claim = "Two.", printed = "2", rule = "near" },
 ]
 
 [[row]]
@@ -31,31 +32,38 @@ where = "2"
 claim = "Counted."
 printed = "57"
 rule = "digits"
-ours = { find = "twice", n = 4 }
+ours = "number(m, 1, 'numbers')"
+let = { n = 4, m = "= 2 * n" }
 """
-
-
-def twice(store: Store, n: int, more: int = 0) -> Ours:
-    return counted(2 * n + more, "numbers")
-
-
-def thrice(store: Store, n: int) -> list[Ours]:
-    return [counted(3 * n, "numbers")]
-
-
-MODULE = SimpleNamespace(twice=twice, thrice=thrice)
-ROW = {"where": "1", "claim": "A number.", "printed": "57", "rule": "digits", "ours": "score/microadder-57"}
+ROW = {"where": "1", "claim": "A number.", "printed": "57", "rule": "digits", "ours": "score('microadder-57')"}
 
 
 def test_rows_share_what_their_group_has_and_merge_its_tables():
-    first, second, count = (headline("microadder", row, MODULE) for row in rows_of(tomllib.loads(TEXT)))
+    first, second, count = (headline("microadder", row) for row in rows_of(tomllib.loads(TEXT)))
     assert first.ours is not None and first.ours(Store()).value == 7
     assert second.ours is not None and second.ours(Store()).value == 6
-    assert first.rule == AtLeast(0.5, "the share") and first.control is None
-    assert second.control is not None and [ours.value for ours in second.control(Store())] == [9]
+    assert first.rule == Within(0.5, of="the share") and first.control is None
     assert first.scale == second.scale == "a smaller model" and first.unit == "%" and first.kind == "training"
-    assert (count.rule, count.command, count.scale) == (Digits(), "python -m studies headlines --paper microadder", "")
+    assert (count.rule, count.command, count.scale) == (Near(0.0), "python -m studies headlines --paper microadder", "")
     assert count.ours is not None and count.evaluate(Store()).verdict == "differs"
+
+
+def test_a_model_gives_its_numbers_and_a_control_those_of_untrained_copies():
+    more = {"ours": "w.arc_stride * 1", "model": "microadder-57", "control": 2, "rule": "near"}
+    row = headline("microadder", ROW | more)
+    assert row.ours is not None and row.control is not None
+    ours, drawn = row.ours(Store()), row.control(Store())
+    model = models.load("microadder-57")
+    assert ours.value == model.weight_map.arc_stride.item() and ours.model == "microadder-57"
+    assert ours.provenance.n == sum(p.numel() for p in model.parameters()) == 57
+    assert [one.value for one in drawn] == [
+        float(models.build("microadder-57", seed=i).weight_map.arc_stride) for i in (0, 1)
+    ]
+
+
+def test_what_a_stored_table_lacks_is_not_stored():
+    row = headline("microadder", ROW | {"ours": "number(stored('microadder-gap')['nothing'], 1, 'x')"})
+    assert row.evaluate(Store()).verdict == "not measured"
 
 
 def test_a_row_without_a_number_has_no_command():
@@ -68,11 +76,12 @@ def test_a_row_without_a_number_has_no_command():
     [
         {"rule": "digit"},
         {"rule": {"is": "near", "bound": 3}},
-        {"ours": "scores/microadder-57"},
-        {"ours": "score"},
-        {"ours": {"find": "score", "models": "microadder-57"}},
-        {"ours": "holm/microadder-57"},  # a function that the finders import, and no finder
-        {"control": "untraind"},
+        {"ours": "scores('microadder-57')"},
+        {"ours": "score('microadder-57'"},
+        {"ours": "holm([0.1])"},  # a function that the statistics import, and none of them
+        {"ours": "w.arc_stride"},  # of no model
+        {"ours": "open('file')"},
+        {"let": {"x": "= nothing"}},
         {"colour": "red"},
         {"quote": "fifty-seven"},
     ],

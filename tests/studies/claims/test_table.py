@@ -12,13 +12,14 @@ from models.errors import UserError
 from studies.__main__ import PROGRAM
 from studies.claims import Headline, Headlines, Row, Store, table
 from studies.claims.headline import KINDS, VERDICTS, show
-from studies.claims.rules import AtLeast, Between, Digits, Rule, counted, share
+from studies.claims.ours import number, share
+from studies.claims.rules import Near, Rule, Within
 from tests.studies.headline_table import whole_table
 
 
 def line(printed: str = "57", rule: Rule | None = None, **changes: Any) -> Headline:
-    more: dict[str, Any] = {"ours": lambda store: counted(57, "parameters")} | changes
-    rule = rule or Digits()
+    more: dict[str, Any] = {"ours": lambda store: number(57, 57, "parameters")} | changes
+    rule = rule or Near(0.0)
     return Headline("microadder", "1", "A number.", printed, rule, "interp list", **more)
 
 
@@ -61,16 +62,16 @@ def test_behaviour_and_training_are_counted_apart(toygpt):
 
 
 def test_a_rule_that_untrained_models_pass_as_well_confirms_nothing():
-    passes, fails = counted(57, "untrained"), counted(3, "untrained")
+    passes, fails = number(57, 57, "untrained"), number(3, 3, "untrained")
     assert line(control=lambda store: [fails] * 20).evaluate(Store()).verdict == "reproduced"
     assert line(control=lambda store: [fails] * 19 + [passes]).evaluate(Store()).verdict == "undecided"
     assert line("58", control=lambda store: [fails]).evaluate(Store()).verdict == "differs"
 
 
 def test_a_row_says_where_its_bound_was_written_after_the_number():
-    assert line("many", AtLeast(50)).bound_after and not line("many", AtLeast(50), fixed_before=True).bound_after
-    assert not line("57", AtLeast()).bound_after  # the printed number is the bound
-    assert not line("all", AtLeast(1.0)).bound_after and not line("more", AtLeast(0)).bound_after
+    assert line("many", Within(50)).bound_after and not line("many", Within(50), fixed_before=True).bound_after
+    assert not line("57", Within("printed")).bound_after  # the printed number is the bound
+    assert not line("all", Within(1.0)).bound_after and not line("more", Within(0)).bound_after
 
 
 def test_markdown_has_a_line_a_row_and_no_broken_cells(toygpt):
@@ -120,17 +121,17 @@ def test_a_headline_without_a_number_needs_a_reason():
 def test_numbers_are_shown_as_a_reader_wants_them():
     assert [show(x) for x in (57.0, 0.4345678, 1234.5, 63_038_464.0)] == ["57", "0.4346", "1,234", "63,038,464"]
     assert show(0.9981, "%") == "99.81%" and show(46_500.0, "steps") == "46,500 steps"
-    rate = Row(line("1/16", AtLeast(), unit="%"), "differs", share(1, 16, "seeds"))
+    rate = Row(line("1/16", Within("printed"), unit="%"), "differs", share(1, 16, "seeds"))
     assert rate.shown == "6.25% (1 of 16) [0.158%, 30.232%]"
     assert Row(line("1", unit="errors"), "reproduced", share(0, 100_000, "sums")).shown == "0 of 100,000"
 
 
 def test_a_ratio_is_of_numbers_that_are_held_against_each_other():
-    assert Row(line("50"), "differs", counted(57, "parameters")).ratio == pytest.approx(1.14)
+    assert Row(line("50"), "differs", number(57, 57, "parameters")).ratio == pytest.approx(1.14)
     assert Row(line("2 out of 5", unit="%"), "differs", share(1, 10, "seeds")).ratio is not None
-    assert Row(line("100", AtLeast(0.9)), "reproduced", counted(1, "bits")).ratio is None
-    assert Row(line("20-40K", Between(2e4, 4e4)), "differs", counted(19_000, "steps")).ratio is None
-    assert Row(line("essentially free", AtLeast(0.9)), "reproduced", counted(1, "costs")).ratio is None
+    assert Row(line("100", Within(0.9)), "reproduced", number(1, 1, "bits")).ratio is None
+    assert Row(line("20-40K", Within(2e4, 4e4)), "differs", number(19_000, 19_000, "steps")).ratio is None
+    assert Row(line("essentially free", Within(0.9)), "reproduced", number(1, 1, "costs")).ratio is None
 
 
 def test_the_command_prints_and_writes_the_table(tmp_path, capsys):

@@ -12,7 +12,7 @@ import pytest
 
 from interp.core.sections import Page, Section, records
 from studies.runs.study import Settings
-from studies.runs.training_runs import SeedRun, train_in_time
+from studies.runs.training_runs import TrainingRun, train_in_time
 from interp.site.pages import write_page
 from models.errors import UserError
 from models.training.named_recipes import get_recipe
@@ -28,14 +28,14 @@ def test_the_minutes_of_a_command_are_counted_from_its_start():
 
 def test_without_minutes_nothing_is_trained_and_that_is_said(tmp_path: Path):
     said: list[str] = []
-    run = SeedRun("toygpt-learned-pre", 0, get_recipe("toygpt"), tmp_path / "run")
+    run = TrainingRun("toygpt-learned-pre", get_recipe("toygpt"), tmp_path / "run")
     assert not train_in_time([(run, [1])], Settings(minutes=0.0, say=said.append))
     assert len(said) == 1 and "goes on" in said[0] and not run.folder.exists()
 
 
 def test_a_finished_run_is_only_taken_for_its_own_recipe(tmp_path: Path):
     recipe = get_recipe("toygpt").replace(steps=2, warmup_steps=1, batch_size=4, validation_size=4, eval_every=2)
-    run = SeedRun("toygpt-learned-pre", 0, recipe, tmp_path / "run")
+    run = TrainingRun("toygpt-learned-pre", recipe, tmp_path / "run")
     assert run.seconds_trained() == (0, 0.0)
     run.train_to(2)
     run.train_to(2)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,8 +11,9 @@ import pytest
 import torch
 
 import models
-from interp.figures.curves import seeds_by_variant
+from studies.runs.sweep_figure import seeds_by_variant
 from studies.microadder import studies as microadder
+from studies.papers import DATA
 from studies.runs import sweeps
 from studies.runs.study import Settings
 from studies.runs.seed_sweeps import (
@@ -31,7 +33,7 @@ from models.training.recipes import Recipe
 from models.training.run_folder import RunFolder
 from tests.sampling import every_third
 
-EXPERIMENTS = Path(microadder.__file__).parents[2] / "data" / "experiments"
+EXPERIMENTS = DATA
 STORED = [path for path in sorted(EXPERIMENTS.glob("microadder-*.json")) if "sweeps" in json.loads(path.read_text())]
 
 
@@ -118,16 +120,16 @@ def test_the_zoo_s_curves_are_a_sweep() -> None:
     assert found.of("67").values[:, 0].tolist() == stored["best_exact"]
 
 
-def test_a_trained_arm_is_read_back(tmp_path: Path) -> None:
+def test_a_trained_variant_is_read_back(tmp_path: Path) -> None:
     recipe = Recipe(steps=20, batch_size=32, warmup_steps=5, eval_every=10, validation_size=64, snapshots=2)
-    arm = sweeps.Arm("tiny", "microadder-57", recipe, "some/arm")
-    found = sweeps.train_arms(Settings(out=tmp_path, progress=False, say=lambda _: None), [arm], 2)
+    settings = Settings(out=tmp_path, seeds=2, progress=False, say=lambda _: None)
+    run = sweeps.variant(settings, "tiny", "microadder-57", recipe, "some/run")
+    found = sweeps.trained_rows(settings, [run])
     assert [one["label"] for one in found] == ["tiny"] and found[0]["seeds"] == [0, 1]
     assert finished(sweep_curves(found), "tiny")
-    none = sweeps.train_arms(Settings(out=tmp_path / "other", minutes=1e-9, say=lambda _: None), [arm], 2)
-    assert none == []
+    assert sweeps.trained_rows(replace(settings, minutes=1e-9), [replace(run, folder=tmp_path / "other")]) == []
     with pytest.raises(UserError, match="small and paper"):
-        sweeps.arms_of(Settings(size="huge"), [("a", "microadder-57")], "x")
+        sweeps.variants(Settings(size="huge"), [("a", "microadder-57")], "x")
 
 
 def test_pictures_show_every_seed_twice() -> None:
@@ -162,15 +164,15 @@ def test_stored_results_hold_together(path: Path) -> None:
 
 def test_a_sweep_keeps_the_weights_of_the_seeds_that_it_reports(tmp_path: Path) -> None:
     recipe = Recipe(steps=4, batch_size=8, eval_every=2, warmup_steps=1, validation_size=16, snapshots=0)
-    arm = sweeps.Arm("57", "microadder-57", recipe, "two")
-    settings = Settings(out=tmp_path, progress=False, say=lambda _: None)
-    (fresh,) = sweeps.train_arms(settings, [arm], 2)
+    settings = Settings(out=tmp_path, seeds=2, progress=False, say=lambda _: None)
+    run = sweeps.variant(settings, "57", "microadder-57", recipe, "two")
+    (fresh,) = sweeps.trained_rows(settings, [run])
     assert fresh["weights"] == {} and sweep_curves([fresh]).grokked("57").correct == 0
     assert len(fresh["curves"]) == 2 and len(fresh["curves"][0]) == len(fresh["curve_steps"]) > 1
     assert fresh["made_with"]["torch"] and fresh["made_with"]["carrylens"]
 
     # One seed that answers everything: the zoo's numbers put where the run keeps its best.
-    folder = RunFolder(sweeps.folder_of(settings, arm))
+    folder = RunFolder(run.folder)
     loaded = folder.load_checkpoint()
     assert loaded is not None
     step, tensors, state = loaded
@@ -179,6 +181,6 @@ def test_a_sweep_keeps_the_weights_of_the_seeds_that_it_reports(tmp_path: Path) 
     tensors["best_theta"] = torch.stack([flat, tensors["best_theta"][1]])
     state["seeds"][0]["best_exact"] = 1.0
     folder.save_checkpoint(step, tensors, state)
-    found = json.loads(json.dumps(sweeps.read_arm(folder.path, arm)))
+    found = json.loads(json.dumps(sweeps.read_row(run)))
     assert sweep_curves([found]).grokked("57").correct == 1 and list(found["weights"]) == ["0"]
     assert models.score(model_of(found["model"], found["weights"]["0"])).correct == 10_010

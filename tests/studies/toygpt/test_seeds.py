@@ -12,7 +12,7 @@ from models.errors import UserError
 from models.training.named_recipes import get_recipe
 from models.training.run_folder import RunFolder
 from studies.runs.study import Settings, reproduce
-from studies.runs.training_runs import OutOfTime, SeedRun, train_all
+from studies.runs.training_runs import OutOfTime, TrainingRun, train_all
 from studies.toygpt.seeds import budget_table, largest_gap, orderings, over_seeds, seed_curves
 from studies.toygpt.studies import BEST, POSITIONS, claims, measured, runs_of
 
@@ -82,7 +82,7 @@ TINY = get_recipe("toygpt").replace(steps=6, batch_size=4, eval_every=3, validat
 
 @pytest.mark.slow
 def test_a_run_in_slices_passes_through_the_same_parameters(tmp_path: Path):
-    sliced, whole = (SeedRun(BEST, 3, TINY, tmp_path / name) for name in ("sliced", "whole"))
+    sliced, whole = (TrainingRun(BEST, TINY, tmp_path / name, 3) for name in ("sliced", "whole"))
     train_all([(sliced, (2, 4, 6))], "cpu", None)
     whole.train_to(6)
     one, other = (RunFolder(run.folder).snapshots() for run in (sliced, whole))
@@ -94,7 +94,7 @@ def test_a_run_in_slices_passes_through_the_same_parameters(tmp_path: Path):
 
 
 def test_no_minutes_mean_no_step_and_the_page_says_that_nothing_is_there(tmp_path: Path):
-    run = SeedRun(BEST, 0, TINY, tmp_path / "run")
+    run = TrainingRun(BEST, TINY, tmp_path / "run")
     with pytest.raises(OutOfTime):
         train_all([(run, (6,))], "cpu", 0.0)
     assert not run.folder.exists() and measured(run) == []
@@ -105,7 +105,7 @@ def test_no_minutes_mean_no_step_and_the_page_says_that_nothing_is_there(tmp_pat
 
 def test_runs_go_seed_by_seed_through_all_variants():
     runs = runs_of(Settings(seeds=2), list(POSITIONS))
-    assert [(run.name, run.seed) for run in runs[:4]] == [*((name, 0) for name in POSITIONS), (BEST, 1)]
+    assert [(run.model, run.seed) for run in runs[:4]] == [*((name, 0) for name in POSITIONS), (BEST, 1)]
     assert {run.recipe.steps for run in runs} == {5_000}
 
 

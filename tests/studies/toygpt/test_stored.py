@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 import models
-from interp.core.stored_data import DATA
 from models.families.toygpt import VARIANTS
 from models.files.checkpoint import read_json
 from models.zoo import read_entry
+from studies.papers import DATA
 from studies.toygpt.studies import BEST, BUDGET, errors
 
 
@@ -22,7 +22,7 @@ def test_every_variant_is_in_the_zoo_with_its_exhaustive_score():
 
 @pytest.mark.slow
 def test_errors_of_the_stored_model_are_counted_as_they_are_stored():
-    found, kept = errors(models.load(BEST)), read_json(DATA / "experiments" / "toygpt-carry.json")["errors"]
+    found, kept = errors(models.load(BEST)), read_json(DATA / "toygpt-carry.json")["errors"]
     assert found["errors"] | {key: found[key] for key in ("test", "train")} == kept
     assert found["errors"]["kinds"] == {"missed": 16, "spurious": 6, "other": 0}
     assert found["test"] == read_entry(BEST)["score"]["correct"]

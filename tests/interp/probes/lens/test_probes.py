@@ -207,7 +207,7 @@ def test_a_probe_does_not_learn_the_table_of_pairs_by_heart():
 
 @pytest.mark.slow
 def test_the_stored_probes_of_two_digit_adders_are_found_again():
-    stored = json.loads((DATA / "experiments" / "toygpt-carry.json").read_text())
+    stored = json.loads((DATA / "toygpt-carry.json").read_text())
     model = models.load(stored["model"])
     outputs = [f"blocks.{i}.hook_{part}_out" for i in range(model.cfg.n_layers) for part in ("attn", "mlp")]
     asked: dict[str, Any] = {"problems": all_problems(), "signals": "carry_out", "columns": "s0"}
