@@ -10,12 +10,12 @@ from typing import Any
 
 import pandas as pd
 from mkdocs.structure.files import File
+from studies.claims.headlines_result import IN_WORDS
 
 from interp.site.pages import table_html
 from interp.site.pages.items import commands, figure, folded, sections
 from studies.claims import Headlines
 from studies.claims import table as headlines
-from studies.claims.headlines_result import IN_WORDS
 from studies.papers import PAPERS
 from studies.runs.stored_studies import command_of, stored_page, stored_studies
 

@@ -20,6 +20,7 @@ from studies import checkpoints as checkpoints
 MODULES = {
     "drawings": ("claims.figures", "addlm.figures.circuits", "addlm.figures.entries"),
     "chapters": ("chapters",),
+    "methods": ("adderboard.proof_methods",),
     "measures": (
         "microadder.measures",
         "adder_456.measures",
@@ -49,19 +50,5 @@ def _import(what: str, of: str = "studies") -> None:
             import_module(f"{__name__}.{module}")
 
 
-<<<<<<< c0105b8d34f0ce5407cc63a094e251f7250b37b6
-def _import_chapters() -> None:
-    import_module("studies.chapters")
-
-
-def _import_methods() -> None:
-    import_module("studies.adderboard.proof_methods")
-
-
-loads("drawings", _import_drawings)
-loads("chapters", _import_chapters)
-loads("methods", _import_methods)
-=======
 for _what in MODULES:
     loads(_what, partial(_import, _what))
->>>>>>> ff4d05fc3ace8e89e54cf5cf0c4777819d9b2a9f

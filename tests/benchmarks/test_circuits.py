@@ -13,7 +13,6 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-<<<<<<< c0105b8d34f0ce5407cc63a094e251f7250b37b6:tests/benchmarks/test_circuits.py
 import interp
 from benchmarks.circuits import METHODS, Case, Subject, Truth, method, run_benchmark, score_ranking
 from benchmarks.circuits.bench_runs import from_records, sign_flip_p
@@ -21,19 +20,10 @@ from benchmarks.circuits.cases import held_out, load, proved, subjects
 from benchmarks.circuits.circuit_methods import Method
 from benchmarks.circuits.scores import SHARES, areas, auroc, precision
 from interp.causal.circuits.circuit_files import attribution_graph, circuit_json, edge_name
-=======
-from interp.compare.bench import METHODS, Case, Subject, Truth, method, run_benchmark, score_ranking
-from interp.compare.bench.bench_runs import from_records, sign_flip_p
-from interp.compare.bench.cases import held_out, load, proved, subjects
-from interp.compare.bench.circuit_methods import Method
-from interp.compare.bench.mib import attribution_graph, circuit_json, edge_name
-from interp.compare.bench.scores import SHARES, areas, auroc, precision
->>>>>>> ff4d05fc3ace8e89e54cf5cf0c4777819d9b2a9f:tests/interp/compare/test_bench.py
 from models.errors import UserError
 from studies.comparison.circuits import carry_neurons, stability
-from studies.papers import DATA
 
-STORED = DATA / "comparison-circuits.json"
+STORED = Path(interp.__file__).parent / "data" / "experiments" / "comparison-circuits.json"
 
 
 @pytest.fixture(scope="module")
