@@ -7,7 +7,7 @@ with their most significant digit, and how many tokens there are. The answer's e
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeGuard
 
 from models.arguments import check_fields
 from models.errors import UserError
@@ -66,6 +66,6 @@ def framed_addition(frame: Frame) -> FixedWidthAddition:
     )
 
 
-def is_framed(task: Any) -> bool:
+def is_framed(task: Any) -> TypeGuard[FixedWidthAddition]:
     """Whether a task is that of a frame."""
     return isinstance(task, FixedWidthAddition) and task.name.startswith(PREFIX)
