@@ -13,8 +13,8 @@ import torch
 
 import models
 from interp.probes.heatmaps.cells import CellScorer, cell_problems
-from models.partial_forward import greedy
-from models.position_coupling_variants import FIGURES
+from models.families.position_coupling_variants import FIGURES
+from models.fast import greedy
 
 OPERANDS = DIGITS = 10
 PROBLEMS, ROUNDS = 20, 5

@@ -26,7 +26,7 @@ from benchmarks.record import middle
 from interp.causal.patching import patch_sweep
 from interp.core.metrics import Metric
 from models.tasks.base import Task
-from models.transformer import ArithmeticTransformer
+from models.transformer.arithmetic_transformer import ArithmeticTransformer
 from models.weight_maps import DenseWeights
 
 BATCHES = (1, 16, 256)

@@ -9,7 +9,7 @@ from torch.nn import functional as F
 
 import models
 from benchmarks.scoring import cpu_seconds
-from models.position_coupling import SMALL, Variant
+from models.families.position_coupling import SMALL, CouplingVariant
 from models.training.sequence_objective import SequenceObjective, SequenceStream
 
 ROWS, STEPS = 128, 5
@@ -22,7 +22,7 @@ def main() -> dict[str, float]:
     return ratios
 
 
-def compare(variant: Variant) -> dict[str, float]:
+def compare(variant: CouplingVariant) -> dict[str, float]:
     """Print the milliseconds of one step by each way, and return how many times faster those without hooks are."""
     model = models.build(variant.name)
     objective, compiled = SequenceObjective(model), SequenceObjective(model)

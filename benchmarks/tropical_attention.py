@@ -11,7 +11,7 @@ from torch.nn import functional as F
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from benchmarks.scoring import cpu_seconds
-from models.parts.tropical_kernel import eager_tropical_attention, fused_available, fused_tropical_attention
+from models.transformer.parts.tropical_kernel import eager_tropical_attention, fused_available, fused_tropical_attention
 
 SHAPES = ((32, 4, 128), (4, 4, 1024), (1, 4, 4096))  # batch, heads, positions: 16,384 queries each
 D_HEAD, TOP_K, SCALE = 32, 16, 1.0

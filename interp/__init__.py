@@ -15,12 +15,12 @@
     interp.activation_patching(adder, pairs, site="resid_pre").figure()
 
 Every probe returns a frozen result with ``.sentence()``, ``.to_dataframe()`` and ``.figure()``. All registered probes
-are names of this package, including those of single papers (:mod:`interp.papers`) and your own
-(:mod:`interp.core.probe`); those of everyday use come first in ``interp.__all__``.
+are names of this package, including your own (:mod:`interp.core.probe`); those of everyday use come first in
+``interp.__all__``.
 
 The subpackages, each of which imports only earlier ones: :mod:`interp.core`; :mod:`interp.probes` (which only
 observe), :mod:`interp.causal` (which intervene), :mod:`interp.proofs`; :mod:`interp.compare`; :mod:`interp.figures`;
-:mod:`interp.papers`; :mod:`interp.site`; :mod:`interp.cli`.
+:mod:`interp.site`; :mod:`interp.cli`.
 """
 
 from importlib import import_module
@@ -30,7 +30,7 @@ from typing import Any
 from interp.core import own_models as _own_models  # noqa: F401  before anything imports models
 from interp.core.loading import loads as _loads
 
-_ROOMS = ("core", "probes", "causal", "proofs", "compare", "figures", "papers", "site", "cli")
+_ROOMS = ("core", "probes", "causal", "proofs", "compare", "figures", "site", "cli")
 
 
 def _import_probes(*rooms: str) -> None:
@@ -41,9 +41,8 @@ def _import_probes(*rooms: str) -> None:
                 import_module(module.name)
 
 
-def _import_drawings(of: str | None = None) -> None:
+def _import_drawings(of: str = "") -> None:
     import_module("interp.figures").import_all()
-    import_module("interp.papers").import_figures(of)
 
 
 _loads("probes", _import_probes)

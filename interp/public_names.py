@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from interp.core.probe import known, registered
-from models.questions import question
+from models.calls.checked_calls import checked
 
 #: What one uses every day; documentation lists these first.
 EVERYDAY = (
@@ -68,7 +68,7 @@ def resolve(name: str) -> Any:
     if name not in OTHERS:
         return known(name)
     found = getattr(import_module(OTHERS[name]), name)
-    return question(found) if isfunction(found) and name not in ("probe", "probes") else found
+    return checked(found) if isfunction(found) and name not in ("probe", "probes") else found
 
 
 def stub() -> str:

@@ -9,13 +9,12 @@ from importlib import import_module
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
-from models.lens_package import defer
+from models.lens.lens_package import defer
 
 if TYPE_CHECKING:
     from models import tasks as tasks
     from models import zoo as zoo
     from models.checks import check as check
-    from models.config import TransformerConfig as TransformerConfig
     from models.errors import UserError as UserError
     from models.evaluation import Score as Score
     from models.evaluation import score as score
@@ -28,7 +27,8 @@ if TYPE_CHECKING:
     from models.text_scores import TextLoss as TextLoss
     from models.text_scores import text_loss as text_loss
     from models.training.own_model import train as train
-    from models.transformer import ArithmeticTransformer as ArithmeticTransformer
+    from models.transformer.arithmetic_transformer import ArithmeticTransformer as ArithmeticTransformer
+    from models.transformer.config import TransformerConfig as TransformerConfig
     from models.zoo import load as load
     from models.zoo import save_entry as save_entry
     from models.zoo import zoo_names as zoo_names
@@ -37,14 +37,14 @@ if TYPE_CHECKING:
 _NAMES = {
     "models": "tasks zoo",
     "models.checks": "check",
-    "models.config": "TransformerConfig",
+    "models.transformer.config": "TransformerConfig",
     "models.errors": "UserError",
     "models.evaluation": "Score score",
     "models.importers.adopt": "adopt",
     "models.registry": "ModelSpec build get_spec names register",
     "models.text_scores": "TextLoss text_loss",
     "models.training.own_model": "train",
-    "models.transformer": "ArithmeticTransformer",
+    "models.transformer.arithmetic_transformer": "ArithmeticTransformer",
     "models.zoo": "load save_entry zoo_names",
 }
 defer()  # before a module of this package asks for TransformerLens' hook point

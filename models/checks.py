@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
+from models.calls.checked_calls import checked
 from models.errors import UserError
-from models.hooked import HookedModel
-from models.part_names import in_block
-from models.questions import question
 from models.tasks.base import Task
-from models.tasks.sound import require_sound
+from models.tasks.check_task import require_sound
+from models.transformer.hooked import HookedModel
+from models.transformer.part_names import in_block
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -263,7 +263,7 @@ CHECKS: Mapping[str, Callable[[_Subject], None]] = {
 }
 
 
-@question
+@checked
 def check(model: HookedModel, task: Any = None) -> pd.DataFrame:
     """Which properties that TransformerLens' tools and this project's probes rely on hold for a model and its task.
 

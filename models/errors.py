@@ -1,8 +1,8 @@
-"""The one exception a user can cause.
+"""UserError: a mistake in a call; the message says what to change.
 
-Everything a user can get wrong (a number out of range, an unknown name, a damaged file) raises
-:class:`UserError` with one sentence that says what is wrong, what is allowed and, for names, the closest
-match. The command line prints that sentence and exits with status 2; in Python it is a ``ValueError``.
+It is raised for a number out of range, an unknown name, a damaged file and the like, with one sentence that says what
+is wrong, what is allowed and, for names, the closest match. The command line prints that sentence and exits with status
+2; in Python it is a ``ValueError``.
 """
 
 from __future__ import annotations

@@ -23,14 +23,14 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from models.calls.checked_calls import checked
 from models.errors import UserError, unknown_name
-from models.hooked import model_name
+from models.fast import greedy, logits_from, stands_for
 from models.numerals import distinct_percent, shown
-from models.partial_forward import greedy, logits_from, stands_for
-from models.questions import question
 from models.tasks.base import Task
+from models.tasks.check_task import require_sound
 from models.tasks.sequences import SequenceTask
-from models.tasks.sound import require_sound
+from models.transformer.hooked import model_name
 
 CONFIDENCE = 0.95
 #: A function from tokens [batch, pos] to logits [batch, pos, d_vocab].
@@ -104,7 +104,8 @@ class Score(Rate):
         per_target: counts of right tokens per target ("s0", ..., "EOS"), given the method's input to that target.
         failures: the first few wrong problems.
         rung: the strength of evidence: "exhaustive" if these were all the problems that there are.
-        doubt: that the task may not be the model's, where it answers less than half (:func:`models.task_doubts.doubt`).
+        doubt: that the task may not be the model's, where it answers less than half
+        (:func:`models.tasks.task_doubts.doubt`).
     """
 
     model: str
@@ -184,7 +185,7 @@ def _table(key: str, rates: dict[Any, Rate]) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-@partial(question, hooked=False, finite=True)
+@partial(checked, hooked=False, finite=True)
 def score(
     model: Model,
     problems: Any = None,
@@ -215,7 +216,7 @@ def score(
     found = tally.score(model, described, method)
     if 2 * found.correct >= found.n:
         return found
-    from models.task_doubts import doubt
+    from models.tasks.task_doubts import doubt
 
     return replace(found, doubt=doubt(model, task, predict))
 

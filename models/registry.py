@@ -10,35 +10,35 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from models.arguments import typed
+from models.calls.arguments import typed
+from models.calls.checked_calls import checked
 from models.errors import UserError, unknown_name
-from models.questions import question
 
 if TYPE_CHECKING:
     from models.tasks.base import Task
     from models.training.recipes import Recipe
-    from models.transformer import ArithmeticTransformer
+    from models.transformer.arithmetic_transformer import ArithmeticTransformer
     from models.weight_maps.weight_map import WeightMap
 
 
 #: The modules that register models; they are imported before a name is looked for.
 REGISTERING = (
-    "models.addlm",
-    "models.addlm_adder",
-    "models.arc_decoder",
-    "models.column_arithmetic",
-    "models.hand_built.adders",
-    "models.hand_built.microadder_by_hand",
-    "models.hand_built.modular_programs",
-    "models.hand_built.position_coupling_addition",
-    "models.hand_built.position_coupling_multiplication",
-    "models.hand_built.position_coupling_parity",
-    "models.low_rank_adder",
-    "models.microadder_continued",
-    "models.modular",
-    "models.position_coupling_variants",
-    "models.subtractors",
-    "models.toygpt",
+    "models.families.addlm",
+    "models.families.addlm_adder",
+    "models.families.arc_decoder",
+    "models.families.column_arithmetic",
+    "models.families.hand_built.adders",
+    "models.families.hand_built.microadder_by_hand",
+    "models.families.hand_built.modular_programs",
+    "models.families.hand_built.position_coupling_addition",
+    "models.families.hand_built.position_coupling_multiplication",
+    "models.families.hand_built.position_coupling_parity",
+    "models.families.low_rank_adder",
+    "models.families.microadder_continued",
+    "models.families.modular",
+    "models.families.position_coupling_variants",
+    "models.families.subtractors",
+    "models.families.toygpt",
 )
 
 TRAINED, PUBLISHED, BY_HAND = "trained", "published numbers", "by hand"
@@ -106,7 +106,7 @@ def _registered() -> dict[str, ModelSpec]:
     return _REGISTRY
 
 
-@question
+@checked
 def register(spec: ModelSpec) -> ModelSpec:
     """Register a model under its name. Raises UserError if the name is taken."""
     if spec.name in _REGISTRY:
@@ -182,7 +182,7 @@ def numbers_of(name: str) -> tuple[int, Mapping[str, float] | None]:
     return sum(p.numel() for p in weight_map.parameters()), weight_map.constants
 
 
-@question
+@checked
 def build(name: str, seed: int = 0, **options: Any) -> ArithmeticTransformer:
     """A registered model with fresh parameters drawn from ``seed``.
 
@@ -195,7 +195,7 @@ def build(name: str, seed: int = 0, **options: Any) -> ArithmeticTransformer:
     Raises:
         UserError: an unknown name or option, with the closest match, or a value that an option cannot have.
     """
-    from models.transformer import ArithmeticTransformer
+    from models.transformer.arithmetic_transformer import ArithmeticTransformer
 
     spec = get_spec(name)
     for option in options:

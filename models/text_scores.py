@@ -10,11 +10,11 @@ from jaxtyping import Float, Int
 from torch import Tensor
 from torch.nn import functional as F
 
+from models.calls.checked_calls import checked
 from models.errors import UserError
-from models.partial_forward import logits_from, stands_for
-from models.questions import question
+from models.fast import logits_from, stands_for
 from models.tasks.characters import TRAINING, CharacterLanguage, text_ids
-from models.transformer import ArithmeticTransformer
+from models.transformer.arithmetic_transformer import ArithmeticTransformer
 
 ROWS = 32  # windows at a time, so that their activations stay in the processor's cache
 
@@ -55,7 +55,7 @@ class TextLoss:
         )
 
 
-@question
+@checked
 def text_loss(model: ArithmeticTransformer, problems: Any = None) -> TextLoss:
     """The loss on windows of the model's text, by default on its whole validation part, once.
 

@@ -25,7 +25,7 @@ import pandas as pd
 import interp
 import models
 from interp.figures.tables import findings, table
-from interp.probes.scored import GridPanel, GridPanels
+from interp.probes.score_result import GridPanel, GridPanels
 from interp.proofs.coupled_grid import load_certified_grids
 
 built = models.build("position-coupling-hand-built", max_operands=7, max_digits=2)  # it has no parameters at all
@@ -242,8 +242,8 @@ substituted.figure()
 # works with the patterns of two other roles, so this test says nothing about its role. L0H0 and L0H1 do not work with
 # it. With their own mean patterns, a third of the responses stay right, so it matters how they weigh the two digits in
 # *this* problem. For L0H0 the ideal pattern does as well as its mean. For L0H1 it does far worse: its mean over
-# problems is not the constructed half and half either. (`interp reproduce comparison:swaps` goes on from here: it puts
-# whole parts of one model in the place of the other's, through fitted maps.)
+# problems is not the constructed half and half either. (`python -m studies reproduce comparison:swaps` goes on from
+# here: it puts whole parts of one model in the place of the other's, through fitted maps.)
 #
 # ## 8. Beyond the sizes it was trained on
 #

@@ -29,14 +29,14 @@ import interp
 import models
 from interp.core.results import Provenance
 from interp.figures.tables import table
-from interp.papers.addlm.claims import claims_table
-from interp.papers.addlm.entries import ternary_entries
-from interp.papers.addlm.figures.loss import loss_by_keys
-from interp.papers.addlm.multiplications import count_multiplications
-from interp.papers.addlm.scores import read_scores
-from interp.papers.addlm.studies import INFERENCE_KEYS, with_top_k
-from interp.papers.addlm.weights import integer_circuits, value_composition
 from models.tasks.characters import text_tokens
+from studies.addlm.claims import claims_table
+from studies.addlm.entries import ternary_entries
+from studies.addlm.figures.loss import loss_by_keys
+from studies.addlm.multiplications import count_multiplications
+from studies.addlm.scores import read_scores
+from studies.addlm.studies import INFERENCE_KEYS, with_top_k
+from studies.addlm.weights import integer_circuits, value_composition
 
 addlm, twin = models.load("addlm-0.8m"), models.load("addlm-0.8m-float")
 {model.name_or_path: sum(p.numel() for p in model.parameters()) for model in (addlm, twin)}

@@ -28,12 +28,12 @@ from torch import nn
 import interp
 import models
 from interp.figures.tables import table
-from models.config import TransformerConfig
 from models.evaluation import score
 from models.numerals import small
 from models.tasks import TwoDigitAddition, problem_pairs
 from models.tasks.two_digit import held_out_problems, training_problems
-from models.transformer import ArithmeticTransformer
+from models.transformer.arithmetic_transformer import ArithmeticTransformer
+from models.transformer.config import TransformerConfig
 from models.weight_maps.dense import DenseWeights
 from models.weight_maps.weight_map import normal_
 

@@ -29,14 +29,14 @@ import interp
 from interp.compare.classes import SolutionClasses
 from interp.core.as_json import decode
 from interp.core.results import Provenance
-from interp.core.stored_data import DATA
 from interp.figures import theme
 from interp.figures.dots import dot_plot
 from interp.figures.layers import points
 from interp.figures.panels import Panel, compose, vline
 from interp.figures.tables import table
-from models.checkpoint import read_json
+from models.files.checkpoint import read_json
 from models.training.load_run import model_of
+from studies.papers import DATA
 
 kept = read_json(DATA / "experiments" / "comparison-population.json")  # what an earlier version measured and proved
 members = decode(pd.DataFrame, kept["measured"])
@@ -94,8 +94,8 @@ dot_plot(
 # need both routes. Base ten and the switch, which we found in models of few numbers, do not hold for all.
 #
 # Most members have 57 parameters, and all of these but one began where trained models end
-# (`interp reproduce microadder:starts`): part of what they share was given to them. The table of architectures counts
-# the others.
+# (`python -m studies reproduce microadder:starts`): part of what they share was given to them. The table of
+# architectures counts the others.
 
 # %%
 trained = shares[(shares["kind"] == "trained") & (shares["n"] > 0)]

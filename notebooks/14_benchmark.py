@@ -30,8 +30,8 @@ import interp
 import models
 from benchmarks.circuits import method, run_benchmark
 from interp.core.results import Findings, Provenance
-from interp.core.stored_data import DATA
 from models.tasks import problem_pairs
+from studies.papers import DATA
 
 adder = models.load("microadder-57")
 
@@ -61,8 +61,8 @@ print(interp.all_circuits(adder, pairs, replacement="mean").sentence())
 # ## 2. The ranking
 #
 # A method gives every edge a score, from pairs of its own. AUROC is the chance that an edge of the only minimal
-# circuit has a larger score than one outside. `interp reproduce comparison:circuits` has computed this on all proved
-# models of the zoo; intervals resample models.
+# circuit has a larger score than one outside. `python -m studies reproduce comparison:circuits` has computed this on
+# all proved models of the zoo; intervals resample models.
 
 # %%
 stored = json.loads((DATA / "experiments" / "comparison-circuits.json").read_text(encoding="utf-8"))
@@ -114,7 +114,7 @@ found.summary()[["method", "auroc", "precision", "regret", "cmd", "rank", "forwa
 # %%
 edges = ["embed->L0H0.v", "embed->L0.mlp", "L0H0->L0.mlp", "embed->logits", "L0H0->logits", "L0.mlp->logits"]
 circuit = interp.circuit_as_model(adder, edges, (0, 0))
-print(interp.certify(circuit, width=None))
+print(interp.certify(circuit, tolerance=None))
 
 # %% [markdown]
 # Six edges are enough on every pair: queries and keys need no digits, and the four edges above carry only what this

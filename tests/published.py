@@ -11,8 +11,8 @@ from typing import Any
 
 import torch
 
-from models.low_rank_adder import OPTIONS
-from models.transformer import ArithmeticTransformer
+from models.families.low_rank_adder import OPTIONS
+from models.transformer.arithmetic_transformer import ArithmeticTransformer
 
 SWITCHES = ("pos_rank", "qkv_rank", "attn_out_rank", "ffn_rank")
 #: Of each file that was published, the model whose layout it has.

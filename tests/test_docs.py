@@ -22,12 +22,13 @@ import models
 from interp.cli.commands import parse
 from interp.cli.own_files import taken_out
 from interp.core.probe import find_probe
-from interp.papers.studies import find_study
 from interp.public_names import EVERYDAY
-from models.config import TransformerConfig
 from models.errors import UserError
-from models.transformer import ArithmeticTransformer
+from models.transformer.arithmetic_transformer import ArithmeticTransformer
+from models.transformer.config import TransformerConfig
 from models.weight_maps import DenseWeights
+from studies.__main__ import PROGRAM as STUDIES
+from studies.runs.study import find_study
 from tests.docs_blocks import blocks, commands
 from tests.toy_task import ToyAddition
 
@@ -137,7 +138,7 @@ def test_the_wheel_is_small_and_runs_the_readmes_commands(installed: Path, tmp_p
     elsewhere = ("train", "bench", "mcp")  # minutes, or a server
     run = "import sys; from interp.cli import main; sys.exit(main(sys.argv[1:]))"
     environment = os.environ | {"PYTHONPATH": "", "OMP_NUM_THREADS": "1"}
-    for command in (*commands, "headlines", "solve toygpt-long 57+48"):
+    for command in (*commands, "solve toygpt-long 57+48"):
         words = command.split()
         if words[0] in elsewhere:
             continue
@@ -153,6 +154,9 @@ def is_there(words: list[str]) -> bool:
     if program == "make":
         return re.search(rf"^{first}:", (ROOT / "Makefile").read_text(), re.MULTILINE) is not None
     if program == "python":
+        if rest[:1] == ["studies"]:
+            command = parse(rest[1:], places=False, program=STUDIES)
+            return rest[1] != "reproduce" or find_study(command.figure) is not None
         return importlib.util.find_spec(rest[0]) is not None if first == "-m" else (ROOT / first).exists()
     if program == ".":  # the activation line
         return first == ".venv/bin/activate"
@@ -160,8 +164,6 @@ def is_there(words: list[str]) -> bool:
     if first == "--help":
         return True
     command = parse(taken_out(words[1:]), places=False)
-    if first == "reproduce":
-        return find_study(command.figure) is not None
     return first != "ask" or command.probe is None or find_probe(command.probe) is not None
 
 
@@ -175,9 +177,11 @@ def test_commands_are_found_and_wrong_ones_are_not_there():
     page = "x `make lab` and `interp ask NAME`\n\n    interp certify microadder-57 --minutes 1  # a proof\n\n`a.b`\n"
     assert commands(page) == [["interp", "certify", "microadder-57", "--minutes", "1"], ["make", "lab"]]
     assert is_there(["make", "lab"]) and not is_there(["make", "coffee"])
-    for wrong in ("certify microader-57", "reproduce toygpt:nothing", "ask microadder-57 carry_unit", "cretify x"):
+    for wrong in ("certify microader-57", "ask microadder-57 carry_unit", "cretify x"):
         with pytest.raises(UserError):
             is_there(["interp", *wrong.split()])
+    with pytest.raises(UserError):
+        is_there(["python", "-m", "studies", "reproduce", "toygpt:nothing"])
 
 
 @pytest.mark.parametrize("page", [*TEXTS, ROOT / "llms.txt"], ids=lambda page: page.stem)

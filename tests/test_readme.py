@@ -14,7 +14,8 @@ import transformers
 
 import models
 from interp.cli import main
-from interp.core.stored_data import DATA, read_stored
+from interp.core.stored_data import read_stored
+from studies.papers import DATA
 from tests.docs_blocks import blocks
 
 ROOT = Path(__file__).parents[1]

@@ -3,7 +3,7 @@
 import pytest
 
 from models.errors import UserError
-from models.texts import TINYSHAKESPEARE, read_corpus
+from models.files.texts import TINYSHAKESPEARE, read_corpus
 
 
 def text_at_hand() -> bool:

@@ -14,10 +14,10 @@ import torch
 
 import models
 from interp.proofs.trials import perturb
-from models.config import TransformerConfig
 from models.tasks import Task
 from models.tasks.task_text import task_of_text
-from models.transformer import ArithmeticTransformer
+from models.transformer.arithmetic_transformer import ArithmeticTransformer
+from models.transformer.config import TransformerConfig
 from models.weight_maps.dense import DenseWeights
 
 

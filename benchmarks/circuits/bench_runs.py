@@ -29,8 +29,8 @@ from benchmarks.circuits.scores import BOUNDS, SCORES, score_ranking
 from interp.causal.circuits import all_circuits, attribution_graph, circuit_json
 from interp.core.results import Provenance, Result
 from interp.core.stats import bootstrap_interval, holm
-from models.checkpoint import write_json_atomic
 from models.errors import UserError, known_name
+from models.files.checkpoint import write_json_atomic
 
 DRAWS = 2
 QUICK = ("microadder-57", "microadder-18", "adder-456")

@@ -27,12 +27,12 @@ from interp.causal.circuits.split import halves
 from interp.causal.edges import EdgeExperiment
 from interp.causal.edges.paths import compute_direct
 from interp.core.stored_data import DATA
-from models.checkpoint import assign_parameters
 from models.errors import UserError
+from models.files.checkpoint import assign_parameters
 from models.tasks import problem_pairs
 from models.tasks.algorithms import column_layout
 from models.tasks.paired_problems import ProblemPairs
-from models.transformer import ArithmeticTransformer
+from models.transformer.arithmetic_transformer import ArithmeticTransformer
 
 N_TRUTH, N_METHOD = 256, 64
 TRUTH_SEED = 10_000

@@ -28,10 +28,10 @@ from benchmarks.circuits.cases import TRUTH_SEED, load, proved
 from benchmarks.circuits.dictionary import Dictionary, train_dictionary
 from interp.causal.interchange.accuracy import InterchangeAccuracy, interchange
 from interp.probes.lens.ridge import FOLDS, directions, held_out_predictions
-from models.checkpoint import write_json_atomic
 from models.errors import UserError, known_name
-from models.part_names import in_block
+from models.files.checkpoint import write_json_atomic
 from models.tasks.algorithms import ALGORITHMS, column_layout
+from models.transformer.part_names import in_block
 
 VARIABLES = ("carry_in", "digit_sum", "total")
 PLACES = ("hook_resid_pre", "attn.hook_z", "hook_resid_mid", "mlp.hook_post")

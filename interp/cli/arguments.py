@@ -12,7 +12,7 @@ import tyro
 
 from interp.cli.outputs import OUTPUT
 from models.errors import UserError
-from models.stored_names import is_path, stored
+from models.files.stored_names import is_path, stored
 
 
 @dataclass(frozen=True)
@@ -145,7 +145,7 @@ def shaped(task: Any, shape: tuple[int, ...]) -> Any:
 
 def use_data(path: Path | None) -> None:
     """Let this process read texts from ``path``. Raises UserError if there is no such file."""
-    from models.texts import VARIABLE
+    from models.files.texts import VARIABLE
 
     if path is not None:
         if not path.is_file():

@@ -13,10 +13,10 @@ from interp.cli.outputs import write_reply
 from models.errors import UserError
 
 if TYPE_CHECKING:
-    from interp.core.model import HookedModel
     from interp.core.probe import Probe
     from interp.core.results import Result
     from interp.core.sections import Page
+    from models.transformer.hooked import HookedModel
 
 
 def _check_probe(name: str) -> None:

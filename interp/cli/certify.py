@@ -32,7 +32,7 @@ class Certify:
     shape: Shape = ()
     """For tasks of many lengths: judge problems of this shape, such as --shape 8 for eight bits."""
     json: Json = None
-    width: float = 1e-6
+    tolerance: float = 1e-6
     """How far apart the bounds on the share of wrong pairs may be, where the model is not certified."""
     digits_only: bool = False
     """For ten-digit adders: judge the eleven digits, as AdderBoard does, and not the EOS after them."""
@@ -68,7 +68,12 @@ class Certify:
         else:
             targets = "digits" if self.digits_only else "all"
             certificate = certify(
-                model, arithmetic=self.arithmetic, task=task, width=self.width, targets=targets, minutes=self.minutes
+                model,
+                arithmetic=self.arithmetic,
+                task=task,
+                tolerance=self.tolerance,
+                targets=targets,
+                minutes=self.minutes,
             )
             print(certificate.sentence())
         write_reply(self.json, reply_of(certificate))

@@ -44,8 +44,6 @@ COMMANDS = {
     "report": "report:Report",
     "explore": "explore:Explore",
     "gallery": "gallery:Gallery",
-    "reproduce": "reproduce:Reproduce",
-    "headlines": "headlines:ShowHeadlines",
     "mcp": "mcp:Mcp",
 }
 

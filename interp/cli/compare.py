@@ -47,7 +47,7 @@ class Compare:
         from interp.core.replies import reply_of
         from interp.core.sections import Page
         from interp.site.pages import page_html
-        from models.checkpoint import write_bytes_atomic
+        from models.files.checkpoint import write_bytes_atomic
 
         one_thread()
         loaded = [load_model(name) for name in self.models]
@@ -69,8 +69,8 @@ class Compare:
         return found, f"{found.names[0]} next to {found.names[1]}", matched_sections(found), matched_data(found)
 
     def _asked(self, loaded: Sequence[Any]) -> tuple[Result, str, Sequence[Any], dict[str, Any]]:
-        from interp.compare.across import PROBLEMS, compare_models
         from interp.compare.comparison_sections import table_sections
+        from interp.compare.many import PROBLEMS, compare_models
 
         n = PROBLEMS if self.problems is None else self.problems
         table = compare_models(loaded, n=n, seed=self.seed, progress=sys.stderr.isatty())

@@ -21,7 +21,7 @@ class FetchData:
     """Take a local copy instead of the download."""
 
     def run(self) -> None:
-        from models.texts import VARIABLE, cache_path, fetch, get_corpus
+        from models.files.texts import VARIABLE, cache_path, fetch, get_corpus
 
         corpus = get_corpus(self.name)
         path = fetch(corpus, self.out, self.data)

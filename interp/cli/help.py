@@ -24,8 +24,6 @@ EXAMPLES = {
     "interp explore microadder-57 adder-456": "explore.html: any problem, any part removed or patched",
     "interp gallery": "gallery/index.html: a static site on everything that is stored",
     "interp fetch-data": "download the text that AddLM is trained on, and check it",
-    "interp reproduce position-coupling:fig1": "a paper's figure: train what is missing, evaluate, draw",
-    "interp headlines": "every fact that the papers claim, ours, and how to make it",
     "interp mcp": "the same questions as tools, for programs that speak the Model Context Protocol",
 }
 #: What commands on your own models, tasks and files take, before or after their other words.

@@ -12,7 +12,7 @@ from typing import Any
 from interp.cli.arguments import Force, Json
 from interp.cli.outputs import write_reply
 from interp.core.stored_data import DATA, keep, kept
-from models.stored_names import CONFIG, ZOO
+from models.files.stored_names import CONFIG, ZOO
 
 FILE = DATA / "models.json"  # `python -m interp.cli.listing` writes it
 NOT_TRAINED, CONSTRUCTED = "not trained yet", "constructed"
@@ -59,7 +59,7 @@ def sources() -> list[Path]:
     """What the table is made of: the entries' data, the verdicts on constructed models, and the modules that register
     models."""
     called = re.compile(r"\bregister\w*\(")
-    modules = [*ZOO.parent.glob("*.py"), *ZOO.parent.glob("hand_built/*.py")]
+    modules = (ZOO.parent / "families").rglob("*.py")
     registering = [path for path in modules if called.search(path.read_text(encoding="utf-8"))]
     return [*ZOO.glob(f"*/{CONFIG}"), DATA / "constructed_verdicts.json", *registering]
 

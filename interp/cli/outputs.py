@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO, get_type_hints
 
 from models.errors import UserError
-from models.stored_names import ZOO, is_path, stored
+from models.files.stored_names import ZOO, is_path, stored
 
 if TYPE_CHECKING:
     from interp.core.replies import Reply
@@ -90,7 +90,7 @@ def answering(command: Any, line: str) -> Iterator[None]:
 
 def write_reply(path: Path | None, reply: Reply) -> None:
     """Write a command's reply as JSON, to the standard output for ``-``; nothing without a path."""
-    from models.checkpoint import write_bytes_atomic
+    from models.files.checkpoint import write_bytes_atomic
 
     if path is None:
         return

@@ -15,7 +15,7 @@ from interp.cli.help import OWN_FLAGS
 from models.errors import UserError
 
 if TYPE_CHECKING:
-    from models.transformer import ArithmeticTransformer
+    from models.transformer.arithmetic_transformer import ArithmeticTransformer
 
 _FLAGS = tuple(flag for flag in OWN_FLAGS if flag != "--trust")  # those that need a value
 _given: dict[str, Any] = {}

@@ -17,12 +17,12 @@ from interp.cli.arguments import shaped
 from interp.core.probe import Probe, find_probe, registered
 from interp.core.replies import Reply, reply, reply_of
 from interp.core.results import Provenance, Result
-from models.arguments import shown
+from models.calls.arguments import shown
 from models.errors import UserError, unknown_name
-from models.stored_names import is_path
+from models.files.stored_names import is_path
 
 if TYPE_CHECKING:
-    from models.transformer import ArithmeticTransformer
+    from models.transformer.arithmetic_transformer import ArithmeticTransformer
 
 ROWS, MOST_ROWS = 10, 1_000  # of a reply's table, unless more are asked for, and at most
 KEY_COLUMNS = 8

@@ -103,7 +103,7 @@ class Train:
         return result.complete
 
     def _on_cluster(self, out: Path, recipe: Any, judge: Any) -> TrainResult:
-        from models.cluster import connected
+        from models.training.cluster import connected
         from models.training.many_seeds import Run, train_on
 
         if self.data_parallel:

@@ -29,7 +29,6 @@ from torch import Tensor
 
 from interp.compare.symmetries import Parameters, symmetries_of
 from interp.compare.symmetries.base import tensor_weight
-from interp.core.model import HookedModel
 from interp.core.probe import probe
 from interp.core.problems import resolve_task
 from interp.core.results import Provenance, Result
@@ -37,7 +36,8 @@ from interp.core.sites import model_name
 from models.errors import UserError
 from models.importers.stock import from_transformer_lens
 from models.tasks.base import Task
-from models.transformer import ArithmeticTransformer
+from models.transformer.arithmetic_transformer import ArithmeticTransformer
+from models.transformer.hooked import HookedModel
 
 #: Component -> how its parameters' names begin, after "blocks/LAYER/".
 _COMPONENTS = {

@@ -24,17 +24,17 @@ from torch import Tensor
 from interp.causal.circuits.as_model import N_FITTED, constants_of, masked_as_model
 from interp.causal.circuits.circuit_edges import space_of_runs
 from interp.causal.edges.masked import MaskedModel
-from interp.core.model import HookedModel
 from interp.core.probe import probe, sums
 from interp.core.problems import Sample, draw, resolve_task
-from interp.core.results import Findings, Provenance, Rung
+from interp.core.results import Findings, Provenance, Strength
 from interp.core.sites import model_name
 from interp.core.stats import proportion
 from interp.proofs import certify
 from models.errors import UserError
 from models.evaluation import teacher_forcing
 from models.tasks.base import Task
-from models.transformer import ArithmeticTransformer
+from models.transformer.arithmetic_transformer import ArithmeticTransformer
+from models.transformer.hooked import HookedModel
 
 MOST_CIRCUITS = 2**12
 NO_EDGES = "no edges"
@@ -107,7 +107,7 @@ def certified_circuits(
         raise UserError(f"{model_name(model)} answers {wrong} wrongly with all of its edges, {said}.")
     rows: list[dict[str, Any]] = []
     found: dict[tuple[str, ...], Tensor] = {}  # by the names of the edges
-    rung: Rung = "sampled"
+    rung: Strength = "sampled"
     for mask in masks:
         if any(bool((mask | ~smaller).all()) for smaller in found.values()):
             continue
@@ -116,7 +116,7 @@ def certified_circuits(
             mask
         )
         if not row["wrong"]:
-            verdict = certify(circuit(mask), width=None, minutes=minutes)
+            verdict = certify(circuit(mask), tolerance=None, minutes=minutes)
             row |= {"status": verdict.status, "proof": verdict.finding()}
             if verdict.status == "certified":
                 found[names] = mask

@@ -25,13 +25,13 @@ from jaxtyping import Float, Int
 
 from interp.compare.alignment import aligned_distances
 from interp.core.controls import NO_CONTROL, untrained_models
-from interp.core.model import HookedModel
 from interp.core.probe import probe
 from interp.core.results import Provenance, Result
 from interp.core.sites import model_name
 from interp.core.thresholds import ONE_CLASS
 from models.errors import UserError
 from models.tasks.base import Task
+from models.transformer.hooked import HookedModel
 
 CONTROLS = 3
 

@@ -34,11 +34,10 @@ from interp.compare.comparison_result import Comparison
 from interp.compare.digits import digit_points
 from interp.compare.heads import head_distances, shuffled_roles
 from interp.compare.matching import match, relabelled_distances, scaled_distance
-from interp.compare.readings import Frame, Readings, frame, read
+from interp.compare.readings import ReadingFrame, Readings, frame, read
 from interp.compare.units import correlations, matched_units, sign_free, unit_distances, varying
 from interp.compare.weight_circuits import NAMES, head_tables, model_tables
 from interp.core.controls import copies_to_draw
-from interp.core.model import HookedModel
 from interp.core.parameters import parameters_beside
 from interp.core.probe import probe
 from interp.core.problems import digit_rows, draw, resolve_task
@@ -47,6 +46,7 @@ from interp.core.stats import mean_intervals, permutation_p
 from models.errors import UserError
 from models.importers.stock import from_transformer_lens
 from models.tasks.base import Task
+from models.transformer.hooked import HookedModel
 
 CONTROLS = 39
 _SQUARE = ("digits", "places", "OV written: token", "OV written: place")  # tables whose rows are also the columns
@@ -181,7 +181,7 @@ def _controls(
 # ---- one pair
 
 
-def _side(model: HookedModel, at: Frame) -> _Side:
+def _side(model: HookedModel, at: ReadingFrame) -> _Side:
     reading = read(from_transformer_lens(model, at.task), at)
     return _Side(reading, head_tables(reading, at), model_tables(reading, at))
 
@@ -301,7 +301,7 @@ def _units_shuffled(a: Readings, b: Readings, rng: np.random.Generator) -> float
 # ---- what the figure shows
 
 
-def _role_means(reading: Readings, at: Frame) -> xr.DataArray:
+def _role_means(reading: Readings, at: ReadingFrame) -> xr.DataArray:
     coords = {"head": reading.heads, "target": _distinct(at.targets), "role": list(at.roles)}
     mean = reading.roles.mean(0)
     empty = ~at.member.any(-1)  # no key has the role
@@ -318,7 +318,7 @@ def _distinct(labels: Sequence[str]) -> list[str]:
     return out
 
 
-def _unit_means(reading: Readings, at: Frame) -> xr.DataArray:
+def _unit_means(reading: Readings, at: ReadingFrame) -> xr.DataArray:
     cells = len(at.cell_values)
     has = at.cells >= 0
     index = at.cells[has]

@@ -31,7 +31,6 @@ from interp.compare.alignment import Alignment, align, flat, parametrised
 from interp.compare.symmetries import symmetries_of
 from interp.core.controls import NO_CONTROL, untrained_copy
 from interp.core.frames import as_frame
-from interp.core.model import HookedModel
 from interp.core.probe import probe
 from interp.core.problems import draw, resolve_task
 from interp.core.results import Provenance, Result
@@ -40,8 +39,9 @@ from interp.core.thresholds import ABLE
 from models.errors import UserError, known_name
 from models.numerals import in_percent
 from models.tasks.base import Task
-from models.transformer import ArithmeticTransformer
-from models.unaltered import require_unaltered
+from models.transformer.arithmetic_transformer import ArithmeticTransformer
+from models.transformer.hooked import HookedModel
+from models.transformer.unaltered import require_unaltered
 
 STORED, ALIGNED = "as stored", "aligned"
 UNTRAINED, MOVED, BACK = "to an untrained copy", "to itself, moved", "to itself, moved back"

@@ -9,7 +9,7 @@ from typing import Any
 import pandas as pd
 
 from interp.causal.interchange.accuracy import counted
-from interp.core.answers import Answer, DoesNotApply
+from interp.core.measured import DoesNotApply, Measured
 from interp.core.results import Provenance, Result
 from models.errors import UserError, known_name
 
@@ -38,7 +38,7 @@ class ModelRow:
     layers: int
     heads: int
     units: int  # MLP units, all layers
-    answers: Mapping[str, Answer | DoesNotApply]
+    answers: Mapping[str, Measured | DoesNotApply]
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,14 +64,14 @@ class ModelTable(Result):
         known = {row.name: row for row in self.rows}
         return known[known_name("model", model, known)]
 
-    def answer(self, model: str, question: str) -> Answer | DoesNotApply:
+    def answer(self, model: str, question: str) -> Measured | DoesNotApply:
         """One cell. Raises UserError for a model or question that is not in the table."""
         return self.row(model).answers[self.question(question).name]
 
-    def answered(self, question: str) -> dict[str, Answer]:
+    def answered(self, question: str) -> dict[str, Measured]:
         """The answers of the models that a question applies to."""
         self.question(question)
-        return {row.name: a for row in self.rows if isinstance(a := row.answers[question], Answer)}
+        return {row.name: a for row in self.rows if isinstance(a := row.answers[question], Measured)}
 
     def with_rows(self, rows: Iterable[ModelRow]) -> ModelTable:
         """The table with more models; a row with a known name replaces the old one."""
@@ -128,7 +128,7 @@ class ModelTable(Result):
     def matrix(self) -> pd.DataFrame:
         """One row per model, one column per question: the values, NaN where a question does not apply."""
         cells = [
-            [a.value if isinstance(a := row.answers[q.name], Answer) else float("nan") for q in self.questions]
+            [a.value if isinstance(a := row.answers[q.name], Measured) else float("nan") for q in self.questions]
             for row in self.rows
         ]
         return pd.DataFrame(cells, index=self.names, columns=[question.name for question in self.questions])
@@ -157,7 +157,7 @@ def _unbroken(cell: str) -> str:
     return cell.replace(" ", "\u00a0").replace(";\u00a0", "; ")
 
 
-def cell_text(answer: Answer | DoesNotApply, question: Question) -> str:
+def cell_text(answer: Measured | DoesNotApply, question: Question) -> str:
     """A cell's text: value, interval or rung, and control."""
     if isinstance(answer, DoesNotApply):
         return "–"

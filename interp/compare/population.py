@@ -23,10 +23,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from interp.compare.across import question_of
+from interp.compare.many import question_of
 from interp.compare.model_table import Question
 from interp.core.controls import untrained_twin
-from interp.core.model import HookedModel
 from interp.core.probe import Probe, probe, with_number
 from interp.core.problems import resolve_task
 from interp.core.results import Provenance, Result
@@ -34,6 +33,7 @@ from interp.core.sites import model_name
 from models.errors import UserError, known_name
 from models.evaluation import Rate
 from models.tasks.base import Task
+from models.transformer.hooked import HookedModel
 
 
 @dataclass(frozen=True, eq=False)

@@ -16,15 +16,15 @@ from interp.core.problems import membership
 from interp.core.sites import Site
 from interp.probes.attention import visible_roles
 from models.errors import UserError
-from models.part_names import head_name, in_block, neuron_name
 from models.tasks.base import Task
-from models.transformer import ArithmeticTransformer
+from models.transformer.arithmetic_transformer import ArithmeticTransformer
+from models.transformer.part_names import head_name, in_block, neuron_name
 
 CELL = ("digit_sum", "carry_in")  # the intermediate values by which logits are tabulated
 
 
 @dataclass(frozen=True, eq=False)
-class Frame:
+class ReadingFrame:
     """Where both models are read: the task's targets, their roles, and the intermediate values behind each target.
 
     ``member`` [target, role, key]: which visible keys have a role for a target. ``cells`` [n, target]: index into
@@ -43,7 +43,7 @@ class Frame:
     answers: tuple[int, ...]
 
 
-def frame(task: Task, problems: Any, tokens: Int[Tensor, "n pos"]) -> Frame:
+def frame(task: Task, problems: Any, tokens: Int[Tensor, "n pos"]) -> ReadingFrame:
     """The frame of a task's problems, for any task; without digit sums and carries there are no cells."""
     queries, length = list(task.query_positions), tokens.shape[1]
     groups = [visible_roles(task.relative_roles(target), query) for target, query in enumerate(queries)]
@@ -57,7 +57,7 @@ def frame(task: Task, problems: Any, tokens: Int[Tensor, "n pos"]) -> Frame:
         cells[has] = index.reshape(-1)
         answers = tuple(np.unique(task.targets(problems).numpy()[has]).tolist())
     labels = [role.label for role in task.target_roles]
-    return Frame(
+    return ReadingFrame(
         task, tokens, tuple(queries), tuple(labels), tuple(roles), member, cells, cell_values.astype(np.int64), answers
     )
 
@@ -85,7 +85,7 @@ def _column_values(task: Task, problems: Any, n: int) -> Int[np.ndarray, "n targ
 
 @dataclass(frozen=True, eq=False)
 class Readings:
-    """One model's readings in a :class:`Frame`; heads and units of all layers are joined, layer by layer.
+    """One model's readings in a :class:`ReadingFrame`; heads and units of all layers are joined, layer by layer.
 
     ``roles`` [n, head, target, role]: attention summed over the keys of a role. ``units`` [n, target, unit]:
     ``mlp.hook_post``. ``responses``: for attention, MLP and logits the mean over problems [cell, answer token] of what
@@ -111,7 +111,7 @@ class Readings:
 
 
 @torch.no_grad()
-def read(model: ArithmeticTransformer, at: Frame) -> Readings:
+def read(model: ArithmeticTransformer, at: ReadingFrame) -> Readings:
     """Run a model on the frame's tokens. Cost: one forward pass; memory [n, target, d_mlp].
 
     Raises:
@@ -153,7 +153,7 @@ def read(model: ArithmeticTransformer, at: Frame) -> Readings:
     )
 
 
-def _cell_means(values: Float[np.ndarray, "n target d_vocab"], at: Frame) -> Float[np.ndarray, "cell answer"]:
+def _cell_means(values: Float[np.ndarray, "n target d_vocab"], at: ReadingFrame) -> Float[np.ndarray, "cell answer"]:
     has = at.cells >= 0
     rows, index = values[has][:, list(at.answers)], at.cells[has]
     sums = np.zeros((len(at.cell_values), rows.shape[1]))

@@ -27,12 +27,12 @@ from interp.compare.comparison_result import Comparison
 from interp.compare.swaps.swap_result import Swaps
 from interp.compare.swaps.swaps import swap_components
 from interp.compare.weight_circuits import NAMES
-from interp.core.model import HookedModel
 from interp.core.probe import probe
 from interp.core.results import Provenance, Result
 from models.errors import UserError
 from models.numerals import in_percent, in_percent_with
 from models.tasks.base import Task
+from models.transformer.hooked import HookedModel
 
 EQUAL = 0.01  # distance of aligned parameters, from 0 to 1 (orthogonal)
 ALIKE = 0.1  # distance of readings, from 0 to 1

@@ -28,7 +28,6 @@ from interp.compare.alignment import align, parametrised
 from interp.compare.heads import js_divergence
 from interp.core.controls import NO_CONTROL, untrained_models
 from interp.core.frames import leading
-from interp.core.model import HookedModel
 from interp.core.probe import probe
 from interp.core.problems import chunks, draw, resolve_task
 from interp.core.results import Provenance, Result
@@ -36,6 +35,7 @@ from interp.core.sites import model_name
 from interp.core.stats import bootstrap_interval, clopper_pearson
 from models.errors import UserError
 from models.tasks.base import Task
+from models.transformer.hooked import HookedModel
 
 CONTROLS = 3
 

@@ -29,9 +29,9 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from interp.compare.matching import centred_rows
-from interp.compare.readings import Frame, Readings, read_gain, weights_of, write_gain
+from interp.compare.readings import ReadingFrame, Readings, read_gain, weights_of, write_gain
 from interp.core.problems import digit_rows
-from models.part_names import in_block
+from models.transformer.part_names import in_block
 
 #: Tables are as wide as the vocabulary up to so many tokens; beyond, tokens that no problem has are left out.
 MOST_TOKENS = 2_048
@@ -57,7 +57,7 @@ NAMES = {
 }
 
 
-def head_tables(reading: Readings, at: Frame) -> dict[str, Float[np.ndarray, "head _ _"]]:
+def head_tables(reading: Readings, at: ReadingFrame) -> dict[str, Float[np.ndarray, "head _ _"]]:
     """QK and OV tables of every head, with centred rows. QK is left out if scores are not dot products of fixed vectors
     (negative L1, max-plus, rotary positions)."""
     cfg, weights = reading.model.config, weights_of(reading.model)
@@ -99,12 +99,12 @@ def head_tables(reading: Readings, at: Frame) -> dict[str, Float[np.ndarray, "he
     return {name: np.stack(tables) for name, tables in found.items()}
 
 
-def tokens_of(at: Frame, d_vocab: int) -> Int[np.ndarray, " token"]:
+def tokens_of(at: ReadingFrame, d_vocab: int) -> Int[np.ndarray, " token"]:
     """The tokens of the tables: all, or of a vocabulary above :data:`MOST_TOKENS` those that the problems have."""
     return np.arange(d_vocab) if d_vocab <= MOST_TOKENS else at.tokens.unique().numpy()
 
 
-def model_tables(reading: Readings, at: Frame) -> dict[str, Float[np.ndarray, "_ _"]]:
+def model_tables(reading: Readings, at: ReadingFrame) -> dict[str, Float[np.ndarray, "_ _"]]:
     """Responses by digit sum and carry in, with centred rows, and the embeddings' inner products."""
     found: dict[str, np.ndarray] = {name: centred_rows(table) for name, table in reading.responses.items()}
     weights = weights_of(reading.model)

@@ -20,10 +20,10 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from interp.core.model import HookedModel
 from interp.core.sites import Site, has_mlp, require_layer
 from models.errors import UserError
-from models.part_names import head_name, in_block, layer_part, neuron_name
+from models.transformer.hooked import HookedModel
+from models.transformer.part_names import head_name, in_block, layer_part, neuron_name
 
 
 class Component(ABC):

@@ -12,11 +12,11 @@ from typing import Any
 
 import torch
 
-from interp.core.model import HookedModel
 from models.importers.stock import from_transformer_lens
-from models.parts.weights import weight_shapes
 from models.tasks.base import Task
-from models.transformer import ArithmeticTransformer
+from models.transformer.arithmetic_transformer import ArithmeticTransformer
+from models.transformer.hooked import HookedModel
+from models.transformer.parts.weights import weight_shapes
 from models.weight_maps.constant import ConstantWeights
 
 #: What a result says where :func:`untrained_copy` has nothing to draw.

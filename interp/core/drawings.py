@@ -6,8 +6,8 @@
     @drawing(AttentionByRole, "heads")    # result.figure("heads")
     def attention_heads(result) -> go.Figure: ...
 
-Results know nothing of Plotly. Drawings of general results are in this package, those of a paper's results in the
-paper's module ``figures``; both are imported when the first figure is asked for. A result of your own registers its
+Results know nothing of Plotly. Drawings are in :mod:`interp.figures`, those of studies' results beside them; they
+are imported when the first figure is asked for. A result of your own registers its
 drawing where it is defined.
 """
 
@@ -47,7 +47,7 @@ def drawings(result: type[Any]) -> dict[str, Drawing]:
 
 
 def registered() -> list[type]:
-    """The types of all results that have a figure here or in a paper."""
+    """The types of all results that have a figure here or in a study."""
     load("drawings")
     return list(_DRAWINGS)
 

@@ -11,13 +11,13 @@ import torch
 from jaxtyping import Float
 
 from interp.core import runs
-from interp.core.model import HookedModel
 from interp.core.replaced_embeddings import EmbeddingTest, embedding_test
 from interp.core.sites import Site
 from models.errors import UserError
-from models.part_names import in_block
 from models.tasks.base import Task
 from models.tasks.groups import CyclicGroup, group_of
+from models.transformer.hooked import HookedModel
+from models.transformer.part_names import in_block
 
 ROTATED = 24  # principal directions of neurons whose relabelled spectra are computed
 

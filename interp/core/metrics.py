@@ -23,12 +23,12 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from interp.core.model import HookedModel
 from interp.core.problems import Sample, check_targets, chunks, require_able, right_tokens
 from interp.core.sites import model_name
 from models.errors import UserError, unknown_name
 from models.tasks.base import Task
 from models.tasks.paired_problems import ProblemPairs
+from models.transformer.hooked import HookedModel
 
 ALL_ROWS = slice(None)
 

@@ -5,8 +5,8 @@
 
 One registration is enough. The probe is then ``interp.margins``, and ``interp.probes(model)`` and ``interp ask`` list
 it. With ``page`` it also appears on the models' pages, and with ``scalar`` in :func:`interp.compare_models` and
-:func:`interp.training_dynamics`. Modules of the rooms ``probes``, ``causal``, ``proofs``, ``compare`` and ``papers``
-are found automatically; a probe of your own is registered where it is defined.
+:func:`interp.training_dynamics`. Modules of the rooms ``probes``, ``causal``, ``proofs`` and ``compare`` are
+found automatically; a probe of your own is registered where it is defined.
 """
 
 from __future__ import annotations
@@ -22,21 +22,20 @@ import numpy as np
 import pandas as pd
 import torch
 
-from interp.core.answers import Answer
 from interp.core.loading import load
-from interp.core.model import HookedModel
+from interp.core.measured import Measured
 from interp.core.problems import resolve_task
 from interp.core.sites import require_sums
 from interp.core.strata import column_variables, signal_columns
+from models.calls.checked_calls import MODELS, SEVERAL_MODELS, checked
 from models.errors import UserError, known_name
-from models.questions import MODELS, SEVERAL_MODELS
-from models.questions import question as checked
 from models.tasks.algorithms import column_layout
 from models.tasks.base import Task
 from models.tasks.domain import NoDomain
 from models.tasks.groups import group_of
+from models.transformer.hooked import HookedModel
 
-ROOMS = ("probes", "causal", "proofs", "compare", "papers")
+ROOMS = ("probes", "causal", "proofs", "compare")
 #: (model, task) -> why the model cannot be asked and, behind a semicolon or a comma, what would have it asked; or an
 #: empty string.
 Need = Callable[[Any, Any], str]
@@ -59,7 +58,7 @@ class Scalar:
 
     heading: str
     unit: str
-    of: Callable[[Any], Answer]
+    of: Callable[[Any], Measured]
     least: float = 0.0
     arguments: Callable[[Any, Any, int, int], Mapping[str, Any]] = lambda *_: {}
     asked_by: tuple[str, ...] = ("compare_models", "training_dynamics")
@@ -85,7 +84,7 @@ class OnPage:
 
 @dataclass(frozen=True)
 class Probe:
-    """One question. ``ask`` is the function with checked arguments; ``why_not`` says why a model cannot be asked."""
+    """A registered probe; ``ask`` is its checked function, and ``why_not`` says why it does not apply to a model."""
 
     name: str
     question: str
@@ -128,7 +127,7 @@ class Probe:
 
     def number(
         self, model: HookedModel, *, task: Task | None = None, n: int = 512, seed: int = 0, **options: Any
-    ) -> Answer:
+    ) -> Measured:
         """The number of a probe with a ``scalar``, asked with those of the options that the function has.
 
         Raises:
@@ -286,7 +285,7 @@ def two_valued(model: HookedModel, task: Any) -> str:
 
 
 def _problems(model: HookedModel, task: Any) -> str:
-    """The task must be able to draw problems: of text, only where the text is at hand."""
+    """Needs problems to sample; text tasks need their data file."""
     try:
         task.encode(task.sample(1, torch.Generator().manual_seed(0)))
     except UserError as error:

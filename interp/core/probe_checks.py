@@ -16,9 +16,9 @@ from interp.core.exam import Exam
 from interp.core.probe import Probe, find_probe
 from interp.core.problems import N_PROBLEMS, carry_pairs
 from interp.core.results import Result
+from models.calls.checked_calls import MODELS, SEVERAL_MODELS
 from models.checks import Fails, require, table_of
 from models.errors import UserError
-from models.questions import MODELS, SEVERAL_MODELS
 
 #: The options that mean the same in every probe, in this order, with their defaults.
 SAME: Mapping[str, Any] = {
@@ -36,7 +36,7 @@ _CLOCKS = ("seconds",)
 
 
 class _Asked:
-    """A probe with the subjects that it is asked of, and what it gives of them."""
+    """A probe with its test models and the results on them."""
 
     def __init__(self, probe: Probe, model: Any, options: Mapping[str, Any]):
         self.probe, self.model, self.options = probe, model, options

@@ -12,7 +12,6 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from interp.core.model import HookedModel
 from interp.core.results import Provenance
 from interp.core.thresholds import ABLE
 from models.errors import UserError
@@ -20,10 +19,11 @@ from models.numerals import in_percent
 from models.tasks import problem_pairs
 from models.tasks.algorithms import column_layout
 from models.tasks.base import Task, domain_of
+from models.tasks.check_task import require_sound
 from models.tasks.domain import NoDomain
 from models.tasks.paired_problems import ProblemPairs
 from models.tasks.problem_space import ProblemSpace
-from models.tasks.sound import require_sound
+from models.transformer.hooked import HookedModel
 
 #: How many problems a probe draws. Where that is too dear, its docstring says how many it draws instead, and why.
 N_PROBLEMS = 2048
@@ -54,7 +54,8 @@ def resolve_task(model: HookedModel, task: Any) -> Task:
 
     Raises:
         UserError: not a hooked model, no task, a task whose vocabulary or length is not the model's, a task that cannot
-            be as it says it is (:func:`models.tasks.sound.require_sound`), or a model with dropout in training mode.
+            be as it says it is (:func:`models.tasks.check_task.require_sound`), or a model with dropout in training
+            mode.
     """
     for needed in ("run_with_hooks", "cfg"):
         if not hasattr(model, needed):

@@ -1,4 +1,4 @@
-"""What every command and tool answers to a program: the finding, what it rests on, and how strong the evidence is.
+"""JSON schema of all answers: finding, provenance, strength of evidence.
 
     {"schema_version": 1, "made_by": "carrylens", "version": ..., "command": the line that asks for it again,
      "result": {"kind", "sentence", "rows", "rows_in_all", "data"},
@@ -20,7 +20,7 @@ from typing import Any
 import pandas as pd
 
 from interp.core.as_json import PACKAGE, encode
-from interp.core.results import Provenance, Result, Rung
+from interp.core.results import Provenance, Result, Strength
 from interp.core.sections import records
 
 SCHEMA = 1
@@ -28,7 +28,7 @@ MOST_ROWS = 1_000
 
 
 @dataclass(frozen=True)
-class Found:
+class Finding:
     """A finding: the type of the result, its sentence, the first rows of its table, and all of it."""
 
     kind: str
@@ -51,9 +51,9 @@ class RestsOn:
 class Reply:
     """A finding and what it rests on."""
 
-    result: Found
+    result: Finding
     provenance: RestsOn | None = None
-    strength_of_evidence: Rung | None = None
+    strength_of_evidence: Strength | None = None
     command: str = ""
     schema_version: int = SCHEMA
     made_by: str = PACKAGE
@@ -75,7 +75,7 @@ def reply(
     """The reply of what is not a :class:`Result`; of its table (a DataFrame, or a sequence of rows), the first
     ``most`` rows. ``data`` is JSON already."""
     first = records(table.head(most)) if isinstance(table, pd.DataFrame) else table[:most]
-    found = Found(kind, sentence, [encode(row) for row in first], len(table), dict(data or {}))
+    found = Finding(kind, sentence, [encode(row) for row in first], len(table), dict(data or {}))
     if provenance is None:
         return Reply(found)
     return Reply(found, RestsOn(provenance.n, provenance.seed, provenance.source), provenance.rung)

@@ -13,11 +13,11 @@ import pandas as pd
 from interp.core.as_json import decode, encode
 from interp.core.drawings import draw
 from interp.core.frames import as_frame
-from models.arguments import check_fields
+from models.calls.arguments import check_fields
 from models.errors import UserError, known_name
 from models.numerals import number
 
-Rung = Literal["sampled", "exhaustive", "certified in floats", "certified in intervals", "certified with rounding"]
+Strength = Literal["sampled", "exhaustive", "certified in floats", "certified in intervals", "certified with rounding"]
 _PREVIEW_ROWS = 12
 
 
@@ -31,11 +31,11 @@ class Provenance:
     n: int
     seed: int | None
     source: str  # what the n inputs are: "uniform problems", "rows of the table", ...
-    rung: Rung = "sampled"
+    rung: Strength = "sampled"
 
     def __post_init__(self) -> None:
         check_fields(self)
-        known_name("rung", self.rung, get_args(Rung))
+        known_name("rung", self.rung, get_args(Strength))
         if self.n < 0:
             raise UserError(f"n must be a number of inputs, not {self.n}.")
 

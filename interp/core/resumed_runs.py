@@ -4,9 +4,9 @@
         edited = run(edits)
 
 An edit at a head's output, a neuron or what a sublayer writes leaves all earlier layers as they were. From its layer on
-the formulas are those of :mod:`models.partial_forward`, and in the last layer only the positions from ``first`` on are
+the formulas are those of :mod:`models.fast`, and in the last layer only the positions from ``first`` on are
 computed. The logits differ from those of the hooked run by rounding. Edits elsewhere, or in several layers at once, and
-models that :func:`models.partial_forward.stands_for` does not know, are run whole, through the model's hooks.
+models that :func:`models.fast.stands_for` does not know, are run whole, through the model's hooks.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from jaxtyping import Float, Int
 from torch import Tensor
 from torch.nn import functional as F
 
-from interp.core.model import HookedModel
 from interp.core.runs import Activations, passes
 from interp.core.sites import Edit
-from models.part_names import in_block
-from models.partial_forward import layers as fast
-from models.transformer import ArithmeticTransformer
+from models.fast import layers as fast
+from models.transformer.arithmetic_transformer import ArithmeticTransformer
+from models.transformer.hooked import HookedModel
+from models.transformer.part_names import in_block
 
 _Z, _ATTENTION, _POST, _MLP = SITES = ("attn.hook_z", "hook_attn_out", "mlp.hook_post", "hook_mlp_out")
 
@@ -79,7 +79,7 @@ def _rest(
     model: ArithmeticTransformer, batch: Tensor, kept: Activations, layer: int, first: int, edits: Sequence[Edit]
 ) -> Float[Tensor, "chunk pos d_vocab"]:
     """Logits with edits in one layer."""
-    weights, blocks, n_pos = model.kept_weights(), fast.blocks_of(model), batch.shape[1]
+    weights, blocks, n_pos = model.cached_weights(), fast.blocks_of(model), batch.shape[1]
     block, last = blocks[layer], len(blocks) - 1
     sites = {hook.removeprefix(in_block(layer) + ".") for hook, _ in edits}
     of_attention, of_mlp = bool(sites & {_Z, _ATTENTION}), bool(sites & {_POST, _MLP})

@@ -17,10 +17,10 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from interp.core.model import HookedModel
 from interp.core.problems import chunks
 from interp.core.sites import Edit, Site
 from models.errors import UserError
+from models.transformer.hooked import HookedModel
 
 Activations = dict[str, Tensor]
 

@@ -14,12 +14,12 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from interp.core.model import HookedModel
 from models.errors import UserError, known_name
-from models.hooked import model_name as model_name
 from models.importers.stock import from_transformer_lens
 from models.tasks.base import Task
-from models.transformer import ArithmeticTransformer
+from models.transformer.arithmetic_transformer import ArithmeticTransformer
+from models.transformer.hooked import HookedModel
+from models.transformer.hooked import model_name as model_name
 
 #: Hook points whose axis 2 is the heads; all others but the query-by-key ones are [batch, pos, width].
 _BY_HEAD = ("hook_q", "hook_k", "hook_v", "hook_z", "hook_rot_q", "hook_rot_k", "hook_result", "hook_attn_in",

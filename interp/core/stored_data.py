@@ -9,18 +9,17 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from models.part_names import with_part_names
-from models.stored_names import not_installed
+from models.files.stored_names import not_installed
+from models.transformer.part_names import with_part_names
 
 DATA = Path(str(files("interp"))) / "data"
-STUDIES = DATA / "experiments"  # which an installed package does without
 
 
 def read_stored(path: Path) -> dict[str, Any]:
     """A stored result, with this version's names of parts and places instead of those that an earlier one wrote.
 
     Raises:
-        UserError: a result of a study, which an installed package does without.
+        UserError: a file of this package that an installed one does without.
     """
     require_stored(path)
     from models.tasks.places import with_places  # torch comes with it, and other readers do without
@@ -44,14 +43,13 @@ def digest(sources: Iterable[Path]) -> str:
 
 
 def kept(file: Path, sources: Iterable[Path], make: Callable[[], dict[str, Any]]) -> dict[str, Any]:
-    """What ``make`` gives for these files: read from ``file`` if it was made of them as they are now, else made now. An
-    installed package does without some of them, and takes the table that came with it.
+    """What ``make`` gives for these files: read from ``file`` if it was made of them as they are now, else made now.
 
     Making a table may import torch and take seconds; reading it takes a tenth of one.
     """
     if file.is_file():
         stored = json.loads(file.read_text(encoding="utf-8"))
-        if not STUDIES.is_dir() or stored.get("made_of") == digest(sources):
+        if stored.get("made_of") == digest(sources):
             return stored["table"]
     return make()
 

@@ -10,8 +10,8 @@ from typing import Any
 import plotly.graph_objects as go
 
 from interp.compare.model_table import ModelTable, Question, value_text
-from interp.core.answers import Answer, DoesNotApply
 from interp.core.drawings import drawing
+from interp.core.measured import DoesNotApply, Measured
 from interp.figures import theme
 from interp.figures.layers import cells, hover, words
 from interp.figures.panels import Panel, compose, label
@@ -83,11 +83,11 @@ def _rows(result: ModelTable) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _colour(answer: Answer | DoesNotApply, question: Question) -> float | None:
-    return answer.value if isinstance(answer, Answer) and question.unit in _COLOURED else None
+def _colour(answer: Measured | DoesNotApply, question: Question) -> float | None:
+    return answer.value if isinstance(answer, Measured) and question.unit in _COLOURED else None
 
 
-def _short(answer: Answer | DoesNotApply, question: Question) -> str:
+def _short(answer: Measured | DoesNotApply, question: Question) -> str:
     """A number that fits into a cell; a share is shown as 1 only if nothing was wrong, and nothing can be."""
     if isinstance(answer, DoesNotApply):
         return "–"
@@ -102,7 +102,7 @@ def _short(answer: Answer | DoesNotApply, question: Question) -> str:
     return ">" + f"{math.floor(answer.low * 10**digits) / 10**digits:.{digits}f}".lstrip("0")
 
 
-def _hover(answer: Answer | DoesNotApply, question: Question) -> str:
+def _hover(answer: Measured | DoesNotApply, question: Question) -> str:
     if isinstance(answer, DoesNotApply):
         return "<br>".join((question.heading, "does not apply: " + "<br>".join(textwrap.wrap(answer.why, 70))))
     lines = [f"{question.heading}: {value_text(answer.value, question.unit)}"]

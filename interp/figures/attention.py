@@ -16,8 +16,8 @@ from interp.probes.attention import AttentionByRole
 from interp.probes.head_writes import HeadWrites
 from interp.probes.written_number import WrittenNumber
 from models.numerals import in_percent, small
-from models.part_names import head_name
 from models.tasks.places import OWN
+from models.transformer.part_names import head_name
 
 _FAINT = 1e-4  # weights below this have the same colour in the pattern figure
 

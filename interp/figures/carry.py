@@ -16,7 +16,7 @@ from interp.figures.panels import QUARTERS, Panel, compose, hline
 from interp.probes.carry import CarryUnits
 from models.errors import UserError
 from models.numerals import in_percent
-from models.part_names import neuron_name
+from models.transformer.part_names import neuron_name
 
 _PANELS = 4
 _CARRY_COLOUR = {0: theme.BLUE, 1: theme.VERMILION}

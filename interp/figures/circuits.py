@@ -20,7 +20,7 @@ from interp.figures.layers import band, hover, points
 from interp.figures.layers import curve as line
 from interp.figures.panels import Mark, Panel, compose, hline, label, vline
 from models.numerals import in_percent
-from models.part_names import read_part
+from models.transformer.part_names import read_part
 
 #: Input of the receiver -> colour, dash and legend of the edge.
 _PORTS = {

@@ -113,7 +113,7 @@ def seeds(result: Curves, step: int | None = None, printed: Mapping[str, float] 
 
 
 def seeds_by_variant(result: Curves, title: str) -> go.Figure:
-    """Every seed's best exact match and last token accuracy in a sweep (:mod:`interp.papers.studies.seed_sweeps`),
+    """Every seed's best exact match and last token accuracy in a sweep (:mod:`studies.runs.seed_sweeps`),
     one row per variant; filled markers answer the whole test set."""
     layers, labels = [], []
     for i, model in enumerate(result.models):

@@ -15,7 +15,7 @@ from interp.probes.lens.linear_probing import LinearProbes
 from interp.probes.lens.logits_by_layer import LogitLens
 from interp.probes.lens.probe_labels import SIGNALS
 from models.numerals import in_percent, in_percent_with
-from models.part_names import neuron_name
+from models.transformer.part_names import neuron_name
 
 _SHORT = {"carry_in": "carry in", "carry_out": "carry out", "nine": "sums of 9", "digit_sum": "the digit sum"}
 _MOST_PARTS, _MOST_UNITS = 24, 24  # at most so many are drawn; the table has all

@@ -23,7 +23,7 @@ from plotly.subplots import make_subplots
 from interp.core.results import Provenance
 from interp.figures import theme
 from interp.figures.layers import Number
-from interp.figures.room import LETTER, TICK, categories
+from interp.figures.text_size import LETTER, TICK, categories
 
 Axis = str | Mapping[str, Any]
 SHARE = {"range": [-0.03, 1.03], "tickformat": ".0%"}  # an axis of shares

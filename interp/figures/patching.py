@@ -14,7 +14,7 @@ from interp.core.drawings import drawing
 from interp.core.metrics import spoken
 from interp.figures.layers import cells, hover
 from interp.figures.panels import Panel, compose
-from models.part_names import head_name, neuron_name
+from models.transformer.part_names import head_name, neuron_name
 
 MOST_PANELS, LEAST_SHOWN = 6, 0.01  # heads whose patterns are drawn: those that recover most, and at least 1%
 _WORDS = {"denoise": "clean into corrupted", "noise": "corrupted into clean"}

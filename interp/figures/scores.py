@@ -18,7 +18,7 @@ from interp.core.drawings import drawing
 from interp.figures import theme
 from interp.figures.layers import band, cells, curve, hover, points
 from interp.figures.panels import QUARTERS, Mark, Panel, compose, hline, label
-from interp.probes.scored import GridPanel, GridPanels, Scores, error_bound
+from interp.probes.score_result import GridPanel, GridPanels, Scores, error_bound
 
 #: Light to dark blue. 0 is not white, which means that a cell was not asked.
 SCALE = sample_colorscale("Blues", np.linspace(0.1, 1, 9).tolist())

@@ -35,9 +35,8 @@ import xarray as xr
 from jaxtyping import Bool, Float
 from scipy.special import stdtrit
 
-from interp.core.answers import Answer
 from interp.core.frames import as_frame, leading, select
-from interp.core.model import HookedModel
+from interp.core.measured import Measured
 from interp.core.probe import OnPage, Scalar, probe
 from interp.core.problems import N_PROBLEMS, digit_rows, draw, membership, resolve_task, target_labels
 from interp.core.results import Provenance, Result
@@ -47,9 +46,10 @@ from interp.probes.attention_keys import Keys, gap_interval, shuffled_keys, time
 from interp.probes.key_sets import read_patterns
 from models.errors import UserError, known_name
 from models.numerals import in_percent, small
-from models.part_names import head_name
 from models.tasks.base import Task
 from models.tasks.places import OUTPUT, OWN, PREVIOUS, REST
+from models.transformer.hooked import HookedModel
+from models.transformer.part_names import head_name
 
 ROW_ERROR = 0.05  # how far a row's sum may be from 1; rounding 33 weights to bfloat16 gives 0.004 at most
 
@@ -357,9 +357,9 @@ def visible_roles(groups: Mapping[str, Sequence[int]], query: int) -> dict[str, 
     return visible | {REST: sorted(visible.get(REST, []) + left)}
 
 
-def _gap(found: AttentionByRole) -> Answer:
+def _gap(found: AttentionByRole) -> Measured:
     layer, head = found.main_head
-    return Answer(*found.mean_gap(), note=head_name(layer, head))
+    return Measured(*found.mean_gap(), note=head_name(layer, head))
 
 
 @probe(

@@ -36,9 +36,8 @@ from jaxtyping import Bool, Float, Int
 
 from interp.core import runs
 from interp.core import signal_measures as measures
-from interp.core.answers import Answer, Part
 from interp.core.components import Neuron
-from interp.core.model import HookedModel
+from interp.core.measured import Measured, MeasuredPart
 from interp.core.probe import OnPage, Scalar, neurons, probe, two_valued
 from interp.core.problems import N_PROBLEMS, Sample, draw, resolve_task, right_tokens
 from interp.core.results import Provenance
@@ -46,8 +45,9 @@ from interp.core.resumed_runs import resumed
 from interp.core.strata import column_variables, signal_columns
 from interp.probes.carry_result import CarryUnits
 from models.errors import UserError
-from models.part_names import in_block
 from models.tasks.base import Task, base_of
+from models.transformer.hooked import HookedModel
+from models.transformer.part_names import in_block
 
 #: From the AUROC of every unit for every rival signal, to whether digits are right [n, column] without (layer, unit).
 Ablate = Callable[[Float[np.ndarray, "layer unit rival"]], Mapping[tuple[int, int], Bool[np.ndarray, "n column"]]]
@@ -133,7 +133,7 @@ def compute_carry_units(
     )
 
 
-def _best_units(found: CarryUnits) -> Answer:
+def _best_units(found: CarryUnits) -> Measured:
     """``auroc_apart`` of the neuron that is best at the carry out, with that of the best at each carry as parts.
 
     Raises:
@@ -146,8 +146,8 @@ def _best_units(found: CarryUnits) -> Answer:
         apart = found.table.auroc_apart.sel(signal=signal)
         layer, unit = np.unravel_index(int(np.nan_to_num(apart.values, nan=-1.0).argmax()), apart.shape)
         name = measures.signal_name(signal)
-        parts.append(Part(name, float(apart[layer, unit]), note=f"{Neuron(int(layer), int(unit)).label}"))
-    return Answer(parts[1].value, note=parts[1].note, parts=tuple(parts))
+        parts.append(MeasuredPart(name, float(apart[layer, unit]), note=f"{Neuron(int(layer), int(unit)).label}"))
+    return Measured(parts[1].value, note=parts[1].note, parts=tuple(parts))
 
 
 def _few_and_whole(model: HookedModel, task: Any, n: int, seed: int) -> dict[str, int]:

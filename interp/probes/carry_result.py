@@ -17,7 +17,7 @@ from interp.core.results import Provenance, Result
 from interp.core.thresholds import ABLE, CAUSAL, FEWEST_WITH_SIGNAL, SEPARATES
 from models.errors import known_name
 from models.numerals import in_percent, in_percent_with
-from models.part_names import neuron_name
+from models.transformer.part_names import neuron_name
 
 #: Kinds of units that separate a signal but do not carry it, in words.
 _WORDS = {

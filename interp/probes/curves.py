@@ -25,9 +25,9 @@ import xarray as xr
 
 from interp.core.probe import probe
 from interp.core.results import Provenance, Result
-from models.checkpoint import parse_weights, read_json
 from models.errors import UserError
 from models.evaluation import Rate
+from models.files.checkpoint import parse_weights, read_json
 from models.numerals import in_percent
 from models.registry import get_spec
 from models.tasks.domain import NoDomain

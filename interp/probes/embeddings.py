@@ -32,8 +32,7 @@ import torch
 import xarray as xr
 from jaxtyping import Float, Int
 
-from interp.core.answers import Answer
-from interp.core.model import HookedModel
+from interp.core.measured import Measured
 from interp.core.probe import Scalar, digits, probe
 from interp.core.problems import resolve_task
 from interp.core.replaced_embeddings import EmbeddingTest, embedding_test
@@ -53,6 +52,7 @@ from interp.probes.geometry import (
 )
 from models.numerals import in_percent, p_value, small
 from models.tasks.base import Task
+from models.transformer.hooked import HookedModel
 
 Table = torch.Tensor | np.ndarray | list
 RESAMPLES = 2000
@@ -200,9 +200,9 @@ def digit_table(model: Any, task: Any) -> Any:
     return model.W_E[list(resolve_task(model, task).digit_tokens)]
 
 
-def _off_circle(found: CircleFit) -> Answer:
+def _off_circle(found: CircleFit) -> Measured:
     off = math.hypot(found.residual, found.off_plane) / found.radius
-    return Answer(off, note=f"order of the digits: {found.order_text}")
+    return Measured(off, note=f"order of the digits: {found.order_text}")
 
 
 @probe(

@@ -25,7 +25,6 @@ import numpy as np
 import pandas as pd
 import xarray as xr
 
-from interp.core.answers import Answer
 from interp.core.group_spectra import (
     GroupSpectrum,
     element_tokens,
@@ -34,7 +33,7 @@ from interp.core.group_spectra import (
     pair_spectrum,
     table_spectrum,
 )
-from interp.core.model import HookedModel
+from interp.core.measured import Measured
 from interp.core.probe import Scalar, digits, probe
 from interp.core.problems import resolve_task
 from interp.core.replaced_embeddings import EmbeddingTest
@@ -45,6 +44,7 @@ from interp.probes.geometry import as_table
 from models.errors import UserError, known_name
 from models.numerals import in_percent, p_value
 from models.tasks.base import Task
+from models.transformer.hooked import HookedModel
 
 OF = ("embeddings", "neurons", "logits")
 FEW_RESAMPLES = 99  # of activations over all pairs, which are larger than a table of embeddings
@@ -141,10 +141,10 @@ class FourierSpectrum(Result):
         return frame
 
 
-def _main_frequency(found: FourierSpectrum) -> Answer:
+def _main_frequency(found: FourierSpectrum) -> Measured:
     shuffled = float(found.null.sel(frequency=found.main))
     note = f"frequency {found.main}"
-    return Answer(float(found.share.max()), control=shuffled, control_note="95% of shuffled tables", note=note)
+    return Measured(float(found.share.max()), control=shuffled, control_note="95% of shuffled tables", note=note)
 
 
 @probe(

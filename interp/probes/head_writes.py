@@ -31,10 +31,9 @@ import torch
 import xarray as xr
 from jaxtyping import Float, Int
 
-from interp.core.answers import Answer, Part
 from interp.core.components import Head
 from interp.core.controls import NO_CONTROL, untrained_models
-from interp.core.model import HookedModel
+from interp.core.measured import Measured, MeasuredPart
 from interp.core.probe import Scalar, digits, probe
 from interp.core.problems import N_PROBLEMS, draw, resolve_task
 from interp.core.results import Provenance, Result
@@ -42,9 +41,10 @@ from interp.core.runs import passes
 from interp.core.stats import permutation_p
 from models.errors import UserError
 from models.numerals import in_percent, p_value
-from models.part_names import head_name, in_block
 from models.tasks.base import Task, base_of
-from models.unaltered import require_unaltered
+from models.transformer.hooked import HookedModel
+from models.transformer.part_names import head_name, in_block
+from models.transformer.unaltered import require_unaltered
 
 _NOTHING = 1e-5  # size below which a head writes no digit (float32 rounding)
 
@@ -168,16 +168,16 @@ def digit_effects(
     return torch.stack(result).numpy()
 
 
-def _most_linear(found: HeadWrites) -> Answer:
+def _most_linear(found: HeadWrites) -> Measured:
     cells = found.table.linear.stack(of=("layer", "head")).dropna("of")
     if not cells.size:
         raise UserError("No head writes anything about the digit.")
     parts = [
-        Part(Head(int(layer), int(head)).label, float(value))
+        MeasuredPart(Head(int(layer), int(head)).label, float(value))
         for (layer, head), value in zip(cells.of.values.tolist(), cells.values, strict=True)
     ]
     best = max(parts, key=lambda part: part.value)
-    return Answer(best.value, note=best.name, parts=tuple(parts))
+    return Measured(best.value, note=best.name, parts=tuple(parts))
 
 
 @probe(

@@ -26,8 +26,7 @@ import pandas as pd
 import xarray as xr
 from jaxtyping import Float
 
-from interp.core.answers import Answer
-from interp.core.model import HookedModel
+from interp.core.measured import Measured
 from interp.core.probe import Scalar, probe
 from interp.core.problems import resolve_task
 from interp.core.results import Provenance, Result
@@ -38,6 +37,7 @@ from interp.probes.geometry import FLAT, aligned_plane, as_table
 from models.errors import UserError
 from models.numerals import in_percent, p_value, small
 from models.tasks.base import Task
+from models.transformer.hooked import HookedModel
 
 FEWEST = 6  # rows
 
@@ -172,7 +172,7 @@ def _place_table(model: Any, task: Any) -> Any:
     scalar=Scalar(
         "variance of the places on a helix",
         "share",
-        lambda found: Answer(found.explained, note=f"p = {found.p_value:.2g}"),
+        lambda found: Measured(found.explained, note=f"p = {found.p_value:.2g}"),
         0.01,
         asked_by=(),
     ),

@@ -14,13 +14,13 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from interp.core.model import HookedModel
 from interp.core.problems import membership
 from interp.core.runs import passes
 from models.errors import UserError, known_name
-from models.part_names import in_block
 from models.tasks.base import Task
 from models.tasks.places import REST
+from models.transformer.hooked import HookedModel
+from models.transformer.part_names import in_block
 
 CLIP = 0.01  # weights up to this are not attended to (the clipping of Position Coupling's Figure 7)
 

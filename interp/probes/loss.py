@@ -13,21 +13,21 @@ import pandas as pd
 import torch
 
 from interp.core import runs
-from interp.core.answers import Answer
-from interp.core.model import HookedModel
+from interp.core.measured import Measured
 from interp.core.probe import Scalar, parameters, probe
 from interp.core.problems import N_PROBLEMS, draw, resolve_task
 from interp.core.results import Findings, Provenance
 from interp.core.sites import model_name
 from interp.core.stats import mean_interval
 from models.tasks.base import Task
+from models.transformer.hooked import HookedModel
 
 ALL = "all tokens"
 
 
-def _mean_loss(found: Findings) -> Answer:
+def _mean_loss(found: Findings) -> Measured:
     row = found.table.set_index("target").loc[ALL]
-    return Answer(row["value"], row["low"], row["high"], control=row["uniform guess"], control_note="a uniform guess")
+    return Measured(row["value"], row["low"], row["high"], control=row["uniform guess"], control_note="a uniform guess")
 
 
 @probe(
@@ -57,9 +57,9 @@ def loss(
     return Findings(said, table, sample.provenance)
 
 
-def _norm(found: Findings) -> Answer:
+def _norm(found: Findings) -> Measured:
     squares = found.table.set_index("parameter")["value"] ** 2
-    return Answer(math.sqrt(squares.sum()), note=f"largest: {squares.idxmax()}")
+    return Measured(math.sqrt(squares.sum()), note=f"largest: {squares.idxmax()}")
 
 
 @probe(

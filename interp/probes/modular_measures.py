@@ -18,25 +18,25 @@ import pandas as pd
 import torch
 from jaxtyping import Float
 
-from interp.core.answers import Answer, Part
 from interp.core.group_marks import group_marks
 from interp.core.group_spectra import frequencies_text, only_frequencies, pair_spectrum, right_logs
-from interp.core.model import HookedModel
+from interp.core.measured import Measured, MeasuredPart
 from interp.core.probe import Scalar, group, probe
 from interp.core.problems import N_PROBLEMS, resolve_task
 from interp.core.results import Findings, Provenance
 from interp.core.sites import model_name
 from models.tasks.base import Task
 from models.tasks.groups import CyclicGroup, group_of
+from models.transformer.hooked import HookedModel
 
 KINDS = ("all logits", "restricted", "excluded")
 
 
-def _restricted(found: Findings) -> Answer:
+def _restricted(found: Findings) -> Measured:
     rows = found.table[found.table["pairs"] == "all pairs"].set_index("logits")["value"]
-    parts = tuple(Part(kind, float(rows[kind])) for kind in KINDS)
+    parts = tuple(MeasuredPart(kind, float(rows[kind])) for kind in KINDS)
     guess = float(found.table["uniform guess"].iloc[0])
-    return Answer(float(rows["restricted"]), control=guess, control_note="a uniform guess", parts=parts)
+    return Measured(float(rows["restricted"]), control=guess, control_note="a uniform guess", parts=parts)
 
 
 @probe(
@@ -105,10 +105,10 @@ def _pairs(task: Any, of: CyclicGroup) -> dict[str, np.ndarray]:
     return {name: mask for name, mask in found.items() if mask.any()}
 
 
-def _symmetry(found: Findings) -> Answer:
+def _symmetry(found: Findings) -> Measured:
     row = found.table.set_index("measure").loc["gradient symmetricity"]
     note = f"distance irrelevance {found.table.set_index('measure')['value']['distance irrelevance']:.2f}"
-    return Answer(row["value"], row["low"], row["high"], control=0.0, control_note="unrelated gradients", note=note)
+    return Measured(row["value"], row["low"], row["high"], control=0.0, control_note="unrelated gradients", note=note)
 
 
 @probe(

@@ -24,19 +24,19 @@ from jaxtyping import Bool, Int
 from torch import Tensor
 
 import models.evaluation
-from interp.core.answers import Answer
-from interp.core.model import HookedModel
+from interp.core.measured import Measured
 from interp.core.probe import Scalar, probe, task_of
 from interp.core.problems import draw, resolve_task
 from interp.core.results import Provenance
 from interp.core.sites import model_name
-from interp.probes.scored import OTHER_COUNTS, Scores, share_right, worst_stratum
+from interp.probes.score_result import OTHER_COUNTS, Scores, share_right, worst_stratum
 from models.errors import UserError, unknown_name
 from models.evaluation import Rate, predict
 from models.tasks.addition import DIGITS, FixedWidthAddition
 from models.tasks.base import Task
 from models.tasks.carries import problems_of_chain_length
 from models.tasks.two_digit import TwoDigitAddition, all_problems
+from models.transformer.hooked import HookedModel
 
 #: Columns of the result, which no label can be named.
 TAKEN = ("n", "correct", "accuracy", "low", "high", "rung", "wrong_example", "index", *OTHER_COUNTS)
@@ -171,7 +171,7 @@ def _few_chains(model: Any, task: Task, n: int, seed: int) -> dict[str, Any]:
     return {"n_per_length": max(2, n // 5), "test": test}
 
 
-def _worst_length(found: Scores) -> Answer:
+def _worst_length(found: Scores) -> Measured:
     planted = replace(found, table=found.table.sel(problems="stratified", drop=True), series="")
     return worst_stratum(planted)
 

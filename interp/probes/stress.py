@@ -25,16 +25,16 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from interp.core.model import HookedModel
 from interp.core.probe import Scalar, probe, task_of
 from interp.core.problems import resolve_task
-from interp.core.results import Provenance, Rung
+from interp.core.results import Provenance, Strength
 from interp.probes.score import score
-from interp.probes.scored import Scores, worst_stratum
+from interp.probes.score_result import Scores, worst_stratum
 from models.tasks.addition import FixedWidthAddition
 from models.tasks.base import Task
 from models.tasks.carries import plant_carry, problems_of_chain_length, uniform_below
 from models.tasks.ten_digits import DIGITS, LIMIT
+from models.transformer.hooked import HookedModel
 
 SHARE = 10  # in a suite of several cases, each case gets ``n / SHARE`` problems
 
@@ -59,16 +59,16 @@ def runs_of_nines(k: int, n: int, generator: torch.Generator) -> Tensor:
     return torch.where((torch.rand(n, generator=generator) < 0.5)[:, None], pairs, pairs.flip(1))
 
 
-def suites(n: int, seed: int) -> list[tuple[str, str, Rung, Tensor]]:
+def suites(n: int, seed: int) -> list[tuple[str, str, Strength, Tensor]]:
     """(suite, case, rung, problems) of every case: ``n`` problems if it is the suite's only case, else ``n / 10``."""
     generator, part = torch.Generator().manual_seed(seed), n // SHARE
 
-    def below(k: int) -> tuple[Rung, Tensor]:
+    def below(k: int) -> tuple[Strength, Tensor]:
         if 10**k * 10**k <= 10**4:
             return "exhaustive", torch.cartesian_prod(torch.arange(10**k), torch.arange(10**k))
         return "sampled", torch.randint(10**k, (part, 2), generator=generator)
 
-    found: list[tuple[str, str, Rung, Tensor]] = []
+    found: list[tuple[str, str, Strength, Tensor]] = []
     found.append(("uniform", "ten digits", "sampled", torch.randint(LIMIT, (n, 2), generator=generator)))
     drawn: Callable[[int], Tensor] = lambda length: problems_of_chain_length(length, part, generator)  # noqa: E731
     for length in range(DIGITS + 1):

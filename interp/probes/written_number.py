@@ -35,9 +35,8 @@ import torch
 import xarray as xr
 from jaxtyping import Float, Int
 
-from interp.core.answers import Answer
 from interp.core.controls import NO_CONTROL, untrained_copy
-from interp.core.model import HookedModel
+from interp.core.measured import Measured
 from interp.core.probe import OnPage, Scalar, columns, probe
 from interp.core.problems import N_PROBLEMS, Sample, draw, resolve_task
 from interp.core.results import Provenance, Result
@@ -47,9 +46,10 @@ from interp.core.stats import TAILS, percentile_interval
 from interp.core.thresholds import FAINT
 from models.errors import UserError
 from models.numerals import in_percent
-from models.part_names import in_block
 from models.tasks.algorithms import RIPPLE, column_layout
 from models.tasks.base import Task
+from models.transformer.hooked import HookedModel
+from models.transformer.part_names import in_block
 
 RESAMPLES, SHOWN = 400, 3_000
 _UNKNOWN = float("nan"), float("nan"), float("nan")
@@ -133,7 +133,7 @@ class WrittenNumber(Result):
     scalar=Scalar(
         "own over previous column, written",
         "ratio",
-        lambda found: Answer(found.ratio, found.low, found.high),
+        lambda found: Measured(found.ratio, found.low, found.high),
         0.1,
         asked_by=("compare_models",),
     ),

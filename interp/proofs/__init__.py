@@ -1,6 +1,6 @@
 """Proofs over the whole input domain: that a model is right on every input, not only on those that were tried.
 
-interp.certify(model)                        a verdict, by the method that fits the model: see interp.proofs.methods
+interp.certify(model)                        a verdict, by the method that fits the model: see interp.proofs.certify
 accuracy_bounds(model)                       on what share of all pairs it is right, from below and from above
 check_certificate(certificate, model)        verifies a stored verdict, without searching
 interp.decompile(model)                      the program that an adder is, proved equal to it (proofs.decompile)
@@ -12,7 +12,7 @@ interp.proofs.hand_built_parity              the hand-built parity model, all le
 
 from interp.proofs.answer_curves import decision_curves
 from interp.proofs.bounds_on_accuracy import AccuracyBounds, accuracy_bounds
-from interp.proofs.methods import certify, check_certificate, load_certificate
+from interp.proofs.certify import certify, check_certificate, load_certificate
 from interp.proofs.verdict import Verdict
 
 __all__ = [

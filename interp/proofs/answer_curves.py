@@ -8,7 +8,6 @@ import numpy as np
 import pandas as pd
 import xarray as xr
 
-from interp.core.model import HookedModel
 from interp.core.results import Provenance, Result
 from interp.core.sites import model_name
 from interp.proofs.balls import REAL
@@ -18,6 +17,7 @@ from interp.proofs.one_layer import read_adder
 from interp.proofs.ratio_attention import read_ratio_attention
 from models.errors import UserError
 from models.tasks.base import Task
+from models.transformer.hooked import HookedModel
 
 POINTS = 801
 

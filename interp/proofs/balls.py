@@ -16,8 +16,9 @@ environment's torch against it on dense samples):
 * a result below the smallest normal number may be anything as small, and nothing overflows: a magnitude above
   ``LARGEST`` makes every later comparison fail.
 
-The forward pass is the hooked one of :mod:`models.transformer`. Paths that compute the same function by other steps
-(:mod:`models.partial_forward` with torch's fused attention and LayerNorm, ``torch.compile``) are not enclosed.
+The forward pass is the hooked one of :mod:`models.transformer.arithmetic_transformer`. Paths that compute the same
+function by other steps (:mod:`models.fast` with torch's fused attention and LayerNorm, ``torch.compile``) are not
+enclosed.
 
 ``sin`` and ``cos`` occur in weight maps only. A certificate is about the effective weights that they produced, bit for
 bit. The tests check that they are off by at most ``TRIG_ULPS``.
@@ -153,7 +154,7 @@ class Arithmetic:
         return total + around_zero(self.dot_error(size, terms, extra))
 
     def rms(self, x: Sequence[Ball], eps: float, eps_outside: bool) -> Ball:
-        """``sqrt(mean(x^2) + eps)`` (or with eps outside), as :class:`models.parts.norms.Norm` computes it.
+        """``sqrt(mean(x^2) + eps)`` (or with eps outside), as :class:`models.transformer.parts.norms.Norm` computes it.
 
         Squares are within one unit in the last place (2 u), their sum sees n - 1 roundings, the division two (a product
         with a rounded 1 / n), eps one and its sum one; nothing is subtracted, so that relative errors stay relative.

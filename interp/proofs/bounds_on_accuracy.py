@@ -14,24 +14,24 @@ from typing import Any
 import pandas as pd
 import torch
 
-from interp.core.answers import Answer
-from interp.core.model import HookedModel
+from interp.core.measured import Measured
 from interp.core.probe import Scalar, probe
 from interp.core.results import Provenance, Result
 from interp.core.sites import model_name
 from interp.proofs.balls import Arithmetic
 from interp.proofs.branching import Search
 from interp.proofs.class_proofs import rung_of, weights_out_of_range
+from interp.proofs.column_verdicts import window_diagrams, window_verdicts
 from interp.proofs.counting import Counts, Diagram, count
 from interp.proofs.half_spaces import half_space_diagrams
 from interp.proofs.one_layer import OneLayerAdder, one_layer_adder, read_adder, require_unchanged
 from interp.proofs.verdict import RUNGS, ArithmeticName, over_all_pairs
-from interp.proofs.windows import window_diagrams, window_verdicts
-from models.checkpoint import write_json_atomic
 from models.errors import UserError
+from models.files.checkpoint import write_json_atomic
 from models.numerals import percent
 from models.tasks.base import Task
 from models.tasks.column_rule import SUMS, ColumnRule
+from models.transformer.hooked import HookedModel
 
 LITTLE = Fraction(1, 10**6)  # a share of wrong pairs below which a bound alone is not worth a sentence
 WIDTH = 1e-6  # default distance between the bounds on the share of right pairs
@@ -218,18 +218,18 @@ def _counts(value: dict[str, list[str]]) -> Counts:
     scalar=Scalar(
         "right on all inputs, at least",
         "share",
-        lambda found: Answer(float(found.lower), note=f"at most {float(found.upper):.6g}"),
+        lambda found: Measured(float(found.lower), note=f"at most {float(found.upper):.6g}"),
         1e-6,
         asked_by=(),
     ),
 )
 def accuracy_bounds(
-    model: HookedModel, *, width: float = WIDTH, arithmetic: ArithmeticName = "interval", task: Task | None = None
+    model: HookedModel, *, tolerance: float = WIDTH, arithmetic: ArithmeticName = "interval", task: Task | None = None
 ) -> AccuracyBounds:
     """Bound the share of all pairs that a one-layer adder or subtractor answers rightly, rigorously from both sides.
 
     Verdicts (right for certain, wrong for certain, open) are found for sets of pairs, target by target, as finely as it
-    takes until open pairs are at most a share ``width``; :func:`interp.proofs.counting.count` counts them. Where
+    takes until open pairs are at most a share ``tolerance``; :func:`interp.proofs.counting.count` counts them. Where
     the last refinement is not enough, the result says so (``reached``); its bounds hold all the same.
 
     Postcondition: right_at_least <= share of pairs with the right token strictly first at every target <= 1 -
@@ -240,32 +240,32 @@ def accuracy_bounds(
     an adder, most of whose pairs stay open.
 
     Args:
-        width: how far apart the bounds may be.
+        tolerance: how far apart the bounds may be.
         arithmetic: "interval" or "float32"; a grid in floats bounds nothing.
 
     Raises:
-        UserError: a model that no method can judge, a width outside [0, 1], or another arithmetic.
+        UserError: a model that no method can judge, a tolerance outside [0, 1], or another arithmetic.
     """
-    check_width(width)
+    check_tolerance(tolerance)
     if arithmetic == "float":
         raise UserError("A grid in floats proves no bound on the accuracy; ask for 'interval' or 'float32'.")
     adder = read_adder(model, task)
-    found = bounds_of(adder, rung_of(arithmetic, model, adder), arithmetic, float(width))
+    found = bounds_of(adder, rung_of(arithmetic, model, adder), arithmetic, float(tolerance))
     require_unchanged(adder)
     return found
 
 
-def check_width(width: Any) -> None:
+def check_tolerance(tolerance: Any) -> None:
     """Raises UserError for anything but a number from 0 to 1."""
-    if isinstance(width, bool) or not isinstance(width, (int, float)) or not 0 <= width <= 1:
-        raise UserError(f"width is a share of all pairs from 0 to 1, not {width!r}.")
+    if isinstance(tolerance, bool) or not isinstance(tolerance, (int, float)) or not 0 <= tolerance <= 1:
+        raise UserError(f"tolerance is a share of all pairs from 0 to 1, not {tolerance!r}.")
 
 
 def bounds_of(
     adder: OneLayerAdder,
     rung: Arithmetic,
     arithmetic: ArithmeticName,
-    width: float,
+    tolerance: float,
     wrong: Mapping[int, Sequence[tuple[int, int]]] | None = None,
 ) -> AccuracyBounds:
     """:func:`accuracy_bounds` for weights that were read before. ``wrong``: pairs the model got wrong, by target.
@@ -275,14 +275,14 @@ def bounds_of(
     """
     start = time.perf_counter()
     rule = adder.layout.rule
-    method, diagrams, counts = _narrowest(adder, rung, Fraction(width) * rule.size)
+    method, diagrams, counts = _narrowest(adder, rung, Fraction(tolerance) * rule.size)
     wrong = wrong or {}
     return AccuracyBounds(
         model=model_name(adder.model),
         fingerprint=adder.fingerprint,
         arithmetic=arithmetic,
         method=method,
-        requested=width,
+        requested=tolerance,
         chains=with_failures(counts, _lengths(adder, {pair for pairs in wrong.values() for pair in pairs})),
         targets={
             rule.label(target): with_failures(count(own, rule), [0] * len(set(wrong.get(target, ()))))

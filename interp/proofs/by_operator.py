@@ -12,13 +12,12 @@ from typing import Any
 
 import pandas as pd
 
-from interp.core.model import HookedModel
 from interp.core.results import Provenance
 from interp.proofs.verdict import (
     METHODS,
     TEN_DIGIT_ADDERS,
     ArithmeticName,
-    Asked,
+    CertifyOptions,
     Evidence,
     Method,
     Status,
@@ -34,7 +33,8 @@ from models.errors import UserError
 from models.tasks.base import Task
 from models.tasks.equal_answers import altered
 from models.tasks.problem_space import ProblemSpace
-from models.transformer import ArithmeticTransformer
+from models.transformer.arithmetic_transformer import ArithmeticTransformer
+from models.transformer.hooked import HookedModel
 
 NAME = "operator by operator"
 
@@ -105,7 +105,7 @@ def _status(parts: dict[str, Verdict]) -> Status:
     return next(status for status in order if status in found)
 
 
-def _judge(model: HookedModel, task: Task, asked: Asked) -> Verdict:
+def _judge(model: HookedModel, task: Task, asked: CertifyOptions) -> Verdict:
     start, identity = time.perf_counter(), identify(model, task)
     judge, found = METHODS[TEN_DIGIT_ADDERS].certify, {}
     for operator, part in _parts(model, task).items():

@@ -15,8 +15,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from interp.core.answers import Answer
-from interp.core.model import HookedModel
+from interp.core.measured import Measured
 from interp.core.probe import Scalar, probe
 from interp.core.results import Provenance, Result
 from interp.core.sites import model_name
@@ -27,8 +26,9 @@ from interp.proofs.one_layer import one_layer_adder, read_adder
 from interp.proofs.verdict import ArithmeticName, over_all_pairs
 from models.errors import UserError
 from models.numerals import shown
-from models.part_names import neuron_name
 from models.tasks.base import Task
+from models.transformer.hooked import HookedModel
+from models.transformer.part_names import neuron_name
 
 SIDES = ("without", "with")
 
@@ -84,7 +84,7 @@ class CarryUnitRanges(Result):
     scalar=Scalar(
         "largest proved gap of a neuron's input around a carry",
         "input",
-        lambda found: Answer(max(0.0, float(found.ranges.gap.max())), note=", ".join(found.switches.neuron.unique())),
+        lambda found: Measured(max(0.0, float(found.ranges.gap.max())), note=", ".join(found.switches.neuron.unique())),
         0.01,
         asked_by=(),
     ),

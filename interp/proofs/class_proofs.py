@@ -1,4 +1,4 @@
-"""A one-layer adder as the certifier sees it: all classes of inputs, each with a hunted problem and a proof."""
+"""All input classes of a one-layer adder with, for each, its hardest found problem and a bound."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ import numpy as np
 import torch
 from jaxtyping import Bool
 
-from interp.core.model import HookedModel
 from interp.core.sites import model_name
 from interp.proofs.balls import FLOAT32, LARGEST_WEIGHT, REAL, Arithmetic
 from interp.proofs.branching import MOST_LEAVES, ClassProof, Search, prove
@@ -22,6 +21,7 @@ from interp.proofs.ratio_attention import read_ratio_attention
 from interp.proofs.verdict import ARITHMETICS, ArithmeticName
 from interp.proofs.watch import watched
 from models.errors import UserError, unknown_name
+from models.transformer.hooked import HookedModel
 
 STORED = 1 - 1e-9  # factor of a stored lower bound, as another order of summation in float64 may find it lower
 FEW_LEAVES = 300  # of one query, where the model cannot be certified anyhow

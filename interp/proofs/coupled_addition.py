@@ -25,7 +25,8 @@ bounds for rounding in the model's dtype with unit roundoff u (n u / (1 - n u) f
 within 4 units in the last place; no underflow that matters), and so is about the model as it runs. Bounds are
 evaluated in float64 and moved outwards by ``SLACK``, which is far above float64's own error.
 
-Precondition: the model is what its options build (:mod:`interp.proofs.as_built`), with position ids from the task.
+Precondition: the model is what its options build (:mod:`interp.proofs.equals_its_options`), with position ids from the
+task.
 Postcondition: a proof for a shape states that every next token of
 every response of that shape, teacher-forced and hence greedily decoded, is right; operands with fewer digits are among
 its problems. Cost: four tables [response, sequence], as one forward pass; no digits enter.
@@ -41,13 +42,13 @@ import numpy as np
 import torch
 from jaxtyping import Bool, Float, Int
 
-from interp.core.model import HookedModel
-from interp.proofs.as_built import departure
 from interp.proofs.coupled_values import NotSeparated, Perturbation, read_units, smallest_margin
+from interp.proofs.equals_its_options import departure
 from interp.proofs.verdict import ArithmeticName
 from interp.proofs.watch import watched
 from models.errors import UserError
-from models.hand_built.position_coupling_addition import HandBuiltOptions
+from models.families.hand_built.position_coupling_addition import HandBuiltOptions
+from models.transformer.hooked import HookedModel
 
 SLACK = 1e-9
 HAND_BUILT: tuple[ArithmeticName, ...] = ("interval", "float32")  # the arithmetics for hand-built models

@@ -14,14 +14,14 @@ from pathlib import Path
 import numpy as np
 
 import models
-from interp.core.model import HookedModel
 from interp.core.stored_data import DATA
 from interp.proofs.coupled_addition import HAND_BUILT, ShapeProof, prove_shapes
 from interp.proofs.verdict import ArithmeticName
-from models.checkpoint import write_bytes_atomic
 from models.errors import UserError
-from models.hand_built.position_coupling_addition import NAME
+from models.families.hand_built.position_coupling_addition import NAME
+from models.files.checkpoint import write_bytes_atomic
 from models.numerals import shown
+from models.transformer.hooked import HookedModel
 
 STORED = DATA / "hand_built_certificates.json"
 

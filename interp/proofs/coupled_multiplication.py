@@ -24,9 +24,9 @@ digits and a carry of at most 1 carries at most 1. A digit that does not exist c
 Lemma (no rounding): a sum of products that are all multiples of q and whose magnitudes add up to at most ``2^24 q`` is
 exact in float32, in any order, and with ``2^53 q`` in float64. Scores with the default temperature are such sums.
 
-Precondition: the model is what its options build (:mod:`interp.proofs.as_built`), with position ids from the task,
-which are functions of where delimiters stand. Postcondition of a positive margin for a size: every next token of every
-response of that size, teacher-forced and hence greedily decoded, leads by at least so much; operands with leading
+Precondition: the model is what its options build (:mod:`interp.proofs.equals_its_options`), with position ids from the
+task, which are functions of where delimiters stand. Postcondition of a positive margin for a size: every next token of
+every response of that size, teacher-forced and hence greedily decoded, leads by at least so much; operands with leading
 zeros are among its problems. Cost: nine scores [query, key] of the largest size and some 20,000 rows per class; half a
 minute for 30 x 30 digits.
 """
@@ -41,10 +41,9 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from interp.core.model import HookedModel
 from interp.proofs import balls, enclosures
-from interp.proofs.as_built import departure
 from interp.proofs.enclosed import DOUBLE, Enclosure, Matrix, up
+from interp.proofs.equals_its_options import departure
 from interp.proofs.multiplication_keys import (
     DELIMITER,
     FIRST_VARIABLE,
@@ -59,8 +58,9 @@ from interp.proofs.multiplication_keys import (
 )
 from interp.proofs.sink_heads import NotSeparated, Pattern, Written
 from interp.proofs.watch import watched
-from models.part_names import in_block
 from models.tasks.multiplication import DOLLAR, Multiplication
+from models.transformer.hooked import HookedModel
+from models.transformer.part_names import in_block
 
 CARRIES = {PRODUCT: 9, SUM: 2}  # how many values the carry into a column may have
 

@@ -15,8 +15,8 @@ import numpy as np
 import torch
 from jaxtyping import Float
 
-from interp.core.model import HookedModel
 from models.tasks.multi_addition import ARROW, DOLLAR
+from models.transformer.hooked import HookedModel
 
 LARGEST_VALUE = 27.0  # 3 NUM
 LARGEST_SUM = 18

@@ -29,12 +29,11 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from interp.core.answers import Answer
-from interp.core.model import HookedModel
+from interp.core.measured import Measured
 from interp.core.probe import Scalar, probe
 from interp.core.results import Provenance, Result
 from interp.proofs.balls import FLOAT32, REAL
-from interp.proofs.certify_columns import certify_one_layer
+from interp.proofs.column_adders import certify_one_layer
 from interp.proofs.leaves import Leaves, Query
 from interp.proofs.one_layer import OneLayerAdder, one_layer_adder, read_adder
 from interp.proofs.ratio_attention import NO_SPREAD, RatioAttention, read_ratio_attention
@@ -43,6 +42,7 @@ from models.errors import UserError
 from models.numerals import shown
 from models.tasks.base import Task
 from models.tasks.column_rule import SUMS, ColumnRule
+from models.transformer.hooked import HookedModel
 
 BITS_OF_A_NUMBER, BITS_OF_A_CHARACTER = 32, 8
 
@@ -157,7 +157,7 @@ class Decompiled(Result):
 @probe(
     "Which program is it, and is that all that it does?",
     needs=[one_layer_adder],
-    scalar=Scalar("least gap of its levels", "steps", lambda found: Answer(found.gap), 0.01, asked_by=()),
+    scalar=Scalar("least gap of its levels", "steps", lambda found: Measured(found.gap), 0.01, asked_by=()),
 )
 def decompile(model: HookedModel, *, task: Task | None = None) -> Decompiled:
     """Turn a one-layer adder or subtractor into a program of ten lines, with a proof that both are equal on all pairs.
@@ -167,9 +167,9 @@ def decompile(model: HookedModel, *, task: Task | None = None) -> Decompiled:
     Raises:
         UserError: a model that is not certified, whose attention has no bounds, or whose levels overlap.
     """
-    certificate = certify_one_layer(model, "float32", task, width=None)
+    certificate = certify_one_layer(model, "float32", task, tolerance=None)
     if certificate.status == "undecided":
-        certificate = certify_one_layer(model, "interval", task, width=None)
+        certificate = certify_one_layer(model, "interval", task, tolerance=None)
     if certificate.status not in ("certified", "conditional"):
         raise UserError(f"{certificate.model} is not certified, and a program is proved of certified models.")
     adder = read_adder(model, task)

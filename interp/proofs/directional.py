@@ -1,6 +1,6 @@
 """Bounds of leads after a gated block with norms before and after its sublayers, along each lead's own direction.
 
-With errors e_k and stages as in :mod:`interp.proofs.stages`, a lead g e_K is off by at most
+With errors e_k and stages as in :mod:`interp.proofs.error_propagation`, a lead g e_K is off by at most
 
     |g J_(K-1) ... J_0 e_0| + sum over k of |g J_(K-1) ... J_(k+1)| |r_k|,
 
@@ -18,16 +18,17 @@ from torch import Tensor
 
 from interp.proofs.balls import CURVED
 from interp.proofs.enclosed import Enclosure
+from interp.proofs.error_propagation import KNOWN, ErrorBall, Stages
 from interp.proofs.prefix_tree import EnclosedForward
-from interp.proofs.stages import KNOWN, Ball, Stages
-from models.config import TransformerConfig
-from models.part_names import in_block
+from models.transformer.config import TransformerConfig
+from models.transformer.part_names import in_block
 
 Bounds = tuple[Float[Tensor, " n"], Float[Tensor, " n"]]
 
 
 def is_gated_block(cfg: TransformerConfig, weights: Mapping[str, Tensor]) -> bool:
-    """Whether a model's last block is of the kind that :class:`Block` handles: Position Coupling's, without biases."""
+    """Whether a model's last block is of the kind that :class:`GatedBlock` handles: Position Coupling's, without
+    biases."""
     return (
         not any(name.split(".")[-1][0] == "b" and bool(value.any()) for name, value in weights.items())
         and (cfg.normalization_type, cfg.norm_placement, cfg.gated_mlp) == ("RMS", "both", True)
@@ -39,7 +40,7 @@ def is_gated_block(cfg: TransformerConfig, weights: Mapping[str, Tensor]) -> boo
     )
 
 
-class Block(Stages):
+class GatedBlock(Stages):
     """The stages from the last block's residual stream ``x`` and its ``z`` to the unembedding's input, for some rows.
 
     Precondition: :func:`is_gated_block`.
@@ -49,7 +50,7 @@ class Block(Stages):
         super().__init__(forward)
         self.x, self.z = x, z
         self.name = name = in_block(forward.config.n_layers - 1)
-        self.summed = self.add(Ball(x.mid, x.norm), self.linear(Ball(z.mid, z.norm), f"{name}.attn.W_O"))
+        self.summed = self.add(ErrorBall(x.mid, x.norm), self.linear(ErrorBall(z.mid, z.norm), f"{name}.attn.W_O"))
         self.middle = self.norm(self.summed, f"{name}.ln1_post")
         self.read = self.norm(self.middle, f"{name}.ln2")
         self.gate, self.value = (self.linear(self.read, f"{name}.mlp.{m}") for m in ("W_gate", "W_in"))
@@ -94,7 +95,7 @@ class Block(Stages):
         mid = self.whole.mid
         back = torch.eye(mid.shape[1], dtype=torch.float64).expand(len(mid), -1, -1)
         off = self._from_whole(back, torch.zeros_like(back[..., 0]))
-        self.whole = Ball(mid, torch.minimum(self.whole.norm, off.norm(dim=-1) * (1 + KNOWN)))
+        self.whole = ErrorBall(mid, torch.minimum(self.whole.norm, off.norm(dim=-1) * (1 + KNOWN)))
         self.last = self.norm(self.whole, f"{self.name}.ln2_post")
         self.normed = self.norm(self.last, "ln_final")
 
@@ -123,7 +124,7 @@ class Block(Stages):
         """How far an error of x moves a product with it."""
         return torch.minimum((back.abs() @ x.rad[..., None])[..., 0], back.norm(dim=-1) * x.norm[:, None])
 
-    def _through_norm(self, back: Tensor, off: Tensor, x: Ball, gain: Tensor) -> tuple[Tensor, Tensor]:
+    def _through_norm(self, back: Tensor, off: Tensor, x: ErrorBall, gain: Tensor) -> tuple[Tensor, Tensor]:
         n, middle = x.mid.shape[-1], self.scales(x)[1][:, None]
         off = off + self._along(back, self.curve_of_norm(x, gain) + self.rounding_of_norm(x, gain))
         y, root = x.mid[:, None] / middle, (x.mid.norm(dim=-1) / math.sqrt(n))[:, None, None]
@@ -132,9 +133,11 @@ class Block(Stages):
         back = back * gain
         return (back - (back * y).sum(-1, keepdim=True) * slope) / middle, off
 
-    def _through_matrix(self, back: Tensor, off: Tensor, x: Ball | Enclosure, matrix: str) -> tuple[Tensor, Tensor]:
+    def _through_matrix(
+        self, back: Tensor, off: Tensor, x: ErrorBall | Enclosure, matrix: str
+    ) -> tuple[Tensor, Tensor]:
         w = self.enclosed.matrices[matrix]
-        off = off + self._along(back, self.rounding_of_products(Ball(x.mid, x.norm), matrix))
+        off = off + self._along(back, self.rounding_of_products(ErrorBall(x.mid, x.norm), matrix))
         before = torch.zeros(*back.shape[:2], x.mid.shape[-1], dtype=torch.float64)
         before[..., w.used] = back @ w.values.T
         return before, off

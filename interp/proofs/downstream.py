@@ -4,7 +4,7 @@ After the attention, a query's residual stream is ``y = x + b_O + attn_out``; ML
 region of attention outputs (a box in some directions, and an error) :meth:`Downstream.margins` bounds the margin ``min
 over others of (logit_answer - logit_other)`` from below and above over the whole region. It uses first-order forms
 (:mod:`forms`), so that what the bounds lose falls with the square of the region's radius. Both arithmetics of
-:mod:`balls` are enclosed, with the roundings of each operation of :mod:`models.parts`.
+:mod:`balls` are enclosed, with the roundings of each operation of :mod:`models.transformer.parts`.
 
 Steps, for d-vectors y: the MLP reads ``y C diag(w2) W_in`` (C subtracts the mean, or is the identity) times one number
 ``1 / scale``; its units' activations and y itself go through ``C diag(w) (U_answer - U_other)``, each with one matrix,

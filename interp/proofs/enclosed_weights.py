@@ -5,7 +5,7 @@ from __future__ import annotations
 from torch import Tensor
 
 from interp.proofs.enclosures import Matrix, Rounding
-from models.config import TransformerConfig
+from models.transformer.config import TransformerConfig
 
 
 class EnclosedWeights:

@@ -140,7 +140,7 @@ class Rounding:
     def normed(
         self, x: Enclosure, gain: Tensor, bias: Tensor | None, eps: float, eps_outside: bool, centred: bool
     ) -> Normed:
-        """``x / scale * gain + bias`` as :class:`models.parts.norms.Norm` computes it, over the last axis.
+        """``x / scale * gain + bias`` as :class:`models.transformer.parts.norms.Norm` computes it, over the last axis.
 
         Lemma: ``y(c) = c / s(c)`` with s as :meth:`scales` has it. Its derivative is ``1 / s`` across c and less
         along c, so that y moves by at most ``|e| / s_low`` for an error e, s_low being the least s on the way; s moves
@@ -326,7 +326,8 @@ class Rounding:
         return Enclosure.of(exact.cos(), off), Enclosure.of(exact.sin(), off)
 
     def rotated(self, x: Enclosure, cos: Enclosure, sin: Enclosure, adjacent_pairs: bool) -> Enclosure:
-        """Rotary embedding of x [node, head, d] as in :func:`models.parts.positions.rotate`; cos, sin [node, d / 2].
+        """Rotary embedding of x [node, head, d] as in :func:`models.transformer.parts.positions.rotate`; cos, sin
+        [node, d / 2].
 
         With exact angles it is an isometry: the error of x keeps its length, and the error of the angles acts on x.
         """

@@ -22,7 +22,6 @@ import xarray as xr
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from interp.core.model import HookedModel
 from interp.core.problems import resolve_task
 from interp.core.results import Provenance
 from interp.proofs.small_domain import (
@@ -32,7 +31,7 @@ from interp.proofs.small_domain import (
     status_of,
     stored_domain,
 )
-from interp.proofs.verdict import Asked, Method, Verdict, about, is_count, is_number, judged_again
+from interp.proofs.verdict import CertifyOptions, Method, Verdict, about, is_count, is_number, judged_again
 from interp.proofs.watch import ENDED, watched
 from interp.proofs.wrong_answers import WrongAnswer, identify, shape_of, wrong_answer
 from models.errors import UserError
@@ -41,6 +40,7 @@ from models.numerals import shown
 from models.tasks.base import Task
 from models.tasks.problem_space import ProblemSpace
 from models.tasks.sequences import SequenceTask
+from models.transformer.hooked import HookedModel
 
 LARGEST_SPACE = 2**20  # problems: 20 bits, six digits
 NEAR = 1e-3  # logits
@@ -275,7 +275,7 @@ def _obstacle(model: HookedModel, task: Task) -> str | None:
     return None
 
 
-def _judge(model: HookedModel, task: Task, asked: Asked) -> Verdict:
+def _judge(model: HookedModel, task: Task, asked: CertifyOptions) -> Verdict:
     require_all_targets(task, asked)
     if asked.arithmetic == "interval":
         raise UserError(

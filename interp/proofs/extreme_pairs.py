@@ -17,8 +17,8 @@ from interp.proofs.verdict import ArithmeticName
 from interp.proofs.watch import watched
 from models.errors import UserError
 from models.evaluation import predict
-from models.hooked import model_name
 from models.numerals import shown
+from models.transformer.hooked import model_name
 
 _AT_ONCE = 256  # problems per forward pass: 7 MB, and more are hardly faster
 _ROUNDING = 1e-9  # rounding error of a margin in float64, relative to the largest logit

@@ -4,8 +4,9 @@
     multiplication-hand-built       :mod:`interp.proofs.coupled_multiplication`, one list of classes for all sizes
     parity-hand-built               :mod:`interp.proofs.hand_built_parity`, one induction for all lengths
 
-Only a model that its options build, to the bit (:mod:`interp.proofs.as_built`), is proved. Equalities and inequalities
-between weights and scores are decided exactly (floats are rationals). What is not rational, the softmax's exponentials,
+Only a model that its options build, to the bit (:mod:`interp.proofs.equals_its_options`), is proved. Equalities and
+inequalities between weights and scores are decided exactly (floats are rationals). What is not rational, the softmax's
+exponentials,
 is enclosed: "interval" over the real numbers, "float32" with the rounding of every
 operation. No proof tries problems; a problem is run only to refute. A proof that a time limit or Ctrl-C ended is
 undecided, and says which parts are left.
@@ -22,7 +23,6 @@ import numpy as np
 import pandas as pd
 import torch
 
-from interp.core.model import HookedModel
 from interp.core.problems import resolve_task
 from interp.core.results import Provenance
 from interp.core.sites import model_name
@@ -35,7 +35,7 @@ from interp.proofs.small_domain import require_all_targets
 from interp.proofs.verdict import (
     RUNGS,
     ArithmeticName,
-    Asked,
+    CertifyOptions,
     Evidence,
     Method,
     Status,
@@ -49,12 +49,13 @@ from interp.proofs.watch import ENDED, INTERRUPTED, TIME_UP, why_ended
 from interp.proofs.wrong_answers import WrongAnswer, identify, wrong_answer
 from models.errors import UserError
 from models.evaluation import predict
-from models.hand_built.position_coupling_addition import HandBuiltOptions
-from models.hand_built.position_coupling_multiplication import HandBuiltMultiplicationOptions
-from models.hand_built.position_coupling_parity import HandBuiltParityOptions
+from models.families.hand_built.position_coupling_addition import HandBuiltOptions
+from models.families.hand_built.position_coupling_multiplication import HandBuiltMultiplicationOptions
+from models.families.hand_built.position_coupling_parity import HandBuiltParityOptions
 from models.numerals import shown
 from models.tasks.base import Task
 from models.tasks.equal_answers import altered
+from models.transformer.hooked import HookedModel
 
 SAME_MARGIN = 1e-6  # how far a bound computed again may lie from the stored one
 TRIED = 32  # random problems tried per length or size where a part is not proved
@@ -64,7 +65,7 @@ _IN_WORDS = {"interval": "over the real numbers", "float32": "with rounding"}
 
 
 @dataclass(frozen=True)
-class Part:
+class ProofStep:
     """One part of a proof: a shape, or a step of an induction.
 
     ``margin`` is a lower bound of the right token's lead, or None if no bound was found.
@@ -91,10 +92,10 @@ class HandBuiltEvidence(Evidence):
     domain: str
     shape: tuple[int, ...]
     arithmetic: ArithmeticName
-    parts: tuple[Part, ...]
+    parts: tuple[ProofStep, ...]
 
     @property
-    def smallest(self) -> Part:
+    def smallest(self) -> ProofStep:
         """The part with the smallest bound; those without one come first."""
         return min(self.parts, key=lambda part: -np.inf if part.margin is None else part.margin)
 
@@ -153,7 +154,7 @@ class Proof:
     """The domain in words, the parts, and a search for a problem that the model gets wrong, likely ones first."""
 
     domain: str
-    parts: tuple[Part, ...]
+    parts: tuple[ProofStep, ...]
     wrong: Callable[[], WrongAnswer | None]
 
 
@@ -212,18 +213,18 @@ def _proof_of(model: HookedModel) -> Callable[[Any, tuple[int, ...], ArithmeticN
     return _PROOFS[type(_options(model))]
 
 
-def _as_far_as_there_is_time(names: list[str], found: Iterator[tuple[float, str | None]]) -> tuple[Part, ...]:
+def _as_far_as_there_is_time(names: list[str], found: Iterator[tuple[float, str | None]]) -> tuple[ProofStep, ...]:
     """A part for each (margin, obstacle), and for those that a time limit or Ctrl-C left out."""
     parts = []
     try:
         for name, (margin, obstacle) in zip(names, found, strict=True):
-            parts.append(Part(name, margin if np.isfinite(margin) else None, obstacle))
+            parts.append(ProofStep(name, margin if np.isfinite(margin) else None, obstacle))
     except ENDED as error:
-        parts += [Part(name, None, why_ended(error)) for name in names[len(parts) :]]
+        parts += [ProofStep(name, None, why_ended(error)) for name in names[len(parts) :]]
     return tuple(parts)
 
 
-def _failing(items: Sequence[Any], parts: tuple[Part, ...], most: int | None = None) -> list[Any]:
+def _failing(items: Sequence[Any], parts: tuple[ProofStep, ...], most: int | None = None) -> list[Any]:
     """The items whose part was tried and not proved, or ``most`` of them from the first to the last."""
     ended = (TIME_UP, INTERRUPTED)
     found = [item for item, part in zip(items, parts, strict=True) if not part.proved and part.obstacle not in ended]
@@ -305,7 +306,7 @@ def _parity(model: HookedModel, shape: tuple[int, ...], arithmetic: ArithmeticNa
         found = ((margin, None) for margin in proof.margins())
         parts = _as_far_as_there_is_time([step.name for step in proof.steps], found)
     except NotSeparated as error:
-        parts = (Part("the separation of positions and bits", None, str(error)),)
+        parts = (ProofStep("the separation of positions and bits", None, str(error)),)
 
     def wrong() -> WrongAnswer | None:
         for bits in _lengths(longest) if _failing(parts, parts) else ():
@@ -356,7 +357,7 @@ def _obstacle(model: HookedModel, task: Task) -> str | None:
     return None if other is None else f"{other} is another method than the certifier knows"
 
 
-def _judge(model: HookedModel, task: Task, asked: Asked) -> Verdict:
+def _judge(model: HookedModel, task: Task, asked: CertifyOptions) -> Verdict:
     require_all_targets(task, asked)
     return certify_hand_built(model, asked.arithmetic, task)
 
@@ -369,7 +370,7 @@ def _read(value: dict[str, Any]) -> HandBuiltEvidence:
     for part in value["parts"]:
         if not isinstance(part["name"], str) or not (part["margin"] is None or is_number(part["margin"])):
             raise ValueError("a part that is none")
-    parts = tuple(Part(**part) for part in value["parts"])
+    parts = tuple(ProofStep(**part) for part in value["parts"])
     return HandBuiltEvidence(value["domain"], stored_shape(value), value["arithmetic"], parts)
 
 

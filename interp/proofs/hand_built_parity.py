@@ -12,9 +12,10 @@ Lemma (what makes N steps enough for all 2^(N+1) - 2 strings): the pattern depen
 at most that of the longest with the same next bit. If each case leaves the right token on top, then by induction over k
 greedy decoding writes the running parities and ends.
 
-Precondition: the model is what its options build (:mod:`interp.proofs.as_built`), so that ids are 2 ... n + 1, then
-1 ... n + 1. Postcondition of a positive margin: every next token of every response, n = 1 ... N, leads by at least so
-much, in exact arithmetic over the stored weights, or with :data:`~interp.proofs.balls.FLOAT32` in the model's own.
+Precondition: the model is what its options build (:mod:`interp.proofs.equals_its_options`), so that ids are 2 ... n +
+1, then 1 ... n + 1. Postcondition of a positive margin: every next token of every response, n = 1 ... N, leads by at
+least so much, in exact arithmetic over the stored weights, or with :data:`~interp.proofs.balls.FLOAT32` in the model's
+own.
 Cost: N^2 exact scores and 6 N evaluations in ball arithmetic; seconds for 100 bits.
 """
 
@@ -26,12 +27,12 @@ from dataclasses import dataclass
 import numpy as np
 from flint import arb
 
-from interp.core.model import HookedModel
-from interp.proofs.as_built import departure
 from interp.proofs.balls import Arithmetic, Ball
+from interp.proofs.equals_its_options import departure
 from interp.proofs.sink_heads import NotSeparated, Pattern, SinkHead, add, ball, exact, times
 from interp.proofs.watch import watched
 from models.tasks.parity import DOLLAR, EQUALS
+from models.transformer.hooked import HookedModel
 
 ZERO, ONE = 0, 1
 

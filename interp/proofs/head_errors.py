@@ -18,7 +18,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from interp.proofs.enclosed import DOUBLE, Enclosure, stretch_of
-from interp.proofs.stages import KNOWN, Stages
+from interp.proofs.error_propagation import KNOWN, Stages
 
 AT_ONCE = 64  # nodes whose matrices are multiplied together, so that they stay in the processor's cache
 SINGLE = 2.0**-24  # the unit roundoff of products in float32

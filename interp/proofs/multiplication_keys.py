@@ -86,7 +86,7 @@ class Places:
 
 
 @dataclass(frozen=True, eq=False)
-class Found:
+class FoundKeys:
     """Where one head looks in the largest size.
 
     ``query`` and ``key`` are its matches other than BOS; ``label`` is a code for the key's part as seen from the query.
@@ -108,7 +108,7 @@ def find_keys(
     W_K: Float[np.ndarray, "d_model d_head"],
     near: float,
     arithmetic: Arithmetic,
-) -> Found:
+) -> FoundKeys:
     """What one head finds. ``placed`` is what positions add to the residual stream. A match is a key whose score is
     less than ``near`` below that of BOS.
 
@@ -157,7 +157,7 @@ def find_keys(
     wide = arb(error).exp() * (1 + arithmetic.growth(2 * EXP_ERROR))
     tiny = len(k) * TINY if arithmetic.unit else 0.0
     tied = arb(tie * (1 + 4 * DOUBLE) + error).exp()
-    return Found(
+    return FoundKeys(
         query=query,
         key=key,
         label=labels(places, query, key),

@@ -21,11 +21,10 @@ import xarray as xr
 from jaxtyping import Int
 from torch import Tensor
 
-from interp.core.model import HookedModel
 from interp.core.problems import resolve_task
 from interp.core.results import Provenance
 from interp.core.sites import model_name
-from interp.proofs.directional import Block, is_gated_block
+from interp.proofs.directional import GatedBlock, is_gated_block
 from interp.proofs.enclosed import Enclosure, Keys, Normed, Values
 from interp.proofs.near_classes import Seen, Step
 from interp.proofs.prefix_leads import ROUNDINGS, require_logits, require_provable
@@ -40,17 +39,18 @@ from interp.proofs.small_domain import (
     status_of,
     stored_proof,
 )
-from interp.proofs.verdict import IN_WORDS, ArithmeticName, Asked, Method, Verdict, about, judged_again
+from interp.proofs.verdict import IN_WORDS, ArithmeticName, CertifyOptions, Method, Verdict, about, judged_again
 from interp.proofs.watch import ENDED, watched, why_ended
 from interp.proofs.wrong_answers import WrongAnswer, identify, shape_of, wrong_answer
 from models.errors import UserError
 from models.evaluation import margins
+from models.families.position_coupling import TWO_BY_TWO
 from models.numerals import shown
-from models.position_coupling import TWO_BY_TWO
 from models.tasks.base import Task
 from models.tasks.equal_answers import altered
 from models.tasks.multi_addition import MultiOperandAddition
-from models.transformer import ArithmeticTransformer
+from models.transformer.arithmetic_transformer import ArithmeticTransformer
+from models.transformer.hooked import HookedModel
 
 BATCH = 1024  # classes at a time
 WEAK, FOLLOWED = 1.0, 64  # leads with bounds below this are followed along their directions, this many at a time
@@ -151,12 +151,12 @@ class LocalForward(EnclosedForward):
         at = (slice(None), (query - near.own)[:, None], nodes)
         pattern = self.rounding.softmax(Enclosure.apart(near.scores.mid[at], near.scores.rad[at]))
         z = self._side_by_side(self.rounding.mixed(pattern, near.values.at(nodes)))
-        block = Block(self, near.x[query], z)
+        block = GatedBlock(self, near.x[query], z)
         low, high = block.leads(targets)
         for tighten, weak in ((False, WEAK), (True, min(WEAK, 0.0))):
             rows = (low < weak).nonzero()[:, 0]
             for part in rows.split(FOLLOWED) if len(rows) else ():
-                block = Block(self, near.x[query[part]], z[part])
+                block = GatedBlock(self, near.x[query[part]], z[part])
                 if tighten:
                     block.tighten()
                 low[part], high[part] = block.followed(targets[part])
@@ -219,7 +219,7 @@ def certify_near_keys(model: HookedModel, arithmetic: ArithmeticName = "float32"
 
 
 class _Proof:
-    """One pass over all classes. What it finds stands in its attributes."""
+    """Runs over all classes; results are attributes."""
 
     def __init__(self, model: HookedModel, task: MultiOperandAddition, arithmetic: ArithmeticName):
         self.model, self.task, self.exact = model, task, arithmetic == "interval"
@@ -302,7 +302,7 @@ class _Proof:
         return smallest_margins(self.n[:, kept], self.margin[:, kept], self.problem[:, kept], labels, names)
 
 
-def _judge(model: HookedModel, task: Task, asked: Asked) -> Verdict:
+def _judge(model: HookedModel, task: Task, asked: CertifyOptions) -> Verdict:
     require_all_targets(task, asked)
     return certify_near_keys(model, asked.arithmetic or "float32", task)
 

@@ -15,15 +15,15 @@ import numpy as np
 import torch
 from jaxtyping import Float
 
-from interp.core.model import HookedModel
 from interp.core.problems import resolve_task
 from interp.core.sites import model_name
 from interp.proofs.token_layout import Layout, read_layout
 from models.errors import UserError, unknown_name
 from models.importers.stock import from_transformer_lens
 from models.tasks.base import Task
-from models.transformer import ArithmeticTransformer
-from models.unaltered import alterations
+from models.transformer.arithmetic_transformer import ArithmeticTransformer
+from models.transformer.hooked import HookedModel
+from models.transformer.unaltered import alterations
 
 #: The activations of a plain MLP (False), and of a gated one (True).
 ACTIVATIONS = {False: ("gelu", "relu"), True: ("gelu", "relu", "silu")}

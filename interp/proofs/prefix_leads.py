@@ -6,14 +6,14 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from interp.core.model import HookedModel
 from interp.core.sites import model_name
 from interp.proofs import enclosures
 from interp.proofs.prefix_nodes import Rows, Tree
 from interp.proofs.prefix_tree import EnclosedForward
 from interp.proofs.watch import check_time
 from models.errors import UserError
-from models.transformer import ArithmeticTransformer
+from models.transformer.arithmetic_transformer import ArithmeticTransformer
+from models.transformer.hooked import HookedModel
 
 ROUNDINGS = {"interval": enclosures.REAL, "float32": enclosures.FLOAT32}
 SPLIT = 16  # problems at a time when they are proved by cases
@@ -36,7 +36,7 @@ def not_enclosed(model: HookedModel) -> str | None:
 
 
 def require_provable(model: HookedModel, arithmetic: str, reason: str | None) -> None:
-    """Raises UserError for an arithmetic without roundings of its own, and for a ``reason`` not to judge a model."""
+    """Reject unknown arithmetics, and models that are not supported for a ``reason``."""
     if arithmetic not in ROUNDINGS:
         raise UserError(f"This is proved in 'interval' or 'float32' arithmetic, not {arithmetic!r}.")
     if reason is not None:

@@ -27,7 +27,6 @@ import numpy as np
 import torch
 import xarray as xr
 
-from interp.core.model import HookedModel
 from interp.core.problems import resolve_task
 from interp.core.results import Provenance
 from interp.core.sites import model_name
@@ -45,7 +44,7 @@ from interp.proofs.small_domain import (
     status_of,
     stored_proof,
 )
-from interp.proofs.verdict import IN_WORDS, ArithmeticName, Asked, Method, Verdict, about, judged_again
+from interp.proofs.verdict import IN_WORDS, ArithmeticName, CertifyOptions, Method, Verdict, about, judged_again
 from interp.proofs.watch import ENDED, watched, why_ended
 from interp.proofs.wrong_answers import WrongAnswer, identify, shape_of, wrong_answer
 from models.errors import UserError
@@ -53,6 +52,7 @@ from models.evaluation import margins
 from models.numerals import shown
 from models.tasks.base import Task
 from models.tasks.problem_space import ProblemSpace
+from models.transformer.hooked import HookedModel
 
 LARGEST_TREE = 2**20  # prefixes
 LARGEST_INPUT = 2**24  # tokens of all problems: laid out once, to count their prefixes
@@ -262,7 +262,7 @@ class _Proof:
         return smallest_margins(n, margin, problem, labels, [self.task.token_text(int(token)) for token in tokens])
 
 
-def _judge(model: HookedModel, task: Task, asked: Asked) -> Verdict:
+def _judge(model: HookedModel, task: Task, asked: CertifyOptions) -> Verdict:
     """The proof that was asked for, or by default the strongest claim: with rounding, over the reals, or by a run.
 
     With "float", a small domain is not proved but run. A model that gets a problem wrong is run on all of them as well,

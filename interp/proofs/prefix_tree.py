@@ -21,8 +21,8 @@ from interp.proofs.head_errors import Heads
 from interp.proofs.prefix_nodes import Tree
 from interp.proofs.steepness import MLP, HalfBlock, Steepness, applies
 from interp.proofs.top_keys import Chosen, cases
-from models.config import TransformerConfig
-from models.part_names import in_block
+from models.transformer.config import TransformerConfig
+from models.transformer.part_names import in_block
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,7 +37,8 @@ class Stream:
 
 
 class EnclosedForward(EnclosedWeights):
-    """The hooked forward pass of :mod:`models.transformer` in balls, over the nodes of a tree."""
+    """The hooked forward pass of :mod:`models.transformer.arithmetic_transformer` in balls, over the nodes of a
+    tree."""
 
     def __init__(self, config: TransformerConfig, weights: dict[str, Tensor], rounding: Rounding):
         super().__init__(config, weights, rounding)

@@ -313,7 +313,7 @@ def above(x: Ball) -> float:
     return math.nextafter(float(x), math.inf)
 
 
-# ---- parts, each as models/parts computes it
+# ---- parts, each as models/transformer/parts computes it
 
 
 def stream(adder: OneLayerAdder, arithmetic: Arithmetic, token: int, position: int) -> list[Ball]:

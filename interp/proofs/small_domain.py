@@ -11,8 +11,17 @@ import pandas as pd
 import xarray as xr
 from jaxtyping import Float, Int
 
-from interp.core.results import Rung
-from interp.proofs.verdict import RUNGS, ArithmeticName, Asked, Evidence, Status, Verdict, is_count, stored_shape
+from interp.core.results import Strength
+from interp.proofs.verdict import (
+    RUNGS,
+    ArithmeticName,
+    CertifyOptions,
+    Evidence,
+    Status,
+    Verdict,
+    is_count,
+    stored_shape,
+)
 from interp.proofs.wrong_answers import WrongAnswer
 from models.errors import UserError
 from models.tasks.base import Task
@@ -94,12 +103,12 @@ class ProvedEvidence(SmallDomainEvidence):
         return rows[rows.n > 0].reset_index(drop=True)
 
 
-def rung_of(verdict: Verdict) -> Rung:
+def rung_of(verdict: Verdict) -> Strength:
     """How strong a claim a proof supports."""
     return RUNGS[verdict.arithmetic] if verdict.status == "certified" else "sampled"
 
 
-def require_all_targets(task: Task, asked: Asked) -> None:
+def require_all_targets(task: Task, asked: CertifyOptions) -> None:
     """Raise UserError where only a part of an answer is asked for."""
     if asked.targets != "all":
         raise UserError(

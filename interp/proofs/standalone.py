@@ -9,16 +9,16 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from interp.core.model import HookedModel
 from interp.core.sites import model_name
 from interp.proofs.balls import FLOAT32
-from interp.proofs.certify_columns import check_one_layer
+from interp.proofs.column_adders import check_one_layer
 from interp.proofs.one_layer import OneLayerAdder, Targets, read_adder
 from interp.proofs.ratio_attention import read_ratio_attention
 from interp.proofs.verdict import ArithmeticName, Verdict
-from models.checkpoint import write_json_atomic
 from models.errors import UserError
-from models.transformer import ArithmeticTransformer
+from models.files.checkpoint import write_json_atomic
+from models.transformer.arithmetic_transformer import ArithmeticTransformer
+from models.transformer.hooked import HookedModel
 
 FORMAT = 1
 #: The tasks that the checker knows.

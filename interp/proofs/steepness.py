@@ -4,7 +4,7 @@
 stretch it by its largest singular value. No single error is stretched by all of them, so that balls grow many times
 faster from block to block than a block's derivative lets an error grow.
 
-Here a half of a block (attention or MLP, with its norm) is one stage as in :mod:`interp.proofs.stages`:
+Here a half of a block (attention or MLP, with its norm) is one stage as in :mod:`interp.proofs.error_propagation`:
 ``e' = J e + r``, with J the derivative at the midpoints, and r how far the half curves within the balls plus the
 roundings of its operations, passed on to its end. Balls are needed for r only, which is of second order in them.
 
@@ -23,10 +23,10 @@ from torch import Tensor
 from interp.proofs.balls import CURVED, SHAPES
 from interp.proofs.enclosed import Enclosure, Normed
 from interp.proofs.enclosed_weights import EnclosedWeights
+from interp.proofs.error_propagation import KNOWN, ErrorBall, Stages
 from interp.proofs.head_errors import AT_ONCE, SINGLE, Attended, HeadMaps, Heads, cancelled, lengths_of
-from interp.proofs.stages import KNOWN, Ball, Stages
-from models.config import TransformerConfig
-from models.part_names import in_block
+from models.transformer.config import TransformerConfig
+from models.transformer.part_names import in_block
 
 #: Of how many matrices the derivatives of an MLP at the nodes of a part are put together.
 MOST_SLOPES = 64
@@ -153,8 +153,8 @@ class Steepness(Stages):
         assert mlp.read.own is not None
         return mlp.read.own + self.curve_of_norm(self._centred(mlp.x), self.enclosed.weights[f"{name}.ln2.w"])
 
-    def _centred(self, x: Enclosure) -> Ball:
-        return self.centred(Ball(x.mid, x.norm))
+    def _centred(self, x: Enclosure) -> ErrorBall:
+        return self.centred(ErrorBall(x.mid, x.norm))
 
     def after_mlp(self, name: str, mlp: MLP, hidden: Enclosure, out: Enclosure) -> Float[Tensor, " node"]:
         """The length of the error of ``x + MLP(norm(x))``, before the rounding of that sum."""

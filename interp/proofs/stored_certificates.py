@@ -20,9 +20,9 @@ from interp.core.stored_data import DATA
 from interp.proofs.attacks.gradient_attack import Attack, task_text
 from interp.proofs.by_operator import OperatorEvidence
 from interp.proofs.certificate import PairEvidence, answered
-from interp.proofs.certify_columns import certify_one_layer, check_one_layer
+from interp.proofs.certify import certified_at_best, certify, parse_certificate
+from interp.proofs.column_adders import certify_one_layer, check_one_layer
 from interp.proofs.exhaustive import LARGEST_SPACE, ExhaustiveEvidence, size_text
-from interp.proofs.methods import certified_at_best, certify, parse_certificate
 from interp.proofs.small_domain import ProvedEvidence, SmallDomainEvidence
 from interp.proofs.verdict import IN_WORDS, ArithmeticName, Verdict, require_model
 from interp.proofs.watch import MINUTES
@@ -34,8 +34,8 @@ from models.tasks.addition import FixedWidthAddition
 from models.tasks.column_rule import SUMS
 from models.tasks.multi_addition import MultiOperandAddition
 from models.tasks.problem_space import ProblemSpace
-from models.training import judging
-from models.transformer import ArithmeticTransformer
+from models.training import acceptance
+from models.transformer.arithmetic_transformer import ArithmeticTransformer
 
 FILE = "certificate.json.gz"
 ALL_PAIRS = "all pairs of ten-digit numbers"
@@ -223,24 +223,24 @@ class Certifier:
     def option(self) -> str:
         return f"--certify {self.arithmetic}"
 
-    def __call__(self, model: ArithmeticTransformer, step: int, seed: int) -> judging.Verdict:
+    def __call__(self, model: ArithmeticTransformer, step: int, seed: int) -> acceptance.Verdict:
         try:
             certificate = self.verdict(model)
         except UserError as error:  # these weights are beyond every method; later ones may not be
-            return judging.Verdict(False, f"validated at 100%, and no verdict on all pairs: {error}")
+            return acceptance.Verdict(False, f"validated at 100%, and no verdict on all pairs: {error}")
         if certificate.status not in ("certified", "sampled"):  # sampled: in floats, where nothing is proved
-            return judging.Verdict(False, _turned_down(certificate))
+            return acceptance.Verdict(False, _turned_down(certificate))
         files = {FILE: certificate.to_bytes()}
-        return judging.Verdict(True, certificate.finding(), facts(certificate), files)
+        return acceptance.Verdict(True, certificate.finding(), facts(certificate), files)
 
     def verdict(self, model: ArithmeticTransformer) -> Verdict:
         """The verdict on a candidate. Raises UserError if no method judges it."""
         if not isinstance(model.task, FixedWidthAddition):
-            return certify(model, arithmetic=self.arithmetic, width=None)
-        certificate = certify_one_layer(model, "float", width=None)
+            return certify(model, arithmetic=self.arithmetic, tolerance=None)
+        certificate = certify_one_layer(model, "float", tolerance=None)
         if certificate.status == "refuted" or self.arithmetic == "float":
             return certificate
-        return certify_one_layer(model, self.arithmetic, width=None)
+        return certify_one_layer(model, self.arithmetic, tolerance=None)
 
 
 def certifier_for(name: str, arithmetic: ArithmeticName) -> Certifier:

@@ -1,9 +1,10 @@
 """Attention over the best few keys: which keys surely take part, and every choice that the scores leave open.
 
-A query attends to the keys with fewer than k larger scores (:meth:`models.parts.attention.Attention.pattern_of`; keys
-that tie with the last of the best all take part). Where balls around the scores overlap, the choice is not known. One
-ball around what all choices write would be as wide as the values lie apart, and nothing could be proved after it. So
-each choice is followed separately, as a case; the one that the computer takes is among them.
+A query attends to the keys with fewer than k larger scores
+(:meth:`models.transformer.parts.attention.Attention.pattern_of`; keys that tie with the last of the best all take
+part). Where balls around the scores overlap, the choice is not known. One ball around what all choices write would be
+as wide as the values lie apart, and nothing could be proved after it. So each choice is followed separately, as a case;
+the one that the computer takes is among them.
 
 Lemma. With t the least score of a choice C, all of C are at least t and all others less than t; fewer than k of C are
 larger than t, so that at least ``|C| - k + 1`` of them equal t. If every score lies between its low and its high end,

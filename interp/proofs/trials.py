@@ -25,18 +25,18 @@ import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
-from interp.core.model import HookedModel
 from interp.core.problems import carry_rich
-from interp.proofs.certify_columns import certify_one_layer
+from interp.proofs.column_adders import certify_one_layer
 from interp.proofs.prefix_proof import PrefixEvidence, certify_prefixes
 from interp.proofs.verdict import ArithmeticName, Verdict
-from models.cluster import connected, each
 from models.errors import UserError
 from models.evaluation import predict
-from models.partial_forward import logits_from
+from models.fast import logits_from
 from models.tasks.addition import DIGITS, FixedWidthAddition
 from models.tasks.problem_space import ProblemSpace
-from models.transformer import ArithmeticTransformer
+from models.training.cluster import connected, each
+from models.transformer.arithmetic_transformer import ArithmeticTransformer
+from models.transformer.hooked import HookedModel
 
 MODELS = ("microadder-57", "microadder-67", "microadder-74")
 ROUNDINGS = ("none", "bfloat16", "float16", "3 digits", "4 digits")
@@ -99,7 +99,7 @@ def random_pairs(n: int, seed: int) -> torch.Tensor:
 def wrong_answers(model: ArithmeticTransformer, pairs: Int[Tensor, "n ..."]) -> Bool[Tensor, " n"]:
     """Which pairs the model answers wrongly (teacher-forced), at a quarter of the cost of running it on all of them.
 
-    All pairs go through the forward pass without hooks (:mod:`models.partial_forward`), which may differ from the
+    All pairs go through the forward pass without hooks (:mod:`models.fast`), which may differ from the
     model's own in the last bits. Pairs that it does not get right by a lead of ``_CLOSE`` times the largest difference
     between the two on the first 512 are then run through the model itself.
     """
@@ -134,7 +134,7 @@ def trial(
     perturb(model, noise, rounding, seed=index)
     try:
         if isinstance(model.task, FixedWidthAddition):
-            verdict = certify_one_layer(model, arithmetic, width=None)
+            verdict = certify_one_layer(model, arithmetic, tolerance=None)
         else:
             verdict = certify_prefixes(model, arithmetic)
     except UserError:

@@ -20,7 +20,6 @@ import numpy as np
 from flint import arb
 from jaxtyping import Float
 
-from interp.core.model import HookedModel
 from interp.proofs.balls import Arithmetic, Ball
 from interp.proofs.downstream import CHUNK, Downstream, Regions, downstream_of
 from interp.proofs.forms import LEAST, UP, Forms, exactly, linear, multiply, roundings
@@ -36,6 +35,7 @@ from interp.proofs.ratio_attention import (
 )
 from interp.proofs.watch import check_time
 from models.tasks.base import Task
+from models.transformer.hooked import HookedModel
 
 #: About how many pieces a box of what the first attention writes is cut into.
 PIECES = 512

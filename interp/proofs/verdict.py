@@ -25,24 +25,23 @@ import pandas as pd
 
 from interp.core.as_json import replied
 from interp.core.loading import load
-from interp.core.model import HookedModel
-from interp.core.results import Provenance, Result, Rung
+from interp.core.results import Provenance, Result, Strength
 from interp.proofs.one_layer import Targets
 from interp.proofs.wrong_answers import WrongAnswer, identify, wrong_answer
-from models.checkpoint import parse_json, write_bytes_atomic, write_json_atomic
 from models.errors import UserError
-from models.hooked import model_name, own_name
+from models.files.checkpoint import parse_json, write_bytes_atomic, write_json_atomic
 from models.tasks.base import Task
 from models.tasks.column_rule import ColumnRule
 from models.tasks.problem_space import ProblemSpace
 from models.tasks.sequences import SequenceTask
+from models.transformer.hooked import HookedModel, model_name, own_name
 
 FORMAT = 1
 #: What a proof can be about: margins in float64 (no proof), the real numbers, or the model as float32 runs it.
 ArithmeticName = Literal["float", "interval", "float32"]
 ARITHMETICS = get_args(ArithmeticName)
 #: How strong a claim each arithmetic supports.
-RUNGS: dict[str, Rung] = {
+RUNGS: dict[str, Strength] = {
     "float": "certified in floats",
     "interval": "certified in intervals",
     "float32": "certified with rounding",
@@ -90,8 +89,8 @@ class Verdict(Result):
             :class:`WrongAnswer`, or of ten-digit adders (a, b, the model's answer, None if that spells no number).
         evidence: what the method found. Its attributes can be read from the verdict itself, as in
             ``verdict.smallest_margin``.
-        doubt: of a refuted model, that the task may not be its own (:func:`models.task_doubts.doubt`); files do not
-            keep it.
+        doubt: of a refuted model, that the task may not be its own (:func:`models.tasks.task_doubts.doubt`); files do
+            not keep it.
     """
 
     model: str
@@ -170,14 +169,14 @@ class Verdict(Result):
 
 
 @dataclass(frozen=True)
-class Asked:
+class CertifyOptions:
     """What ``interp.certify`` was asked for, apart from the model and the task.
 
-    ``width`` and ``targets`` are for ten-digit adders: see :func:`interp.proofs.certify_columns.certify_one_layer`.
+    ``tolerance`` and ``targets`` are for ten-digit adders: see :func:`interp.proofs.column_adders.certify_one_layer`.
     """
 
     arithmetic: ArithmeticName | None = None
-    width: float | None = None
+    tolerance: float | None = None
     targets: Targets = "all"
 
 
@@ -200,7 +199,7 @@ class Method:
 
     name: str
     obstacle: Callable[[Any, Task], str | None]
-    certify: Callable[[Any, Task, Asked], Verdict]
+    certify: Callable[[Any, Task, CertifyOptions], Verdict]
     finding: Callable[[Verdict], str]
     provenance: Callable[[Verdict], Provenance]
     read: Callable[[dict[str, Any]], Evidence]

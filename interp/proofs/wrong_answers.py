@@ -9,15 +9,14 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from interp.core.model import HookedModel
 from interp.proofs.one_layer import fingerprint, require_plain
 from models.errors import UserError
 from models.evaluation import predict
-from models.hooked import model_name
 from models.importers.stock import from_transformer_lens
 from models.tasks.base import Task
 from models.tasks.sequences import SequenceTask
-from models.transformer import ArithmeticTransformer
+from models.transformer.arithmetic_transformer import ArithmeticTransformer
+from models.transformer.hooked import HookedModel, model_name
 
 
 @dataclass(frozen=True)

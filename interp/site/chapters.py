@@ -18,23 +18,22 @@ from markupsafe import Markup
 import models
 from interp.causal.circuits import smallest_circuit
 from interp.causal.patching import activation_patching
-from interp.compare.across import compare_models
 from interp.compare.compare import compare
+from interp.compare.many import compare_models
+from interp.core.loading import load
 from interp.core.probe import columns, find_probe, group
 from interp.figures.proofs import certified_margins
-from interp.papers.headlines import table as headlines
 from interp.probes.curves import learning_curves
 from interp.probes.dynamics import training_dynamics
 from interp.probes.embeddings import circle_fit
 from interp.proofs import decision_curves
 from interp.proofs.coupled_grid import load_certified_grids
 from interp.site.explorer import static_view
-from interp.site.gallery.papers import PAPERS
 from interp.site.gallery.probe_cells import accuracy, answered, embeddings, on_page, parameter_values
 from interp.site.gallery.render import commands, folded, markdown, paragraph, table
 from interp.site.gallery.shape_scores import shape_scores
 from interp.site.pages import figure_data
-from interp.site.story import HAND_BUILT, Chapter, PageName, Story
+from interp.site.story import ADDED, HAND_BUILT, Chapter, PageName, Story
 from models.errors import UserError
 from models.evaluation import margins, predict, teacher_forcing
 from models.tasks import problem_pairs
@@ -68,11 +67,8 @@ def _drawn(found: Any, words: Markup | None = None) -> list[Markup]:
 def _certificate(story: Story) -> list[Markup]:
     """What is proved of all inputs, and the commands that prove it."""
     if story.name == HAND_BUILT:
-        from interp.papers.position_coupling.hand_built import load_grid  # a paper's folder may be missing
-
-        made = ["python -m interp.proofs.coupled_grid", "interp reproduce position-coupling:hand-built --size paper"]
-        items = [paragraph(story.proved), paragraph(load_grid().sentence()), commands(made)]
-        return [*items, figure_data(certified_margins(load_certified_grids()["float32"]), fixed=True)]
+        drawn = figure_data(certified_margins(load_certified_grids()["float32"]), fixed=True)
+        return [paragraph(story.proved), commands(["python -m interp.proofs.coupled_grid"]), drawn]
     found = story.certificate
     if found is None:
         return []
@@ -113,7 +109,7 @@ def _decision(story: Story) -> list[Markup]:
 
 
 def _waves(story: Story) -> list[Markup]:
-    """The frequencies of a modular model's embeddings, what its answers owe to them, and the program that adds them."""
+    """The frequencies of a modular model's embeddings, how accuracy depends on them, and the program that adds them."""
     if group(story.model, story.model.task):
         return []
     return [*_asked("fourier_spectrum", story), *_asked("group_program", story)]
@@ -177,21 +173,10 @@ def _carry(story: Story) -> list[Markup]:
 
 
 def _account(story: Story) -> list[Markup]:
-    """The algorithm that the model follows under intervention, and where its paper says otherwise."""
+    """The algorithm that the model follows under intervention."""
     with contextlib.suppress(UserError):  # a task that does not define its domain
         story = replace(story, n=min(story.n, ProblemSpace.of(story.model.task).size // RARE))
-    items = _asked("which_algorithm", story)
-    own = None if story.spec is None else story.spec.paper
-    paper = next((paper.key for paper in PAPERS if paper.name == own), None)
-    rows = [
-        {"where": line.where, "the paper": line.claim, "printed": line.printed, "measured": row.shown}
-        for row in (headlines(paper).of_kind("behaviour").rows if paper else ())
-        if row.label.startswith("differs") and (line := row.headline)
-    ]
-    if rows:
-        text = f"{len(rows)} of the paper's statements on what models do differ from what was measured:"
-        items += [paragraph(text), table(pd.DataFrame(rows))]
-    return items
+    return _asked("which_algorithm", story)
 
 
 def _training(story: Story) -> list[Markup]:
@@ -241,7 +226,6 @@ def _again(story: Story) -> list[Markup]:
         f"interp explore {story.name}": "the explorer on a page of its own",
         f"interp certify {story.name}": "what can be said of every input",
         "interp gallery": "every model, result and notebook, as a site",
-        "interp headlines": "the papers' numbers next to ours",
     }
     width = max(map(len, lines))
     return [commands([f"{line:<{width}}   # {does}" for line, does in lines.items()])]
@@ -317,7 +301,7 @@ CHAPTERS: Sequence[Chapter] = (
     Chapter("hardest", "What happens when a carry runs through every column?", _hardest),
     Chapter(
         "account",
-        "Which algorithm is it, and what does the paper say?",
+        "Which algorithm is it?",
         _account,
         "A model may chain carries through the digits that it wrote, or look ahead at all operands. One wrong digit "
         "before the query separates the two.",
@@ -342,4 +326,7 @@ LAST: Sequence[Chapter] = (
 
 def chapters(page: PageName) -> list[Chapter]:
     """The chapters of a page, in order. In the gallery every registered probe that has a ``page`` is one of them."""
-    return [chapter for chapter in (*CHAPTERS, *on_page(), *LAST) if page in chapter.on]
+    load("chapters")
+    own = (*CHAPTERS, *on_page(), *LAST)
+    told = [each for chapter in own for each in (chapter, *ADDED.get(chapter.anchor, ()))]
+    return [chapter for chapter in told if page in chapter.on]

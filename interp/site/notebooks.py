@@ -19,8 +19,8 @@ from typing import Any, Literal
 import plotly.graph_objects as go
 
 from interp.core.stored_data import DATA
-from models.checkpoint import write_bytes_atomic
 from models.errors import UserError
+from models.files.checkpoint import write_bytes_atomic
 
 STORED = DATA / "notebooks"
 FIGURE, WIDGET = "application/vnd.plotly.v1+json", "application/vnd.jupyter.widget-view+json"

@@ -10,18 +10,18 @@ from typing import Any, Literal
 from markupsafe import Markup
 
 import models
-from interp.core.model import HookedModel
+from interp.proofs.certify import certified_at_best, certify
 from interp.proofs.coupled_grid import load_certified_grids
-from interp.proofs.methods import certified_at_best, certify
 from interp.proofs.stored_certificates import stored_verdict
 from interp.proofs.verdict import Verdict
 from interp.site.gallery.facts import certificate_words
 from interp.site.gallery.render import paragraph
 from models.errors import UserError
 from models.evaluation import score
-from models.hand_built.position_coupling_addition import NAME as HAND_BUILT
+from models.families.hand_built.position_coupling_addition import NAME as HAND_BUILT
 from models.registry import ModelSpec, constructed, get_spec
 from models.tasks.addition import FixedWidthAddition
+from models.transformer.hooked import HookedModel
 
 SMALL = 1_000  # most parameters of a model whose numbers and neurons are all shown
 PageName = Literal["report", "gallery"]
@@ -62,14 +62,9 @@ class Story:
 
     @cached_property
     def score(self) -> dict[str, Any] | None:
-        """The stored score of an entry, or that of a construction on its test problems; None if there is neither."""
+        """The stored score of an entry, or that of a ten-digit construction on its test problems; None if neither."""
         if self.entry is not None:
             return self.entry["score"]
-        if self.name == HAND_BUILT:
-            from interp.papers.position_coupling.hand_built import load_grid  # a paper's folder may be missing
-
-            cells = load_grid().cells
-            return {"n": int(cells["problems"].sum()), "correct": int(cells["correct"].sum())}
         adds = self.name in constructed() and isinstance(self.model.task, FixedWidthAddition)
         return score(self.model).to_dict() if adds else None
 
@@ -112,3 +107,12 @@ class Chapter:
             return self.answer(story)
         except UserError as refused:
             return [paragraph(f"This question was refused: {refused}")]
+
+
+#: Chapters that other packages add when they are imported (:mod:`models.plugins`), by the anchor that they follow.
+ADDED: dict[str, list[Chapter]] = {}
+
+
+def add_chapter(chapter: Chapter, after: str) -> None:
+    """Show a chapter after those of this package with the anchor ``after``."""
+    ADDED.setdefault(after, []).append(chapter)

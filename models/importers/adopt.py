@@ -10,17 +10,17 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from models.arguments import shown, typed
-from models.config import TransformerConfig
+from models.calls.arguments import shown, typed
 from models.errors import UserError, unknown_name
 from models.importers.named_tensors import NamedTensors
 from models.importers.own_files import fitted_task, told
 from models.numerals import small
-from models.parts.weights import Weights, is_bias, weight_shapes
+from models.transformer.config import TransformerConfig
+from models.transformer.parts.weights import Weights, is_bias, weight_shapes
 from models.weight_maps.dense import DenseWeights
 
 if TYPE_CHECKING:
-    from models.transformer import ArithmeticTransformer
+    from models.transformer.arithmetic_transformer import ArithmeticTransformer
 
 #: How far logits may differ, relative to the largest: in float64, and where the module computes in float32.
 TOLERANCE = {torch.float64: 1e-9, torch.float32: 1e-4}
@@ -44,7 +44,8 @@ def adopt(
 
     Args:
         config: a :class:`TransformerConfig`, or its fields as a mapping.
-        weights: a function from the module to effective weights (:func:`models.parts.weights.weight_shapes` lists names
+        weights: a function from the module to effective weights (:func:`models.transformer.parts.weights.weight_shapes`
+        lists names
             and shapes; biases may be left out), or a mapping from our names to those of ``module.state_dict()``.
         task: what the model is for.
         parts: our hook names -> names of the module's submodules whose outputs are the same activations, in the order
@@ -54,7 +55,7 @@ def adopt(
     Raises:
         UserError: a weight that is missing or of another shape, or other logits, with the first part that differs.
     """
-    from models.transformer import ArithmeticTransformer
+    from models.transformer.arithmetic_transformer import ArithmeticTransformer
 
     cfg = config if isinstance(config, TransformerConfig) else TransformerConfig(**dict(config))
     task = fitted_task(task, cfg, f"this {type(module).__name__}")

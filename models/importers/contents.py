@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 import torch
 
-from models.checkpoint import parse_json, parse_weights, read_bytes
 from models.errors import UserError
+from models.files.checkpoint import parse_json, parse_weights, read_bytes
+from models.files.stored_names import TORCH_FILES
 from models.importers.safe_torch import parse_torch, require_size
-from models.stored_names import TORCH_FILES
 
 MOST_UNPACKED = 256 << 20  # bytes of the arrays of a small compressed file
 

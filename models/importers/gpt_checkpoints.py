@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from models.config import TransformerConfig
 from models.errors import UserError
 from models.importers.hugging_face import gpt2_weights
 from models.importers.named_tensors import NamedTensors, overridden, tensors_in
-from models.parts.weights import Weights
+from models.transformer.config import TransformerConfig
+from models.transformer.parts.weights import Weights
 
 _COMPILED = "_orig_mod."  # what torch.compile puts before the names
 _BUFFERS = (".attn.bias", ".attn.masked_bias")

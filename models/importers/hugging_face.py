@@ -13,8 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from models.arguments import shown
-from models.config import Activation, TransformerConfig
+from models.calls.arguments import shown
 from models.errors import UserError, unknown_name
 from models.importers.named_tensors import (
     NamedTensors,
@@ -26,8 +25,9 @@ from models.importers.named_tensors import (
     read_tensors,
     without_missing,
 )
-from models.part_names import in_block
-from models.parts.weights import Weights
+from models.transformer.config import Activation, TransformerConfig
+from models.transformer.part_names import in_block
+from models.transformer.parts.weights import Weights
 
 MOST_POSITIONS = 4096  # kept of a model without a table of positions, unless the task is longer
 _WEIGHT_FILES = (

@@ -17,13 +17,13 @@ from typing import Any, get_args
 import torch
 from torch import Tensor
 
-from models.checkpoint import read_json
-from models.config import Activation, TransformerConfig
 from models.errors import UserError
+from models.files.checkpoint import read_json
 from models.importers.named_tensors import NamedTensors, head_biases, heads_of, output_of, overridden, tensors_in
 from models.importers.stock import configs_of
 from models.numerals import shown
-from models.parts.weights import Weights, is_bias, weight_shapes
+from models.transformer.config import Activation, TransformerConfig
+from models.transformer.parts.weights import Weights, is_bias, weight_shapes
 
 _BUFFERS = (".mask", ".IGNORE", ".rotary_sin", ".rotary_cos")
 _WITHIN = ("model", "state_dict", "model_state_dict", "weights")

@@ -10,11 +10,11 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from models.checkpoint import parse_weights, read_bytes, read_json
-from models.config import TransformerConfig
 from models.errors import UserError, unknown_name
+from models.files.checkpoint import parse_weights, read_bytes, read_json
 from models.importers.safe_torch import read_torch_file
-from models.parts.weights import Weights
+from models.transformer.config import TransformerConfig
+from models.transformer.parts.weights import Weights
 
 _FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 

@@ -12,21 +12,21 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.nn.functional import cross_entropy
 
-from models.config import TransformerConfig
 from models.errors import UserError
+from models.files.stored_names import TENSOR_FILES
 from models.importers.gpt_checkpoints import is_gpt_checkpoint, read_gpt
 from models.importers.hugging_face import read_hugging_face
 from models.importers.lens_states import is_lens_state, read_lens_state
 from models.importers.named_tensors import NamedTensors
 from models.importers.readers import FOLDER, Asked, File, Reader, register
-from models.parts.weights import Weights, is_bias, weight_shapes
-from models.stored_names import TENSOR_FILES
 from models.tasks.base import Task
 from models.tasks.sequences import SequenceTask
+from models.transformer.config import TransformerConfig
+from models.transformer.parts.weights import Weights, is_bias, weight_shapes
 from models.weight_maps.dense import DenseWeights
 
 if TYPE_CHECKING:
-    from models.transformer import ArithmeticTransformer
+    from models.transformer.arithmetic_transformer import ArithmeticTransformer
 
 TRIED = 1_000  # problems of a task, for what a file does not say
 #: (the file, its task, what else was asked) -> the config and the effective weights.
@@ -40,7 +40,7 @@ def _loaded(file: File, asked: Asked, read: Read) -> ArithmeticTransformer:
         UserError: no task, a part that cannot be expressed, the first tensor that does not fit, a task with more tokens
             or positions than the model has, or answers of tokens that it does not predict.
     """
-    from models.transformer import ArithmeticTransformer
+    from models.transformer.arithmetic_transformer import ArithmeticTransformer
 
     path, task = file.path, asked.task
     if task is None:
@@ -57,7 +57,7 @@ def _loaded(file: File, asked: Asked, read: Read) -> ArithmeticTransformer:
 def told(model: ArithmeticTransformer) -> ArithmeticTransformer:
     """A model that was given its task, after a warning if that may not be its own."""
     from models.evaluation import predict
-    from models.task_doubts import doubt
+    from models.tasks.task_doubts import doubt
 
     model.registered = None
     with suppress(UserError):  # of a model that cannot answer, whoever asks it is told
@@ -128,7 +128,7 @@ def _lens(file: File, task: Task, asked: Asked) -> tuple[TransformerConfig, Weig
 def _loss(cfg: TransformerConfig, weights: Weights, task: Task, path: Path) -> float:
     """The mean loss, in nats a token, of a model on problems of the task."""
     from models.evaluation import teacher_forcing
-    from models.transformer import ArithmeticTransformer
+    from models.transformer.arithmetic_transformer import ArithmeticTransformer
 
     task = fitted_task(task, cfg, path)
     problems = task.sample(TRIED, torch.Generator().manual_seed(0))

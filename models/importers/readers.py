@@ -17,10 +17,10 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from models.stored_names import CONFIG, TENSOR_FILES
+from models.files.stored_names import CONFIG, TENSOR_FILES
 
 if TYPE_CHECKING:
-    from models.transformer import ArithmeticTransformer
+    from models.transformer.arithmetic_transformer import ArithmeticTransformer
 
 FOLDER = "/"
 
@@ -43,7 +43,7 @@ class File:
     @cached_property
     def config(self) -> Mapping[str, Any]:
         """What a folder's ``config.json`` says; empty without one. Raises UserError if it is no JSON object."""
-        from models.checkpoint import read_json
+        from models.files.checkpoint import read_json
 
         path = self.path / CONFIG
         return read_json(path) if self.kind == FOLDER and path.is_file() else {}

@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from models.checkpoint import read_bytes
 from models.errors import UserError
+from models.files.checkpoint import read_bytes
 
 #: What NumPy's numbers are pickled with, as configs hold them; they are data like Python's.
 _NUMBERS = [np.dtype, type(np.float64(0)), *(type(np.dtype(kind)) for kind in ("f4", "f8", "i4", "i8", "?"))]

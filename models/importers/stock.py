@@ -1,4 +1,5 @@
-"""Copies of stock TransformerLens models as this project's, with equal logits: the reverse of :mod:`models.export`.
+"""Copies of stock TransformerLens models as this project's, with equal logits: the reverse of
+:mod:`models.lens.export`.
 
 ``HookedTransformer`` (up to 3.9) and the native ``TransformerBridge`` (from 4.0 on) hold the same weights under the
 same attributes. Methods that need effective weights (fast patching, edge graphs) use such a copy of a user's model. A
@@ -16,15 +17,15 @@ from weakref import WeakKeyDictionary
 import torch
 from torch import Tensor
 
-from models.config import Activation, TransformerConfig
 from models.errors import UserError
-from models.export import SAME_FIELDS
-from models.hooked import HookedModel
+from models.lens.export import SAME_FIELDS
 from models.numerals import small
-from models.parts.weights import weight_shapes
 from models.tasks.base import Task
-from models.transformer import ArithmeticTransformer
-from models.unaltered import require_unaltered
+from models.transformer.arithmetic_transformer import ArithmeticTransformer
+from models.transformer.config import Activation, TransformerConfig
+from models.transformer.hooked import HookedModel
+from models.transformer.parts.weights import weight_shapes
+from models.transformer.unaltered import require_unaltered
 from models.weight_maps.dense import DenseWeights
 
 _ACTIVATIONS: dict[str, Activation] = {

@@ -8,8 +8,8 @@ from models.tasks.domain import Domain
 from models.tasks.formatted_task import FormattedTask, formatted
 from models.tasks.multi_addition import AdditionFormat, MultiOperandAddition
 from models.tasks.multiplication import Multiplication
+from models.tasks.pair_constraint import PairConstraint
 from models.tasks.pair_kinds import carry_pairs, chain_pairs, digit_pairs, problem_pairs
-from models.tasks.pair_promise import Promise
 from models.tasks.pair_variables import variable_pairs
 from models.tasks.paired_problems import ProblemPairs, pairs
 from models.tasks.parity import Parity
@@ -31,7 +31,7 @@ __all__ = [
     "Multiplication",
     "Parity",
     "ProblemPairs",
-    "Promise",
+    "PairConstraint",
     "Role",
     "SequenceTask",
     "Task",

@@ -15,7 +15,7 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from models.arguments import checked
+from models.calls.arguments import checked_method
 from models.errors import UserError
 from models.notation import Notation, pairs_below
 from models.tasks.base import Task
@@ -94,12 +94,12 @@ class FixedWidthAddition(PairAddition):
         """Whether the answer starts with its most significant digit."""
         return not self.answer_field.reversed
 
-    @checked
+    @checked_method
     def target_column(self, target: int) -> int:
         """The column of a target, and the target of a column."""
         return DIGITS - target if self.answer_down else target
 
-    @checked
+    @checked_method
     def operand_position(self, operand: int, column: int) -> int:
         """The position of an operand's digit in a column (0 is units).
 

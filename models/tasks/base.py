@@ -13,7 +13,7 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from models.arguments import checked, shown, whole_numbers
+from models.calls.arguments import checked_method, shown, whole_numbers
 from models.errors import UserError
 from models.notation import Notation
 from models.tasks.domain import Domain, NoDomain
@@ -86,11 +86,12 @@ class Task(ABC):
     notation: Notation | None = None
 
     def __init_subclass__(cls, **options: Any) -> None:
-        """The methods that every task has check their arguments by name (:func:`models.arguments.checked`)."""
+        """The methods that every task has check their arguments by name
+        (:func:`models.calls.arguments.checked_method`)."""
         super().__init_subclass__(**options)
         for name, method in list(vars(cls).items()):
             if isfunction(method) and hasattr(Task, name) and not name.startswith("_") and name not in TRUSTED:
-                setattr(cls, name, checked(method))
+                setattr(cls, name, checked_method(method))
 
     def __repr__(self) -> str:
         """Its name, sizes and a problem with its answer: what a person who prints a task wants to see."""
@@ -181,7 +182,7 @@ class Task(ABC):
         """The problems that models of this task are scored on, with their name. Raises UserError if there are none."""
         raise UserError(f"The task {self.name} has no test set of its own; give the problems to score on.")
 
-    @checked
+    @checked_method
     def validation_problems(self, n: int, seed: int) -> Int[Tensor, "n operands"]:
         """Problems to select checkpoints on, none of them in the test set: the first n - n // 2 from the natural
         distribution, the rest hard ones. Raises UserError if the task has none."""
@@ -190,7 +191,7 @@ class Task(ABC):
     def training_problems(
         self, keys: Int[Tensor, " row"], hard: float = 0.0, share: float = 1.0
     ) -> Int[Tensor, "row operands"]:
-        """One problem outside the test set for each key (:func:`models.counter.row_keys`), which depends on
+        """One problem outside the test set for each key (:func:`models.tasks.counter_rng.row_keys`), which depends on
         that key alone; a share ``hard`` of them has long carries, if the task has any. With ``share`` below 1, from
         that share of the problems outside the test set, where these can be listed.
 
@@ -215,7 +216,7 @@ class Task(ABC):
     def decode(self, answer_tokens: Int[Tensor, "n target"]) -> list[int]:
         """The numbers that answer tokens spell; :attr:`no_number` for tokens that spell none."""
 
-    @checked
+    @checked_method
     def answer_text(self, answer_tokens: Int[Tensor, "1 target"]) -> str:
         """What the tokens of one answer spell, for people: a number, or their texts where they spell none ("?" for what
         is no token). They may be given as one row [target]."""
@@ -248,7 +249,7 @@ class Task(ABC):
         found = whole_numbers("tokens", tokens).reshape(-1).tolist()
         return self.separator.join(known[token] if 0 <= token < len(known) else f"[{token}]" for token in found)
 
-    @checked
+    @checked_method
     def token_id(self, text: str) -> int:
         """The token of a one-token text. Raises UserError if there is none."""
         known = list(self.vocabulary)
@@ -264,7 +265,7 @@ class Task(ABC):
         """(tokens [pos, n], targets [target, n]) of trusted problems, for training; tasks override it for speed."""
         return self.encode(problems).T, self.targets(problems).T
 
-    @checked
+    @checked_method
     def position_ids(self, tokens: Int[Tensor, "n pos"]) -> Int[Tensor, "n pos level"]:
         """Position ids, from the tokens alone; the default is the absolute position as one level."""
         ids = torch.arange(tokens.shape[1], device=tokens.device)

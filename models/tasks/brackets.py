@@ -14,7 +14,7 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from models.arguments import MOST, typed, whole_numbers
+from models.calls.arguments import MOST, typed, whole_numbers
 from models.errors import UserError
 from models.tasks.base import Role, Task
 from models.tasks.domain import Domain

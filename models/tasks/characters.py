@@ -2,8 +2,8 @@
 
 A problem is the place in the text where a window of 129 characters starts: 128 go in, and each predicts the next one.
 The first nine tenths of the text are for training, the rest for validation. The 65 characters are listed here, so that
-models can be built without the text; only problems need it (:mod:`models.texts`). There is no test part: the paper
-reports, and checkpoints are selected by, the loss on the validation part.
+models can be built without the text; only problems need it (:mod:`models.files.texts`). There is no test part: the
+paper reports, and checkpoints are selected by, the loss on the validation part.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ import torch
 from jaxtyping import Int, UInt8
 from torch import Tensor
 
-from models.arguments import shown
+from models.calls.arguments import shown
 from models.errors import UserError
+from models.files.texts import TINYSHAKESPEARE, read_corpus
 from models.tasks.base import Role, Task, are_integers
-from models.texts import TINYSHAKESPEARE, read_corpus
 
 #: Every character of the text, in the order of their code points, which is the order of their ids.
 CHARACTERS = "\n !$&',-.3:;?ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"

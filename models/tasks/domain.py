@@ -15,7 +15,7 @@ import torch
 from jaxtyping import Bool, Int, Integer
 from torch import Tensor
 
-from models.arguments import typed
+from models.calls.arguments import typed
 from models.errors import UserError
 
 COUNTED = 2**24  # of at most this many combinations of digits, those that a rule allows are counted one by one

@@ -10,7 +10,7 @@ import torch
 from jaxtyping import Int, Integer
 from torch import Tensor
 
-from models.arguments import checked
+from models.calls.arguments import checked_method
 from models.errors import UserError, known_name
 from models.tasks.base import Role
 from models.tasks.format_definition import SIGNS, FormatDefinition
@@ -31,7 +31,7 @@ class FormatTokens(FormatDefinition):
         after = self.parts[self.parts.index(self.answer_field) + 1 :]
         return [token for part in after if isinstance(part, str) for token in self._literals[part]]
 
-    @checked
+    @checked_method
     def literal_ids(self, text: str) -> list[int]:
         """The tokens of one of the format's literal texts. Raises UserError for another text."""
         known_name("literal text", text, self._literals)

@@ -11,7 +11,7 @@ import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
-from models.arguments import shown, typed
+from models.calls.arguments import shown, typed
 from models.errors import UserError, known_name
 from models.tasks.answer_functions import AnswerFunction, RulesByOperator, rejected
 from models.tasks.base import are_integers, problem_list

@@ -10,9 +10,9 @@ import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
-from models.arguments import is_number, shown
-from models.counter import uniform
+from models.calls.arguments import is_number, shown
 from models.errors import UserError
+from models.tasks.counter_rng import uniform
 
 LISTED = 2**22  # up to this many combinations of digits, all problems are listed and split
 SHARE, DRAWN = 0.1, 10_000  # what is held out by default: of a listed domain, and of a larger one
@@ -90,8 +90,8 @@ class HeldOut:
     def training(self, keys: Int[Tensor, " row"], hard: float, share: float = 1.0) -> Int[Tensor, "row field"]:
         """One problem per key that is not held out, uniform; a share ``hard`` has long carries, if the task has any.
 
-        A problem depends on its key alone (:mod:`models.counter`'s, so that runs can be resumed). Of a listed domain,
-        ``share`` below 1 draws from this share of the problems that are not held out.
+        A problem depends on its key alone (:mod:`models.tasks.counter_rng`'s, so that runs can be resumed). Of a listed
+        domain, ``share`` below 1 draws from this share of the problems that are not held out.
 
         Raises:
             UserError: nothing is left to train on, a share of a domain that is not listed, or no share.

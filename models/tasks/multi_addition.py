@@ -21,7 +21,7 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from models.arguments import check_fields, checked, typed
+from models.calls.arguments import check_fields, checked_method, typed
 from models.errors import UserError
 from models.tasks.base import Role
 from models.tasks.schoolbook import schoolbook
@@ -164,12 +164,12 @@ class MultiOperandAddition(SequenceTask):
             return Role("eos", "EOS") if step == m else Role("delimiter", ">", index=step + 1)
         return Role("answer" if step == m else "scratchpad", f"b{step}[{column}]", column, step)
 
-    @checked
+    @checked_method
     def operand_position(self, operand: int, column: int) -> int:
         """The position of digit ``column`` of a_operand (operands count from 1)."""
         return self.position_of(operand - 1, column)
 
-    @checked
+    @checked_method
     def step_position(self, step: int, column: int) -> int:
         """The position of digit ``column`` of b_step (b_0 is the zeros); column -1 is the delimiter after it.
 

@@ -19,7 +19,7 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from models.arguments import typed
+from models.calls.arguments import typed
 from models.errors import UserError
 from models.tasks.base import Role
 from models.tasks.segments import (

@@ -23,12 +23,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from models.calls.checked_calls import checked
 from models.errors import UserError, unknown_name
-from models.questions import question
 from models.tasks.base import Task, domain_of
 from models.tasks.domain import Domain
-from models.tasks.pair_promise import Promise
-from models.tasks.pair_space import Block, require_count
+from models.tasks.pair_constraint import PairConstraint
+from models.tasks.pair_space import CellBlock, require_count
 from models.tasks.pair_variables import checked_pairs, draw_pairs, variable_pairs
 from models.tasks.paired_problems import ProblemPairs
 
@@ -91,7 +91,7 @@ def _signal_of(task: Task, base: int) -> _Signal | None:
     return None
 
 
-@question
+@checked
 def carry_pairs(
     task: Task,
     column: int,
@@ -127,7 +127,7 @@ def carry_pairs(
     """
     domain, target, signal = _of_columns(task, column, 2 if made is False else 1)
     require_count(n)
-    Promise(own_token=own_token)  # which refuses other rules
+    PairConstraint(own_token=own_token)  # which refuses other rules
     reads_below = _reads(task, target, column - 1)
     if made is not None:
         if reads_below and not made and own_token not in (None, "different" if flipped else "equal"):
@@ -186,7 +186,7 @@ def _carry_promise(
     own_token: str | None,
     written: str | None,
     stops: bool,
-) -> Promise:
+) -> PairConstraint:
     """What carry pairs promise; ``written`` is the rule for the digit written in the previous column."""
     below = column - 1
     keep = [f"{name}[{column}:]" for name in "ab"]
@@ -206,12 +206,12 @@ def _carry_promise(
         values[f"{signal.of_digits}[{below}]"] = (signal.passing, signal.passing)
     if stops and flipped:
         keep += [f"{signal.out}[{column}:]"]
-    return Promise(tuple(differ), tuple(keep), values, own_token, "different" if flipped else "equal")
+    return PairConstraint(tuple(differ), tuple(keep), values, own_token, "different" if flipped else "equal")
 
 
-def _equal_digits(domain: Domain, signal: _Signal, column: int, of_total: Callable[[Tensor], Tensor]) -> Block:
+def _equal_digits(domain: Domain, signal: _Signal, column: int, of_total: Callable[[Tensor], Tensor]) -> CellBlock:
     """A column with equal digits in both problems, whose total passes a test."""
-    return Block.column(domain, column, lambda a, b, c, d: of_total(signal.total(a, b)) & (a == c) & (b == d))
+    return CellBlock.column(domain, column, lambda a, b, c, d: of_total(signal.total(a, b)) & (a == c) & (b == d))
 
 
 def _carry_kind(
@@ -240,10 +240,10 @@ def _carry_kind(
         return (one - other) % base != 0  # which of them carries depends on what arrives; the promise checks it
 
     if made:
-        blocks = [Block.column(domain, below, allowed)]
+        blocks = [CellBlock.column(domain, below, allowed)]
     else:
         lower = [domain.cell(i, k) for k in range(below) for i in (0, 1)]
-        blocks = [Block.cell(domain, cell) for cell in lower]
+        blocks = [CellBlock.cell(domain, cell) for cell in lower]
         blocks.append(_equal_digits(domain, signal, below, lambda total: total == base - 1))
     if stops and column < domain.width():
         blocks.append(_equal_digits(domain, signal, column, lambda total: total != base - 1))
@@ -255,7 +255,7 @@ def _carry_kind(
     return draw_pairs(task, domain, [blocks], promise, target, n, seed, what)
 
 
-@question
+@checked
 def digit_pairs(task: Task, column: int, n: int | None, seed: int = 0, operand: int | None = None) -> ProblemPairs:
     """Pairs that differ in one operand digit of ``column`` and in no carry, so that the answer differs only there.
 
@@ -272,15 +272,15 @@ def digit_pairs(task: Task, column: int, n: int | None, seed: int = 0, operand: 
     for i, name in enumerate("ab"):
         keep += [f"{name}[:{column}]", f"{name}[{column + 1}:]"] + ([name] if operand == 1 - i else [])
     operands = (0, 1) if operand is None else (operand,)
-    products = [[Block.cell(domain, domain.cell(i, column), different=True)] for i in operands]
+    products = [[CellBlock.cell(domain, domain.cell(i, column), different=True)] for i in operands]
     which = "an operand's digit" if operand is None else f"operand {operand}'s digit"
-    promise = Promise((f"s[{column}]",), tuple(keep), {}, None, "different")
+    promise = PairConstraint((f"s[{column}]",), tuple(keep), {}, None, "different")
     return draw_pairs(
         task, domain, products, promise, target, n, seed, f"{which} in column {column}, with every {signal.word} kept"
     )
 
 
-@question
+@checked
 def chain_pairs(
     task: Task, column: int, n: int | None, seed: int = 0, lengths: tuple[int, int] = (0, 1)
 ) -> ProblemPairs:
@@ -314,7 +314,7 @@ def chain_pairs(
         return other - one == base if not short else (one >= base) & (other == base - 1)
 
     passing = [k for k in range(column - long + 1, column) if k != changed]
-    blocks = [Block.column(domain, changed, start)]
+    blocks = [CellBlock.column(domain, changed, start)]
     blocks += [_equal_digits(domain, signal, k, lambda total: total == base - 1) for k in passing]
     if short:
         blocks.append(_equal_digits(domain, signal, column - long, lambda total: total >= base))
@@ -322,7 +322,7 @@ def chain_pairs(
     keep += [signal.into, signal.out, f"s[{column}:]"] if short else [f"{signal.into}[:{changed + 1}]"]
     differ = () if short else (f"{signal.into}[{column}]",)
     values = {f"chain[{column}]": (lengths[0], lengths[1])}
-    promise = Promise(differ, tuple(keep), values, None, "equal" if short else "different")
+    promise = PairConstraint(differ, tuple(keep), values, None, "equal" if short else "different")
     what = f"the length of the {signal.word} chain into column {column}, {lengths[0]} or {lengths[1]}"
     return draw_pairs(task, domain, [blocks], promise, target, n, seed, what)
 
@@ -342,7 +342,7 @@ KINDS: Mapping[str, Callable[..., ProblemPairs]] = {
 }
 
 
-@question
+@checked
 def problem_pairs(task: Task, kind: str, **arguments: Any) -> ProblemPairs:
     """Pairs of a kind: "carry", "made carry", "passed carry", "same carry" (controls), "digit", "chain", "variable".
     In a subtraction, the first four may be called "borrow" and so on.

@@ -1,8 +1,8 @@
 """The space of all pairs of problems of one kind, to draw from: at random if there are many, from a list if few.
 
-A problem is its digits, one per *cell* (operand, column) of the task's domain. A :class:`Block` gives the digits that a
-few cells may have in the two problems together; cells outside all blocks have equal, uniform digits. A space is a union
-of such products, with a rule that says which of their pairs count.
+A problem is its digits, one per *cell* (operand, column) of the task's domain. A :class:`CellBlock` gives the digits
+that a few cells may have in the two problems together; cells outside all blocks have equal, uniform digits. A space is
+a union of such products, with a rule that says which of their pairs count.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from torch import Tensor
 from models.errors import UserError
 from models.tasks.base import Task
 from models.tasks.domain import Domain
-from models.tasks.pair_promise import first_of_each
+from models.tasks.pair_constraint import first_of_each
 
 ENUMERABLE = 2**21  # up to this many candidates are listed one by one: seconds
 LISTED = 2**23  # the same limit where all pairs are asked for
@@ -38,20 +38,20 @@ def require_count(n: Any) -> None:
 
 
 @dataclass(frozen=True, eq=False)
-class Block:
+class CellBlock:
     """The digits that a few cells may have: ``rows[i, :, 0]`` in one problem and ``rows[i, :, 1]`` in the other."""
 
     cells: tuple[int, ...]
     rows: Integer[Tensor, "row cell 2"]
 
     @classmethod
-    def equal(cls, domain: Domain, cell: int) -> Block:
+    def equal(cls, domain: Domain, cell: int) -> CellBlock:
         """The same digit in both problems."""
         digits = torch.tensor(domain.digits(cell), dtype=domain.dtype)
         return cls((cell,), digits[:, None, None].expand(-1, 1, 2))
 
     @classmethod
-    def cell(cls, domain: Domain, cell: int, different: bool = False) -> Block:
+    def cell(cls, domain: Domain, cell: int, different: bool = False) -> CellBlock:
         """Any two digits in one cell, or any two different ones.
 
         Raises:
@@ -64,7 +64,9 @@ class Block:
         return cls((cell,), (rows[rows[:, 0] != rows[:, 1]] if different else rows)[:, None])
 
     @classmethod
-    def column(cls, domain: Domain, column: int, allowed: Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]) -> Block:
+    def column(
+        cls, domain: Domain, column: int, allowed: Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]
+    ) -> CellBlock:
         """Two operands' digits in a column, where ``allowed(a, b, a', b')`` is true; it gets tensors that broadcast.
 
         Raises:
@@ -89,12 +91,12 @@ class PairSpace:
 
     task: Task
     domain: Domain
-    products: Sequence[Sequence[Block]]
+    products: Sequence[Sequence[CellBlock]]
     accept: Callable[[Tensor, Tensor], Bool[Tensor, " n"]]
     what: str
     among: str = ""
 
-    def _free(self, blocks: Sequence[Block]) -> list[int]:
+    def _free(self, blocks: Sequence[CellBlock]) -> list[int]:
         """The cells that are in none of the blocks."""
         held = {cell for block in blocks for cell in block.cells}
         return [cell for cell in range(len(self.domain)) if cell not in held]
@@ -161,7 +163,7 @@ class PairSpace:
         """All pairs that count, in random order, each in the one of its two orders that comes first."""
         found = []
         for blocks, size in zip(self.products, self._sizes, strict=True):
-            parts = [*blocks, *(Block.equal(self.domain, cell) for cell in self._free(blocks))]
+            parts = [*blocks, *(CellBlock.equal(self.domain, cell) for cell in self._free(blocks))]
             for start in range(0, size, CHUNK):
                 index = torch.arange(start, min(start + CHUNK, size))
                 out = torch.empty(len(index), len(self.domain), 2, dtype=self.domain.dtype)

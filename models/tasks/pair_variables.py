@@ -12,12 +12,12 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from models.calls.checked_calls import checked
 from models.errors import UserError, unknown_name
-from models.questions import question
 from models.tasks.base import Task, domain_of
 from models.tasks.domain import Domain
-from models.tasks.pair_promise import Promise, changed_variables, place, spelt
-from models.tasks.pair_space import Block, PairSpace
+from models.tasks.pair_constraint import PairConstraint, changed_variables, place, spelt
+from models.tasks.pair_space import CellBlock, PairSpace
 from models.tasks.paired_problems import ProblemPairs
 
 PROBES = 512  # one-digit pairs that tell in which of several targets a variable shows most
@@ -30,24 +30,24 @@ AMONG = {
 }
 
 
-def _products(domain: Domain, mutate: str) -> list[list[Block]]:
+def _products(domain: Domain, mutate: str) -> list[list[CellBlock]]:
     """The products of blocks that make up the candidate pairs."""
     if mutate == "digit":
-        return [[Block.cell(domain, cell, different=True)] for cell in range(len(domain))]
+        return [[CellBlock.cell(domain, cell, different=True)] for cell in range(len(domain))]
     if mutate == "column":  # which are disjoint once equal problems are dropped
         columns = sorted(set(domain.column))
         held = [[cell for cell, k in enumerate(domain.column) if k == column] for column in columns]
-        return [[Block.cell(domain, cell) for cell in group] for group in held]
+        return [[CellBlock.cell(domain, cell) for cell in group] for group in held]
     if mutate == "all":
-        return [[Block.cell(domain, cell) for cell in range(len(domain))]]
+        return [[CellBlock.cell(domain, cell) for cell in range(len(domain))]]
     raise unknown_name("mutation", mutate, AMONG)
 
 
 def draw_pairs(
     task: Task,
     domain: Domain,
-    products: Sequence[Sequence[Block]],
-    promise: Promise,
+    products: Sequence[Sequence[CellBlock]],
+    promise: PairConstraint,
     target: int,
     n: int | None,
     seed: int,
@@ -62,14 +62,21 @@ def draw_pairs(
 
 
 def checked_pairs(
-    task: Task, clean: Tensor, corrupted: Tensor, target: int, what: str, seed: int, promise: Promise, exhaustive: bool
+    task: Task,
+    clean: Tensor,
+    corrupted: Tensor,
+    target: int,
+    what: str,
+    seed: int,
+    promise: PairConstraint,
+    exhaustive: bool,
 ) -> ProblemPairs:
     """Pairs with a record of what changes in each, after a check that they keep their promise."""
     changed = changed_variables(task, clean, corrupted)
     return ProblemPairs(task, clean, corrupted, target, what, seed, changed, promise, exhaustive).check()
 
 
-@question
+@checked
 def variable_pairs(
     task: Task,
     variable: str,
@@ -121,7 +128,7 @@ def variable_pairs(
         target = _target_of(task, domain, variable, index)
     elif isinstance(target, bool) or not isinstance(target, int) or not 0 <= target < len(task.query_positions):
         raise UserError(f"There is no target {target!r}; there are {len(task.query_positions)}, counted from 0.")
-    promise = Promise((where,), kept, {}, own_token, answer)
+    promise = PairConstraint((where,), kept, {}, own_token, answer)
     wanted = [f"{', '.join(kept)} kept"] if kept else []
     wanted += [f"the query's own token {own_token}"] if own_token else []
     wanted += [f"the answer {answer}"] if answer else []
@@ -140,7 +147,7 @@ def _target_of(task: Task, domain: Domain, variable: str, index: tuple[int, ...]
     found = found or answers
     where = spelt(variable, index)
     candidates = PairSpace(
-        task, domain, _products(domain, "digit"), lambda a, b: Promise((where,)).holds(task, a, b, 0), where
+        task, domain, _products(domain, "digit"), lambda a, b: PairConstraint((where,)).holds(task, a, b, 0), where
     )
     few = PROBES if len(found) > 1 else FEW_PROBES
     try:

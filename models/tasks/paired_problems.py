@@ -15,11 +15,11 @@ import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
-from models.arguments import check_fields, shown, typed
+from models.calls.arguments import check_fields, shown, typed
 from models.errors import UserError, known_name
 from models.tasks.base import Task
-from models.tasks.pair_promise import Promise, changed_variables, first_of_each
-from models.tasks.sound import require_sound
+from models.tasks.check_task import require_sound
+from models.tasks.pair_constraint import PairConstraint, changed_variables, first_of_each
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -42,7 +42,7 @@ class ProblemPairs:
     what: str  # "the carry into column 3"
     seed: int | None = None
     changed: Mapping[str, Bool[Tensor, "n *place"]] = field(default_factory=dict)
-    promise: Promise | None = None
+    promise: PairConstraint | None = None
     exhaustive: bool = False
 
     def __post_init__(self) -> None:

@@ -17,7 +17,7 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from models.arguments import typed
+from models.calls.arguments import typed
 from models.errors import UserError
 from models.tasks.base import Role, problem_list
 from models.tasks.segments import Counts, Digits, Lengths, Segments, places

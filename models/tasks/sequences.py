@@ -22,7 +22,7 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from models.arguments import checked, shown, whole_numbers
+from models.calls.arguments import checked_method, shown, whole_numbers
 from models.errors import UserError
 from models.notation import Notation
 from models.tasks.base import Role, Task, are_integers, problem_list
@@ -193,7 +193,7 @@ class SequenceTask(Task):
     def target_roles(self) -> Sequence[Role]:
         return tuple(self.roles[query + 1] for query in self.query_positions)
 
-    @checked
+    @checked_method
     def position_of(self, segment: int, column: int) -> int:
         """The position of a digit (or, with column -1, of the delimiter) of a segment."""
         layout = self._layout
@@ -251,7 +251,7 @@ class SequenceTask(Task):
         """How many digits each operand of this shape may have."""
         return (self.n_digits,) * self.n_operands
 
-    @checked
+    @checked_method
     def tokenise(self, text: str) -> Int[Tensor, "1 pos"]:
         """Tokens of a sequence's text, such as ``"$57+48=000>750>501"``.
 

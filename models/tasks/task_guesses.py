@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from itertools import product
 from typing import Any
 
-from models.arguments import typed
+from models.calls.arguments import typed
 from models.errors import UserError
 from models.tasks.formatted_task import FormattedTask, formatted
 

@@ -16,12 +16,12 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from models.arguments import check_fields
+from models.calls.arguments import check_fields
 from models.errors import UserError, unknown_name
 from models.tasks.algorithms import ColumnLayout, Interventions, column_layout, resolve_algorithm
 from models.tasks.base import Task
 from models.tasks.domain import NoDomain
-from models.tasks.pair_promise import place, spelt
+from models.tasks.pair_constraint import place, spelt
 from models.tasks.problem_space import ProblemSpace
 
 ALL_OF = 2**17  # up to this many problems are all looked up

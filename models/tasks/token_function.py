@@ -10,7 +10,7 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from models.arguments import shown, typed
+from models.calls.arguments import shown, typed
 from models.errors import UserError
 from models.tasks.base import Role, Task, are_integers, problem_list
 from models.tasks.domain import Domain

@@ -10,10 +10,10 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from models.counter import row_keys, uniform
 from models.errors import UserError
 from models.tasks.addition import FixedWidthAddition, TenDigitAddition
 from models.tasks.base import Task
+from models.tasks.counter_rng import row_keys, uniform
 from models.tasks.ten_digits import digit_rows
 from models.training.data import Batch, SeedNumbers
 from models.training.native import library, pointers

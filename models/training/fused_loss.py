@@ -9,8 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from models.config import TransformerConfig
 from models.training.native import pointers
+from models.transformer.config import TransformerConfig
 
 #: Turns arrays into a kernel's arguments: pointers, or one struct of pointers.
 Arguments = Callable[[list[Tensor]], list[Any]]

@@ -13,9 +13,9 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from models import checkpoint as storage
 from models import registry
 from models.errors import UserError
+from models.files import checkpoint as storage
 from models.importers.readers import FOLDER, Asked, File, Reader
 from models.importers.readers import register as register_reader
 from models.registry import build
@@ -23,7 +23,7 @@ from models.tasks.base import Task
 from models.training.objective import ParameterLayout
 from models.training.run_definition import built_from
 from models.training.run_folder import RunFolder
-from models.transformer import ArithmeticTransformer
+from models.transformer.arithmetic_transformer import ArithmeticTransformer
 
 
 def run_of(file: File) -> File | None:

@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from models.calls.checked_calls import checked
 from models.errors import UserError
-from models.questions import question
+from models.training.acceptance import AcceptanceTest
 from models.training.devices import resolve_device
 from models.training.interrupt import InterruptFlag
-from models.training.judging import Judge
 from models.training.named_recipes import checked_recipe
 from models.training.parallel import AccelerateShare, Share
 from models.training.progress import Progress
@@ -117,7 +117,7 @@ def config_of(
     seeds: int,
     first_seed: int,
     start: Start | None,
-    judge: Judge | None,
+    judge: AcceptanceTest | None,
     definition: dict[str, Any] | None = None,
 ) -> dict[str, Any]:
     """The config that identifies a run in its folder."""
@@ -133,7 +133,7 @@ def check_minutes(minutes: float | None) -> None:
         raise UserError(f"--minutes must not be negative, not {minutes}.")
 
 
-@question
+@checked
 def train(
     name: str,
     out: str | Path,
@@ -148,7 +148,7 @@ def train(
     minutes: float | None = None,
     data_parallel: bool = False,
     start: Start | None = None,
-    judge: Judge | None = None,
+    judge: AcceptanceTest | None = None,
     watch: Watch | None = None,
     definition: dict[str, Any] | None = None,
 ) -> TrainResult:

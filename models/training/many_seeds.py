@@ -31,11 +31,11 @@ from typing import Any
 
 import torch
 
-from models import checkpoint as storage
-from models.cluster import Cluster, each
 from models.errors import UserError
+from models.files import checkpoint as storage
 from models.registry import build
-from models.training.judging import Judge
+from models.training.acceptance import AcceptanceTest
+from models.training.cluster import Cluster, each
 from models.training.loop import TrainResult, check_minutes, config_of, train
 from models.training.named_recipes import checked_recipe
 from models.training.objectives import even_group_size, make_objective
@@ -59,7 +59,7 @@ class Run:
     first_seed: int = 0
     recipe: Recipe | None = None
     start: Start | None = None
-    judge: Judge | None = None
+    judge: AcceptanceTest | None = None
 
     @cached_property
     def arguments(self) -> dict[str, Any]:
@@ -81,7 +81,7 @@ class Run:
 
 
 @dataclass(frozen=True)
-class Part:
+class SeedBlock:
     """Some seeds of a run, trained in a run folder of their own."""
 
     run: Run
@@ -155,9 +155,9 @@ def train_on(
         return [_result(run, size) for run, size in zip(runs, sizes, strict=True)]
 
 
-def _parts(run: Run, size: int) -> list[Part]:
+def _parts(run: Run, size: int) -> list[SeedBlock]:
     end = run.first_seed + run.seeds
-    return [Part(run, first, min(size, end - first)) for first in range(run.first_seed, end, size)]
+    return [SeedBlock(run, first, min(size, end - first)) for first in range(run.first_seed, end, size)]
 
 
 def _merged(run: Run) -> bool:
@@ -169,7 +169,7 @@ def _merged(run: Run) -> bool:
 
 def _train_parts(
     cluster: Cluster | None,
-    parts: list[Part],
+    parts: list[SeedBlock],
     compile: bool | None,
     checkpoint_seconds: float,
     minutes: float | None,
@@ -254,7 +254,7 @@ def unpack(files: Files, folder: Path) -> None:
             old.unlink(missing_ok=True)
 
 
-def merge(parts: Sequence[Part]) -> None:
+def merge(parts: Sequence[SeedBlock]) -> None:
     """Make one run folder from a run's finished parts, then delete these. A crash before the end leaves them."""
     run, folders = parts[0].run, [part.folder for part in parts]
     loaded = [entry for entry in (folder.load_checkpoint() for folder in folders) if entry is not None]

@@ -14,9 +14,9 @@ from torch import Tensor
 from torch.func import functional_call, vmap
 
 from models.errors import UserError, unknown_name
-from models.parts.weights import Weights
 from models.training.native import LANES
-from models.transformer import ArithmeticTransformer
+from models.transformer.arithmetic_transformer import ArithmeticTransformer
+from models.transformer.parts.weights import Weights
 
 Parameters = dict[str, Tensor]  # name -> [seed, ...]
 Tokens = Integer[Tensor, "seed pos row"]

@@ -15,7 +15,7 @@ from models.training.recipes import Recipe
 from models.training.sequence_objective import SequenceObjective
 from models.training.sequence_problems import SequenceSource
 from models.training.unstacked import UnstackedObjective
-from models.transformer import ArithmeticTransformer
+from models.transformer.arithmetic_transformer import ArithmeticTransformer
 from models.zoo import load
 
 

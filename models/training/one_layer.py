@@ -24,11 +24,11 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.nn import functional as F
 
-from models.parts.weights import Weights, is_bias
 from models.training.fused_loss import FusedLoss, in_a_struct, is_plain_layer
 from models.training.native import FAST, LANES, library, pointers
 from models.training.objective import GeneralObjective, Parameters, PerSeed, Targets, Tokens
-from models.transformer import ArithmeticTransformer
+from models.transformer.arithmetic_transformer import ArithmeticTransformer
+from models.transformer.parts.weights import Weights, is_bias
 
 #: Factors that weight maps may add to ``blocks.0.attn.W_K`` and ``W_O``: [head, rows, rank] and [head, rank, columns].
 FACTORS = tuple(f"blocks.0.attn.{name}" for name in ("W_K_left", "W_K_right", "W_O_left", "W_O_right"))

@@ -9,15 +9,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from models import registry
-from models.arguments import shown, typed
-from models.config import TransformerConfig
+from models.calls.arguments import shown, typed
 from models.errors import UserError, unknown_name
 from models.registry import ModelSpec
 from models.tasks.base import Task
 from models.training.recipes import Recipe
 from models.training.run_definition import check_fit
 from models.training.task_problems import TaskProblems
-from models.transformer import ArithmeticTransformer
+from models.transformer.arithmetic_transformer import ArithmeticTransformer
+from models.transformer.config import TransformerConfig
 from models.weight_maps.dense import DenseWeights
 from models.weight_maps.weight_map import WeightMap
 

@@ -23,12 +23,12 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.nn import functional as F
 
-from models.parts.mlp import ACTIVATIONS
-from models.parts.weights import Weights, is_bias
 from models.training.fused_loss import FusedLoss, is_plain_layer
 from models.training.native import FAST, LANES, library, pointers
 from models.training.objective import GeneralObjective, Logits, Parameters, PerSeed, Targets, Tokens, cross_entropy
-from models.transformer import ArithmeticTransformer
+from models.transformer.arithmetic_transformer import ArithmeticTransformer
+from models.transformer.parts.mlp import ACTIVATIONS
+from models.transformer.parts.weights import Weights, is_bias
 
 
 class Tables(NamedTuple):

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from models.config import TransformerConfig
 from models.errors import UserError
 from models.tasks.base import Task
 from models.tasks.formatted_task import formatted
-from models.transformer import ArithmeticTransformer
+from models.transformer.arithmetic_transformer import ArithmeticTransformer
+from models.transformer.config import TransformerConfig
 from models.weight_maps.dense import DenseWeights
 
 

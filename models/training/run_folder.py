@@ -28,9 +28,9 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from models import checkpoint as storage
 from models.errors import UserError
-from models.locks import locked
+from models.files import checkpoint as storage
+from models.files.locks import locked
 
 #: What a line of the metrics has for each seed, if its task has it.
 MEASURED = ("exact", "token", "loss", "uniform", "validation_loss")

@@ -37,7 +37,7 @@ class SeedState:
     validation_loss: float | None = None
     best_loss: float | None = None
     polished: bool = False  # by BFGS, after the last step
-    # for runs with a judge (models.training.judging)
+    # for runs with a judge (models.training.acceptance)
     accepted: dict[str, Any] | None = None  # what the judge proved
     turned_down: int = 0  # candidates that were not accepted
 

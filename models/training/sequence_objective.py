@@ -8,15 +8,15 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from models.errors import UserError
-from models.partial_forward import logits_from, supports
-from models.parts.weights import Weights
+from models.fast import logits_from, supports
 from models.tasks.base import Task
 from models.tasks.sequences import SequenceTask
 from models.training.objective import ParameterLayout, Parameters, PerSeed, Theta
 from models.training.parallel import Share
 from models.training.sequence_problems import Bucket, SequenceSource, make_buckets
 from models.training.unstacked import OneByOne
-from models.transformer import ArithmeticTransformer
+from models.transformer.arithmetic_transformer import ArithmeticTransformer
+from models.transformer.parts.weights import Weights
 
 
 class SequenceStream:
@@ -53,7 +53,7 @@ class SequenceStream:
 
 
 class SequenceObjective(OneByOne):
-    """Mean cross-entropy over the response tokens of a batch, through :func:`models.partial_forward.logits_from`."""
+    """Mean cross-entropy over the response tokens of a batch, through :func:`models.fast.logits_from`."""
 
     dynamic_lengths = True
 

@@ -15,9 +15,9 @@ import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
-from models.counter import mix, row_keys, uniform, uniform_table
 from models.errors import UserError
 from models.tasks.base import Task
+from models.tasks.counter_rng import mix, row_keys, uniform, uniform_table
 from models.tasks.multi_addition import MultiOperandAddition
 from models.tasks.multiplication import Multiplication
 from models.tasks.parity import Parity

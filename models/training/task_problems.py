@@ -9,9 +9,9 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from models.counter import row_keys
 from models.errors import UserError
 from models.tasks.base import Task
+from models.tasks.counter_rng import row_keys
 from models.training.data import Batch, ProblemSource, SeedNumbers
 
 #: A draw is hundreds of small operations, whatever its size, and a GPU waits for each.

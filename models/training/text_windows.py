@@ -9,10 +9,10 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from models.counter import row_keys, uniform
 from models.errors import UserError
 from models.tasks.base import Task
 from models.tasks.characters import N_CTX, TRAINING, CharacterLanguage
+from models.tasks.counter_rng import row_keys, uniform
 from models.training.data import ProblemSource
 
 
@@ -20,7 +20,7 @@ from models.training.data import ProblemSource
 class TextWindows(ProblemSource):
     """Uniform window starts in the first ``characters`` of the text; a window ends before that bound.
 
-    A start depends only on (seed, step, row); see :mod:`models.counter`.
+    A start depends only on (seed, step, row); see :mod:`models.tasks.counter_rng`.
     """
 
     for_task: ClassVar[type[Task]] = CharacterLanguage

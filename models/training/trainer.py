@@ -14,13 +14,14 @@ from typing import Any
 
 import torch
 
-from models.counter import row_keys, uniform
 from models.errors import UserError
 from models.registry import build
+from models.tasks.counter_rng import row_keys, uniform
+from models.training.acceptance import AcceptanceTest, Candidates
 from models.training.adamw import StackedAdamW
 from models.training.data import TrainingStream
 from models.training.devices import multiplies_bfloat16
-from models.training.judging import Candidates, Judge
+from models.training.environment import continued, surroundings
 from models.training.objective import ParameterLayout, PerSeed, Theta
 from models.training.objectives import even_group_size, make_objective
 from models.training.parallel import Share
@@ -31,7 +32,6 @@ from models.training.seed_state import SeedState
 from models.training.sequence_objective import SequenceStream, SequenceValidator
 from models.training.sequence_problems import SequenceSource
 from models.training.start import Start
-from models.training.surroundings import continued, surroundings
 from models.training.unstacked import OneByOne
 from models.training.validation import LossValidator, Validator
 
@@ -51,7 +51,7 @@ class Trainer:
         compile: bool | None,
         share: Share | None = None,
         start: Start | None = None,
-        judge: Judge | None = None,
+        judge: AcceptanceTest | None = None,
     ):
         self.name, self.recipe, self.folder, self.device = name, recipe, folder, device
         self.share = share or Share()

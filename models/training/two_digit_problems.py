@@ -9,8 +9,8 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from models.counter import row_keys, uniform
 from models.tasks.base import Task
+from models.tasks.counter_rng import row_keys, uniform
 from models.tasks.two_digit import TwoDigitAddition, training_problems
 from models.training.data import ProblemSource
 

@@ -2,7 +2,7 @@
 
 Stacking pays if a model is so small that overheads dominate (:class:`models.training.objective.GeneralObjective`). From
 some ten thousand parameters on it only takes memory. Then it matters more that no attention pattern is kept and that
-the last layer computes only the queries that carry loss (:mod:`models.partial_forward`).
+the last layer computes only the queries that carry loss (:mod:`models.fast`).
 """
 
 from __future__ import annotations
@@ -15,17 +15,17 @@ from torch import Tensor
 from torch.func import functional_call
 from torch.nn import functional as F
 
-from models.partial_forward import logits_from, supports
-from models.parts.weights import Weights
+from models.fast import logits_from, supports
 from models.training.objective import GeneralObjective, Logits, Parameters, PerSeed, Targets, Tokens
-from models.transformer import ArithmeticTransformer
+from models.transformer.arithmetic_transformer import ArithmeticTransformer
+from models.transformer.parts.weights import Weights
 
 #: Below this many parameters stacked seeds are faster.
 LARGE = 20_000
 
 
 class OneByOne:
-    """The base of objectives that take one seed after the other through :func:`models.partial_forward.logits_from`."""
+    """The base of objectives that take one seed after the other through :func:`models.fast.logits_from`."""
 
     model: ArithmeticTransformer
     group_size = 1  # one seed's matrix products fill a core; stacking would only take memory

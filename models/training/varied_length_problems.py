@@ -9,8 +9,8 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from models.counter import row_keys, uniform
 from models.tasks.base import Task
+from models.tasks.counter_rng import row_keys, uniform
 from models.tasks.padded_addition import PaddedAddition
 from models.tasks.ten_test_sets import fingerprint, held_out_fingerprints, is_listed
 from models.training.addition_problems import DigitCurriculum, native_rows

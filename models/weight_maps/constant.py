@@ -7,8 +7,8 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
-from models.config import TransformerConfig
-from models.parts.weights import Weights, require_weights
+from models.transformer.config import TransformerConfig
+from models.transformer.parts.weights import Weights, require_weights
 from models.weight_maps.weight_map import WeightMap
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import torch
 
-from models.config import TransformerConfig
-from models.parts.weights import Weights, is_bias, require_weights, weight_shapes
+from models.transformer.config import TransformerConfig
+from models.transformer.parts.weights import Weights, is_bias, require_weights, weight_shapes
 from models.weight_maps.weight_map import WeightMap, fill_, normal_
 
 

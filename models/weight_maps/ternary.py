@@ -8,10 +8,10 @@ import torch
 from jaxtyping import Float, Int8
 from torch import Tensor
 
-from models.config import TransformerConfig
 from models.errors import UserError
-from models.hooked import HookedModel
-from models.parts.weights import Weights, is_bias, weight_shapes
+from models.transformer.config import TransformerConfig
+from models.transformer.hooked import HookedModel
+from models.transformer.parts.weights import Weights, is_bias, weight_shapes
 from models.weight_maps.weight_map import WeightMap, fill_, normal_, uniform_
 
 #: The matrices that AddLM constrains; embeddings, positions, head and norms stay floats.

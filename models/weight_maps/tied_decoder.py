@@ -5,8 +5,8 @@ from __future__ import annotations
 import torch
 from torch.nn import functional as F
 
-from models.config import TransformerConfig
-from models.parts.weights import Weights, is_bias, weight_shapes
+from models.transformer.config import TransformerConfig
+from models.transformer.parts.weights import Weights, is_bias, weight_shapes
 from models.weight_maps.weight_map import WeightMap, fill_, normal_, uniform_
 
 

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor, nn
 
-from models.config import TransformerConfig
-from models.parts.weights import Weights
+from models.transformer.config import TransformerConfig
+from models.transformer.parts.weights import Weights
 
 
 class WeightMap(nn.Module):

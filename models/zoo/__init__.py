@@ -24,7 +24,9 @@ import torch
 from safetensors import safe_open
 
 from models import registry
-from models.checkpoint import (
+from models.calls.checked_calls import checked
+from models.errors import UserError, unknown_name
+from models.files.checkpoint import (
     assign_parameters,
     check_sha256,
     format_weights,
@@ -35,13 +37,11 @@ from models.checkpoint import (
     write_bytes_atomic,
     write_json_atomic,
 )
-from models.errors import UserError, unknown_name
-from models.hooked import HookedModel
+from models.files.stored_names import CONFIG, ZOO, is_path, not_installed, stored
 from models.importers.readers import FOLDER, Asked, File, Reader, reader_of
 from models.importers.readers import register as register_reader
 from models.plugins import import_plugins
-from models.questions import question
-from models.stored_names import CONFIG, ZOO, is_path, not_installed, stored
+from models.transformer.hooked import HookedModel
 from models.zoo.files import (
     CARD,
     FORMAT,
@@ -55,7 +55,7 @@ from models.zoo.files import (
 
 if TYPE_CHECKING:
     from models.evaluation import Rate
-    from models.transformer import ArithmeticTransformer
+    from models.transformer.arithmetic_transformer import ArithmeticTransformer
 
 
 #: What reading a file of another form than expected raises.
@@ -70,7 +70,7 @@ def zoo_names() -> list[str]:
     return stored(ZOO)
 
 
-@question
+@checked
 def load(
     name_or_path: str | Path,
     seed: int | None = None,
@@ -290,7 +290,7 @@ def grokked_seeds(training: Mapping[str, Any]) -> str:
     return f"{rate.correct} ({low:.1f}-{high:.1f}%)" + (f"; again {again}" if again else "")
 
 
-@question
+@checked
 def save_entry(
     folder: str | Path,
     model: HookedModel,
@@ -340,7 +340,7 @@ def save_entry(
     return _store(folder, config, {WEIGHTS: format_weights(parameters, metadata)} | files, overwrite)
 
 
-@question
+@checked
 def change_entry(
     entry: str | Path,
     notes: Mapping[str, Sequence[str]] | None = None,

@@ -11,8 +11,8 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from models.checkpoint import parse_weights
 from models.evaluation import Rate, Score
+from models.files.checkpoint import parse_weights
 from models.numerals import shown
 from models.registry import build, recipe_of
 from models.tasks.multi_addition import MultiOperandAddition

@@ -9,10 +9,10 @@ import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
-from models.checkpoint import fsync_folder
 from models.errors import UserError
-from models.locks import locked
-from models.stored_names import CONFIG
+from models.files.checkpoint import fsync_folder
+from models.files.locks import locked
+from models.files.stored_names import CONFIG
 
 FORMAT = 1
 WEIGHTS, CARD = "model.safetensors", "card.md"

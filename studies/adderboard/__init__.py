@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 from models.importers.readers import Asked, File, Reader, register
 
 if TYPE_CHECKING:
-    from models.transformer import ArithmeticTransformer
+    from models.transformer.arithmetic_transformer import ArithmeticTransformer
 
 
 def _submission(file: File, asked: Asked) -> ArithmeticTransformer:

@@ -21,18 +21,18 @@ from torch import Tensor, nn
 
 import models
 from interp.core.as_json import decode
-from interp.core.model import HookedModel
 from interp.probes.stress import suites
 from interp.proofs.attacks import attack
 from interp.proofs.bounds_on_accuracy import accuracy_bounds
-from interp.proofs.methods import certify
+from interp.proofs.certify import certify
 from interp.proofs.watch import TimeUp, time_limit
 from interp.proofs.wrong_answers import wrong_answer
-from models.checkpoint import sha256
 from models.errors import UserError
+from models.files.checkpoint import sha256
 from models.registry import BY_HAND, TRAINED
 from models.tasks.addition import DIGITS
 from models.tasks.carries import uniform_below
+from models.transformer.hooked import HookedModel
 from studies.adderboard.numbers import PublishedNumbers, load_numbers
 from studies.adderboard.submissions import count_in_name, how_it_ran, load_submission, submission_of
 
@@ -275,7 +275,7 @@ def _verdict(model: HookedModel, minutes: float | None) -> dict[str, Any]:
     ended = model.task.target_roles[-1].kind == "eos"
     found: dict[str, Any] = {}
     try:
-        verdict = certify(model, targets="digits" if ended else "all", minutes=minutes, width=None)
+        verdict = certify(model, targets="digits" if ended else "all", minutes=minutes, tolerance=None)
         found = {"status": verdict.status, "verdict": verdict.sentence(), "method": verdict.method}
         found["margin"] = _finite(getattr(verdict, "smallest_margin", None))
         if hasattr(verdict, "wrong"):

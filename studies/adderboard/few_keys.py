@@ -29,9 +29,18 @@ import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
-from interp.core.model import HookedModel
 from interp.core.results import Provenance
-from interp.proofs.verdict import Asked, Evidence, Method, Status, Verdict, about, is_count, is_number, judged_again
+from interp.proofs.verdict import (
+    CertifyOptions,
+    Evidence,
+    Method,
+    Status,
+    Verdict,
+    about,
+    is_count,
+    is_number,
+    judged_again,
+)
 from interp.proofs.watch import ENDED, watched
 from interp.proofs.wrong_answers import identify, wrong_answer
 from models.errors import UserError
@@ -40,7 +49,8 @@ from models.numerals import shown
 from models.tasks.addition import DIGITS, FixedWidthAddition
 from models.tasks.base import Task
 from models.tasks.equal_answers import altered
-from models.transformer import ArithmeticTransformer
+from models.transformer.arithmetic_transformer import ArithmeticTransformer
+from models.transformer.hooked import HookedModel
 from studies.adderboard.framed_addition import is_framed
 
 #: A key whose score is further than this below the best one gets a weight of zero, by the model's dtype.
@@ -266,7 +276,7 @@ def _falls_short(verdict: Verdict, found: Verdict) -> str | None:
     return None
 
 
-def _judge(model: HookedModel, task: Task, asked: Asked) -> Verdict:
+def _judge(model: HookedModel, task: Task, asked: CertifyOptions) -> Verdict:
     if asked.arithmetic not in (None, "float32"):
         raise UserError(
             f"All classes of {task.name} are run in the model's own floating point, not in {asked.arithmetic}."

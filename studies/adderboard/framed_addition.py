@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, TypeGuard
 
-from models.arguments import check_fields, typed
+from models.calls.arguments import check_fields, typed
 from models.errors import UserError
 from models.tasks.addition import FixedWidthAddition
 from models.tasks.ten_digits import DIGITS

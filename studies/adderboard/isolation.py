@@ -114,7 +114,7 @@ def _read(pipe: int, most: int, seconds: float) -> bytes:
 
 def _answer(data: bytes, status: int, seconds: float) -> tuple[dict[str, Any], dict[str, Any]]:
     """The tensors and facts that a process sent. Raises UserError if it sent none, or an error."""
-    from models.checkpoint import parse_weights
+    from models.files.checkpoint import parse_weights
 
     if not data:
         if status in (-signal.SIGKILL, -signal.SIGXCPU, 128 + signal.SIGKILL, 128 + signal.SIGXCPU):
@@ -270,7 +270,7 @@ def _child() -> None:
     try:
         module, _, name = job["target"].partition(":")
         function: Callable[..., Any] = getattr(import_module(module), name)
-        from models.checkpoint import format_weights
+        from models.files.checkpoint import format_weights
 
         os.write(answer, b"!")
         _limit(job["seconds"], job["memory"])

@@ -1,6 +1,6 @@
 """Public adders whose numbers are published as JSON: an adapter per form says which architecture they fill.
 
-The one form that is known is that of the arc decoders (:mod:`models.arc_decoder`):
+The one form that is known is that of the arc decoders (:mod:`models.families.arc_decoder`):
 
     {"shared": {"rotary_base": 3.0, "rms_eps": 1e-6, "constants": {"arc_radius": 160.0, "arc_stride": "pi/48", ...}},
      "models": {NAME: {"phi": [numbers], "norm": [3 indices], "qk": index,
@@ -20,10 +20,10 @@ from typing import Any
 
 import torch
 
-from models.arc_decoder import ArcDecoder, ArcDecoderWeights, Places, arc_decoder_task
-from models.checkpoint import parse_json, read_bytes
 from models.errors import UserError
-from models.transformer import ArithmeticTransformer
+from models.families.arc_decoder import ArcDecoder, ArcDecoderWeights, Places, arc_decoder_task
+from models.files.checkpoint import parse_json, read_bytes
+from models.transformer.arithmetic_transformer import ArithmeticTransformer
 
 LARGEST_TEXT = 1 << 20  # bytes
 _SIZES = {"vocabulary": 10, "d_model": 3, "d_head": 4, "heads": 1, "layers": 1, "rotary_pairs": "adjacent"}

@@ -24,7 +24,7 @@ from models.errors import UserError
 from studies.adderboard.isolation import MEMORY, SECONDS, UNCONFINED, require_shelter, run_isolated
 
 if TYPE_CHECKING:
-    from models.transformer import ArithmeticTransformer
+    from models.transformer.arithmetic_transformer import ArithmeticTransformer
 
 __all__ = ["SubmissionFacts", "load_submission", "submission_of"]
 
@@ -210,8 +210,8 @@ def _told(value: Any) -> Any:
 
 def _adopted(path: Path, tensors: dict[str, Tensor], facts: dict[str, Any]) -> ArithmeticTransformer:
     """A model with the weights as the file's numbers give them, whose forward pass was compared."""
-    from models.config import TransformerConfig
-    from models.transformer import ArithmeticTransformer
+    from models.transformer.arithmetic_transformer import ArithmeticTransformer
+    from models.transformer.config import TransformerConfig
     from models.weight_maps.dense import DenseWeights
     from studies.adderboard.framed_addition import Frame, framed_addition
 

@@ -12,11 +12,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from models.files.stored_names import TORCH_FILES
 from models.importers.readers import Asked, File, Reader, reader_of, register
-from models.stored_names import TORCH_FILES
 
 if TYPE_CHECKING:
-    from models.transformer import ArithmeticTransformer
+    from models.transformer.arithmetic_transformer import ArithmeticTransformer
 
 
 def _is_microadder(file: File) -> bool:

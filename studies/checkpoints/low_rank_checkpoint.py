@@ -15,12 +15,12 @@ import torch
 from torch import Tensor
 
 from models import registry
-from models.checkpoint import assign_parameters
 from models.errors import UserError
-from models.low_rank_adder import D_MLP, D_MODEL, D_VOCAB, OPTIONS, POSITIONS, LowRankOptions
+from models.families.low_rank_adder import D_MLP, D_MODEL, D_VOCAB, OPTIONS, POSITIONS, LowRankOptions
+from models.files.checkpoint import assign_parameters
 
 if TYPE_CHECKING:
-    from models.transformer import ArithmeticTransformer
+    from models.transformer.arithmetic_transformer import ArithmeticTransformer
 
 COMMON: dict[str, Any] = {
     "n_layer": 1,

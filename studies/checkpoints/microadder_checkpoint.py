@@ -20,14 +20,14 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from models.checkpoint import assign_parameters
 from models.errors import UserError
-from models.microadder import MicroAdderWeights
-from models.microadder_ladder import LADDER
-from models.microadder_options import MicroAdderOptions
+from models.families.microadder import MicroAdderWeights
+from models.families.microadder_ladder import LADDER
+from models.families.microadder_options import MicroAdderOptions
+from models.files.checkpoint import assign_parameters
 
 if TYPE_CHECKING:
-    from models.transformer import ArithmeticTransformer
+    from models.transformer.arithmetic_transformer import ArithmeticTransformer
 
 # Switches of the public code with only one setting that can be imported; a configuration may leave them out.
 COMMON: dict[str, Any] = {
@@ -116,7 +116,7 @@ def convert(checkpoint: Mapping[str, Any], source: Path) -> ArithmeticTransforme
     Raises:
         UserError: another configuration, or tensors that do not agree with the configuration.
     """
-    from models.transformer import ArithmeticTransformer
+    from models.transformer.arithmetic_transformer import ArithmeticTransformer
 
     config, state = checkpoint["config"], checkpoint["model_state_dict"]
     options = options_of(config, source)

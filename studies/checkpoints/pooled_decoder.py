@@ -19,12 +19,12 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from models.config import TransformerConfig
 from models.errors import UserError
-from models.part_names import in_block
-from models.parts.weights import Weights, under
 from models.tasks.brackets import BalancedBrackets
-from models.transformer import ArithmeticTransformer
+from models.transformer.arithmetic_transformer import ArithmeticTransformer
+from models.transformer.config import TransformerConfig
+from models.transformer.part_names import in_block
+from models.transformer.parts.weights import Weights, under
 from models.weight_maps.weight_map import WeightMap, normal_
 
 OUTPUTS = 2

@@ -20,8 +20,8 @@ from benchmarks.circuits.cases import held_out, load, proved, subjects
 from benchmarks.circuits.circuit_methods import Method
 from benchmarks.circuits.scores import SHARES, areas, auroc, precision
 from interp.causal.circuits.circuit_files import attribution_graph, circuit_json, edge_name
-from interp.papers.studies.comparison_circuits import carry_neurons, stability
 from models.errors import UserError
+from studies.comparison.circuits import carry_neurons, stability
 
 STORED = Path(interp.__file__).parent / "data" / "experiments" / "comparison-circuits.json"
 

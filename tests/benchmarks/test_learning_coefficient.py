@@ -11,8 +11,9 @@ import torch
 
 import models
 from benchmarks.circuits.learning_coefficient import Mode, learning_coefficient, mode_of
-from interp.core.stored_data import DATA, read_stored
-from interp.papers.studies.comparison_curvature import (
+from interp.core.stored_data import read_stored
+from models.errors import UserError
+from studies.comparison.curvature import (
     MODELS,
     RATIO,
     chosen,
@@ -23,7 +24,7 @@ from interp.papers.studies.comparison_curvature import (
     planted,
     verdict,
 )
-from models.errors import UserError
+from studies.papers import DATA
 
 
 def test_the_mode_and_what_its_hessian_predicts():

@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from models.transformer import ArithmeticTransformer
+from models.transformer.arithmetic_transformer import ArithmeticTransformer
 from tests.conformance.table import KEPT, ROWS, STOCK_CLASS, Row, covered
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from models.config import TransformerConfig
+from models.transformer.config import TransformerConfig
 
 SWITCHES = ("use_attn_result", "use_attn_in", "use_split_qkv_input", "use_hook_mlp_in")
 

@@ -15,15 +15,15 @@ from typing import Any
 import torch
 
 import models
-from models import addlm as addlm_models
-from models.addlm_adder import ADDERS
-from models.hand_built.adders import ADDERS as HAND_SET_ADDERS
-from models.low_rank_adder import OPTIONS as LOW_RANK_ADDERS
-from models.microadder_continued import SMALLEST
-from models.microadder_ladder import LADDER
-from models.position_coupling import SMALL, DecoderSize
-from models.toygpt import VARIANTS, ToyGPTVariant
-from models.transformer import ArithmeticTransformer
+from models.families import addlm as addlm_models
+from models.families.addlm_adder import ADDERS
+from models.families.hand_built.adders import ADDERS as HAND_SET_ADDERS
+from models.families.low_rank_adder import OPTIONS as LOW_RANK_ADDERS
+from models.families.microadder_continued import SMALLEST
+from models.families.microadder_ladder import LADDER
+from models.families.position_coupling import SMALL, DecoderSize
+from models.families.toygpt import VARIANTS, ToyGPTVariant
+from models.transformer.arithmetic_transformer import ArithmeticTransformer
 from models.weight_maps import DenseWeights
 from models.weight_maps.ternary import TernaryWeights
 from tests.toy_task import ToyAddition

@@ -7,7 +7,7 @@ import torch
 
 import models
 from models.errors import UserError
-from models.transformer import ArithmeticTransformer
+from models.transformer.arithmetic_transformer import ArithmeticTransformer
 from tests.conformance.table import dense
 
 pytestmark = pytest.mark.usefixtures("without_shape_checks")  # users run without them

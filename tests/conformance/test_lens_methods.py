@@ -10,8 +10,8 @@ import torch
 from torch import nn
 
 import models
-from models.config import TransformerConfig
 from models.errors import UserError
+from models.transformer.config import TransformerConfig
 from tests.comparing import assert_same
 from tests.conformance.table import STOCK_CLASS
 

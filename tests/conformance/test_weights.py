@@ -10,7 +10,7 @@ from torch.func import functional_call, stack_module_state, vmap
 from transformer_lens import FactoredMatrix
 
 from models.errors import UserError
-from models.parts.weights import weight_shapes
+from models.transformer.parts.weights import weight_shapes
 from tests.comparing import assert_same
 
 

@@ -11,8 +11,8 @@ from interp.compare.model_table import ModelTable
 from interp.compare.population import Population
 from interp.compare.seeds import SeedDistances
 from interp.compare.swaps.swap_result import Swaps
-from interp.core.answers import Answer
 from interp.core.exam import REFUSED, Case, Exam
+from interp.core.measured import Measured
 from tests.exams import register_exam
 from tests.exams.subjects import looks_at, looks_everywhere, moved, negated, scaled, shaken, trained, untrained, without
 
@@ -47,7 +47,9 @@ register_exam(
 
 def _answers(found: ModelTable) -> list[float | None]:
     """How often it is right, whether on all inputs, and the gap of attention."""
-    return [round(answer.value, 2) if isinstance(answer, Answer) else None for answer in found.rows[0].answers.values()]
+    return [
+        round(answer.value, 2) if isinstance(answer, Measured) else None for answer in found.rows[0].answers.values()
+    ]
 
 
 register_exam(

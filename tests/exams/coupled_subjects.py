@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 import models
-from interp.papers.position_coupling.keys import key_sets
+from interp.probes.coupled_keys import key_sets
 from models.tasks.multi_addition import MultiOperandAddition
 
 OPERANDS, DIGITS = 4, 3

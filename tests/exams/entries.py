@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from models.checkpoint import format_weights, sha256
+from models.files.checkpoint import format_weights, sha256
 from models.zoo import ZOO, read_entry
 
 ENTRY = "microadder-57"

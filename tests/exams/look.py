@@ -10,8 +10,8 @@ import numpy as np
 import torch
 
 import interp
-from interp.core.answers import Answer
 from interp.core.exam import REFUSED, Case, Exam
+from interp.core.measured import Measured
 from interp.core.results import Provenance
 from interp.probes.attention import AttentionByRole
 from interp.probes.carry import CarryUnits
@@ -216,7 +216,7 @@ register_exam(
 
 
 def _curve(*values: float) -> Any:
-    rows = [(2**i, {("loss", ""): Answer(float(value))}) for i, value in enumerate(values)]
+    rows = [(2**i, {("loss", ""): Measured(float(value))}) for i, value in enumerate(values)]
     return compute_training_dynamics(rows, "made up", 0, MADE_UP)
 
 

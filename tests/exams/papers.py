@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from typing import Any
 
 import interp
+from interp.compare.pattern_substitution import PatternSubstitution
 from interp.core.exam import REFUSED, Case, Exam
-from interp.papers.position_coupling.causal import PatternSubstitution
-from interp.papers.position_coupling.named_stream import NamedStream
 from interp.probes.head_writes import HeadWrites
-from interp.probes.scored import Scores
+from interp.probes.named_stream import NamedStream
+from interp.probes.score_result import Scores
 from tests.exams import register_exam
 from tests.exams.coupled_subjects import (
     NAMED,

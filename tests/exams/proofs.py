@@ -46,7 +46,7 @@ def _proved(found: Verdict) -> tuple[str, bool]:
 register_exam(
     Exam(
         "certify",
-        lambda model: interp.certify(model, arithmetic="interval", width=None),
+        lambda model: interp.certify(model, arithmetic="interval", tolerance=None),
         _proved,
         presence=Case(trained, ("certified", False)),
         absence=Case(lambda: scaled("out_A", 0.97), ("refuted", True)),  # wrong on 3% of the pairs
@@ -57,7 +57,7 @@ register_exam(
 register_exam(
     Exam(
         "accuracy_bounds",
-        lambda model: interp.accuracy_bounds(model, width=0.01),
+        lambda model: interp.accuracy_bounds(model, tolerance=0.01),
         lambda found: (float(found.lower), float(found.upper)),
         presence=Case(trained, (1.0, 1.0)),
         absence=Case(lambda: without("out_A"), (0.0, 0.0)),

@@ -10,7 +10,7 @@ from torch import Tensor
 
 import models
 from models.tasks.algorithms import ALGORITHMS, column_layout
-from models.transformer import ArithmeticTransformer
+from models.transformer.arithmetic_transformer import ArithmeticTransformer
 
 Rule = Callable[[Mapping[str, Tensor]], Tensor]
 

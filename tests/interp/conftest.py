@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import models
-from models.transformer import ArithmeticTransformer
+from models.transformer.arithmetic_transformer import ArithmeticTransformer
 from studies.checkpoints import load_published
 
 

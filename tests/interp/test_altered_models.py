@@ -29,15 +29,15 @@ import models
 from interp.core.metrics import Metric, resolve_metrics
 from interp.core.probe import registered
 from interp.site.explorer import Subject
+from models.calls.checked_calls import checked
 from models.errors import UserError
-from models.parts.attention import Attention
-from models.parts.mlp import MLP
-from models.parts.norms import Norm
-from models.parts.weights import WeightView
-from models.questions import question
 from models.tasks import problem_pairs
-from models.transformer import ArithmeticTransformer, Block, Embed
-from models.unaltered import alterations
+from models.transformer.arithmetic_transformer import ArithmeticTransformer, Block, Embed
+from models.transformer.parts.attention import Attention
+from models.transformer.parts.mlp import MLP
+from models.transformer.parts.norms import Norm
+from models.transformer.parts.weights import WeightView
+from models.transformer.unaltered import alterations
 
 #: Every question is asked many times of one model; test_questions.py asks them with the checks.
 pytestmark = pytest.mark.usefixtures("without_shape_checks")
@@ -476,7 +476,7 @@ def test_an_interrupt_anywhere_around_a_run_leaves_no_hook(name: str, ask: Any, 
 def test_a_context_of_hooks_that_an_interrupt_leaves_open_does_not_end_later() -> None:
     model, left = models.load("microadder-57"), []
 
-    @question
+    @checked
     def ask(model: Any) -> None:
         context = model.hooks(fwd_hooks=[])
         context.__enter__()

@@ -15,8 +15,6 @@ import torch
 import interp
 import models
 from interp.proofs import check_certificate, load_certificate
-from models.config import TransformerConfig
-from models.counter import row_keys
 from models.errors import UserError
 from models.tasks import (
     AdditionFormat,
@@ -25,9 +23,9 @@ from models.tasks import (
     Domain,
     MultiOperandAddition,
     Multiplication,
+    PairConstraint,
     Parity,
     ProblemPairs,
-    Promise,
     Task,
     TaskVariables,
     TenDigitAddition,
@@ -39,6 +37,8 @@ from models.tasks import (
     problem_pairs,
     variable_pairs,
 )
+from models.tasks.counter_rng import row_keys
+from models.transformer.config import TransformerConfig
 from models.zoo import change_entry
 from studies.adderboard.framed_addition import Frame, framed_addition
 
@@ -92,7 +92,7 @@ def functions(folder: Path) -> Iterator[Call]:
     for make in (Parity, BalancedBrackets, MultiOperandAddition, Multiplication, AdditionFormat, Frame):
         yield make, {}
     yield framed_addition, {"frame": Frame()}
-    yield Promise, {}
+    yield PairConstraint, {}
     yield TaskVariables, {}
     yield Domain.of, {"lengths": (2, 2)}
     yield interp.Provenance, {"n": 1, "seed": 0, "source": "x"}

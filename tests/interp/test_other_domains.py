@@ -16,7 +16,7 @@ from interp.proofs import check_certificate
 from models.errors import UserError
 from models.importers.stock import from_transformer_lens
 from models.tasks import FormattedTask, Task, TaskVariables, problem_pairs
-from models.transformer import ArithmeticTransformer
+from models.transformer.arithmetic_transformer import ArithmeticTransformer
 from tests.comparing import numbers_are_finite
 from tests.other_tasks import column_addition, exact_adder, modular_addition
 from tests.sampling import sampled

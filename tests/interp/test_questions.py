@@ -14,8 +14,8 @@ import torch
 import interp
 import models
 from interp.core.probe import registered
+from models.calls.checked_calls import REAL, WHOLE, checked
 from models.errors import UserError
-from models.questions import REAL, WHOLE, question
 from models.tasks import problem_pairs
 from models.tasks.addition import TenDigitAddition
 from tests.sampling import every_third
@@ -207,7 +207,7 @@ def test_models_are_loaded_and_built_without_autocast(adder):
 
 
 def test_the_state_comes_back_after_an_error():
-    @question
+    @checked
     def fails(n: int) -> None:
         assert state() == (torch.float32, torch.device("cpu"), False)
         raise ZeroDivisionError
@@ -276,7 +276,7 @@ def test_one_task_for_all_models_may_be_called_task():
 
 @pytest.mark.parametrize("place", range(12))
 def test_every_entry_of_a_list_is_checked_and_random_numbers_are_not_touched(place):
-    @question
+    @checked
     def ask(columns: Sequence[int]) -> int:
         return len(columns)
 
@@ -294,7 +294,7 @@ def test_a_named_tuple_is_checked_entry_by_entry():
         low: int
         high: int
 
-    @question
+    @checked
     def ask(columns: Sequence[int]) -> int:
         return len(columns)
 

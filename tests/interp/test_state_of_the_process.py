@@ -16,7 +16,7 @@ import torch
 
 import interp
 import models
-from interp.proofs.methods import check_certificate
+from interp.proofs.certify import check_certificate
 from models import UserError
 from models.weight_maps import WeightMap
 

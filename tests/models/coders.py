@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import models
-from models.position_coupling import KIND_NAMES, SMALL, TWO_BY_TWO, DecoderSize, register_variant
-from models.transformer import ArithmeticTransformer
+from models.families.position_coupling import KIND_NAMES, SMALL, TWO_BY_TWO, DecoderSize, register_variant
+from models.transformer.arithmetic_transformer import ArithmeticTransformer
 from tests.conformance.table import randomised
 
 CODERS = ("", "-nope", "-fire", "-rope", "-window1", "-window-2x2")

@@ -10,9 +10,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from models.config import TransformerConfig
 from models.errors import UserError
-from models.transformer import ArithmeticTransformer
+from models.transformer.arithmetic_transformer import ArithmeticTransformer
+from models.transformer.config import TransformerConfig
 from models.weight_maps.dense import DenseWeights
 from studies.adderboard.framed_addition import Frame, framed_addition
 

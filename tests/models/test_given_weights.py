@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from safetensors.torch import load_file, save_file
 
 import models
-from models.config import TransformerConfig
 from models.errors import UserError
-from models.parts.weights import is_bias
+from models.transformer.config import TransformerConfig
+from models.transformer.parts.weights import is_bias
 from models.weight_maps.dense import DenseWeights
 
 SMALL = {"n_layers": 1, "d_model": 4, "n_heads": 2, "d_head": 2, "d_mlp": 4, "d_vocab": 10, "n_ctx": 6}

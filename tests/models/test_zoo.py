@@ -14,8 +14,9 @@ import pytest
 import torch
 
 import models
-from models import checkpoint, zoo
+from models import zoo
 from models.errors import UserError
+from models.files import checkpoint
 from models.zoo.card import render_card
 from tests.published import write_published
 from tests.sampling import stored_models

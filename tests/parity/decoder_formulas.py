@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 import numpy as np
 from scipy.special import erf
 
-from models.config import TransformerConfig
+from models.transformer.config import TransformerConfig
 
 Weights = Mapping[str, np.ndarray]
 ACTIVATIONS: dict[str, Callable[[np.ndarray], np.ndarray]] = {

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 import models
-from models.low_rank_adder import OPTIONS
+from models.families.low_rank_adder import OPTIONS
 from tests.comparing import assert_same
 from tests.parity import low_rank_formulas
 

@@ -7,9 +7,9 @@ import pytest
 import torch
 
 import models
-from models.partial_forward import logits_from
-from models.position_coupling import PAPER, SMALL, DecoderSize, Variant
-from models.transformer import ArithmeticTransformer
+from models.families.position_coupling import PAPER, SMALL, CouplingVariant, DecoderSize
+from models.fast import logits_from
+from models.transformer.arithmetic_transformer import ArithmeticTransformer
 from tests.comparing import assert_same
 from tests.parity import decoder_formulas
 
@@ -79,7 +79,7 @@ def test_the_paper_sizes_have_the_papers_parameter_counts() -> None:
 
 
 def test_the_initialisation_has_the_stated_standard_deviations() -> None:
-    variant = Variant(size=DecoderSize(2, 4, 256, 512, d_head=32))
+    variant = CouplingVariant(size=DecoderSize(2, 4, 256, 512, d_head=32))
     weight_map = variant.weights()
     weight_map.initialise(torch.Generator().manual_seed(0))
     named = dict(weight_map.named_parameters())

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from models.config import TransformerConfig
-from models.parts.positions import rotate
+from models.transformer.config import TransformerConfig
+from models.transformer.parts.positions import rotate
 from tests.comparing import assert_same
 from tests.conformance.table import dense
 from tests.parity import decoder_formulas

@@ -12,7 +12,7 @@ from torch.nn import functional as F
 
 import models
 from models.errors import UserError
-from models.toygpt import VARIANTS, ToyGPTVariant
+from models.families.toygpt import VARIANTS, ToyGPTVariant
 from models.training.named_recipes import get_recipe
 from models.training.objective import ParameterLayout
 from models.training.position_only import PositionOnlyObjective

@@ -8,8 +8,8 @@ import sys
 import pytest
 import torch
 
-from models.parts import tropical
-from models.parts.tropical import attend, attend_in_blocks, pair_scores
+from models.transformer.parts import tropical
+from models.transformer.parts.tropical import attend, attend_in_blocks, pair_scores
 from tests.comparing import assert_same
 
 KINDS = ("neg_l1", "max_plus", "dot")
@@ -104,7 +104,7 @@ def test_negative_l1_is_a_sum_of_minima_and_a_bias_a_query_and_a_key():
 
 MEMORY = """
 import resource, torch
-from models.parts.tropical import attend, attend_in_blocks
+from models.transformer.parts.tropical import attend, attend_in_blocks
 torch.set_num_threads(1)
 def peak(): return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**10
 q, k, v = (torch.randn(1, 4, 4096, 32).requires_grad_() for _ in range(3))

@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from models import TransformerConfig, UserError
-from models.parts import tropical_kernel
-from models.parts.attention import Attention
-from models.parts.tropical_kernel import eager_tropical_attention, fused_available, fused_tropical_attention
-from models.runtime_config import RuntimeConfig
+from models.lens.runtime_config import RuntimeConfig
+from models.transformer.parts import tropical_kernel
+from models.transformer.parts.attention import Attention
+from models.transformer.parts.tropical_kernel import eager_tropical_attention, fused_available, fused_tropical_attention
 
 needs_compiler = pytest.mark.skipif(not fused_available(), reason="no C compiler here")
 

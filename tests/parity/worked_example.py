@@ -18,8 +18,8 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 import models
-from models.hand_built.construction import codes
-from models.hand_built.position_coupling_addition import NAME
+from models.families.hand_built.construction import codes
+from models.families.hand_built.position_coupling_addition import NAME
 from tests.parity.printed_tables import FROM_EQUALS, OFFSETS, TABLES, TOKENS
 
 ETA = 16.0

@@ -25,12 +25,12 @@ from jaxtyping import Int
 from torch import Tensor
 
 from interp.core.components import Component, Part
-from interp.core.model import HookedModel
 from interp.core.problems import derangement
 from interp.core.resumed_runs import resumed
 from interp.core.runs import Activations, passes
 from interp.core.sites import Edit, require_evaluation_mode
 from models.errors import UserError, known_name
+from models.transformer.hooked import HookedModel
 
 REPLACEMENTS = ("zero", "mean", "resample")
 #: A part that moves by no more than this many units in the last place of its largest entry counts as unchanged. A

@@ -29,11 +29,10 @@ from torch import Tensor
 
 from interp.causal.ablation.ablated_runs import REPLACEMENTS, check_replacement, run_ablations
 from interp.causal.ablation.intervals import bootstrap_ratio, masked_proportions
-from interp.core.answers import Answer, Part
 from interp.core.components import Component, check_components, heads, hooks_of, neurons, sublayers
 from interp.core.frames import as_frame
+from interp.core.measured import Measured, MeasuredPart
 from interp.core.metrics import Metric, require_answered, require_pairs_answered, resolve_metrics
-from interp.core.model import HookedModel
 from interp.core.probe import Scalar, probe
 from interp.core.problems import N_PROBLEMS, check_targets, draw, resolve_task, right_tokens
 from interp.core.results import Provenance, Result
@@ -43,6 +42,7 @@ from models.errors import UserError, known_name
 from models.numerals import in_percent_with
 from models.tasks.base import Task
 from models.tasks.paired_problems import ProblemPairs
+from models.transformer.hooked import HookedModel
 
 ACCURACY = "accuracy"
 #: Metrics that are 0 or 1 in every example.
@@ -233,15 +233,15 @@ def _averages(seed: int) -> Any:
     return lambda values, mask: bootstrap_ratio(values, mask, seed)
 
 
-def _main_head(found: ComponentAblation) -> Answer:
+def _main_head(found: ComponentAblation) -> Measured:
     """The largest loss of answer tokens without one head, with those of all heads as parts."""
     rows = found.table.isel(metric=0, replacement=0).sel(stratum=ALL)
     parts = [
-        Part(str(label), float(row["drop"]), float(row.drop_low), float(row.drop_high))
+        MeasuredPart(str(label), float(row["drop"]), float(row.drop_low), float(row.drop_high))
         for label, row in ((str(label), rows.sel(component=label)) for label in rows.component.values)
     ]
     worst = max(parts, key=lambda part: part.value)
-    return Answer(worst.value, worst.low, worst.high, note=f"without {worst.name}", parts=tuple(parts))
+    return Measured(worst.value, worst.low, worst.high, note=f"without {worst.name}", parts=tuple(parts))
 
 
 def _heads_resampled(model: Any, task: Any, n: int, seed: int) -> dict[str, Any]:

@@ -34,10 +34,9 @@ from torch import Tensor
 
 from interp.causal.ablation.intervals import masked_proportions
 from interp.causal.ablation.variants import flat_parameters, initial_values, make_variants, run_variants
-from interp.core.answers import Answer
 from interp.core.frames import as_frame
+from interp.core.measured import Measured
 from interp.core.metrics import require_answered
-from interp.core.model import HookedModel
 from interp.core.probe import Scalar, parameters, probe
 from interp.core.problems import draw, resolve_task
 from interp.core.results import Provenance, Result
@@ -48,7 +47,8 @@ from interp.core.thresholds import HARMLESS
 from models.errors import UserError
 from models.numerals import in_percent, in_percent_with
 from models.tasks.base import Task
-from models.transformer import ArithmeticTransformer
+from models.transformer.arithmetic_transformer import ArithmeticTransformer
+from models.transformer.hooked import HookedModel
 
 SCALES = ("accuracy", "loss", "logit")
 
@@ -258,10 +258,10 @@ def _few(model: HookedModel, task: Any) -> str:
     return "" if variants <= MOST_VARIANTS else f"{count:,} parameters have too many pairs: pass pairs=False or only="
 
 
-def _main_parameter(found: ParameterAblation) -> Answer:
+def _main_parameter(found: ParameterAblation) -> Measured:
     worst = found.ranked().iloc[0]
     note = f"without {worst.parameter}"
-    return Answer(float(worst["drop"]), float(worst.drop_low), float(worst.drop_high), note=note)
+    return Measured(float(worst["drop"]), float(worst.drop_low), float(worst.drop_high), note=note)
 
 
 @probe(

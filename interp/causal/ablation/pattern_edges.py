@@ -16,12 +16,12 @@ import torch
 from torch import Tensor
 
 from interp.core.components import InLayer
-from interp.core.model import HookedModel
 from interp.core.problems import check_targets
 from interp.core.sites import Site, check_positions
 from models.errors import UserError, known_name, unknown_name
-from models.part_names import head_name, in_block, layer_part
 from models.tasks.base import Task
+from models.transformer.hooked import HookedModel
+from models.transformer.part_names import head_name, in_block, layer_part
 
 
 @dataclass(frozen=True)

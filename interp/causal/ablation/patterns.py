@@ -20,12 +20,12 @@ from torch import Tensor
 
 from interp.causal.ablation.ablated_runs import mean_activations
 from interp.core import runs
-from interp.core.model import HookedModel
 from interp.core.problems import right_tokens
 from interp.core.sites import Edit, Site
 from models.errors import unknown_name
-from models.part_names import in_block
 from models.tasks.base import Task
+from models.transformer.hooked import HookedModel
+from models.transformer.part_names import in_block
 
 Pattern = str | Float[Tensor, "target key"]
 

@@ -15,8 +15,8 @@ from torch.nn import functional as F
 
 from interp.core.parameters import places
 from models.errors import UserError, unknown_name
-from models.transformer import ArithmeticTransformer
-from models.unaltered import require_unaltered
+from models.transformer.arithmetic_transformer import ArithmeticTransformer
+from models.transformer.unaltered import require_unaltered
 
 #: A block of this many variants and problems keeps its logits in the processor's cache.
 VARIANTS_AT_ONCE, ROWS_AT_ONCE = 16, 512

@@ -16,7 +16,7 @@ from interp.causal.circuits.as_model import circuit_as_model
 from interp.causal.circuits.circuit import Circuit, smallest_circuit
 from interp.causal.circuits.circuit_edges import space_of
 from interp.causal.circuits.circuit_files import attribution_graph, circuit_json
-from interp.causal.circuits.circuit_search import METHODS, Criterion, Found, acdc, exhaustive, greedy, search
+from interp.causal.circuits.circuit_search import METHODS, Criterion, FoundCircuit, acdc, exhaustive, greedy, search
 from interp.causal.circuits.circuit_space import Space
 from interp.causal.circuits.every_circuit import AllCircuits, all_circuits
 from interp.causal.circuits.faithfulness import compute_drops, compute_faithfulness

@@ -29,15 +29,15 @@ from torch.nn import functional as F
 from interp.causal.edges.graph import LOGITS, EdgeGraph
 from interp.causal.edges.masked import MaskedModel
 from interp.causal.edges.optimal import fit_constants
-from interp.core.model import HookedModel
 from interp.core.sites import model_name
-from models.config import TransformerConfig
+from models.calls.checked_calls import checked
 from models.errors import UserError, known_name
-from models.part_names import head_name, layer_part
-from models.parts.weights import Weights
-from models.questions import question
 from models.tasks.base import Task
-from models.transformer import ArithmeticTransformer
+from models.transformer.arithmetic_transformer import ArithmeticTransformer
+from models.transformer.config import TransformerConfig
+from models.transformer.hooked import HookedModel
+from models.transformer.part_names import head_name, layer_part
+from models.transformer.parts.weights import Weights
 from models.weight_maps.dense import DenseWeights
 
 CONSTANTS = ("mean", "zero", "optimal")
@@ -46,7 +46,7 @@ N_FITTED = 256
 Constants = Float[Tensor, "sender seen d_model"]
 
 
-@question
+@checked
 def circuit_as_model(
     model: HookedModel,
     edges: Iterable[str],

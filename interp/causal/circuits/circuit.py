@@ -27,16 +27,15 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from interp.causal.circuits.circuit_edges import space_of
-from interp.causal.circuits.circuit_search import Criterion, Found, search
+from interp.causal.circuits.circuit_search import Criterion, FoundCircuit, search
 from interp.causal.circuits.circuit_space import Space, jaccard
 from interp.causal.circuits.faithfulness import compute_drops, compute_faithfulness, random_circuits, without_each
 from interp.causal.circuits.split import halves
 from interp.causal.edges import EdgeExperiment, EdgeGraph
 from interp.causal.edges.graph import LOGITS, part_and_input
-from interp.core.answers import Answer
 from interp.core.frames import as_frame, leading
+from interp.core.measured import Measured
 from interp.core.metrics import Metric, require_pairs_answered, spoken
-from interp.core.model import HookedModel
 from interp.core.probe import Scalar, probe
 from interp.core.problems import carry_pairs
 from interp.core.results import Provenance, Result
@@ -45,6 +44,7 @@ from interp.core.stats import permutation_p, proportion
 from models.errors import UserError
 from models.numerals import in_percent, in_percent_with, p_value
 from models.tasks.paired_problems import ProblemPairs
+from models.transformer.hooked import HookedModel
 
 #: The name of a metric, or a function that binds one to pairs.
 Metrics = str | Callable[[ProblemPairs], Metric]
@@ -74,7 +74,7 @@ class Circuit(Result):
     threshold: float
     graph: EdgeGraph
     space: Space
-    found: Found
+    found: FoundCircuit
     faithfulness: xr.DataArray
     exact_match: xr.DataArray
     drops: xr.DataArray
@@ -84,7 +84,7 @@ class Circuit(Result):
     searched_on: int
     held_out: bool
     provenance: Provenance
-    again: Found | None = None
+    again: FoundCircuit | None = None
 
     @property
     def stability(self) -> float:
@@ -183,7 +183,7 @@ class Circuit(Result):
     scalar=Scalar(
         "edges of the smallest circuit of a carry",
         "count",
-        lambda found: Answer(float(len(found.edges)), note=", ".join(found.edges)),
+        lambda found: Measured(float(len(found.edges)), note=", ".join(found.edges)),
         arguments=lambda _, task, n, seed: {"pairs": carry_pairs(task, min(n, 128), seed), "n_random": 1},
         asked_by=(),
     ),
@@ -240,7 +240,7 @@ def smallest_circuit(
     names, space = [metric.name for metric in first.metrics], space_of(first)
     undecided = ~space.everything()
 
-    def searched(experiment: EdgeExperiment) -> Found:
+    def searched(experiment: EdgeExperiment) -> FoundCircuit:
         evaluate = lambda masks: experiment(masks | undecided)[: len(names)]  # noqa: E731
         empty = evaluate(torch.zeros(1, len(space), dtype=torch.bool))[:, 0]
         return search(evaluate, space, Criterion(experiment.full[: len(names)], empty, threshold), method, **options)
@@ -299,7 +299,7 @@ def position_groups(
 # ---- judging, on the held-out pairs
 
 
-def _parts(space: Space, found: Found) -> Bool[Tensor, "part edge"]:
+def _parts(space: Space, found: FoundCircuit) -> Bool[Tensor, "part edge"]:
     """Everything, the circuit, its complement and nothing, always with the edges that the ablation cannot see."""
     everything = space.everything()
     parts = torch.stack((everything, found.mask, everything & ~found.mask, torch.zeros_like(everything)))
@@ -307,7 +307,7 @@ def _parts(space: Space, found: Found) -> Bool[Tensor, "part edge"]:
 
 
 def _judge_parts(
-    judges: Mapping[str, EdgeExperiment], space: Space, found: Found, seed: int
+    judges: Mapping[str, EdgeExperiment], space: Space, found: FoundCircuit, seed: int
 ) -> tuple[xr.DataArray, xr.DataArray]:
     """Faithfulness (of the first metric) and exact match of every part under every ablation."""
     faithful, exact = [], []
@@ -323,7 +323,7 @@ def _judge_parts(
 
 
 def _judge_edges(
-    judge: EdgeExperiment, names: Sequence[str], space: Space, found: Found, seed: int
+    judge: EdgeExperiment, names: Sequence[str], space: Space, found: FoundCircuit, seed: int
 ) -> tuple[xr.DataArray, xr.DataArray]:
     """The drop in every metric without each edge, and the faithfulness by size of the circuits that the search saw."""
     full, circuit, _, empty = _parts(space, found)

@@ -81,7 +81,7 @@ class Criterion:
 
 
 @dataclass(frozen=True, eq=False)
-class Found:
+class FoundCircuit:
     """What a search found.
 
     ``path`` holds one circuit per size, from the largest to the smallest: the best of its size among those evaluated.
@@ -135,7 +135,7 @@ class _Seen:
         size = min(size for size, (score, _) in self.best.items() if score >= self.criterion.threshold)
         return self.best[size]
 
-    def found(self, method: str, looked_at: str, proven: bool = False, **more: Any) -> Found:
+    def found(self, method: str, looked_at: str, proven: bool = False, **more: Any) -> FoundCircuit:
         sizes = sorted(self.best, reverse=True)
         if not proven:  # a circuit tried in passing may not be the best of its size: drop what a smaller one beats
             least = {size: max((self.best[s][0] for s in sizes if s < size), default=-math.inf) for size in sizes}
@@ -143,7 +143,7 @@ class _Seen:
         score, mask = self.smallest()
         path = torch.stack([self.best[size][1] for size in sizes])
         scores = torch.tensor([self.best[size][0] for size in sizes], dtype=torch.float64)
-        return Found(method, mask, score, path, scores, self.evaluated, proven, looked_at, **more)
+        return FoundCircuit(method, mask, score, path, scores, self.evaluated, proven, looked_at, **more)
 
 
 def _begin(evaluate: Evaluate, space: Space, criterion: Criterion) -> tuple[_Seen, Bool[Tensor, " edge"]]:
@@ -160,7 +160,7 @@ def _begin(evaluate: Evaluate, space: Space, criterion: Criterion) -> tuple[_See
 
 def exhaustive(
     evaluate: Evaluate, space: Space, criterion: Criterion, at_most: int = MOST_CIRCUITS, every_size: bool = True
-) -> Found:
+) -> FoundCircuit:
     """Evaluate the circuits by size, the smallest first, to the end or (``every_size=False``) to the first size with a
     faithful one. Cost: one masked run per circuit, up to 2^edges.
 
@@ -197,7 +197,7 @@ def greedy(
     criterion: Criterion,
     share: float | Sequence[float] = 0.0,
     to_the_end: bool = True,
-) -> Found:
+) -> FoundCircuit:
     """Remove at each step the edge without which the score is best, measured exactly for every edge that is left.
 
     ``share`` > 0 removes that share of the remaining edges at once (those whose single removals cost least); effects
@@ -256,7 +256,7 @@ def _without_each(
     return trials, seen.scores(trials)
 
 
-def acdc(evaluate: Evaluate, space: Space, criterion: Criterion, taus: float | Sequence[float] = TAUS) -> Found:
+def acdc(evaluate: Evaluate, space: Space, criterion: Criterion, taus: float | Sequence[float] = TAUS) -> FoundCircuit:
     """One pass per tau over the edges in reverse topological order (see the module). Cost: one run per edge and tau.
 
     Raises:
@@ -282,10 +282,12 @@ def acdc(evaluate: Evaluate, space: Space, criterion: Criterion, taus: float | S
     return seen.found("acdc", f"{seen.evaluated:,} circuits by ACDC's pass over {edges} edges at tau {names}")
 
 
-METHODS: Mapping[str, Callable[..., Found]] = {"exhaustive": exhaustive, "greedy": greedy, "acdc": acdc}
+METHODS: Mapping[str, Callable[..., FoundCircuit]] = {"exhaustive": exhaustive, "greedy": greedy, "acdc": acdc}
 
 
-def search(evaluate: Evaluate, space: Space, criterion: Criterion, method: str = "auto", **options: Any) -> Found:
+def search(
+    evaluate: Evaluate, space: Space, criterion: Criterion, method: str = "auto", **options: Any
+) -> FoundCircuit:
     """The smallest faithful circuit by one of the methods; "auto" is exhaustive where that is allowed, else greedy.
 
     Raises:

@@ -39,9 +39,8 @@ from interp.causal.circuits.split import halves
 from interp.causal.edges import EdgeExperiment, EdgeGraph
 from interp.causal.edges.graph import EMBED, LOGITS, POS_EMBED, part_and_input
 from interp.causal.edges.optimal import optimal_values
-from interp.core.answers import Answer
+from interp.core.measured import Measured
 from interp.core.metrics import require_pairs_answered
-from interp.core.model import HookedModel
 from interp.core.probe import Scalar, probe
 from interp.core.problems import carry_pairs
 from interp.core.results import Provenance, Result
@@ -49,6 +48,7 @@ from interp.core.sites import model_name
 from models.errors import UserError, known_name
 from models.numerals import in_percent
 from models.tasks.paired_problems import ProblemPairs
+from models.transformer.hooked import HookedModel
 
 METRICS = ("logit_diff", "exact_match")
 REPLACEMENTS = ("corrupted", "mean", "zero", "optimal")
@@ -251,7 +251,7 @@ def resampled(
     scalar=Scalar(
         "minimal circuits of a carry",
         "count",
-        lambda found: Answer(float(len(found.minimal)), note="; ".join(map(", ".join, found.minimal))),
+        lambda found: Measured(float(len(found.minimal)), note="; ".join(map(", ".join, found.minimal))),
         arguments=lambda _, task, n, seed: {"pairs": carry_pairs(task, min(n, 128), seed)},
         asked_by=(),
     ),

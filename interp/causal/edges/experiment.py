@@ -16,11 +16,11 @@ from torch import Tensor
 from interp.causal.edges.graph import EdgeGraph
 from interp.causal.edges.masked import MaskedModel
 from interp.core.metrics import Metric, resolve_metrics
-from interp.core.model import HookedModel
 from interp.core.problems import slices
 from interp.core.sites import model_name
 from models.errors import UserError, known_name
 from models.tasks.paired_problems import ProblemPairs
+from models.transformer.hooked import HookedModel
 
 DIRECTIONS = ("denoise", "noise")
 #: Entries of the masks that are made at once.

@@ -60,12 +60,12 @@ from interp.causal.edges.graph import EdgeGraph, part_and_input
 from interp.causal.edges.paths import compute_direct
 from interp.core.agreement import Agreement, agreement
 from interp.core.metrics import Metric, spoken
-from interp.core.model import HookedModel
 from interp.core.probe import probe
 from models.errors import UserError, known_name
 from models.numerals import in_percent
-from models.part_names import in_block
 from models.tasks.paired_problems import ProblemPairs
+from models.transformer.hooked import HookedModel
+from models.transformer.part_names import in_block
 
 METHODS = ("eap", "eap-ig", "ends", "qk-fix", "atp-star", "gim", "conductance")
 _ONE_STEP = ("eap", "ends", "qk-fix", "atp-star", "gim")

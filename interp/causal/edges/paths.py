@@ -1,4 +1,4 @@
-"""Exact path patching: what a single edge carries to the answer, or what a sender tells a receiver by all paths.
+"""Exact path patching: the effect of one edge, or of a sender on a receiver over all paths.
 
     direct    only the edge from sender to receiver carries the other value; everything after the receiver is recomputed
     all       the receiver reads what it would read if the sender were patched wherever it is read; other receivers
@@ -28,11 +28,11 @@ from interp.causal.edges.effects import EdgeEffects, asked, edge_matrix, effect_
 from interp.causal.edges.experiment import MASKS_AT_ONCE, EdgeExperiment
 from interp.causal.edges.masked import Addition, Inputs
 from interp.core.metrics import Metric, spoken
-from interp.core.model import HookedModel
 from interp.core.probe import probe
 from interp.core.stats import bootstrap_interval, difference_bounds, ratio_interval
 from models.errors import UserError, known_name
 from models.tasks.paired_problems import ProblemPairs
+from models.transformer.hooked import HookedModel
 
 PATHS = ("direct", "all")
 _SAID = 3

@@ -53,7 +53,6 @@ from interp.causal.interchange.subspaces import (
 )
 from interp.core import runs
 from interp.core.controls import untrained_twin
-from interp.core.model import HookedModel
 from interp.core.problems import resolve_task
 from interp.core.results import Provenance, Result
 from interp.core.sites import Site, model_name, require_evaluation_mode, with_writable_stream
@@ -63,6 +62,7 @@ from models.numerals import in_percent
 from models.tasks.algorithms import Algorithm
 from models.tasks.base import Task
 from models.tasks.task_variables import TaskVariables, causal_model
+from models.transformer.hooked import HookedModel
 
 HYPOTHESIS = "hypothesis"
 WHOLE = "the whole site"  # a hypothesis that names no subspace takes this

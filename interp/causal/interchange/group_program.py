@@ -37,7 +37,6 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from interp.core import runs
-from interp.core.answers import Answer
 from interp.core.controls import untrained_twin
 from interp.core.group_marks import GroupMarks, group_marks
 from interp.core.group_spectra import (
@@ -47,7 +46,7 @@ from interp.core.group_spectra import (
     pair_spectrum,
     table_spectrum,
 )
-from interp.core.model import HookedModel
+from interp.core.measured import Measured
 from interp.core.probe import Scalar, group, probe
 from interp.core.problems import ABLE, require_able, resolve_task
 from interp.core.replaced_embeddings import EmbeddingTest
@@ -58,6 +57,7 @@ from models.errors import known_name
 from models.numerals import in_percent
 from models.tasks.base import Task
 from models.tasks.groups import CyclicGroup, group_of
+from models.transformer.hooked import HookedModel
 
 PROGRAMS = ("clock", "pizza")
 CHANGES = ("scaled", "interchanged")
@@ -136,11 +136,13 @@ class GroupProgram(Result):
         return pd.DataFrame(rows)
 
 
-def _pizza(found: GroupProgram) -> Answer:
+def _pizza(found: GroupProgram) -> Measured:
     """How often one operand with frequencies of several numbers gives the pizza's answer, where the programs differ."""
     share, blank = (found.share("pizza", "interchanged", of) for of in ("model", "untrained"))
     note = f"{found.verdict}; clock {in_percent(float(found.share('clock', 'interchanged').value))}"
-    return Answer(share.value, share.low, share.high, share.n, control=blank.value, control_note="untrained", note=note)
+    return Measured(
+        share.value, share.low, share.high, share.n, control=blank.value, control_note="untrained", note=note
+    )
 
 
 @probe(

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from interp.core.model import HookedModel
 from interp.core.sites import QUERY, Site, require_hook
 from models.errors import UserError, unknown_name
 from models.tasks.algorithms import ColumnLayout
+from models.transformer.hooked import HookedModel
 
 
 class NoPositions(UserError):

@@ -20,8 +20,7 @@ from interp.causal.interchange.accuracy import counted
 from interp.causal.interchange.interchange_sites import find_place
 from interp.causal.interchange.pairs import draw_pairs
 from interp.core import runs
-from interp.core.answers import Answer
-from interp.core.model import HookedModel
+from interp.core.measured import Measured
 from interp.core.probe import Scalar, probe
 from interp.core.problems import resolve_task
 from interp.core.results import Provenance, Result
@@ -29,10 +28,11 @@ from interp.core.sites import Site, model_name, with_writable_stream
 from interp.core.stats import LEVEL, clopper_pearson, proportion
 from models.errors import UserError
 from models.numerals import in_percent_with
-from models.part_names import in_block
 from models.tasks.algorithms import Algorithm, column_layout
 from models.tasks.base import Task
 from models.tasks.task_variables import TaskVariables, causal_model
+from models.transformer.hooked import HookedModel
+from models.transformer.part_names import in_block
 
 
 @dataclass(frozen=True, eq=False)
@@ -95,12 +95,12 @@ def residual_hooks(model: HookedModel) -> list[str]:
     return [name for name in names if name in model.hook_dict]
 
 
-def _best_site(found: InterchangeSweep) -> Answer:
+def _best_site(found: InterchangeSweep) -> Measured:
     """The accuracy at the best site, with the interval of the best of so many."""
     site, sites = found.best(), found.accuracy.size
     best = proportion(found.right.sel(hook=site.hook, position=str(site.at)).values)
     ends = clopper_pearson(best.successes, best.n, 1 - (1 - LEVEL) / sites)
-    return Answer(best.value, *ends, best.n, note=f"column {found.column}, {site}")
+    return Measured(best.value, *ends, best.n, note=f"column {found.column}, {site}")
 
 
 def _carry_at_the_query(model: Any, task: Any, n: int, seed: int) -> dict[str, Any]:

@@ -36,7 +36,6 @@ from interp.causal.interchange.accuracy import counted
 from interp.causal.interchange.interchange_sites import NoPositions, find_place
 from interp.causal.interchange.pairs import distinct_problems
 from interp.core import runs
-from interp.core.model import HookedModel
 from interp.core.probe import probe
 from interp.core.problems import require_able, resolve_task
 from interp.core.results import Provenance, Result
@@ -44,11 +43,12 @@ from interp.core.sites import Site, model_name, with_writable_stream
 from interp.core.stats import percentile_interval, resampled_sums
 from models.errors import UserError
 from models.numerals import in_percent, in_percent_with
-from models.part_names import in_block
 from models.tasks.algorithms import Algorithm, ColumnLayout
 from models.tasks.base import Task
 from models.tasks.places import DELIMITERS, OWN, PREVIOUS, REST
 from models.tasks.task_variables import TaskVariables, causal_model
+from models.transformer.hooked import HookedModel
+from models.transformer.part_names import in_block
 
 RUNS = ("clean", "scrubbed", "all irrelevant", "scrambled")
 

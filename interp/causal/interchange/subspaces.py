@@ -24,9 +24,9 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from interp.core import runs
-from interp.core.model import HookedModel
 from interp.core.sites import Site
 from models.errors import UserError
+from models.transformer.hooked import HookedModel
 
 METHODS = ("das", "dbm", "least squares", "means", "random")
 _BATCH = 128

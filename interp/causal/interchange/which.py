@@ -44,9 +44,8 @@ from torch import Tensor
 
 from interp.causal.interchange.pairs import distinct_problems
 from interp.core import runs
-from interp.core.answers import Answer
 from interp.core.controls import untrained_twin
-from interp.core.model import HookedModel
+from interp.core.measured import Measured
 from interp.core.probe import Scalar, columns, probe
 from interp.core.problems import ABLE, resolve_task
 from interp.core.results import Provenance, Result
@@ -56,6 +55,7 @@ from interp.core.thresholds import FOLLOWS
 from models.errors import UserError, known_name
 from models.tasks.algorithms import ALGORITHMS, Algorithm, ColumnLayout, column_layout, resolve_algorithm
 from models.tasks.base import Task
+from models.transformer.hooked import HookedModel
 
 CORRUPTIONS = ("plausible", "any")
 CHANGED_BY = ("model", "algorithm", "both")
@@ -246,12 +246,14 @@ class WhichAlgorithm(Result):
         return pd.DataFrame(rows)
 
 
-def _chained(found: WhichAlgorithm) -> Answer:
+def _chained(found: WhichAlgorithm) -> Measured:
     """How often it reads the carry off the digit written before, where that gives another answer."""
     kind = found.deciding
     share, blank = (found.accuracy("chained", kind, of) for of in ("after", "untrained"))
     note = f"follows {found.verdict}"
-    return Answer(share.value, share.low, share.high, share.n, control=blank.value, control_note="untrained", note=note)
+    return Measured(
+        share.value, share.low, share.high, share.n, control=blank.value, control_note="untrained", note=note
+    )
 
 
 @probe(

@@ -35,11 +35,11 @@ from torch.nn import functional as F
 
 from interp.causal.patching.chunks import Chunk, chunks, weighted, with_columns, z_of_changed_values
 from interp.causal.patching.patch_sites import Groups, Site, parts_of
-from interp.causal.patching.run import CachedActivations, Frame, Run, as_slice
+from interp.causal.patching.run import CachedActivations, Run, RunFrame, as_slice
 from interp.core.problems import slices
-from models.part_names import in_block
-from models.partial_forward import layers as fast
-from models.partial_forward.layers import heads_output
+from models.fast import layers as fast
+from models.fast.layers import heads_output
+from models.transformer.part_names import in_block
 
 #: Numbers in the widest activation of variants that are stacked; 2^17 to 2^20 were about equally fast.
 NUMBERS_AT_ONCE = 2**18
@@ -51,7 +51,7 @@ Emit = Callable[[slice, list[int], Tensor], None]
 class Engine:
     """Sweeps over one batch: ``base`` is run and patched with activations of ``source``."""
 
-    def __init__(self, frame: Frame, base: Run, source: Run | CachedActivations, numbers: int = NUMBERS_AT_ONCE):
+    def __init__(self, frame: RunFrame, base: Run, source: Run | CachedActivations, numbers: int = NUMBERS_AT_ONCE):
         self.frame, self.config, self.base, self.source, self.numbers = frame, frame.config, base, source, numbers
         self.batch = len(base.tokens)
         self._exact: dict[int, tuple[Tensor, Tensor, Tensor, Tensor]] = {}

@@ -12,11 +12,11 @@ import torch
 from jaxtyping import Bool
 from torch import Tensor
 
-from interp.core.model import HookedModel
 from interp.core.sites import require_layer
 from models.errors import UserError, known_name, unknown_name
-from models.part_names import in_block
 from models.tasks.base import Task
+from models.transformer.hooked import HookedModel
+from models.transformer.part_names import in_block
 
 By = Literal["position", "role", "all"]
 

@@ -45,17 +45,17 @@ from interp.causal.patching.values import (
     plain_values,
 )
 from interp.core.metrics import FACTORIES, Metric, require_metrics, require_pairs_answered, resolve_metrics, spoken
-from interp.core.model import HookedModel
 from interp.core.probe import probe
 from interp.core.results import Provenance
 from interp.core.sites import model_name, stream_is_written
 from models.errors import UserError, known_name
+from models.fast.layers import KNOWN
 from models.importers.stock import from_transformer_lens
-from models.partial_forward.layers import KNOWN
 from models.tasks.base import Task
 from models.tasks.paired_problems import ProblemPairs
-from models.transformer import ArithmeticTransformer
-from models.unaltered import alterations
+from models.transformer.arithmetic_transformer import ArithmeticTransformer
+from models.transformer.hooked import HookedModel
+from models.transformer.unaltered import alterations
 
 DIRECTIONS = ("denoise", "noise")
 RIGHT = "exact_match"  # the metric that says whether the clean answer is given

@@ -11,12 +11,12 @@ from torch import Tensor
 
 from interp.causal.patching.patch_sites import Site
 from interp.causal.patching.run import as_slice
-from interp.core.model import HookedModel
 from interp.core.sites import require_hook
 from models.errors import UserError
+from models.transformer.hooked import HookedModel
 
 
-class Variant(NamedTuple):
+class PatchedRun(NamedTuple):
     """One head, neuron or stream to replace at ``positions`` (for a pattern: its rows, and ``sources`` its columns)."""
 
     part: int
@@ -25,7 +25,7 @@ class Variant(NamedTuple):
 
 
 ROUNDING = 1e-5  # relative difference that rounding alone can cause
-UNPATCHED = Variant(0, torch.zeros(0, dtype=torch.bool))
+UNPATCHED = PatchedRun(0, torch.zeros(0, dtype=torch.bool))
 
 
 class PlainPatcher:
@@ -43,7 +43,7 @@ class PlainPatcher:
         return self.model(self.base)
 
     def patched(
-        self, site: Site, layer: int, variants: Sequence[Variant]
+        self, site: Site, layer: int, variants: Sequence[PatchedRun]
     ) -> Float[Tensor, "variant batch pos d_vocab"]:
         """Logits of every variant, all of them stacked in one run.
 

@@ -1,7 +1,7 @@
 """One run of a model whose activations are computed when they are first needed.
 
 A sweep needs the unpatched run up to the patched layer, and in the last layer only the rows that a metric reads. The
-formulas are those of :mod:`models.partial_forward`; the hooked forward pass is the definition, and tests compare the
+formulas are those of :mod:`models.fast`; the hooked forward pass is the definition, and tests compare the
 two.
 """
 
@@ -15,11 +15,11 @@ from jaxtyping import Float, Int
 from torch import Tensor
 from torch.nn import functional as F
 
-from models.part_names import in_block
-from models.partial_forward import layers as fast
-from models.partial_forward.layers import heads_output, mlp_input
-from models.parts.positions import rotate
-from models.transformer import ArithmeticTransformer
+from models.fast import layers as fast
+from models.fast.layers import heads_output, mlp_input
+from models.transformer.arithmetic_transformer import ArithmeticTransformer
+from models.transformer.part_names import in_block
+from models.transformer.parts.positions import rotate
 
 
 def as_slice(places: list[int]) -> slice | list[int]:
@@ -28,7 +28,7 @@ def as_slice(places: list[int]) -> slice | list[int]:
     return whole if places == list(range(whole.start or 0, whole.stop)) else places
 
 
-class Frame:
+class RunFrame:
     """A model with the number of positions to compute and the rows of its last layer that are read.
 
     Positions after the last one that is read change nothing and are left out, unless ``n_pos`` says otherwise: a user's
@@ -40,7 +40,7 @@ class Frame:
         self.first, self.last = min(read), max(read)
         self.n_pos = self.last + 1 if n_pos is None else n_pos
         self.read_rows = as_slice([p - self.first for p in read])  # within the last layer's rows
-        self.weights = model.kept_weights()
+        self.weights = model.cached_weights()
         self.blocks: list[Any] = list(model.blocks)
         self._future: dict[tuple[int, int], Tensor] = {}
 
@@ -159,10 +159,11 @@ class Frame:
 class Run:
     """Activations of one batch of tokens, by the site names of :mod:`interp.causal.patching.patch_sites`.
 
-    Streams before a layer, keys and values hold all positions; all others hold only :meth:`Frame.rows` of their layer.
+    Streams before a layer, keys and values hold all positions; all others hold only :meth:`RunFrame.rows` of their
+    layer.
     """
 
-    def __init__(self, frame: Frame, tokens: Int[Tensor, "batch pos"]):
+    def __init__(self, frame: RunFrame, tokens: Int[Tensor, "batch pos"]):
         self.frame, self.tokens = frame, tokens
         self._kept: dict[tuple[str, int], Tensor] = {}
 
@@ -248,7 +249,7 @@ class Run:
 class CachedActivations:
     """The same interface over a user's cache: hook name -> activation at all positions."""
 
-    def __init__(self, frame: Frame, cache: Any, hook_of: dict[str, str]):
+    def __init__(self, frame: RunFrame, cache: Any, hook_of: dict[str, str]):
         self.frame, self.cache, self.hook_of = frame, cache, hook_of
 
     def get(self, name: str, layer: int) -> Tensor:

@@ -14,14 +14,14 @@ from torch import Tensor
 
 from interp.causal.patching.engine import NUMBERS_AT_ONCE, Engine, read_positions
 from interp.causal.patching.patch_sites import SITES, Groups, Site, parts_of
-from interp.causal.patching.plain import ROUNDING, UNPATCHED, PlainPatcher, Variant
-from interp.causal.patching.run import CachedActivations, Frame, Run, as_slice
+from interp.causal.patching.plain import ROUNDING, UNPATCHED, PatchedRun, PlainPatcher
+from interp.causal.patching.run import CachedActivations, Run, RunFrame, as_slice
 from interp.core.metrics import Metric
-from interp.core.model import HookedModel
 from interp.core.problems import slices
 from models.errors import UserError
-from models.transformer import ArithmeticTransformer
-from models.unaltered import alterations
+from models.transformer.arithmetic_transformer import ArithmeticTransformer
+from models.transformer.hooked import HookedModel
+from models.transformer.unaltered import alterations
 
 #: Numbers in one variant's widest activation over a batch: it must stay in the processor's cache.
 ROWS_AT_ONCE = 2**19
@@ -111,7 +111,7 @@ def fast_values(model: ArithmeticTransformer, asked: Question, numbers: int = NU
     n, length = base.shape
     read = read_positions([metric.positions for metric in metrics], length)
     cached = not isinstance(source, Tensor)
-    frame = Frame(model, read, length if cached and site.pattern else None)
+    frame = RunFrame(model, read, length if cached and site.pattern else None)
     places = [None if m.positions is None else as_slice([read.index(p % length) for p in m.positions]) for m in metrics]
     shape = asked.shape(model.config)
     out = np.empty((len(metrics), *shape, n))
@@ -245,12 +245,13 @@ def _rounds_over(metric: Metric, true: np.ndarray, ours: np.ndarray) -> bool:
 
 
 def _plain_cells(
-    patcher: PlainPatcher, asked: Question, layer: int, cells: Any, more: Sequence[Variant] = ()
+    patcher: PlainPatcher, asked: Question, layer: int, cells: Any, more: Sequence[PatchedRun] = ()
 ) -> Float[Tensor, "cell n pos d_vocab"]:
     """Logits of cells (part, group, (source group)) in one of the sweep's layers, and of ``more`` variants."""
     mask = asked.groups.mask
     variants = [
-        Variant(int(part), mask[int(group)], mask[int(origin[0])] if origin else None) for part, group, *origin in cells
+        PatchedRun(int(part), mask[int(group)], mask[int(origin[0])] if origin else None)
+        for part, group, *origin in cells
     ]
     return patcher.patched(asked.site, asked.layers[layer], [*variants, *more])
 

@@ -19,11 +19,11 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from interp.compare.swaps.swapped_parts import PATTERNS, Part
+from interp.compare.swaps.swapped_parts import PATTERNS, SwappedPart
 from interp.core.problems import chunks
 from interp.core.runs import Activations, passes
 from models.errors import UserError
-from models.transformer import ArithmeticTransformer
+from models.transformer.arithmetic_transformer import ArithmeticTransformer
 
 _ROUNDING = 1e-6  # directions in which x varies by less than this share of its size are float32 rounding
 
@@ -68,7 +68,7 @@ def activations(
     return torch.cat(logits), found
 
 
-def places_of(part: Part, queries: Sequence[int], length: int, layers: int) -> tuple[int, ...]:
+def places_of(part: SwappedPart, queries: Sequence[int], length: int, layers: int) -> tuple[int, ...]:
     """Where a part is replaced: at the queries if nothing else of it is read or it goes by role, else everywhere."""
     last = part.layer == layers - 1 and part.kind != "values"
     return tuple(queries) if last or part.kind == "pattern by role" else tuple(range(length))
@@ -78,7 +78,7 @@ def places_of(part: Part, queries: Sequence[int], length: int, layers: int) -> t
 def fit_maps(
     a: ArithmeticTransformer,
     b: ArithmeticTransformer,
-    parts: Sequence[Part],
+    parts: Sequence[SwappedPart],
     tokens: Int[Tensor, "n pos"],
     queries: Sequence[int],
 ) -> dict[str, PartMap]:

@@ -31,12 +31,12 @@ from torch import Tensor
 
 from interp.compare.heads import head_distances
 from interp.compare.matching import match
-from interp.compare.readings import Frame, Readings
+from interp.compare.readings import ReadingFrame, Readings
 from interp.compare.units import matched_units
 from interp.core.runs import Activations
 from interp.core.sites import Edit, Site
 from models.errors import UserError, known_name
-from models.part_names import in_block, layer_part
+from models.transformer.part_names import in_block, layer_part
 
 Kind = Literal["pattern", "pattern by role", "values", "output", "attention", "unit", "unit input", "MLP", "stream"]
 PATTERNS: tuple[Kind, ...] = ("pattern", "pattern by role")
@@ -69,7 +69,7 @@ _SINGLE_UNITS = 4  # with more units, they are swapped only together unless sing
 
 
 @dataclass(frozen=True)
-class Part:
+class SwappedPart:
     """A piece of an activation of ``a`` and its counterpart in ``b`` (None if b has none)."""
 
     name: str
@@ -103,19 +103,19 @@ def _plain(site: Site, activations: Activations) -> Tensor:
     return held if site.head is None else held.squeeze(1 if site.axes == "key" else 2)
 
 
-def parts_beside(a: Readings, b: Readings) -> dict[str, Part]:
+def parts_beside(a: Readings, b: Readings) -> dict[str, SwappedPart]:
     """Every part of ``a`` by name, with its counterpart in ``b``.
 
     Units that never vary on the problems have no counterpart and are left out.
     """
     heads_a, heads_b = a.model.cfg.n_heads, b.model.cfg.n_heads
     partner = {i: j for j, i in match(head_distances(a.roles, b.roles).mean(0))}
-    found: list[Part] = []
+    found: list[SwappedPart] = []
     for i, head in enumerate(a.heads):
         j = partner.get(i)
         for kind in ("pattern", "pattern by role", "values", "output"):
             source, name = (None, "") if j is None else (_site(kind, *divmod(j, heads_b)), b.heads[j])
-            found.append(Part(f"{head} {kind}", kind, _site(kind, *divmod(i, heads_a)), source, name))
+            found.append(SwappedPart(f"{head} {kind}", kind, _site(kind, *divmod(i, heads_a)), source, name))
     _, units = matched_units(a, b)
     width_a, width_b = a.model.cfg.d_mlp, b.model.cfg.d_mlp
     place_a, place_b = (dict(zip(r.unit_names, range(len(r.unit_names)), strict=True)) for r in (a, b))
@@ -124,15 +124,15 @@ def parts_beside(a: Readings, b: Readings) -> dict[str, Part]:
         for kind in UNITS:
             name = row["a"] if kind == "unit" else f"{row['a']} input"
             source = _site(kind, *divmod(j, width_b))
-            found.append(Part(name, kind, _site(kind, *divmod(i, width_a)), source, row["b"]))
+            found.append(SwappedPart(name, kind, _site(kind, *divmod(i, width_a)), source, row["b"]))
     layers = a.model.cfg.n_layers
     if layers == b.model.cfg.n_layers:
         for layer in range(layers):
             for kind in _LAYER_PARTS if width_a and width_b else ("attention",):
                 name = layer_part(layer, _LAYER_PARTS[kind])
-                found.append(Part(name, kind, _site(kind, layer), _site(kind, layer), name))
+                found.append(SwappedPart(name, kind, _site(kind, layer), _site(kind, layer), name))
     last, source = (Site(in_block(each.model.cfg.n_layers - 1, "hook_resid_post"), None) for each in (a, b))
-    found.append(Part("final stream", "stream", last, source, "final stream"))
+    found.append(SwappedPart("final stream", "stream", last, source, "final stream"))
     return {part.name: part for part in found}
 
 
@@ -141,7 +141,7 @@ def _site(kind: Kind, layer: int, index: int | None = None) -> Site:
     return Site(hook, None, neuron=index) if kind in UNITS else Site(hook, None, head=index)
 
 
-def components_of(parts: Mapping[str, Part], asked: Sequence[str] | None = None) -> dict[str, tuple[str, ...]]:
+def components_of(parts: Mapping[str, SwappedPart], asked: Sequence[str] | None = None) -> dict[str, tuple[str, ...]]:
     """Components by name, each with the names of its parts.
 
     Without ``asked``, these are all parts that have a counterpart (single units only if there are few, patterns by role
@@ -178,7 +178,7 @@ def components_of(parts: Mapping[str, Part], asked: Sequence[str] | None = None)
 
 
 def by_role(
-    own: Float[Tensor, "batch target key"], other: Float[Tensor, "batch target key"], at: Frame
+    own: Float[Tensor, "batch target key"], other: Float[Tensor, "batch target key"], at: ReadingFrame
 ) -> Float[Tensor, "batch target key"]:
     """The other's weight on every role, divided within a role as the model's own rows are (equally if they have none
     there). If BOS is a role it keeps the model's own weight, unless the other has all of its weight there."""

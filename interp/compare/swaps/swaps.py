@@ -47,12 +47,11 @@ from jaxtyping import Int
 from torch import Tensor
 
 from interp.compare.compare import require_one_format
-from interp.compare.readings import Frame, Readings, frame, read
+from interp.compare.readings import ReadingFrame, Readings, frame, read
 from interp.compare.swaps.maps import PartMap, activations, fit_maps
 from interp.compare.swaps.swap_result import CLEAN, Outcome, Swaps, compute_swaps
-from interp.compare.swaps.swapped_parts import PATTERNS, Part, by_role, components_of, parts_beside
+from interp.compare.swaps.swapped_parts import PATTERNS, SwappedPart, by_role, components_of, parts_beside
 from interp.core.controls import copies_to_draw
-from interp.core.model import HookedModel
 from interp.core.probe import probe
 from interp.core.problems import chunks, derangement, distinct, draw, every_problem, resolve_task
 from interp.core.results import Provenance
@@ -61,7 +60,8 @@ from interp.core.sites import model_name, pair_names
 from models.errors import UserError
 from models.importers.stock import from_transformer_lens
 from models.tasks.base import Task
-from models.transformer import ArithmeticTransformer
+from models.transformer.arithmetic_transformer import ArithmeticTransformer
+from models.transformer.hooked import HookedModel
 
 
 @probe("What survives when one model's parts replace the other's?")
@@ -168,7 +168,7 @@ def two_samples(task: Task, n_fit: int, n: int, seed: int) -> tuple[Tensor, Tens
 class _Other:
     """A source of parts for a: a model, its counterparts of a's parts, and the maps."""
 
-    def __init__(self, left: Readings, other: HookedModel, at: Frame, chosen: Mapping[str, tuple[str, ...]]):
+    def __init__(self, left: Readings, other: HookedModel, at: ReadingFrame, chosen: Mapping[str, tuple[str, ...]]):
         self.model = from_transformer_lens(other, at.task)
         found = parts_beside(left, read(self.model, at))
         alone = {name: replace(part, source=None) for name, part in parts_beside(left, left).items()}
@@ -191,7 +191,7 @@ def _outcomes(
     a: ArithmeticTransformer,
     tokens: Int[Tensor, "n pos"],
     targets: Int[Tensor, "n target"],
-    at: Frame,
+    at: ReadingFrame,
     chosen: Mapping[str, tuple[str, ...]],
     sources: Sequence[_Source],
 ) -> dict[tuple[str, str, int], Outcome]:
@@ -229,7 +229,7 @@ def _outcomes(
     return found
 
 
-def _ablated(part: Part, of: PartMap, own: Activations) -> Tensor:
+def _ablated(part: SwappedPart, of: PartMap, own: Activations) -> Tensor:
     value = own[part.site.hook]
     if part.kind not in PATTERNS:
         return of.ablated(len(value))
@@ -237,7 +237,7 @@ def _ablated(part: Part, of: PartMap, own: Activations) -> Tensor:
     return (visible / visible.sum(-1, keepdim=True))[list(of.places)]
 
 
-def _new(part: Part, of: PartMap, own: Activations, theirs: Activations, at: Frame) -> Tensor:
+def _new(part: SwappedPart, of: PartMap, own: Activations, theirs: Activations, at: ReadingFrame) -> Tensor:
     """The activation that replaces the part, at the map's places."""
     if part.source is None:
         return _ablated(part, of, own)
@@ -256,7 +256,7 @@ def _run(a: ArithmeticTransformer, batch: Tensor, other: _Other, new: Mapping[st
 
 
 def _closeness(
-    a: ArithmeticTransformer, part: Part, of: PartMap, own: Activations, new: Tensor, at: Frame
+    a: ArithmeticTransformer, part: SwappedPart, of: PartMap, own: Activations, new: Tensor, at: ReadingFrame
 ) -> tuple[str, float, float]:
     """("overlap", sum, rows) for a pattern; ("r2", squared error of the map, total square) for other parts, measured in
     what they write to the stream."""

@@ -6,10 +6,10 @@ symmetries_of(model)     the group of its weight map; UserError if it is not kno
 from __future__ import annotations
 
 from interp.compare.symmetries.base import Parameters, Symmetries
-from interp.core.model import HookedModel
 from models.errors import UserError
-from models.low_rank_adder import LowRankAdderWeights
-from models.microadder import MicroAdderWeights
+from models.families.low_rank_adder import LowRankAdderWeights
+from models.families.microadder import MicroAdderWeights
+from models.transformer.hooked import HookedModel
 from models.weight_maps.dense import DenseWeights
 from models.weight_maps.tied_decoder import TiedDecoderWeights
 

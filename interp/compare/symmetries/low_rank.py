@@ -1,4 +1,4 @@
-"""Symmetries of the 456-parameter adder and its relatives (:mod:`models.low_rank_adder`).
+"""Symmetries of the 456-parameter adder and its relatives (:mod:`models.families.low_rank_adder`).
 
 These are exact, and used:
 
@@ -20,7 +20,7 @@ from torch.nn import functional as F
 from interp.compare.symmetries.base import Parameters, Symmetries, balanced
 from interp.compare.symmetries.spaces import Axis, Layout, Space
 from models.errors import UserError
-from models.low_rank_adder import D_MLP, D_MODEL, LowRankAdderWeights
+from models.families.low_rank_adder import D_MLP, D_MODEL, LowRankAdderWeights
 
 STARTS = 24  # in so few dimensions coordinate descent has many local optima; another start is cheap
 STREAM, UNITS, INNER = Axis("stream"), Axis("units"), Axis("inner")

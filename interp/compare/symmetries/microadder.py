@@ -1,4 +1,4 @@
-"""Symmetries of MicroAdder's weight maps with one head (133 to 57 numbers; :mod:`models.microadder`).
+"""Symmetries of MicroAdder's weight maps with one head (133 to 57 numbers; :mod:`models.families.microadder`).
 
 These are exact, and used if a rung has the numbers for them:
 
@@ -26,7 +26,7 @@ import torch
 from interp.compare.symmetries.base import Parameters, Symmetries, balanced
 from interp.compare.symmetries.spaces import Axis, Elements, Kind, Layout, Space
 from models.errors import UserError
-from models.microadder import MicroAdderWeights
+from models.families.microadder import MicroAdderWeights
 from models.tasks.addition import DIGITS
 from models.weight_maps.geometry import spiral
 

@@ -26,8 +26,7 @@ import numpy as np
 import pandas as pd
 import xarray as xr
 
-from interp.core.answers import Answer, Part
-from interp.core.model import HookedModel
+from interp.core.measured import Measured, MeasuredPart
 from interp.core.probe import Probe, find_probe, probe, with_number
 from interp.core.problems import resolve_task
 from interp.core.results import Provenance, Result
@@ -35,6 +34,7 @@ from interp.probes.dynamics.run_snapshots import snapshots
 from models.errors import UserError
 from models.numerals import number
 from models.tasks.base import Task
+from models.transformer.hooked import HookedModel
 
 _SAID = 3  # measures that a title names for one step
 CHAINS = "accuracy_by_chain"
@@ -133,7 +133,7 @@ def _differ(first: xr.Dataset, last: xr.Dataset, least: float) -> bool:
 
 
 def compute_training_dynamics(
-    readings: Sequence[tuple[int, Mapping[tuple[str, str], Answer | Part]]],
+    readings: Sequence[tuple[int, Mapping[tuple[str, str], Measured | MeasuredPart]]],
     name: str,
     seed: int,
     provenance: Provenance,
@@ -152,7 +152,7 @@ def compute_training_dynamics(
         raise UserError("Nothing was measured.")
     order = list(dict.fromkeys(measure for measure, _ in keys))
     keys.sort(key=lambda key: order.index(key[0]))  # the readings of a measure are adjacent
-    empty = Answer(np.nan)
+    empty = Measured(np.nan)
     data = {
         what: (
             ("step", "reading"),
@@ -211,7 +211,7 @@ def training_dynamics(
             asked.append(each)
     readings = []
     for step, model in found:
-        here: dict[tuple[str, str], Answer | Part] = {}
+        here: dict[tuple[str, str], Measured | MeasuredPart] = {}
         for each in asked:
             try:
                 here |= ask(each, model)
@@ -222,7 +222,7 @@ def training_dynamics(
     return compute_training_dynamics(readings, found.model, found.seed, provenance, left_out)
 
 
-def _readings(each: Probe, model: HookedModel, **options: Any) -> dict[tuple[str, str], Answer | Part]:
+def _readings(each: Probe, model: HookedModel, **options: Any) -> dict[tuple[str, str], Measured | MeasuredPart]:
     """A model's number, or its parts where it has some, by (measure, part)."""
     answer = each.number(model, **options)
     if not answer.parts:

@@ -17,13 +17,13 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from interp.core.model import HookedModel
 from models.errors import UserError
 from models.evaluation import PATTERN_ENTRIES
-from models.partial_forward import FireBiasTable, greedy, logits_from, responses_right, stands_for, supports
+from models.fast import FireBiasTable, greedy, logits_from, responses_right, stands_for, supports
 from models.tasks.segments import TokenSequences
 from models.tasks.sequences import SequenceTask
-from models.transformer import ArithmeticTransformer
+from models.transformer.arithmetic_transformer import ArithmeticTransformer
+from models.transformer.hooked import HookedModel
 
 BLOCK = 50  # problems are drawn in blocks, so a larger n extends the problems of a smaller one
 TOKENS_A_BATCH = {"cpu": 2**13, "cuda": 2**17}  # on a CPU 4,096 to 16,384 cost the same

@@ -22,18 +22,18 @@ import numpy as np
 import xarray as xr
 from tqdm import tqdm
 
-from interp.core.model import HookedModel
 from interp.core.probe import Scalar, probe, task_of
 from interp.core.sites import model_name
 from interp.probes.heatmaps.cells import BLOCK, CellScorer, Offsets, cell_problems, generator
 from interp.probes.heatmaps.grid_store import CellStore, Counts
-from interp.probes.scored import Scores, by_size, share_right
-from models.checkpoint import content_digest
-from models.cluster import Cluster, each
+from interp.probes.score_result import Scores, by_size, share_right
 from models.errors import UserError
+from models.files.checkpoint import content_digest
 from models.registry import get_spec, names
 from models.tasks.sequences import SequenceTask
-from models.unaltered import require_unaltered
+from models.training.cluster import Cluster, each
+from models.transformer.hooked import HookedModel
+from models.transformer.unaltered import require_unaltered
 
 #: Names of a shape's sizes, in the order of ``task.shape``; the first is the figures' x axis.
 AXES = {

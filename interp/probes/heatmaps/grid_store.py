@@ -10,8 +10,8 @@ import os
 from pathlib import Path
 from typing import Any
 
-from models.checkpoint import write_bytes_atomic
 from models.errors import UserError
+from models.files.checkpoint import write_bytes_atomic
 
 Cell = tuple[int, ...]
 Counts = dict[str, int]

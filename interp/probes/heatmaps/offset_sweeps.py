@@ -11,15 +11,15 @@ from collections.abc import Iterable, Sequence
 import pandas as pd
 import xarray as xr
 
-from interp.core.model import HookedModel
 from interp.core.probe import probe, task_of
 from interp.core.results import Provenance
 from interp.core.sites import model_name
 from interp.probes.heatmaps.cells import CellScorer, Offsets, cell_problems
 from interp.probes.heatmaps.grid import axes_of, sequence_task
-from interp.probes.scored import Scores
+from interp.probes.score_result import Scores
 from models.errors import UserError
 from models.tasks.sequences import SequenceTask
+from models.transformer.hooked import HookedModel
 
 
 @probe("Is it right wherever position ids start?", needs=[task_of(SequenceTask)], least=1)

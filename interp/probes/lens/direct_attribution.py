@@ -34,8 +34,7 @@ import torch
 import xarray as xr
 from jaxtyping import Float
 
-from interp.core.answers import Answer, Part
-from interp.core.model import HookedModel
+from interp.core.measured import Measured, MeasuredPart
 from interp.core.probe import Scalar, probe, sums
 from interp.core.problems import N_PROBLEMS, draw, resolve_task, target_labels
 from interp.core.results import Provenance, Result
@@ -46,8 +45,9 @@ from interp.probes.lens.stream_parts import PARTS_AXES, attributed, choose_rival
 from models.errors import UserError
 from models.importers.stock import from_transformer_lens
 from models.numerals import small
-from models.part_names import neuron_name
 from models.tasks.base import Task
+from models.transformer.hooked import HookedModel
+from models.transformer.part_names import neuron_name
 
 #: How far the parts' sum may be from the model's own lead, as a share of the largest; float32 rounding is far below.
 TOLERANCE = 1e-3
@@ -176,13 +176,13 @@ def _moments(values: Float[np.ndarray, "*cell n"], axes: tuple[str, ...], seed: 
     return xr.Dataset({name: (axes, value) for name, value in moments.items()})
 
 
-def _by_neurons(found: LogitAttribution) -> Answer:
+def _by_neurons(found: LogitAttribution) -> Measured:
     kinds = found.by_kind()
     lead = float(found.lead.mean())
     if not lead > 0:
         raise UserError("The right digit has no lead to attribute.")
-    parts = tuple(Part(str(kind), float(value) / lead) for kind, value in kinds.items())
-    return Answer(float(kinds.iloc[0]) / lead, note=f"written by {kinds.index[0]}", parts=parts)
+    parts = tuple(MeasuredPart(str(kind), float(value) / lead) for kind, value in kinds.items())
+    return Measured(float(kinds.iloc[0]) / lead, note=f"written by {kinds.index[0]}", parts=parts)
 
 
 @probe(

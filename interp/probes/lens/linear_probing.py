@@ -33,9 +33,8 @@ import pandas as pd
 import torch
 from jaxtyping import Float, Int, Num
 
-from interp.core.answers import Answer, Part
 from interp.core.controls import untrained_copy, untrained_twin
-from interp.core.model import HookedModel
+from interp.core.measured import Measured, MeasuredPart
 from interp.core.probe import Scalar, probe
 from interp.core.problems import N_PROBLEMS, distinct, draw, resolve_task, target_labels
 from interp.core.results import Provenance, Result
@@ -55,6 +54,7 @@ from interp.probes.lens.ridge import FOLDS, held_out_predictions
 from models.errors import UserError, known_name, unknown_name
 from models.numerals import in_percent, in_percent_with
 from models.tasks.base import Role, Task, base_of, domain_of
+from models.transformer.hooked import HookedModel
 
 ALL = "all"  # the rows of all columns together
 MEANS, SCORES = ("control", "memorised", "untrained"), ("score", "control_score", "untrained_score")
@@ -259,7 +259,7 @@ def positions_at(task: Task, target: int, at: str) -> list[int]:
     return [labels.index(at)]
 
 
-def _best_read(found: LinearProbes) -> Answer:
+def _best_read(found: LinearProbes) -> Measured:
     """The signal that is read best, with the best site of each signal as parts."""
     parts = []
     for signal in found.table.signal.unique():
@@ -267,10 +267,12 @@ def _best_read(found: LinearProbes) -> Answer:
         best = rows.loc[rows.score.idxmax()]
         blank = None if np.isnan(best.untrained) else float(best.untrained)
         name = str(SIGNALS.get(signal, signal))
-        parts.append(Part(name, best.accuracy, best.pair_low, best.pair_high, control=blank, note=f"at {best.site}"))
+        parts.append(
+            MeasuredPart(name, best.accuracy, best.pair_low, best.pair_high, control=blank, note=f"at {best.site}")
+        )
     worst = min(parts, key=lambda part: part.value)
     note = f"{worst.name} {worst.note}"
-    return Answer(worst.value, worst.low, worst.high, control=worst.control, note=note, parts=tuple(parts))
+    return Measured(worst.value, worst.low, worst.high, control=worst.control, note=note, parts=tuple(parts))
 
 
 @probe(

@@ -28,8 +28,7 @@ import xarray as xr
 from jaxtyping import Float, Int
 from scipy.special import log_softmax
 
-from interp.core.answers import Answer, Part
-from interp.core.model import HookedModel
+from interp.core.measured import Measured, MeasuredPart
 from interp.core.probe import OnPage, Scalar, probe
 from interp.core.problems import N_PROBLEMS, draw, resolve_task, target_labels
 from interp.core.results import Provenance, Result
@@ -39,6 +38,7 @@ from interp.probes.lens.reading import read, stream_points
 from models.errors import UserError
 from models.numerals import in_percent, in_percent_with
 from models.tasks.base import Task
+from models.transformer.hooked import HookedModel
 
 
 @dataclass(frozen=True, eq=False)
@@ -142,13 +142,13 @@ def compute_logit_lens(
     return LogitLens(name, xr.Dataset(data, {"point": points, "target": targets}), provenance)
 
 
-def _first_stream(found: LogitLens) -> Answer:
+def _first_stream(found: LogitLens) -> Measured:
     """The accuracy of every stream as parts; the value is that of the last stream but one."""
     names = [str(point) for point in found.table.point.values]
     value, low, high = (found.table[f"overall{end}"].values.tolist() for end in ("", "_low", "_high"))
-    parts = [Part(*row) for row in zip(names, value, low, high, strict=True)]
+    parts = [MeasuredPart(*row) for row in zip(names, value, low, high, strict=True)]
     before = parts[max(0, len(parts) - 2)]
-    return Answer(before.value, before.low, before.high, note=f"read at {before.name}", parts=tuple(parts))
+    return Measured(before.value, before.low, before.high, note=f"read at {before.name}", parts=tuple(parts))
 
 
 @probe(

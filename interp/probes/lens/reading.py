@@ -9,11 +9,11 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from interp.core import runs
-from interp.core.model import HookedModel
 from interp.core.sites import require_hook
 from models.errors import UserError, known_name
-from models.part_names import in_block
 from models.tasks.base import Role, Task
+from models.transformer.hooked import HookedModel
+from models.transformer.part_names import in_block
 
 
 def stream_points(model: HookedModel) -> dict[str, str]:

@@ -18,10 +18,10 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from interp.core.model import HookedModel
 from models.errors import UserError
 from models.evaluation import BATCH_SIZE, PATTERN_ENTRIES
 from models.tasks.base import Task
+from models.transformer.hooked import HookedModel
 
 GRADIENT_RUNS = 3
 EMBED = "hook_embed"

@@ -18,8 +18,7 @@ import torch
 import xarray as xr
 from tqdm import tqdm
 
-from interp.core.answers import Answer
-from interp.core.model import HookedModel
+from interp.core.measured import Measured
 from interp.core.probe import Scalar, probe
 from interp.core.problems import resolve_task
 from interp.core.results import Provenance, Result
@@ -27,10 +26,11 @@ from interp.core.sites import model_name, require_hook
 from interp.proofs.attacks.attack_search import Report, Tally, Wrong, gradient_search, random_search
 from interp.proofs.attacks.counted_runs import EMBED, Runner
 from interp.proofs.attacks.problem_digits import ProblemSpace, problem_space
-from models.checkpoint import write_json_atomic
 from models.errors import UserError
 from models.evaluation import Failure, score
+from models.files.checkpoint import write_json_atomic
 from models.tasks.base import Task
+from models.transformer.hooked import HookedModel
 
 RUNS = 20_000
 SEARCHES = ("attack", "random")
@@ -131,10 +131,10 @@ class Attack(Result):
         write_json_atomic(path, self.to_dict())
 
 
-def _smallest_margin(found: Attack) -> Answer:
+def _smallest_margin(found: Attack) -> Measured:
     random = found.smallest_margin("random")
     wrong = f"{found.n_wrong['attack']:,} wrong"
-    return Answer(found.smallest_margin(), control=random, control_note="a random search", note=wrong)
+    return Measured(found.smallest_margin(), control=random, control_note="a random search", note=wrong)
 
 
 @probe(

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from interp.core.model import HookedModel
 from interp.site.explorer.pack import Subject, view_data
 from interp.site.explorer.static import (
     as_view,
@@ -23,6 +22,7 @@ from interp.site.explorer.static import (
 )
 from models.errors import UserError
 from models.tasks.base import Task
+from models.transformer.hooked import HookedModel
 from models.zoo import load
 
 

@@ -1,4 +1,4 @@
-// The one hooked forward pass (models/transformer.py) in JavaScript: every activation by hook name, greedy answers,
+// The one hooked forward pass (models/transformer/arithmetic_transformer.py) in JavaScript: every activation by hook name, greedy answers,
 // and edits of any components on the way. Weights are the effective weights in TransformerLens' names; arithmetic is
 // float64. Positions are computed one after another, each once, since attention looks back only.
 

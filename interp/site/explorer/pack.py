@@ -1,8 +1,9 @@
 """What a page needs to run a model by itself: weights, config and the meaning of the task's tokens, as JSON.
 
 Weights are the effective weights with TransformerLens' names, in base64, one little-endian array per model (or
-snapshot). ``forward.js`` computes from them what :class:`models.transformer.ArithmeticTransformer` does. ``tasks.js``
-knows the project's tasks; :mod:`interp.site.explorer.own_tasks` says what the page must know of any other.
+snapshot). ``forward.js`` computes from them what
+:class:`models.transformer.arithmetic_transformer.ArithmeticTransformer` does. ``tasks.js`` knows the project's tasks;
+:mod:`interp.site.explorer.own_tasks` says what the page must know of any other.
 """
 
 from __future__ import annotations
@@ -16,7 +17,6 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from interp.core.model import HookedModel
 from interp.core.problems import resolve_task
 from interp.core.sites import model_name, require_evaluation_mode
 from interp.site.explorer.own_tasks import carries, drawn_texts, own_task
@@ -31,7 +31,8 @@ from models.tasks.problem_space import ProblemSpace
 from models.tasks.sequences import SequenceTask
 from models.tasks.two_digit import TwoDigitAddition
 from models.training.publish import load_snapshots
-from models.unaltered import alterations
+from models.transformer.hooked import HookedModel
+from models.transformer.unaltered import alterations
 from models.zoo import load, zoo_names
 
 METHODS = ("zero", "mean")

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from interp.site.gallery.folder import FILE, check_folder
-from models.checkpoint import read_json, sha256, write_bytes_atomic, write_json_atomic
 from models.errors import UserError
+from models.files.checkpoint import read_json, sha256, write_bytes_atomic, write_json_atomic
 
 FORMAT = 1
 _PACKAGES = Path(__file__).parents[3]

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from interp.papers.studies.stored_studies import stored_studies
 from interp.site.explorer import as_view, view_data, weights_apart
 from interp.site.gallery.papers import part_of
 from interp.site.gallery.render import Link, page
 from models.zoo import load
+from studies.runs.stored_studies import stored_studies
 
 COMPARISON = "compare.html"
 #: Views to step through: one model, or two next to each other.

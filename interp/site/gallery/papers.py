@@ -6,14 +6,15 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from interp.core.sections import Section
-from interp.papers import Paper, papers
-from interp.papers.studies import studies
-from interp.papers.studies.stored_studies import command_of, stored_sections, stored_studies
 from interp.site.gallery.render import Link, Part, commands, folded, page, sections
 from models import registry
+from studies.papers import PAPERS as BY_KEY
+from studies.papers import Paper
+from studies.runs.stored_studies import command_of, stored_sections, stored_studies
+from studies.runs.study import studies
 
 OPEN = 4  # sections of an experiment that are not folded
-PAPERS = tuple(papers().values())
+PAPERS = tuple(BY_KEY.values())
 
 
 def paper_path(paper: Paper) -> str:
@@ -65,7 +66,7 @@ _TITLES = {
 
 def _title(target: str) -> str:
     """A target's heading where its study has none: the figure and what the paper varies in it, with the size."""
-    from models.position_coupling_variants import FIGURES
+    from models.families.position_coupling_variants import FIGURES
 
     paper, _, what = target.partition(":")
     name = what.removesuffix("-small")
@@ -78,14 +79,13 @@ def _title(target: str) -> str:
 def _counted() -> list[Part]:
     """The table and the figure of adder-456 that need only the models and the zoo's curves."""
     import models
-    from interp.papers.adder_456.studies import FIGURE_1, comparison_table, on_uniform
+    from studies.adder_456.studies import FIGURE_1, comparison_table, on_uniform
 
     grokking = on_uniform([name for name in FIGURE_1 if name in models.zoo_names()])
     counts = Section("Table 4", "Counted on the models.", (comparison_table(),), level=3)
+    again = "python -m studies reproduce adder-456"
     figure = Section("Figure 1", "", (grokking.summary(),), (grokking.figure(),), level=3)
     return [
-        Part(
-            "table4", "Parameters by component", [commands(["interp reproduce adder-456:table4"]), *sections([counts])]
-        ),
-        Part("fig1", "Grokking curves", [commands(["interp reproduce adder-456:fig1"]), *sections([figure])]),
+        Part("table4", "Parameters by component", [commands([f"{again}:table4"]), *sections([counts])]),
+        Part("fig1", "Grokking curves", [commands([f"{again}:fig1"]), *sections([figure])]),
     ]

@@ -7,10 +7,10 @@ import torch
 from jaxtyping import Float
 from markupsafe import Markup
 
-from interp.core.model import HookedModel
-from models.part_names import in_block
 from models.tasks.characters import CharacterLanguage
 from models.tasks.sequences import SequenceTask
+from models.transformer.hooked import HookedModel
+from models.transformer.part_names import in_block
 
 LEVELS = ((0.1, 0.3), (0.25, 0.5), (0.5, 0.75), (0.75, 1.0))  # attention from, opacity
 _GAP = 1  # cells between panels

@@ -11,7 +11,6 @@ from markupsafe import Markup
 
 from interp.compare.model_table import value_text
 from interp.core.controls import untrained_copy
-from interp.core.model import HookedModel
 from interp.core.parameters import parameter_table
 from interp.core.probe import OnPage, Probe, registered
 from interp.probes.embeddings import circle_fit
@@ -29,6 +28,7 @@ from models.tasks.multi_addition import MultiOperandAddition
 from models.tasks.multiplication import Multiplication
 from models.tasks.parity import Parity
 from models.tasks.two_digit import TwoDigitAddition, all_problems
+from models.transformer.hooked import HookedModel
 
 SHAPES: dict[type, tuple[int, ...]] = {MultiOperandAddition: (3, 3), Multiplication: (2, 2), Parity: (8,)}
 PER_CHAIN = {True: 1_000, False: 100}  # stratified problems per carry-chain length, for small models (True) and others

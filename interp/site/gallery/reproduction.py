@@ -6,12 +6,12 @@ from collections.abc import Sequence
 
 import pandas as pd
 
-from interp.papers import headlines
-from interp.papers.headlines.headline import KINDS, Row
-from interp.papers.headlines.headlines_result import IN_WORDS, Headlines
 from interp.site.gallery.papers import PAPERS
 from interp.site.gallery.render import Link, page
 from interp.site.pages import figure_data, table_html
+from studies import claims as headlines
+from studies.claims.headline import KINDS, Row
+from studies.claims.headlines_result import IN_WORDS, Headlines
 
 REPRODUCTION = "reproduction.html"
 _LABELS = {paper.key: paper.label for paper in PAPERS}

@@ -7,7 +7,7 @@ import json
 import pandas as pd
 
 from interp.core.results import Provenance
-from interp.probes.scored import Scores
+from interp.probes.score_result import Scores
 from models.errors import UserError
 from models.zoo import entry_file, read_entry
 

@@ -12,8 +12,7 @@ from plotly.offline import get_plotlyjs
 from tqdm import tqdm
 
 import models
-from interp.core.stored_data import DATA, STUDIES, require_stored
-from interp.papers import Paper
+from interp.core.stored_data import DATA, require_stored
 from interp.site.explorer import asset_files
 from interp.site.gallery.manifest import Manifest, code_digest, digest, digest_of, open_folder
 from interp.site.gallery.model_page import Made, model_page, path_of
@@ -35,6 +34,8 @@ from interp.site.notebooks import read_notebook, stored_notebooks
 from models.errors import unknown_name
 from models.registry import PUBLISHED, TRAINED, by_paper, constructed
 from models.zoo import ZOO
+from studies.papers import DATA as STUDIES
+from studies.papers import Paper
 
 INDEX = "index.html"
 _OTHERS = "Subtractors, modular adders, and adders that others published or that were built as controls."
@@ -102,7 +103,7 @@ def build(out: Path, names: Sequence[str] = (), fresh: bool = False, progress: b
         UserError: an unknown model, a folder that holds something other than a gallery, or a package that was installed
             without what the gallery shows.
     """
-    require_stored(STUDIES)
+    require_stored(DATA / "notebooks")
     start, known = time.monotonic(), model_names()
     for name in names:
         if name not in known:
@@ -204,7 +205,7 @@ def _notebooks(links: Sequence[Link]) -> list[Page]:
 
 def _stored_digests() -> Iterator[str]:
     """Digests of all stored results and of every entry of the zoo."""
-    yield digest_of(DATA.rglob("*.json"))
+    yield digest_of([*DATA.rglob("*.json"), *STUDIES.rglob("*.json")])
     for name in models.zoo_names():
         yield f"{name}={digest_of([ZOO / name / 'config.json'])}"
 

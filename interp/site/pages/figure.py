@@ -13,7 +13,7 @@ import plotly.io as pio
 from markupsafe import Markup, escape
 from plotly.utils import PlotlyJSONEncoder
 
-from interp.figures.room import text_width
+from interp.figures.text_size import text_width
 from interp.figures.theme import title_room
 from interp.site.pages.words import as_read
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from interp.core.sections import Page
 from interp.site.pages.html_document import document
 from interp.site.pages.page_sections import section_html
-from models.checkpoint import write_bytes_atomic, write_json_atomic
+from models.files.checkpoint import write_bytes_atomic, write_json_atomic
 
 
 def page_html(page: Page, command: str, with_file: bool = False) -> str:

@@ -10,18 +10,18 @@ from plotly.offline import get_plotlyjs
 from tqdm import tqdm
 
 import models
-from interp.core.model import HookedModel
 from interp.site.chapters import chapters
 from interp.site.explorer import assets
 from interp.site.gallery import facts as say
 from interp.site.gallery.render import script, stylesheet, template
 from interp.site.pages import as_read, secured, theme_script
 from interp.site.story import Story
-from models.checkpoint import write_bytes_atomic
 from models.errors import UserError
+from models.files.checkpoint import write_bytes_atomic
 from models.registry import BY_HAND, TRAINED
 from models.tasks.addition import FixedWidthAddition
 from models.tasks.two_digit import TwoDigitAddition
+from models.transformer.hooked import HookedModel
 from models.zoo import zoo_names
 
 #: The models of the page if none are named: 57 parameters trained from a random start, and one of another paper.

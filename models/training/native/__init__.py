@@ -24,8 +24,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from models.checkpoint import sha256, write_bytes_atomic
 from models.errors import UserError
+from models.files.checkpoint import sha256, write_bytes_atomic
 
 FOLDER = Path(__file__).parent
 _COMPILERS = ("gcc", "cc")

@@ -1,6 +1,6 @@
 /* Causal attention by negative L1 distance over the best few keys, and its gradient.
  *
- * The eager form is models/parts/tropical_kernel.py's, the reference and the fallback. For one query
+ * The eager form is models/transformer/parts/tropical_kernel.py's, the reference and the fallback. For one query
  *
  *   -|q - k|_1 = 2 (sum_d min(q_d, k_d) - (sum_d q_d) / 2 - (sum_d k_d) / 2),
  *

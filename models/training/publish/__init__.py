@@ -12,16 +12,16 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from pathlib import Path
 
-from models.checkpoint import assign_parameters, parse_weights
 from models.errors import UserError
 from models.evaluation import Rate, Score, score
+from models.files.checkpoint import assign_parameters, parse_weights
 from models.registry import build, get_spec
 from models.tasks.base import Task
 from models.tasks.characters import CharacterLanguage
 from models.tasks.sequences import SequenceTask
 from models.tasks.two_digit import TwoDigitAddition
 from models.text_scores import TextLoss
-from models.training.judging import Judge
+from models.training.acceptance import AcceptanceTest
 from models.training.objective import ParameterLayout
 from models.training.provenance import how_made
 from models.training.publish.curves import curve_files
@@ -31,7 +31,7 @@ from models.training.publish.ten_digit import report_ten_digit
 from models.training.publish.text import report_text
 from models.training.publish.two_digit_entries import report_two_digit
 from models.training.run_folder import RunFolder, differences
-from models.transformer import ArithmeticTransformer
+from models.transformer.arithmetic_transformer import ArithmeticTransformer
 from models.zoo import ZOO, entry_file, read_entry, save_entry
 
 #: Where the configs of runs that are published together may differ.
@@ -49,7 +49,7 @@ def publish(
     out: Path | None = None,
     overwrite: bool = False,
     repeats: Sequence[Path] = (),
-    judge: Judge | None = None,
+    judge: AcceptanceTest | None = None,
 ) -> tuple[Path, Score | Rate | TextLoss]:
     """Write the zoo entry of the model that ``folders`` (runs of one model and one recipe) trained.
 

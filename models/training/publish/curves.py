@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from models.checkpoint import format_weights
+from models.files.checkpoint import format_weights
 from models.training.publish.report import Runs, Seed
 from models.training.run_folder import MEASURED
 

@@ -13,7 +13,7 @@ from models.evaluation import Rate, Score
 from models.text_scores import TextLoss
 from models.training.objective import ParameterLayout
 from models.training.run_folder import RunFolder
-from models.transformer import ArithmeticTransformer
+from models.transformer.arithmetic_transformer import ArithmeticTransformer
 
 
 @dataclass(frozen=True, eq=False)

@@ -11,10 +11,10 @@ from __future__ import annotations
 import torch
 
 from models.evaluation import Rate
-from models.partial_forward import exact_match
+from models.fast import exact_match
 from models.tasks.sequences import SequenceTask
 from models.training.publish.report import Report, Runs, finished_seeds, grokked
-from models.transformer import ArithmeticTransformer
+from models.transformer.arithmetic_transformer import ArithmeticTransformer
 
 WITHIN_SIZE, SELECTION_SIZE, SELECTION_SEED = 5_000, 100, 77
 SCORE_SIZE, SCORE_SEED = 1_000, 2025

@@ -8,7 +8,7 @@ that is right most often on the second set. The last choice is the seed that is 
 scored for every seed that passed validation in either sense and for the chosen one, and the entry reports that score,
 whatever it is.
 
-Seeds that a run's judge accepted (:mod:`models.training.judging`) come before all others, in the order in which they
+Seeds that a run's judge accepted (:mod:`models.training.acceptance`) come before all others, in the order in which they
 were accepted; the entry keeps the judge's evidence, and what it proves. A judge may also be asked when runs are
 published: then the first of the seeds that passed validation which it accepts is chosen.
 """
@@ -21,11 +21,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from models.checkpoint import format_weights
 from models.errors import UserError
 from models.evaluation import Rate, Score, score
+from models.files.checkpoint import format_weights
 from models.tasks.base import Task
-from models.training.judging import Judge, Verdict
+from models.training.acceptance import AcceptanceTest, Verdict
 from models.training.load_run import best_row
 from models.training.publish.report import Report, Runs, Seed, finished_seeds, grokked
 
@@ -34,7 +34,7 @@ SNAPSHOT_BYTES = 2_000_000
 HALVED = 100_000  # from so many parameters on they are stored in float16, and what is scored is that model
 
 
-def report_ten_digit(runs: Runs, judge: Judge | None = None) -> Report:
+def report_ten_digit(runs: Runs, judge: AcceptanceTest | None = None) -> Report:
     """The seed that the module's rule chooses, and its score on the task's test set.
 
     Raises:
@@ -94,7 +94,7 @@ def report_ten_digit(runs: Runs, judge: Judge | None = None) -> Report:
     )
 
 
-def _accepted_by(judge: Judge, runs: Runs, seeds: list[Seed]) -> Iterator[tuple[Seed, Verdict]]:
+def _accepted_by(judge: AcceptanceTest, runs: Runs, seeds: list[Seed]) -> Iterator[tuple[Seed, Verdict]]:
     """Yield the seeds whose checkpoint a judge accepts, with its verdict, in order."""
     for seed in seeds:
         verdict = judge(runs.load(seed), seed.state["best_step"], seed.number)

@@ -13,10 +13,10 @@ from dataclasses import asdict, dataclass
 import torch
 from torch import Tensor
 
-from models.checkpoint import load_weights
 from models.errors import UserError
 from models.evaluation import Rate
-from models.partial_forward import greedy
+from models.fast import greedy
+from models.files.checkpoint import load_weights
 from models.registry import recipe_of
 from models.tasks.two_digit import all_problems, held_out_problems
 from models.training.publish.report import Report, Runs, Seed, check_once, grokked

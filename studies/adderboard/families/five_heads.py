@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from models.parts.weights import under
+from models.transformer.parts.weights import under
 from studies.adderboard.families.parts import Read, family, per_head
 from studies.adderboard.reading import Submission
 

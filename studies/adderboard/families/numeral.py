@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from models.parts.weights import under
+from models.transformer.parts.weights import under
 from studies.adderboard.families.parts import Read, family
 from studies.adderboard.reading import Submission
 

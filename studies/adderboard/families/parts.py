@@ -10,7 +10,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from models.errors import UserError
-from models.parts.weights import Weights, under
+from models.transformer.parts.weights import Weights, under
 from studies.adderboard.reading import Submission
 
 EPS = 1e-6

@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from models.parts.weights import under
+from models.transformer.parts.weights import under
 from studies.adderboard.families.parts import EPS, Read, family, one_head, unit_norms
 from studies.adderboard.reading import Submission
 

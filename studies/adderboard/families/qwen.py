@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from models.errors import UserError
-from models.part_names import in_block
+from models.transformer.part_names import in_block
 from studies.adderboard.families.parts import Read, eps_of, family, gain_of, per_head
 from studies.adderboard.reading import Submission
 

@@ -7,8 +7,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from models.arc_decoder import turned
-from models.part_names import in_block
+from models.families.arc_decoder import turned
+from models.transformer.part_names import in_block
 from studies.adderboard.families.parts import Read, eps_of, family, one_head
 from studies.adderboard.reading import Submission
 
@@ -49,7 +49,7 @@ def tied_values(s: Submission, like: Tensor, n_ctx: int) -> Read:
 
 @family("arc decoder", "phi", "q_pos", "gate_pos", "up_pos", "norm_idx", "qkn", "ARC_RADIUS")
 def arc_decoder(s: Submission, like: Tensor, n_ctx: int) -> Read:
-    """The published file of :mod:`models.arc_decoder`."""
+    """The published file of :mod:`models.families.arc_decoder`."""
     q, gate, up = (
         s.call("_mat", *(s.get(f"{part}_{of}") for of in ("pos", "idx", "shape"))) for part in ("q", "gate", "up")
     )

@@ -138,11 +138,9 @@ FLAGS = {
     "fetch-data": ("--out", "--data"),
     "solve": (),
     "score": ("--method", "--json"),
-    "certify": ("--shape", "--width", "--check", "--arithmetic"),
+    "certify": ("--shape", "--tolerance", "--check", "--arithmetic"),
     "attack": ("--seed", "--seconds", "--shape"),
     "compare": ("--n", "--seed"),
-    "reproduce": ("--size", "--seeds", "--problems", "--offsets", "--threads", "--minutes"),
-    "headlines": (),
 }  # fmt: skip
 
 

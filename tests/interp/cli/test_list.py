@@ -1,4 +1,4 @@
-"""`interp list` and `interp headlines` fit a terminal of 80 columns, and wrong arguments need no torch."""
+"""`interp list` fits a terminal of 80 columns, and wrong arguments need no torch."""
 
 from __future__ import annotations
 
@@ -47,13 +47,6 @@ def test_all_lists_what_is_not_trained_and_json_and_csv_hold_the_same(tmp_path: 
     assert sizes["microadder-57"] == 57 and sizes["adder-456"] == 456
 
 
-def test_commands_of_headlines_stand_in_one_piece(capsys) -> None:
-    assert main(["headlines", "--paper", "toygpt"]) == 0
-    lines = capsys.readouterr().out.splitlines()
-    commands = [line for line in lines if line.startswith("  $ ")]
-    assert commands and max(len(line) for line in lines if line not in commands) <= 80
-
-
 @pytest.mark.parametrize("command", ["", *(name for name in COMMANDS if name != "train")])
 def test_help_stands_in_eighty_columns(command: str, capsys) -> None:
     with contextlib.suppress(SystemExit):
@@ -77,7 +70,7 @@ def test_help_names_every_command_and_every_flag_that_is_accepted_and_no_other(c
         for flag in OWN_FLAGS:
             assert (f"  {flag}: " in lines) == (flag in accepted(find_command(name)))
     assert main(["list", "--task", "{a:2}+{b:2}={s:3}; a + b"]) == 2
-    assert main(["headlines", "--trust"]) == 2
+    assert main(["list", "--trust"]) == 2
     capsys.readouterr()
 
 
@@ -176,8 +169,8 @@ def test_a_table_that_was_made_of_other_files_is_made_again(tmp_path: Path) -> N
     assert kept(tmp_path / "nothing.json", [source], lambda: {"rows": [3]}) == {"rows": [3]}
 
 
-def test_list_and_headlines_import_no_torch() -> None:
-    code = "import sys; from interp.cli import main; main(['list']); main(['headlines'])"
+def test_list_imports_no_torch() -> None:
+    code = "import sys; from interp.cli import main; main(['list'])"
     code += "; assert 'torch' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], capture_output=True, check=True)
 

@@ -10,7 +10,7 @@ import pytest
 
 import models
 from interp.cli import main
-from models.stored_names import ZOO
+from models.files.stored_names import ZOO
 from models.zoo import save_entry
 
 SCORE = ["score", "microadder-57"]

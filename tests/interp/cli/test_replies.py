@@ -13,11 +13,11 @@ import torch
 from interp.cli import main
 from interp.cli.tools import answers
 from interp.core.replies import MOST_ROWS, reply
-from interp.core.results import Provenance, Rung
+from interp.core.results import Provenance, Strength
 from interp.proofs import check_certificate, load_certificate
-from models.config import TransformerConfig
 from models.tasks import formatted
-from models.transformer import ArithmeticTransformer
+from models.transformer.arithmetic_transformer import ArithmeticTransformer
+from models.transformer.config import TransformerConfig
 from models.weight_maps.dense import DenseWeights
 from models.zoo import load
 
@@ -26,7 +26,6 @@ TRAINED = ("--steps", "4", "--batch-size", "16", "--eval-every", "2", "--validat
 #: A line of every command with ``--json``, its exit status, and the strength of its evidence.
 LINES = [
     (["list"], 0, None),
-    (["headlines", "--paper", "toygpt"], 0, None),
     (["ask", "microadder-57"], 0, None),
     (["ask", "microadder-57", "attention_by_role", "--problems", "32"], 0, "sampled"),
     (["solve", "microadder-57", "57+48"], 0, "sampled"),
@@ -64,7 +63,7 @@ def test_a_commands_json_stands_alone_on_the_output_in_the_one_form(
     if strength is None:
         assert value["provenance"] is None
     else:
-        assert strength in get_args(Rung) and value["provenance"]["n"] >= 1 and value["provenance"]["source"]
+        assert strength in get_args(Strength) and value["provenance"]["n"] >= 1 and value["provenance"]["source"]
 
 
 def test_what_a_reply_says_is_what_the_answers_are(capsys) -> None:

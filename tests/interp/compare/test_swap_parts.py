@@ -8,7 +8,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from interp.compare.readings import Frame, frame
+from interp.compare.readings import ReadingFrame, frame
 from interp.compare.swaps.maps import least_squares
 from interp.compare.swaps.swap_result import recovered_shares
 from interp.compare.swaps.swapped_parts import by_role
@@ -18,7 +18,7 @@ from models.tasks.multi_addition import MultiOperandAddition
 seeds = st.integers(0, 2**31 - 1)
 
 
-def _frame(task: TenDigitAddition | MultiOperandAddition) -> Frame:
+def _frame(task: TenDigitAddition | MultiOperandAddition) -> ReadingFrame:
     problems = task.sample(2, torch.Generator().manual_seed(0))
     return frame(task, problems, task.encode(problems))
 
@@ -26,7 +26,7 @@ def _frame(task: TenDigitAddition | MultiOperandAddition) -> Frame:
 PLAIN, WITH_BOS = _frame(TenDigitAddition()), _frame(MultiOperandAddition(2, 2))
 
 
-def _rows(at: Frame, seed: int) -> torch.Tensor:
+def _rows(at: ReadingFrame, seed: int) -> torch.Tensor:
     """Random attention rows [1, target, key], zero beyond the query."""
     rng = np.random.default_rng(seed)
     length = at.member.shape[-1]

@@ -25,12 +25,12 @@ from interp.compare.symmetries.base import (
     closest_unitary,
 )
 from interp.compare.symmetries.spaces import Space, random_member
-from models.config import TransformerConfig
 from models.errors import UserError
 from models.registry import build
 from models.tasks.multi_addition import MultiOperandAddition
 from models.tasks.two_digit import TwoDigitAddition
-from models.transformer import ArithmeticTransformer
+from models.transformer.arithmetic_transformer import ArithmeticTransformer
+from models.transformer.config import TransformerConfig
 from models.weight_maps.dense import DenseWeights
 from models.weight_maps.tied_decoder import TiedDecoderWeights
 from tests.sampling import every_third

@@ -19,7 +19,7 @@ from interp.core.sites import (
 )
 from models.errors import UserError
 from models.tasks import problem_pairs
-from models.transformer import ArithmeticTransformer
+from models.transformer.arithmetic_transformer import ArithmeticTransformer
 from tests.conformance.table import ROWS
 from tests.interp.conftest import stock_copy
 

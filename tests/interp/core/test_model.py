@@ -1,7 +1,7 @@
 """What is meant by a model with hooks."""
 
 import models
-from interp.core.model import Hooked
+from models.transformer.hooked import Hooked
 from tests.interp.conftest import stock_copy
 
 

@@ -32,11 +32,11 @@ from interp.core.probe import (
 from interp.core.results import Findings, Result
 from interp.public_names import EVERYDAY, OTHERS, stub
 from interp.site.pages import page_html
-from models.config import TransformerConfig
 from models.errors import UserError
 from models.tasks.addition import FixedWidthAddition
 from models.tasks.formatted_task import formatted
-from models.transformer import ArithmeticTransformer
+from models.transformer.arithmetic_transformer import ArithmeticTransformer
+from models.transformer.config import TransformerConfig
 from models.weight_maps.dense import DenseWeights
 from studies.adderboard.framed_addition import Frame, framed_addition
 from tests.interp.core.test_probe_checks import SHORT, SLOW

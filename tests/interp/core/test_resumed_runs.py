@@ -12,8 +12,8 @@ from interp.core.components import Component, Head, Neuron, Sublayer, Together, 
 from interp.core.resumed_runs import resumed
 from interp.core.runs import passes
 from interp.core.sites import Edit
-from models.partial_forward import stands_for
-from models.transformer import ArithmeticTransformer
+from models.fast import stands_for
+from models.transformer.arithmetic_transformer import ArithmeticTransformer
 from tests.conformance.table import ROWS, Row
 
 SMALL = [row for row in ROWS if row.config.n_layers * row.config.d_model <= 100]

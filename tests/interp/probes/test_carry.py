@@ -16,7 +16,7 @@ from interp.core.signal_measures import RIVALS, column_signals
 from interp.probes.carry import CarryUnits, compute_carry_units
 from models.errors import UserError
 from models.tasks.addition import TenDigitAddition
-from models.transformer import ArithmeticTransformer
+from models.transformer.arithmetic_transformer import ArithmeticTransformer
 from models.weight_maps.constant import ConstantWeights
 from tests.interp.probes.free_weights import dense_model
 from tests.toy_task import ToyAddition

@@ -9,8 +9,8 @@ import torch
 import interp
 import models
 from models.errors import UserError
-from models.hand_built.modular_programs import ModularOptions, frequencies
-from models.transformer import ArithmeticTransformer
+from models.families.hand_built.modular_programs import ModularOptions, frequencies
+from models.transformer.arithmetic_transformer import ArithmeticTransformer
 from models.weight_maps.constant import ConstantWeights
 from tests.sampling import sampled
 

@@ -10,7 +10,7 @@ import torch
 import interp
 import models
 from interp.probes.score import TAKEN, tabulated
-from interp.probes.scored import error_bound
+from interp.probes.score_result import error_bound
 from models.errors import UserError
 from models.tasks.two_digit import all_problems
 

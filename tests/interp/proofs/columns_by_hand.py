@@ -15,10 +15,10 @@ from collections.abc import Callable
 
 import torch
 
-from models.config import TransformerConfig
-from models.parts.weights import weight_shapes
 from models.tasks.formatted_task import FormattedTask, formatted
-from models.transformer import ArithmeticTransformer
+from models.transformer.arithmetic_transformer import ArithmeticTransformer
+from models.transformer.config import TransformerConfig
+from models.transformer.parts.weights import weight_shapes
 from models.weight_maps.dense import DenseWeights
 
 VALUE, LEVEL, ONE, FIRST = 0, 1, 2, 3  # dimensions of the stream; from FIRST on: a column each, then the two numbers

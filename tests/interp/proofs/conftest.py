@@ -16,7 +16,7 @@ from interp.proofs.counting import NODES, Diagram
 from interp.proofs.trials import perturb
 from interp.proofs.verdict import Verdict
 from models.tasks.sequences import SequenceTask
-from models.transformer import ArithmeticTransformer
+from models.transformer.arithmetic_transformer import ArithmeticTransformer
 from models.weight_maps.dense import DenseWeights
 from tests.shape_checks import unchecked_shapes
 

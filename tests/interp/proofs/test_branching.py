@@ -14,14 +14,14 @@ from interp.proofs import check_certificate, load_certificate
 from interp.proofs.balls import FLOAT32, REAL, Arithmetic
 from interp.proofs.branching import ClassProof, Search, prove, split_codes
 from interp.proofs.class_proofs import BranchAndBound
+from interp.proofs.column_verdicts import table_of, window_verdicts
 from interp.proofs.columns import all_classes, numbers_of_problems
 from interp.proofs.leaves import Query
 from interp.proofs.one_layer import read_adder
 from interp.proofs.trials import perturb, random_pairs, rounded
-from interp.proofs.windows import table_of, window_verdicts
 from models.errors import UserError
 from models.evaluation import predict
-from models.transformer import ArithmeticTransformer
+from models.transformer.arithmetic_transformer import ArithmeticTransformer
 from studies.checkpoints import load_published
 from tests.interp.proofs.conftest import dense, digits_of, two_heads, zoo
 from tests.sampling import sampled

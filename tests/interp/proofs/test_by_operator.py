@@ -10,13 +10,13 @@ import torch
 import interp
 import models
 from interp.proofs import check_certificate, load_certificate
-from interp.proofs.certify_columns import certify_one_layer
+from interp.proofs.column_adders import certify_one_layer
 from interp.proofs.verdict import Verdict
 from models.errors import UserError
 from models.tasks.algorithms import column_layout
 from models.tasks.column_rule import column_rule
 from models.tasks.formatted_task import FormattedTask, formatted
-from models.transformer import ArithmeticTransformer
+from models.transformer.arithmetic_transformer import ArithmeticTransformer
 from tests.interp.proofs.columns_by_hand import by_hand
 
 pytestmark = pytest.mark.usefixtures("without_shape_checks")
@@ -47,7 +47,7 @@ def certified() -> tuple[ArithmeticTransformer, Verdict]:
 @cache
 def refuted() -> tuple[ArithmeticTransformer, Verdict]:
     model = adder(mixed("-", "a - b"))
-    return model, interp.certify(model, width=None)
+    return model, interp.certify(model, tolerance=None)
 
 
 @pytest.mark.slow

@@ -14,7 +14,7 @@ import models
 from interp.cli import main
 from interp.cli.arguments import with_bare
 from interp.proofs import check_certificate, load_certificate
-from interp.proofs.methods import parse_certificate
+from interp.proofs.certify import parse_certificate
 from interp.proofs.one_layer import read_adder
 from interp.proofs.stored_certificates import (
     FILE,

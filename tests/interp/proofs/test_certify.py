@@ -28,7 +28,7 @@ from interp.proofs.trials import perturb, random_pairs, rounded, trial
 from interp.proofs.verdict import Verdict
 from models.errors import UserError
 from models.evaluation import predict
-from models.transformer import ArithmeticTransformer
+from models.transformer.arithmetic_transformer import ArithmeticTransformer
 from models.weight_maps.dense import DenseWeights
 from studies.checkpoints import load_published
 from tests.interp.conftest import stock_copy
@@ -139,7 +139,7 @@ def test_verdicts_near_the_public_model_agree_with_the_models(shared_dir: Path):
     for seed, noise in enumerate((1e-4, 1e-3, 3e-3, 1e-2, 3e-2)):
         model = copy.deepcopy(public)
         perturb(model, noise, "none", seed)
-        found = interp.certify(model, arithmetic="interval", width=None)
+        found = interp.certify(model, arithmetic="interval", tolerance=None)
         pairs = random_pairs(2000, seed)
         wrong = (predict(model, pairs) != model.task.targets(pairs)).any(1)
         assert not (found.status == "certified" and wrong.any()), noise
@@ -257,7 +257,7 @@ def test_a_tampered_certificate_does_not_hold(certified, how):
 def test_a_proof_over_the_reals_does_not_pass_for_one_with_rounding():
     """Relabelled, with bounds that hold with float32's rounding too: but the model does not run in it."""
     model = dense("microadder-74").to(torch.float64)
-    found = interp.certify(model, arithmetic="interval", width=None)
+    found = interp.certify(model, arithmetic="interval", tolerance=None)
     classes = found.classes.copy(deep=True)
     classes["proved"] = classes.proved * 0.01
     with pytest.raises(UserError, match="float32 rounding is bounded for float32 models"):

@@ -10,16 +10,16 @@ import interp
 import models
 from interp.compare.certified_circuits import NO_EDGES
 from interp.proofs import by_operator, certify, check_certificate, exhaustive, load_certificate
-from interp.proofs.certify_columns import certify_one_layer
+from interp.proofs.certify import method_for
+from interp.proofs.column_adders import certify_one_layer
 from interp.proofs.exhaustive import certify_exhaustively
-from interp.proofs.methods import method_for
 from interp.proofs.token_layout import read_layout
 from interp.proofs.verdict import parse_verdict, verdict_of
 from interp.proofs.watch import TimeUp
-from models.config import TransformerConfig
 from models.errors import UserError
 from models.tasks import formatted, function
-from models.transformer import ArithmeticTransformer
+from models.transformer.arithmetic_transformer import ArithmeticTransformer
+from models.transformer.config import TransformerConfig
 from models.weight_maps.dense import DenseWeights
 
 FORMAT, IDS = "{a:10r}+{b:10r}={s:11r}<EOS>", {**{str(d): d for d in range(10)}, "+": 0, "=": 0, "<EOS>": 0}
@@ -135,7 +135,9 @@ def test_operators_judged_before_the_time_ended_refute(monkeypatch):
     """The first operator's verdict is kept when the second one's proof does not end."""
     model = models.load("mixed-ten-digits")
     refuted = replace(
-        certify_one_layer(models.load("microadder-57"), "float", width=None), status="refuted", counterexample=(0, 0, 1)
+        certify_one_layer(models.load("microadder-57"), "float", tolerance=None),
+        status="refuted",
+        counterexample=(0, 0, 1),
     )
 
     def judge(own, task, asked):

@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 import interp
 import models
 from interp.core.operand_problems import grid_problems
-from interp.papers.position_coupling.hand_built import run_cell
 from interp.proofs.coupled_addition import (
     attended,
     prove_shape,
@@ -22,6 +21,7 @@ from interp.proofs.coupled_grid import CertifiedGrid, certify_grid, load_certifi
 from interp.proofs.coupled_values import NotSeparated, Perturbation, digit_values, read_units
 from models.errors import UserError
 from models.evaluation import predict
+from studies.position_coupling.hand_built import run_cell
 from tests.shape_checks import unchecked_shapes
 
 NAME = "position-coupling-hand-built"

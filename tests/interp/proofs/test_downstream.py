@@ -25,7 +25,7 @@ from interp.proofs.one_layer import read_adder
 from interp.proofs.ratio_attention import normed_stream
 from interp.proofs.trials import random_pairs
 from models.errors import UserError
-from models.transformer import ArithmeticTransformer
+from models.transformer.arithmetic_transformer import ArithmeticTransformer
 from models.weight_maps.dense import DenseWeights
 from tests.interp.proofs.conftest import dense, zoo
 from tests.sampling import sampled

@@ -17,10 +17,10 @@ from interp.proofs.balls import ACTIVATION_ROUNDINGS, SHAPES, TINY, UNIT
 from interp.proofs.enclosed import Enclosure, Matrix, stretch_of
 from interp.proofs.enclosures import FLOAT32, LIBRARY_ULPS, REAL, Rounding, _activation
 from interp.proofs.top_keys import Chosen
-from models.config import TransformerConfig
-from models.parts.mlp import ACTIVATIONS
-from models.parts.norms import Norm
-from models.parts.positions import rotate
+from models.transformer.config import TransformerConfig
+from models.transformer.parts.mlp import ACTIVATIONS
+from models.transformer.parts.norms import Norm
+from models.transformer.parts.positions import rotate
 
 pytestmark = pytest.mark.usefixtures("without_shape_checks")
 BITS = 200

@@ -27,7 +27,7 @@ from interp.proofs.trials import random_pairs
 from models.errors import UserError
 from models.evaluation import predict
 from models.numerals import shown
-from models.transformer import ArithmeticTransformer
+from models.transformer.arithmetic_transformer import ArithmeticTransformer
 from studies.checkpoints import load_published
 from tests.interp.proofs.conftest import broken, walk, zoo
 
@@ -140,14 +140,14 @@ def test_a_model_wrong_on_few_pairs_is_bounded_to_the_requested_width(few):
 
 @pytest.mark.slow
 def test_a_certified_model_is_right_on_all_pairs_exactly():
-    found = interp.accuracy_bounds(zoo("microadder-74"), width=0)
+    found = interp.accuracy_bounds(zoo("microadder-74"), tolerance=0)
     assert found.lower == found.upper == 1 and found.reached
 
 
 @pytest.mark.slow
 def test_rounding_leaves_pairs_open():
     """In float32 some margins of this model are within the rounding."""
-    found = interp.accuracy_bounds(broken("last digit"), width=1e-9, arithmetic="float32")
+    found = interp.accuracy_bounds(broken("last digit"), tolerance=1e-9, arithmetic="float32")
     assert not found.reached and found.width < 0.01
     exact = interp.accuracy_bounds(broken("last digit"))
     assert found.lower <= exact.upper and exact.lower <= found.upper
@@ -174,7 +174,7 @@ def test_a_refuted_certificate_says_on_how_many_pairs_and_can_be_checked(tmp_pat
 
 @pytest.mark.slow
 def test_without_a_width_no_bounds_are_computed():
-    assert interp.certify(broken("few"), arithmetic="interval", width=None).accuracy is None
+    assert interp.certify(broken("few"), arithmetic="interval", tolerance=None).accuracy is None
     assert interp.certify(broken("few"), arithmetic="float").accuracy is None
 
 
@@ -237,10 +237,10 @@ def test_symbols_of_a_window_are_read_as_the_diagram_says():
 # ---- bad input
 
 
-@pytest.mark.parametrize("width", [-1e-9, 1.5, float("nan"), True, "small"])
-def test_a_width_that_is_no_share_is_refused(width):
+@pytest.mark.parametrize("tolerance", [-1e-9, 1.5, float("nan"), True, "small"])
+def test_a_tolerance_that_is_no_share_is_refused(tolerance):
     with pytest.raises(UserError):
-        interp.accuracy_bounds(zoo("microadder-57"), width=width)
+        interp.accuracy_bounds(zoo("microadder-57"), tolerance=tolerance)
 
 
 def test_a_grid_in_floats_bounds_nothing():
@@ -249,8 +249,8 @@ def test_a_grid_in_floats_bounds_nothing():
 
 
 def test_the_command_takes_a_width(capsys):
-    assert main(["certify", "microadder-57", "--width", "2"]) == 2
-    assert "width is a share" in capsys.readouterr().err
+    assert main(["certify", "microadder-57", "--tolerance", "2"]) == 2
+    assert "tolerance is a share" in capsys.readouterr().err
 
 
 @pytest.mark.slow

@@ -21,7 +21,7 @@ from models.evaluation import predict
 from models.tasks import Multiplication, Parity, TenDigitAddition
 from models.tasks.problem_space import ProblemSpace
 from models.tasks.two_digit import TwoDigitAddition, all_problems
-from models.transformer import ArithmeticTransformer
+from models.transformer.arithmetic_transformer import ArithmeticTransformer
 from models.weight_maps.dense import DenseWeights
 from tests.interp.proofs.conftest import dense, in_shape, zoo
 from tests.sampling import sampled

@@ -12,19 +12,19 @@ import interp
 import models
 from interp.proofs import check_certificate, load_certificate, near_keys, watch
 from interp.proofs.balls import CURVED
-from interp.proofs.directional import Block, is_gated_block
+from interp.proofs.directional import GatedBlock, is_gated_block
 from interp.proofs.enclosed import Enclosure
 from interp.proofs.enclosures import FLOAT32, REAL
 from interp.proofs.near_classes import Seen, Step
 from interp.proofs.near_keys import LocalForward, certify_near_keys
 from interp.proofs.prefix_tree import EnclosedForward
 from interp.proofs.stored_certificates import store, stored_certificate, stored_verdict
-from models.config import TransformerConfig
 from models.errors import UserError
 from models.evaluation import margins
-from models.position_coupling import TWO_BY_TWO
+from models.families.position_coupling import TWO_BY_TWO
 from models.tasks.multi_addition import AdditionFormat, MultiOperandAddition
-from models.transformer import ArithmeticTransformer
+from models.transformer.arithmetic_transformer import ArithmeticTransformer
+from models.transformer.config import TransformerConfig
 from models.weight_maps.constant import ConstantWeights
 from tests.interp.proofs.conftest import zoo
 from tests.models.coders import coder
@@ -137,7 +137,7 @@ def test_points_of_a_ball_have_leads_within_the_bounds_of_the_block(act: Any, ou
         away = torch.randn(200, 2, 30, 16, generator=generator, dtype=torch.float64)
         away = away / away.norm(dim=-1, keepdim=True) * radius
         balls = [Enclosure.of(m, torch.full_like(m, radius), torch.full(m.shape[:1], radius).double()) for m in (x, z)]
-        block = Block(forward, *balls)
+        block = GatedBlock(forward, *balls)
         for low, high in (block.leads(tokens), block.followed(tokens)):
             for dx, dz in away:
                 found = leads(x + dx, z + dz)

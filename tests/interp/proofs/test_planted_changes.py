@@ -19,14 +19,14 @@ import torch
 
 import interp
 import models
-from interp.proofs.methods import method_for
-from models.config import TransformerConfig
+from interp.proofs.certify import method_for
 from models.errors import UserError
 from models.evaluation import predict
-from models.hand_built.construction import Construction
-from models.parts.weights import weight_shapes
+from models.families.hand_built.construction import Construction
 from models.tasks.problem_space import ProblemSpace
-from models.transformer import ArithmeticTransformer
+from models.transformer.arithmetic_transformer import ArithmeticTransformer
+from models.transformer.config import TransformerConfig
+from models.transformer.parts.weights import weight_shapes
 from models.weight_maps.dense import DenseWeights
 from tests.interp.proofs.conftest import zoo
 from tests.other_tasks import column_addition, exact_adder
@@ -204,7 +204,7 @@ def judged(subject: Subject, made: Callable[[], Any]) -> str:
     try:
         model = made()
         task = model.task.at(*subject.shape) if subject.shape else None
-        found = interp.certify(model, task=task, width=None)
+        found = interp.certify(model, task=task, tolerance=None)
     except UserError:
         return "refused"
     with torch.inference_mode():

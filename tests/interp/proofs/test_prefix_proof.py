@@ -21,12 +21,12 @@ from interp.proofs.prefix_leads import bounds_of
 from interp.proofs.prefix_nodes import Rows, Tree
 from interp.proofs.prefix_proof import certify_prefixes, obstacle
 from interp.proofs.prefix_tree import EnclosedForward
-from models.config import TransformerConfig
 from models.errors import UserError
 from models.evaluation import margins, predict
 from models.tasks import BalancedBrackets, Parity, TenDigitAddition
 from models.tasks.problem_space import ProblemSpace
-from models.transformer import ArithmeticTransformer
+from models.transformer.arithmetic_transformer import ArithmeticTransformer
+from models.transformer.config import TransformerConfig
 from models.weight_maps.dense import DenseWeights
 from studies.checkpoints.pooled_decoder import PooledDecoder
 from tests.interp.proofs.conftest import dense, in_shape, zoo

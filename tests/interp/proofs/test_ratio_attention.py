@@ -23,7 +23,7 @@ from interp.proofs.token_layout import Layout
 from interp.proofs.trials import random_pairs
 from models.errors import UserError
 from models.tasks.column_rule import SUMS
-from models.transformer import ArithmeticTransformer
+from models.transformer.arithmetic_transformer import ArithmeticTransformer
 from models.weight_maps.dense import DenseWeights
 from studies.adderboard.framed_addition import Frame, framed_addition
 from studies.checkpoints import load_published

@@ -16,8 +16,8 @@ from torch.nn import functional as F
 
 from interp.proofs import balls
 from interp.proofs.balls import FLOAT32, GELU_LEAST, GELU_TURN, REAL, Arithmetic
-from models.config import TransformerConfig
-from models.parts.norms import Norm
+from models.transformer.config import TransformerConfig
+from models.transformer.parts.norms import Norm
 
 DENSE = 2_000_000
 

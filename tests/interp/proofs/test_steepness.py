@@ -23,9 +23,9 @@ from interp.proofs.prefix_nodes import Rows, Tree
 from interp.proofs.prefix_tree import EnclosedForward, Stream
 from interp.proofs.steepness import Slopes, _stretches, applies
 from interp.proofs.trials import perturb
-from models.config import TransformerConfig
 from models.tasks.problem_space import ProblemSpace
-from models.transformer import ArithmeticTransformer
+from models.transformer.arithmetic_transformer import ArithmeticTransformer
+from models.transformer.config import TransformerConfig
 from models.weight_maps.dense import DenseWeights
 from tests.interp.proofs.conftest import zoo
 from tests.other_tasks import column_addition

@@ -13,7 +13,7 @@ import torch
 import interp
 import models
 from interp.proofs import check_certificate, load_certificate, prefix_proof
-from interp.proofs.certify_columns import certify_one_layer
+from interp.proofs.column_adders import certify_one_layer
 from interp.proofs.columns import all_classes, numbers_of_problems
 from interp.proofs.decompile import SIGNED, SUBTRACTION, prove_program
 from interp.proofs.one_layer import read_adder
@@ -25,7 +25,7 @@ from models.errors import UserError
 from models.evaluation import margins
 from models.tasks.column_rule import ColumnRule
 from models.tasks.formatted_task import FormattedTask
-from models.transformer import ArithmeticTransformer
+from models.transformer.arithmetic_transformer import ArithmeticTransformer
 from tests.interp.proofs.columns_by_hand import VALUE, Weights, by_hand, column_task
 from tests.sampling import sampled
 
@@ -136,7 +136,7 @@ def test_verdicts_bounds_and_counts_are_those_of_all_pairs(noise: float, kind: s
     """Models with noise, all problems of which are run: what is proved of them is so, and shares are exact or hold."""
     subtracts = kind != "sum"
     model = noisy(3, noise=noise, subtracts=subtracts, signed=kind == "signed")
-    found, pairs = certify_one_layer(model, width=0), all_pairs(2, kind == "ordered")
+    found, pairs = certify_one_layer(model, tolerance=0), all_pairs(2, kind == "ordered")
     lead = leads(model, pairs)
     wrong = ~(lead > 0).all(1)
     assert found.status == ("refuted" if wrong.any() else "certified") and (noise < 1e-3) == (not wrong.any())
@@ -149,7 +149,7 @@ def test_verdicts_bounds_and_counts_are_those_of_all_pairs(noise: float, kind: s
             assert right <= (rows.lead > 0).sum() and failed <= (rows.lead <= 0).sum()
             assert right + failed + open_ == len(rows)
             assert not found.classes.proved[row] > 0 or found.classes.proved[row] <= rows.lead.min()
-    bounds = interp.accuracy_bounds(model, width=0, arithmetic="float32")
+    bounds = interp.accuracy_bounds(model, tolerance=0, arithmetic="float32")
     right = 1 - float(wrong.double().mean())
     assert float(bounds.lower) <= right <= float(bounds.upper) and float(bounds.width) < 0.02
     for target, (name, counts) in enumerate(bounds.targets.items()):

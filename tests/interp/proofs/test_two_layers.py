@@ -18,15 +18,15 @@ import interp
 from interp.proofs import check_certificate, two_layers
 from interp.proofs.balls import FLOAT32, REAL
 from interp.proofs.branching import Search
-from interp.proofs.certify_columns import certify_one_layer
-from interp.proofs.methods import method_for
+from interp.proofs.certify import method_for
+from interp.proofs.column_adders import certify_one_layer
 from interp.proofs.ratio_attention import of_positions, read_ratio_attention
 from interp.proofs.two_layers import TwoLayerAdder, hulls, read_columns
 from interp.proofs.verdict import ArithmeticName
-from models.config import TransformerConfig
 from models.errors import UserError
-from models.parts.weights import weight_shapes
-from models.transformer import ArithmeticTransformer
+from models.transformer.arithmetic_transformer import ArithmeticTransformer
+from models.transformer.config import TransformerConfig
+from models.transformer.parts.weights import weight_shapes
 from models.weight_maps.dense import DenseWeights
 from tests.interp.proofs.columns_by_hand import Weights, column_task
 from tests.interp.proofs.test_subtraction import all_pairs, leads
@@ -154,7 +154,7 @@ def test_a_wrong_model_is_refuted_by_a_pair_that_needs_the_carry(few_pieces: Non
 def test_no_perturbed_model_gets_a_wrong_verdict(seed: int, few_pieces: None):
     """With more or less noise, and against all pairs: a proof is of a right model, and its counts are those of runs."""
     model = noisy(seed, seed % 2 == 1, (0.01, 0.03, 0.1)[seed // 2])
-    found = certify_one_layer(model, "interval", width=None)
+    found = certify_one_layer(model, "interval", tolerance=None)
     least = leads(model, all_pairs(2, False))
     assert (found.status == "certified") <= bool((least > 0).all())
     assert (found.status == "refuted") <= bool((least <= 0).any())

@@ -28,11 +28,11 @@ from interp.cli import main
 from interp.cli.certify import Certify
 from interp.proofs import check_certificate, load_certificate, stored_certificates, watch
 from interp.proofs.certificate import PairEvidence
-from interp.proofs.certify_columns import RESERVE
+from interp.proofs.certify import parse_certificate
 from interp.proofs.class_proofs import BranchAndBound
+from interp.proofs.column_adders import RESERVE
 from interp.proofs.coupled_grid import CertifiedGrid
-from interp.proofs.hand_built import HandBuiltEvidence, Part
-from interp.proofs.methods import parse_certificate
+from interp.proofs.hand_built import HandBuiltEvidence, ProofStep
 from interp.proofs.one_layer import read_adder
 from interp.proofs.verdict import LARGEST_FILE, METHODS, Verdict, parse_verdict
 from models.errors import UserError
@@ -91,7 +91,7 @@ def test_proved_bounds_are_rounded_down_wherever_they_are_printed():
     assert numbers(one.finding())[-1] == 0.0059
     grid = CertifiedGrid("float32", np.full((2, 2), 0.99996))
     assert numbers(grid.sentence())[-1] == 0.999
-    part = Part("a step", 0.94599)
+    part = ProofStep("a step", 0.94599)
     built = Verdict(
         model="m",
         fingerprint="f",
@@ -150,7 +150,7 @@ def test_small_numbers_and_p_values_are_never_zero_or_in_e_notation():
 def test_a_wrong_eos_is_named_and_the_digits_are_judged_apart(published_checkpoint):
     """The published 226: all eleven digits of all pairs are right, EOS is not."""
     model = load_published(published_checkpoint("microadder_226p.pt"))
-    found = interp.certify(model, arithmetic="interval", width=None)
+    found = interp.certify(model, arithmetic="interval", tolerance=None)
     assert (found.status, found.digits, found.exit_status) == ("refuted", "certified", 1)
     a, b, answer = found.counterexample
     assert answer == a + b and found.wrong_token.target == "EOS"
@@ -170,7 +170,7 @@ def test_a_wrong_digit_is_named_as_the_model_writes_it():
         weights["unembed.W_U"][:, 3] *= 1.02
 
     model = dense("microadder-67", spoil)
-    found = interp.certify(model, arithmetic="interval", width=None)
+    found = interp.certify(model, arithmetic="interval", tolerance=None)
     assert found.status == "refuted" and found.digits == "refuted"
     a, b, _ = found.counterexample
     said, right = predict(model, [(a, b)], "greedy")[0].tolist(), model.task.targets([(a, b)])[0].tolist()
@@ -230,7 +230,7 @@ def test_a_broken_model_of_many_layers_ends_when_the_time_is_up_and_says_what_is
 
 @pytest.mark.slow
 def test_a_refuted_model_is_wrong_on_some_pair():
-    found = interp.certify(model_without_eos(), arithmetic="interval", width=1.0)
+    found = interp.certify(model_without_eos(), arithmetic="interval", tolerance=1.0)
     assert found.status == "refuted" and found.accuracy.upper < 1
 
 
@@ -327,14 +327,14 @@ def test_a_margin_below_what_was_proved_of_its_class_is_an_error(monkeypatch):
 
     monkeypatch.setattr(BranchAndBound, "prove", high)
     with pytest.raises(UserError):
-        interp.certify(zoo(FAST), arithmetic="interval", width=None)
+        interp.certify(zoo(FAST), arithmetic="interval", tolerance=None)
 
 
 @pytest.mark.slow
 def test_margins_over_the_reals_are_those_of_the_reals():
     """In half precision the model computes another function than the one that is proved right."""
     model = models.load("adder-456").to(torch.float16)
-    found = interp.certify(model, arithmetic="interval", width=None)
+    found = interp.certify(model, arithmetic="interval", tolerance=None)
     assert found.status == "certified" and found.lower_bound <= found.smallest_margin
     assert (found.classes.margin.values >= found.classes.proved.values - 1e-6).all()
     at = int(found.classes.margin.values.argmin())
@@ -597,10 +597,10 @@ def test_every_stored_verdict_is_of_a_registered_method_and_is_written_as_it_was
 
 
 def test_a_method_of_ones_own_judges_what_no_other_can(monkeypatch: pytest.MonkeyPatch):
-    verdict, known = certified(), "interp.proofs.methods.METHODS"
+    verdict, module = certified(), sys.modules["interp.proofs.certify"]  # not the function
     own = replace(METHODS["exhaustive"], name="own", obstacle=lambda model, task: None, certify=lambda *_: verdict)
-    monkeypatch.setattr(known, {})
+    monkeypatch.setattr(module, "METHODS", {})
     with pytest.raises(UserError, match="cannot judge"):
         interp.certify(models.load("toygpt-learned-pre"))
-    monkeypatch.setattr(known, {own.name: own})
+    monkeypatch.setattr(module, "METHODS", {own.name: own})
     assert interp.certify(models.load("toygpt-learned-pre")) is verdict

@@ -11,17 +11,17 @@ import torch
 
 import interp
 import models
-from interp.proofs import windows as module
+from interp.proofs import column_verdicts as module
 from interp.proofs.balls import REAL
 from interp.proofs.branching import Search
+from interp.proofs.column_verdicts import WindowVerdicts, window_diagrams, window_verdicts
 from interp.proofs.counting import OPEN, RIGHT, WRONG, Diagram, count, diagram_of_windows, symbols
 from interp.proofs.leaves import Leaves
 from interp.proofs.one_layer import read_adder
 from interp.proofs.trials import perturb, random_pairs
-from interp.proofs.windows import WindowVerdicts, window_diagrams, window_verdicts
 from models.evaluation import predict
 from models.tasks.column_rule import SUMS
-from models.transformer import ArithmeticTransformer
+from models.transformer.arithmetic_transformer import ArithmeticTransformer
 from tests.interp.proofs.conftest import broken, walk, zoo
 
 pytestmark = pytest.mark.usefixtures("without_shape_checks")
@@ -97,7 +97,7 @@ def test_longer_windows_leave_fewer_pairs_open():
 
 
 def test_a_456_parameter_adder_is_right_on_all_pairs():
-    found = interp.accuracy_bounds(zoo("adder-456"), width=0)
+    found = interp.accuracy_bounds(zoo("adder-456"), tolerance=0)
     assert found.lower == 1 and found.reached and found.method.startswith("windows of 2 columns")
 
 
@@ -105,7 +105,7 @@ def test_a_456_parameter_adder_is_right_on_all_pairs():
 def test_wrong_pairs_are_those_that_another_method_counted():
     """A method of earlier versions, for attention that writes one scalar, shared no bound with windows. To the last
     pair it found these wrong, by the length of their longest carry chain."""
-    found = interp.accuracy_bounds(broken("few"), width=0)
+    found = interp.accuracy_bounds(broken("few"), tolerance=0)
     assert sum(found.chains.open) == 0
     assert found.chains.wrong == (
         0, 142468768363500000, 68712092356500000, 5948435880000000, 509878800000000, 42173460000000, 3337200000000,
@@ -116,7 +116,7 @@ def test_wrong_pairs_are_those_that_another_method_counted():
 @pytest.mark.slow
 def test_sampled_accuracy_lies_within_the_bounds_of_windows():
     model = nearly_right()
-    found = interp.accuracy_bounds(model, width=1e-3)
+    found = interp.accuracy_bounds(model, tolerance=1e-3)
     pairs = model.task.sample(20_000, torch.Generator().manual_seed(0))
     wrong = (predict(model, pairs, method="teacher_forced") != model.task.targets(pairs)).numpy()
     share, slack = wrong.any(1).mean(), 4 * np.sqrt(0.25 / len(pairs))

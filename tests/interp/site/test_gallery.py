@@ -18,9 +18,6 @@ import pytest
 
 import models
 from interp.cli import main
-from interp.papers.headlines import registered
-from interp.papers.headlines.headline import Headline
-from interp.papers.studies.stored_studies import stored_studies
 from interp.site.gallery import site as building
 from interp.site.gallery.facts import Row
 from interp.site.gallery.manifest import FILE, open_folder
@@ -31,6 +28,9 @@ from interp.site.gallery.site import build, model_names
 from interp.site.notebooks import stored_notebooks
 from interp.site.pages import style
 from models.errors import UserError
+from studies.claims import registered
+from studies.claims.headline import Headline
+from studies.runs.stored_studies import stored_studies
 from tests.interp.site.looks import FAINT_TEXTS, MEETING_TEXTS, wait_until
 from tests.shape_checks import unchecked_shapes
 
@@ -63,7 +63,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     folder = tmp_path_factory.mktemp("gallery") / "site"
     notebooks = {NOTEBOOK: stored_notebooks()[NOTEBOOK]}
     with pytest.MonkeyPatch.context() as patch, unchecked_shapes():
-        asked = import_module("interp.papers.headlines.headline_table")
+        asked = import_module("studies.claims.headline_table")
         patch.setattr(asked, "registered", lambda paper=None: tuple(r for r in few_rows() if paper in (None, r.paper)))
         for module in ("site", "notebook_pages"):
             patch.setattr(f"interp.site.gallery.{module}.stored_notebooks", lambda: notebooks)

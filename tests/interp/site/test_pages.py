@@ -98,8 +98,8 @@ def test_a_section_draws_its_figures_as_it_is_told():
 
 
 def test_a_document_is_one_file_with_its_data():
-    page = document("A & B", "<p>body</p>", {"x": "</script>"}, "interp reproduce a:b")
-    assert "<title>A &amp; B</title>" in page and "<code>interp reproduce a:b</code>" in page
+    page = document("A & B", "<p>body</p>", {"x": "</script>"}, "python -m studies reproduce a:b")
+    assert "<title>A &amp; B</title>" in page and "<code>python -m studies reproduce a:b</code>" in page
     assert page.count("* plotly.js v") == 1 and 'id="data">{"x": "\\u003c/script>"}</script>' in page
 
 

@@ -9,12 +9,12 @@ import pytest
 from markupsafe import Markup
 
 import models
-from interp.papers.headlines import table as headlines
 from interp.site.chapters import CHAPTERS
 from interp.site.report import write_report
 from interp.site.story import Chapter, Story
 from models.errors import UserError
-from models.transformer import ArithmeticTransformer
+from models.transformer.arithmetic_transformer import ArithmeticTransformer
+from studies.claims import table as headlines
 from tests.interp.site.looks import wait_until
 from tests.shape_checks import unchecked_shapes
 
@@ -84,7 +84,7 @@ def test_chapters_that_do_not_apply_say_so(whole: Path):
 @pytest.mark.slow
 def test_the_paper_stands_next_to_what_was_measured_and_the_twin_next_to_the_model(whole: Path):
     text = whole.read_text()
-    account = unescape(text.split('<h2 id="account">')[1].split("<h2 ")[0])
+    account = unescape(text.split('<h2 id="paper">')[1].split("<h2 ")[0])
     rows = headlines("microadder").of_kind("behaviour").rows
     differ = [row.headline.claim for row in rows if row.label.startswith("differs")]
     assert differ and all(claim in account for claim in differ)

@@ -12,12 +12,12 @@ import pytest
 import torch
 
 import models
-from models import checkpoint
 from models.errors import UserError
+from models.files import checkpoint
+from models.files.stored_names import ZOO
 from models.importers import readers
 from models.importers.readers import FOLDER, Asked, File, Reader, reader_of, register
 from models.plugins import import_plugins
-from models.stored_names import ZOO
 from tests.published import write_published
 
 ROOT = Path(__file__).parents[3]

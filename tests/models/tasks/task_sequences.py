@@ -9,7 +9,7 @@ from scipy.stats import chisquare
 from torch import Tensor
 
 from models.tasks import AdditionFormat, SequenceTask
-from models.transformer import ArithmeticTransformer
+from models.transformer.arithmetic_transformer import ArithmeticTransformer
 
 #: (reversed_query, reversed_response): Figure 14's three columns; with and without padding they are its six panels.
 DIRECTIONS = ((False, True), (True, True), (False, False))

@@ -7,7 +7,6 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from models.counter import row_keys
 from models.errors import UserError
 from models.tasks import AdditionFormat, CharacterLanguage, MultiOperandAddition, Multiplication, Parity, formatted
 from models.tasks.addition import DelimitedAddition, TenDigitAddition, UnendedAddition
@@ -21,6 +20,7 @@ from models.tasks.algorithms import (
     column_layout,
     resolve_algorithm,
 )
+from models.tasks.counter_rng import row_keys
 from models.tasks.padded_addition import PaddedAddition
 from models.tasks.two_digit import TwoDigitAddition, all_problems
 

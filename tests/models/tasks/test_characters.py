@@ -14,9 +14,9 @@ import torch
 import models
 from interp.cli import main
 from models.errors import UserError
+from models.files.texts import TINYSHAKESPEARE, VARIABLE, cache_path, fetch, read_corpus
 from models.tasks.characters import CHARACTERS, N_CTX, TRAINING, CharacterLanguage
 from models.text_scores import text_loss
-from models.texts import TINYSHAKESPEARE, VARIABLE, cache_path, fetch, read_corpus
 from models.training import train
 from models.training.named_recipes import get_recipe
 from models.training.text_windows import TextWindows

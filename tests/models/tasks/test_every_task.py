@@ -21,7 +21,7 @@ from models.tasks import (
     TwoDigitAddition,
 )
 from models.tasks.padded_addition import PaddedAddition
-from models.transformer import ArithmeticTransformer
+from models.transformer.arithmetic_transformer import ArithmeticTransformer
 from tests.conformance.table import dense
 from tests.models.tasks.task_sequences import FORMATS, assert_prefixes_keep_their_ids
 

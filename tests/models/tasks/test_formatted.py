@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 import interp
 import models
 from interp.proofs.wrong_answers import answer_text
-from models.counter import row_keys
 from models.errors import UserError
 from models.tasks import Task, TenDigitAddition, TwoDigitAddition, formatted
 from models.tasks.addition import DelimitedAddition, UnendedAddition
+from models.tasks.counter_rng import row_keys
 from models.tasks.domain import NotCountable
 from models.tasks.expressions import Expression
 from models.tasks.padded_addition import TOKENS, PaddedAddition

@@ -12,8 +12,8 @@ from models.errors import UserError
 from models.tasks import (
     AdditionFormat,
     MultiOperandAddition,
+    PairConstraint,
     ProblemPairs,
-    Promise,
     TenDigitAddition,
     TwoDigitAddition,
     carry_pairs,
@@ -61,14 +61,14 @@ def test_what_is_recorded_and_promised_is_checked(recorded: ProblemPairs):
         "'t' is only recorded": replace(recorded, changed=changed | {"t": changed["s"]}),
         "'s' is only computed": replace(recorded, changed={k: v for k, v in changed.items() if k != "s"}),
         r"8 of 8 pairs it does not hold that carry_in\[1\] is equal": replace(
-            recorded, promise=Promise(keep=("carry_in[1]",))
+            recorded, promise=PairConstraint(keep=("carry_in[1]",))
         ),
-        r"does not hold that carry_in\[0\] differs": replace(recorded, promise=Promise(differ=("carry_in[0]",))),
+        r"does not hold that carry_in\[0\] differs": replace(recorded, promise=PairConstraint(differ=("carry_in[0]",))),
         r"does not hold that carry_in\[0\] is 1 in the clean": replace(
-            recorded, promise=Promise(values={"carry_in[0]": (1, 0)})
+            recorded, promise=PairConstraint(values={"carry_in[0]": (1, 0)})
         ),
-        "the answers are equal": replace(recorded, promise=Promise(answer="equal")),
-        "own tokens are different": replace(recorded, promise=Promise(own_token="different")),
+        "the answers are equal": replace(recorded, promise=PairConstraint(answer="equal")),
+        "own tokens are different": replace(recorded, promise=PairConstraint(own_token="different")),
     }
     for message, wrong in broken.items():
         with pytest.raises(UserError, match=message):

@@ -21,7 +21,7 @@ from models.tasks import (
     pairs,
 )
 from models.tasks.base import Task
-from models.tasks.sound import require_sound
+from models.tasks.check_task import require_sound
 from studies.adderboard.framed_addition import Frame, framed_addition
 from tests.other_tasks import column_addition, modular_addition
 from tests.toy_task import ToyAddition

@@ -21,13 +21,14 @@ import torch
 import interp
 import models
 from interp.cli.commands import main, parse
-from interp.papers.studies import Settings, sweeps
 from interp.proofs.trials import Trials, trial
-from models.cluster import LOCAL, MOST_DEATHS, Cluster, connected, each
 from models.errors import UserError
 from models.training import get_recipe, many_seeds
+from models.training.cluster import LOCAL, MOST_DEATHS, Cluster, connected, each
 from models.training.many_seeds import Run, train_on
 from models.training.run_folder import RunFolder
+from studies.runs import sweeps
+from studies.runs.study import Settings
 
 LONG = 900.0  # seconds: a busy machine takes its time to start workers
 RECIPE = get_recipe("microadder").replace(
@@ -296,7 +297,7 @@ def test_a_cluster_of_this_machine_is_this_process_own(tmp_path: Path) -> None:
     """It listens on 127.0.0.1 alone, its folder is closed, and a process without its token runs nothing."""
     code = """
 import os, stat, sys
-from models.cluster import connected
+from models.training.cluster import connected
 with connected("local") as cluster:
     import ray
     folder = ray._private.worker._global_node.get_temp_dir_path()

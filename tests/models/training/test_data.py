@@ -7,11 +7,11 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from models.column_arithmetic import mixed
-from models.counter import mix, signed, uniform
 from models.evaluation import Rate
+from models.families.column_arithmetic import mixed
 from models.registry import get_spec
 from models.tasks.addition import DelimitedAddition, TenDigitAddition, UnendedAddition
+from models.tasks.counter_rng import mix, signed, uniform
 from models.tasks.padded_addition import PaddedAddition
 from models.training.addition_problems import AdditionProblems, CarryMix, MetricCarryMix, carry_rich_problems
 from models.training.data import TrainingStream

@@ -10,7 +10,7 @@ from torch.nn import functional as F
 
 import models
 from models.errors import UserError
-from models.hand_built.adders import ADDERS
+from models.families.hand_built.adders import ADDERS
 from models.registry import recipe_of
 from models.training import train
 from models.training.addition_problems import AdditionProblems

@@ -14,7 +14,7 @@ from torch import Tensor
 import models
 from models.errors import UserError
 from models.training import train
-from models.training.judging import Verdict
+from models.training.acceptance import Verdict
 from models.training.objective import ParameterLayout
 from models.training.publish import publish
 from models.training.recipes import Recipe

@@ -11,7 +11,7 @@ import interp
 import models
 from models.errors import UserError
 from models.training import get_recipe, many_seeds, train
-from models.training.judging import Verdict
+from models.training.acceptance import Verdict
 from models.training.many_seeds import KEPT_EVALUATIONS, Run, coarse, merge, pack, train_on, unpack
 from models.training.publish import publish
 from models.training.run_folder import RunFolder
@@ -155,7 +155,7 @@ def test_a_packed_folder_is_written_so_that_one_checkpoint_is_whole(tmp_path: Pa
     new = pack(tmp_path / "run")
     assert not any(name.startswith(("snapshots", ".")) for name in new)
 
-    from models import checkpoint as storage
+    from models.files import checkpoint as storage
 
     write, left = storage.write_bytes_atomic, [0]
 

@@ -8,13 +8,13 @@ from torch.nn import functional as F
 
 import models
 from models import TransformerConfig
-from models.parts.weights import Weights
 from models.tasks.addition import TenDigitAddition
 from models.training.addition_problems import AdditionProblems
 from models.training.data import TrainingStream
 from models.training.objective import GeneralObjective, ParameterLayout
 from models.training.objectives import objective_for
 from models.training.one_layer import OneLayerObjective
+from models.transformer.parts.weights import Weights
 from models.weight_maps import DenseWeights
 
 SHAPE = TransformerConfig(1, 7, 1, 7, 14, 10, 34, normalization_type="RMS", eps=1e-8)

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from models.errors import UserError
-from models.position_coupling import SMALL
+from models.families.position_coupling import SMALL
 from models.tasks import MultiOperandAddition
 from models.training import train
 from models.training.parallel import Share

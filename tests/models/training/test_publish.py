@@ -12,7 +12,7 @@ from models.errors import UserError
 from models.tasks import addition
 from models.tasks.ten_digit_problems import ten_digit_test_set
 from models.training import train
-from models.training.judging import Verdict
+from models.training.acceptance import Verdict
 from models.training.objective import ParameterLayout
 from models.training.publish import load_snapshots, publish, ten_digit
 from models.training.publish.curves import curve_files
@@ -101,7 +101,7 @@ def test_an_entry_ships_snapshots_curves_metrics_and_a_card(tmp_path: Path, run)
     folder, _ = publish([run("a", 0, [2])], tmp_path / "entry")
     snapshots = load_snapshots(folder)
     assert [step for step, _ in snapshots] == log_spaced_steps(40, 6)
-    curves, _ = models.checkpoint.load_weights(folder / "curves.safetensors")
+    curves, _ = models.files.checkpoint.load_weights(folder / "curves.safetensors")
     assert curves["exact"].shape == (4, 4) and curves["step"].tolist() == [10, 20, 30, 40]
     assert curves["exact"][2].tolist() == [1.0] * 4
     lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
@@ -149,7 +149,7 @@ def test_a_seed_that_is_perfect_only_on_uniform_problems_is_taken_if_no_other_is
     assert (made["seeds_once_perfect"], made["seeds_grokked"]) == (2, 2)
     card = (published / "card.md").read_text()
     assert "never perfect on the carry-rich half" in card and "2 of 4" in card
-    curves, _ = models.checkpoint.load_weights(published / "curves.safetensors")
+    curves, _ = models.files.checkpoint.load_weights(published / "curves.safetensors")
     assert curves["uniform"][1].tolist() == [1.0] * 4
 
 
@@ -177,7 +177,7 @@ def test_a_run_loads_with_its_seeds_checkpoint_and_snapshots(tmp_path: Path, run
     (checkpoint,) = folder.glob("checkpoint-*.safetensors")
     snapshots = sorted((folder / "snapshots").glob("*.safetensors"))
     assert len(snapshots) > 1
-    tensors, _ = models.checkpoint.load_weights(snapshots[0])
+    tensors, _ = models.files.checkpoint.load_weights(snapshots[0])
     for file in (checkpoint, *snapshots):
         assert torch.allclose(layout.flatten(models.load(file)), perfect, atol=1e-6)  # the best seed's
         assert not torch.allclose(layout.flatten(models.load(file, seed=3)), perfect, atol=1e-2)
@@ -232,7 +232,7 @@ def test_early_stopped_seeds_end_their_curves_and_snapshots(tmp_path: Path, run)
     folder = run("a", 0, [2], recipe=STILL.replace(stop_after_perfect=2))
     assert RunFolder(folder).load_checkpoint()[2]["seeds"][2]["stopped_at"] == 20
     published, _ = publish([folder], tmp_path / "entry")
-    curves, _ = models.checkpoint.load_weights(published / "curves.safetensors")
+    curves, _ = models.files.checkpoint.load_weights(published / "curves.safetensors")
     assert curves["exact"][2, :2].tolist() == [1.0, 1.0] and curves["exact"][2, 2:].isnan().all()
     assert max(step for step, _ in load_snapshots(published)) <= 20
 
@@ -256,7 +256,7 @@ def test_curves_of_runs_of_different_lengths_are_one_table_with_nothing_after_a_
     chosen = Seed(folders[0], 0, {"seed": 1}, torch.zeros(57))
     for steps, n in ((None, 3), (20, 2)):
         files = curve_files(runs, chosen, steps)
-        curves, _ = models.checkpoint.parse_weights(files["curves.safetensors"], "curves")
+        curves, _ = models.files.checkpoint.parse_weights(files["curves.safetensors"], "curves")
         assert curves.keys() == {"loss", "validation_loss", "seed", "step"}
         assert (curves["seed"].tolist(), curves["step"].tolist()) == ([1, 0], [10, 20, 30][:n])
         assert (

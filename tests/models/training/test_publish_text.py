@@ -29,7 +29,7 @@ def test_a_text_model_is_published_with_its_lowest_seed(tmp_path: Path):
     seeds = json.loads((folder / "seeds.json").read_text())
     assert [row["seed"] for row in seeds] == [0, 1] and abs(seeds[0]["best_loss"] - loss.loss) < 2e-3
     card = (folder / "card.md").read_text()
-    curves, _ = models.checkpoint.load_weights(folder / "curves.safetensors")
+    curves, _ = models.files.checkpoint.load_weights(folder / "curves.safetensors")
     assert curves["seed"].tolist() == [1, 0]  # as the runs come
     assert curves["validation_loss"][:, -1].tolist() == pytest.approx([seeds[1]["last_loss"], seeds[0]["last_loss"]])
     assert "821,760" in card and "`steps`: 2 (registered: 2,000)" in card

@@ -16,11 +16,11 @@ import torch
 
 import models
 from models.errors import UserError
-from models.hooked import model_name, own_name
 from models.training import train
 from models.training.publish import publish
 from models.training.recipes import Recipe
 from models.training.run_folder import RunFolder
+from models.transformer.hooked import model_name, own_name
 from tests.models.training.edited import RECIPE, contents, edit_checkpoint, go_on
 
 

@@ -7,7 +7,7 @@ import torch
 from scipy.stats import chisquare
 
 from models.errors import UserError
-from models.position_coupling import PAPER, SMALL
+from models.families.position_coupling import PAPER, SMALL
 from models.tasks import AdditionFormat, MultiOperandAddition, Multiplication, Parity
 from models.training.sequence_problems import AdditionSet, MultiplicationSet, ParitySet, make_buckets
 

@@ -11,7 +11,7 @@ from torch.nn import functional as F
 
 import models
 from models.errors import UserError
-from models.position_coupling import SMALL, DecoderSize
+from models.families.position_coupling import SMALL, DecoderSize
 from models.registry import recipe_of
 from models.training import train
 from models.training.named_recipes import get_recipe
@@ -114,7 +114,7 @@ def test_publishing_scores_every_seed_on_the_same_shapes_and_stores_half_precisi
     assert all(torch.equal(p, p.half().float()) for p in parameters.values())
     (row,) = [line for line in (folder / "card.md").read_text().splitlines() if line.startswith("| 4, 4 |")]
     assert row.count("(") == 2
-    curves, _ = models.checkpoint.load_weights(folder / "curves.safetensors")
+    curves, _ = models.files.checkpoint.load_weights(folder / "curves.safetensors")
     lines = RunFolder(tmp_path / "run").metrics()
     assert curves["seed"].tolist() == [0, 1] and curves["step"].tolist() == [line["step"] for line in lines]
     assert curves["exact"].T.tolist() == [pytest.approx(line["exact"]) for line in lines]
@@ -128,7 +128,7 @@ def test_an_unfinished_run_is_not_published(tmp_path: Path, recipe) -> None:
 
 @pytest.mark.parametrize("variant", SMALL.values(), ids=lambda v: v.name)
 def test_every_task_trains(tmp_path: Path, variant) -> None:
-    from models.position_coupling import register_variant
+    from models.families.position_coupling import register_variant
 
     tiny = variant.replace(size=DecoderSize(1, 2, 16, 16), longest=2, most=min(2, variant.most))
     name = register_variant(tiny)

@@ -11,7 +11,7 @@ import torch
 from torch.func import functional_call, grad, vmap
 
 import models
-from models.weight_maps.kept import kept_weights
+from models.weight_maps.weight_cache import cached_weights
 
 NAMES = ("microadder-57", "adder-456", "toygpt-learned-pre", "position-coupling-1l4h-small", "addlm-adder-two-digit")
 
@@ -22,7 +22,7 @@ def _tokens(model: Any, n: int = 3) -> torch.Tensor:
 
 
 def _assert_fresh(model: Any) -> None:
-    kept, fresh = kept_weights(model.weight_map), model.weight_map()
+    kept, fresh = cached_weights(model.weight_map), model.weight_map()
     assert list(kept) == list(fresh)
     for key, value in fresh.items():
         assert torch.equal(kept[key], value), key
@@ -78,7 +78,7 @@ def _attribute(model: Any) -> None:
 
     model.weight_map.__class__ = Doubled
     model.weight_map()
-    kept_weights(model.weight_map)
+    cached_weights(model.weight_map)
     model.weight_map.scale = 2.0
 
 
@@ -90,13 +90,13 @@ CHANGES = (_data, _numpy, _replaced, _optimiser, _loaded, _frozen, _partly_froze
 def test_no_change_of_what_weights_are_made_of_goes_unseen(change: Callable[[Any], None], with_gradients: bool) -> None:
     model = models.build("microadder-57")
     with torch.set_grad_enabled(with_gradients):
-        kept_weights(model.weight_map)
+        cached_weights(model.weight_map)
         before = {key: value.detach().clone() for key, value in model.effective_weights().items()}
         with torch.enable_grad():
             change(model)
         _assert_fresh(model)
         if change not in (_frozen, _partly_frozen, _double):
-            assert any(not torch.equal(before[key], value) for key, value in kept_weights(model.weight_map).items())
+            assert any(not torch.equal(before[key], value) for key, value in cached_weights(model.weight_map).items())
 
 
 @pytest.mark.parametrize("name", NAMES)

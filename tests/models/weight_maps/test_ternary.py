@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import models
-from models.addlm import ABLATION, SIZES, VARIANTS, model_name
+from models.families.addlm import ABLATION, SIZES, VARIANTS, model_name
 from models.weight_maps.ternary import SMALLEST_SCALE, TERNARY, TernaryWeights, straight_through, ternarise
 
 NAME = "addlm-0.8m"

@@ -15,7 +15,7 @@ import torch
 from interp.cli import commands
 from interp.cli.own_files import said, taken_out, trusted
 from interp.site.pages.html_document import page_data
-from models.arc_decoder import DECODERS
+from models.families.arc_decoder import DECODERS
 from models.tasks.addition import DIGITS
 from studies.adderboard.board_page import summary
 from studies.adderboard.board_rows import BoardRow, _made, judge, near_nines

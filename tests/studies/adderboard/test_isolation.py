@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from models.checkpoint import format_weights
 from models.errors import UserError
+from models.files.checkpoint import format_weights
 from studies.adderboard.isolation import UNCONFINED, _answer, _no_bubblewrap, require_shelter, run_isolated
 from tests.sampling import sampled
 

@@ -11,7 +11,7 @@ import torch
 
 import models
 from models.errors import UserError
-from models.low_rank_adder import OPTIONS
+from models.families.low_rank_adder import OPTIONS
 from studies.checkpoints import load_published
 from tests.published import low_rank_adder
 

@@ -139,8 +139,8 @@ def test_a_configuration_between_the_rungs_is_imported_without_being_named(tmp_p
     """141 parameters, of which the public notes tell: the 133 with 14 tokens. It is no rung of the paper."""
     from dataclasses import replace
 
-    from models.microadder import MicroAdderWeights
-    from models.microadder_ladder import rung
+    from models.families.microadder import MicroAdderWeights
+    from models.families.microadder_ladder import rung
 
     weight_map = MicroAdderWeights(replace(rung(133).options, delimiters=True))
     weight_map.initialise(torch.Generator().manual_seed(0))

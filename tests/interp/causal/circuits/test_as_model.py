@@ -75,6 +75,6 @@ def test_the_smallest_circuit_of_an_adder_is_proved_on_all_inputs() -> None:
     model = models.load("microadder-57")
     edges = [f"{sender}->{to}" for sender in ("embed", "L0H0") for to in ("L0.mlp", "logits")]
     right = interp.circuit_as_model(model, [*edges, "embed->L0H0.v", "L0.mlp->logits"], (0, 0))
-    assert interp.certify(right, width=None).status == "certified"
+    assert interp.certify(right, tolerance=None).status == "certified"
     smaller = interp.circuit_as_model(model, [*edges, "L0.mlp->logits"], (0, 0))
-    assert interp.certify(smaller, width=None).status == "refuted"
+    assert interp.certify(smaller, tolerance=None).status == "refuted"

@@ -20,7 +20,7 @@ from models.numerals import in_percent_with
 from models.tasks.base import Task
 from models.tasks.pair_kinds import problem_pairs
 from models.tasks.paired_problems import ProblemPairs
-from models.transformer import ArithmeticTransformer
+from models.transformer.arithmetic_transformer import ArithmeticTransformer
 from tests.conformance.table import dense
 from tests.toy_task import ToyAddition
 

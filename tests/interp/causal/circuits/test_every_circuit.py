@@ -21,7 +21,7 @@ from interp.causal.edges import EdgeExperiment
 from interp.causal.edges.optimal import fit_constants
 from models.errors import UserError
 from models.tasks import formatted, problem_pairs
-from models.transformer import ArithmeticTransformer
+from models.transformer.arithmetic_transformer import ArithmeticTransformer
 from models.weight_maps import DenseWeights
 
 BASE = 40

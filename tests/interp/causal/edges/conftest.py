@@ -11,7 +11,7 @@ from torch import Tensor
 
 from models.tasks.base import Task
 from models.tasks.paired_problems import ProblemPairs
-from models.transformer import ArithmeticTransformer
+from models.transformer.arithmetic_transformer import ArithmeticTransformer
 from tests.conformance.table import addlm, decoder, dense, hand_built, registered
 
 BUILDERS = {

@@ -15,7 +15,7 @@ from interp.causal.edges import written as written_module
 from interp.causal.edges.paths import PATHS
 from models.errors import UserError
 from models.tasks.paired_problems import ProblemPairs
-from models.transformer import ArithmeticTransformer
+from models.transformer.arithmetic_transformer import ArithmeticTransformer
 from tests.conformance.table import dense
 from tests.interp.causal.edges.conftest import POST_NORM, pairs_for
 from tests.interp.conftest import stock_copy

@@ -12,7 +12,7 @@ from interp.causal.edges import EdgeExperiment, edge_attribution, path_patching
 from interp.core.metrics import Metric, resolve_metrics
 from models.errors import UserError
 from models.tasks import carry_pairs, problem_pairs
-from models.transformer import ArithmeticTransformer
+from models.transformer.arithmetic_transformer import ArithmeticTransformer
 from tests.comparing import numbers_are_finite
 from tests.conformance.table import dense
 from tests.interp.causal.edges.conftest import BUILDERS, builders, pairs_for

@@ -11,7 +11,7 @@ from interp.causal.interchange.group_program import CHANGES, NONE, UNDECIDED
 from interp.core.group_marks import GroupMarks
 from models.errors import UserError
 from models.tasks import formatted
-from models.transformer import ArithmeticTransformer
+from models.transformer.arithmetic_transformer import ArithmeticTransformer
 from models.weight_maps.constant import ConstantWeights
 from tests.sampling import sampled
 

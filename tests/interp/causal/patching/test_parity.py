@@ -15,10 +15,10 @@ from transformer_lens import ActivationCache, patching
 from interp.causal.patching import SITES, patch_sweep
 from interp.causal.patching.engine import Engine
 from interp.causal.patching.patch_sites import parts_of, position_groups
-from interp.causal.patching.plain import PlainPatcher, Variant
-from interp.causal.patching.run import CachedActivations, Frame, Run
+from interp.causal.patching.plain import PatchedRun, PlainPatcher
+from interp.causal.patching.run import CachedActivations, Run, RunFrame
 from interp.core.metrics import Metric
-from models.transformer import ArithmeticTransformer
+from models.transformer.arithmetic_transformer import ArithmeticTransformer
 from tests.conformance.table import ROWS, Row
 
 TOLERANCE = 1e-9  # float64; the issue asks for 1e-6
@@ -136,7 +136,7 @@ def test_whatever_is_patched_read_and_stacked_equals_one_hooked_run(cell: dict[s
         for i, part in enumerate(range(parts.start, parts.stop)):
             found.update({(part, group): logits[i, j] for j, group in enumerate(chosen)})
 
-    frame = Frame(model, read)
+    frame = RunFrame(model, read)
     run = Run(frame, base)
     Engine(frame, run, Run(frame, other), cell["numbers"]).sweep(site, layer, groups, emit)
     patcher = PlainPatcher(model, base, model.run_with_cache(other)[1])
@@ -144,7 +144,7 @@ def test_whatever_is_patched_read_and_stacked_equals_one_hooked_run(cell: dict[s
         part, group = rng.randrange(parts_of(site, model.config)), rng.randrange(len(groups))
         origin = rng.randrange(len(groups)) if site.by_source else None
         columns = None if origin is None else groups.mask[origin]
-        true = patcher.patched(site, layer, [Variant(part, groups.mask[group], columns)])[0][:, read]
+        true = patcher.patched(site, layer, [PatchedRun(part, groups.mask[group], columns)])[0][:, read]
         key = part if origin is None else part * len(groups) + origin
         ours = found.get((key, group), run.logits())
         assert (ours - true).abs().max() <= TOLERANCE * true.abs().max()
@@ -167,6 +167,6 @@ def test_a_cache_without_the_rows_of_other_models_is_read_by_hook_name_only():
     model = next(row for row in ROWS if row.name == "LN, 1 layer").build(0)
     other = inputs(model, 2, 40)[1]
     _, cache = model.run_with_cache(other, names_filter=["blocks.0.hook_resid_pre"])
-    frame = Frame(model, [3])
+    frame = RunFrame(model, [3])
     source = CachedActivations(frame, cache, {"resid_pre": "hook_resid_pre"})
     assert torch.equal(source.get("resid_pre", 0), cache["blocks.0.hook_resid_pre"][:, :4])

@@ -15,13 +15,13 @@ from interp.causal.patching import SITES, PatchMismatch, activation_patching, pa
 from interp.causal.patching.engine import Engine
 from interp.causal.patching.patching_result import runs_differ
 from interp.causal.patching.plain import PlainPatcher
-from interp.causal.patching.run import Frame
+from interp.causal.patching.run import RunFrame
 from interp.core.metrics import Metric, exact_match, kl, logit_diff
 from models.errors import UserError
-from models.parts.weights import weight_shapes
 from models.tasks import problem_pairs
 from models.tasks.paired_problems import ProblemPairs
-from models.transformer import ArithmeticTransformer
+from models.transformer.arithmetic_transformer import ArithmeticTransformer
+from models.transformer.parts.weights import weight_shapes
 from models.weight_maps.constant import ConstantWeights
 from tests.comparing import numbers_are_finite
 from tests.interp.conftest import stock_copy
@@ -393,8 +393,8 @@ def test_the_unpatched_run_is_that_of_the_model_whichever_variants_it_was_made_a
 
 
 def test_a_wrong_attention_of_side_by_side_keys_is_found_out(monkeypatch: pytest.MonkeyPatch):
-    original = Frame.attended
-    monkeypatch.setattr(Frame, "attended", lambda *args: original(*args).roll(1, 1))
+    original = RunFrame.attended
+    monkeypatch.setattr(RunFrame, "attended", lambda *args: original(*args).roll(1, 1))
     with pytest.raises(PatchMismatch):
         activation_patching(ADDER, PAIRS.select(slice(0, 4)), site="resid_pre", check=True)
 

@@ -12,7 +12,7 @@ import xarray as xr
 
 from interp.core.stats import clopper_pearson
 from interp.figures import scores as figures
-from interp.probes.scored import GridPanel, GridPanels, Scores, by_size
+from interp.probes.score_result import GridPanel, GridPanels, Scores, by_size
 from models.numerals import in_percent
 from tests.sampling import every_third
 

@@ -14,13 +14,13 @@ from interp.core.stats import clopper_pearson
 from interp.probes.heatmaps.cells import BLOCK, CellScorer, Offsets, cell_problems
 from interp.probes.heatmaps.grid import exact_match_grid, rectangle
 from interp.probes.heatmaps.offset_sweeps import greedy_agreement, offset_sweep
-from interp.probes.scored import GridPanel, GridPanels, Scores
+from interp.probes.score_result import GridPanel, GridPanels, Scores
 from models.errors import UserError
-from models.partial_forward import greedy
-from models.position_coupling import SMALL
+from models.families.position_coupling import SMALL
+from models.fast import greedy
 from models.tasks import Parity
 from models.tasks.multi_addition import AdditionFormat, MultiOperandAddition
-from models.transformer import ArithmeticTransformer
+from models.transformer.arithmetic_transformer import ArithmeticTransformer
 from models.weight_maps.weight_map import WeightMap
 from tests.models.coders import coder
 

@@ -9,7 +9,7 @@ import torch
 
 import models
 from models.tasks.two_digit import TwoDigitAddition
-from models.transformer import ArithmeticTransformer
+from models.transformer.arithmetic_transformer import ArithmeticTransformer
 from models.weight_maps import DenseWeights
 
 SWITCHES: dict[str, dict[str, Any]] = {

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,7 +11,6 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-import interp
 import models
 from interp.core.problems import distinct
 from interp.core.results import Provenance
@@ -24,6 +22,7 @@ from interp.probes.lens.ridge import directions, held_out_predictions
 from models.errors import UserError
 from models.tasks.addition import TenDigitAddition
 from models.tasks.two_digit import TwoDigitAddition, all_problems
+from studies.papers import DATA
 from tests.comparing import numbers_are_finite
 from tests.interp.probes.lens.made import random_model
 
@@ -208,7 +207,7 @@ def test_a_probe_does_not_learn_the_table_of_pairs_by_heart():
 
 @pytest.mark.slow
 def test_the_stored_probes_of_two_digit_adders_are_found_again():
-    stored = json.loads((Path(interp.__file__).parent / "data/experiments/toygpt-carry.json").read_text())
+    stored = json.loads((DATA / "experiments" / "toygpt-carry.json").read_text())
     model = models.load(stored["model"])
     outputs = [f"blocks.{i}.hook_{part}_out" for i in range(model.cfg.n_layers) for part in ("attn", "mlp")]
     asked: dict[str, Any] = {"problems": all_problems(), "signals": "carry_out", "columns": "s0"}

@@ -19,10 +19,10 @@ from interp.site.explorer.own_tasks import carries, own_task
 from interp.site.explorer.pack import task_data
 from models.errors import UserError
 from models.evaluation import predict
-from models.part_names import in_block, read_part
 from models.tasks.base import Task
 from models.tasks.formatted_task import formatted
 from models.tasks.sequences import SequenceTask
+from models.transformer.part_names import in_block, read_part
 from tests.interp.conftest import stock_copy
 from tests.javascript import Asked
 from tests.other_tasks import column_addition, exact_adder, modular_addition

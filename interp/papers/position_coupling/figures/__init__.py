@@ -1,1 +1,0 @@
-"""Figures of :mod:`interp.papers.position_coupling`'s results."""

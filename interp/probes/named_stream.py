@@ -1,0 +1,192 @@
+"""A hand-built model on one sequence, in its own terms: what each part writes into which named dimension.
+
+The residual stream of a construction has named dimensions (``model.weight_map.dims``: NUM, PRE_SUM, ...), and
+
+    stream after the last layer[pos, name] = sum over stages of written[stage, name, pos]
+
+where the stages are token embedding, position embedding, and then the heads and the MLP of every layer. This gives
+Tables 4 to 23 in the appendix of Position Coupling (ICLR 2025) for any sequence; ``offsets`` are where its position ids
+start, 4 and 2 in the paper's example.
+
+Limits: one sequence, in the model's own arithmetic, and only constructions without norms, in which the stream adds up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+import xarray as xr
+from jaxtyping import Int
+from torch import Tensor
+
+from interp.core.probe import named_dimensions, probe, task_of
+from interp.core.results import Provenance, Result
+from interp.core.sites import model_name
+from models.errors import UserError
+from models.tasks.multi_addition import MultiOperandAddition
+from models.transformer.arithmetic_transformer import ArithmeticTransformer
+from models.transformer.hooked import HookedModel
+from models.transformer.part_names import head_name, layer_part
+from models.transformer.unaltered import require_unaltered
+
+NOTHING = 1e-4  # smaller values count as zero, as float32 rounding and softmax at temperature 16 leave such residues
+
+
+@dataclass(frozen=True, eq=False)
+class NamedStream(Result):
+    """What each stage writes on one sequence.
+
+    ``written`` [stage, dim, pos], with coordinate ``named`` along dim (a name has several dims if it is a code or has
+    one dim per digit); ``pattern`` [layer, head, query, key]; ``tokens`` and ``predicted`` (the token with the largest
+    logit after each position); ``ids``: the position ids of each token, empty for a model without them; ``first``: the
+    position of "=", from which on predictions count.
+    """
+
+    model: str
+    written: xr.DataArray
+    pattern: xr.DataArray
+    tokens: tuple[str, ...]
+    predicted: tuple[str, ...]
+    ids: tuple[tuple[int, ...], ...]
+    first: int
+    provenance: Provenance
+
+    @property
+    def stream(self) -> xr.DataArray:
+        """The residual stream after the last layer, [dim, pos]."""
+        return self.written.sum("stage")
+
+    @property
+    def right(self) -> tuple[bool, ...]:
+        """Whether each token from "=" on predicts the next one; the last token does not count."""
+        return tuple(
+            p == t for p, t in zip(self.predicted[self.first : -1], self.tokens[self.first + 1 :], strict=True)
+        )
+
+    def writers(self) -> dict[str, list[str]]:
+        """The stages that write into each name."""
+        size = abs(self.written).max("pos")
+        stages = self.written.stage.values
+        return {
+            name: [str(stage) for stage, one in zip(stages, size.values, strict=True) if (one[where] > NOTHING).any()]
+            for name, where in self._dims().items()
+        }
+
+    def _dims(self) -> dict[str, np.ndarray]:
+        names = self.written.named.values
+        return {str(name): np.flatnonzero(names == name) for name in dict.fromkeys(names.tolist())}
+
+    def sentence(self) -> str:
+        writers = self.writers()
+        once = sum(len(stages) == 1 for stages in writers.values())
+        return (
+            f"{model_word(self.model)} on {''.join(self.tokens)}: {once} of {len(writers)} named dimensions are "
+            f"written by one stage alone, and {sum(self.right)} of {len(self.right)} next tokens are right."
+        )
+
+    def to_dataframe(self) -> pd.DataFrame:
+        """One row per single dimension and token: position, token, stage, dim, value; zeros are left out."""
+        frame = self.written.to_dataframe("value").reset_index()
+        frame = frame[frame.value.abs() > NOTHING]
+        frame.insert(1, "token", [self.tokens[pos] for pos in frame.pos])
+        return frame.assign(n=1)
+
+
+def model_word(name: str) -> str:
+    return name or "The construction"
+
+
+def as_fraction(value: float) -> str:
+    """A number as the paper prints weights: 0.25 as "1/4", 11.0 as "11", zero as ""; others with two decimals."""
+    if abs(value) <= NOTHING:
+        return ""
+    near = Fraction(value).limit_denominator(99)
+    return str(near) if abs(float(near) - value) <= NOTHING else f"{value:.2f}"
+
+
+@probe(
+    "What is in a construction's residual stream, by named dimension?",
+    needs=[task_of(MultiOperandAddition), named_dimensions()],
+)
+def named_stream(
+    model: ArithmeticTransformer, tokens: str | Int[Tensor, "1 pos"], *, offsets: Sequence[int] | None = None
+) -> NamedStream:
+    """Read a construction on one sequence; see the module. Cost: one forward pass.
+
+    Args:
+        model: a model whose weight map names its dimensions (the hand-built ones of Position Coupling).
+        tokens: the whole sequence up to the last token that is read, as text ("$057+048=000>750>501") or as tokens.
+        offsets: the first position id of each level; by default 1.
+
+    Raises:
+        UserError: a model without named dimensions, with norms, or with hooks or other changes; a text that its task
+            cannot read, no "=" in it, or offsets beyond the position tables.
+    """
+    weight_map: Any = model.weight_map  # of a construction, which names its dimensions
+    dims, labels = weight_map.dims, weight_map.dim_labels
+    if model.config.normalization_type is not None:
+        raise UserError("The stream of a model with norms does not add up by stages.")
+    require_unaltered(model, "A named stream")
+    task: Any = model.task
+    read: Tensor = task.tokenise(tokens) if isinstance(tokens, str) else tokens
+    texts = tuple(task.vocabulary[token] for token in read[0].tolist())
+    if "=" not in texts:
+        raise UserError(f"There is no '=' in {''.join(texts)!r}, after which a response could begin.")
+    ids = _position_ids(model, read, offsets)
+    moved: dict[str, Any] = {} if ids is None else {"position_ids": ids}
+    with torch.no_grad():
+        logits, cache = model.run_with_cache(read, **moved)
+    stages, parts = ["tokens"], [cache["hook_embed"][0]]
+    if "hook_pos_embed" in cache:
+        stages.append("positions")
+        parts.append(cache["hook_pos_embed"][0])
+    n_layers, n_heads = model.config.n_layers, model.config.n_heads
+    for layer in range(n_layers):
+        by_head = torch.einsum("phd,hdm->hpm", cache["z", layer][0], model.W_O[layer])
+        stages += [head_name(layer, head) for head in range(n_heads)] + [layer_part(layer, "mlp")]
+        parts += [*by_head, cache["mlp_out", layer][0]]
+    names = [name for name, where in dims.items() for _ in range(where.stop - where.start)]
+    written = xr.DataArray(
+        torch.stack(parts).double().detach().numpy().transpose(0, 2, 1),
+        dims=("stage", "dim", "pos"),
+        coords={"stage": stages, "dim": list(labels), "named": ("dim", names), "pos": np.arange(len(texts))},
+    )
+    pattern = torch.stack([cache["pattern", layer][0] for layer in range(n_layers)]).double().numpy()
+    return NamedStream(
+        model_name(model),
+        written,
+        xr.DataArray(
+            pattern,
+            dims=("layer", "head", "query", "key"),
+            coords={"layer": np.arange(n_layers), "head": np.arange(n_heads)},
+        ),
+        texts,
+        tuple(task.vocabulary[token] for token in logits[0].argmax(-1).tolist()),
+        () if ids is None else tuple(tuple(row) for row in ids[0].tolist()),
+        texts.index("="),
+        Provenance(1, None, "sequence"),
+    )
+
+
+def _position_ids(model: HookedModel, tokens: Tensor, offsets: Sequence[int] | None) -> Tensor | None:
+    """The task's ids, shifted to start at ``offsets``; None for a model without ids."""
+    if model.config.positional_embedding_type != "coupled":
+        if offsets is not None:
+            raise UserError("This model has no position ids that could be moved.")
+        return None
+    ids = model.task.position_ids(tokens)
+    if offsets is None:
+        return ids
+    if len(offsets) != ids.shape[-1] or min(offsets) < 1:
+        raise UserError(f"There must be {ids.shape[-1]} offsets from 1 on, not {tuple(offsets)}.")
+    ids = torch.where(ids > 0, ids + torch.tensor(list(offsets)) - 1, 0)
+    for level, limit in enumerate(getattr(model.weight_map, "position_limits", ())):
+        if (highest := int(ids[..., level].max())) > limit:
+            raise UserError(f"Offset {offsets[level]} needs id {highest}; level {level + 1} has ids up to {limit}.")
+    return ids

@@ -1,0 +1,198 @@
+"""``interp.certify``: the methods that can judge a model, and how one is chosen.
+
+    hand-built                     a construction known by its weight map: a proof for every length up to its limits
+    branch and bound over columns  adders and subtractors of one layer, or of two whose second attends by position, by
+                                   their effective weights: a proof over all pairs
+    operator by operator           mixed addition and subtraction by one layer: the proof above for each operator
+    near keys                      one-layer decoders whose heads see near ids: all that a query can see, with roundings
+    prefix tree                    causal models on small domains: every prefix once, enclosed with all roundings
+    exhaustive                     any model whose task's shape has at most 2^20 problems: all are run through the model
+
+The first method without an ``obstacle`` judges the model, and raises if it cannot judge something else about it; those
+of plug-ins (:mod:`models.plugins`) are asked before these. All return a :class:`~interp.proofs.verdict.Verdict`.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from interp.core.loading import load
+from interp.core.measured import Measured
+from interp.core.probe import Scalar, probe
+from interp.core.problems import resolve_task
+from interp.core.sites import model_name
+from interp.proofs import by_operator, exhaustive, hand_built, near_keys, prefix_proof
+from interp.proofs.bounds_on_accuracy import WIDTH
+from interp.proofs.column_adders import METHOD as ONE_LAYER
+from interp.proofs.hand_built import is_hand_built
+from interp.proofs.one_layer import Targets, require_exact_products
+from interp.proofs.verdict import (
+    LARGEST_FILE,
+    METHODS,
+    ArithmeticName,
+    CertifyOptions,
+    Method,
+    Verdict,
+    method_named,
+    parse_verdict,
+    register,
+    verdict_of,
+)
+from interp.proofs.watch import MINUTES, TimeUp, time_limit
+from models.calls.checked_calls import checked
+from models.errors import UserError
+from models.evaluation import predict
+from models.files.checkpoint import read_bytes
+from models.tasks.base import Task
+from models.tasks.sequences import SequenceTask
+from models.tasks.task_doubts import doubt
+from models.transformer.hooked import HookedModel
+
+MOST_SYMBOLS = 2**12  # of a problem's operands; 21 binary symbols already make too many problems to run
+
+register(
+    hand_built.METHOD,
+    ONE_LAYER,
+    by_operator.METHOD,
+    near_keys.METHOD,
+    prefix_proof.METHOD,
+    exhaustive.METHOD,
+)
+
+
+def _judged(model: HookedModel, task: Task) -> str:
+    """Some method must judge the model."""
+    try:
+        _require_short(model, task)
+        method_for(model, task)
+    except UserError as error:
+        return str(error).rstrip(".")
+    return ""
+
+
+def _proved(found: Verdict) -> Measured:
+    """1 for a proof, 0 where an input is wrong. Raises UserError where it is not known."""
+    if found.status not in ("certified", "refuted"):
+        raise UserError(f"It is not known of all inputs: {found.status}.")
+    return Measured(float(found.status == "certified"), note=found.status)
+
+
+@probe(
+    "Is it right on all inputs: a proof, or one that is wrong?",
+    by_default=[_judged],  # asked anyway, it looks for a method itself
+    scalar=Scalar(
+        "right on all inputs: 1, or one is wrong: 0",
+        "verdict",
+        _proved,
+        0.5,
+        lambda *_: {"tolerance": None},
+        asked_by=(),
+    ),
+)
+def certify(
+    model: HookedModel,
+    *,
+    arithmetic: ArithmeticName | None = None,
+    task: Task | None = None,
+    tolerance: float | None = WIDTH,
+    targets: Targets = "all",
+    minutes: float | None = MINUTES,
+) -> Verdict:
+    """Certify that a model is right on every input of a domain, refute it by an input that it gets wrong, or neither.
+
+    Args:
+        model: one of this project's models or, with ``task`` and where the method allows it, a stock TransformerLens
+            one.
+        arithmetic: "float", "interval" or "float32", for proofs (by default "float32", and for small domains the first
+            of "float32" and "interval" that succeeds; if neither does, and with "float", all problems are run in the
+            model's own arithmetic). See :func:`interp.proofs.column_adders.certify_one_layer`.
+        task: the task, if the model does not carry it, or the model's own in another shape, ``model.task.at(...)``.
+        tolerance: how far apart the bounds on the share of right pairs may be, where a proof fails; None computes none.
+        targets: "all", or for ten-digit adders the answer's "digits" without the EOS after them.
+        minutes: how long to try; None: as long as it takes. A proof that is not complete by then is undecided, and says
+            what is left. Runs of all problems, which have no verdict before their end, then raise instead.
+
+    Returns:
+        a :class:`~interp.proofs.verdict.Verdict`, whose ``evidence`` is the method's own, such as
+        :class:`~interp.proofs.certificate.PairEvidence` for ten-digit adders.
+
+    Raises:
+        UserError: a model or a domain that no method judges, in one sentence; too little time for any verdict.
+    """
+    _require_short(model, getattr(model, "task", None) if task is None else task)
+    require_exact_products(model)
+    task = resolve_task(model, task)
+    with time_limit(minutes):
+        try:
+            found = method_for(model, task).certify(model, task, CertifyOptions(arithmetic, tolerance, targets))
+        except TimeUp:
+            raise UserError(
+                f"{minutes:g} minutes are not enough for a verdict on {model_name(model)}; give more (minutes=),"
+                " or None for as many as it takes."
+            ) from None
+    return found.replace(doubt=doubt(model, task, predict)) if found.status == "refuted" else found
+
+
+def _require_short(model: HookedModel, task: Any) -> None:
+    """Raise UserError for problems so long that laying one out would need much memory, before that is tried."""
+    if isinstance(task, SequenceTask) and not is_hand_built(model) and task.n_operands * task.n_digits > MOST_SYMBOLS:
+        raise UserError(
+            f"Problems of {task.name} with {task.n_operands * task.n_digits:,} symbols are more than can be run one by "
+            "one; a smaller shape may do."
+        )
+
+
+def method_for(model: HookedModel, task: Task) -> Method:
+    """The method that judges such a model. Raises UserError if there is none."""
+    load("methods")
+    reason, reasons = "there is no method", []
+    for method in METHODS.values():
+        if (reason := method.obstacle(model, task)) is None:
+            return method
+        if method.meant_for(task):
+            reasons.append(reason)
+    # The last method takes any model and task of few problems.
+    said = f"{'; '.join(reasons)}. Nor can all problems be run: {reason}" if reasons else str(reason)
+    raise UserError(
+        f"The certifier cannot judge {model_name(model)}: {said}. `interp attack` may find a problem that it gets "
+        "wrong."
+    )
+
+
+@checked
+def load_certificate(path: str | Path) -> Verdict:
+    """Load a verdict of any method from its file. This checks the form; :func:`check_certificate` checks the proof.
+
+    Raises:
+        UserError: no such file, one that is too large, or one that does not hold a certificate.
+    """
+    path = Path(path)
+    if path.is_file() and path.stat().st_size > LARGEST_FILE:
+        raise UserError(f"{path} is larger than a certificate can be ({LARGEST_FILE >> 20} MB).")
+    return parse_certificate(read_bytes(path), path)
+
+
+def parse_certificate(data: bytes, path: object) -> Verdict:
+    """A verdict from a file's bytes, JSON or gzipped JSON; see :func:`load_certificate`."""
+    return verdict_of(parse_verdict(data, path), path)
+
+
+@checked
+def check_certificate(verdict: Verdict, model: HookedModel, task: Task | None = None) -> Verdict:
+    """Verify a certificate against a model, without believing what the file says; each method has its own check.
+
+    Returns:
+        the verdict as derived again. Everything that it prints was compared or found again.
+
+    Raises:
+        UserError: a certificate of another model, one that claims nothing, or one that does not hold.
+    """
+    require_exact_products(model)
+    return method_named(verdict.method).check(verdict, model, resolve_task(model, task))
+
+
+def certified_at_best(model: HookedModel, task: Task | None = None) -> Verdict:
+    """The certificate that includes float32 rounding, or the one over the real numbers if that is undecided."""
+    found = certify(model, arithmetic="float32", task=task)
+    return found if found.status != "undecided" else certify(model, arithmetic="interval", task=task)

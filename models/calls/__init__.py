@@ -1,0 +1,1 @@
+"""Public calls: checked arguments, and a known state of the process while they run."""

@@ -1,0 +1,1 @@
+"""The registered models, a module a family."""

@@ -1,0 +1,1 @@
+"""Files on disk: checkpoints, locks, names of stored models, texts."""

@@ -1,0 +1,1 @@
+"""What TransformerLens' tools expect of a model: names, tokens, weights, cache, copies."""

@@ -1,0 +1,125 @@
+"""Sampling tokens, with the arguments of TransformerLens' ``generate``."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from transformer_lens.utilities.logits_utils import sample_logits
+
+from models.calls.arguments import MOST, is_number, of_type, real, shown, whole
+from models.errors import UserError, unknown_name
+from models.fast import NOTHING, greedy, stands_for
+from models.lens.lens_contract import LensContract
+from models.lens.lens_tokens import refuse_bos
+
+#: What the options of drawing may be, beyond their types. A temperature of 0 takes the most likely token; one that is
+#: closer to 0 than the least here would make logits infinite.
+BOUNDS = {"top_p": (1e-9, 1.0), "temperature": (1e-6, 1e6), "freq_penalty": (0.0, 1e6)}
+NEW_TOKENS = 10  # if the input is tokens, as in TransformerLens
+
+
+def generate(
+    model: LensContract,
+    input: Any,
+    max_new_tokens: int | None = None,
+    stop_at_eos: bool = True,
+    eos_token_id: int | None = None,
+    do_sample: bool = True,
+    top_k: int | None = None,
+    top_p: float | None = None,
+    temperature: float = 1.0,
+    freq_penalty: float = 0.0,
+    use_past_kv_cache: bool = True,
+    prepend_bos: bool | None = None,
+    padding_side: str | None = None,
+    return_type: str | None = "input",
+    verbose: bool = True,
+) -> Any:
+    """The input, followed by tokens that the model samples (or, with ``do_sample=False``, the most likely ones).
+
+    Args:
+        input: problems ("57+48", a tuple, or a list of either), of which the prompt is taken, or tokens [batch, pos].
+        max_new_tokens: as many as the answer has for problems, 10 for tokens, unless given.
+        eos_token_id: a token that ends a row if ``stop_at_eos``; the rest of the row is filled with it. Tasks without
+            an end token of their own have no default, so that nothing ends a row unless this is given.
+        top_k, top_p, temperature, freq_penalty: as in TransformerLens, within :data:`BOUNDS`; one of ``top_k`` and
+            ``top_p`` at most. torch's global seed decides what is drawn.
+        use_past_kv_cache: reuse keys and values, if the model computes what its weights say. Sums are taken in another
+            order, so that logits differ by rounding: in half precision, other tokens may come first.
+        prepend_bos, padding_side, verbose: accepted as in TransformerLens; nothing is prepended, padded or shown.
+        return_type: "tokens", "str", or "input" for the input's own kind.
+
+    Returns:
+        tokens [batch, pos + new], or their text (a list for a list).
+
+    Raises:
+        UserError: a bad argument, more positions than the model has, or a row that cannot go on (a logit that is not a
+            number, no position id left).
+    """
+    refuse_bos(prepend_bos)
+    given = dict(stop_at_eos=stop_at_eos, do_sample=do_sample, use_past_kv_cache=use_past_kv_cache, verbose=verbose)
+    for name, value in given.items():
+        of_type(name, value, generate)
+    if padding_side not in (None, "left", "right"):
+        raise unknown_name("padding side", str(padding_side), ("left", "right"))
+    if max_new_tokens is not None:
+        max_new_tokens = whole("max_new_tokens", max_new_tokens, 0, MOST)
+    if eos_token_id is not None:
+        eos_token_id = whole("eos_token_id", eos_token_id, 0, model.config.d_vocab - 1)
+    if top_k is not None:
+        top_k = whole("top_k", top_k, 1, MOST)
+    if top_p is not None:
+        top_p = _within("top_p", top_p)
+    if top_k is not None and top_p is not None:
+        raise UserError("top_k and top_p exclude each other; give one of them.")
+    temperature = 0.0 if is_number(temperature) and temperature == 0 else _within("temperature", temperature)
+    freq_penalty = _within("freq_penalty", freq_penalty)
+    if return_type not in ("input", "tokens", "str"):
+        raise unknown_name("return type", str(return_type), ("input", "tokens", "str"))
+    if isinstance(input, (list, tuple, str)) and not len(input):
+        raise UserError("There is nothing to go on from: the input is empty.")
+    spoken = isinstance(input, (str, tuple)) or (isinstance(input, list) and isinstance(input[0], (str, tuple)))
+    prompt, answer = _prompt(model, input, spoken)
+    wanted = max_new_tokens if max_new_tokens is not None else answer
+
+    def draw(logits: Tensor, prefix: Tensor) -> Tensor:
+        wide = torch.promote_types(logits.dtype, torch.float32)  # a low temperature would leave half precision's range
+        return sample_logits(
+            logits.to(wide, copy=True), top_k, top_p, temperature, freq_penalty, tokens=prefix if freq_penalty else None
+        )
+
+    new = greedy(
+        model,
+        prompt,
+        wanted,
+        stop=eos_token_id if stop_at_eos else None,
+        use_cache=use_past_kv_cache and stands_for(model),
+        choose=draw if do_sample else None,
+    )
+    if bool((new == NOTHING).any()):
+        raise UserError("A row cannot go on: a logit is not a number, or the next token has no position id.")
+    tokens = torch.cat((prompt.to(new), new), 1)
+    if return_type == "tokens" or (return_type == "input" and not spoken):
+        return tokens
+    text = [model.to_string(row) for row in tokens]
+    return text if isinstance(input, list) or len(text) > 1 else text[0]
+
+
+def _within(name: str, value: Any) -> float:
+    if not is_number(value):
+        raise UserError(f"{name} must be a number, not {shown(value)}.")
+    return real(name, value, *BOUNDS[name])
+
+
+def _prompt(model: LensContract, input: Any, spoken: bool) -> tuple[Tensor, int]:
+    """(prompt, how many tokens the answer has)."""
+    if spoken:
+        problems = input if isinstance(input, list) else [input]
+        try:
+            task = model.task.for_problems(problems)
+            return task.encode_prompt(problems).to(model.device), len(task.query_positions)
+        except UserError:
+            pass  # the tokens' text, then
+    return model.as_tokens(input), NEW_TOKENS

@@ -1,0 +1,97 @@
+"""Validate a task's interface once, at first use.
+
+A task written in a user's own script can have a mistake that no code would notice: a query position that counts from
+the end, a role outside the sequence, the tokens of another problem. Every number about a model would then be wrong.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import suppress
+from itertools import pairwise
+from typing import Any
+from weakref import WeakSet
+
+import torch
+from torch import Tensor
+
+from models.errors import UserError
+from models.tasks.base import Task, are_integers
+
+_LOOKED_AT = 4  # problems that the task draws
+_SOUND: WeakSet[Task] = WeakSet()
+
+
+def require_sound(task: Task) -> Task:
+    """The task, after a look at its positions, roles and tokens. Cost: once for each task, four problems.
+
+    Raises:
+        UserError: the first thing that cannot be, or that raises, in one sentence.
+    """
+    with suppress(TypeError):  # a task that has no hash is looked at every time
+        if task in _SOUND:
+            return task
+    name = getattr(task, "name", type(task).__name__)
+    try:
+        wrong = next(_mistakes(task), None)
+    except UserError:
+        raise
+    except Exception as error:
+        raised = f"{type(error).__name__}: {error}".replace("\n", " ")
+        raise UserError(f"The task {name} cannot say its positions, roles or tokens: {raised}") from error
+    if wrong is not None:
+        raise UserError(f"The task {name} {wrong}.")
+    with suppress(TypeError):
+        _SOUND.add(task)
+    return task
+
+
+def _mistakes(task: Task) -> Iterator[str]:
+    length, tokens = task.input_length, task.d_vocab
+    for name, value in (("input_length", length), ("d_vocab", tokens)):
+        if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+            yield f"must have a positive whole number as its {name}, not {value!r}"
+    queries, targets = list(task.query_positions), len(task.target_roles)
+    if not queries or len(queries) != targets:
+        yield f"has {len(queries)} query positions for {targets} targets"
+    yield from _positions("query positions", queries, length)
+    if sorted(set(queries)) != queries:
+        yield f"must have its query positions in order and each once, not {queries[:20]}"
+    if len(task.roles) < length:
+        yield f"says the roles of {len(task.roles)} positions, and its sequences have {length}"
+    for target, query in enumerate(queries):
+        groups = task.relative_roles(target)
+        for name, places in groups.items():
+            yield from _positions(f"positions of {name!r} relative to target {target}", list(places), query + 1)
+    with suppress(UserError):  # such as a text that is not on this computer
+        yield from _tokens(task, task.sample(_LOOKED_AT, torch.Generator().manual_seed(0)))
+
+
+def _positions(what: str, places: list[Any], length: int) -> Iterator[str]:
+    if wrong := [at for at in places if isinstance(at, bool) or not isinstance(at, int) or not 0 <= at < length]:
+        yield f"has {wrong[0]!r} among its {what}, which must be whole numbers from 0 to {length - 1}"
+
+
+def _tokens(task: Task, problems: Tensor) -> Iterator[str]:
+    """What is wrong with the tokens of some problems."""
+    n, queries = len(problems), list(task.query_positions)
+    sequences, answers, prompt = task.encode(problems), task.targets(problems), task.encode_prompt(problems)
+    for what, found in (("encode", sequences), ("targets", answers), ("encode_prompt", prompt)):
+        if not isinstance(found, Tensor) or not are_integers(found) or found.ndim != 2 or len(found) != n:
+            yield f"must give one row of whole numbers for each problem in {what}"
+        elif found.numel() and not (0 <= int(found.min()) <= int(found.max()) < task.d_vocab):
+            yield f"gives tokens in {what} that are not among its {task.d_vocab}"
+    if sequences.shape[1] != task.input_length:
+        yield f"says that its sequences have {task.input_length} tokens, and encodes {sequences.shape[1]}"
+    if answers.shape[1] != len(queries):
+        yield f"has {len(queries)} query positions and gives {answers.shape[1]} targets"
+    shared = min(prompt.shape[1], sequences.shape[1])
+    if not torch.equal(sequences[:, :shared], prompt[:, :shared]):
+        yield "encodes a sequence that does not begin with its prompt"
+    for i, (query, after) in enumerate(pairwise(queries)):
+        if after == query + 1 and not torch.equal(sequences[:, after], answers[:, i]):
+            yield f"does not have the right answer of target {i} at position {after}, where it is written"
+    for row in range(n):
+        alone = task.encode(problems[row : row + 1])
+        if alone.shape == sequences[row : row + 1].shape and not torch.equal(alone, sequences[row : row + 1]):
+            yield "encodes a problem by itself in other tokens than among others"

@@ -1,0 +1,1 @@
+"""The one hooked forward pass, its configuration and its parts."""

@@ -1,0 +1,1 @@
+"""The 456-parameter adder: its studies and headline numbers."""

@@ -1,0 +1,1 @@
+"""MicroAdder: its studies, headline numbers and figures."""

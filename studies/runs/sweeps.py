@@ -1,0 +1,235 @@
+"""Sweeps of MicroAdder: variants with all their seeds stacked, one run folder per variant.
+
+If time runs out, a page shows what there is and says how far each run got; the same command continues. The size "small"
+trains every sweep for a fifth of the paper's steps (with its whole schedule shrunk), which shows which variants start
+to learn; "paper" trains the paper's steps.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import xarray as xr
+
+import models
+from interp.core.sections import Section
+from interp.figures.curves import seeds_by_variant
+from studies.runs.study import Made, Settings, shows
+from studies.runs.seed_sweeps import compare_variants, comparison_table, finished, sweep_curves, sweep_table
+from studies.runs.stored_tables import show_tables
+from interp.probes.curves import read_curves
+from models.errors import UserError
+from models.registry import build, recipe_of
+from models.training.loop import train
+from models.training.many_seeds import Run, train_on
+from models.training.objective import ParameterLayout
+from models.training.provenance import made_with
+from models.training.recipes import Recipe
+from models.training.run_folder import RunFolder
+from models.transformer.arithmetic_transformer import ArithmeticTransformer
+from models.zoo import entry_file
+
+SEEDS = 16
+CURVE_POINTS = 48  # points of a seed's curve that a row keeps
+OUT_OF_TIME = "Out of time; the page shows what is there, and the same command goes on."
+SMALL = 5  # sweeps of size "small" take a fifth of the steps
+
+
+@dataclass(frozen=True)
+class Arm:
+    """One variant: its model and recipe, and the folder of its run."""
+
+    label: str
+    model: str
+    recipe: Recipe
+    folder: str
+
+
+def arms_of(settings: Settings, what: Sequence[tuple[str, str]], group: str) -> list[Arm]:
+    """The arms of (label, model), with each model's own recipe in the chosen size."""
+    if settings.size not in ("small", "paper"):
+        raise UserError(f"MicroAdder's sweeps come in sizes small and paper, not {settings.size!r}.")
+    arms = []
+    for label, name in what:
+        recipe = recipe_of(name)
+        recipe = recipe.shrunk(SMALL) if settings.size == "small" else recipe
+        arms.append(Arm(label, name, recipe, f"{group}-{settings.size}/{name}"))
+    return arms
+
+
+def train_arms(settings: Settings, arms: Sequence[Arm], seeds: int) -> list[dict[str, Any]]:
+    """Train missing arms, and read the rows of those that exist. Arms that have not started are left out, and so are
+    those that a cluster has not finished."""
+    if settings.cluster is not None:
+        _train_on_cluster(settings, arms, seeds)
+    else:
+        for arm in arms:
+            if not train_arm(settings, arm, seeds):
+                break
+    folders = [(folder_of(settings, arm), arm) for arm in arms]
+    return [read_arm(folder, arm) for folder, arm in folders if (folder / "checkpoint.json").exists()]
+
+
+def _train_on_cluster(settings: Settings, arms: Sequence[Arm], seeds: int) -> bool:
+    """Train all missing arms at once; False if time ran out before they were done."""
+    runs = [
+        Run(arm.model, folder_of(settings, arm), seeds, recipe=arm.recipe)
+        for arm in arms
+        if not _complete(folder_of(settings, arm))
+    ]
+    settings.say(f"training {len(runs)} of {len(arms)} variants on the cluster, {seeds} seeds each")
+    found = train_on(
+        settings.cluster, runs, compile=False, minutes=settings.minutes_left(), progress=settings.progress
+    )  # fmt: skip
+    if all(result.complete for result in found):
+        return True
+    settings.say(OUT_OF_TIME)
+    return False
+
+
+def folder_of(settings: Settings, arm: Arm) -> Path:
+    return settings.out / "microadder" / arm.folder
+
+
+def train_arm(settings: Settings, arm: Arm, seeds: int) -> bool:
+    """Train one variant to its end if needed; False if time ran out before."""
+    folder, left = folder_of(settings, arm), settings.minutes_left()
+    if _complete(folder):
+        return True
+    if settings.cluster is not None:
+        return _train_on_cluster(settings, [arm], seeds)
+    if left is None or left > 0:
+        settings.say(f"training {arm.label}: {arm.model}, {seeds} seeds, {arm.recipe.steps:,} steps")
+        device = "cpu" if settings.device == "auto" else settings.device
+        result = train(
+            arm.model, folder, seeds, recipe=arm.recipe, device=device, compile=False, minutes=left,
+            progress=settings.progress,
+        )  # fmt: skip
+        if result.complete:
+            return True
+    settings.say(OUT_OF_TIME)
+    return False
+
+
+def _complete(folder: Path) -> bool:
+    loaded = RunFolder(folder).load_checkpoint()
+    return loaded is not None and not any(seed["status"] == "training" for seed in loaded.state["seeds"])
+
+
+def read_arm(folder: Path, arm: Arm) -> dict[str, Any]:
+    """A run's row in a sweep; seeds that were perfect on validation are scored on the test set."""
+    loaded = RunFolder(folder).load_checkpoint()
+    if loaded is None:
+        raise UserError(f"{folder} holds no run yet.")
+    step, tensors, state = loaded
+    model = build(arm.model)
+    layout, seeds = ParameterLayout(model), state["seeds"]
+    on_test: list[int | None] = []
+    weights: dict[str, list[float]] = {}
+    for theta, seed in zip(tensors["best_theta"], seeds, strict=True):
+        layout.load_into(model, theta)
+        rate = models.score(model) if seed["best_exact"] == 1.0 else None
+        on_test.append(rate.correct if rate else None)
+        if rate and rate.correct == rate.n:
+            weights[str(seed["seed"])] = theta.tolist()
+    lines = read_curves(folder).table.isel(model=0).sel(step=slice(None, step))
+    planned = arm.recipe.steps if any(seed["status"] == "training" for seed in seeds) else step
+    kept = np.unique(
+        np.linspace(0, lines.sizes["step"] - 1, min(CURVE_POINTS, lines.sizes["step"])).round().astype(int)
+    )
+    return _row(arm.label, model, step, planned, seeds, lines, on_test) | {
+        "weights": weights,
+        "curve_steps": lines.step.values[kept].tolist(),
+        "curves": [[round(float(x), 4) for x in row] for row in np.nan_to_num(lines.exact.values[:, kept])],
+        "made_with": made_with(),
+    }
+
+
+def read_entry_row(name: str, label: str) -> dict[str, Any]:
+    """The row of a zoo entry's runs in a sweep, from the curves stored in the entry."""
+    seeds = json.loads(entry_file(name, "seeds.json"))
+    lines = read_curves(name).table.sel(model=name)
+    step = int(lines.step[-1])
+    return _row(label, build(name), step, step, seeds, lines, [seed["exact_on_test"] for seed in seeds])
+
+
+def _row(
+    label: str,
+    model: ArithmeticTransformer,
+    step: int,
+    planned: int,
+    seeds: Sequence[dict[str, Any]],
+    lines: xr.Dataset,
+    on_test: Sequence[int | None],
+) -> dict[str, Any]:
+    """A row of a sweep; ``lines`` has ``exact`` and ``token`` over (seed, step)."""
+    return {
+        "label": label,
+        "model": str(model.name_or_path),
+        "parameters": sum(p.numel() for p in model.parameters()),
+        "steps": step,
+        "planned": planned,
+        "seeds": [seed["seed"] for seed in seeds],
+        "best_exact": np.nanmax(lines.exact.values, 1).astype(float).tolist(),
+        "token": [float(row[~np.isnan(row)][-1]) for row in lines.token.values],
+        "first_perfect": [seed["first_perfect_step"] for seed in seeds],
+        "on_test": list(on_test),
+        "n_test": len(model.task.test_set()[1]),
+        "weights": {},
+        "curve_steps": [],
+        "curves": [],
+        "made_with": {},
+    }
+
+
+def sweep_made(
+    settings: Settings,
+    name: str,
+    title: str,
+    rows: Sequence[dict[str, Any]],
+    text: str,
+    pairs: Sequence[tuple[str, str]] = (),
+    **more: Any,
+) -> Made | None:
+    """All variants, and comparisons of pairs of labels both trained to the end; ``more`` is added to the data."""
+    if not rows and not more:
+        return None
+    sweep = sweep_curves(rows) if rows else None
+    done = {model for model in sweep.models if finished(sweep, model)} if sweep else set()
+    compared = [compare_variants(sweep, a, b) for a, b in pairs if sweep and {a, b} <= done]
+    data = {"experiment": f"microadder:{name}", "text": text, "sweeps": list(rows), "comparisons": compared, **more}
+    return Made(data, title, options=f"--size {settings.size}")
+
+
+@shows(
+    "microadder:ladder",
+    "microadder:constraints",
+    "microadder:dead-ends",
+    "microadder:dead-recipes",
+    "microadder:carry-mix",
+    "microadder:below-57",
+    "microadder:continued",
+    "microadder:starts",
+    "microadder:distillation",
+    "microadder:smallest",
+    "adder-456:rank-2",
+)
+def show_sweeps(data: Any) -> list[Section]:
+    """What was found, every variant, comparisons and other tables. Older stored data have no text."""
+    sections = [Section("What was found", data["text"])] if data.get("text") else []
+    if data["sweeps"]:
+        sweep = sweep_curves(data["sweeps"])
+        grokked = sum(sweep.grokked(model).correct > 0 for model in sweep.models)
+        title = f"{grokked} of {len(sweep.models)} variants have a seed that answers the whole test set"
+        figure = seeds_by_variant(sweep, title)
+        sections.append(Section("Every variant", "", (sweep_table(sweep),), (figure,)))
+    if data.get("comparisons"):
+        note = "Two-sided tests over the seeds of finished runs; no correction for the number of comparisons."
+        sections.append(Section("Comparisons", note, (comparison_table(data["comparisons"]),)))
+    rest = {key: data[key] for key in ("steps", "scores", "stress", "arcs", "verdicts") if key in data}
+    return sections + [replace(section, level=2) for section in show_tables(rest)]
