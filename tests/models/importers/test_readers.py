@@ -54,7 +54,7 @@ def test_what_lies_at_a_path_says_who_reads_it(tmp_path: Path, table: list[Reade
 
 
 def test_one_reader_takes_a_file_below_the_last_rank(tmp_path: Path, table: list[Reader]) -> None:
-    files = [write_published(tmp_path / "a.pt", models.build(name)) for name in ("microadder-57", "adder-456")]
+    files = [write_published(tmp_path / f"{name}.pt", models.build(name)) for name in ("microadder-57", "adder-456")]
     for path in (*files, ZOO / "adder-456", ZOO / "adder-456" / "model.safetensors"):
         file = File(path)
         assert sum(file.kind in row.kinds and row.reads(file) for row in table if row.rank < 4) == 1
