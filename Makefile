@@ -26,8 +26,8 @@ help:
 	@echo "make test-all   all tests"
 	@echo "make test-tl39  the tests that depend on TransformerLens' version, against 3.9"
 	@echo "make lab        open the notebooks in JupyterLab"
-	@echo "make docs       build site/: guide, how-to pages, API reference, gallery"
-	@echo "make notebooks  execute the notebooks and store what they show, for docs/notebooks and the gallery"
+	@echo "make docs       build site/: guide, how-to pages, API reference, every model, study and notebook"
+	@echo "make notebooks  execute the notebooks and store what they show, for docs/notebooks and the site"
 	@echo "make bench      measure speed: training, scoring, decoding, patching"
 	@echo "make gpu        on a machine with a GPU: the tests that need one, and how fast it trains"
 	@echo "make lint       ruff, pyright and the rule of imports"
@@ -51,10 +51,9 @@ lab: $(VENV)/.lab
 	$(BIN)/jupytext --quiet --sync notebooks/*.py
 	PLOTLY_RENDERER=$${PLOTLY_RENDERER:-plotly_mimetype+notebook} $(BIN)/jupyter lab notebooks
 
-# What the code and the stored results say comes first: the site's pages link to it.
+# The API reference comes first: the site's pages link to it. The hooks in mkdocs.yml write what is stored.
 docs: $(VENV)/.docs
 	$(BIN)/python docs/api.py
-	$(BIN)/interp gallery --out docs/gallery
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 	@echo "wrote site/index.html"
 

@@ -1,4 +1,4 @@
-"""Execute the notebooks once, and store what they show: for the gallery, and as pages for readers of the repository.
+"""Execute the notebooks once, and store what they show, with pages of it for readers of the repository and the site.
 
     python docs/notebooks.py [NAME ...]      all of notebooks/*.py unless named; five to ten minutes
 

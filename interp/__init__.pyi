@@ -32,11 +32,9 @@ from interp.causal.edges.gradient_attribution import edge_attribution as edge_at
 from interp.probes.heatmaps.grid import exact_match_grid as exact_match_grid
 from interp.probes.first_errors import first_errors as first_errors
 from interp.probes.fourier import fourier_spectrum as fourier_spectrum
-from interp.probes.heatmaps.offset_sweeps import greedy_agreement as greedy_agreement
 from interp.causal.interchange.group_program import group_program as group_program
 from interp.probes.modular_measures import group_symmetry as group_symmetry
 from interp.probes.head_writes import head_writes as head_writes
-from interp.probes.helices import helix_fit as helix_fit
 from interp.causal.interchange.interchange_sweeps import interchange_sweep as interchange_sweep
 from interp.probes.key_attention import key_attention as key_attention
 from interp.probes.curves import learning_curves as learning_curves
@@ -46,7 +44,6 @@ from interp.probes.lens.logits_by_layer import logit_lens as logit_lens
 from interp.probes.loss import loss as loss
 from interp.compare.connectivity import mode_connectivity as mode_connectivity
 from interp.probes.named_stream import named_stream as named_stream
-from interp.probes.heatmaps.offset_sweeps import offset_sweep as offset_sweep
 from interp.causal.ablation.parameter_ablations import parameter_ablation as parameter_ablation
 from interp.causal.patching.patching_sweeps import patch_sweep as patch_sweep
 from interp.causal.edges.paths import path_patching as path_patching
@@ -57,11 +54,9 @@ from interp.probes.modular_measures import restricted_loss as restricted_loss
 from interp.compare.sameness import sameness as sameness
 from interp.compare.seeds import seed_distances as seed_distances
 from interp.compare.classes import solution_classes as solution_classes
-from interp.probes.stress import stress_suites as stress_suites
 from interp.probes.sum_units import sum_units as sum_units
 from interp.compare.swaps.swaps import swap_components as swap_components
 from interp.probes.dynamics.training import training_dynamics as training_dynamics
-from interp.probes.loss import weight_norm as weight_norm
 from interp.probes.written_number import written_number as written_number
 
 __all__ = [
@@ -98,11 +93,9 @@ __all__ = [
     "exact_match_grid",
     "first_errors",
     "fourier_spectrum",
-    "greedy_agreement",
     "group_program",
     "group_symmetry",
     "head_writes",
-    "helix_fit",
     "interchange_sweep",
     "key_attention",
     "learning_curves",
@@ -112,7 +105,6 @@ __all__ = [
     "loss",
     "mode_connectivity",
     "named_stream",
-    "offset_sweep",
     "parameter_ablation",
     "patch_sweep",
     "path_patching",
@@ -123,10 +115,8 @@ __all__ = [
     "sameness",
     "seed_distances",
     "solution_classes",
-    "stress_suites",
     "sum_units",
     "swap_components",
     "training_dynamics",
-    "weight_norm",
     "written_number",
 ]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pandas as pd
 from markupsafe import Markup
 
-from interp.site.gallery.render import commands, paragraph, table
+from interp.site.pages.items import commands, paragraph, table
 from interp.site.story import HAND_BUILT, Chapter, Story, add_chapter
 from studies.claims import table as headlines
 from studies.papers import PAPERS
@@ -37,4 +37,4 @@ def _beyond(story: Story) -> list[Markup]:
 
 
 add_chapter(Chapter("paper", "Where does its paper say otherwise?", _paper), after="account")
-add_chapter(Chapter("tried", "How often is it right where it was tried?", _beyond, on=("report", "gallery")), "right")
+add_chapter(Chapter("tried", "How often is it right where it was tried?", _beyond), "right")

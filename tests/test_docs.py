@@ -86,6 +86,8 @@ TEXTS = [
     ROOT / "AGENTS.md",
     *(page for part in PARTS for page in sorted((DOCS / part).glob("*.md"))),
 ]
+#: Pages that `make docs` adds.
+WRITTEN = ("api/", "studies/", "stories/", "explore.md")
 LONG = ("guide", "position_coupling", "add_a_method")
 PAGES = [
     pytest.param(page, id=page.stem, marks=[pytest.mark.slow] * (page.stem in LONG))
@@ -131,7 +133,7 @@ def test_what_is_outside_needs_the_installed_package_only(name: str, installed: 
 
 @pytest.mark.slow
 def test_the_wheel_is_small_and_runs_the_readmes_commands(installed: Path, tmp_path: Path):
-    """What it leaves out is refused in a sentence: the site, and the weights of larger models."""
+    """What it leaves out is refused in a sentence: the weights of larger models."""
     (wheel,) = installed.parents[2].glob("*.whl")
     assert wheel.stat().st_size < 10e6
     commands = dict.fromkeys(re.findall(r"`interp ([^`]+)`", (ROOT / "README.md").read_text()))
@@ -143,7 +145,7 @@ def test_the_wheel_is_small_and_runs_the_readmes_commands(installed: Path, tmp_p
         if words[0] in elsewhere:
             continue
         done = subprocess.run([str(installed), "-c", run, *words], cwd=tmp_path, env=environment, capture_output=True)
-        left_out = words[0] == "gallery" or "toygpt-long" in words
+        left_out = "toygpt-long" in words
         assert done.returncode in ((2,) if left_out else (0, 1)), (command, done.stderr[-500:])
         assert not left_out or len(done.stderr.decode().strip().splitlines()) == 1
 
@@ -186,10 +188,10 @@ def test_commands_are_found_and_wrong_ones_are_not_there():
 
 @pytest.mark.parametrize("page", [*TEXTS, ROOT / "llms.txt"], ids=lambda page: page.stem)
 def test_every_link_and_named_file_is_there(page: Path):
-    """Links to pages that `make docs` writes (the reference, the gallery) are not looked for."""
+    """Links to pages that `make docs` writes are not looked for."""
     text = page.read_text()
     linked = [link.partition("#")[0] for link in re.findall(r"\]\(([^)]+)\)", text) if "://" not in link]
-    places = [page.parent / link for link in linked if link and not link.startswith(("api/", "gallery/"))]
+    places = [page.parent / link for link in linked if link and not link.startswith(WRITTEN)]
     places += [ROOT / name for name in re.findall(r"^\| `([\w/]+\.(?:py|md))` \|", text, re.MULTILINE)]
     assert not [place for place in places if not place.exists()]
 
@@ -281,48 +283,6 @@ def test_names_that_come_on_first_use_are_there_from_then_on():
     assert not set(package.__all__) & vars(package).keys()
     assert all(getattr(package, name) is not None for name in package.__all__)
     assert set(package.__all__) <= vars(package).keys()
-
-
-@pytest.fixture(scope="module")
-def site(tmp_path_factory) -> Path:
-    """The site as `make docs` builds it, but with an empty gallery, which has tests of its own."""
-    root = tmp_path_factory.mktemp("site")
-    shutil.copytree(DOCS, root / "docs", ignore=shutil.ignore_patterns("api", "gallery", "__pycache__"))
-    shutil.copy(ROOT / "mkdocs.yml", root)
-    (root / "docs" / "gallery").mkdir()
-    (root / "docs" / "gallery" / "index.html").write_text("<title>gallery</title>")
-    environment = os.environ | {"PYTHONPATH": str(ROOT), "NO_MKDOCS_2_WARNING": "1"}
-    for command in (["docs/api.py", "docs/api"], ["-m", "mkdocs", "build", "--strict"]):
-        done = subprocess.run(
-            [sys.executable, *command], cwd=root, env=environment, capture_output=True, text=True, timeout=900
-        )
-        assert done.returncode == 0, done.stderr[-2000:]
-        assert "warn" not in done.stderr.lower(), done.stderr[-2000:]
-    return root / "site"
-
-
-@pytest.mark.slow
-def test_the_reference_has_a_page_for_every_public_module(site: Path):
-    for page in ("interp/compare/compare.html", "models/tasks/base.html", "index.html"):
-        assert (site / "api" / page).exists()
-    assert "Jensen-Shannon" in (site / "api/interp/compare/heads.html").read_text()
-
-
-@pytest.mark.slow
-def test_every_page_is_in_the_site_and_loads_nothing_from_a_network(site: Path):
-    pages = [page.relative_to(DOCS).with_suffix(".html") for page in DOCS.rglob("*.md")]
-    for page in pages:
-        text = (site / ("index.html" if page.name == "README.html" else page)).read_text()
-        assert not re.findall(r'<(?:script|link|img|iframe)[^>]*(?:src|href)="(?:https?:)?//[^"]*"', text), page
-
-
-@pytest.mark.slow
-def test_the_site_is_searched_from_disk_without_a_network(site: Path, open_page):
-    page = open_page(site / "hooks.html")
-    page.keyboard.press("s")
-    page.keyboard.type("grokking")
-    page.wait_for_selector(".md-search-result__item")
-    assert "Glossary" in page.locator(".md-search-result__list").inner_text()
 
 
 # ---- proofs

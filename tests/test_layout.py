@@ -26,7 +26,7 @@ from models.plugins import import_plugins
 assert find_spec("studies") is None and import_plugins() == ()
 for package in (models, interp):
     for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
-        if not module.name.endswith("__main__") and not module.name.startswith("interp.site.gallery"):
+        if not module.name.endswith("__main__"):
             import_module(module.name)
 assert "attention_by_role" in interp.probes(models.load("microadder-57")).index
 """

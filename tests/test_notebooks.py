@@ -12,7 +12,6 @@ import nbformat
 import pytest
 from nbmake.nb_run import NotebookRun
 
-from interp.site.gallery.notebook_pages import notebook_page, notebook_path
 from interp.site.notebooks import Notebook, read_notebook, said, store_notebook, stored_notebooks
 from models.errors import UserError
 from tests.conftest import SHARED
@@ -93,15 +92,6 @@ def load_writer():
     module = module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
-
-
-def test_the_gallerys_page_of_a_notebook_has_all_its_text_and_figures():
-    notebook = read_notebook(stored_notebooks()["02_how_microadder_adds"])
-    page = notebook_page(notebook, []).decode()
-    assert page.count("class='drawing'") == sum(piece.figure is not None for piece in notebook.pieces) >= 6
-    assert f"<h1>{notebook.title}</h1>" in page and page.count("<h2>") >= 6
-    assert page.count("<pre class='in'>") == sum(piece.kind == "code" for piece in notebook.pieces)
-    assert notebook_path(notebook.name) == "notebook/02_how_microadder_adds.html"
 
 
 def test_what_differs_from_run_to_run_is_not_stored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

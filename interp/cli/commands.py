@@ -43,7 +43,6 @@ COMMANDS = {
     "compare": "compare:Compare",
     "report": "report:Report",
     "explore": "explore:Explore",
-    "gallery": "gallery:Gallery",
     "mcp": "mcp:Mcp",
 }
 

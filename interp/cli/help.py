@@ -22,7 +22,6 @@ EXAMPLES = {
     "interp compare microadder-57 adder-456": "compare models: part by part, or question by question",
     "interp report": "report.html on the zoo's ten-digit adders",
     "interp explore microadder-57 adder-456": "explore.html: any problem, any part removed or patched",
-    "interp gallery": "gallery/index.html: a static site on everything that is stored",
     "interp fetch-data": "download the text that AddLM is trained on, and check it",
     "interp mcp": "the same questions as tools, for programs that speak the Model Context Protocol",
 }

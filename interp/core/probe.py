@@ -4,9 +4,9 @@
     def margins(model, *, task=None, problems=None, n=512, seed=0) -> Margins: ...
 
 One registration is enough. The probe is then ``interp.margins``, and ``interp.probes(model)`` and ``interp ask`` list
-it. With ``page`` it also appears on the models' pages, and with ``scalar`` in :func:`interp.compare_models` and
-:func:`interp.training_dynamics`. Modules of the rooms ``probes``, ``causal``, ``proofs`` and ``compare`` are
-found automatically; a probe of your own is registered where it is defined.
+it. With ``scalar`` it also appears in :func:`interp.compare_models` and :func:`interp.training_dynamics`. Modules of
+the rooms ``probes``, ``causal``, ``proofs`` and ``compare`` are found automatically; a probe of your own is registered
+where it is defined.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from __future__ import annotations
 import inspect
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any, TypeVar, cast
 
@@ -65,24 +65,6 @@ class Scalar:
 
 
 @dataclass(frozen=True)
-class OnPage:
-    """How a probe is shown on a model's page: with which arguments (the call should take seconds) and which pictures.
-
-    ``pictures`` are names of drawings; ``control``: also say what an untrained copy gives, where the result does not;
-    ``least`` and ``most``: the range of parameter counts for which the probe is worthwhile.
-    """
-
-    arguments: Mapping[str, Any] = field(default_factory=dict)
-    pictures: tuple[str, ...] = ("",)
-    control: bool = False
-    least: int = 0
-    most: int | None = None
-
-    def suits(self, parameters: int) -> bool:
-        return self.least <= parameters and (self.most is None or parameters <= self.most)
-
-
-@dataclass(frozen=True)
 class Probe:
     """A registered probe; ``ask`` is its checked function, and ``why_not`` says why it does not apply to a model."""
 
@@ -92,7 +74,7 @@ class Probe:
     needs: tuple[Need, ...] = ()
     by_default: tuple[Need, ...] = ()  # what a call without further options needs as well
     scalar: Scalar | None = None
-    page: OnPage | None = None
+    control: bool = False
 
     @property
     def module(self) -> str:
@@ -157,7 +139,7 @@ def probe(
     needs: Sequence[Need] = (),
     by_default: Sequence[Need] = (),
     scalar: Scalar | None = None,
-    page: OnPage | None = None,
+    control: bool = False,
     able: Callable[[Mapping[str, Any]], None] | None = None,
     least: int = 2,
 ) -> Callable[[_F], _F]:
@@ -166,7 +148,8 @@ def probe(
     Every model among its arguments must have finite weights and be in evaluation mode. ``least``: so many problems or
     pairs are needed. ``able`` gets the arguments and raises UserError for a model that cannot do what is asked about
     (:func:`interp.core.metrics.require_pairs_answered`). ``needs`` are what model and task must have; ``by_default``
-    only decides whether the probe is listed, as options of the function may do without.
+    only decides whether the probe is listed, as options of the function may do without. ``control``: the report also
+    says what it gives for an untrained copy, which the result itself does not.
 
     Raises:
         UserError: another probe has the name.
@@ -177,7 +160,7 @@ def probe(
         if known is not None and known.module != ask.__module__:
             raise UserError(f"A probe named {ask.__name__!r} is registered already, by {known.module}.")
         asked = checked(ask, ready=True, least=least, needs=tuple(needs), presumes=able)
-        _PROBES[ask.__name__] = Probe(ask.__name__, question, asked, tuple(needs), tuple(by_default), scalar, page)
+        _PROBES[ask.__name__] = Probe(ask.__name__, question, asked, tuple(needs), tuple(by_default), scalar, control)
         return cast(_F, asked)
 
     return add

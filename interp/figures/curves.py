@@ -10,12 +10,11 @@ import plotly.graph_objects as go
 from plotly.colors import sample_colorscale
 
 from interp.core.drawings import drawing
-from interp.core.probe import Scalar, find_probe
 from interp.figures import theme
 from interp.figures.layers import Number, curve, hover, points, words
 from interp.figures.panels import Panel, compose, vline
 from interp.probes.curves import Curves
-from interp.probes.dynamics.training import TrainingDynamics
+from interp.probes.dynamics.training import TrainingDynamics, number_of
 from models.numerals import in_percent
 
 _AXES = {
@@ -171,7 +170,7 @@ def training_dynamics(result: TrainingDynamics) -> go.Figure:
         layers = [layer for i in range(len(readings)) for layer in _reading(result, readings, i, half, start)]
         y = _value_axis(name, result.table.value.sel(reading=readings).values)
         below = {"title": "training step (logarithmic)"} if name == names[-1] else {}
-        scalar = _scalar(name)
+        scalar = number_of(name)
         panels.append(Panel(layers, f"{scalar.heading} ({scalar.unit})", x | below, y, marks))
     note = "Diamonds: half of the change is made, for good. Dotted: that step for exact match"
     figure = compose(
@@ -181,15 +180,9 @@ def training_dynamics(result: TrainingDynamics) -> go.Figure:
     return figure.update_annotations(x=0, xanchor="left")
 
 
-def _scalar(name: str) -> Scalar:
-    scalar = find_probe(name).scalar
-    assert scalar is not None
-    return scalar
-
-
 def _value_axis(name: str, values: np.ndarray) -> dict[str, Any]:
     """The axis of values; it is widened so that a negligible change does not fill the panel."""
-    scalar, low, high = _scalar(name), float(np.nanmin(values)), float(np.nanmax(values))
+    scalar, low, high = number_of(name), float(np.nanmin(values)), float(np.nanmax(values))
     if scalar.unit == "share":
         return {"range": [-0.05, 1.08]}
     return {"range": [low - 5 * scalar.least, high + 5 * scalar.least]} if high - low < scalar.least else {}

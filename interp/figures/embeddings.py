@@ -1,4 +1,4 @@
-"""Figures of circles, helices and spectra of embeddings."""
+"""Figures of circles and spectra of embeddings."""
 
 from __future__ import annotations
 
@@ -11,13 +11,12 @@ import plotly.graph_objects as go
 from interp.core.drawings import drawing
 from interp.core.replaced_embeddings import EmbeddingTest
 from interp.figures import theme
-from interp.figures.layers import bars, curve, hover, points
+from interp.figures.layers import bars, hover, points
 from interp.figures.layers import circle as circle_around
 from interp.figures.panels import Panel, compose, label
 from interp.probes.embeddings import CircleFit
 from interp.probes.fourier import FourierSpectrum
-from interp.probes.helices import HelixFit
-from models.numerals import in_percent, p_value
+from models.numerals import in_percent
 
 LABELLED = 12  # bars that can have their shares written above them
 CROWDED = 0.12  # radians between neighbours below which their labels would overlap on a phone
@@ -73,46 +72,6 @@ def _axis_name(result: CircleFit, axis: int) -> str:
     if abs(result.basis[axis][largest]) > 1 - 1e-6:
         return f"dimension {largest} (table units)"
     return f"plane axis {axis} (table units; {result.basis[axis][largest]:.2f} along dimension {largest})"
-
-
-@drawing(HelixFit)
-def helix(result: HelixFit) -> go.Figure:
-    """The rows on their helix: the turn seen along the axis, and the ramp over the row."""
-    points_, rows = result.points.values, result.points.row.values
-    names = [str(row) for row in rows]
-    turning = [
-        circle_around(result.centre, result.amp, "fitted helix"),
-        points(
-            points_[:, 0],
-            points_[:, 1],
-            "table rows",
-            size=11,
-            rim="white",
-            text=names,
-            **hover("row {text}: ({x:.3f}, {y:.3f})"),
-        ),
-    ]
-    at = _outside(points_[:, :2], result.centre, 0.12 * result.amp)
-    marks = [label(place[0], place[1], f"<b>{name}</b>", 13) for name, place in zip(names, at, strict=True)]
-    ramp = [
-        curve(rows, result.fitted.values[:, 2], None, theme.GREY, "dot", 1.5, hoverinfo="skip"),
-        points(rows, points_[:, 2], None, size=11, rim="white", **hover("row {x}: {y:.3f}")),
-    ]
-    x, y = _window(result.centre, 1.25 * max(result.amp, float(np.abs(points_[:, :2] - result.centre).max())))
-    panels = [
-        Panel(
-            turning, "seen along the axis", x | {"title": "first plane axis (table units)"},
-            y | {"title": "second plane axis (table units)"}, marks,
-        ),
-        Panel(ramp, "along the axis", "row", "ramp (table units)"),
-    ]  # fmt: skip
-    title = (
-        f"A helix of {abs(result.period):.2f} rows a turn, amplitude {result.amp:.2f} and rise {result.slope:.3f} a "
-        f"row explains {in_percent(result.explained)} of the variance (as much in shuffled rows: "
-        f"{p_value(result.p_value)}, in random walks: {p_value(result.walk_p)})"
-    )
-    title = title if result.is_helix else result.sentence()
-    return compose(panels, title, result.provenance, columns=2, height=600, widths=[0.52, 0.48], gaps=(90, 0))
 
 
 @drawing(FourierSpectrum)

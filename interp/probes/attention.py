@@ -37,7 +37,7 @@ from scipy.special import stdtrit
 
 from interp.core.frames import as_frame, leading, select
 from interp.core.measured import Measured
-from interp.core.probe import OnPage, Scalar, probe
+from interp.core.probe import Scalar, probe
 from interp.core.problems import N_PROBLEMS, digit_rows, draw, membership, resolve_task, target_labels
 from interp.core.results import Provenance, Result
 from interp.core.stats import mean_interval
@@ -364,7 +364,7 @@ def _gap(found: AttentionByRole) -> Measured:
 
 @probe(
     "Where does each answer digit look?",
-    page=OnPage(pictures=("", "pattern"), control=True),
+    control=True,
     scalar=Scalar("attention, own over previous column", "nats", _gap, 0.05, lambda _, __, n, ___: {"n": min(n, 256)}),
 )
 def attention_by_role(

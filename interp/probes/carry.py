@@ -38,7 +38,7 @@ from interp.core import runs
 from interp.core import signal_measures as measures
 from interp.core.components import Neuron
 from interp.core.measured import Measured, MeasuredPart
-from interp.core.probe import OnPage, Scalar, neurons, probe, two_valued
+from interp.core.probe import Scalar, neurons, probe, two_valued
 from interp.core.problems import N_PROBLEMS, Sample, draw, resolve_task, right_tokens
 from interp.core.results import Provenance
 from interp.core.resumed_runs import resumed
@@ -158,7 +158,7 @@ def _few_and_whole(model: HookedModel, task: Any, n: int, seed: int) -> dict[str
     "Which neurons detect the carry, and which carry it?",
     needs=[neurons],
     by_default=[two_valued],
-    page=OnPage(pictures=("", "ablation"), control=True, most=1_000),
+    control=True,
     scalar=Scalar("best carry neuron (carry out)", "AUROC", _best_units, 0.1, _few_and_whole),
 )
 def carry_units(

@@ -1,7 +1,6 @@
 """The shape of an embedding: circles and arcs, with a permutation control.
 
     circle_fit(model)         digits on  centre + radius [cos(start + d stride), sin(start + d stride)]
-    helix_fit(model)          for positions, in :mod:`interp.probes.helices`
     fourier_spectrum(model)   frequencies, in :mod:`interp.probes.fourier`
 
 All take a table of rows in place of a model.

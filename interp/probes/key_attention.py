@@ -40,7 +40,7 @@ from jaxtyping import Float
 
 from interp.core.controls import untrained_models
 from interp.core.measured import Measured
-from interp.core.probe import OnPage, Scalar, probe, task_of
+from interp.core.probe import Scalar, probe, task_of
 from interp.core.problems import draw, resolve_task
 from interp.core.results import Provenance, Result
 from interp.core.stats import mean_intervals, permutation_p
@@ -237,7 +237,6 @@ def _with_role(found: KeyAttention) -> Measured:
 @probe(
     "Which keys does each head attend to, next to the constructed heads?",
     by_default=[task_of(MultiOperandAddition)],
-    page=OnPage({"n": 64}),
     scalar=Scalar("heads with a constructed role", "share", _with_role, 0.01, asked_by=()),
 )
 def key_attention(

@@ -1,7 +1,6 @@
-"""How surprised a model is by the right answers, and how large its parameters are: what training pushes down.
+"""How surprised a model is by the right answers: -ln p(right token), teacher forced, in nats a token.
 
-loss          -ln p(right token), teacher forced, in nats a token; a uniform guess has ln(d_vocab)
-weight_norm   square root of the sum of the squared parameters
+A uniform guess has ln(d_vocab).
 """
 
 from __future__ import annotations
@@ -10,13 +9,12 @@ import math
 from typing import Any
 
 import pandas as pd
-import torch
 
 from interp.core import runs
 from interp.core.measured import Measured
-from interp.core.probe import Scalar, parameters, probe
+from interp.core.probe import Scalar, probe
 from interp.core.problems import N_PROBLEMS, draw, resolve_task
-from interp.core.results import Findings, Provenance
+from interp.core.results import Findings
 from interp.core.sites import model_name
 from interp.core.stats import mean_interval
 from models.tasks.base import Task
@@ -55,24 +53,3 @@ def loss(
     mean, guess = rows[0][1], math.log(task.d_vocab)
     said = f"{model_name(model)}: a right token costs {mean:.4g} nats (a uniform guess {guess:.3g})."
     return Findings(said, table, sample.provenance)
-
-
-def _norm(found: Findings) -> Measured:
-    squares = found.table.set_index("parameter")["value"] ** 2
-    return Measured(math.sqrt(squares.sum()), note=f"largest: {squares.idxmax()}")
-
-
-@probe(
-    "How large are its parameters?",
-    needs=[parameters],
-    scalar=Scalar("parameters", "norm", _norm, 1e-3, asked_by=("training_dynamics",)),
-)
-def weight_norm(model: HookedModel) -> Findings:
-    """The Euclidean norm of every free parameter, and of all together. Exact up to float64."""
-    with torch.no_grad():
-        squares = {name: float(p.cpu().double().square().sum()) for name, p in model.named_parameters()}
-    table = pd.DataFrame({"parameter": squares.keys(), "value": map(math.sqrt, squares.values())})
-    table["low"] = table["high"] = table["value"]  # nothing is sampled
-    count = sum(p.numel() for p in model.parameters())
-    said = f"{model_name(model)}: its {count:,} parameters have norm {math.sqrt(sum(squares.values())):.4g}."
-    return Findings(said, table, Provenance(count, None, "parameters", "exhaustive"))

@@ -5,6 +5,7 @@
     interp.score(model, problems=mine, by={"kind": labels})   labels of your own, one per problem
     interp.score(model, by="target")                          token by token, each given the right ones before it
     interp.score(model, by="shape")                           by problem size, where a task has many
+    interp.score(model, by="suite", n=20_000)                 ten-digit adders: problems that uniform tests lack
 
 Uniform problems, AdderBoard's among them, contain no long chains, so a perfect score on them says little about the
 cases where adders fail. Where a task can plant carry chains, ``n`` problems of every length are drawn.
@@ -30,6 +31,7 @@ from interp.core.problems import draw, resolve_task
 from interp.core.results import Provenance
 from interp.core.sites import model_name
 from interp.probes.score_result import OTHER_COUNTS, Scores, share_right, worst_stratum
+from interp.probes.stress import SHARE, suites
 from models.errors import UserError, unknown_name
 from models.evaluation import Rate, predict
 from models.tasks.addition import DIGITS, FixedWidthAddition
@@ -69,12 +71,15 @@ def score(
         problems: problems to answer. By default ``n`` (1,000) are drawn: so many of every carry-chain length if that is
             the only stratum and the task can plant chains, of every shape if that is, else from the task's own
             distribution.
-        by: names of :data:`STRATA`, "target" or "shape"; or labels by name, one per problem. Labels may have any name
-            but those of the result's own columns (:data:`TAKEN`).
+        by: names of :data:`STRATA`, "target", "shape" or "suite"; or labels by name, one per problem. Labels may have
+            any name but those of the result's own columns (:data:`TAKEN`). "suite" draws the problems of
+            :mod:`interp.probes.stress`, ``n`` of every suite of one case, and a tenth of that of every other case; its
+            strata are the cases ("suite: case"), with the coordinates suite and rung.
 
     Raises:
         UserError: a model without hooks or task, an unknown stratum or one named twice, labels that are not one per
-            problem or of which one is missing, or a name that is taken.
+            problem or of which one is missing, a name that is taken, or suites of a task that is not ten-digit
+            addition.
     """
     if by == "shape" or (not isinstance(by, Mapping) and list(by) == ["shape"]):
         from interp.probes.heatmaps.grid import exact_match_grid
@@ -82,11 +87,13 @@ def score(
         return exact_match_grid(model, task=task, n=n, seed=seed, progress=False)  # type: ignore[arg-type]
     task = resolve_task(model, task)
     names = [by] if isinstance(by, str) else list(by)
+    if names == ["suite"] and not isinstance(by, Mapping):
+        return _by_suite(model, task, problems, n, seed)
     for name in names:
-        if name == "shape" and not isinstance(by, Mapping):
-            raise UserError("Sizes are a stratum of their own: ask with by='shape' alone.")
+        if name in ("shape", "suite") and not isinstance(by, Mapping):
+            raise UserError(f"Sizes and suites are strata of their own: ask with by={name!r} alone.")
         if not isinstance(by, Mapping) and name not in (*STRATA, "target"):
-            raise unknown_name("stratum", str(name), [*STRATA, "target", "shape"])
+            raise unknown_name("stratum", str(name), [*STRATA, "target", "shape", "suite"])
     if not names:
         raise UserError("There is nothing to sort the problems by.")
     if len(set(names)) < len(names):
@@ -115,6 +122,24 @@ def score(
         table = tabulated(right.flatten(), repeated | {"target": np.tile(targets, len(right))})
     table = table.assign_coords(rung=provenance.rung)
     return Scores(model_name(model), table, provenance, errors=len(names) == 1)
+
+
+def _by_suite(model: HookedModel, task: Task, problems: Any, n: int, seed: int) -> Scores:
+    """The score of every case of the suites that are drawn for ten-digit adders."""
+    if not isinstance(task, FixedWidthAddition):
+        raise UserError(f"Suites are problems of ten-digit addition, not of {task.name}.")
+    if problems is not None:
+        raise UserError("Suites draw their own problems; give none with by='suite'.")
+    if n < SHARE:
+        raise UserError(f"Suites need n of at least {SHARE}, not {n}: most cases get a tenth of it.")
+    drawn = suites(n, seed)
+    labels = [f"{suite}: {case}" for suite, case, _, here in drawn for _ in range(len(here))]
+    found = score(model, task=task, problems=torch.cat([here for *_, here in drawn]), by={"case": labels})
+    table = found.table.assign_coords(
+        suite=("case", [suite for suite, *_ in drawn]), rung=("case", [rung for _, _, rung, _ in drawn])
+    )
+    provenance = Provenance(len(labels), seed, "problems in all suites; rungs by case")
+    return replace(found, table=table, provenance=provenance, series="suite")
 
 
 def verdicts(

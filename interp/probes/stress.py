@@ -1,8 +1,8 @@
 """Stress suites: problems on which a ten-digit adder may fail and which uniform test sets do not contain.
 
 A uniform pair of ten-digit numbers has a carry chain longer than four columns once in ten thousand, and practically
-never fewer than eight digits; a model can be right on 100,000 of them and wrong where it matters. Each of these suites
-is scored by itself:
+never fewer than eight digits; a model can be right on 100,000 of them and wrong where it matters.
+``interp.score(model, by="suite")`` scores each of these suites by itself:
 
     uniform               both operands uniform in [0, 10^10): the reference
     carry-chain length    problems whose longest chain has exactly this length, 0 to 10 (:mod:`models.tasks.carries`)
@@ -20,21 +20,13 @@ all its problems were tried, else sampled, with a Clopper-Pearson interval for i
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 
 import torch
 from torch import Tensor
 
-from interp.core.probe import Scalar, probe, task_of
-from interp.core.problems import resolve_task
-from interp.core.results import Provenance, Strength
-from interp.probes.score import score
-from interp.probes.score_result import Scores, worst_stratum
-from models.tasks.addition import FixedWidthAddition
-from models.tasks.base import Task
+from interp.core.results import Strength
 from models.tasks.carries import plant_carry, problems_of_chain_length, uniform_below
 from models.tasks.ten_digits import DIGITS, LIMIT
-from models.transformer.hooked import HookedModel
 
 SHARE = 10  # in a suite of several cases, each case gets ``n / SHARE`` problems
 
@@ -80,33 +72,3 @@ def suites(n: int, seed: int) -> list[tuple[str, str, Strength, Tensor]]:
     edges = torch.tensor(edge_numbers())
     found.append(("edge cases", "every ordered pair", "exhaustive", torch.cartesian_prod(edges, edges)))
     return found
-
-
-@probe(
-    "Is it right on problems that uniform tests do not contain?",
-    needs=[task_of(FixedWidthAddition)],
-    scalar=Scalar("right, worst suite", "share", worst_stratum, 0.01, asked_by=()),
-    least=SHARE,
-)
-def stress_suites(model: HookedModel, *, task: Task | None = None, n: int = 20_000, seed: int = 0) -> Scores:
-    """Score a ten-digit adder on every suite. The strata are cases ("suite: case"), with coordinates suite and rung.
-
-    Args:
-        model: any model with TransformerLens hooks whose task adds two ten-digit numbers.
-        n: problems per suite of one case, 20,000 by default: what a suite looks for is rare. In a suite of several
-            cases, each case gets a tenth of ``n``.
-
-    Cost: about 150,000 forward passes of 33 tokens at the default, ten seconds for a one-layer model.
-
-    Raises:
-        UserError: a model without hooks or task, another task, or n below 10.
-    """
-    task = resolve_task(model, task)
-    drawn = suites(n, seed)
-    labels = [f"{suite}: {case}" for suite, case, _, problems in drawn for _ in range(len(problems))]
-    found = score(model, task=task, problems=torch.cat([problems for *_, problems in drawn]), by={"case": labels})
-    table = found.table.assign_coords(
-        suite=("case", [suite for suite, *_ in drawn]), rung=("case", [rung for _, _, rung, _ in drawn])
-    )
-    provenance = Provenance(len(labels), seed, "problems in all suites; rungs by case")
-    return replace(found, table=table, provenance=provenance, series="suite")

@@ -37,7 +37,7 @@ from jaxtyping import Float, Int
 
 from interp.core.controls import NO_CONTROL, untrained_copy
 from interp.core.measured import Measured
-from interp.core.probe import OnPage, Scalar, columns, probe
+from interp.core.probe import Scalar, columns, probe
 from interp.core.problems import N_PROBLEMS, Sample, draw, resolve_task
 from interp.core.results import Provenance, Result
 from interp.core.runs import passes
@@ -129,7 +129,6 @@ class WrittenNumber(Result):
     "Is what attention writes one number, with the base as its weight?",
     needs=[columns(3, adds=True)],
     least=8,  # for a fit to columns
-    page=OnPage({"n": 1024}, most=1_000),
     scalar=Scalar(
         "own over previous column, written",
         "ratio",

@@ -1,1 +1,1 @@
-"""HTML output: single pages, the gallery, the report and the explorer."""
+"""HTML output: single pages, the report and the explorer."""

@@ -29,11 +29,11 @@ from interp.probes.embeddings import circle_fit
 from interp.proofs import decision_curves
 from interp.proofs.coupled_grid import load_certified_grids
 from interp.site.explorer import static_view
-from interp.site.gallery.probe_cells import accuracy, answered, embeddings, on_page, parameter_values
-from interp.site.gallery.render import commands, folded, markdown, paragraph, table
-from interp.site.gallery.shape_scores import shape_scores
 from interp.site.pages import figure_data
-from interp.site.story import ADDED, HAND_BUILT, Chapter, PageName, Story
+from interp.site.pages.items import commands, folded, paragraph, table
+from interp.site.probe_answers import accuracy, answered, parameter_values
+from interp.site.shape_scores import shape_scores
+from interp.site.story import ADDED, HAND_BUILT, Chapter, Story
 from models.errors import UserError
 from models.evaluation import margins, predict, teacher_forcing
 from models.tasks import problem_pairs
@@ -64,7 +64,7 @@ def _drawn(found: Any, words: Markup | None = None) -> list[Markup]:
     return [figure_data(found.figure()), folded("In words", words or paragraph(found.sentence()))]
 
 
-def _certificate(story: Story) -> list[Markup]:
+def certificate(story: Story) -> list[Markup]:
     """What is proved of all inputs, and the commands that prove it."""
     if story.name == HAND_BUILT:
         drawn = figure_data(certified_margins(load_certified_grids()["float32"]), fixed=True)
@@ -85,7 +85,7 @@ def _certificate(story: Story) -> list[Markup]:
     return [paragraph(text), commands([f"{command} --check", again]), figure_data(found.figure())]
 
 
-def _shapes(story: Story) -> list[Markup]:
+def shapes(story: Story) -> list[Markup]:
     if story.entry is None or "shapes" not in story.entry["score"]:
         return []
     found = shape_scores(story.name)
@@ -225,29 +225,21 @@ def _again(story: Story) -> list[Markup]:
         f"interp ask {story.name}": "what else can be asked of it",
         f"interp explore {story.name}": "the explorer on a page of its own",
         f"interp certify {story.name}": "what can be said of every input",
-        "interp gallery": "every model, result and notebook, as a site",
+        "make docs": "every model, result and notebook, as a site; in a checkout",
     }
     width = max(map(len, lines))
     return [commands([f"{line:<{width}}   # {does}" for line, does in lines.items()])]
-
-
-def _card(story: Story) -> list[Markup]:
-    if story.entry is None or "card.md" not in story.entry["sha256"]:
-        return []
-    card = markdown(models.zoo.entry_file(story.name, "card.md").decode())
-    return [Markup("<div class='card'>{}</div>").format(card)]
 
 
 CHAPTERS: Sequence[Chapter] = (
     Chapter(
         "right",
         "Is it right, on every input?",
-        lambda story: [*_certificate(story), *accuracy(story)],
+        lambda story: [*certificate(story), *accuracy(story)],
         "A test set says how often a model is right on problems like those in it. A certificate is a proof about all "
         "problems; anyone can check it again.",
-        on=("report", "gallery"),
     ),
-    Chapter("shapes", "How far does it generalise?", _shapes, on=("report", "gallery")),
+    Chapter("shapes", "How far does it generalise?", shapes),
     Chapter(
         "steps",
         "Step through an answer",
@@ -288,7 +280,6 @@ CHAPTERS: Sequence[Chapter] = (
         _waves,
         "A number can be a point on circles, one for each frequency. A clock adds the angles of two numbers; a pizza "
         "doubles the angle of their mean. Waves in the embeddings count only where the answers need them.",
-        on=("report", "gallery"),
     ),
     Chapter(
         "carry",
@@ -306,7 +297,7 @@ CHAPTERS: Sequence[Chapter] = (
         "A model may chain carries through the digits that it wrote, or look ahead at all operands. One wrong digit "
         "before the query separates the two.",
     ),
-    Chapter("training", "How was it found?", _training, on=("report", "gallery")),
+    Chapter("training", "How was it found?", _training),
     Chapter("dynamics", "How did it emerge during training?", _dynamics),
     Chapter(
         "beside",
@@ -315,18 +306,12 @@ CHAPTERS: Sequence[Chapter] = (
         "The same questions to a twin whose numbers were set by hand, where there is one, and to the adder of another "
         "paper.",
     ),
-)
-LAST: Sequence[Chapter] = (
-    Chapter("embeddings", "What shape are the embeddings?", embeddings, on=("gallery",)),
-    Chapter("parameters", "Every free number", parameter_values, on=("report", "gallery")),
-    Chapter("card", "Card", _card, on=("gallery",)),
+    Chapter("parameters", "Every free number", parameter_values),
     Chapter("more", "Where to go next", _again),
 )
 
 
-def chapters(page: PageName) -> list[Chapter]:
-    """The chapters of a page, in order. In the gallery every registered probe that has a ``page`` is one of them."""
+def chapters() -> list[Chapter]:
+    """All chapters in order, with those that other packages add."""
     load("chapters")
-    own = (*CHAPTERS, *on_page(), *LAST)
-    told = [each for chapter in own for each in (chapter, *ADDED.get(chapter.anchor, ()))]
-    return [chapter for chapter in told if page in chapter.on]
+    return [each for chapter in CHAPTERS for each in (chapter, *ADDED.get(chapter.anchor, ()))]

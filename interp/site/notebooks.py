@@ -1,7 +1,7 @@
 """The stored, executed notebooks and their contents.
 
-``make notebooks`` executes the notebooks of the checkout once and stores the results. The gallery and the pages
-under ``docs/notebooks`` are made from them. The tests execute every notebook again and compare :func:`said`.
+``make notebooks`` executes the notebooks of the checkout once and stores the results. The pages under
+``docs/notebooks`` are made from them. The tests execute every notebook again and compare :func:`said`.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
-"""What there is to tell of a model, in chapters: each is shown by the report, by the gallery's page, or by both."""
+"""What there is to tell of a model, in chapters, which the report shows one after the other."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Literal
+from typing import Any
 
 from markupsafe import Markup
 
@@ -14,8 +14,8 @@ from interp.proofs.certify import certified_at_best, certify
 from interp.proofs.coupled_grid import load_certified_grids
 from interp.proofs.stored_certificates import stored_verdict
 from interp.proofs.verdict import Verdict
-from interp.site.gallery.facts import certificate_words
-from interp.site.gallery.render import paragraph
+from interp.site.facts import certificate_words
+from interp.site.pages.items import paragraph
 from models.errors import UserError
 from models.evaluation import score
 from models.families.hand_built.position_coupling_addition import NAME as HAND_BUILT
@@ -24,7 +24,6 @@ from models.tasks.addition import FixedWidthAddition
 from models.transformer.hooked import HookedModel
 
 SMALL = 1_000  # most parameters of a model whose numbers and neurons are all shown
-PageName = Literal["report", "gallery"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -93,13 +92,12 @@ class Story:
 
 @dataclass(frozen=True)
 class Chapter:
-    """A question, and the function that answers it of a story's model; ``on``: the pages that show it."""
+    """A question, and the function that answers it of a story's model."""
 
     anchor: str
     heading: str
     answer: Callable[[Story], list[Markup]]
     about: str = ""
-    on: Collection[PageName] = ("report",)
 
     def items(self, story: Story) -> list[Markup]:
         """The answer: empty if the question does not apply, and the reason if a probe refuses to answer."""

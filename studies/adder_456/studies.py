@@ -20,8 +20,8 @@ import models
 from interp.core.results import Provenance
 from interp.core.sections import Section, records
 from interp.probes.curves import Curves, curve_table, learning_curves
+from interp.probes.score import score as scores
 from interp.probes.score_result import Scores
-from interp.probes.stress import stress_suites
 from models.errors import UserError
 from models.evaluation import Rate, score
 from models.families.low_rank_adder import OPTIONS, LowRankAdderWeights
@@ -216,8 +216,8 @@ Models that make errors have a picture each. Where none does, all have the same,
 @study("adder-456:stress", "Errors by carry-chain length, nines, digit counts and edge cases")
 def stress(settings: Settings) -> Made:
     n = settings.problems or 20_000
-    found = {name: stress_suites(model, n=n) for name, model in scored_models(settings).items()}
-    found[OTHER] = stress_suites(models.load(OTHER), n=n)
+    found = {name: scores(model, by="suite", n=n) for name, model in scored_models(settings).items()}
+    found[OTHER] = scores(models.load(OTHER), by="suite", n=n)
     for result in found.values():
         settings.say(result.sentence())
     data: dict[str, Any] = {name: records(result.to_dataframe()) for name, result in found.items()}

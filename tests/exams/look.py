@@ -23,12 +23,10 @@ from tests.exams.entries import ENTRY, ask_curves
 from tests.exams.subjects import (
     SHUFFLED,
     arc,
-    helix,
     looks_at,
     negated,
     noise,
     planted,
-    scaled,
     trained,
     untrained,
     without,
@@ -105,19 +103,6 @@ register_exam(
         absence=Case(lambda: arc(SHUFFLED), lambda got: got[:2] == (True, False)),
         inversion=Case(lambda: arc(list(range(10))[::-1]), lambda got: got == (True, True, -1.0)),
         untrained=Case(lambda: noise(10, 5), lambda got: got[:2] == (False, False)),
-    )
-)
-
-
-register_exam(
-    Exam(
-        "helix_fit",
-        lambda rows: interp.helix_fit(rows, resamples=300),
-        lambda fit: (round(fit.period, 3), fit.is_helix),
-        presence=Case(helix, lambda got: got == (10.0, True)),
-        absence=Case(lambda: helix()[[*SHUFFLED, 11, 10]], lambda got: not got[1]),
-        inversion=Case(lambda: helix(-1), lambda got: got == (-10.0, True)),
-        untrained=Case(lambda: noise(12, 3, seed=2), lambda got: not got[1]),
     )
 )
 
@@ -202,19 +187,6 @@ register_exam(
 )
 
 
-register_exam(
-    Exam(
-        "stress_suites",
-        lambda model: interp.stress_suites(model, n=20),
-        lambda found: found.rate().accuracy,
-        presence=Case(trained, (1.0)),
-        absence=Case(lambda: without("out_A"), lambda got: got < 0.2),
-        inversion=Case(lambda: negated("blocks.0.hook_resid_post"), lambda got: got == 0),
-        untrained=Case(untrained, lambda got: got < 0.2),
-    )
-)
-
-
 def _curve(*values: float) -> Any:
     rows = [(2**i, {("loss", ""): Measured(float(value))}) for i, value in enumerate(values)]
     return compute_training_dynamics(rows, "made up", 0, MADE_UP)
@@ -242,19 +214,6 @@ register_exam(
         absence=Case(lambda: without("out_A"), lambda got: got > 1),
         inversion=Case(lambda: negated("blocks.0.hook_resid_post"), lambda got: got > 2.3),
         untrained=Case(untrained, lambda got: got > 1),
-    )
-)
-
-
-register_exam(
-    Exam(
-        "weight_norm",
-        interp.weight_norm,
-        lambda found: round(found.table.set_index("parameter")["value"]["weight_map.out_A"], 4),
-        presence=Case(lambda: scaled("out_A", 2.0), lambda got: got > 0),
-        absence=Case(lambda: without("out_A"), 0.0),
-        inversion="A norm has no sign.",
-        untrained=Case(untrained, lambda got: got > 0),
     )
 )
 

@@ -21,7 +21,6 @@ from tests.exams.coupled_subjects import (
     exchanged,
     first_head_even,
     hooked,
-    peeks,
     spoilt,
     untrained_summer,
     wrong_at,
@@ -181,27 +180,3 @@ def _right_starts(found: Scores) -> tuple[list[int], float]:
 def _no_ids(ids: slice) -> Any:
     """The construction without these position ids of level 1, of which it has sixteen."""
     return changed("pos_embed.W_pos", lambda weight: weight[0, ids].zero_(), P1=4)
-
-
-register_exam(
-    Exam(
-        "offset_sweep",
-        lambda model: interp.offset_sweep(model, (2, 2), n=20),
-        _right_starts,
-        presence=Case(lambda: _no_ids(slice(7, None)), lambda got: got[0] == [1, 2, 3] and got[1] < 1),
-        absence=Case(lambda: built(P1=4), ([*range(1, 14)], 1.0)),
-        inversion=Case(lambda: _no_ids(slice(3)), lambda got: got[0] == [*range(3, 14)] and got[1] < 1),
-        untrained=Case(untrained_summer, ([], 0.0)),
-    )
-)
-register_exam(
-    Exam(
-        "greedy_agreement",
-        lambda model: interp.greedy_agreement(model, [(2, 2)], n=4),
-        lambda found: (found.wrong, int(found.table.greedy.sum()), int(found.table.answer_forced.sum())),
-        presence=Case(lambda: peeks(1), (4, 0, 4)),
-        absence=Case(built, (0, 4, 4)),
-        inversion=Case(lambda: peeks(-1), (4, 4, 0)),
-        untrained=Case(untrained_summer, (0, 0, 0)),
-    )
-)

@@ -323,7 +323,7 @@ ADDER: dict[str, Callable[[Any], Any]] = {
     "models.score": lambda m: models.score(m, _few(m)),
     "models.score, greedy": lambda m: models.score(m, _few(m), method="greedy"),
     "accuracy_by_chain": lambda m: interp.accuracy_by_chain(m, n_per_length=5),
-    "stress_suites": lambda m: interp.stress_suites(m, n=20),
+    "score, suites": lambda m: interp.score(m, n=20, by="suite"),
     "attention_by_role": lambda m: interp.attention_by_role(m, n=64),
     "carry_units": lambda m: interp.carry_units(m, n=64),
     "written_number": lambda m: interp.written_number(m, n=64),
@@ -373,8 +373,6 @@ SUMMER: dict[str, Callable[[Any], Any]] = {
     "exact_match_grid, answers": lambda m: interp.exact_match_grid(
         m, shapes=[(2, 2)], n=10, final_answer=True, early_exit=False, progress=False
     ),
-    "offset_sweep": lambda m: interp.offset_sweep(m, (2, 2), n=10),
-    "greedy_agreement": lambda m: interp.greedy_agreement(m, [(2, 2)], n=10),
     "patch_sweep": lambda m: _sweep_of_tokens(m, m.task.at(2, 2)),
 }
 BUILT: dict[str, Callable[[Any], Any]] = {
@@ -395,17 +393,15 @@ ASKED = [
     *((name, ask, _modular) for name, ask in MODULAR.items()),
 ]
 #: Questions of seconds: three proofs, and what `score` and `accuracy_by_chain` ask of fewer problems.
-SLOW = ("certified_circuits", "certify", "accuracy_bounds", "decompile", "stress_suites")
+SLOW = ("certified_circuits", "certify", "accuracy_bounds", "decompile", "score, suites")
 
 #: Public functions that run no model: they ask arrays, parameters, stored runs, or nothing.
 RUN_NO_MODEL = {
     "align",
     "chained_claims",
-    "helix_fit",
     "learning_curves",
     "solution_classes",
     "training_dynamics",
-    "weight_norm",
 }
 
 

@@ -21,7 +21,6 @@ SLOW = {
     "all_circuits",
     "edge_attribution",
     "parameter_ablation",
-    "stress_suites",
     "which_algorithm",
 }
 

@@ -232,11 +232,7 @@ def test_shapes_and_rivals_that_cannot_be_are_one_sentence(adder):
     summer = models.load("position-coupling-2l2h-small")
     for bad in ((), (3,), (3, 3, 3), b"x"):
         with pytest.raises(UserError):
-            interp.offset_sweep(summer, bad, n=4)
-        with pytest.raises(UserError):
-            interp.greedy_agreement(summer, [bad], n=4)
-    with pytest.raises(UserError):
-        interp.greedy_agreement(summer, [], n=4)
+            interp.exact_match_grid(summer, shapes=[bad], n=4, progress=False)
     for bad in (None, 2**70, object(), {}, b"x", [[1.5]]):
         with pytest.raises(UserError):
             interp.logit_attribution(adder, rival=bad, n=8)

@@ -14,7 +14,7 @@ from models.tasks import formatted
 from tests.other_tasks import column_addition, exact_adder
 
 #: Probes of problems that change one operand or more, whose domain is another one.
-OF_PAIRS = {"group_program", "stress_suites"}
+OF_PAIRS = {"group_program"}
 
 
 @pytest.fixture(scope="module")

@@ -43,7 +43,6 @@ ASK: dict[str, Callable[[Any], Any]] = {
     "carry_units": lambda m: interp.carry_units(m, n=N),
     "circle_fit": lambda m: interp.circle_fit(m, resamples=99),
     "fourier_spectrum": lambda m: interp.fourier_spectrum(m, resamples=99),
-    "helix_fit": lambda m: interp.helix_fit(m, resamples=39),
     "logit_attribution": lambda m: interp.logit_attribution(m, n=N),
     "logit_lens": lambda m: interp.logit_lens(m, n=N),
     "linear_probes": lambda m: interp.linear_probes(m, n=110, signals="carry_out", sites="L0 mid"),
@@ -74,11 +73,11 @@ ASK: dict[str, Callable[[Any], Any]] = {
 #: Questions of other tasks, and of runs and files; and a search some of whose moves need digits as tokens 0 to 9.
 OTHERS = {
     "accuracy_bounds", "accuracy_by_chain", "attack", "carry_unit_ranges", "certified_circuits", "decompile",
-    "exact_match_grid", "first_errors", "greedy_agreement",
+    "exact_match_grid", "first_errors",
     "group_program", "group_symmetry", "key_attention", "learning_curves", "named_stream", "restricted_loss",
-    "offset_sweep", "patch_sweep", "pattern_substitution", "population", "sameness", "stress_suites",
+    "patch_sweep", "pattern_substitution", "population", "sameness",
     "sum_units",
-    "training_dynamics", "weight_norm",
+    "training_dynamics",
 }  # fmt: skip
 DRAWN = ("untrained", "shuffled", "p_untrained", "p_shuffled", "control_note", "seconds")
 SLOW = {"all_circuits", "certify", "compare_models"}

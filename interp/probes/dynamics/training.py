@@ -1,8 +1,9 @@
 """Every measure over the snapshots of one seed, to watch grokking in all of them at once.
 
 A measure is a probe that gives a number (``scalar`` in :func:`interp.core.probe.probe`); one with parts, such as the
-accuracy by chain length, gives a reading for each part. The control is the first snapshot, before any step. It shows
-what chance, the choice of the best unit or head, and the form of the parameters give without training.
+accuracy by chain length, gives a reading for each part. One measure more is the norm of the parameters,
+``weight_norm``: the square root of the sum of their squares. The control is the first snapshot, before any step. It
+shows what chance, the choice of the best unit or head, and the form of the parameters give without training.
 
 For a measure m with the values m_0 at the first snapshot and m_T at the last, the *half-way step* is the first snapshot
 from which on it has always made half of its change, ``(m_t - m_0) / (m_T - m_0) >= 1/2``. The true step lies between
@@ -16,7 +17,8 @@ events are dated coarsely, and what happens between two snapshots is not seen.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -24,10 +26,11 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+import torch
 import xarray as xr
 
 from interp.core.measured import Measured, MeasuredPart
-from interp.core.probe import Probe, find_probe, probe, with_number
+from interp.core.probe import Probe, Scalar, find_probe, probe, with_number
 from interp.core.problems import resolve_task
 from interp.core.results import Provenance, Result
 from interp.probes.dynamics.run_snapshots import snapshots
@@ -38,6 +41,8 @@ from models.transformer.hooked import HookedModel
 
 _SAID = 3  # measures that a title names for one step
 CHAINS = "accuracy_by_chain"
+NORM = "weight_norm"  # a measure that is no probe
+Reading = Mapping[tuple[str, str], Measured | MeasuredPart]
 
 
 @dataclass(frozen=True, eq=False)
@@ -67,7 +72,7 @@ class TrainingDynamics(Result):
                 continue
             first, last = value[known[0]], value[known[-1]]
             after, by = np.nan, np.nan
-            if _differ(here.isel(step=known[0]), here.isel(step=known[-1]), _least(measure)):
+            if _differ(here.isel(step=known[0]), here.isel(step=known[-1]), number_of(measure).least):
                 at = int(np.flatnonzero((value[known] - first) / (last - first) < 0.5)[-1]) + 1
                 after, by = float(steps[known[at - 1]]), float(steps[known[at]])
             rows.append(row | {"first": first, "last": last, "after": after, "by": by})
@@ -118,11 +123,11 @@ class TrainingDynamics(Result):
         return self.table.to_dataframe().reset_index().dropna(subset=["value"])
 
 
-def _least(measure: str) -> float:
-    """The least change of a measure that counts as one."""
-    scalar = find_probe(measure).scalar
+def number_of(measure: str) -> Scalar:
+    """What a measure counts, in which unit, and the least change that counts as one."""
+    scalar = _NORM if measure == NORM else find_probe(measure).scalar
     assert scalar is not None
-    return scalar.least
+    return scalar
 
 
 def _differ(first: xr.Dataset, last: xr.Dataset, least: float) -> bool:
@@ -133,7 +138,7 @@ def _differ(first: xr.Dataset, last: xr.Dataset, least: float) -> bool:
 
 
 def compute_training_dynamics(
-    readings: Sequence[tuple[int, Mapping[tuple[str, str], Measured | MeasuredPart]]],
+    readings: Sequence[tuple[int, Reading]],
     name: str,
     seed: int,
     provenance: Provenance,
@@ -183,7 +188,8 @@ def training_dynamics(
     """Measures over the snapshots of a zoo entry ("adder-456") or a run folder.
 
     Args:
-        measures: names of probes that give a number; default those that take little time and apply to the model.
+        measures: names of probes that give a number, and "weight_norm"; default those that take little time and apply
+            to the model.
         task: for models whose task has many shapes, the task in one shape: ``models.load(name).task.at(4, 5)``.
         n, n_per_length: problems of a measure and of each chain length, drawn with ``seed``; by default 512 and 100, as
             every snapshot is run on them.
@@ -198,23 +204,22 @@ def training_dynamics(
     last = found.models[-1][1]
     task = resolve_task(last, task)
     names = [measures] if isinstance(measures, str) else None if measures is None else list(measures)
-    ask = partial(_readings, task=task, n=n, n_per_length=n_per_length, seed=seed)
-    asked, left_out = [], {}
-    for each in with_number(names, "training_dynamics"):
+    asked, left_out = {}, {}
+    for name, ask in _measures(names, task=task, n=n, n_per_length=n_per_length, seed=seed).items():
         try:
-            ask(each, last)
+            ask(last)
         except UserError as error:
             if names is not None:
                 raise
-            left_out[each.name] = str(error)
+            left_out[name] = str(error)
         else:
-            asked.append(each)
+            asked[name] = ask
     readings = []
     for step, model in found:
         here: dict[tuple[str, str], Measured | MeasuredPart] = {}
-        for each in asked:
+        for ask in asked.values():
             try:
-                here |= ask(each, model)
+                here |= ask(model)
             except UserError:  # for example a diverged snapshot, or embeddings that are all alike at the start
                 continue
         readings.append((step, here))
@@ -222,7 +227,33 @@ def training_dynamics(
     return compute_training_dynamics(readings, found.model, found.seed, provenance, left_out)
 
 
-def _readings(each: Probe, model: HookedModel, **options: Any) -> dict[tuple[str, str], Measured | MeasuredPart]:
+def _measures(names: Sequence[str] | None, **options: Any) -> dict[str, Callable[[HookedModel], Reading]]:
+    """What gives the readings of each measure; without names, those that are asked for by default."""
+    probes = None if names is None else [name for name in names if name != NORM]
+    known = {} if probes == [] and names else {each.name: each for each in with_number(probes, "training_dynamics")}
+    order = list(known) if names is None else list(names)
+    if names is None:
+        order.insert(order.index("loss") + 1, NORM)  # both are what training pushes down
+    if len(set(order)) < len(order):
+        raise UserError("Give no measure twice.")
+    own = {NORM: lambda model: {(NORM, ""): _norm(model)}}
+    return {name: own.get(name) or partial(_readings, known[name], **options) for name in order}
+
+
+def _norm(model: HookedModel) -> Measured:
+    """The Euclidean norm of all free parameters together, exact up to float64."""
+    with torch.no_grad():
+        squares = [float(p.cpu().double().square().sum()) for p in model.parameters()]
+    norm = math.sqrt(sum(squares))
+    if not squares or not math.isfinite(norm):
+        raise UserError("The model has no free parameters." if not squares else "Its parameters are not finite.")
+    return Measured(norm)
+
+
+_NORM = Scalar("parameters", "norm", _norm, 1e-3)
+
+
+def _readings(each: Probe, model: HookedModel, **options: Any) -> Reading:
     """A model's number, or its parts where it has some, by (measure, part)."""
     answer = each.number(model, **options)
     if not answer.parts:

@@ -29,7 +29,7 @@ from jaxtyping import Float, Int
 from scipy.special import log_softmax
 
 from interp.core.measured import Measured, MeasuredPart
-from interp.core.probe import OnPage, Scalar, probe
+from interp.core.probe import Scalar, probe
 from interp.core.problems import N_PROBLEMS, draw, resolve_task, target_labels
 from interp.core.results import Provenance, Result
 from interp.core.sites import model_name
@@ -153,7 +153,6 @@ def _first_stream(found: LogitLens) -> Measured:
 
 @probe(
     "What would each stream answer?",
-    page=OnPage({"n": 64, "resamples": 200}),
     scalar=Scalar(
         "right before the last sublayer",
         "share",

@@ -11,15 +11,7 @@ from __future__ import annotations
 from typing import Any
 
 from interp.site.explorer.pack import Subject, view_data
-from interp.site.explorer.static import (
-    as_view,
-    asset_files,
-    assets,
-    bundle,
-    static_view,
-    weights_apart,
-    write_explorer,
-)
+from interp.site.explorer.static import assets, bundle, static_view, write_explorer
 from models.errors import UserError
 from models.tasks.base import Task
 from models.transformer.hooked import HookedModel
@@ -67,13 +59,10 @@ def explore(
 
 __all__ = [
     "Subject",
-    "as_view",
-    "asset_files",
     "assets",
     "bundle",
     "explore",
     "static_view",
     "view_data",
-    "weights_apart",
     "write_explorer",
 ]

@@ -47,18 +47,6 @@ def assets() -> Markup:
     )
 
 
-def asset_files() -> dict[str, str]:
-    """The same as files for a site whose pages share them. The script is not a module, so it also works from disk."""
-    script = re.sub(r"^export (?=function|const)", "", bundle(), flags=re.MULTILINE)
-    return {"explorer.css": _css(), "explorer.js": f'"use strict";\n(() => {{\n{script}\nmountAll(document);\n}})();\n'}
-
-
-def weights_apart(data: dict[str, Any]) -> str:
-    """Remove the weights from a view's data and return them as a script, for a file that the page loads first."""
-    held = {model["name"]: model.pop("data") for model in data["models"]}
-    return f"globalThis.carrylensWeights = {json.dumps(held, separators=(',', ':'))};\n"
-
-
 def static_view(
     models: Sequence[Any],
     problems: Sequence[str | tuple[str, str]] | None = None,
@@ -76,11 +64,11 @@ def static_view(
     Raises:
         UserError: as :func:`view_data`.
     """
-    view = as_view(view_data(models, problems, method))
+    view = _as_view(view_data(models, problems, method))
     return view + assets() if with_assets else view
 
 
-def as_view(data: dict[str, Any]) -> Markup:
+def _as_view(data: dict[str, Any]) -> Markup:
     """A view's data (:func:`view_data`) as HTML, without style and script."""
     text = json.dumps(data, separators=(",", ":")).replace("<", "\\u003c")
     return Markup(
@@ -106,7 +94,7 @@ def write_page(path: Path, data: dict[str, Any]) -> None:
     """Write a view's data (:func:`view_data`) as a page of its own. Raises UserError for a path that is a folder."""
     if path.is_dir():
         raise UserError(f"{path} is a folder; give the name of a file.")
-    view, title = as_view(data) + assets(), " and ".join(model["name"] for model in data["models"])
+    view, title = _as_view(data) + assets(), " and ".join(model["name"] for model in data["models"])
     page = Markup(
         '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n<link rel="icon" href="data:,">\n'

@@ -491,7 +491,6 @@ function fragment(at) {
 export function mountAll(page) {
   page.querySelectorAll("[data-explorer]:not([data-mounted])").forEach((root, at) => {
     const start = JSON.parse(root.querySelector("script").textContent);
-    for (const model of start.models) model.data ??= globalThis.carrylensWeights[model.name]; // of a file next to the page
     root.dataset.mounted = "";
     root.explorer = mount(root, start, fragment(at));
   });

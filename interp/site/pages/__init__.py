@@ -1,13 +1,13 @@
 """The parts of every HTML page: one style, figures, sections and the document around them.
 
-Pages open from disk without a network. A page in one file contains plotly.js (:func:`document`); the pages of a site
-share one copy (:mod:`interp.site.gallery`).
+Pages open from disk without a network. A page in one file contains plotly.js (:func:`document`); pages that share one
+copy have their figures as data (:func:`figure_data`), which :func:`figure_script` draws.
 """
 
-from interp.site.pages.figure import figure_data, figure_html, fixed_figure_html
+from interp.site.pages.figure import figure_data, figure_html, figure_script, fixed_figure_html
 from interp.site.pages.html_document import document
 from interp.site.pages.page_file import page_html, write_page
-from interp.site.pages.page_sections import section_html, table_html, with_long_cells
+from interp.site.pages.page_sections import section_html, table_html
 from interp.site.pages.page_security import secured
 from interp.site.pages.page_style import style, theme_script
 from interp.site.pages.words import as_read
@@ -17,6 +17,7 @@ __all__ = [
     "document",
     "figure_data",
     "figure_html",
+    "figure_script",
     "fixed_figure_html",
     "page_html",
     "secured",
@@ -24,6 +25,5 @@ __all__ = [
     "style",
     "table_html",
     "theme_script",
-    "with_long_cells",
     "write_page",
 ]

@@ -6,6 +6,7 @@ import html
 import json
 import re
 from functools import cache
+from importlib.resources import files
 from typing import Any
 
 import plotly.graph_objects as go
@@ -50,7 +51,7 @@ def figure_html(figure: go.Figure) -> Markup:
 def figure_data(figure: go.Figure, fixed: bool = False) -> Markup:
     """The same as data, in a ``<script type="application/json">``, for a page whose own script draws the figures.
 
-    That script adds the template (:func:`template_json`), which all figures share and which is larger than a small
+    That script (:func:`figure_script`) adds the template, which all figures share and which is larger than a small
     figure. ``fixed`` keeps the figure's own width, for figures with square cells.
     """
     width = figure.layout.width
@@ -77,9 +78,11 @@ def fixed_figure_html(figure: go.Figure) -> Markup:
     return Markup("<div class='plot'>{}</div>").format(Markup(body))
 
 
-def template_json() -> str:
-    """The template that :func:`figure_data` leaves out, for the script of the page."""
-    return json.dumps(_template().to_plotly_json(), cls=PlotlyJSONEncoder)
+def figure_script() -> str:
+    """The script that draws what :func:`figure_data` wrote; a page needs it once, after plotly.js."""
+    script = (files("interp.site.pages") / "figures.js").read_text()
+    template = json.dumps(_template().to_plotly_json(), cls=PlotlyJSONEncoder)
+    return script.replace('"TEMPLATE"', template).replace('"CONFIG"', json.dumps(CONFIG))
 
 
 def captioned(figure: go.Figure) -> tuple[Markup, go.Figure]:

@@ -56,11 +56,6 @@ def _kind(text: str, of_numbers: bool) -> str:
     return f" class='{'short' if len(text) <= _SHORT else 'long'}'" if text else ""
 
 
-def with_long_cells(html: str) -> str:
-    """HTML of a table from elsewhere, with its long cells marked so that sentences get enough room."""
-    return re.sub(rf"<td ?>(?=[^<]{{{_SHORT + 1},}})", "<td class='long'>", html)
-
-
 def _text(cell: object) -> str:
     """A cell's text, with numbers as a reader wants them."""
     if isinstance(cell, float):

@@ -1,4 +1,4 @@
-"""A report on how a model adds, on one page that opens without a network: the parts of its gallery page as a story.
+"""A report on how a model adds: a story in chapters, on one page that opens without a network.
 
 write_report(["microadder-57", "adder-456"], Path("report.html"))
 

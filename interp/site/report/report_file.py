@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 
+import jinja2
 from markupsafe import Markup
 from plotly.offline import get_plotlyjs
 from tqdm import tqdm
@@ -12,9 +13,8 @@ from tqdm import tqdm
 import models
 from interp.site.chapters import chapters
 from interp.site.explorer import assets
-from interp.site.gallery import facts as say
-from interp.site.gallery.render import script, stylesheet, template
-from interp.site.pages import as_read, secured, theme_script
+from interp.site.facts import proved_words, score_words
+from interp.site.pages import as_read, figure_script, secured, style, theme_script
 from interp.site.story import Story
 from models.errors import UserError
 from models.files.checkpoint import write_bytes_atomic
@@ -26,6 +26,7 @@ from models.zoo import zoo_names
 
 #: The models of the page if none are named: 57 parameters trained from a random start, and one of another paper.
 DEFAULT = ("microadder-57", "adder-456")
+_HERE = Path(__file__).parent
 _MADE = {TRAINED: "learnt ", BY_HAND: "set by hand "}
 
 
@@ -56,7 +57,7 @@ def write_report(
     if Path(out).is_dir():
         raise UserError(f"{out} is a folder; give --out the name of a file.")
     stories = [Story.of(name, n, seed, load) for name in names]  # a wrong name fails before any work
-    chosen = [chapter for chapter in chapters("report") if not only or chapter.anchor in only]
+    chosen = [chapter for chapter in chapters() if not only or chapter.anchor in only]
     told = []
     with tqdm(total=len(chosen) * len(stories), desc="asking", unit="chapter") as bar:
         for chapter in chosen:
@@ -68,12 +69,12 @@ def write_report(
                 bar.update()
             if items:
                 told.append((chapter, items))
-    page = template("report.html.j2", "interp.site.report").render(
+    page = _template().render(
         names=[story.name for story in stories],
-        heads={story.name: as_read(_head(story)) for story in stories},
+        heads={story.name: as_read(opening(story)) for story in stories},
         chapters=told,
-        style=Markup(stylesheet()),
-        script=Markup(script()),
+        style=Markup(style() + (_HERE / "report.css").read_text()),
+        script=Markup(figure_script()),
         theme=Markup(theme_script()),
         plotlyjs=Markup(get_plotlyjs()),
         explorer=assets(),
@@ -81,7 +82,16 @@ def write_report(
     write_bytes_atomic(Path(out), secured(page).encode())
 
 
-def _head(story: Story) -> str:
+def _template() -> jinja2.Template:
+    """The page's template, which escapes text."""
+    loader = jinja2.FileSystemLoader(_HERE / "templates")
+    environment = jinja2.Environment(
+        loader=loader, autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
+    )
+    return environment.get_template("report.html.j2")
+
+
+def opening(story: Story) -> str:
     """The first paragraph: what the model is, what it answers, and how far that is known to be right."""
     made = "" if story.spec is None else _MADE.get(story.spec.made, "learnt elsewhere ")
     task = story.model.task
@@ -91,6 +101,6 @@ def _head(story: Story) -> str:
     text += "."
     if story.entry is None:
         return text
-    if story.certificate is not None and (proved := say.proved_words(story.certificate)):
+    if story.certificate is not None and (proved := proved_words(story.certificate)):
         return f"{text} {proved}"
-    return f"{text} {say.score_words(story.entry['score'])}."
+    return f"{text} {score_words(story.entry['score'])}."

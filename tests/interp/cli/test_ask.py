@@ -46,8 +46,8 @@ def test_an_answer_is_said_and_written_with_its_numbers(capsys, tmp_path: Path):
 
 
 def test_a_probe_without_problems_or_a_seed_is_asked_without(capsys):
-    assert main(["ask", "microadder-74", "weight_norm"]) == 0 and "74" in capsys.readouterr().out
-    assert main(["ask", "microadder-74", "weight_norm", "--problems", "9"]) == 2
+    assert main(["ask", "microadder-74", "circle_fit"]) == 0 and "arc" in capsys.readouterr().out
+    assert main(["ask", "microadder-74", "circle_fit", "--problems", "9"]) == 2
 
 
 @pytest.mark.parametrize(
@@ -55,7 +55,7 @@ def test_a_probe_without_problems_or_a_seed_is_asked_without(capsys):
     [
         ["microadder-57", "attention_by_rol"],
         ["microadder-57", "path_patching"],
-        ["parity-hand-built", "stress_suites"],
+        ["parity-hand-built", "accuracy_by_chain"],
         ["microadder-57", "certify", "--shape", "5"],
         ["microadder-57", "certify", "--out", "certificate.json"],
         ["position-coupling-hand-built", "certify", "--shape", "5"],

@@ -112,8 +112,6 @@ def test_wrong_arguments_are_refused_before_torch_is_imported() -> None:
         ["ask", "--x"],
         ["explore"],
         ["compare", "microadder-57"],
-        ["gallery", "--out", __file__],
-        ["gallery", "--out", str(Path(__file__).parent)],
         ["report", "--out", "."],
         ["list", "--json", "."],
         ["solve", "microadder-57"],

@@ -143,7 +143,7 @@ def test_answers_stand_next_to_the_right_ones_and_a_figure_is_a_picture():
         ("list_models", {"contains": "x" * 10**6}, "No model"),
         ("solve", {"model": "microadder-57", "problems": ["1" * 10**6]}, "1"),
         ("ask", {"model": "microadder-57", "probe": "path_patching"}, "needs pairs"),
-        ("ask", {"model": "parity-hand-built", "probe": "stress_suites"}, "does not apply"),
+        ("ask", {"model": "parity-hand-built", "probe": "accuracy_by_chain"}, "does not apply"),
         ("certify", {"model": "microadder-57", "minutes": 1e9}, "at most 10"),
         ("solve", {"model": "microadder-57", "problems": ["1+1"] * 201}, "1 to 200 problems"),
         ("solve", {"model": "microadder-57", "problems": ["1+x"]}, "not an addition"),

@@ -123,7 +123,6 @@ LONG = (
     "decompile",
     "exact_match_grid",
     "pattern_substitution",
-    "stress_suites",
 )
 
 

@@ -39,7 +39,6 @@ SHORT: dict[str, dict[str, Any]] = {
     "parameter_ablation": {"n": 8, "pairs": False, "only": ["W_head"]},
     "accuracy_by_chain": {"n_per_length": 2},
     "circle_fit": {"resamples": 9},
-    "helix_fit": {"resamples": 9},
     "exact_match_grid": {"shapes": [(2, 2)]},
     "smallest_circuit": {"n_random": 3},
 }
@@ -48,8 +47,7 @@ SLOW = (
     "certified_circuits",
     "certify",
     "decompile",
-    "stress_suites",
-)  # proofs, and a sample of a fixed size
+)  # proofs
 
 
 @cache

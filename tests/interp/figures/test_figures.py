@@ -33,7 +33,6 @@ RESULTS: dict[str, Callable[[], tuple[Result, go.Figure]]] = {
         r := interp.circle_fit(torch.randn(9, 4, generator=torch.Generator().manual_seed(0))),
         r.figure(),
     ),
-    "helix": lambda: (r := interp.helix_fit(ADDER.W_pos[:10]), r.figure()),
     "fourier": lambda: (r := interp.fourier_spectrum(ADDER.W_E), r.figure()),
 }
 

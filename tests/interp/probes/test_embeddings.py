@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 
 import circle_fit as oracle
 import numpy as np
@@ -17,9 +16,8 @@ import models
 from interp.probes.embeddings import POOR, circular_rank_correlation
 from interp.probes.geometry import aligned_plane, geometric_circle, line_distances, parabola_distances, taubin_circle
 from models.errors import UserError
-from models.weight_maps.geometry import circular_arc, spiral
+from models.weight_maps.geometry import circular_arc
 from tests.moved_tokens import moved
-from tests.sampling import every_third
 
 
 def arc(radius: float, start: float, stride: float, n: int, centre: tuple[float, float] = (0.0, 0.0)) -> np.ndarray:
@@ -255,141 +253,15 @@ def test_the_basis_of_a_coordinate_plane_is_the_coordinates_in_order():
     assert aligned_plane(plane) == pytest.approx(np.eye(6)[[1, 4]])
 
 
-helices = st.fixed_dictionaries(
-    {
-        "amp": st.floats(0.5, 20),
-        "phase": st.floats(-3.0, 3.0),
-        "slope": st.floats(0.05, 2.0),
-        "offset": st.floats(-3, 3),
-        "period": st.integers(4, 14),
-    }
-)
-
-
-@given(helices)
-def test_an_exact_helix_is_recovered(shape):
-    rows = spiral(
-        *(torch.tensor(shape[k], dtype=torch.float64) for k in ("amp", "phase", "slope", "offset")), 12, shape["period"]
-    )
-    fit = interp.helix_fit(rows, resamples=20)
-    assert fit.period == pytest.approx(shape["period"], rel=1e-4)
-    for name in ("amp", "phase", "slope", "offset"):
-        assert getattr(fit, name) == pytest.approx(shape[name], rel=1e-3, abs=1e-3), name
-    assert fit.explained == pytest.approx(1.0)
-    assert fit.ellipticity < 1e-3
-
-
-@given(helices, st.integers(4, 9), st.integers(0, 1000))
-def test_a_helix_in_many_dimensions_keeps_its_size_and_period(shape, dimensions, seed):
-    rows = spiral(
-        *(torch.tensor(shape[k], dtype=torch.float64) for k in ("amp", "phase", "slope", "offset")), 12, shape["period"]
-    )
-    fit = interp.helix_fit(in_space(rows.numpy(), dimensions, seed), resamples=20)
-    assert abs(fit.period) == pytest.approx(shape["period"], rel=1e-4)
-    assert fit.amp == pytest.approx(shape["amp"], rel=1e-3)
-    assert abs(fit.slope) == pytest.approx(shape["slope"], rel=1e-3)
-
-
 def test_a_model_is_asked_about_its_digits_and_not_about_its_delimiters():
     adder = models.load("adder-456")  # 14 tokens, of which 10 are digits, and operands highest digit first
     own = interp.circle_fit(adder, resamples=9)
     assert own.radius == interp.circle_fit(adder.W_E[:10], resamples=9).radius and own.provenance.n == 10
     spectrum = interp.fourier_spectrum(adder, resamples=9)
     assert spectrum.power.equals(interp.fourier_spectrum(adder.W_E[:10], resamples=9).power)
-    turned = interp.helix_fit(adder.W_pos[:10].flip(0), resamples=9)
-    assert interp.helix_fit(adder, resamples=9).period == pytest.approx(turned.period)
     for ask in (interp.circle_fit, interp.fourier_spectrum):
         with pytest.raises(UserError):
             ask(models.load("addlm-0.8m"))  # text, whose tokens are characters
-    with pytest.raises(UserError):
-        interp.helix_fit(models.build("position-coupling-hand-built"))
-
-
-def test_a_helix_that_turns_backwards_has_a_negative_period():
-    rows = arc(2.0, 0.5, -0.7, 12)
-    fit = interp.helix_fit(np.column_stack((rows, 0.2 * np.arange(12))))
-    assert fit.period == pytest.approx(-2 * math.pi / 0.7, rel=1e-5)
-    assert fit.phase == pytest.approx(0.5, abs=1e-4)
-
-
-def test_a_known_period_is_kept():
-    fit = interp.helix_fit(models.build("microadder-57").W_pos[:10], period=9.0)
-    assert fit.period == 9.0
-    assert fit.explained < 0.999
-
-
-def _turning(n: int, dimensions: int, noise: float, rng: np.random.Generator) -> np.ndarray:
-    turn, axes = 2 * np.pi * np.arange(n) / 10, np.eye(dimensions)
-    ramp = np.outer(0.15 * np.arange(n), axes[0])
-    around = np.outer(3.5 * np.cos(turn), axes[1]) + np.outer(3.5 * np.sin(turn), axes[2])
-    return ramp + around + 5 * axes[-1] + noise * rng.normal(size=(n, dimensions))
-
-
-def _along(n: int, dimensions: int, noise: float, rng: np.random.Generator, *curves: Callable) -> np.ndarray:
-    """One curve of the rows' number, from -1 to 1, along each axis, and noise."""
-    along = np.stack([curve(np.linspace(-1, 1, n)) for curve in curves], 1)
-    return np.pad(along, ((0, 0), (0, dimensions - len(curves)))) + noise * rng.normal(size=(n, dimensions))
-
-
-NO_HELICES: dict[str, Callable[[int, int, np.random.Generator], np.ndarray]] = {
-    "a line": lambda n, d, rng: _along(n, d, 0.02, rng, lambda x: x),
-    "a very noisy line": lambda n, d, rng: _along(n, d, 0.3, rng, lambda x: x),
-    "a parabola": lambda n, d, rng: _along(n, d, 0.01, rng, lambda x: x, lambda x: x**2),
-    "an exact parabola": lambda n, d, rng: _along(n, d, 0.0, rng, lambda x: x, lambda x: x**2),
-    "a wave along one axis": lambda n, d, rng: _along(n, d, 0.01, rng, lambda x: x, lambda x: np.cos(7 * x)),
-    "a circle": lambda n, d, rng: _along(n, d, 0.01, rng, lambda x: np.cos(6 * x), lambda x: np.sin(6 * x)),
-    "an exact circle": lambda n, d, rng: _along(n, d, 0.0, rng, lambda x: np.cos(6 * x), lambda x: np.sin(6 * x)),
-    "random rows": lambda n, d, rng: rng.normal(size=(n, d)),
-}
-
-
-@pytest.mark.parametrize(("n", "dimensions"), [(10, 3), (16, 7)])
-@pytest.mark.parametrize("name", every_third(NO_HELICES))
-def test_other_curves_are_no_helices(name, n, dimensions):
-    for seed in range(2):
-        fit = interp.helix_fit(NO_HELICES[name](n, dimensions, np.random.default_rng(seed)), resamples=99)
-        assert not fit.is_helix
-
-
-@pytest.mark.slow
-def test_random_walks_are_called_helices_no_more_often_than_the_test_allows():
-    walks = [np.random.default_rng(seed).normal(size=(10, 3)).cumsum(0) for seed in range(60)]
-    fits = [interp.helix_fit(walk, resamples=39, seed=seed) for seed, walk in enumerate(walks)]
-    assert np.mean([fit.is_helix for fit in fits]) <= 0.1
-    assert np.mean([fit.walk_p <= 0.05 for fit in fits]) < 0.15
-
-
-@pytest.mark.parametrize(("n", "dimensions"), [(10, 3), (16, 7)])
-@pytest.mark.parametrize("noise", [0.0, 0.15])
-def test_noisy_helices_are_helices_wherever_they_lie(n, dimensions, noise):
-    fit = interp.helix_fit(_turning(n, dimensions, noise, np.random.default_rng(0)), resamples=99)
-    assert fit.is_helix and fit.amp == pytest.approx(3.5, abs=0.2) and fit.explained > 0.98
-    assert fit.residual <= 2 * noise * dimensions**0.5 + 1e-6
-
-
-def test_a_large_table_is_fitted():
-    fit = interp.helix_fit(np.random.default_rng(0).normal(size=(113, 128)), resamples=199)
-    assert fit.p_value > 0.01 and fit.provenance.n == 113
-
-
-def test_shuffled_rows_are_no_helix():
-    rows = models.build("microadder-57").W_pos[:10][torch.tensor([5, 0, 8, 3, 9, 1, 6, 2, 7, 4])]
-    fit = interp.helix_fit(rows)
-    assert fit.p_value > 0.05 and not fit.is_helix
-
-
-@pytest.mark.parametrize(
-    ("rows", "period", "says"),
-    [
-        (np.zeros((5, 3)), None, "at least 6 rows"),
-        (np.full((8, 3), np.nan), None, "row 0"),
-        (np.outer(np.arange(8), [1.0, 2.0, 3.0]), None, "straight line"),
-        (np.random.default_rng(0).normal(size=(8, 3)), 1.5, "above 2"),
-    ],
-)
-def test_rows_without_a_helix_are_refused_in_a_sentence(rows, period, says):
-    with pytest.raises(UserError, match=says):
-        interp.helix_fit(rows, period=period)
 
 
 @given(st.integers(3, 15), st.integers(1, 6), st.integers(0, 1000))

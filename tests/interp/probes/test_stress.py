@@ -69,7 +69,7 @@ class Flawed(models.ArithmeticTransformer):
 def test_a_model_that_fails_on_long_chains_alone_is_found_out():
     trained = models.load("microadder-57")
     flawed = Flawed(trained.weight_map, trained.task, name="flawed")
-    result = interp.stress_suites(flawed, n=200)
+    result = interp.score(flawed, by="suite", n=200)
     assert result.rate(case="uniform: ten digits").accuracy == 1
     whole = [int((p.sum(1) % 10**10 == 0).sum()) for *_, p in suites(200, 0)]
     assert (result.table.n - result.table.correct).values.tolist() == whole
@@ -83,12 +83,16 @@ def test_a_model_that_fails_on_long_chains_alone_is_found_out():
 
 
 def test_every_ten_digit_adder_can_be_asked_and_nothing_else():
-    random = interp.stress_suites(models.build("adder-456"), n=10)
+    random = interp.score(models.build("adder-456"), by="suite", n=10)
     assert random.wrong > 0 and random.table.sizes["case"] == len(suites(10, 0))
     assert isinstance(models.build("adder-456").task, PaddedAddition)
     with pytest.raises(UserError):
-        interp.stress_suites(models.build("position-coupling-hand-built"))
+        interp.score(models.build("position-coupling-hand-built"), by="suite")
     with pytest.raises(UserError, match="at least 10"):
-        interp.stress_suites(models.build("adder-456"), n=9)
+        interp.score(models.build("adder-456"), by="suite", n=9)
+    with pytest.raises(UserError, match="draw their own"):
+        interp.score(models.build("adder-456"), problems=["1+1", "2+2"], by="suite")
+    with pytest.raises(UserError, match="alone"):
+        interp.score(models.build("adder-456"), by=("suite", "digits"))
     with pytest.raises(UserError):
         random.rate(case="carry chain")

@@ -15,7 +15,7 @@ from interp.site.story import Chapter, Story
 from models.errors import UserError
 from models.transformer.arithmetic_transformer import ArithmeticTransformer
 from studies.claims import table as headlines
-from tests.interp.site.looks import wait_until
+from tests.interp.site.looks import FAINT_TEXTS, MEETING_TEXTS, wait_until
 from tests.shape_checks import unchecked_shapes
 
 #: Whether every figure that is shown has been drawn.
@@ -119,6 +119,49 @@ def test_a_reader_steps_through_the_trained_adder_and_its_twin_and_removes_a_neu
     view = opened.locator(".cx[data-mounted]").first
     view.locator("[data-edit='L0N1']").last.click()
     assert "microadder-57-by-hand, without L0N1" in view.inner_text() and "wrong" in view.inner_text()
+
+
+def drawn(page) -> None:
+    page.wait_for_selector("html[data-figures=drawn]", state="attached")
+
+
+def test_texts_of_figures_do_not_meet_on_a_telephone_and_all_text_stands_out(page: Path, open_page):
+    opened = open_page(page, 380)
+    drawn(opened)
+    assert opened.evaluate(MEETING_TEXTS) == []
+    for theme in ("light", "dark"):
+        opened.emulate_media(color_scheme=theme)
+        opened.wait_for_selector(f"html[data-theme={theme}]", state="attached")
+        assert opened.evaluate(FAINT_TEXTS, "body *") == []
+
+
+def test_the_theme_is_the_systems_until_the_reader_chooses_another(page: Path, open_page):
+    opened = open_page(page)
+    drawn(opened)
+    ground = "getComputedStyle(document.body).backgroundColor"
+    turned = "getComputedStyle(document.querySelector('.js-plotly-plot')).filter"
+    assert opened.evaluate(ground) == "rgb(255, 255, 255)" and opened.evaluate(turned) == "none"
+    opened.emulate_media(color_scheme="dark")
+    opened.wait_for_selector("html[data-theme=dark]", state="attached")
+    assert opened.evaluate(ground) == "rgb(24, 24, 24)" and "invert" in opened.evaluate(turned)
+    opened.get_by_role("button", name="Light theme").press("Enter")
+    assert opened.evaluate(ground) == "rgb(255, 255, 255)" and opened.evaluate(turned) == "none"
+    opened.reload()
+    assert opened.evaluate(ground) == "rgb(255, 255, 255)"  # remembered
+    opened.get_by_role("button", name="Dark theme").click()
+    opened.emulate_media(media="print")
+    assert opened.evaluate(ground) == "rgb(255, 255, 255)"
+
+
+@pytest.mark.slow
+def test_the_buttons_over_a_figure_save_it_as_svg_and_send_data_nowhere(page: Path, open_page):
+    opened = open_page(page)
+    drawn(opened)
+    names = set(opened.locator(".modebar-btn").evaluate_all("all => all.map((e) => e.dataset.title)"))
+    assert names == {"Download plot", "Zoom in", "Zoom out", "Reset axes"}
+    with opened.expect_download() as waited:
+        opened.locator(".modebar-btn[data-title='Download plot']").first.click()
+    assert "<svg" in Path(waited.value.path()).read_text()[:200]
 
 
 def test_a_model_that_is_wrong_is_said_to_be_and_a_refusal_says_why():

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import models
-from interp.probes.stress import stress_suites
+from interp.probes.score import score
 from studies.adder_456.studies import breakdown, case_table, comparison_table, figure_1, suite_table
 from studies.runs.study import Settings, reproduce
 
@@ -39,7 +39,7 @@ def test_figure_1_is_made_of_stored_curves_and_trains_nothing_unasked(tmp_path: 
 
 
 def test_stress_tables_count_the_errors_of_every_model_and_show_one_of_each():
-    result = stress_suites(models.build("adder-456"), n=10)
+    result = score(models.build("adder-456"), by="suite", n=10)
     found = {"untrained": result.to_dataframe()}
     suites, cases = suite_table(found), case_table(found)
     for name in found:

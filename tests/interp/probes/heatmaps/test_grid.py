@@ -11,9 +11,8 @@ import torch
 
 import models
 from interp.core.stats import clopper_pearson
-from interp.probes.heatmaps.cells import BLOCK, CellScorer, Offsets, cell_problems
+from interp.probes.heatmaps.cells import BLOCK, CellScorer, Offsets, Verdicts, cell_problems
 from interp.probes.heatmaps.grid import exact_match_grid, rectangle
-from interp.probes.heatmaps.offset_sweeps import greedy_agreement, offset_sweep
 from interp.probes.score_result import GridPanel, GridPanels, Scores
 from models.errors import UserError
 from models.families.position_coupling import SMALL
@@ -89,18 +88,30 @@ def test_cells_count_what_greedy_decoding_answers(offsets):
 
 @pytest.mark.parametrize("offsets", ["start 1", "random"])
 def test_teacher_forcing_agrees_with_greedy_decoding_on_whole_responses(offsets):
-    found = greedy_agreement(SOMETIMES, [(2, 2), (3, 2), (3, 3), (5, 4)], n=40, offsets=offsets)
-    assert found.wrong == 0 and 0 < found.table.greedy.sum() < found.rate().n == 160
+    forced, greedily, decoded = both_verdicts(SOMETIMES, [(2, 2), (3, 2), (3, 3), (5, 4)], 40, offsets)
+    assert torch.equal(forced.exact, greedily) and 0 < greedily.sum() < 160
     # A slip in the scratchpad spoils later numbers that would have been right behind the true one.
-    assert found.table.answer_forced.sum() != found.table.answer.sum()
+    assert forced.answer_forced.sum() != decoded.sum()
+
+
+def both_verdicts(model, shapes, n, offsets="start 1"):
+    """Teacher-forced verdicts, and by greedy decoding those on whole responses and on final answers."""
+    scorer, found = CellScorer(model, model.task, offsets), []
+    for shape in shapes:
+        at = model.task.at(*shape)
+        problems, shifts = cell_problems(at, n, 0), scorer.shifts(at, n, 0)
+        forced = scorer.verdicts(at, problems, shifts)
+        found.append((forced.exact, forced.answer_forced, *scorer.greedy_verdicts(at, problems, shifts)))
+    exact, answer, greedily, decoded = (torch.cat(each) for each in zip(*found, strict=True))
+    return Verdicts(exact, answer), greedily, decoded
 
 
 @pytest.mark.parametrize("form", [AdditionFormat(True, False), AdditionFormat(True, False, False, False)])
 def test_formats_without_padding_are_scored_row_by_row(form):
     model = coder("-nope")
     model.task = MultiOperandAddition(3, 2, form)
-    found = greedy_agreement(model, [(2, 2), (3, 3)], n=12)
-    assert found.wrong == 0
+    forced, greedily, _ = both_verdicts(model, [(2, 2), (3, 3)], 12)
+    assert torch.equal(forced.exact, greedily)
     # Teacher-forced on the model's own tokens, everything is right: rows of different lengths are told apart.
     scorer, task = CellScorer(model, model.task.at(2, 2)), model.task.at(2, 2)
     problems = cell_problems(task, 12, 0)
@@ -254,27 +265,6 @@ def test_the_training_range_is_the_recipes():
     assert result.trained == {"operands": (2, 4), "digits": (1, 4)}
     assert int(result.in_training_range.sum()) == 3 * 4
     assert ADDER.name_or_path and not grid(n=2).trained
-
-
-def test_an_offset_sweep_moves_all_levels_and_each_alone():
-    sweep = offset_sweep(SHAKY, (3, 2), n=30)
-    high = SHAKY.task.at(3, 2).highest_ids()
-    room = [SHAKY.config.position_rows - h for h in high]
-    rows = sweep.to_dataframe()
-    ends = {"all levels": min(room), "level 1": room[0], "level 2": room[1], "random offsets": 0}
-    assert rows.groupby("moved").start.max().to_dict() == ends
-    first = rows[rows.start == 1].correct
-    assert first.nunique() == 1  # nothing moved, whatever is said to move
-    task = SHAKY.task.at(3, 2)
-    for start in (1, 2, min(room)):
-        cell = exact_match_grid(
-            SHAKY, shapes=[(3, 2)], n=30, offsets=start, early_exit=False, progress=False
-        ).table.correct.item()
-        assert sweep.rate(moved="all levels", start=start).correct == cell
-    assert rows.correct.nunique() > 1 and task.shape == (3, 2)
-    assert sweep.rate(moved="random offsets").n == 30
-    with pytest.raises(UserError, match="no position ids"):
-        offset_sweep(coder("-nope"), (3, 2))
 
 
 def test_panels_take_the_median_over_seeds():

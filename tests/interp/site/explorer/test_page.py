@@ -14,9 +14,7 @@ import pytest
 import models
 from interp.cli import main
 from interp.figures.theme import BLUE, VERMILION
-from interp.site.explorer import Subject, asset_files, static_view, view_data, write_explorer
-from interp.site.gallery.overviews import EXPLORED, view_page, weights_file, weights_path
-from interp.site.gallery.render import page as gallery_page
+from interp.site.explorer import Subject, static_view, view_data, write_explorer
 from interp.site.pages import document
 from models.errors import UserError
 from tests.interp.site.looks import FAINT_TEXTS
@@ -341,22 +339,6 @@ def test_two_views_of_one_page_share_their_script_and_do_not_disturb_each_other(
     assert whole == "105" != ablated and "#x1=" in opened.url
 
 
-@pytest.mark.slow
-def test_a_sites_view_of_toygpt_is_a_small_page_with_its_weights_next_to_it(open_page, tmp_path: Path):
-    path = "explore/toygpt-learned-pre.html"
-    files = asset_files() | {path: view_page(path, list(EXPLORED[path]), []), weights_path(path): weights_file(path)}
-    for name in ("site.css", "site.js"):
-        files[name] = ""
-    for name, content in files.items():
-        (tmp_path / name).parent.mkdir(exist_ok=True)
-        (tmp_path / name).write_bytes(content.encode() if isinstance(content, str) else content)
-    assert (tmp_path / path).stat().st_size < 50_000
-    opened = open_page(tmp_path / path)
-    assert answers(opened) == ["105"]
-    opened.locator("[data-edit='L0H0']").first.click()
-    assert "#x0=" in opened.url
-
-
 # ---- what comes with the address
 
 BAD = "<img src=x onerror='window.ran=1'>"
@@ -415,7 +397,6 @@ def test_every_page_has_a_policy(page: Path, tmp_path: Path) -> None:
     kinds = {
         "explorer": page.read_text(),
         "page": document("title", "<p>text</p>", {}, "interp"),
-        "site": gallery_page("notebook.html.j2", "a.html", "title", [], items=[], heading="a", name="b").decode(),
     }
     for kind, text in kinds.items():
         assert text.count("Content-Security-Policy") == 1 and "default-src 'none'" in text, kind

@@ -1,39 +1,16 @@
-"""The facts about a model: its row in the index and the list at the top of its page."""
+"""What is said of a model in words: its architecture, its score, and what its certificate proves."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
-
-from markupsafe import Markup
 
 from interp.proofs.certificate import PairEvidence
 from interp.proofs.verdict import Verdict
-from interp.site.gallery.render import code
 from models.evaluation import Rate
 from models.numerals import shown
-from models.zoo import grokked_seeds, seed_rate
 
 NORMS = {"pre": "before", "post": "after", "both": "before and after"}
 POSITIONS = {"standard": "learned", "coupled": "coupled", "rotary": "rotary", "fire": "FIRE", "none": "no"}
-
-
-@dataclass(frozen=True)
-class Row:
-    """A row of the index. ``share``: share of right answers, to sort by; ``rung``: the evidence on all inputs."""
-
-    name: str
-    path: str
-    paper: str
-    how: str  # trained, published numbers, or constructed
-    task: str
-    parameters: int
-    svg: str
-    score: str = ""
-    share: float | None = None
-    rung: str = ""
-    seeds: str = ""
-    seeds_share: float | None = None
 
 
 def proved_words(certificate: Verdict) -> str:
@@ -61,16 +38,6 @@ def architecture(cfg: Any) -> str:
     return ", ".join(parts)
 
 
-def score_fields(score: dict[str, Any]) -> dict[str, Any]:
-    """The fields of a row that an entry's score fills."""
-    if "loss" in score:
-        return {"score": f"loss {score['loss']:.3f}"}
-    fields = {"score": f"{score['correct']:,} of {score['n']:,}", "share": score["correct"] / score["n"]}
-    if "all" in score:
-        fields["rung"] = f"exhaustive: {score['all']['correct']:,} of {score['all']['n']:,}"
-    return fields
-
-
 def score_words(score: dict[str, Any]) -> str:
     """The score in words, with its evidence."""
     if "loss" in score:
@@ -92,44 +59,6 @@ def score_words(score: dict[str, Any]) -> str:
     return text
 
 
-def seed_fields(training: dict[str, Any]) -> dict[str, Any]:
-    """The fields of a row on how many seeds were tried and were perfect; none for models of text, which have a loss."""
-    if "seeds_grokked" not in training:
-        return {}
-    rate = seed_rate(training)
-    return {"seeds": f"{rate.correct} of {rate.n}", "seeds_share": rate.accuracy}
-
-
-def training_facts(training: dict[str, Any]) -> list[tuple[str, Any]]:
-    """What the list at the top of the page says about training."""
-    if (published := training.get("published")) is not None:
-        begun = f"published: trained by others from {published['begun']}"
-        return [("Numbers", begun), ("Selected on", published["selected_on"])]
-    facts: list[tuple[str, Any]] = []
-    if "seeds_grokked" in training:
-        words = f"{grokked_seeds(training)} of {_runs(seed_rate(training).n)} answer the whole test set"
-        if repeats := training.get("repeats"):
-            words += f"; {len(repeats)} of {len(repeats) + 1} builds, which round differently, ran the same seeds again"
-        facts.append(("Seeds", words))
-    else:
-        facts.append(("Seeds", f"{training['seeds_tried']} tried"))
-    facts.append(("Stored", f"seed {training['seed']}, after {training['step']:,} steps"))
-    facts.append(("Training time", f"{training['seconds'] / 60:.0f} minutes for all seeds on one thread"))
-    return facts
-
-
-def _runs(n: int) -> str:
-    return f"{n} runs of seeds" if n != 1 else "1 run of one seed"
-
-
 def certificate_words(certificate: Verdict) -> str:
     """What the certificate found, as a sentence without the seconds it took."""
     return certificate.finding()[:1].upper() + certificate.finding()[1:] + "."
-
-
-def files(entry: dict[str, Any], name: str) -> Markup:
-    """The names of the files in the entry's folder."""
-    names = Markup(", ").join(code(file) for file in sorted(entry["sha256"]))
-    return Markup("{} in {}, each with its SHA-256 in {}").format(
-        names, code(f"models/zoo/{name}"), code("config.json")
-    )

@@ -1,0 +1,43 @@
+"""Figures that the reader can move on, as a hook of MkDocs: plotly.js once for the site, and the script that draws."""
+
+from __future__ import annotations
+
+import re
+from pathlib import PurePosixPath
+from typing import Any
+
+from mkdocs.structure.files import File
+from mkdocs.utils import get_relative_url
+from plotly.offline import get_plotlyjs
+
+from interp.site.notebooks import read_notebook, stored_notebooks
+from interp.site.pages import figure_script
+from interp.site.pages.items import figure
+
+SCRIPTS = {"site/plotly.js": get_plotlyjs, "site/figures.js": figure_script}
+_PICTURE = re.compile(r"^!\[.*\]\(.*\.png\)\n\n\*.*\*$", re.MULTILINE)  # docs/notebooks.py writes it with its note
+
+
+def on_files(files: Any, config: Any) -> Any:
+    """Add the scripts."""
+    for path, text in SCRIPTS.items():
+        files.append(File.generated(config, path, content=text()))
+    return files
+
+
+def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
+    """On a notebook's page, put the stored figures in the place of their pictures, which other readers of docs/ see."""
+    path, stored = PurePosixPath(page.file.src_uri), stored_notebooks()
+    if path.parent.name != "notebooks" or path.stem not in stored:
+        return markdown
+    drawn = [figure(piece.figure) for piece in read_notebook(stored[path.stem]).pieces if piece.figure is not None]
+    pictures = len(_PICTURE.findall(markdown))
+    assert pictures == len(drawn), f"{path}: {pictures} pictures of {len(drawn)} figures"
+    return _PICTURE.sub(lambda _: drawn.pop(0), markdown)
+
+
+def on_page_content(html: str, page: Any, **_: Any) -> str:
+    """Load the scripts on pages that have figures."""
+    if "class='drawing'" not in html:
+        return html
+    return html + "".join(f'<script defer src="{get_relative_url(path, page.url)}"></script>\n' for path in SCRIPTS)
