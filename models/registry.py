@@ -135,9 +135,15 @@ def names(sweeps: bool = False) -> list[str]:
     return [name for name, spec in _registered().items() if sweeps or not spec.sweep]
 
 
+def is_constructed(name: object) -> bool:
+    """Whether this is the name of a model that is not trained, because its numbers are set by hand."""
+    spec = _registered().get(name) if isinstance(name, str) else None
+    return spec is not None and spec.made == BY_HAND and spec.source != OWN
+
+
 def constructed() -> list[str]:
     """The names of models that are not trained, because their numbers are set by hand."""
-    return [name for name, spec in _registered().items() if spec.made == BY_HAND and not is_own(name)]
+    return [name for name in _registered() if is_constructed(name)]
 
 
 def by_paper(names: Iterable[str]) -> list[str]:

@@ -30,7 +30,7 @@ _slow = jaxtyping.jaxtyped
 def install() -> None:
     """Check every annotated shape in the packages; sees only what is imported after it."""
     jaxtyping.jaxtyped = lambda *, typechecker: checked
-    jaxtyping.install_import_hook(["models", "interp", "studies"], "beartype.beartype")
+    jaxtyping.install_import_hook(["models", "interp", "studies", "benchmarks.circuits"], "beartype.beartype")
 
 
 @contextmanager

@@ -51,10 +51,10 @@ def _check_loadable(name_or_path: str) -> None:
     """Raises UserError, as :func:`models.load` does, for anything but a path or the name of a loadable model."""
     if is_path(name_or_path) or name_or_path in stored():
         return
-    from models.registry import constructed
+    from models.registry import constructed, is_constructed
     from models.zoo import resolve
 
-    if name_or_path not in constructed():
+    if not is_constructed(name_or_path):
         resolve(name_or_path, constructed)
 
 

@@ -19,7 +19,7 @@ from interp.site.pages.items import paragraph
 from models.errors import UserError
 from models.evaluation import score
 from models.families.hand_built.position_coupling_addition import NAME as HAND_BUILT
-from models.registry import ModelSpec, constructed, get_spec
+from models.registry import ModelSpec, get_spec, is_constructed
 from models.tasks.addition import FixedWidthAddition
 from models.transformer.hooked import HookedModel
 
@@ -64,7 +64,7 @@ class Story:
         """The stored score of an entry, or that of a ten-digit construction on its test problems; None if neither."""
         if self.entry is not None:
             return self.entry["score"]
-        adds = self.name in constructed() and isinstance(self.model.task, FixedWidthAddition)
+        adds = is_constructed(self.name) and isinstance(self.model.task, FixedWidthAddition)
         return score(self.model).to_dict() if adds else None
 
     @cached_property
@@ -72,7 +72,7 @@ class Story:
         """The stored certificate of an entry, or what is proved of a construction now; None if there is neither."""
         if self.entry is not None:
             return stored_verdict(self.name)
-        if self.name not in constructed() or self.name == HAND_BUILT:  # which has one proof for each size
+        if not is_constructed(self.name) or self.name == HAND_BUILT:  # which has one proof for each size
             return None
         return (certified_at_best if isinstance(self.model.task, FixedWidthAddition) else certify)(self.model)
 

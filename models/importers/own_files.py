@@ -159,7 +159,7 @@ def _named(file: File, task: Task, asked: Asked) -> tuple[TransformerConfig, Wei
     return cfg, weights
 
 
-def _reader(name: str, kinds: tuple[str, ...], reads: Callable[[File], bool], read: Read, rank: int = 2) -> Reader:
+def _reader(name: str, kinds: tuple[str, ...], reads: Callable[[File], bool], read: Read, rank: int = 3) -> Reader:
     return Reader(name, kinds, reads, lambda file, asked: _loaded(file, asked, read), rank)
 
 
@@ -167,5 +167,5 @@ register(
     _reader("a Hugging Face folder", (FOLDER,), lambda file: "model_type" in file.config, _hugging_face),
     _reader("a nanoGPT or minGPT checkpoint", TENSOR_FILES, lambda file: is_gpt_checkpoint(file.content), _gpt),
     _reader("a TransformerLens state dict", TENSOR_FILES, lambda file: is_lens_state(file.content), _lens),
-    _reader("tensors with names of their own", TENSOR_FILES, lambda file: True, _named, rank=3),
+    _reader("tensors with names of their own", TENSOR_FILES, lambda file: True, _named, rank=4),
 )

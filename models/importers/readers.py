@@ -2,10 +2,11 @@
 
     rank 0   the zoo: entries' folders, and weight files of this project
     rank 1   training runs
-    rank 2   files that people have, and what plug-ins read (:mod:`models.plugins`)
-    rank 3   tensors that no other reader takes
+    rank 2   what plug-ins (:mod:`models.plugins`) and scripts register
+    rank 3   files that other programs write
+    rank 4   tensors that no other reader takes
 
-A module adds its rows with :func:`register` when it is imported. No two readers below the last rank take the same file.
+A module adds its rows with :func:`register` when it is imported.
 """
 
 from __future__ import annotations

@@ -131,8 +131,8 @@ def _loaded(name_or_path: str | Path, asked: Asked) -> ArithmeticTransformer:
     from models.importers import own_files as own_files  # whose readers need the registry and the transformer
     from models.training import load_run as load_run
 
-    if isinstance(name_or_path, str) and name_or_path in registry.constructed() and asked.seed is None:
-        return registry.build(name_or_path)
+    if registry.is_constructed(name_or_path) and asked.seed is None:
+        return registry.build(str(name_or_path))
     path = resolve(name_or_path, registry.constructed)
     finish_interrupted_swap(path)
     file = File(path)

@@ -7,9 +7,9 @@ with their most significant digit, and how many tokens there are. The answer's e
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeGuard
 
-from models.calls.arguments import check_fields
+from models.calls.arguments import check_fields, typed
 from models.errors import UserError
 from models.tasks.addition import FixedWidthAddition
 from models.tasks.ten_digits import DIGITS
@@ -53,6 +53,7 @@ class Frame:
 PREFIX = "ten-digit-addition-framed-"  # of the names of these tasks
 
 
+@typed
 def framed_addition(frame: Frame) -> FixedWidthAddition:
     """The task of a frame. Target i is the digit of column i, or of column 10 - i if the answer starts at the top."""
     before, between, after = (
@@ -66,6 +67,6 @@ def framed_addition(frame: Frame) -> FixedWidthAddition:
     )
 
 
-def is_framed(task: Any) -> bool:
+def is_framed(task: Any) -> TypeGuard[FixedWidthAddition]:
     """Whether a task is that of a frame."""
     return isinstance(task, FixedWidthAddition) and task.name.startswith(PREFIX)

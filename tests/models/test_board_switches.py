@@ -10,6 +10,7 @@ import pytest
 import torch
 from torch import Tensor
 
+import models
 from models.errors import UserError
 from models.transformer.arithmetic_transformer import ArithmeticTransformer
 from models.transformer.config import TransformerConfig
@@ -208,3 +209,16 @@ def test_frames(down: bool) -> None:
             assert role.column == column and int(tokens[place]) == pair[role.index or 0] // 10**column % 10
     with pytest.raises(UserError):
         Frame((), (), (0,))
+
+
+def test_a_fixed_bias_may_mask_keys_and_no_other_weight_may_be_infinite() -> None:
+    model = built(act_fn="relu", attn_bias=True)
+    bias, *_ = (x for name, x in model.weight_map.named_parameters() if name.endswith(("attn.bias", "attn/bias")))
+    with torch.no_grad():
+        bias[..., 1] = -math.inf  # a key that no query sees
+    assert models.score(model, [(1, 2), (3, 4)]).n == 2
+    for value in (math.inf, math.nan):
+        with torch.no_grad():
+            bias[..., 1] = value
+        with pytest.raises(UserError, match="not finite"):
+            models.score(model, [(1, 2)])

@@ -11,7 +11,7 @@ label, and the weight of a link is what the logit difference loses without the e
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -40,7 +40,7 @@ def edge_name(sender: str, receiver: str) -> str:
 
 
 def circuit_json(
-    experiment: EdgeExperiment, circuit: Collection[str], scores: Float[np.ndarray, " edge"]
+    experiment: EdgeExperiment, circuit: Sequence[str], scores: Float[np.ndarray, " edge"]
 ) -> dict[str, Any]:
     """A circuit for MIB.
 
@@ -68,7 +68,7 @@ def circuit_json(
 
 
 def attribution_graph(
-    experiment: EdgeExperiment, circuit: Collection[str], scores: Float[np.ndarray, " edge"], slug: str, model: str
+    experiment: EdgeExperiment, circuit: Sequence[str], scores: Float[np.ndarray, " edge"], slug: str, model: str
 ) -> dict[str, Any]:
     """A circuit as an attribution graph of its first pair's clean problem.
 
