@@ -168,7 +168,7 @@ def test_generated_text_stands_out_from_its_ground_in_both_themes(site: Path, op
 @pytest.mark.slow
 def test_the_site_is_searched_from_disk_without_a_network(site: Path, open_page: Any):
     page = open_page(site / "hooks.html")
-    for words, found in (("grokking", "Glossary"), ("parity-hand-built", "parity-hand-built")):
+    for words, found in (("grokking", "Glossary"), ("parity hand built", "parity-hand-built")):
         page.keyboard.press("s")
         page.keyboard.press("Control+A")
         page.keyboard.type(words)
