@@ -102,8 +102,8 @@ def sameness(
     """Whether two models are the same, not the same, or neither is known; see the module.
 
     Args:
-        n: problems to compare and to exchange parts on, half of them rich in carries. untrained: copies of the control
-            of exchanged parts.
+        n: problems to compare and to exchange parts on, half of them rich in carries; by default 256, as every part is
+            exchanged in every copy. untrained: copies of the control of exchanged parts.
 
     Cost: that of :func:`interp.compare`, :func:`interp.align` and :func:`interp.swap_components` together.
 

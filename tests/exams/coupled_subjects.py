@@ -84,24 +84,4 @@ def spoilt(at: Callable[[int], bool]) -> Any:
     return hooked("unembed.hook_out", lambda logits: -logits if at(logits.shape[1]) else logits)
 
 
-def peeks(sign: int) -> Any:
-    """A model that sees one token ahead: where there is one, its logits are in its favour (``sign`` 1) or against it
-    (-1); behind the last token, where it is not EOS that comes, against (1) or in favour of (-1) what the construction
-    says."""
-    model, seen = built(), {}
-    eos = model.task.vocabulary.index("$")
-
-    def see(module: Any, arguments: tuple[Any, ...]) -> None:
-        seen["tokens"] = arguments[0]
-
-    def say(logits: Tensor, hook: Any) -> Tensor:
-        following = torch.nn.functional.one_hot(seen["tokens"][:, 1:], logits.shape[-1]).to(logits)
-        last = torch.where(logits[:, -1:].argmax(-1, keepdim=True) == eos, sign, -1) * logits[:, -1:]
-        return sign * torch.cat((following, last), 1)
-
-    model.embed.register_forward_pre_hook(see)
-    model.add_perma_hook("unembed.hook_out", say)
-    return model
-
-
 NAMED: dict[str, slice] = built().weight_map.dims

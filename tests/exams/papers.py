@@ -169,14 +169,3 @@ register_exam(
         untrained=Case(untrained_summer, [[0, 0], [0, 0]]),
     )
 )
-
-
-def _right_starts(found: Scores) -> tuple[list[int], float]:
-    """The first ids of level 1 from which all are right, if level 1 alone is moved; and the share at random ones."""
-    rows = found.to_dataframe().query("moved == 'level 1' and correct == n")
-    return rows.start.tolist(), found.rate(moved="random offsets").accuracy
-
-
-def _no_ids(ids: slice) -> Any:
-    """The construction without these position ids of level 1, of which it has sixteen."""
-    return changed("pos_embed.W_pos", lambda weight: weight[0, ids].zero_(), P1=4)

@@ -80,11 +80,6 @@ def arc(order: list[int] | None = None) -> np.ndarray:
     return np.stack((np.cos(angle), np.sin(angle), 0 * angle), 1)
 
 
-def helix(sense: int = 1) -> np.ndarray:
-    angle = sense * np.radians(36) * np.arange(12)
-    return np.stack((np.cos(angle), np.sin(angle), 0.2 * np.arange(12)), 1)
-
-
 def noise(rows: int, columns: int, seed: int = 0) -> np.ndarray:
     return np.random.default_rng(seed).normal(size=(rows, columns))
 

@@ -49,8 +49,6 @@ def spoilt(what: str, strength: float, seed: int = 0) -> ArithmeticTransformer:
 
 #: Some digits are preferred to others, so that some problems of every size go wrong.
 SOMETIMES = spoilt("unembed.b_U", 0.5, seed=1)
-#: Some position ids are worse than others.
-SHAKY = spoilt("pos_embed.W_pos", 1.2e-4)
 
 
 def grid(model=ADDER, **options) -> Scores:
