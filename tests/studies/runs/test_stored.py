@@ -53,7 +53,7 @@ def test_what_is_kept_of_an_earlier_version_is_stored_and_of_a_commit_of_this_re
 
 
 def test_a_page_is_what_shows_its_stored_data(tmp_path):
-    for target in ("adder-456:table1", "adder-456:table4", "adder-456:fig1", "microadder:below-57"):
+    for target in ("adder-456:table1", "adder-456:table4", "adder-456:fig1", "microadder:ladder"):
         page = reproduce(target, Settings(tmp_path, minutes=1e-9, say=lambda _: None))
         assert page is not None
         again = show_of(target)(json.loads(json.dumps(page.data)))
