@@ -11,11 +11,16 @@ import pytest
 import torch
 
 import models
-from studies.runs.sweep_figure import seeds_by_variant
+from models.errors import UserError
+from models.families.microadder_ladder import LADDER
+from models.training.addition_problems import AdditionProblems, CarryMix, MetricCarryMix
+from models.training.load_run import model_of
+from models.training.named_recipes import get_recipe
+from models.training.recipes import Recipe
+from models.training.run_folder import RunFolder
 from studies.microadder import studies as microadder
 from studies.papers import DATA
 from studies.runs import sweeps
-from studies.runs.study import Settings
 from studies.runs.seed_sweeps import (
     compare_variants,
     comparison_table,
@@ -24,13 +29,8 @@ from studies.runs.seed_sweeps import (
     sweep_curves,
     sweep_table,
 )
-from models.errors import UserError
-from models.families.microadder_ladder import LADDER
-from models.training.addition_problems import AdditionProblems, CarryMix, MetricCarryMix
-from models.training.load_run import model_of
-from models.training.named_recipes import get_recipe
-from models.training.recipes import Recipe
-from models.training.run_folder import RunFolder
+from studies.runs.study import Settings
+from studies.runs.sweep_figure import seeds_by_variant
 from tests.sampling import every_third
 
 EXPERIMENTS = DATA
