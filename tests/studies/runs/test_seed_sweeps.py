@@ -151,7 +151,8 @@ def test_stored_results_hold_together(path: Path) -> None:
     assert len(sweep_table(sweep_curves(data["sweeps"]))) == len(data["sweeps"]) > 0
     for one in data["sweeps"]:
         assert len(set(one["seeds"])) == len(one["best_exact"]) == len(one["token"]) == len(one["on_test"])
-        assert one["parameters"] == sum(p.numel() for p in models.build(one["model"]).parameters())
+        if one["model"] in models.names(sweeps=True):  # else of a variant that this version no longer has
+            assert one["parameters"] == sum(p.numel() for p in models.build(one["model"]).parameters())
         # Of the zoo's runs the seed that an entry keeps is scored as well, however far it came.
         scored = {None, *(range(one["n_test"]) if one["label"].endswith(" parameters") else ())}
         assert all(
