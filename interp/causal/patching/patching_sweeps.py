@@ -204,7 +204,7 @@ def activation_patching(
             "answers": (("direction", *axes, "pair"), values[:, right].astype(bool)),
             "unpatched_answers": (("direction", "pair"), unpatched[:, right].astype(bool)),
         },
-        coords={"direction": directions, "metric": names} | axes,
+        coords={"metric": names} | axes | {"direction": directions},
     )
     arrays = {str(name): array.rename(None) for name, array in labelled.data_vars.items()}
     fast = all(each.fast for each in swept)
