@@ -15,9 +15,8 @@ import pytest
 
 import models
 from interp.cli import listing, main
-from interp.cli.commands import COMMANDS, find_command, parse
-from interp.cli.help import EXAMPLES, OWN_FLAGS
-from interp.cli.own_files import accepted
+from interp.cli.commands import COMMANDS, INTERP, find_command, parse
+from interp.cli.own_files import OWN_FLAGS, accepted
 from interp.core.stored_data import digest, keep, kept
 from models.errors import UserError
 from models.registry import REGISTERING, constructed
@@ -53,7 +52,7 @@ def test_help_stands_in_eighty_columns(command: str, capsys) -> None:
         assert main([*command.split(), "--help"]) == 0
     usage, _, lines = capsys.readouterr().out.partition("\n")
     assert max(map(len, lines.splitlines())) <= 80
-    for example in () if command else EXAMPLES:
+    for example in () if command else INTERP.examples:
         assert parse(example.split()[1:], places=False)
         assert f"  {example}\n" in f"{usage}{lines}"
 
