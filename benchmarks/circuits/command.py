@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from interp.cli.commands import Entry, Program
+from interp.cli.commands import Program
 from interp.cli.options import Json, one_thread
 from interp.cli.outputs import write_reply
 
@@ -46,4 +46,9 @@ def bench(
     write_reply(json, found)
 
 
-PROGRAM = Program("python -m benchmarks.circuits", "benchmarks.circuits", {"bench": Entry("command:bench")}, "bench")
+PROGRAM = Program(
+    "python -m benchmarks.circuits",
+    "benchmarks.circuits",
+    (("command:bench", "bench", "score methods that find circuits"),),
+    "bench",
+)

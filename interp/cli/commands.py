@@ -14,8 +14,8 @@ import signal
 import sys
 import threading
 import warnings
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterator
+from dataclasses import dataclass
 from importlib import import_module
 from importlib.metadata import version
 
@@ -28,70 +28,34 @@ PROGRESS = "CARRYLENS_PROGRESS"  # asks long loops for a line now and then where
 _SIDE_BY_SIDE = 110  # from this width on, an example and its explanation share a line
 
 
-@dataclass(frozen=True)
-class Entry:
-    """A row of a table of commands.
-
-    ``place`` is the module and the function; ``examples``, from command lines to what they do, is what the program's
-    help shows. Where ``by_line``, the function makes the command's function for the words that follow its name.
-    """
-
-    place: str
-    examples: Mapping[str, str] = field(default_factory=dict)
-    by_line: bool = False
-
-
-COMMANDS = {
-    "list": Entry("listing:list_models", {"interp list": "models, trained or not"}),
-    "train": Entry(
-        "train:train_with_recipe",
-        {
-            "interp train microadder-57 --seeds 64": "train a model, or resume its run",
-            "interp train microadder-57 --seeds 4096 --cluster auto": "on as many machines as there are",
-            "interp train microadder-57 --certify": "until a checkpoint is proved right on all 10^20 pairs",
-        },
-        by_line=True,
-    ),
-    "publish": Entry("train:publish", {"interp publish runs/microadder-57": "make a zoo entry of finished runs"}),
-    "solve": Entry("answers:solve", {"interp solve microadder-57 57+48": "the model's own answer"}),
-    "score": Entry(
-        "answers:score",
-        {"interp score microadder-57": "score on the task's test set, with its interval, by carry-chain length"},
-    ),
-    "certify": Entry(
+Row = tuple[str, str, str]
+#: A place (module and function), a command line as an example, and what that does. A command may have several rows.
+COMMANDS: tuple[Row, ...] = (
+    ("listing:list_models", "list", "models, trained or not"),
+    ("train:train", "train microadder-57 --seeds 64", "train a model, or resume its run"),
+    ("train:train", "train microadder-57 --seeds 4096 --cluster auto", "on as many machines as there are"),
+    ("train:train", "train microadder-57 --certify", "until a checkpoint is proved right on all 10^20 pairs"),
+    ("train:publish", "publish runs/microadder-57", "make a zoo entry of finished runs"),
+    ("answers:solve", "solve microadder-57 57+48", "the model's own answer"),
+    ("answers:score", "score microadder-57", "score on the task's test set, with its interval, by carry-chain length"),
+    ("answers:certify", "certify microadder-57", "prove it right on all 10^20 pairs, or find one that is wrong"),
+    (
         "answers:certify",
-        {
-            "interp certify microadder-57": "prove it right on all 10^20 pairs, or find one that is wrong",
-            "interp certify toygpt-learned-pre": "run all 10,000 pairs through it: domains of up to 2^20 problems",
-        },
+        "certify toygpt-learned-pre",
+        "run all 10,000 pairs through it: domains of up to 2^20 problems",
     ),
-    "ask": Entry(
-        "answers:ask", {"interp ask microadder-57": "what can be asked of it; with a probe's name, the answer"}
-    ),
-    "attack": Entry(
+    ("answers:ask", "ask microadder-57", "what can be asked of it; with a probe's name, the answer"),
+    (
         "answers:attack",
-        {
-            "interp attack position-coupling-2l2h-small": "search along gradients for a problem that a model answers "
-            "wrong"
-        },
+        "attack position-coupling-2l2h-small",
+        "search along gradients for a problem that a model answers wrong",
     ),
-    "compare": Entry(
-        "answers:compare",
-        {"interp compare microadder-57 adder-456": "compare models: part by part, or question by question"},
-    ),
-    "report": Entry("answers:report", {"interp report": "report.html on the zoo's ten-digit adders"}),
-    "explore": Entry(
-        "answers:explore",
-        {"interp explore microadder-57 adder-456": "explore.html: any problem, any part removed or patched"},
-    ),
-    "fetch-data": Entry(
-        "train:fetch_data", {"interp fetch-data": "download the text that AddLM is trained on, and check it"}
-    ),
-    "mcp": Entry(
-        "mcp:mcp",
-        {"interp mcp": "the same questions as tools, for programs that speak the Model Context Protocol"},
-    ),
-}
+    ("answers:compare", "compare microadder-57 adder-456", "compare models: part by part, or question by question"),
+    ("answers:report", "report", "report.html on the zoo's ten-digit adders"),
+    ("answers:explore", "explore microadder-57 adder-456", "explore.html: any problem, any part removed or patched"),
+    ("train:fetch_data", "fetch-data", "download the text that AddLM is trained on, and check it"),
+    ("mcp:mcp", "mcp", "the same questions as tools, for programs that speak the Model Context Protocol"),
+)
 STATUS = "Exit status: 0 done, 2 bad input (one sentence on stderr), 130 interrupted"
 OWN_STATUS = (
     "; of certify, 0 certified, 1 refuted, 3 undecided, 4 samples without a proof, 5 proved for a rule that was only "
@@ -108,13 +72,18 @@ class Program:
 
     words: str = "interp"
     package: str = "interp.cli"
-    commands: Mapping[str, Entry] = field(default_factory=lambda: COMMANDS)
+    rows: tuple[Row, ...] = COMMANDS
     only: str = ""
+
+    @property
+    def commands(self) -> dict[str, str]:
+        """The places of the commands, by their names."""
+        return {line.split()[0]: place for place, line, _ in self.rows}
 
     @property
     def examples(self) -> dict[str, str]:
         """Command lines, and what they do."""
-        return {line: does for entry in self.commands.values() for line, does in entry.examples.items()}
+        return {f"{self.words} {line}": does for _, line, does in self.rows}
 
     def words_of(self, name: str) -> str:
         """What starts a command."""
@@ -124,14 +93,12 @@ class Program:
 INTERP = Program()
 
 
-def find_command(name: str, program: Program = INTERP, words: list[str] | None = None) -> Function:
-    """The function of a command, for the words that follow its name. Raises UserError for an unknown one."""
+def find_command(name: str, program: Program = INTERP) -> Function:
+    """The function of a command. Raises UserError for an unknown one."""
     if name not in program.commands:
         raise unknown_name("command", name, program.commands)
-    entry = program.commands[name]
-    module, _, function = entry.place.partition(":")
-    found = getattr(import_module(f"{program.package}.{module}"), function)
-    return found(words or []) if entry.by_line else found
+    module, _, function = program.commands[name].partition(":")
+    return getattr(import_module(f"{program.package}.{module}"), function)
 
 
 def main(arguments: list[str] | None = None, program: Program = INTERP) -> int:
@@ -181,7 +148,7 @@ def parse(arguments: list[str], places: bool = True, program: Program = INTERP) 
         SystemExit: help was asked for.
     """
     name, rest = arguments[0], arguments[1:]
-    command = parsed(find_command(name, program, rest), program.words_of(name), rest)
+    command = parsed(find_command(name, program), program.words_of(name), rest)
     check_names(command, places)
     if places:
         check_outputs(command)

@@ -38,6 +38,14 @@ class Bare:
     before: Callable[[], Collection[str]] = tuple
 
 
+@dataclass(frozen=True)
+class Parts:
+    """Marks a parameter whose parts are options of their own; ``of_words`` makes their defaults, a dataclass, from the
+    words of the line."""
+
+    of_words: Callable[[list[str]], Any]
+
+
 def _check_file(path: Path) -> None:
     if path.is_dir():
         raise UserError(f"{path} is a folder; give the name of a file.")

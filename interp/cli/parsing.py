@@ -13,11 +13,11 @@ import shutil
 import textwrap
 from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, fields, is_dataclass
-from typing import Any, get_type_hints
+from typing import Annotated, Any, get_type_hints
 
 import tyro
 
-from interp.cli.options import OUTPUT, Bare, Force, Named
+from interp.cli.options import OUTPUT, Bare, Force, Named, Parts
 from interp.cli.own_files import OWN_FLAGS, accepted
 from models.errors import UserError, unknown_name
 
@@ -28,9 +28,10 @@ WIDEST = 120  # most characters of a line of prose; longer lines are hard to rea
 
 @dataclass(frozen=True)
 class Command:
-    """A function, and the arguments that a line gives it; these are attributes, too."""
+    """A function, its parameters, and the arguments that a line gives it; these are attributes, too."""
 
     function: Function
+    parameters: list[inspect.Parameter]
     given: dict[str, Any]
 
     def __getattr__(self, name: str) -> Any:
@@ -45,22 +46,29 @@ class Command:
 
     def marked(self) -> Iterator[tuple[str, tuple[Any, ...], Any]]:
         """Yield every parameter: its name, the marks of its hint, and what is given."""
-        for parameter in parameters(self.function):
-            yield parameter.name, marks(parameter), self.given[parameter.name]
+        for each in self.parameters:
+            yield each.name, marks(each.annotation), self.given[each.name]
 
 
-def parameters(function: Function) -> list[inspect.Parameter]:
-    """A command's parameters with their hints, and ``force`` for one that writes a file."""
-    hints = get_type_hints(function, include_extras=True)
-    found = [each.replace(annotation=hints[each.name]) for each in inspect.signature(function).parameters.values()]
-    if any(OUTPUT in marks(each) for each in found):
+def parameters(function: Function, words: list[str]) -> list[inspect.Parameter]:
+    """A command's parameters with their hints, and ``force`` for one that writes a file. One whose parts depend on the
+    other words of the line (:class:`interp.cli.options.Parts`) has the parts' values as its default."""
+    hints, found = get_type_hints(function, include_extras=True), []
+    for each in inspect.signature(function).parameters.values():
+        hint, default = hints[each.name], each.default
+        for mark in marks(hint):
+            if isinstance(mark, Parts):
+                default = mark.of_words(words)
+                hint = Annotated[type(default), tyro.conf.arg(name=""), tyro.conf.AvoidSubcommands]
+        found.append(each.replace(annotation=hint, default=default))
+    if any(OUTPUT in marks(each.annotation) for each in found):
         found.append(inspect.Parameter("force", inspect.Parameter.KEYWORD_ONLY, default=False, annotation=Force))
     return found
 
 
-def marks(parameter: inspect.Parameter) -> tuple[Any, ...]:
-    """What stands beside the type in a parameter's hint."""
-    return getattr(parameter.annotation, "__metadata__", ())
+def marks(hint: Any) -> tuple[Any, ...]:
+    """What stands beside the type in a hint."""
+    return getattr(hint, "__metadata__", ())
 
 
 def parsed(function: Function, words: str, arguments: list[str]) -> Command:
@@ -70,14 +78,14 @@ def parsed(function: Function, words: str, arguments: list[str]) -> Command:
         UserError: the parser refuses them.
         SystemExit: help was asked for.
     """
-    has = parameters(function)
-    held: Any = lambda **given: Command(function, given)  # noqa: E731  type checkers of calls wrap a `def`
+    has = parameters(function, arguments)
+    held: Any = lambda **given: Command(function, has, given)  # noqa: E731  type checkers of calls wrap a `def`
     held.__name__ = function.__name__
     held.__doc__ = re.sub(r"\n {8,}", " ", inspect.cleandoc(function.__doc__ or ""))  # one line for each argument
     held.__annotations__ = {each.name: each.annotation for each in has}
     held.__signature__ = inspect.Signature(has)
     for each in has:
-        for mark in marks(each):
+        for mark in marks(each.annotation):
             if isinstance(mark, Bare):
                 arguments = with_bare(f"--{each.name.replace('_', '-')}", mark.value, arguments, mark.before())
     errors = io.StringIO()
@@ -87,7 +95,8 @@ def parsed(function: Function, words: str, arguments: list[str]) -> Command:
     except SystemExit as stop:
         if not stop.code:
             raise
-        raise _sentence(errors.getvalue(), function, words, arguments) from None
+        options = ["--help", *accepted(function), *option_names(has)]
+        raise _sentence(errors.getvalue(), options, words, arguments) from None
 
 
 def check_names(command: Command, places: bool = True) -> None:
@@ -116,24 +125,23 @@ def with_bare(flag: str, value: str, arguments: list[str], names: Collection[str
     return found
 
 
-def option_names(function: Function) -> Iterator[str]:
-    """Yield a command's options; those of a part that is a dataclass have a dot, unless its own name is empty."""
-    yield from ("--help", *accepted(function))
-    for each in parameters(function):
-        if tyro.conf.Positional not in marks(each):
-            yield from _option(each.name, marks(each), each.default, "--")
+def option_names(has: Iterable[inspect.Parameter]) -> Iterator[str]:
+    """Yield the names of options; those of a part that is a dataclass have a dot, unless its own name is empty."""
+    for each in has:
+        if tyro.conf.Positional not in marks(each.annotation):
+            yield from _option("--", each.name, each.annotation, each.default)
 
 
-def _option(name: str, beside: tuple[Any, ...], value: Any, before: str) -> Iterator[str]:
-    name = next((mark.name for mark in beside if getattr(mark, "name", None) is not None), name)
+def _option(before: str, name: str, hint: Any, value: Any) -> Iterator[str]:
+    name = next((mark.name for mark in marks(hint) if getattr(mark, "name", None) is not None), name).replace("_", "-")
     if not is_dataclass(value):
-        yield f"{before}{name.replace('_', '-')}"
+        yield before + name
         return
     hints = get_type_hints(type(value), include_extras=True)
     for field in fields(value):
-        inner = f"{before}{name.replace('_', '-')}." if name else before
-        beside = getattr(hints[field.name], "__metadata__", ())
-        yield from _option(field.name, beside, getattr(value, field.name), inner)
+        yield from _option(
+            f"{before}{name}." if name else before, field.name, hints[field.name], getattr(value, field.name)
+        )
 
 
 def _first_box(boxes: str) -> str:
@@ -147,14 +155,14 @@ def _first_box(boxes: str) -> str:
     return " ".join(found)
 
 
-def _sentence(boxes: str, function: Function, words: str, arguments: list[str]) -> UserError:
+def _sentence(boxes: str, options: list[str], words: str, arguments: list[str]) -> UserError:
     text, name = _first_box(boxes), words.split()[-1]
     if found := re.match(r"Unrecognized options: (\S+?)(?:,|$)", text):
         word = found[1].partition("=")[0]
         before = arguments[max(0, arguments.index(word) - 1)] if word in arguments else ""
         for option in (word, before):  # the second: an option that there is not, with this value
             if option.startswith("-"):
-                return unknown_name("option", option, option_names(function))
+                return unknown_name("option", option, options)
         return UserError(f"{name} takes no further word {word!r}; see {words} --help.")
     if found := re.match(rf"Missing from {re.escape(words)}: (\S+) (.*)", text):
         what = found[2].removesuffix("(required)").strip().rstrip(".")

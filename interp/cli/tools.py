@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from interp.cli import questions
 from interp.cli.options import shaped
-from interp.cli.questions import applicable
 from interp.core.probe import Probe, registered
 from interp.core.replies import Reply, reply, reply_of
 from interp.core.results import Result
@@ -152,9 +151,8 @@ def patch(
         direction: "denoise" patches the clean run's activations into the corrupted run; "noise" does the reverse.
         rows, detail: as for `ask`.
     """
-    options, most = {"site": site, "direction": direction}, _rows(rows)
-    found = _asked(model, "activation_patching", task, (), "", pairs, column, n, seed, options)
-    return _short(reply_of(found, most), detail)
+    options = {"site": site, "direction": direction}
+    return ask(model, "activation_patching", task, (), "", pairs, column, n, seed, options, rows, detail)
 
 
 def certify(
@@ -177,8 +175,8 @@ def certify(
     """
     if not 0 < minutes <= MOST_MINUTES:
         raise UserError(f"minutes must be above 0 and at most {MOST_MINUTES:g}, not {minutes:g}.")
-    options, most = {"arithmetic": arithmetic, "minutes": minutes}, _rows(rows)
-    return _short(reply_of(_asked(model, "certify", task, shape, "", "", None, None, 0, options), most), detail)
+    options = {"arithmetic": arithmetic, "minutes": minutes}
+    return ask(model, "certify", task, shape, options=options, rows=rows, detail=detail)
 
 
 def solve(model: str, problems: list[str], task: str = "") -> Reply:
@@ -247,7 +245,7 @@ def _asked(
 
     found = _model(model, task)
     asked_about = shaped(found.task, tuple(shape))
-    question, given = applicable(probe, found, model, asked_about), dict(options or {})
+    question, given = questions.applicable(probe, found, model, asked_about), dict(options or {})
     n, seed = (_once(name, value, given) for name, value in (("n", n), ("seed", seed or None)))
     seed = seed or 0
     if n is not None and (type(n) is not int or not 1 <= n <= MOST_PROBLEMS):

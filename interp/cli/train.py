@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import functools
-import inspect
 import sys
 from dataclasses import asdict
 from pathlib import Path
@@ -11,10 +9,20 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import tyro
 
-from interp.cli.options import FOLDER, Bare, ClusterAddress, Json, RunFolders, ended, one_thread, use_data, use_threads
+from interp.cli.options import (
+    FOLDER,
+    Bare,
+    ClusterAddress,
+    Json,
+    Parts,
+    RunFolders,
+    ended,
+    one_thread,
+    use_data,
+    use_threads,
+)
 from interp.cli.outputs import write_reply
 from interp.cli.own_files import names_an_object, registered_spec
-from interp.cli.parsing import Function
 from models.errors import UserError
 
 if TYPE_CHECKING:
@@ -27,6 +35,35 @@ def _registered() -> list[str]:
     from models.registry import names
 
     return names(sweeps=True)
+
+
+def recipe_of_words(words: list[str]) -> Recipe:
+    """The recipe of the model that a line of ``interp train`` names, or the one that it names itself with --recipe."""
+    from models.registry import recipe_of
+    from models.training.named_recipes import get_recipe
+    from models.training.recipes import Recipe
+
+    registered = [*_registered(), *filter(names_an_object, words)]
+    # The name may come after flags and their values; a first word that is not a name is taken for a misspelt one.
+    name = next((word for word in words if word in registered), None)
+    if name is None and words and not words[0].startswith("-"):
+        name = words[0]
+    if name is None:
+        return Recipe()
+    own = recipe_of(registered_spec(name) if names_an_object(name) else name)
+    other = _value_of("--recipe", words)
+    return get_recipe(other) if other else own
+
+
+def _value_of(flag: str, arguments: list[str]) -> str:
+    """The last value given for a flag, with or without an equals sign; empty if the flag is not given."""
+    found = ""
+    for word, following in zip(arguments, [*arguments[1:], ""], strict=True):
+        if word == flag:
+            found = following
+        elif word.startswith(f"{flag}="):
+            found = word.removeprefix(f"{flag}=")
+    return found
 
 
 def train(
@@ -45,7 +82,7 @@ def train(
     parts_of: int | None = None,
     certify: Annotated[Literal["float", "interval", "float32"] | None, Bare("float32", before=_registered)] = None,
     json: Json = None,
-    recipe: Any = None,
+    recipe: Annotated[Any, Parts(recipe_of_words)] = None,
 ) -> int | None:
     """Train a model, or resume the run in --out. With a model's name, --help lists every flag of its recipe.
 
@@ -135,47 +172,6 @@ def _told(result: TrainResult, judged: bool, out: Path) -> tuple[str, list[str]]
     if judged:
         lines.append(f"{len(result.accepted)} of {len(result.seeds)} seeds are certified on all pairs")
     return f"{len(result.perfect)} of {len(result.seeds)} seeds answer every validation problem ({took})", lines
-
-
-def train_with_recipe(words: list[str]) -> Function:
-    """:func:`train` with the named model's recipe as further options, whose defaults are the recipe's values."""
-    from models.registry import recipe_of
-    from models.training.named_recipes import get_recipe
-    from models.training.recipes import Recipe
-
-    registered = [*_registered(), *filter(names_an_object, words)]
-    # The name may come after flags and their values; a first word that is not a name is taken for a misspelt one.
-    name = next((word for word in words if word in registered), None)
-    if name is None and words and not words[0].startswith("-"):
-        name = words[0]
-    recipe = Recipe()
-    if name is not None:
-        recipe = recipe_of(registered_spec(name) if names_an_object(name) else name)
-        if other := _value_of("--recipe", words):  # which `recipe_name` is only there to name
-            recipe = get_recipe(other)
-
-    @functools.wraps(train)
-    def of_recipe(*given: Any, **options: Any) -> int | None:
-        return train(*given, **options)
-
-    signature = inspect.signature(train)
-    flat = Annotated[Recipe, tyro.conf.arg(name=""), tyro.conf.AvoidSubcommands]
-    own = {each: signature.parameters[each] for each in signature.parameters}
-    own["recipe"] = own["recipe"].replace(default=recipe)
-    of_recipe.__annotations__ = train.__annotations__ | {"recipe": flat}
-    of_recipe.__signature__ = signature.replace(parameters=list(own.values()))  # pyright: ignore
-    return of_recipe
-
-
-def _value_of(flag: str, arguments: list[str]) -> str:
-    """The last value given for a flag, with or without an equals sign; empty if the flag is not given."""
-    found = ""
-    for word, following in zip(arguments, [*arguments[1:], ""], strict=True):
-        if word == flag:
-            found = following
-        elif word.startswith(f"{flag}="):
-            found = word.removeprefix(f"{flag}=")
-    return found
 
 
 def publish(

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import tyro
 
-from interp.cli.commands import Entry, Program
+from interp.cli.commands import Program
 from interp.cli.options import FOLDER, PROGRAMS, Json, Page, one_thread
 from interp.cli.outputs import write_reply
 
@@ -49,4 +49,9 @@ def board(
     write_reply(json, reply("board", said, [row.to_dict() for row in rows], provenance=rests))
 
 
-PROGRAM = Program("python -m studies.adderboard", "studies.adderboard", {"board": Entry("command:board")}, "board")
+PROGRAM = Program(
+    "python -m studies.adderboard",
+    "studies.adderboard",
+    (("command:board", "board", "judge a folder of adders"),),
+    "board",
+)

@@ -15,7 +15,7 @@ import pytest
 
 import models
 from interp.cli import listing, main
-from interp.cli.commands import COMMANDS, INTERP, find_command, parse
+from interp.cli.commands import INTERP, find_command, parse
 from interp.cli.own_files import OWN_FLAGS, accepted
 from interp.core.stored_data import digest, keep, kept
 from models.errors import UserError
@@ -46,7 +46,7 @@ def test_all_lists_what_is_not_trained_and_json_and_csv_hold_the_same(tmp_path: 
     assert sizes["microadder-57"] == 57 and sizes["adder-456"] == 456
 
 
-@pytest.mark.parametrize("command", ["", *(name for name in COMMANDS if name != "train")])
+@pytest.mark.parametrize("command", ["", *(name for name in INTERP.commands if name != "train")])
 def test_help_stands_in_eighty_columns(command: str, capsys) -> None:
     with contextlib.suppress(SystemExit):
         assert main([*command.split(), "--help"]) == 0
@@ -60,9 +60,9 @@ def test_help_stands_in_eighty_columns(command: str, capsys) -> None:
 def test_help_names_every_command_and_every_flag_that_is_accepted_and_no_other(capsys) -> None:
     assert main(["--help"]) == 0
     shown = capsys.readouterr().out
-    for name in COMMANDS:
+    for name in INTERP.commands:
         assert f"interp {name}" in shown
-    for name in (name for name in COMMANDS if name != "train"):
+    for name in (name for name in INTERP.commands if name != "train"):
         with contextlib.suppress(SystemExit):
             main([name, "--help"])
         lines = capsys.readouterr().out
