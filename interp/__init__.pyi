@@ -42,18 +42,14 @@ from interp.probes.lens.linear_probing import linear_probes as linear_probes
 from interp.probes.lens.direct_attribution import logit_attribution as logit_attribution
 from interp.probes.lens.logits_by_layer import logit_lens as logit_lens
 from interp.probes.loss import loss as loss
-from interp.compare.connectivity import mode_connectivity as mode_connectivity
 from interp.probes.named_stream import named_stream as named_stream
 from interp.causal.ablation.parameter_ablations import parameter_ablation as parameter_ablation
 from interp.causal.patching.patching_sweeps import patch_sweep as patch_sweep
 from interp.causal.edges.paths import path_patching as path_patching
 from interp.compare.pattern_substitution import pattern_substitution as pattern_substitution
-from interp.compare.population import population as population
 from interp.core.probe import probe as probe
 from interp.probes.modular_measures import restricted_loss as restricted_loss
 from interp.compare.sameness import sameness as sameness
-from interp.compare.seeds import seed_distances as seed_distances
-from interp.compare.classes import solution_classes as solution_classes
 from interp.probes.sum_units import sum_units as sum_units
 from interp.compare.swaps.swaps import swap_components as swap_components
 from interp.probes.dynamics.training import training_dynamics as training_dynamics
@@ -103,18 +99,14 @@ __all__ = [
     "logit_attribution",
     "logit_lens",
     "loss",
-    "mode_connectivity",
     "named_stream",
     "parameter_ablation",
     "patch_sweep",
     "path_patching",
     "pattern_substitution",
-    "population",
     "probe",
     "restricted_loss",
     "sameness",
-    "seed_distances",
-    "solution_classes",
     "sum_units",
     "swap_components",
     "training_dynamics",

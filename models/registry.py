@@ -34,7 +34,6 @@ REGISTERING = (
     "models.families.hand_built.position_coupling_multiplication",
     "models.families.hand_built.position_coupling_parity",
     "models.families.low_rank_adder",
-    "models.families.microadder_continued",
     "models.families.modular",
     "models.families.position_coupling_variants",
     "models.families.subtractors",

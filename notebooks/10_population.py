@@ -18,7 +18,7 @@
 # This notebook asks the same of many adders: every seed of every architecture of this project that was kept and that
 # is proved right on all 10^20 pairs. Each finding was decided for each of them from what probes measure, by an earlier
 # version, and is kept as data. The controls are an untrained copy of each, and a trained adder of another architecture.
-# `interp.population` asks today's questions of models of your own.
+# `studies.population` asks today's questions of models of your own.
 
 # %%
 import numpy as np
@@ -26,7 +26,6 @@ import pandas as pd
 from scipy.cluster.hierarchy import fcluster, linkage
 
 import interp
-from interp.compare.classes import SolutionClasses
 from interp.core.as_json import decode
 from interp.core.results import Provenance
 from interp.figures import theme
@@ -37,6 +36,7 @@ from interp.figures.tables import table
 from models.files.checkpoint import read_json
 from models.training.load_run import model_of
 from studies.papers import DATA
+from studies.population.solution_classes import SolutionClasses
 
 kept = read_json(DATA / "comparison-population.json")  # what an earlier version measured and proved
 members = decode(pd.DataFrame, kept["measured"])

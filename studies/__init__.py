@@ -18,7 +18,14 @@ from studies import checkpoints as checkpoints
 
 #: What is registered, and the modules here that do so, imported when it is first asked for.
 MODULES = {
-    "drawings": ("claims.figures", "addlm.figures.circuits", "addlm.figures.entries"),
+    "drawings": (
+        "claims.figures",
+        "addlm.figures.circuits",
+        "addlm.figures.entries",
+        "population.distance_figures",
+        "population.population_figure",
+        "population.solution_classes_figure",
+    ),
     "chapters": ("chapters",),
     "methods": ("adderboard.proof_methods",),
     "measures": (

@@ -4,8 +4,6 @@ interp.compare(a, b)              :mod:`interp.compare.compare` says what is com
 interp.compare_models([a, b, c])  :mod:`interp.compare.many`; its questions are the probes that give a number
 interp.swap_components(a, b)      one component replaced by the other model's: :mod:`interp.compare.swaps.swaps`
 interp.align(a, b)                two models of one architecture, symmetries removed: :mod:`interp.compare.alignment`
-interp.mode_connectivity(a, b)    the straight line between them: :mod:`interp.compare.connectivity`
-interp.seed_distances(models)     how far apart seeds are: :mod:`interp.compare.seeds`
 """
 
 from interp.core.callable_package import call as _call

@@ -7,7 +7,7 @@ neither model's logits change; :mod:`interp.compare.symmetries` says which moves
     distance of a component = sqrt(mean over its tensors of |a - b|^2 / (|a|^2 + |b|^2))
 
 is 0 if they are equal, 1 if orthogonal, sqrt 2 if opposite. Untrained copies may lie nearer than 1 once aligned, by
-how much depends on the architecture: :func:`interp.seed_distances` measures them.
+how much depends on the architecture.
 
 Limits. The result is an upper bound on the distance between the two orbits: coordinate descent ends in a local optimum.
 It compares weights, not activations.
@@ -79,7 +79,7 @@ class Alignment(Result):
         text = (
             f"The parameters of {self.names[0]} and {self.names[1]} are {whole.before:.3f} apart as stored and "
             f"{whole.after:.3f} once aligned (0: equal, 1: orthogonal; untrained copies can be "
-            "nearer than 1, see interp.seed_distances)"
+            "nearer than 1)"
         )
         if len(parts) > 1 and parts.max() >= 0.0005:  # not 0.000 as printed
             text += f"; closest {parts.idxmin()} ({parts.min():.3f}), farthest {parts.idxmax()} ({parts.max():.3f})"

@@ -30,8 +30,7 @@ from torch.nn import functional as F
 from models.families.microadder_options import MicroAdderOptions, microadder_config
 from models.tasks.addition import DIGITS
 from models.transformer.parts.weights import Weights
-from models.weight_maps.geometry import rotate_pairs, spiral
-from models.weight_maps.structured import circulant, scaled_axes, scaled_basis, toeplitz
+from models.weight_maps.geometry import mirrored_square, rotate_pairs, scaled_axes, spiral
 from models.weight_maps.weight_map import WeightMap, fill_, normal_, uniform_, xavier_uniform_
 
 SPIRAL = {"amp": 3.5, "phase": 0.0, "slope": 0.15, "offset": 0.0}  # 57 and 67: frozen there; 74: starts there
@@ -126,15 +125,13 @@ class MicroAdderWeights(WeightMap):
             elif name in ("W_qk", "W_q") and self.options.qk == "circle and slope":
                 fill_(parameter[:1], self.options.start_axes)
                 fill_(parameter[1:], 1.0)
-            elif name == "W_qk" and self.options.qk == "distance":
-                fill_(parameter, 0.5)  # the steepest of ALiBi's eight slopes
-            elif name in ("W_qk", "W_q") and self.options.qk in ("scalar", "circle"):
+            elif name in ("W_qk", "W_q") and self.options.qk == "circle":
                 fill_(parameter, self.options.start_axes)
             elif parameter.ndim == 2 and name != "out_B":
                 xavier_uniform_(parameter, generator)
             elif self.options.mirror and name.startswith(("W_fc", "W_head")):
                 uniform_(parameter, 1.5**0.5, generator)  # Xavier's bound for a 2x2 matrix
-            elif name == "W_v" or name in ("W_qk", "W_q"):
+            elif name == "W_v":
                 uniform_(parameter, 1.0, generator)
             else:
                 fill_(parameter, 0.0)
@@ -161,10 +158,6 @@ class MicroAdderWeights(WeightMap):
             "blocks.0.attn.W_Q": w_q,
             "blocks.0.attn.W_K": w_k,
         }
-
-        if o.qk == "distance":
-            place = torch.arange(self.config.n_ctx, device=head.device, dtype=head.dtype)
-            weights["blocks.0.attn.bias"] = (own["W_qk"] * (place - place[:, None])).expand(h, -1, -1)
 
         # Values [head, d, d_head] from the token dimensions; output [head, d_head, d], as factors if it is factored.
         matrix = {"head": lambda: head, "own": lambda: own["W_v"].T, "direction": lambda: own["W_v"][:, None]}[
@@ -234,8 +227,7 @@ class MicroAdderWeights(WeightMap):
                 return own[f"pos_{name}"] * halves[[end]]
             if f"pos_{name}" in own:
                 return own[f"pos_{name}"][None]
-            beyond = {"spiral": around, "half": halves}.get(kind, torch.zeros_like(column))
-            return beyond[[end]]
+            return (around if kind == "spiral" else torch.zeros_like(column))[[end]]
 
         plus, equals, z_hi, eos = place("plus", -1), place("equals", 0), place("z_hi", -1), place("eos", -1)
         second = column + self.pos_second if o.opposed else column
@@ -244,31 +236,19 @@ class MicroAdderWeights(WeightMap):
     def _queries_and_keys(self) -> tuple[Tensor, Tensor]:
         """W_Q and W_K, [head, d_model, d_head]."""
         o, own = self.options, dict(self.named_parameters())
-        columns = o.d_model if o.qk_reads == "all" else o.position_dim
+        columns = o.position_dim
 
         def matrices(name: str) -> Tensor:  # [head, qk_dim, columns]
             rows = o.qk_heads * o.qk_dim
-            like = own["W_head"]
-            if o.qk == "fixed":
-                full = torch.eye(rows, columns, device=like.device, dtype=like.dtype)
-            elif o.qk == "distance":
-                full = torch.zeros(rows, columns, device=like.device, dtype=like.dtype)
-            elif o.qk == "full":
+            if o.qk == "full":
                 full = own[name]
+            elif o.qk == "axes":
+                full = scaled_axes(own[name], rows, columns)
             elif o.qk == "circle and slope":
                 full = scaled_axes(own[name][[0, 0, 1]], rows, columns)
-            elif o.qk in ("scalar", "circle"):
-                full = own[name] * torch.eye(rows, columns, device=own[name].device, dtype=own[name].dtype)
-                if o.qk == "circle":
-                    full = F.pad(full[:, :2], (0, max(0, columns - 2)))
-            elif o.qk == "rank 1":
-                full = own[name][:rows, None] * own[name][rows:]
-            elif o.qk in ("dft", "hadamard"):
-                full = scaled_basis(own[name], rows, columns, o.qk)
             else:
-                full = {"toeplitz": toeplitz, "circulant": circulant, "axes": scaled_axes}[o.qk](
-                    own[name], rows, columns
-                )
+                full = own[name] * torch.eye(rows, columns, device=own[name].device, dtype=own[name].dtype)
+                full = F.pad(full[:, :2], (0, max(0, columns - 2)))
             return full.unflatten(0, (o.qk_heads, o.qk_dim))
 
         def shaped(matrix: Tensor) -> Tensor:
@@ -290,8 +270,6 @@ class MicroAdderWeights(WeightMap):
             return getattr(self, name)
         if o.norm == "fixed":
             return torch.ones_like(self.W_head.reshape(-1)[:1]).expand(o.d_model)
-        if o.norm == "split":
-            return torch.cat((self.norm_w[:1].expand(o.token_dim), self.norm_w[1:].expand(o.position_dim)))
         return self.norm_w.expand(o.d_model)
 
 
@@ -312,7 +290,7 @@ def _mirrored(own: dict[str, Tensor], o: MicroAdderOptions) -> dict[str, Tensor]
     """The token plane's matrices as [[a, b], [b, a]]; where the slope is read, both rows read it in the same way."""
 
     def square(numbers: Tensor, tangent: bool) -> Tensor:
-        return circulant(torch.cat((numbers[:1], -numbers[:1])) if tangent else numbers[:2], 2, 2)
+        return mirrored_square(torch.cat((numbers[:1], -numbers[:1])) if tangent else numbers[:2])
 
     found = {"W_fc1": square(own["W_fc1"], o.mlp_reads == "tangent")}
     if "W_fc2" in own:

@@ -16,7 +16,7 @@ from models.tasks.base import Task
 from models.tasks.formatted_task import FormattedTask, formatted
 from models.transformer.config import TransformerConfig, check_choices
 
-Place = Literal["learned", "spiral", "half", "scaled half", "zero"]
+Place = Literal["learned", "spiral", "scaled half", "zero"]
 SPIRAL_NUMBERS = ("amp", "phase", "slope", "offset")
 
 
@@ -53,7 +53,7 @@ class MicroAdderOptions:
     # The spiral's column i is multiplied by 1 + its own number ("full", 10 numbers) or by 1 + intercept + slope i.
     correction: Literal["none", "linear", "full"] = "none"
     # Places outside the columns are three learned numbers, the spiral's next column on that side, the spiral half a
-    # column beyond (times one learned number), or zero.
+    # column beyond times one learned number, or zero.
     plus: Place = "zero"
     equals: Place = "learned"
     z_hi: Place = "learned"
@@ -62,25 +62,9 @@ class MicroAdderOptions:
     q_angle: bool = True
     start_angle: float = 0.0  # initial value of the angle, in radians
     start_axes: float = 1.0  # initial value of the first two axes of qk="axes" and "circle"
-    # How the parameters fill the key matrix. "axes": one number per axis; "scalar": one for all axes; "circle": one for
-    # the first two axes and none for the third; "circle and slope": one for those and one for the third; "fixed": ones,
-    # no parameters; "dft" and "hadamard": one number for each of the first columns of such a basis. "distance": ALiBi,
-    # no keys, and scores that fall by a learned slope with each place between query and key.
-    qk: Literal[
-        "full",
-        "rank 1",
-        "toeplitz",
-        "circulant",
-        "axes",
-        "scalar",
-        "circle",
-        "circle and slope",
-        "fixed",
-        "dft",
-        "hadamard",
-        "distance",
-    ] = "full"
-    qk_reads: Literal["positions", "all"] = "positions"
+    # How the parameters fill the key matrix. "axes": one number per axis; "circle": one for the first two axes and none
+    # for the third; "circle and slope": one for those and one for the third.
+    qk: Literal["full", "axes", "circle", "circle and slope"] = "full"
     # Values use the head's matrix, a matrix of their own, or one learned direction in the token dimensions.
     values: Literal["head", "own", "direction"] = "head"
     out_rank: int | None = 1  # None: a full matrix
@@ -91,9 +75,8 @@ class MicroAdderOptions:
     mlp_bias: bool = False
     tie_fc2: bool = True  # the MLP writes through the head's matrix
     head_reads: Literal["all", "tokens", "tokens and slope", "tangent and slope"] = "all"
-    # Norm gains: three vectors, one shared vector, one shared vector with one number per side of the split, one number,
-    # or ones.
-    norm: Literal["separate", "shared", "split", "scalar", "fixed"] = "shared"
+    # Norm gains: three vectors, one shared vector, one number, or ones.
+    norm: Literal["separate", "shared", "scalar", "fixed"] = "shared"
 
     def __post_init__(self) -> None:
         check_choices(self)
@@ -106,12 +89,7 @@ class MicroAdderOptions:
             )
         if self.level and not (self.columns == "spiral" and self.freeze_spiral):
             raise UserError("Only a frozen spiral can be level.")
-        if self.columns == "table" and {"spiral", "half", "scaled half"} & {
-            self.plus,
-            self.equals,
-            self.z_hi,
-            self.eos,
-        }:
+        if self.columns == "table" and {"spiral", "scaled half"} & {self.plus, self.equals, self.z_hi, self.eos}:
             raise UserError("Places on the spiral need columns on the spiral.")
         if self.values == "head" and self.n_heads * self.head_dim != self.d_model:
             raise UserError("Values through the head's matrix need n_heads * head_dim = d_model.")
@@ -122,7 +100,6 @@ class MicroAdderOptions:
             (self.values, self.columns, self.position_dim) == ("direction", "spiral", 3)
             and self.tie_qk
             and self.qk in ("full", "axes")
-            and self.qk_reads == "positions"
             and self.out_writes != "against values"
             and not self.mirror
         ):
@@ -187,26 +164,16 @@ class MicroAdderOptions:
             found["pos_second"] = (p,)
         if self.tie_qk and self.q_angle:
             found["q_angle"] = () if h == 1 or self.opposed else (h,)
-        rows, columns = self.qk_heads * self.qk_dim, d if self.qk_reads == "all" else p
-        key_shapes: dict[str, tuple[int, ...] | None] = {
-            "full": (rows, columns),
-            "rank 1": (rows + columns,),
-            "toeplitz": (rows + columns - 1,),
-            "circulant": (rows,),
-            "axes": (min(rows, columns),),
-            "scalar": (),
+        rows = self.qk_heads * self.qk_dim
+        key_shapes: dict[str, tuple[int, ...]] = {
+            "full": (rows, p),
+            "axes": (min(rows, p),),
             "circle": (),
             "circle and slope": (2,),
-            "fixed": None,
-            "dft": (columns,),
-            "hadamard": (columns,),
-            "distance": (),
         }
-        key_shape = key_shapes[self.qk]
-        if key_shape is not None:
-            if not self.tie_qk:
-                found["W_q"] = key_shape
-            found["W_qk"] = key_shape
+        if not self.tie_qk:
+            found["W_q"] = key_shapes[self.qk]
+        found["W_qk"] = key_shapes[self.qk]
         if self.mirror:
             found |= {"out_B": (), "W_fc1": (1 if self.mlp_reads == "tangent" else 2,)}
             found |= {} if self.tie_fc2 else {"W_fc2": (2,)}
@@ -240,7 +207,7 @@ class MicroAdderOptions:
         d = self.d_model
         if self.norm == "separate":
             return {"norm1_w": (d,), "norm2_w": (d,), "norm_f_w": (d,)}
-        shapes: dict[str, tuple[int, ...]] = {"shared": (d,), "split": (2,), "scalar": ()}
+        shapes: dict[str, tuple[int, ...]] = {"shared": (d,), "scalar": ()}
         return {} if self.norm == "fixed" else {"norm_w": shapes[self.norm]}
 
     @property
@@ -256,8 +223,8 @@ class MicroAdderOptions:
 
     @property
     def splits_the_stream(self) -> bool:
-        """Whether attention cannot depend on digits: all tokens have one norm, and queries and keys read positions."""
-        return self.tokens == "arc" and self.qk_reads == "positions" and not self.delimiters
+        """Whether attention cannot depend on digits: queries and keys read positions, and all tokens have one norm."""
+        return self.tokens == "arc" and not self.delimiters
 
 
 def ten_digit_subtraction() -> FormattedTask:
@@ -286,5 +253,4 @@ def microadder_config(options: MicroAdderOptions) -> TransformerConfig:
         normalization_type="RMS",
         eps=1e-5,
         attn_scale=math.sqrt(options.qk_dim),
-        attn_bias=options.qk == "distance",
     )

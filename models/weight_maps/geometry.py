@@ -49,3 +49,16 @@ def rotate_pairs(matrix: Float[Tensor, "rows columns"], angle: Float[Tensor, ""]
     cos, sin = angle.cos(), angle.sin()
     turned = torch.stack((first * cos - second * sin, first * sin + second * cos), 1).flatten(0, 1)
     return torch.cat((turned, matrix[even:]))
+
+
+def scaled_axes(numbers: Float[Tensor, " axis"], rows: int, columns: int) -> Float[Tensor, "rows columns"]:
+    """A diagonal matrix, padded with zeros: axis i of the input goes to row i, multiplied by ``numbers[i]``."""
+    n = min(rows, columns)
+    eye = torch.eye(rows, columns, device=numbers.device, dtype=numbers.dtype)
+    return eye[:, :n] @ (numbers[:, None] * eye[:n])
+
+
+def mirrored_square(numbers: Float[Tensor, "2"]) -> Float[Tensor, "2 2"]:
+    """``[[a, b], [b, a]]``, which commutes with the reflection that swaps the two axes."""
+    i = torch.arange(2, device=numbers.device)
+    return numbers[(i[:, None] - i) % 2]

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import pandas as pd
@@ -14,14 +13,9 @@ import models
 from interp.core.stats import clopper_pearson
 from models.evaluation import Rate
 from models.families.microadder_ladder import (
-    BELOW,
-    CONSTRAINTS,
-    DEAD_ENDS,
     LADDER,
-    changed,
     differences,
     slug,
-    variant_name,
 )
 from models.registry import build
 from models.training.addition_problems import AdditionProblems, CarryMix, MetricCarryMix
@@ -89,47 +83,6 @@ def _entry_row(name: str) -> dict[str, Any]:
     }
 
 
-# ---- constraints and dead ends
-
-
-def _variants(bases: Sequence[int], changes: dict[str, dict[str, Any]]) -> list[tuple[str, str]]:
-    found = []
-    for base in bases:
-        found.append((f"{base}", f"microadder-{base}"))
-        for what, change in changes.items():
-            if changed(base, change) is not None:
-                found.append((f"{base}, {what}", variant_name(base, what)))
-    return found
-
-
-@study("microadder:constraints", "Constraints that hold at one scale and not at another (section 4.3)")
-def constraints(settings: Settings) -> Made | None:
-    bases = (170, 74, 67) if settings.size == "paper" else (170, 67)
-    what = _variants(bases, CONSTRAINTS)
-    rows = trained_rows(settings, variants(settings, what, "sweep"))
-    pairs = [(label.split(",")[0], label) for label, _ in what if "," in label]
-    text = (
-        "The paper: shared norms, rank-1 output and tied values fail at 170 parameters and hold at 74 and below; MLP "
-        "biases are needed at 170. One constraint at a time here, every other option as on the rung."
-    )
-    return sweep_made(settings, "constraints", "Scale-dependent constraints", rows, text, pairs)
-
-
-@study("microadder:dead-ends", "What the paper says cannot be done (section 5.1)")
-def dead_ends(settings: Settings) -> Made | None:
-    what = _variants((67,), DEAD_ENDS)
-    rows = trained_rows(settings, variants(settings, what, "sweep"))
-    stops = ("one MLP unit stops", "a model without phase angle stops", "two dimensions of queries and keys stop")
-    unit, angle, plateau, alibi = (
-        stated("microadder", f"Token accuracy at which {what}.")[0] for what in (*stops, "ALiBi stops")
-    )
-    text = (
-        f"The paper: {unit:.0%} token accuracy with one neuron, {angle:.0%} without the angle or with rank-1 keys, a "
-        f"plateau near {plateau:.0%} with two or three key dimensions, {alibi:.0%} with ALiBi."
-    )
-    return sweep_made(settings, "dead-ends", "Dead ends", rows, text, [("67", label) for label, _ in what[1:]])
-
-
 # ---- the training distribution
 
 MIXES: dict[str, CarryMix | MetricCarryMix | None] = {
@@ -181,26 +134,3 @@ def carry_mix(settings: Settings) -> Made | None:
     pairs = [(STEP_FADE, label) for label in MIXES] + [("plain sampling", "80% carries, metric fade")]
     pairs.append((OF_74, STAYS))
     return sweep_made(settings, "carry-mix", "Carry mix and its fade", rows, text, pairs)
-
-
-# ---- below 57
-
-
-@study("microadder:below-57", "A search over smaller parametrisations")
-def below(settings: Settings) -> Made | None:
-    """Always the whole recipe, except for seeds that are given up at step 10,000."""
-    recipe, names = get_recipe("microadder-search"), {what: variant_name(57, what) for what in reversed(BELOW)}
-    runs = [variant(settings, what, name, recipe, f"below-57/{name}") for what, name in names.items()]
-    rows = trained_rows(settings, runs)
-    placed = read_entry_row("microadder-53", "scalar norm, placed start")
-    rows = [read_entry_row("microadder-57", "57"), placed, *sorted(rows, key=lambda row: -row["parameters"])]
-    sweep = sweep_curves(rows)
-    parameters = sweep.table.parameters.to_series()
-    smallest = parameters[[model for model in sweep.models if sweep.grokked(model).correct]].idxmin()
-    rate = sweep.grokked(smallest)
-    text = (
-        f"Fewest parameters with a seed that answers all of AdderBoard: {parameters[smallest]} ({smallest}, "
-        f"{rate.correct} of {rate.n} seeds). Seeds below 35% token accuracy at step 10,000 are given up."
-    )
-    pairs = [("57", row["label"]) for row in rows[1:]]
-    return sweep_made(settings, "below-57", "Below 57 parameters", rows, text, pairs)

@@ -11,9 +11,9 @@ from pathlib import Path
 
 from interp.core.sections import Page, Section
 from interp.core.stored_data import read_stored
+from models.errors import unknown_name
 from studies.papers import DATA, PAPERS
 from studies.runs.study import show_of, studies
-from models.errors import unknown_name
 
 
 def stored_studies() -> dict[str, Path]:

@@ -17,11 +17,6 @@ import xarray as xr
 
 import models
 from interp.core.sections import Section
-from studies.runs.sweep_figure import seeds_by_variant
-from studies.runs.training_runs import TrainingRun, train_in_time
-from studies.runs.study import Made, Settings, shows
-from studies.runs.seed_sweeps import compare_variants, comparison_table, finished, sweep_curves, sweep_table
-from studies.runs.stored_tables import show_tables
 from interp.probes.curves import read_curves
 from models.errors import UserError
 from models.registry import build, recipe_of
@@ -31,6 +26,11 @@ from models.training.recipes import Recipe
 from models.training.run_folder import RunFolder
 from models.transformer.arithmetic_transformer import ArithmeticTransformer
 from models.zoo import entry_file
+from studies.runs.seed_sweeps import compare_variants, comparison_table, finished, sweep_curves, sweep_table
+from studies.runs.stored_tables import show_tables
+from studies.runs.study import Made, Settings, shows
+from studies.runs.sweep_figure import seeds_by_variant
+from studies.runs.training_runs import TrainingRun, train_in_time
 
 SEEDS = 16
 CURVE_POINTS = 48  # points of a seed's curve that a row keeps

@@ -13,7 +13,6 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-import interp
 from benchmarks.circuits import METHODS, Case, Subject, Truth, method, run_benchmark, score_ranking
 from benchmarks.circuits.bench_runs import from_records, sign_flip_p
 from benchmarks.circuits.cases import held_out, load, proved, subjects
@@ -22,8 +21,9 @@ from benchmarks.circuits.scores import SHARES, areas, auroc, precision
 from interp.causal.circuits.circuit_files import attribution_graph, circuit_json, edge_name
 from models.errors import UserError
 from studies.comparison.circuits import carry_neurons, stability
+from studies.papers import DATA
 
-STORED = Path(interp.__file__).parent / "data" / "experiments" / "comparison-circuits.json"
+STORED = DATA / "comparison-circuits.json"
 
 
 @pytest.fixture(scope="module")

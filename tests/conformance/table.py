@@ -19,7 +19,6 @@ from models.families import addlm as addlm_models
 from models.families.addlm_adder import ADDERS
 from models.families.hand_built.adders import ADDERS as HAND_SET_ADDERS
 from models.families.low_rank_adder import OPTIONS as LOW_RANK_ADDERS
-from models.families.microadder_continued import SMALLEST
 from models.families.microadder_ladder import LADDER
 from models.families.position_coupling import SMALL, DecoderSize
 from models.families.toygpt import VARIANTS, ToyGPTVariant
@@ -152,7 +151,7 @@ def toygpt(variant: ToyGPTVariant) -> Row:
 
 ROWS = [
     *(Row(rung.name, registered(rung.name)) for rung in LADDER),  # microadder-242 to microadder-57
-    Row(SMALLEST, registered(SMALLEST)),
+    Row("microadder-11", registered("microadder-11")),
     *(Row(name, hand_built(name, shrink=0.2)) for name in ("microadder-57-by-hand", "microadder-67-by-hand")),
     *(Row(adder.name, hand_built(adder.name, shrink=0.2)) for adder in HAND_SET_ADDERS),
     *(Row(name, registered(name)) for name in LOW_RANK_ADDERS),

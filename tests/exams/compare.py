@@ -6,13 +6,14 @@ from typing import Any
 
 import interp
 from interp.compare.comparison_result import Comparison
-from interp.compare.connectivity import ModeConnectivity
 from interp.compare.model_table import ModelTable
-from interp.compare.population import Population
-from interp.compare.seeds import SeedDistances
 from interp.compare.swaps.swap_result import Swaps
 from interp.core.exam import REFUSED, Case, Exam
 from interp.core.measured import Measured
+from studies.population import mode_connectivity, population, seed_distances, solution_classes
+from studies.population.mode_connectivity import ModeConnectivity
+from studies.population.population import Population
+from studies.population.seed_distances import SeedDistances
 from tests.exams import register_exam
 from tests.exams.subjects import looks_at, looks_everywhere, moved, negated, scaled, shaken, trained, untrained, without
 
@@ -94,7 +95,7 @@ def _barriers(found: ModeConnectivity) -> tuple[float, float, float, float]:
 register_exam(
     Exam(
         "mode_connectivity",
-        lambda pair: interp.mode_connectivity(*pair, points=5, n=16, controls=False),
+        lambda pair: mode_connectivity(*pair, points=5, n=16, controls=False),
         _barriers,
         presence=Case(lambda: (trained(), moved()), lambda got: got[0] > 1 and got[1:] == (0.0, 1.0, 1.0)),
         absence=Case(lambda: (trained(), trained()), (0.0, 0.0, 1.0, 1.0)),
@@ -112,7 +113,7 @@ def _distances(found: SeedDistances) -> dict[str, float]:
 register_exam(
     Exam(
         "seed_distances",
-        lambda pair: interp.seed_distances(pair, names=["a", "b"], n=16, untrained=WITHOUT_CONTROL),
+        lambda pair: seed_distances(pair, names=["a", "b"], n=16, untrained=WITHOUT_CONTROL),
         _distances,
         presence=Case(
             lambda: (trained(), moved()),
@@ -131,7 +132,7 @@ register_exam(
 register_exam(
     Exam(
         "solution_classes",
-        lambda pair: interp.solution_classes(pair),
+        lambda pair: solution_classes(pair),
         lambda found: (len(found.classes()), round(float(found.distances[0]), 3)),
         presence=Case(lambda: (trained(), moved()), (1, 0.0)),
         absence=Case(lambda: (trained(), scaled("out_A", -1.0)), lambda got: got[0] == 2 or got[1] > 0),
@@ -149,7 +150,7 @@ def _held(found: Population) -> set[str]:
 register_exam(
     Exam(
         "population",
-        lambda model: interp.population([model, model], questions=["score", "attention_by_role"], n=200),
+        lambda model: population([model, model], questions=["score", "attention_by_role"], n=200),
         _held,
         presence=Case(trained, {"score", "attention_by_role"}),
         absence=Case(lambda: without("out_A"), {"attention_by_role"}),  # it still looks, and passes nothing on

@@ -9,6 +9,7 @@ from typing import Any
 import pandas as pd
 import pytest
 
+import studies.population
 from interp.core.exam import REFUSED, Case
 from interp.core.probe import registered
 from interp.core.results import Result
@@ -71,4 +72,4 @@ def test_another_report_or_a_refusal_does_not_pass() -> None:
 
 
 def test_every_registered_probe_has_an_exam() -> None:
-    assert set(EXAMS) == set(registered()) | {"chained_claims", "explore"}  # which probes and people use
+    assert set(EXAMS) == set(registered()) | {"chained_claims", "explore"} | set(studies.population.__all__)

@@ -354,9 +354,6 @@ ADDER: dict[str, Callable[[Any], Any]] = {
     "compare_models": lambda m: interp.compare_models([m, _other()], questions=["score"], n=32),
     "swap_components": lambda m: interp.swap_components(m, _other(), n=16, untrained=1),
     "sameness": lambda m: interp.sameness(m, _other(), n=16, untrained=1),
-    "mode_connectivity": lambda m: interp.mode_connectivity(m, _adder_moved(), n=16, controls=False),
-    "seed_distances": lambda m: interp.seed_distances([m, _adder_moved()], n=16, untrained=0).functions,
-    "population": lambda m: interp.population([m, m], questions=["score"], n=64).members,
     "explore": _explored,
     "circle_fit": lambda m: str(interp.circle_fit(m, resamples=9)),
     "fourier_spectrum": lambda m: str(interp.fourier_spectrum(m, resamples=9)),
@@ -400,7 +397,6 @@ RUN_NO_MODEL = {
     "align",
     "chained_claims",
     "learning_curves",
-    "solution_classes",
     "training_dynamics",
 }
 
@@ -428,7 +424,7 @@ _HOOKING = ("HookedRootModule.py", "hook_points.py")
 
 
 #: Questions that compute for a while before they run a model.
-_LATE = ("population", "key_attention")
+_LATE = ("key_attention",)
 
 
 @pytest.mark.parametrize(

@@ -25,6 +25,7 @@ from interp.core.results import Result
 from models.errors import UserError
 from models.importers.stock import from_transformer_lens
 from models.tasks import TwoDigitAddition, problem_pairs
+from studies.population import mode_connectivity, seed_distances, solution_classes
 from tests.comparing import assert_same, numbers_are_finite
 from tests.interp.conftest import stock_copy
 from tests.other_tasks import modular_addition
@@ -208,7 +209,7 @@ def test_a_users_model_has_untrained_copies_with_other_weights_by_seed(name: str
 @pytest.mark.slow
 def test_a_users_model_given_twice_is_one_solution_and_its_distances_have_a_null():
     model, other = make(n_layers=1), make(n_layers=1, seed=2)
-    found = interp.solution_classes([model, model, other], task=TASK)
+    found = solution_classes([model, model, other], task=TASK)
     assert found.limit > 0 and found.labels[0] == found.labels[1] != found.labels[2]
     compared = interp.compare(model, other, task=TASK, n=24)
     assert compared.control[1] > 0 and compared.table["p_untrained"].notna().any()
@@ -290,20 +291,20 @@ def test_a_copy_is_made_once_and_again_when_the_model_changes():
 
 def test_two_users_models_are_compared_by_their_parameters():
     a, b = make(n_layers=1, seed=1), make(n_layers=1, seed=2)
-    line = interp.mode_connectivity(a, b, task=TASK, n=20, points=3)
+    line = mode_connectivity(a, b, task=TASK, n=20, points=3)
     ends = line.table[(line.table["path"] == "as stored") & line.table["t"].isin([0.0, 1.0])]
     problems = interp.core.problems.draw(TASK, None, 20, 0, 0.5).problems
     for row, model in zip(ends.itertuples(), (a, b), strict=True):
         logits = model(TASK.encode(problems))[:, list(TASK.query_positions)]
         loss = torch.nn.functional.cross_entropy(logits.flatten(0, 1), TASK.targets(problems).flatten())
         assert row.loss == pytest.approx(float(loss), rel=1e-4)
-    apart = interp.seed_distances([a, b, a], names=["a", "b", "again"], task=TASK, n=20)
+    apart = seed_distances([a, b, a], names=["a", "b", "again"], task=TASK, n=20)
     distance = apart.table[apart.table.component == "all"].set_index(["a", "b"]).after
     assert distance[("a", "again")] < 1e-6 < 0.3 < distance[("a", "b")]
     with pytest.raises(UserError):
-        interp.mode_connectivity(a, make(n_layers=2), task=TASK)
+        mode_connectivity(a, make(n_layers=2), task=TASK)
     with pytest.raises(UserError):
-        interp.mode_connectivity(a, b)  # nobody says what the task is
+        mode_connectivity(a, b)  # nobody says what the task is
 
 
 def test_one_task_serves_all_models_of_a_table():

@@ -64,9 +64,6 @@ ASK: dict[str, Callable[[Any], Any]] = {
     "compare_models": lambda m: interp.compare_models([m], n=N).to_dataframe()[["question", "value", "low", "high"]],
     "align": lambda m: interp.align(m, two_orders("microadder-57")[m.task.order[0] != 0]).distances(),
     "compare": lambda m: interp.compare(m, m, n=12, untrained=[]),
-    "mode_connectivity": lambda m: interp.mode_connectivity(m, m, n=12, points=3, controls=False),
-    "seed_distances": lambda m: interp.seed_distances([m, m], n=12, untrained=0),
-    "solution_classes": lambda m: interp.solution_classes([m, m], untrained=0),
     "swap_components": lambda m: interp.swap_components(m, m, n=N, n_fit=64, untrained=0).summary().drop(
         columns=["shuffled"]),
 }  # fmt: skip
@@ -75,7 +72,7 @@ OTHERS = {
     "accuracy_bounds", "accuracy_by_chain", "attack", "carry_unit_ranges", "certified_circuits", "decompile",
     "exact_match_grid", "first_errors",
     "group_program", "group_symmetry", "key_attention", "learning_curves", "named_stream", "restricted_loss",
-    "patch_sweep", "pattern_substitution", "population", "sameness",
+    "patch_sweep", "pattern_substitution", "sameness",
     "sum_units",
     "training_dynamics",
 }  # fmt: skip

@@ -23,23 +23,20 @@ else through the model's own hooks. ``check=True`` runs some cells of a fast swe
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
-import pandas as pd
 import xarray as xr
-from jaxtyping import Int
+from jaxtyping import Float, Int
 from torch import Tensor
 
-from interp.causal.patching.patch_sites import check_layers, get_site, position_groups
 from interp.causal.patching.patching_result import PatchingSweep, runs_differ
 from interp.causal.patching.values import (
     Question,
     SweepValues,
     check_values,
-    checked_cache,
     differs,
     fast_values,
     plain_values,
@@ -63,29 +60,30 @@ RIGHT = "exact_match"  # the metric that says whether the clean answer is given
 
 @dataclass(frozen=True, eq=False)
 class RawSweep:
-    """What :func:`patch_sweep` returns: ``found.patched`` [metric, layer, part, group, (source,) n], as computed."""
+    """What :func:`patch_sweep` returns.
+
+    Attributes:
+        values: [metric, layer, ..., n], an axis for each of ``axes`` between the metrics and the examples.
+        axes: the labels of these axes by name: layer, head or neuron, pos or role or dest and src.
+        found: the values as computed, and those of the unpatched run.
+        fast: whether :mod:`interp.causal.patching.engine` computed them.
+    """
 
     found: SweepValues
     asked: Question
+    axes: dict[str, list[Any]]
     fast: bool
+
+    @property
+    def values(self) -> Float[np.ndarray, "metric *axes n"]:
+        patched = self.found.patched
+        return patched.reshape(len(patched), *map(len, self.axes.values()), patched.shape[-1])
 
     @cached_property
     def labelled(self) -> xr.DataArray:
-        """Values over (metric, layer, head or neuron, pos or role or dest and src, pair), without trivial axes."""
-        site, groups = self.asked.site, self.asked.groups
-        axis = {"position": "pos", "role": "role", "all": "all"}[groups.by]
-        one = "dest" if site.pattern and groups.by != "all" else axis
-        rows = ["dest", "src"] if site.by_source else [one]
-        part = site.part or "part"
-        values = xr.DataArray(
-            self.found.patched,
-            dims=("metric", "layer", part, *rows, "pair"),
-            coords={"metric": [m.name for m in self.asked.metrics], "layer": list(self.asked.layers)}
-            | {part: np.arange(self.found.patched.shape[2])}
-            | {row: list(groups.labels) for row in rows},
-        )
-        dull = {name: 0 for name in ("part", "all") if name in values.dims}
-        return values.isel(dull, drop=True)
+        """The values over (metric, layer, ..., pair), with their labels."""
+        coords = {"metric": [metric.name for metric in self.asked.metrics]} | self.axes
+        return xr.DataArray(self.values, dims=(*coords, "pair"), coords=coords)
 
 
 @probe("Which activation carries it, for tokens and metrics of one's own?")
@@ -129,12 +127,9 @@ def patch_sweep(
         UserError: no such site, layer or grouping; training mode; shapes that differ; nothing to patch; a metric that
             reads missing positions or is not a number.
     """
-    if base_tokens.ndim != 2:
-        raise UserError(f"A sweep runs tokens [n, pos], not of shape {list(base_tokens.shape)}.")
-    found = require_metrics(metrics, base_tokens.shape[1])
-    return _sweep(
-        model, base_tokens, source, found, site, by, layers, task, target, check, seed, allow_equal, unpatched=False
-    )
+    found = require_metrics(metrics, base_tokens.shape[-1] if base_tokens.ndim else 0)
+    more = {"unpatched": False, "allow_equal": allow_equal, "check": seed if check else None}
+    return _sweep(model, Question.of(model, base_tokens, source, found, site, by, layers, task, target, **more))
 
 
 @probe("Which activation carries the difference between two problems?", able=require_pairs_answered, least=1)
@@ -172,97 +167,74 @@ def activation_patching(
             do not differ.
     """
     known_name("direction", direction, (*DIRECTIONS, "both"))
-    device = model.cfg.device
-    clean, corrupted = pairs.clean_tokens.to(device), pairs.corrupted_tokens.to(device)
     bound = resolve_metrics(model, pairs, metrics, target)
     names = [metric.name for metric in bound]
     if RIGHT not in names:
         bound = [*bound, FACTORIES[RIGHT](pairs, target=target)]
-    asked = pairs.target if target is None else target
-    rung = "exhaustive" if pairs.exhaustive else "sampled"
-    provenance = Provenance(len(pairs), pairs.seed, f"pairs that differ in {pairs.what}", rung)
-    parts, bases, others, fast = [], [], [], True
+    denoise = Question.of(
+        model, pairs.corrupted_tokens, pairs.clean_tokens, bound, site, by, layers, pairs.task,
+        pairs.target if target is None else target, what=pairs.what, allow_equal=allow_equal,
+        check=seed if check else None,
+    )  # fmt: skip
+    assert isinstance(denoise.source, Tensor)
+    asked = {"denoise": denoise, "noise": replace(denoise, base=denoise.source, source=denoise.base)}
     directions = list(DIRECTIONS) if direction == "both" else [direction]
-    for one in directions:
-        base, source = (corrupted, clean) if one == "denoise" else (clean, corrupted)
-        raw = _sweep(
-            model, base, source, bound, site, by, layers, pairs.task, asked, check, seed, allow_equal, pairs.what
-        )
-        parts.append(raw.labelled)
-        coords, fast = {"metric": raw.labelled.metric.values}, raw.fast
-        bases.append(xr.DataArray(raw.found.base, dims=("metric", "pair"), coords=coords))
-        assert raw.found.source is not None  # the source is a run
-        others.append(xr.DataArray(raw.found.source, dims=("metric", "pair"), coords=coords))
-        ends = [run.isel(metric=0).values for run in (bases[-1], others[-1])]
-        if not allow_equal and not runs_differ(ends[0], ends[1], provenance.resampling_seed):
-            raise UserError(
-                f"The mean {spoken(names[0])} is {ends[0].mean():.3g} in one run and {ends[1].mean():.3g} in the "
-                f"other, no difference beyond its 95% interval on {len(pairs):,} pairs ({pairs.what}): there is "
-                "nothing to recover. allow_equal=True returns the values."
-            )
-    axis = pd.Index(directions, name="direction")
-    values, unpatched, other = (xr.concat(group, axis) for group in (parts, bases, others))
-    answers, before = (x.sel(metric=RIGHT, drop=True).astype(bool) for x in (values, unpatched))
-    values, unpatched, other = (x.sel(metric=names) for x in (values, unpatched, other))
-    kind = get_site(site, model.cfg)
-    swept = values, unpatched, other, answers, before
-    return PatchingSweep(model_name(model), kind.name, pairs.what, *swept, fast, provenance)
-
-
-def _sweep(
-    model: HookedModel,
-    base: Tensor,
-    source: Any,
-    metrics: list[Metric],
-    site: str,
-    by: str,
-    layers: Sequence[int] | int | None,
-    task: Task | None,
-    target: int | None,
-    check: bool,
-    seed: int,
-    allow_equal: bool,
-    what: str = "what was given",
-    unpatched: bool = True,
-) -> RawSweep:
-    if isinstance(source, Tensor) and source.shape != base.shape:
-        raise UserError(
-            f"Both runs need tokens of one shape [n, pos], not {list(base.shape)} and {list(source.shape)}."
-        )
-    if not base.numel():
-        raise UserError(f"There is nothing to run: the tokens have shape {list(base.shape)}.")
-    kind, chosen = get_site(site, model.cfg), check_layers(layers, model)
-    base = base.to(model.cfg.device)
-    if isinstance(source, Tensor):
-        source = source.to(base.device)
-    else:
-        source = checked_cache(source, [kind.hook_name(layer) for layer in chosen], kind, base)
-    task = getattr(model, "task", None) if task is None else task
-    asked = Question(
-        base, source, kind, tuple(chosen), position_groups(base.shape[1], by, task, target), tuple(metrics), unpatched
+    swept = [_sweep(model, asked[one]) for one in directions]
+    provenance = Provenance(
+        len(pairs), pairs.seed, f"pairs that differ in {pairs.what}", "exhaustive" if pairs.exhaustive else "sampled"
     )
-    copy = _copy(model, task)
-    plain = model if stream_is_written(model, base, asked.hooks) else copy
+    values = np.stack([each.values for each in swept])
+    unpatched = np.stack([each.found.base for each in swept])
+    other = np.stack([cast(np.ndarray, each.found.source) for each in swept])  # a run, and no cache
+    for base, source in zip(unpatched[:, 0], other[:, 0], strict=True):
+        if not allow_equal and not runs_differ(base, source, provenance.resampling_seed):
+            raise UserError(
+                f"The mean {spoken(names[0])} is {base.mean():.3g} in one run and {source.mean():.3g} in the other, no "
+                f"difference beyond its 95% interval on {len(pairs):,} pairs ({pairs.what}): there is nothing to "
+                "recover. allow_equal=True returns the values."
+            )
+    right, axes = [metric.name for metric in bound].index(RIGHT), swept[0].axes
+
+    runs, own = ("direction", "metric", "pair"), values[:, : len(names)]
+    labelled = xr.Dataset(  # one set of labels for all
+        {
+            "values": (("direction", "metric", *axes, "pair"), own),
+            "unpatched": (runs, unpatched[:, : len(names)]),
+            "other": (runs, other[:, : len(names)]),
+            "answers": (("direction", *axes, "pair"), values[:, right].astype(bool)),
+            "unpatched_answers": (("direction", "pair"), unpatched[:, right].astype(bool)),
+        },
+        coords={"direction": directions, "metric": names} | axes,
+    )
+    arrays = {str(name): array.rename(None) for name, array in labelled.data_vars.items()}
+    fast = all(each.fast for each in swept)
+    return PatchingSweep(model_name(model), denoise.site.name, pairs.what, **arrays, fast=fast, provenance=provenance)
+
+
+def _sweep(model: HookedModel, asked: Question) -> RawSweep:
+    """The values of a sweep, which are numbers, and of which at least one may differ from the unpatched run's."""
+    copy = _copy(model, asked.task)
+    plain = model if stream_is_written(model, asked.base, asked.hooks) else copy
     if plain is None:
         raise UserError(
             f"What is written to {asked.hooks[0]} does not reach this model's stream, so that nothing would be patched"
-            + ("; give task=, and a copy where it does is patched." if task is None else ".")
+            + ("; give task=, and a copy where it does is patched." if asked.task is None else ".")
         )
     found = plain_values(model, asked) if copy is None else fast_values(copy, asked)
-    known = copy is not None or unpatched or np.isnan(found.patched).any()
-    for metric, values in zip(metrics, found.base, strict=True) if known else ():
+    known = copy is not None or asked.unpatched or np.isnan(found.patched).any()
+    for metric, values in zip(asked.metrics, found.base, strict=True) if known else ():
         if n_nan := int(np.isnan(values).sum()):
             raise UserError(
                 f"The metric {metric.name!r} is not a number in {n_nan:,} of {len(values):,} unpatched runs."
             )
-    if not allow_equal and found.unchanged and not differs(plain, asked):
+    if not asked.allow_equal and found.unchanged and not differs(plain, asked):
         raise UserError(
-            f"{kind.name} is the same in both runs of all {len(base):,} pairs ({what}), so that patching it changes "
-            "nothing; allow_equal=True returns the unchanged values."
+            f"{asked.site.name} is the same in both runs of all {len(asked.base):,} pairs ({asked.what}), so that "
+            "patching it changes nothing; allow_equal=True returns the unchanged values."
         )
-    if check and copy is not None:
-        check_values(plain, asked, found, seed)
-    return RawSweep(found, asked, copy is not None)
+    if asked.check is not None and copy is not None:
+        check_values(plain, asked, found)
+    return RawSweep(found, asked, asked.axes(model.cfg), copy is not None)
 
 
 def _copy(model: HookedModel, task: Task | None) -> ArithmeticTransformer | None:

@@ -13,12 +13,13 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from interp.causal.patching.engine import NUMBERS_AT_ONCE, Engine, read_positions
-from interp.causal.patching.patch_sites import SITES, Groups, Site, parts_of
+from interp.causal.patching.patch_sites import SITES, Groups, Site, check_layers, get_site, parts_of, position_groups
 from interp.causal.patching.plain import ROUNDING, UNPATCHED, PatchedRun, PlainPatcher
 from interp.causal.patching.run import CachedActivations, Run, RunFrame, as_slice
 from interp.core.metrics import Metric
 from interp.core.problems import slices
 from models.errors import UserError
+from models.tasks.base import Task
 from models.transformer.arithmetic_transformer import ArithmeticTransformer
 from models.transformer.hooked import HookedModel
 from models.transformer.unaltered import alterations
@@ -68,8 +69,16 @@ class SweepValues:
 class Question:
     """What a sweep asks: ``base`` is run with one layer's ``site`` at one group of positions taken from ``source``.
 
-    ``source`` is tokens of base's shape, or a cache's activations by hook. ``unpatched``: whether the unpatched run
-    will be needed; without a fast path it is cheaper with the sweep than later.
+    It is made once, where a sweep begins, and everything after that reads it.
+
+    Attributes:
+        source: tokens of base's shape, or a cache's activations by hook.
+        task: what the tokens mean, if anybody said so.
+        what: what the two runs differ in, for messages.
+        unpatched: whether the unpatched run will be needed; without a fast path it is cheaper with the sweep than
+            later.
+        allow_equal: whether runs with equal activations are no error.
+        check: the seed of the cells that are run through the model's hooks as well; None runs none.
     """
 
     base: Int[Tensor, "n pos"]
@@ -78,7 +87,47 @@ class Question:
     layers: tuple[int, ...]
     groups: Groups
     metrics: tuple[Metric, ...]
+    task: Task | None = None
+    what: str = "what was given"
     unpatched: bool = True
+    allow_equal: bool = False
+    check: int | None = None
+
+    @classmethod
+    def of(
+        cls,
+        model: HookedModel,
+        base: Int[Tensor, "n pos"],
+        source: Any,
+        metrics: Sequence[Metric],
+        site: str,
+        by: str,
+        layers: Sequence[int] | int | None,
+        task: Task | None,
+        target: int | None,
+        **more: Any,
+    ) -> Question:
+        """The question that the arguments of a sweep ask of a model, with the tokens where the model is.
+
+        Raises:
+            UserError: no such site, layer or grouping; tokens or a cache of other shapes; nothing to run.
+        """
+        if base.ndim != 2:
+            raise UserError(f"A sweep runs tokens [n, pos], not of shape {list(base.shape)}.")
+        if isinstance(source, Tensor) and source.shape != base.shape:
+            raise UserError(
+                f"Both runs need tokens of one shape [n, pos], not {list(base.shape)} and {list(source.shape)}."
+            )
+        if not base.numel():
+            raise UserError(f"There is nothing to run: the tokens have shape {list(base.shape)}.")
+        kind, chosen, base = get_site(site, model.cfg), tuple(check_layers(layers, model)), base.to(model.cfg.device)
+        if isinstance(source, Tensor):
+            source = source.to(base.device)
+        else:
+            source = checked_cache(source, [kind.hook_name(layer) for layer in chosen], kind, base)
+        task = getattr(model, "task", None) if task is None else task
+        groups = position_groups(base.shape[1], by, task, target)
+        return cls(base, source, kind, chosen, groups, tuple(metrics), task, **more)
 
     @property
     def hooks(self) -> list[str]:
@@ -88,6 +137,15 @@ class Question:
         """The shape of the variants: [layer, part, group, (source group)]."""
         n = len(self.groups)
         return (len(self.layers), parts_of(self.site, cfg), n, *([n] if self.site.by_source else []))
+
+    def axes(self, cfg: Any) -> dict[str, list[Any]]:
+        """The labels along the axes of :meth:`shape`, by name: layer, head or neuron, pos or role or dest and src.
+        An axis that the question does not have, a part of a stream or a group of all positions, is left out."""
+        labels, pattern = list(self.groups.labels), self.site.pattern
+        axis = {"position": "pos", "role": "role", "all": "all"}[self.groups.by]
+        rows = ["dest", "src"] if self.site.by_source else ["dest" if pattern and axis != "all" else axis]
+        part = {self.site.part: list(range(parts_of(self.site, cfg)))} if self.site.part else {}
+        return {"layer": list(self.layers)} | part | {row: labels for row in rows if row != "all"}
 
     def source_cache(self, model: HookedModel) -> Any:
         """The activations to patch in, by hook name."""
@@ -209,7 +267,7 @@ def differs(model: HookedModel, asked: Question) -> bool:
 
 
 @torch.no_grad()
-def check_values(model: HookedModel, asked: Question, found: SweepValues, seed: int = 0) -> float:
+def check_values(model: HookedModel, asked: Question, found: SweepValues) -> float:
     """The largest relative difference from hooked runs over some cells, including the one with the largest effect.
 
     Raises:
@@ -218,7 +276,7 @@ def check_values(model: HookedModel, asked: Question, found: SweepValues, seed: 
     patcher = PlainPatcher(model, asked.base, asked.source_cache(model))
     shape = found.patched.shape[1:-1]
     effect = np.abs(found.patched - found.base.reshape(len(found.base), *[1] * len(shape), -1)).mean((0, -1))
-    rng = np.random.default_rng(seed)
+    rng = np.random.default_rng(asked.check)
     drawn = rng.choice(effect.size, min(CHECKED, effect.size), replace=False).tolist()
     worst = 0.0
     for index in {int(effect.argmax()), *drawn}:

@@ -42,9 +42,7 @@ class MicroAdderSymmetries(Symmetries):
 
     def __init__(self, weight_map: MicroAdderWeights):
         o = self.options = weight_map.options
-        ladder = (o.n_heads, o.position_dim, o.qk, o.qk_reads, o.tie_qk, o.q_angle, o.columns) == (
-            1, 3, "full", "positions", True, True, "spiral",
-        )  # fmt: skip
+        ladder = (o.n_heads, o.position_dim, o.qk, o.columns) == (1, 3, "full", "spiral") and o.tie_qk and o.q_angle
         own = o.norm == "separate" and o.values == "own" and not o.tie_fc2
         shared = o.norm == "shared" and o.values == "head" and o.out_rank == 1 and not o.mlp_bias
         whole = (o.out_writes, o.mlp_reads, o.head_reads) == ("all", "all", "all") and o.out_rank is not None

@@ -38,7 +38,7 @@ def test_every_model_that_can_be_loaded_stands_in_eighty_columns_under_its_whole
     lines = capsys.readouterr().out.splitlines()
     assert max(map(len, lines)) <= 80
     listed = {line.split()[0] for line in lines if line.strip()}
-    assert listed >= {*models.zoo_names(), *constructed()} and "microadder-170-frozen-spiral" not in listed
+    assert listed >= {*models.zoo_names(), *constructed()} and "position-coupling-1l2h" not in listed
 
 
 def test_all_lists_what_is_not_trained_and_json_and_csv_hold_the_same(tmp_path: Path, capsys) -> None:
@@ -47,7 +47,7 @@ def test_all_lists_what_is_not_trained_and_json_and_csv_hold_the_same(tmp_path: 
     stored = json.loads((tmp_path / "list.json").read_text())["result"]["rows"]
     # Another test may have registered a sweep's models in this process.
     assert {row["model"] for row in rows} == {row["model"] for row in stored} <= set(models.names(sweeps=True))
-    assert {row["model"] for row in rows} >= {"microadder-170-frozen-spiral", *models.zoo_names(), *constructed()}
+    assert {row["model"] for row in rows} >= {"position-coupling-1l2h", *models.zoo_names(), *constructed()}
     sizes = {row["model"]: int(row["parameters"]) for row in rows}
     assert sizes["microadder-57"] == 57 and sizes["adder-456"] == 456
 
@@ -112,7 +112,7 @@ def test_an_unknown_option_of_train_is_bad_input(wrong: str, capsys) -> None:
     assert capsys.readouterr().err.count("\n") == 1
 
 
-@pytest.mark.parametrize("wrong", ["microader-57", "microadder-170-frozen-spiral", "", "57+48"])
+@pytest.mark.parametrize("wrong", ["microader-57", "position-coupling-1l2h", "", "57+48"])
 def test_a_name_is_refused_in_the_words_of_load(wrong: str, capsys) -> None:
     with pytest.raises(UserError) as by_load:
         models.load(wrong)

@@ -32,7 +32,6 @@ SHORT: dict[str, dict[str, Any]] = {
     "compare": {"untrained": []},
     "compare_models": {"questions": ["score", "circle_fit"]},
     "edge_attribution": {"steps": 4},
-    "population": {"questions": ["score", "circle_fit"]},
     "swap_components": {"components": ["L0.mlp"], "n_fit": 32, "untrained": 1},
     "sameness": {"n": 32, "untrained": 1},
     "linear_probes": {"n": 110, "sites": "L0 mid"},

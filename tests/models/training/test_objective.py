@@ -17,7 +17,7 @@ from models.training.unstacked import UnstackedObjective
 from models.weight_maps import DenseWeights
 from tests.models.training.stacked import stack
 
-MICROADDERS = ["microadder-57", "microadder-67", "microadder-74", "microadder-67-alibi"]
+MICROADDERS = ["microadder-57", "microadder-67", "microadder-74"]
 CPU = torch.device("cpu")
 
 

@@ -11,11 +11,11 @@ import pandas as pd
 import pytest
 
 from interp.core.sections import Page, Section, records
-from studies.runs.study import Settings
-from studies.runs.training_runs import TrainingRun, train_in_time
 from interp.site.pages import write_page
 from models.errors import UserError
 from models.training.named_recipes import get_recipe
+from studies.runs.study import Settings
+from studies.runs.training_runs import TrainingRun, train_in_time
 
 
 def test_the_minutes_of_a_command_are_counted_from_its_start():

@@ -11,11 +11,16 @@ import pytest
 import torch
 
 import models
-from studies.runs.sweep_figure import seeds_by_variant
+from models.errors import UserError
+from models.families.microadder_ladder import LADDER
+from models.training.addition_problems import AdditionProblems, CarryMix, MetricCarryMix
+from models.training.load_run import model_of
+from models.training.named_recipes import get_recipe
+from models.training.recipes import Recipe
+from models.training.run_folder import RunFolder
 from studies.microadder import studies as microadder
 from studies.papers import DATA
 from studies.runs import sweeps
-from studies.runs.study import Settings
 from studies.runs.seed_sweeps import (
     compare_variants,
     comparison_table,
@@ -24,13 +29,8 @@ from studies.runs.seed_sweeps import (
     sweep_curves,
     sweep_table,
 )
-from models.errors import UserError
-from models.families.microadder_ladder import LADDER
-from models.training.addition_problems import AdditionProblems, CarryMix, MetricCarryMix
-from models.training.load_run import model_of
-from models.training.named_recipes import get_recipe
-from models.training.recipes import Recipe
-from models.training.run_folder import RunFolder
+from studies.runs.study import Settings
+from studies.runs.sweep_figure import seeds_by_variant
 from tests.sampling import every_third
 
 EXPERIMENTS = DATA
@@ -151,7 +151,8 @@ def test_stored_results_hold_together(path: Path) -> None:
     assert len(sweep_table(sweep_curves(data["sweeps"]))) == len(data["sweeps"]) > 0
     for one in data["sweeps"]:
         assert len(set(one["seeds"])) == len(one["best_exact"]) == len(one["token"]) == len(one["on_test"])
-        assert one["parameters"] == sum(p.numel() for p in models.build(one["model"]).parameters())
+        if one["model"] in models.names(sweeps=True):  # else of a variant that this version no longer has
+            assert one["parameters"] == sum(p.numel() for p in models.build(one["model"]).parameters())
         # Of the zoo's runs the seed that an entry keeps is scored as well, however far it came.
         scored = {None, *(range(one["n_test"]) if one["label"].endswith(" parameters") else ())}
         assert all(

@@ -12,12 +12,12 @@ import pandas as pd
 import pytest
 
 from interp.cli.commands import main
+from models.errors import UserError
 from studies.__main__ import PROGRAM
 from studies.commands.reproduce import Reproduce
-from studies.runs.study import Settings, reproduce, show_of, studies
 from studies.runs.stored_studies import command_of, stored_sections, stored_studies
 from studies.runs.stored_tables import show_tables
-from models.errors import UserError
+from studies.runs.study import Settings, reproduce, show_of, studies
 from tests.sampling import sampled
 
 STORED = stored_studies()
@@ -53,7 +53,7 @@ def test_what_is_kept_of_an_earlier_version_is_stored_and_of_a_commit_of_this_re
 
 
 def test_a_page_is_what_shows_its_stored_data(tmp_path):
-    for target in ("adder-456:table1", "adder-456:table4", "adder-456:fig1", "microadder:below-57"):
+    for target in ("adder-456:table1", "adder-456:table4", "adder-456:fig1", "microadder:ladder"):
         page = reproduce(target, Settings(tmp_path, minutes=1e-9, say=lambda _: None))
         assert page is not None
         again = show_of(target)(json.loads(json.dumps(page.data)))

@@ -1,6 +1,6 @@
 """What many models have in common, and what sets them apart from untrained copies.
 
-    interp.population([models.load(name) for name in ("microadder-57", "microadder-100", "adder-456")]).figure()
+    population([models.load(name) for name in ("microadder-57", "microadder-100", "adder-456")]).figure()
 
 Every model is asked each question that gives a number (``scalar`` in :func:`interp.core.probe.probe`), and so are, as
 controls, an untrained copy of each and trained models that you give because they work otherwise (``otherwise``). A
@@ -18,6 +18,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -26,10 +27,11 @@ import pandas as pd
 from interp.compare.many import question_of
 from interp.compare.model_table import Question
 from interp.core.controls import untrained_twin
-from interp.core.probe import Probe, probe, with_number
+from interp.core.probe import Probe, with_number
 from interp.core.problems import resolve_task
 from interp.core.results import Provenance, Result
 from interp.core.sites import model_name
+from models.calls.checked_calls import checked
 from models.errors import UserError, known_name
 from models.evaluation import Rate
 from models.tasks.base import Task
@@ -111,7 +113,7 @@ class Population(Result):
         return pd.DataFrame(rows)
 
 
-@probe("What do many models have in common?")
+@partial(checked, ready=True)
 def population(
     models: Sequence[HookedModel],
     *,

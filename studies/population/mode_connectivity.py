@@ -18,6 +18,7 @@ barrier" means none at the sampled points of the line.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -31,11 +32,11 @@ from interp.compare.alignment import Alignment, align, flat, parametrised
 from interp.compare.symmetries import symmetries_of
 from interp.core.controls import NO_CONTROL, untrained_copy
 from interp.core.frames import as_frame
-from interp.core.probe import probe
 from interp.core.problems import draw, resolve_task
 from interp.core.results import Provenance, Result
 from interp.core.stats import bootstrap_interval, clopper_pearson, percentile_interval, resampled_sums
 from interp.core.thresholds import ABLE
+from models.calls.checked_calls import checked
 from models.errors import UserError, known_name
 from models.numerals import in_percent
 from models.tasks.base import Task
@@ -113,7 +114,7 @@ class ModeConnectivity(Result):
         )
 
 
-@probe("Does the loss stay low on the line between two models?")
+@partial(checked, ready=True)
 def mode_connectivity(
     a: HookedModel,
     b: HookedModel,

@@ -1,15 +1,15 @@
-"""The figure of :class:`interp.compare.classes.SolutionClasses`."""
+"""The figure of :class:`studies.population.solution_classes.SolutionClasses`."""
 
 from __future__ import annotations
 
 import numpy as np
 import plotly.graph_objects as go
 
-from interp.compare.classes import SolutionClasses
 from interp.core.drawings import drawing
 from interp.figures import theme
 from interp.figures.layers import bars, cells, hover
 from interp.figures.panels import Panel, compose, vline
+from studies.population.solution_classes import SolutionClasses
 
 
 @drawing(SolutionClasses)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import plotly.graph_objects as go
 
-from interp.compare.population import Population
 from interp.core.drawings import drawing
 from interp.figures.dots import dot_plot
+from studies.population.population import Population
 
 
 @drawing(Population)

@@ -12,10 +12,14 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-import interp
 import models
 from interp.compare.alignment import Alignment, align, component_of
-from interp.compare.connectivity import (
+from interp.compare.heads import js_divergence
+from interp.core.problems import draw
+from interp.core.results import Provenance
+from models.errors import UserError
+from studies.checkpoints import load_published
+from studies.population.mode_connectivity import (
     ALIGNED,
     BACK,
     MOVED,
@@ -25,12 +29,7 @@ from interp.compare.connectivity import (
     compute_mode_connectivity,
     mode_connectivity,
 )
-from interp.compare.heads import js_divergence
-from interp.compare.seeds import SeedDistances, centred_distance, seed_distances
-from interp.core.problems import draw
-from interp.core.results import Provenance
-from models.errors import UserError
-from studies.checkpoints import load_published
+from studies.population.seed_distances import SeedDistances, centred_distance, seed_distances
 
 pytestmark = pytest.mark.usefixtures("few_starts")
 
@@ -92,7 +91,7 @@ def test_there_is_no_barrier_between_a_model_and_itself() -> None:
 
 def test_between_models_that_add_nothing_no_line_joins_two_solutions() -> None:
     fresh = [models.build("microadder-57", seed=k).eval() for k in (1, 2)]
-    assert not interp.mode_connectivity(*fresh, n=8, points=3, controls=False).able
+    assert not mode_connectivity(*fresh, n=8, points=3, controls=False).able
 
 
 def test_the_figure_shows_every_path_on_both_sides(line: ModeConnectivity) -> None:

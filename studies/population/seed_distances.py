@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import combinations
 from typing import Any
 
@@ -28,11 +29,11 @@ from interp.compare.alignment import align, parametrised
 from interp.compare.heads import js_divergence
 from interp.core.controls import NO_CONTROL, untrained_models
 from interp.core.frames import leading
-from interp.core.probe import probe
 from interp.core.problems import chunks, draw, resolve_task
 from interp.core.results import Provenance, Result
 from interp.core.sites import model_name
 from interp.core.stats import bootstrap_interval, clopper_pearson
+from models.calls.checked_calls import checked
 from models.errors import UserError
 from models.tasks.base import Task
 from models.transformer.hooked import HookedModel
@@ -100,7 +101,7 @@ def _range(values: pd.Series) -> str:
     return f"{low:.3f}" if f"{low:.3f}" == f"{high:.3f}" else f"{low:.3f} to {high:.3f}"
 
 
-@probe("How far apart are seeds, in parameters and in answers?")
+@partial(checked, ready=True)
 def seed_distances(
     models: Sequence[HookedModel],
     *,

@@ -9,15 +9,15 @@ import pandas as pd
 import pytest
 import torch
 
-import interp
 import models
-from interp.compare.classes import SolutionClasses
 from interp.compare.model_table import Question
-from interp.compare.population import Population
 from interp.core.controls import untrained_models
 from interp.core.results import Provenance
 from models.errors import UserError
 from models.evaluation import Rate
+from studies.population import population, solution_classes
+from studies.population.population import Population
+from studies.population.solution_classes import SolutionClasses
 
 PROVENANCE = Provenance(10, 0, "problems")
 NAN = float("nan")
@@ -66,7 +66,7 @@ def test_architectures_are_counted_apart() -> None:
 def test_trained_adders_share_numbers_that_untrained_ones_do_not_have() -> None:
     names = ("score", "which_algorithm", "attention_by_role", "circle_fit")
     adders = [models.load(name) for name in ("microadder-57", "microadder-67")]
-    found = interp.population(adders, questions=names, n=100, otherwise=[models.load("adder-456")])
+    found = population(adders, questions=names, n=100, otherwise=[models.load("adder-456")])
     assert {"score", "which_algorithm", "attention_by_role"} <= set(found.shared())
     assert found.apart("circle_fit").correct == 0  # the circle is in the architecture
     assert sorted(found.members.name) == ["microadder-57", "microadder-67"] and len(found.otherwise) == 1
@@ -75,16 +75,16 @@ def test_trained_adders_share_numbers_that_untrained_ones_do_not_have() -> None:
 
 
 def test_every_member_has_an_untrained_copy_of_its_own() -> None:
-    found = interp.population([models.load("microadder-57")] * 3, questions=["attention_by_role"], n=50)
+    found = population([models.load("microadder-57")] * 3, questions=["attention_by_role"], n=50)
     assert found.members["attention_by_role"].nunique() == 1 and found.controls["attention_by_role"].nunique() == 3
 
 
 def test_a_population_is_two_models_or_more_that_something_applies_to() -> None:
     for few in ([], [models.load("microadder-57")]):
         with pytest.raises(UserError, match="two models or more"):
-            interp.population(few)
+            population(few)
     with pytest.raises(UserError, match="None of these questions"):
-        interp.population([models.build("parity-hand-built")] * 2, questions=["circle_fit"])
+        population([models.build("parity-hand-built")] * 2, questions=["circle_fit"])
 
 
 def planted(untrained: list[float]) -> SolutionClasses:
@@ -116,13 +116,13 @@ def test_moved_models_are_one_solution_and_untrained_ones_are_not():
     weights = other.weight_map
     with torch.no_grad():  # one of its symmetries: a value of the head's output moves to the factor before it
         weights.out_A.mul_(2.0), weights.out_B.div_(2.0)
-    found = interp.solution_classes([adder, other, *untrained_models(adder, None, 1, 5)])
+    found = solution_classes([adder, other, *untrained_models(adder, None, 1, 5)])
     assert found.classes() == [["0", "1"], ["2"]] and found.distances[0] < 1e-6 < 0.5 < found.distances[1]
 
 
 @pytest.mark.parametrize("names", [["a"], ["a", "a"], ["a", "b", "c"]])
 def test_classes_want_two_models_with_a_name_each(names: list[str]):
     with pytest.raises(UserError):
-        interp.solution_classes([models.load("microadder-57")] * 2, names=names)
+        solution_classes([models.load("microadder-57")] * 2, names=names)
     with pytest.raises(UserError):
-        interp.solution_classes([models.load("microadder-57"), models.load("adder-456")])
+        solution_classes([models.load("microadder-57"), models.load("adder-456")])

@@ -1,6 +1,6 @@
 """Classes of solutions: seeds of one architecture, grouped by their distance with exact symmetries taken out.
 
-    interp.solution_classes([models.load("microadder-57"), other_seed, ...]).figure()
+    solution_classes([models.load("microadder-57"), other_seed, ...]).figure()
 
 Two seeds can be the same function with its parameters rotated, mirrored or reordered. The distance of all their
 parameters after alignment (:mod:`interp.compare.alignment`) ignores that. Two models are in one class if a chain of
@@ -16,6 +16,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import combinations
 from typing import Any
 
@@ -25,10 +26,10 @@ from jaxtyping import Float, Int
 
 from interp.compare.alignment import aligned_distances
 from interp.core.controls import NO_CONTROL, untrained_models
-from interp.core.probe import probe
 from interp.core.results import Provenance, Result
 from interp.core.sites import model_name
 from interp.core.thresholds import ONE_CLASS
+from models.calls.checked_calls import checked
 from models.errors import UserError
 from models.tasks.base import Task
 from models.transformer.hooked import HookedModel
@@ -110,7 +111,7 @@ class SolutionClasses(Result):
         return pd.DataFrame({"model": self.names, "class": self.labels, "nearest": nearest, "distance": apart.min(1)})
 
 
-@probe("Did seeds find one solution or many?")
+@partial(checked, ready=True)
 def solution_classes(
     models: Sequence[HookedModel],
     *,
