@@ -554,8 +554,8 @@ def test_huge_shapes_are_refused_before_they_are_laid_out(shape, capsys):
 
 
 def test_a_name_that_is_registered_and_not_trained_says_how_to_train_it(capsys):
-    assert main(["certify", "microadder-170-frozen-spiral"]) == 2
-    assert "interp train microadder-170-frozen-spiral" in capsys.readouterr().err
+    assert main(["certify", "position-coupling-1l2h"]) == 2
+    assert "interp train position-coupling-1l2h" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
