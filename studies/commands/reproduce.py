@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import tyro
 
@@ -59,8 +59,8 @@ def reproduce(
             HOST:PORT.
         again: Make it again although its numbers are stored.
     """
-    as_stored = (seeds, problems, minutes, extend, data, cluster) == (None,) * 6 and offsets == "start 1"
-    if as_stored and not again and (said := _from_stored(figure, size, out)) is not None:
+    chosen = {"seeds": seeds, "problems": problems, "minutes": minutes, "extend": extend, "data": data}
+    if not again and (said := from_stored(figure, size, out, offsets, cluster=cluster, **chosen)) is not None:
         print(said)
         return None
     from models.training.cluster import connected
@@ -80,8 +80,11 @@ def reproduce(
         return 130
 
 
-def _from_stored(figure: str, size: str, out: Path) -> str | None:
-    """Write the page of the stored numbers and say where; None if there are none of this size."""
+def from_stored(figure: str, size: str, out: Path, offsets: str = "start 1", **chosen: Any) -> str | None:
+    """Write the page of the stored numbers and say where; None if there are none of this size, or if others are asked
+    for by what is chosen."""
+    if any(value is not None for value in chosen.values()) or offsets != "start 1":
+        return None
     from studies.runs.stored_studies import command_of, stored_page, stored_studies
     from studies.runs.study import find_study
 
