@@ -7,11 +7,14 @@ from interp.cli.commands import Program, main
 PROGRAM = Program(
     "python -m studies",
     "studies.commands",
-    {"headlines": "headlines:ShowHeadlines", "reproduce": "reproduce:Reproduce"},
-    {
-        "python -m studies headlines": "every fact that the papers claim, ours, and how to make it",
-        "python -m studies reproduce position-coupling:fig1": "a figure: train what is missing, evaluate, draw",
-    },
+    (
+        ("headlines:show_headlines", "headlines", "every fact that the papers claim, ours, and how to make it"),
+        (
+            "reproduce:reproduce",
+            "reproduce position-coupling:fig1",
+            "a figure: train what is missing, evaluate, draw",
+        ),
+    ),
 )
 
 if __name__ == "__main__":

@@ -1,13 +1,12 @@
-"""The commands of ``interp``, and how errors of any program's are shown; :mod:`interp.cli.help` lists them.
+"""The table of commands of ``interp``, and how a command of any program is found, run and, if it fails, reported.
 
-Each command is a module of its program's package. It imports torch only when it runs, so help and wrong arguments are
-quick.
+Each command is a function in a module of its program's package (:mod:`interp.cli.parsing` makes options of its
+parameters). It imports torch only when it runs, so help and wrong arguments are quick.
 """
 
 from __future__ import annotations
 
 import contextlib
-import inspect
 import io
 import os
 import shlex
@@ -15,51 +14,76 @@ import signal
 import sys
 import threading
 import warnings
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterator
+from dataclasses import dataclass
 from importlib import import_module
 from importlib.metadata import version
-from typing import Any
 
-from interp.cli.arguments import STORED, check_names, with_bare
-from interp.cli.help import EXAMPLES, filled, help_text, own_flags_text
 from interp.cli.outputs import answering, check_outputs, name_outputs
-from interp.cli.own_files import accepted, refuse_unused, taken_out
-from interp.cli.parse_errors import parsed
+from interp.cli.own_files import refuse_unused, taken_out
+from interp.cli.parsing import Command, Function, check_names, columns, filled, own_flags_text, parsed
 from models.errors import UserError, unknown_name
 
 PROGRESS = "CARRYLENS_PROGRESS"  # asks long loops for a line now and then where there is no terminal for a bar
-#: Command -> its module and class.
-COMMANDS = {
-    "list": "listing:List",
-    "train": "train:Train",
-    "publish": "publish:Publish",
-    "fetch-data": "fetch_data:FetchData",
-    "solve": "solve:Solve",
-    "score": "score:Score",
-    "certify": "certify:Certify",
-    "ask": "ask:Ask",
-    "attack": "attack:AttackModel",
-    "compare": "compare:Compare",
-    "report": "report:Report",
-    "explore": "explore:Explore",
-    "mcp": "mcp:Mcp",
-}
+_SIDE_BY_SIDE = 110  # from this width on, an example and its explanation share a line
+
+
+Row = tuple[str, str, str]
+#: A place (module and function), a command line as an example, and what that does. A command may have several rows.
+COMMANDS: tuple[Row, ...] = (
+    ("listing:list_models", "list", "models, trained or not"),
+    ("train:train", "train microadder-57 --seeds 64", "train a model, or resume its run"),
+    ("train:train", "train microadder-57 --seeds 4096 --cluster auto", "on as many machines as there are"),
+    ("train:train", "train microadder-57 --certify", "until a checkpoint is proved right on all 10^20 pairs"),
+    ("train:publish", "publish runs/microadder-57", "make a zoo entry of finished runs"),
+    ("answers:solve", "solve microadder-57 57+48", "the model's own answer"),
+    ("answers:score", "score microadder-57", "score on the task's test set, with its interval, by carry-chain length"),
+    ("answers:certify", "certify microadder-57", "prove it right on all 10^20 pairs, or find one that is wrong"),
+    (
+        "answers:certify",
+        "certify toygpt-learned-pre",
+        "run all 10,000 pairs through it: domains of up to 2^20 problems",
+    ),
+    ("answers:ask", "ask microadder-57", "what can be asked of it; with a probe's name, the answer"),
+    (
+        "answers:attack",
+        "attack position-coupling-2l2h-small",
+        "search along gradients for a problem that a model answers wrong",
+    ),
+    ("answers:compare", "compare microadder-57 adder-456", "compare models: part by part, or question by question"),
+    ("answers:report", "report", "report.html on the zoo's ten-digit adders"),
+    ("answers:explore", "explore microadder-57 adder-456", "explore.html: any problem, any part removed or patched"),
+    ("train:fetch_data", "fetch-data", "download the text that AddLM is trained on, and check it"),
+    ("mcp:mcp", "mcp", "the same questions as tools, for programs that speak the Model Context Protocol"),
+)
+STATUS = "Exit status: 0 done, 2 bad input (one sentence on stderr), 130 interrupted"
+OWN_STATUS = (
+    "; of certify, 0 certified, 1 refuted, 3 undecided, 4 samples without a proof, 5 proved for a rule that was only "
+    "tried to be the task's answer; of attack, 0 no failure found, 1 one found."
+)
 
 
 @dataclass(frozen=True)
 class Program:
-    """A program with commands: the words that start it, the package of its commands' modules, and :data:`COMMANDS`.
+    """A program with commands: the words that start it, the package of its commands' modules, and its table.
 
-    ``examples``, from command lines to what they do, are what its help shows. A program of one command has it as
-    ``only``, and its name is not typed.
+    A program of one command has it as ``only``, and its name is not typed.
     """
 
     words: str = "interp"
     package: str = "interp.cli"
-    commands: Mapping[str, str] = field(default_factory=lambda: COMMANDS)
-    examples: Mapping[str, str] = field(default_factory=lambda: EXAMPLES)
+    rows: tuple[Row, ...] = COMMANDS
     only: str = ""
+
+    @property
+    def commands(self) -> dict[str, str]:
+        """The places of the commands, by their names."""
+        return {line.split()[0]: place for place, line, _ in self.rows}
+
+    @property
+    def examples(self) -> dict[str, str]:
+        """Command lines, and what they do."""
+        return {f"{self.words} {line}": does for _, line, does in self.rows}
 
     def words_of(self, name: str) -> str:
         """What starts a command."""
@@ -69,12 +93,12 @@ class Program:
 INTERP = Program()
 
 
-def find_command(name: str, program: Program = INTERP) -> Any:
-    """The class of a command. Raises UserError for an unknown one."""
+def find_command(name: str, program: Program = INTERP) -> Function:
+    """The function of a command. Raises UserError for an unknown one."""
     if name not in program.commands:
         raise unknown_name("command", name, program.commands)
-    module, _, of_command = program.commands[name].partition(":")
-    return getattr(import_module(f"{program.package}.{module}"), of_command)
+    module, _, function = program.commands[name].partition(":")
+    return getattr(import_module(f"{program.package}.{module}"), function)
 
 
 def main(arguments: list[str] | None = None, program: Program = INTERP) -> int:
@@ -113,7 +137,7 @@ def main(arguments: list[str] | None = None, program: Program = INTERP) -> int:
             os.environ[PROGRESS] = before
 
 
-def parse(arguments: list[str], places: bool = True, program: Program = INTERP) -> Any:
+def parse(arguments: list[str], places: bool = True, program: Program = INTERP) -> Command:
     """The command for a line of at least one word; its ``run()`` runs it and returns the exit status, or None for 0.
 
     Args:
@@ -124,27 +148,27 @@ def parse(arguments: list[str], places: bool = True, program: Program = INTERP) 
         SystemExit: help was asked for.
     """
     name, rest = arguments[0], arguments[1:]
-    if name == "train":
-        from interp.cli.train import train_class
-        from models.registry import names
-
-        rest = with_bare("--certify", "float32", rest, names(sweeps=True))
-        of_command = train_class(rest)
-    else:
-        rest = with_bare("--check", STORED, rest) if name == "certify" else rest
-        of_command = find_command(name, program)
-    command = _command(of_command, program.words_of(name), rest)
+    command = parsed(find_command(name, program), program.words_of(name), rest)
     check_names(command, places)
     if places:
         check_outputs(command)
     return command
 
 
-def _command(of_command: type, words: str, rest: list[str]) -> Any:
-    paragraphs = inspect.cleandoc(of_command.__doc__ or "").split("\n\n")
-    about = "\n\n".join(filled(paragraph, "  ") for paragraph in paragraphs)  # tyro joins lines without indentation
-    about += "\n\n" + own_flags_text(accepted(of_command))
-    return parsed(of_command, words, rest, about)
+def help_text(program: Program = INTERP) -> str:
+    """The commands by example, each with its explanation next to it, or below it in a narrow terminal; of ``interp``,
+    also what they take and say."""
+    examples, words, own = program.examples, program.words, program is INTERP
+    widest, lines = max(map(len, examples)), []
+    for example, does in examples.items():
+        if columns() >= _SIDE_BY_SIDE:
+            lines.append(f"    {example:<{widest}}   {does}")
+        else:
+            lines += [f"  {example}", filled(does, " " * 6)]
+    if own:
+        lines += ["", own_flags_text()]
+    usage = f"usage: {words} COMMAND [ARGUMENTS]    ({words} COMMAND --help lists them; {words} --version)"
+    return "\n\n".join((usage, "\n".join(lines), filled(f"{STATUS}{OWN_STATUS if own else '.'}")))
 
 
 def _run(arguments: list[str], program: Program) -> int:
@@ -154,11 +178,11 @@ def _run(arguments: list[str], program: Program) -> int:
     if program.only:
         arguments = [program.only, *arguments]
     elif not arguments or arguments[0] in ("-h", "--help"):
-        print(help_text(program.commands, program.examples, program.words, own=program is INTERP))
+        print(help_text(program))
         return 0 if arguments else 2
     words = taken_out(arguments)
     command = parse(words, program=program)
-    refuse_unused(type(command), program.words_of(words[0]))
+    refuse_unused(command.function, program.words_of(words[0]))
     with answering(command, f"{program.words} {shlex.join(arguments[bool(program.only) :])}".rstrip()):
         status = command.run() or 0
     name_outputs(command)

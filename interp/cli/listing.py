@@ -5,11 +5,10 @@ from __future__ import annotations
 import re
 import shutil
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from interp.cli.arguments import Force, Json
+from interp.cli.options import Json
 from interp.cli.outputs import write_reply
 from interp.core.stored_data import DATA, keep, kept
 from models.files.stored_names import CONFIG, ZOO
@@ -18,41 +17,40 @@ FILE = DATA / "models.json"  # `python -m interp.cli.listing` writes it
 NOT_TRAINED, CONSTRUCTED = "not trained yet", "constructed"
 
 
-@dataclass(frozen=True)
-class List:
-    """List the models that can be loaded, paper by paper, with their scores."""
+def list_models(all: bool = False, markdown: bool = False, csv: bool = False, json: Json = None) -> None:
+    """List the models that can be loaded, paper by paper, with their scores.
 
-    all: bool = False
-    """Also models that are registered and not trained, and those that only figures compare."""
-    markdown: bool = False
-    """Print the page docs/zoo.md: the table with all columns, and what they mean."""
-    csv: bool = False
-    """Print all columns as CSV."""
-    json: Json = None
-    force: Force = False
+    Args:
+        all: Also models that are registered and not trained, and those that only figures compare.
+        markdown: Print the page docs/zoo.md: the table with all columns, and what they mean.
+        csv: Print all columns as CSV.
+    """
+    rows = [row for row in rows_now() if not row.pop("figures only") or all]
+    papers = list(dict.fromkeys(row["paper"] for row in rows))
+    rows.sort(key=lambda row: (papers.index(row["paper"]), -row["parameters"], row["model"]))
+    if not all and not markdown:
+        rows = [row for row in rows if row["right (sampled)"] != NOT_TRAINED]
+    if json is not None:
+        from interp.core.replies import reply
 
-    def run(self) -> None:
-        rows = [row for row in kept(FILE, sources(), table)["rows"] if not row.pop("figures only") or self.all]
-        papers = list(dict.fromkeys(row["paper"] for row in rows))
-        rows.sort(key=lambda row: (papers.index(row["paper"]), -row["parameters"], row["model"]))
-        if not self.all and not self.markdown:
-            rows = [row for row in rows if row["right (sampled)"] != NOT_TRAINED]
-        if self.json is not None:
-            from interp.core.replies import reply
+        write_reply(json, reply("models", f"{len(rows)} models.", rows))
+    if csv:
+        import pandas as pd
 
-            write_reply(self.json, reply("models", f"{len(rows)} models.", rows))
-        if self.csv:
-            import pandas as pd
+        print(pd.DataFrame(rows).to_csv(index=False), end="")
+    elif markdown:
+        from interp.cli.zoo_page import zoo_page
 
-            print(pd.DataFrame(rows).to_csv(index=False), end="")
-        elif self.markdown:
-            from interp.cli.zoo_page import zoo_page
+        print(zoo_page(rows), end="")
+    else:
+        _print(rows)
+        if not all:
+            print("\n`interp list --all` also names the models that are registered and not trained.")
 
-            print(zoo_page(rows), end="")
-        else:
-            _print(rows)
-            if not self.all:
-                print("\n`interp list --all` also names the models that are registered and not trained.")
+
+def rows_now() -> list[dict[str, Any]]:
+    """The rows of the table, as they are stored or, where something that they are made of has changed, made again."""
+    return kept(FILE, sources(), table)["rows"]
 
 
 def sources() -> list[Path]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import signal
 import tempfile
-from dataclasses import dataclass
 from importlib.util import find_spec
 
 from models.errors import UserError
@@ -13,41 +12,37 @@ from models.errors import UserError
 LONGEST, MOST_MEMORY = 3_600, 1_024
 
 
-@dataclass(frozen=True)
-class Mcp:
+def mcp(seconds: float = 300.0, memory: float = 4.0) -> None:
     """Serve the tools to a program that speaks the Model Context Protocol, over standard input and output: list models,
     load, probes that apply, ask, patch, certify, solve, and a figure as PNG.
 
     The tools write no files, apart from scratch in a folder that is removed. It needs the extra "mcp".
+
+    Args:
+        seconds: The longest a call may take.
+        memory: GiB that calls may take, on Linux.
     """
+    from interp.cli.tool_process import ToolProcess
 
-    seconds: float = 300.0
-    """The longest a call may take."""
-    memory: float = 4.0
-    """GiB that calls may take, on Linux."""
+    if not 0 < seconds <= LONGEST:
+        raise UserError(f"--seconds must be above 0 and at most {LONGEST:,}, not {seconds:g}.")
+    if not 0 < memory <= MOST_MEMORY:
+        raise UserError(f"--memory must be above 0 and at most {MOST_MEMORY:,}, not {memory:g}.")
+    if find_spec("mcp") is None:
+        raise UserError("`interp mcp` needs the package mcp; install it with `pip install 'carrylens[mcp]'`.")
+    from interp.cli.mcp_server import server
 
-    def run(self) -> None:
-        from interp.cli.tool_process import ToolProcess
-
-        if not 0 < self.seconds <= LONGEST:
-            raise UserError(f"--seconds must be above 0 and at most {LONGEST:,}, not {self.seconds:g}.")
-        if not 0 < self.memory <= MOST_MEMORY:
-            raise UserError(f"--memory must be above 0 and at most {MOST_MEMORY:,}, not {self.memory:g}.")
-        if find_spec("mcp") is None:
-            raise UserError("`interp mcp` needs the package mcp; install it with `pip install 'carrylens[mcp]'`.")
-        from interp.cli.mcp_server import server
-
-        with tempfile.TemporaryDirectory(prefix=".interp-mcp-", dir=os.getcwd()) as scratch:
-            # A relative name, since the path of a browser's socket must be short.
-            os.environ |= {"TMPDIR": os.path.basename(scratch), "HOME": scratch, "XDG_CACHE_HOME": scratch}
-            os.environ["CARRYLENS_NATIVE"] = "0"
-            tempfile.tempdir = scratch
-            process = ToolProcess(self.seconds, self.memory)
-            _end_at_signals(process, scratch)
-            try:
-                server(process).run("stdio")
-            finally:
-                process.close()
+    with tempfile.TemporaryDirectory(prefix=".interp-mcp-", dir=os.getcwd()) as scratch:
+        # A relative name, since the path of a browser's socket must be short.
+        os.environ |= {"TMPDIR": os.path.basename(scratch), "HOME": scratch, "XDG_CACHE_HOME": scratch}
+        os.environ["CARRYLENS_NATIVE"] = "0"
+        tempfile.tempdir = scratch
+        process = ToolProcess(seconds, memory)
+        _end_at_signals(process, scratch)
+        try:
+            server(process).run("stdio")
+        finally:
+            process.close()
 
 
 def _end_at_signals(process: object, scratch: str) -> None:

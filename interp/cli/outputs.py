@@ -15,27 +15,28 @@ from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stdout
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TextIO, get_type_hints
+from typing import TYPE_CHECKING, Any, TextIO
 
+from interp.cli.options import OUTPUT
 from models.errors import UserError
 from models.files.stored_names import ZOO, is_path, stored
 
 if TYPE_CHECKING:
+    from interp.cli.parsing import Command
     from interp.core.replies import Reply
+    from interp.core.results import Result
 
 MADE_BY = "carrylens"
 GENERATOR = f'<meta name="generator" content="{MADE_BY}">'
 _HEAD = 2**12  # bytes of a page in which the generator stands
 _LARGEST = 2**26  # bytes of a JSON file that may be ours
-#: Marks an argument that names a file to write.
-OUTPUT = object()
 STDOUT = Path("-")  # of --json
 
 _asked: dict[str, str] = {}  # the command's line
 _streams: list[TextIO] = []  # the output that is kept for JSON alone
 
 
-def check_outputs(command: Any) -> None:
+def check_outputs(command: Command) -> None:
     """Raise UserError unless a command may write all files that it was asked for.
 
     No two are one file; none is a file that the command reads, or lies in a model that it reads or in the zoo; none
@@ -57,14 +58,14 @@ def check_outputs(command: Any) -> None:
             raise UserError(f"{path} is there, and was not written by this package; --force replaces it.")
 
 
-def outputs(command: Any) -> Iterator[tuple[str, Path]]:
+def outputs(command: Command) -> Iterator[tuple[str, Path]]:
     """The files that a command is asked to write, by the names of its options."""
-    for field, given in _fields(command, wanted=True):
-        if given is not None and not (field == "json" and given == STDOUT):
-            yield field, Path(given)
+    for name, marks, given in command.marked():
+        if OUTPUT in marks and given is not None and not (name == "json" and given == STDOUT):
+            yield name, Path(given)
 
 
-def name_outputs(command: Any) -> None:
+def name_outputs(command: Command) -> None:
     """Print the files that a command has written; to the error stream if its output is a table to be read on."""
     table = getattr(command, "csv", False) or getattr(command, "markdown", False) or _on_stdout(command)
     for _, path in outputs(command):
@@ -73,7 +74,7 @@ def name_outputs(command: Any) -> None:
 
 
 @contextmanager
-def answering(command: Any, line: str) -> Iterator[None]:
+def answering(command: Command, line: str) -> Iterator[None]:
     """For the time of a command: with ``--json -``, its reply has the standard output for itself, and what the command
     prints for people, which is in the reply, is dropped. Progress is on the error stream as always."""
     _asked["line"] = line
@@ -88,12 +89,14 @@ def answering(command: Any, line: str) -> Iterator[None]:
         _streams.pop()
 
 
-def write_reply(path: Path | None, reply: Reply) -> None:
-    """Write a command's reply as JSON, to the standard output for ``-``; nothing without a path."""
-    from models.files.checkpoint import write_bytes_atomic
-
+def write_reply(path: Path | None, found: Reply | Result) -> None:
+    """Write what a command found as JSON, to the standard output for ``-``; nothing without a path."""
     if path is None:
         return
+    from interp.core.replies import Reply, reply_of
+    from models.files.checkpoint import write_bytes_atomic
+
+    reply = found if isinstance(found, Reply) else reply_of(found)
     value = replace(reply, command=_asked.get("line", "")).to_dict()
     text = json.dumps(value, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
     if path == STDOUT:
@@ -104,20 +107,15 @@ def write_reply(path: Path | None, reply: Reply) -> None:
         write_bytes_atomic(path, text.encode())
 
 
-def _on_stdout(command: Any) -> bool:
+def _on_stdout(command: Command) -> bool:
     return getattr(command, "json", None) == STDOUT
 
 
-def _fields(command: Any, wanted: bool) -> Iterator[tuple[str, Any]]:
-    for field, hint in get_type_hints(type(command), include_extras=True).items():
-        if (OUTPUT in getattr(hint, "__metadata__", ())) == wanted:
-            yield field, getattr(command, field)
-
-
-def _inputs(command: Any) -> Iterator[Path]:
+def _inputs(command: Command) -> Iterator[Path]:
     """Files and folders that a command reads: paths, and the entries of models that it names."""
     names = stored(ZOO)
-    for _, given in _fields(command, wanted=False):
+    read = [given for _, marks, given in command.marked() if OUTPUT not in marks]
+    for given in read:
         for value in given if isinstance(given, (tuple, list)) else [given]:
             if isinstance(value, str) and value in names:
                 yield ZOO / value

@@ -6,17 +6,24 @@ from __future__ import annotations
 import importlib.util
 import shlex
 import sys
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_type_hints
 
-from interp.cli.arguments import MODEL
-from interp.cli.help import OWN_FLAGS
+from interp.cli.options import MODEL, PROGRAMS, one_thread
 from models.errors import UserError
 
 if TYPE_CHECKING:
     from models.transformer.arithmetic_transformer import ArithmeticTransformer
 
+#: What commands on your own models, tasks and files take, before or after their other words.
+OWN_FLAGS = {
+    "--task": "TEXT or FILE.py:NAME, the task of a model that does not say its own: '{a:2}+{b:2}={s:3}; a + b'",
+    "--from": "FILE.py, a file of yours that registers models, tasks, probes or methods; it is run first",
+    "--trust": "run a model that is a program, under bubblewrap; --trust=COMMAND under a command of yours; --trust "
+    "unconfined as it is, with all that you may do",
+}
 _FLAGS = tuple(flag for flag in OWN_FLAGS if flag != "--trust")  # those that need a value
 _given: dict[str, Any] = {}
 
@@ -51,17 +58,19 @@ def taken_out(arguments: list[str]) -> list[str]:
     return left
 
 
-def accepted(of_command: type) -> tuple[str, ...]:
-    """Those of the flags here that a command takes: one that names a model takes all, any other its ``own_flags``."""
-    hints = get_type_hints(of_command, include_extras=True).values()
-    loads = any(MODEL in getattr(hint, "__metadata__", ()) for hint in hints)
-    return tuple(OWN_FLAGS) if loads else getattr(of_command, "own_flags", ("--from",))
+def accepted(function: Callable[..., Any]) -> tuple[str, ...]:
+    """Those of the flags here that a command takes: all if it names a model, --trust if it names programs."""
+    hints = get_type_hints(function, include_extras=True).values()
+    marks = [mark for hint in hints for mark in getattr(hint, "__metadata__", ())]
+    if MODEL in marks:
+        return tuple(OWN_FLAGS)
+    return ("--from", "--trust") if PROGRAMS in marks else ("--from",)
 
 
-def refuse_unused(of_command: type, words: str) -> None:
+def refuse_unused(function: Callable[..., Any], words: str) -> None:
     """Raise UserError for a flag that was given to a command that does not take it."""
     for flag in OWN_FLAGS:
-        if flag.strip("-") in _given and flag not in accepted(of_command):
+        if flag.strip("-") in _given and flag not in accepted(function):
             raise UserError(f"{words.split()[-1]} takes no {flag}; see {words} --help.")
 
 
@@ -122,9 +131,10 @@ def trusted() -> bool | str:
 
 
 def load_model(name_or_path: str) -> ArithmeticTransformer:
-    """:func:`models.load`, with the task of ``--task`` and with ``--trust``."""
+    """:func:`models.load`, with the task of ``--task`` and with ``--trust``; from then on, one thread computes."""
     from models.zoo import load
 
+    one_thread()
     return load(name_or_path, task=given_task(), trust=trusted())
 
 

@@ -114,7 +114,7 @@ def _serve(pipe: Connection, memory: float) -> None:
     """What the process runs: calls that come in, until there are no more."""
     threading.Thread(target=_end_with_parent, daemon=True).start()
     os.dup2(2, 1)  # the output belongs to the protocol
-    from interp.cli.arguments import one_thread
+    from interp.cli.options import one_thread
     from interp.cli.tools import TOOLS
     from interp.core.probe import import_rooms
 

@@ -13,10 +13,11 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from interp.cli.arguments import shaped
-from interp.core.probe import Probe, find_probe, registered
+from interp.cli import questions
+from interp.cli.options import shaped
+from interp.core.probe import Probe, registered
 from interp.core.replies import Reply, reply, reply_of
-from interp.core.results import Provenance, Result
+from interp.core.results import Result
 from models.calls.arguments import shown
 from models.errors import UserError, unknown_name
 from models.files.stored_names import is_path
@@ -43,10 +44,9 @@ def list_models(paper: str = "", contains: str = "", rows: int = ROWS, detail: b
         paper: only models of this paper, such as "MicroAdder". contains: only names with this text.
         rows: how many rows. detail: whether they have all columns.
     """
-    from interp.cli.listing import FILE, sources, table
-    from interp.core.stored_data import kept
+    from interp.cli.listing import rows_now
 
-    found = [row for row in kept(FILE, sources(), table)["rows"] if not row.pop("figures only")]
+    found = [row for row in rows_now() if not row.pop("figures only")]
     found = [row for row in found if paper in ("", row["paper"]) and contains in row["model"]]
     if not found:
         raise UserError(f"No model of paper {shown(paper)} has {shown(contains)} in its name.")
@@ -151,9 +151,8 @@ def patch(
         direction: "denoise" patches the clean run's activations into the corrupted run; "noise" does the reverse.
         rows, detail: as for `ask`.
     """
-    options, most = {"site": site, "direction": direction}, _rows(rows)
-    found = _asked(model, "activation_patching", task, (), "", pairs, column, n, seed, options)
-    return _short(reply_of(found, most), detail)
+    options = {"site": site, "direction": direction}
+    return ask(model, "activation_patching", task, (), "", pairs, column, n, seed, options, rows, detail)
 
 
 def certify(
@@ -176,15 +175,15 @@ def certify(
     """
     if not 0 < minutes <= MOST_MINUTES:
         raise UserError(f"minutes must be above 0 and at most {MOST_MINUTES:g}, not {minutes:g}.")
-    options, most = {"arithmetic": arithmetic, "minutes": minutes}, _rows(rows)
-    return _short(reply_of(_asked(model, "certify", task, shape, "", "", None, None, 0, options), most), detail)
+    options = {"arithmetic": arithmetic, "minutes": minutes}
+    return ask(model, "certify", task, shape, options=options, rows=rows, detail=detail)
 
 
 def solve(model: str, problems: list[str], task: str = "") -> Reply:
     """Let a model answer problems such as "57+48", decoded greedily, next to the right answers."""
     if not 1 <= len(problems) <= MOST_SOLVED:
         raise UserError(f"Give 1 to {MOST_SOLVED} problems, not {len(problems)}.")
-    return _short(answers(_model(model, task), problems), detail=True)
+    return _short(questions.answers(_model(model, task), problems), detail=True)
 
 
 def figure(
@@ -217,27 +216,6 @@ def figure(
 TOOLS = (list_models, load, probes, ask, patch, certify, solve, figure)
 
 
-def answers(model: ArithmeticTransformer, problems: tuple[str, ...] | list[str]) -> Reply:
-    """A model's answers, decoded greedily, one row each: problem, answer (None if it spells no number), expected,
-    right, and both as a person writes them (:meth:`models.tasks.Task.answer_text`)."""
-    import torch
-
-    from models.evaluation import predict
-
-    rows = []
-    for text in problems:
-        task = model.task.for_problems([text])
-        problem = task.as_problems([text])
-        tokens, wanted = predict(model, problem, method="greedy", task=task).cpu(), task.targets(problem).cpu()
-        (answer,), (expected,) = task.decode(tokens), task.decode(wanted)
-        answer = None if answer == task.no_number else answer
-        texts = {"answer_text": task.answer_text(tokens[0]), "expected_text": task.answer_text(wanted[0])}
-        right = torch.equal(tokens, wanted)
-        rows.append({"problem": text, "answer": answer, "expected": expected, "right": right} | texts)
-    said = f"{sum(row['right'] for row in rows)} of {len(rows)} right, decoded greedily"
-    return reply("answers", said, rows, provenance=Provenance(len(rows), None, "problems that were given"))
-
-
 def _model(name: str, task: str) -> ArithmeticTransformer:
     changed = Path(name).stat().st_mtime_ns if is_path(name) and Path(name).exists() else 0
     return _loaded(name, task, changed)
@@ -265,13 +243,11 @@ def _asked(
     """The result of a probe with the subjects that it needs."""
     from models.tasks.pair_kinds import problem_pairs
 
-    found, question = _model(model, task), find_probe(probe)
-    given = dict(options or {})
+    found = _model(model, task)
+    asked_about = shaped(found.task, tuple(shape))
+    question, given = questions.applicable(probe, found, model, asked_about), dict(options or {})
     n, seed = (_once(name, value, given) for name, value in (("n", n), ("seed", seed or None)))
     seed = seed or 0
-    asked_about = shaped(found.task, tuple(shape))
-    if why := question.why_not(found, asked_about):
-        raise UserError(f"{probe} does not apply to {model}: {why}.")
     if n is not None and (type(n) is not int or not 1 <= n <= MOST_PROBLEMS):
         raise UserError(f"n must be at least 1 and at most {MOST_PROBLEMS:,}, not {shown(n)}.")
     allowed = _options(question)
@@ -291,11 +267,7 @@ def _asked(
     subjects |= {name: given.pop(name) for name in question.subjects if name in given}
     if missing := [name for name in question.subjects if name not in subjects]:
         raise UserError(f"{probe} needs {' and '.join(missing)}; see the arguments of ask.")
-    own = {"task": asked_about, "seed": seed} | ({} if n is None or pairs else {"n": n})
-    passed = {name: value for name, value in (own | given).items() if question.takes(name)}
-    if n is not None and not pairs and not question.takes("n"):
-        raise UserError(f"{probe} takes no number of problems.")
-    return question.ask(*(subjects[name] for name in question.subjects), **passed)
+    return questions.ask(question, subjects, asked_about, None if pairs else n, seed, given)
 
 
 def _once(name: str, value: Any, options: dict[str, Any]) -> Any:

@@ -1,117 +1,154 @@
-"""The command ``interp train``."""
+"""The commands that make models: train, publish, and fetch-data for what text models are trained on."""
 
 from __future__ import annotations
 
 import sys
-from dataclasses import asdict, dataclass, field, make_dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import tyro
 
-from interp.cli.arguments import ClusterAddress, Force, Json, ended, use_data, use_threads
+from interp.cli.options import (
+    FOLDER,
+    Bare,
+    ClusterAddress,
+    Json,
+    Parts,
+    RunFolders,
+    ended,
+    one_thread,
+    use_data,
+    use_threads,
+)
 from interp.cli.outputs import write_reply
 from interp.cli.own_files import names_an_object, registered_spec
 from models.errors import UserError
 
 if TYPE_CHECKING:
+    from interp.core.replies import Reply
     from models.training.loop import TrainResult
+    from models.training.recipes import Recipe
 
 
-@dataclass(frozen=True)
-class Train:
-    """Train a model, or resume the run in --out. With a model's name, --help lists every flag of its recipe."""
+def _registered() -> list[str]:
+    from models.registry import names
 
-    name: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="MODEL")]
-    """A registered model, e.g. microadder-57, or a model spec in one's own file, as FILE.py:NAME."""
-    recipe_name: Annotated[str, tyro.conf.arg(name="recipe", metavar="NAME")] = ""
-    """Start from this recipe in place of the model's own; the flags below change it."""
-    seeds: int = 1
-    """How many seeds to train, stacked."""
-    first_seed: int = 0
-    """The first of them."""
-    out: Path | None = None
-    """Run folder; runs/NAME by default."""
-    device: str = "auto"
-    """auto, cpu or cuda."""
-    compile: bool | None = None
-    """torch.compile the step; by default where a compiler is found and the run is long."""
-    threads: int = 1
-    """CPU threads; these models are too small for more."""
-    minutes: float | None = None
-    """Stop and save after this many minutes; the same command resumes."""
-    data: Path | None = None
-    """A local copy of the text, for models of text."""
-    data_parallel: bool = False
-    """Split every batch over the processes that `accelerate launch -m interp.cli train ...` started."""
-    cluster: ClusterAddress = None
-    """Train parts of the seeds as tasks of Ray, on as many machines as there are: auto, local or HOST:PORT."""
-    parts_of: int | None = None
-    """Seeds in a part, with --cluster; as many as are stepped together unless given."""
-    certify: Literal["float", "interval", "float32"] | None = None
-    """Judge each seed that answers all validation problems on all 10^20 pairs, first in floats and then in this
-    arithmetic (float32 if none is named); a seed ends when it is certified, and that checkpoint is kept."""
-    json: Json = None
-    force: Force = False
+    return names(sweeps=True)
 
-    def run(self) -> int | None:
-        try:
-            return ended(self.go())
-        except KeyboardInterrupt:
-            print(f"\nInterrupted; saved in {self._out}. The same command goes on from there.", file=sys.stderr)
-            return 130
 
-    @property
-    def _out(self) -> Path:
-        return self.out or Path("runs") / self._model
+def recipe_of_words(words: list[str]) -> Recipe:
+    """The recipe of the model that a line of ``interp train`` names, or the one that it names itself with --recipe."""
+    from models.registry import recipe_of
+    from models.training.named_recipes import get_recipe
+    from models.training.recipes import Recipe
 
-    @property
-    def _model(self) -> str:
-        return registered_spec(self.name) if names_an_object(self.name) else self.name
+    registered = [*_registered(), *filter(names_an_object, words)]
+    # The name may come after flags and their values; a first word that is not a name is taken for a misspelt one.
+    name = next((word for word in words if word in registered), None)
+    if name is None and words and not words[0].startswith("-"):
+        name = words[0]
+    if name is None:
+        return Recipe()
+    own = recipe_of(registered_spec(name) if names_an_object(name) else name)
+    other = _value_of("--recipe", words)
+    return get_recipe(other) if other else own
 
-    def go(self) -> bool:
-        """Train, print how far each seed got, and return whether the run is complete."""
-        from models.training import train
 
-        use_threads(self.threads)
-        use_data(self.data)
-        out, judge = self._out, None
-        if self.certify is not None:
+def _value_of(flag: str, arguments: list[str]) -> str:
+    """The last value given for a flag, with or without an equals sign; empty if the flag is not given."""
+    found = ""
+    for word, following in zip(arguments, [*arguments[1:], ""], strict=True):
+        if word == flag:
+            found = following
+        elif word.startswith(f"{flag}="):
+            found = word.removeprefix(f"{flag}=")
+    return found
+
+
+def train(
+    name: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="MODEL")],
+    recipe_name: Annotated[str, tyro.conf.arg(name="recipe", metavar="NAME")] = "",
+    seeds: int = 1,
+    first_seed: int = 0,
+    out: Path | None = None,
+    device: str = "auto",
+    compile: bool | None = None,
+    threads: int = 1,
+    minutes: float | None = None,
+    data: Path | None = None,
+    data_parallel: bool = False,
+    cluster: ClusterAddress = None,
+    parts_of: int | None = None,
+    certify: Annotated[Literal["float", "interval", "float32"] | None, Bare("float32", before=_registered)] = None,
+    json: Json = None,
+    recipe: Annotated[Any, Parts(recipe_of_words)] = None,
+) -> int | None:
+    """Train a model, or resume the run in --out. With a model's name, --help lists every flag of its recipe.
+
+    Args:
+        name: A registered model, e.g. microadder-57, or a model spec in one's own file, as FILE.py:NAME.
+        recipe_name: Start from this recipe in place of the model's own; the flags below change it.
+        seeds: How many seeds to train, stacked.
+        first_seed: The first of them.
+        out: Run folder; runs/NAME by default.
+        device: auto, cpu or cuda.
+        compile: torch.compile the step; by default where a compiler is found and the run is long.
+        threads: CPU threads; these models are too small for more.
+        minutes: Stop and save after this many minutes; the same command resumes.
+        data: A local copy of the text, for models of text.
+        data_parallel: Split every batch over the processes that `accelerate launch -m interp.cli train ...` started.
+        cluster: Train parts of the seeds as tasks of Ray, on as many machines as there are: auto, local or HOST:PORT.
+        parts_of: Seeds in a part, with --cluster; as many as are stepped together unless given.
+        certify: Judge each seed that answers all validation problems on all 10^20 pairs, first in floats and then in
+            this arithmetic (float32 if none is named); a seed ends when it is certified, and that checkpoint is kept.
+    """
+    model = registered_spec(name) if names_an_object(name) else name
+    folder = out or Path("runs") / model
+    try:
+        use_threads(threads)
+        use_data(data)
+        judge = None
+        if certify is not None:
             from interp.proofs.stored_certificates import certifier_for
 
-            judge = certifier_for(self._model, self.certify)
-        recipe = getattr(self, "recipe")  # noqa: B009 (a field of the subclass that train_class makes)
-        if self.cluster is not None:
-            result = self._on_cluster(out, recipe, judge)
+            judge = certifier_for(model, certify)
+        if cluster is not None:
+            if data_parallel:
+                raise UserError("--cluster spreads seeds and --data-parallel spreads batches; choose one of them.")
+            from models.training.cluster import connected
+            from models.training.many_seeds import Run, train_on
+
+            run = Run(model, folder, seeds, first_seed, recipe, judge=judge)
+            with connected(cluster, device) as on:
+                (result,) = train_on(on, [run], parts_of, compile, minutes=minutes)
         else:
-            if self.parts_of is not None:
+            if parts_of is not None:
                 raise UserError("--parts-of goes with --cluster; without it all seeds are one stack.")
-            result = train(
-                self._model, out, self.seeds, self.first_seed, recipe, self.device, self.compile, minutes=self.minutes,
-                data_parallel=self.data_parallel, judge=judge,
+            from models.training import train as train_stacked
+
+            result = train_stacked(
+                model, folder, seeds, first_seed, recipe, device, compile, minutes=minutes,
+                data_parallel=data_parallel, judge=judge,
             )  # fmt: skip
-        said, lines = _told(result, judge is not None, out)
+        said, lines = _told(result, judge is not None, folder)
         print(*lines, said, sep="\n")
-        if self.json is not None:
-            from interp.core.replies import reply
-            from interp.core.results import Provenance
+        if json is not None:
+            write_reply(json, _reply(result, said, folder, recipe))
+        ended(result.complete)
+    except KeyboardInterrupt:
+        print(f"\nInterrupted; saved in {folder}. The same command goes on from there.", file=sys.stderr)
+        return 130
 
-            rests = Provenance(recipe.validation_size, None, "validation problems, for each seed")
-            rows = [asdict(state) for state in result.seeds]
-            data = {"folder": str(out), "complete": result.complete, "steps_done": result.steps_done}
-            write_reply(self.json, reply("TrainResult", said, rows, data | {"seconds": result.seconds}, rests))
-        return result.complete
 
-    def _on_cluster(self, out: Path, recipe: Any, judge: Any) -> TrainResult:
-        from models.training.cluster import connected
-        from models.training.many_seeds import Run, train_on
+def _reply(result: TrainResult, said: str, folder: Path, recipe: Recipe) -> Reply:
+    from interp.core.replies import reply
+    from interp.core.results import Provenance
 
-        if self.data_parallel:
-            raise UserError("--cluster spreads seeds and --data-parallel spreads batches; choose one of them.")
-        run = Run(self._model, out, self.seeds, self.first_seed, recipe, judge=judge)
-        with connected(self.cluster, self.device) as cluster:
-            (result,) = train_on(cluster, [run], self.parts_of, self.compile, minutes=self.minutes)
-        return result
+    rests = Provenance(recipe.validation_size, None, "validation problems, for each seed")
+    data = {"folder": str(folder), "complete": result.complete, "steps_done": result.steps_done}
+    rows = [asdict(state) for state in result.seeds]
+    return reply("TrainResult", said, rows, data | {"seconds": result.seconds}, rests)
 
 
 def _told(result: TrainResult, judged: bool, out: Path) -> tuple[str, list[str]]:
@@ -137,34 +174,51 @@ def _told(result: TrainResult, judged: bool, out: Path) -> tuple[str, list[str]]
     return f"{len(result.perfect)} of {len(result.seeds)} seeds answer every validation problem ({took})", lines
 
 
-def train_class(arguments: list[str]) -> type:
-    """``Train`` with the named model's recipe as further flags, whose defaults are the recipe's values."""
-    from models.registry import names, recipe_of
-    from models.training.named_recipes import get_recipe
-    from models.training.recipes import Recipe
+def publish(
+    runs: RunFolders,
+    out: Path | None = None,
+    overwrite: bool = False,
+    repeats: Annotated[tuple[Path, ...], FOLDER, tyro.conf.arg(help_behavior_hint="")] = (),
+    certify: bool = False,
+) -> None:
+    """Make a zoo entry from one or more finished runs of a model.
 
-    registered = [*names(sweeps=True), *filter(names_an_object, arguments)]
-    # The name may come after flags and their values; a first word that is not a name is taken for a misspelt one.
-    name = next((a for a in arguments if a in registered), None)
-    if name is None and arguments and not arguments[0].startswith("-"):
-        name = arguments[0]
-    recipe = Recipe()
-    if name is not None:
-        registered_name = registered_spec(name) if names_an_object(name) else name
-        recipe, other = recipe_of(registered_name), _value_of("--recipe", arguments)
-        recipe = get_recipe(other) if other else recipe
-    annotation = Annotated[Recipe, tyro.conf.arg(name=""), tyro.conf.AvoidSubcommands]
-    extended = make_dataclass("Train", [("recipe", annotation, field(default=recipe))], bases=(Train,), frozen=True)
-    extended.__doc__ = Train.__doc__
-    return extended
+    Args:
+        runs: Run folders.
+        out: The entry's folder; the package's zoo by default.
+        overwrite: Replace an entry that is there.
+        repeats: Runs of the same seeds on a build that rounds differently; they are counted separately.
+        certify: Choose the first of the perfect seeds that is proved right on all pairs, float32 rounding included.
+    """
+    from interp.proofs import check_certificate
+    from interp.proofs.stored_certificates import Certifier, stored_certificate
+    from models.training.publish import publish
+    from models.zoo import load
+
+    one_thread()
+    folder, result = publish(list(runs), out, overwrite, repeats, Certifier("float32") if certify else None)
+    print(f"{folder}\n{result}")
+    certificate = stored_certificate(folder)
+    if certificate is not None:
+        print(f"holds: {check_certificate(certificate, load(folder)).sentence()}")
 
 
-def _value_of(flag: str, arguments: list[str]) -> str:
-    """The last value given for a flag, with or without an equals sign; empty if the flag is not given."""
-    found = ""
-    for word, following in zip(arguments, [*arguments[1:], ""], strict=True):
-        if word == flag:
-            found = following
-        elif word.startswith(f"{flag}="):
-            found = word.removeprefix(f"{flag}=")
-    return found
+def fetch_data(
+    name: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="TEXT")] = "tinyshakespeare",
+    out: Path | None = None,
+    data: Path | None = None,
+) -> None:
+    """Download the text that AddLM is trained on (1.1 MB), check its SHA-256, and keep it in the user's cache.
+
+    Args:
+        name: Which text.
+        out: Where to put it; by default where training looks for it.
+        data: Take a local copy instead of the download.
+    """
+    from models.files.texts import VARIABLE, cache_path, fetch, get_corpus
+
+    corpus = get_corpus(name)
+    path = fetch(corpus, out, data)
+    print(f"{path}: {corpus.characters:,} characters, SHA-256 as it should be")
+    if path != cache_path(corpus):
+        print(f"To train on it, set {VARIABLE}={path} or give --data.")

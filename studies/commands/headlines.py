@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
-from interp.cli.arguments import Force, Json, Named, one_thread
-from interp.cli.help import filled
+from interp.cli.options import Json, Named, one_thread
 from interp.cli.outputs import write_reply
+from interp.cli.parsing import filled
 from interp.core.stored_data import DATA as INTERP_DATA
 from interp.core.stored_data import keep, kept
 from models.errors import unknown_name
@@ -24,42 +23,41 @@ def _check_paper(key: str) -> None:
         raise unknown_name("paper", key, PAPERS)
 
 
-@dataclass(frozen=True)
-class ShowHeadlines:
-    """Print every fact that the five papers claim, ours, and the command that makes it. Nothing is trained."""
+def show_headlines(
+    paper: Annotated[str | None, Named(_check_paper)] = None,
+    markdown: bool = False,
+    csv: bool = False,
+    json: Json = None,
+) -> None:
+    """Print every fact that the five papers claim, ours, and the command that makes it. Nothing is trained.
 
-    paper: Annotated[str | None, Named(_check_paper)] = None
-    """microadder, adder-456, position-coupling, toygpt or addlm; all of them by default."""
-    markdown: bool = False
-    """Print Markdown, one table per paper."""
-    csv: bool = False
-    """Print all columns as CSV."""
-    json: Json = None
-    force: Force = False
+    Args:
+        paper: microadder, adder-456, position-coupling, toygpt or addlm; all of them by default.
+        markdown: Print Markdown, one table per paper.
+        csv: Print all columns as CSV.
+    """
+    shown = kept(FILE, sources(), tables)[paper or ALL]
+    if json is not None:
+        from interp.core.replies import reply
 
-    def run(self) -> None:
-        shown = kept(FILE, sources(), tables)[self.paper or ALL]
-        if self.json is not None:
-            from interp.core.replies import reply
+        write_reply(json, reply("HeadlineTable", shown["sentence"], shown["rows"], shown))
+    if markdown or csv:
+        from studies.claims import table
 
-            write_reply(self.json, reply("HeadlineTable", shown["sentence"], shown["rows"], shown))
-        if self.markdown or self.csv:
-            from studies.claims import table
-
-            one_thread()
-            found = table(self.paper)
-            print(found.to_markdown() if self.markdown else found.to_dataframe().to_csv(index=False), end="")
-            return
-        for paper in dict.fromkeys(row["paper"] for row in shown["rows"]):
-            print(f"\n{paper}")
-            for row in (row for row in shown["rows"] if row["paper"] == paper):
-                print("\n" + filled(f"{row['where']}: {row['claim']}", after="  "))
-                said = f"printed {row['printed']}; ours {row['shown']}; {row['verdict']}"
-                said += f" ({row['remarks']})" if row["remarks"] else ""
-                print(filled(said, "  "))
-                if row["command"]:
-                    print(f"  $ {row['command']}")  # on one line, to be copied
-        print(f"\n{filled(shown['sentence'])}")
+        one_thread()
+        found = table(paper)
+        print(found.to_markdown() if markdown else found.to_dataframe().to_csv(index=False), end="")
+        return
+    for of_paper in dict.fromkeys(row["paper"] for row in shown["rows"]):
+        print(f"\n{of_paper}")
+        for row in (row for row in shown["rows"] if row["paper"] == of_paper):
+            print("\n" + filled(f"{row['where']}: {row['claim']}", after="  "))
+            said = f"printed {row['printed']}; ours {row['shown']}; {row['verdict']}"
+            said += f" ({row['remarks']})" if row["remarks"] else ""
+            print(filled(said, "  "))
+            if row["command"]:
+                print(f"  $ {row['command']}")  # on one line, to be copied
+    print(f"\n{filled(shown['sentence'])}")
 
 
 def sources() -> list[Path]:

@@ -47,7 +47,7 @@ def test_models_of_two_formats_are_asked_the_same_questions(tmp_path: Path, caps
     ("arguments", "message"),
     [
         (["microadder-57"], "at least two models"),
-        (["microadder-57", "microadder-170-frozen-spiral"], "interp train microadder-170-frozen-spiral"),
+        (["microadder-57", "position-coupling-1l2h"], "interp train position-coupling-1l2h"),
         (["microadder-57", "adder-456", "--out", "FOLDER"], "is a folder"),
         (["microadder-57", "adder-456", "--out", "FOLDER/x.html", "--problems", "3"], "n of at least 20"),
     ],

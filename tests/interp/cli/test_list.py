@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import csv
+import inspect
 import io
 import json
+import re
 import subprocess
 import sys
 from importlib.metadata import version
@@ -14,13 +16,16 @@ from pathlib import Path
 import pytest
 
 import models
+from benchmarks.circuits.command import PROGRAM as CIRCUITS
 from interp.cli import listing, main
-from interp.cli.commands import COMMANDS, find_command, parse
-from interp.cli.help import EXAMPLES, OWN_FLAGS
-from interp.cli.own_files import accepted
+from interp.cli.commands import INTERP, Program, find_command, parse
+from interp.cli.own_files import OWN_FLAGS, accepted
+from interp.cli.parsing import marks, parameters
 from interp.core.stored_data import digest, keep, kept
 from models.errors import UserError
 from models.registry import REGISTERING, constructed
+from studies.__main__ import PROGRAM as STUDIES
+from studies.adderboard.command import PROGRAM as BOARD
 
 
 @pytest.fixture(autouse=True)
@@ -47,13 +52,13 @@ def test_all_lists_what_is_not_trained_and_json_and_csv_hold_the_same(tmp_path: 
     assert sizes["microadder-57"] == 57 and sizes["adder-456"] == 456
 
 
-@pytest.mark.parametrize("command", ["", *(name for name in COMMANDS if name != "train")])
+@pytest.mark.parametrize("command", ["", *(name for name in INTERP.commands if name != "train")])
 def test_help_stands_in_eighty_columns(command: str, capsys) -> None:
     with contextlib.suppress(SystemExit):
         assert main([*command.split(), "--help"]) == 0
     usage, _, lines = capsys.readouterr().out.partition("\n")
     assert max(map(len, lines.splitlines())) <= 80
-    for example in () if command else EXAMPLES:
+    for example in () if command else INTERP.examples:
         assert parse(example.split()[1:], places=False)
         assert f"  {example}\n" in f"{usage}{lines}"
 
@@ -61,9 +66,9 @@ def test_help_stands_in_eighty_columns(command: str, capsys) -> None:
 def test_help_names_every_command_and_every_flag_that_is_accepted_and_no_other(capsys) -> None:
     assert main(["--help"]) == 0
     shown = capsys.readouterr().out
-    for name in COMMANDS:
+    for name in INTERP.commands:
         assert f"interp {name}" in shown
-    for name in (name for name in COMMANDS if name != "train"):
+    for name in (name for name in INTERP.commands if name != "train"):
         with contextlib.suppress(SystemExit):
             main([name, "--help"])
         lines = capsys.readouterr().out
@@ -72,6 +77,18 @@ def test_help_names_every_command_and_every_flag_that_is_accepted_and_no_other(c
     assert main(["list", "--task", "{a:2}+{b:2}={s:3}; a + b"]) == 2
     assert main(["list", "--trust"]) == 2
     capsys.readouterr()
+
+
+@pytest.mark.parametrize("program", [INTERP, STUDIES, BOARD, CIRCUITS], ids=lambda program: program.words)
+def test_every_option_of_a_command_is_explained_and_no_other(program: Program) -> None:
+    """By the docstring of its function, or with the type that several commands share."""
+    for name in program.commands:
+        function = find_command(name, program)
+        options = {each.name: marks(each.annotation) for each in parameters(function, [])}
+        shared = {each for each, beside in options.items() if any(getattr(mark, "help", None) for mark in beside)}
+        made = {each for each, beside in options.items() if any(getattr(mark, "name", None) == "" for mark in beside)}
+        explained = set(re.findall(r"^    (\w+): ", inspect.getdoc(function) or "", re.MULTILINE))
+        assert explained | shared | made == set(options) and not explained & shared, name
 
 
 @pytest.mark.parametrize("command", ["ask microadder-57 attention_by_role", "compare microadder-57 microadder-11"])

@@ -14,7 +14,7 @@ import torch
 
 import interp
 import models
-from interp.cli.ask import page_of
+from interp.cli.answers import page_of
 from interp.core import probe as registry
 from interp.core.probe import (
     applying,

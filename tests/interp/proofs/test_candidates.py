@@ -12,7 +12,7 @@ import torch
 import interp
 import models
 from interp.cli import main
-from interp.cli.arguments import with_bare
+from interp.cli.parsing import with_bare
 from interp.proofs import check_certificate, load_certificate
 from interp.proofs.certify import parse_certificate
 from interp.proofs.one_layer import read_adder

@@ -48,7 +48,7 @@ def test_trained_models_show_their_proof_or_their_exhaustive_count():
     whole = zoo.read_entry("toygpt-learned-pre")["score"]["all"]
     assert on_all_inputs("toygpt-learned-pre") == f"exhaustive: {whole['correct']:,} of {whole['n']:,}"
     assert on_all_inputs("addlm-adder-two-digit").endswith("10,000 of 10,000")
-    assert on_all_inputs("addlm-0.8m") == on_all_inputs("microadder-170-frozen-spiral") == ""
+    assert on_all_inputs("addlm-0.8m") == on_all_inputs("position-coupling-1l2h") == ""
 
 
 def test_a_refuted_adder_has_no_evidence_that_it_is_right():

@@ -14,7 +14,7 @@ import pytest
 from interp.cli.commands import main
 from models.errors import UserError
 from studies.__main__ import PROGRAM
-from studies.commands.reproduce import Reproduce
+from studies.commands.reproduce import from_stored
 from studies.runs.stored_studies import command_of, stored_sections, stored_studies
 from studies.runs.stored_tables import show_tables
 from studies.runs.study import Settings, reproduce, show_of, studies
@@ -139,5 +139,5 @@ def test_what_is_stored_is_shown_and_not_made_again_unless_it_is_asked_for(tmp_p
 
 
 def test_a_figure_of_the_paper_s_size_is_not_answered_with_a_small_one(tmp_path):
-    assert Reproduce("position-coupling:fig1", size="paper", out=tmp_path)._stored() is None
-    assert Reproduce("position-coupling:fig1", size="small", seeds=2, out=tmp_path)._stored() is None
+    assert from_stored("position-coupling:fig1", "paper", tmp_path) is None
+    assert from_stored("position-coupling:fig1", "small", tmp_path, seeds=2) is None

@@ -1,4 +1,8 @@
-"""Types of arguments that several commands share, and their checks."""
+"""The words and options that commands share: one annotated type each, with what its help says and how it is checked.
+
+A command is a function; its parameters, annotated with these types where they are shared, are what may be typed after
+its name (:mod:`interp.cli.parsing`).
+"""
 
 from __future__ import annotations
 
@@ -6,23 +10,40 @@ import os
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, get_type_hints
+from typing import Annotated, Any
 
 import tyro
 
-from interp.cli.outputs import OUTPUT
 from models.errors import UserError
 from models.files.stored_names import is_path, stored
 
 
 @dataclass(frozen=True)
 class Named:
-    """Marks arguments that can be refused before anything is computed: ``check`` raises UserError for an unknown name
+    """Marks parameters that can be refused before anything is computed: ``check`` raises UserError for an unknown name
     or for a place that cannot be written to."""
 
     check: Callable[[Any], None]
     place: bool = False
     """Whether the check is on what lies where, so that a command that is only read passes it by."""
+
+
+@dataclass(frozen=True)
+class Bare:
+    """Marks an option that may be given without a value: at the end of the line, and before another option or one of
+    ``before``."""
+
+    value: str
+    """What it then means."""
+    before: Callable[[], Collection[str]] = tuple
+
+
+@dataclass(frozen=True)
+class Parts:
+    """Marks a parameter whose parts are options of their own; ``of_words`` makes their defaults, a dataclass, from the
+    words of the line."""
+
+    of_words: Callable[[list[str]], Any]
 
 
 def _check_file(path: Path) -> None:
@@ -31,7 +52,6 @@ def _check_file(path: Path) -> None:
 
 
 def _check_page(path: Path) -> None:
-    """Raise UserError unless a page can be written here."""
     _check_file(path)
     if path.suffix != ".html":
         raise UserError(f"The page is an .html file, not {path}.")
@@ -58,14 +78,50 @@ def _check_loadable(name_or_path: str) -> None:
         resolve(name_or_path, constructed)
 
 
+def _check_probe(name: str) -> None:
+    from interp.core.probe import find_probe
+
+    find_probe(name)
+
+
+_Word = tyro.conf.Positional
+_MODEL_HELP = "A zoo name, a constructed model, or a model's folder or file (with --task if it does not say its own)."
+STORED = "stored"  # what a bare ``--check`` of ``interp certify`` means
+#: Marks a parameter that names a file to write.
+OUTPUT = object()
+#: Marks a parameter that names programs, which are run with --trust.
+PROGRAMS = object()
 MODEL = Named(_check_loadable)
 MODEL_FILE = Named(_check_model_file, place=True)
 FOLDER = Named(_check_folder, place=True)
-ModelName = Annotated[str, MODEL, MODEL_FILE, tyro.conf.Positional, tyro.conf.arg(metavar="MODEL")]
-ModelNames = Annotated[tuple[str, ...], MODEL, MODEL_FILE, tyro.conf.Positional, tyro.conf.arg(metavar="[MODEL ...]")]
-Shape = Annotated[tuple[int, ...], tyro.conf.arg(metavar="INT [INT ...]", help_behavior_hint="")]
-Page = Annotated[Path, Named(_check_page), OUTPUT]
+
+# ---- words without an option's name
+Model = Annotated[str, MODEL, MODEL_FILE, _Word, tyro.conf.arg(metavar="MODEL", help=_MODEL_HELP)]
+Models = Annotated[tuple[str, ...], MODEL, MODEL_FILE, _Word, tyro.conf.arg(metavar="[MODEL ...]")]
+ProbeName = Annotated[str | None, Named(_check_probe), _Word, tyro.conf.arg(metavar="[PROBE]")]
+Problems = Annotated[
+    tuple[str, ...], _Word, tyro.conf.arg(metavar="PROBLEM [PROBLEM ...]", help_behavior_hint="(required)")
+]
+RunFolders = Annotated[
+    tuple[Path, ...], FOLDER, _Word, tyro.conf.arg(metavar="RUN [RUN ...]", help_behavior_hint="(required)")
+]
+
+# ---- what is asked
+Shape = Annotated[
+    tuple[int, ...],
+    tyro.conf.arg(
+        metavar="INT [INT ...]",
+        help_behavior_hint="",
+        help="The task's shape, for tasks of many: operands and digits of an addition, --shape 8 for eight bits; the "
+        "model's own by default.",
+    ),
+]
+HowMany = Annotated[int | None, tyro.conf.arg(aliases=["--n"])]  # as it is called in Python
 ClusterAddress = Annotated[str | None, tyro.conf.arg(metavar="ADDRESS")]
+OptionalFile = Annotated[Path | None, Named(_check_file), tyro.conf.arg(metavar="PATH")]
+
+# ---- what is written
+Page = Annotated[Path, Named(_check_page), OUTPUT]
 OptionalPage = Annotated[Path | None, Named(_check_page), OUTPUT, tyro.conf.arg(metavar="PATH")]
 OptionalOutput = Annotated[Path | None, Named(_check_file), OUTPUT, tyro.conf.arg(metavar="PATH")]
 Json = Annotated[
@@ -74,39 +130,8 @@ Json = Annotated[
     OUTPUT,
     tyro.conf.arg(metavar="PATH", help="Also write the reply as JSON here; with -, to the standard output and alone."),
 ]
-OptionalFile = Annotated[Path | None, Named(_check_file), tyro.conf.arg(metavar="PATH")]
 Force = Annotated[bool, tyro.conf.arg(help="Replace files that are there and that this package did not write.")]
-HowMany = Annotated[int | None, tyro.conf.arg(aliases=["--n"])]  # as it is called in Python
 MOST_THREADS = 1_024
-STORED = "stored"  # what a bare ``--check`` of ``interp certify`` means
-
-
-def check_names(command: Any, places: bool = True) -> None:
-    """Raise UserError for a command with an unknown model, probe, study or paper, a missing folder, or an output file
-    where a folder is.
-
-    Args:
-        command: an instance of a command's dataclass.
-        places: whether the folders and files that are read must exist.
-    """
-    for field, hint in get_type_hints(type(command), include_extras=True).items():
-        given = getattr(command, field)
-        values = list(given) if isinstance(given, (tuple, list)) else [] if given is None else [given]
-        for mark in getattr(hint, "__metadata__", ()):
-            if isinstance(mark, Named) and (places or not mark.place):
-                for value in values:
-                    mark.check(value)
-
-
-def with_bare(flag: str, value: str, arguments: list[str], names: Collection[str] = ()) -> list[str]:
-    """The arguments with ``value`` added to a bare ``flag``: one that ends the line or stands before another option or
-    one of ``names``."""
-    found = []
-    for word, following in zip(arguments, [*arguments, "--"][1:], strict=True):
-        found.append(word)
-        if word == flag and (following.startswith("-") or following in names):
-            found.append(value)
-    return found
 
 
 def ended(complete: bool) -> None:
@@ -117,9 +142,7 @@ def ended(complete: bool) -> None:
 
 def one_thread() -> None:
     """Compute with one thread: these models are too small for more, which would only wait for each other."""
-    import torch
-
-    torch.set_num_threads(1)
+    use_threads(1)
 
 
 def use_threads(n: int) -> None:

@@ -1,0 +1,335 @@
+"""The commands that ask about models: ask, attack, certify, compare, explore, report, score and solve."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import tyro
+
+from interp.cli.options import (
+    STORED,
+    Bare,
+    HowMany,
+    Json,
+    Model,
+    Models,
+    OptionalFile,
+    OptionalOutput,
+    OptionalPage,
+    Page,
+    ProbeName,
+    Problems,
+    Shape,
+    shaped,
+)
+from interp.cli.outputs import STDOUT, write_reply
+from interp.cli.own_files import load_model, said
+from models.errors import UserError
+
+if TYPE_CHECKING:
+    from interp.core import sections
+    from interp.core.probe import Probe
+    from interp.core.results import Result
+
+_COMPARED = Path("compare.html")
+
+
+def ask(
+    model: Model,
+    probe: ProbeName = None,
+    shape: Shape = (),
+    problems: HowMany = None,
+    seed: int = 0,
+    out: OptionalPage = None,
+    json: Json = None,
+) -> None:
+    """Ask a model what a probe asks; without a probe, list those that apply.
+
+    Probes that take only a model are asked here; others (pairs of problems, two models) are called from Python.
+
+    Args:
+        probe: A probe's name, from that list.
+        problems: How many problems; the probe's own number by default.
+        seed: Seed of the problems and controls that are drawn.
+        out: Also write a page with the figure and the table here (HTML).
+    """
+    from interp.cli import questions
+    from interp.core.probe import find_probe
+    from interp.site.pages import write_page
+
+    loaded = load_model(model)
+    task = shaped(loaded.task, shape)
+    if probe is None:
+        _list_probes(model, loaded, task, json)
+        return
+    question = find_probe(probe)
+    if question.subjects != ("model",):
+        raise UserError(f"{probe} takes {', '.join(question.subjects)}: call {question.call} from Python.")
+    questions.applicable(probe, loaded, model, task)
+    found = questions.ask(question, {"model": loaded}, task, problems, seed)
+    print(found)
+    if out is not None:
+        write_page(out, page_of(question, model, found), f"interp ask {model} {probe}")
+    write_reply(json, found)
+
+
+def _list_probes(model: str, loaded: Any, task: Any, json: Path | None) -> None:
+    """Print the probes that can be asked here, and those that need Python."""
+    from interp.cli.parsing import filled
+    from interp.core.probe import applying, probes
+    from interp.core.replies import reply
+
+    indent = " " * 23
+    rows, here = probes(loaded, task), [each.name for each in applying(loaded, task)]
+    table = rows.assign(asked_here=rows.index.isin(here)).reset_index()
+    write_reply(json, reply("probes", f"{len(rows)} probes apply to {model}.", table))
+    told = {name: filled(f"{name:<22} {question}", after=indent) for name, question in rows.question.items()}
+    print(*(told[name] for name in here), "\nFrom Python:\n", sep="\n")
+    for name in rows.index.difference(here, sort=False):
+        print(f"{told[name]}\n{indent}{rows.call[name]}")
+    if here:
+        print(f"\nAsk with a name:\n\n  $ interp ask {model} {here[0]}{said()}")
+
+
+def page_of(asked: Probe, name: str, found: Result) -> sections.Page:
+    """The page of one answer: its sentence, its figure and its table."""
+    from interp.core.sections import Page, Section, records
+
+    table = found.to_dataframe()
+    parts = [
+        Section(asked.question, f"{found.sentence()}\n\n{found.provenance}.", figures=[found.figure()]),
+        Section("In numbers", "", [table]),
+    ]
+    return Page(f"{asked.name} of {name}", parts, {"rows": records(table)})
+
+
+def solve(model: Model, problems: Problems, json: Json = None) -> None:
+    """Let a model answer problems, digit by digit, and say where it is wrong.
+
+    Args:
+        problems: Problems such as 57+48.
+    """
+    if not problems:
+        raise UserError("There is no problem to solve: the list is empty.")
+    from interp.cli.questions import answers
+
+    found = answers(load_model(model), problems)
+    for row in found.result.rows:
+        wrong = "" if row["right"] else f"   wrong: it is {row['expected_text']}"
+        print(f"{row['problem']} = {row['answer_text']}{wrong}")
+    write_reply(json, found)
+
+
+def score(model: Model, method: Literal["teacher_forced", "greedy"] = "teacher_forced", json: Json = None) -> None:
+    """Score a model on its task's test set (for example AdderBoard's 10,010 problems), by carry-chain length.
+
+    Args:
+        method: Both give the same verdict on a whole answer; greedy decodes token by token.
+    """
+    import models
+    from interp.core.replies import reply
+    from interp.core.results import Provenance
+
+    loaded = load_model(model)
+    if loaded.task.compared_by == "loss":
+        loss = models.text_loss(loaded)
+        print(f"{model}: {loss}")
+        rests = Provenance(loss.n, None, f"characters in {loss.windows} windows of the text")
+        write_reply(json, reply("TextLoss", str(loss), (), loss.to_dict(), rests))
+        return
+    found = models.score(loaded, method=method)
+    table = found.to_dataframe()
+    print(found, table.to_string(index=False, float_format="{:.4f}".format), sep="\n")
+    rests = Provenance(found.n, None, found.problems, found.rung)
+    write_reply(json, reply("Score", str(found), table, found.to_dict(), rests))
+
+
+def certify(
+    model: Model,
+    arithmetic: Literal["float", "interval", "float32"] | None = None,
+    shape: Shape = (),
+    json: Json = None,
+    tolerance: float = 1e-6,
+    digits_only: bool = False,
+    minutes: float | None = 15.0,
+    check: Annotated[OptionalFile, Bare(STORED)] = None,
+    card: bool = False,
+    standalone: OptionalOutput = None,
+) -> int:
+    """Prove that a model is right on every input, or find an input on which it is wrong. There are proofs for ten-digit
+    adders of one or two layers, for hand-built models and for causal models on small domains. For other models with at
+    most 2^20 problems, all of them are run through the model.
+
+    Exit status: 0 certified, 1 refuted, 3 undecided, 4 only sampled (--arithmetic float, which proves nothing), 5
+    proved for a rule such as a + b that was only tried to be the task's answer; with --check, that of the certificate
+    if it holds.
+
+    Args:
+        arithmetic: For proofs: "float" samples (or runs all of a small domain) and proves nothing; "interval" is about
+            the reals; and "float32" covers rounding.
+        tolerance: How far apart the bounds on the share of wrong pairs may be, where the model is not certified.
+        digits_only: For ten-digit adders: judge the eleven digits, as AdderBoard does, and not the EOS after them.
+        minutes: How many minutes to try (None: as many as it takes); what is not proved by then stays undecided.
+        check: Verify this certificate against the model instead of making one; alone, the one that is stored with the
+            model.
+        card: Keep the certificate in the model's zoo entry, with a line on its card, if it is certified or refuted.
+        standalone: Also write a file for certificates/check.py, which proves the claim without this package.
+    """
+    from interp import proofs
+    from interp.proofs.standalone import require_checkable, write_standalone
+
+    loaded = _with_card(model) if card else load_model(model)
+    task = shaped(loaded.task, shape) if shape else None
+    targets = "digits" if digits_only else "all"
+    if standalone is not None:
+        require_checkable(loaded, arithmetic, targets)
+    if check is not None:
+        found = proofs.check_certificate(_certificate(model, check), loaded, task)
+    else:
+        found = proofs.certify(
+            loaded, arithmetic=arithmetic, task=task, tolerance=tolerance, targets=targets, minutes=minutes
+        )
+    print("holds: " * (check is not None) + found.sentence())
+    write_reply(json, found)
+    if standalone is not None:
+        write_standalone(found, loaded, standalone)
+    if card:
+        _keep_on_card(model, found)
+    return found.exit_status
+
+
+def _certificate(model: str, path: Path) -> Any:
+    from interp.proofs import load_certificate
+    from interp.proofs.stored_certificates import stored_verdict
+
+    if str(path) != STORED:
+        return load_certificate(path)
+    found = stored_verdict(model)
+    if found is None:
+        raise UserError(f"No certificate is stored with {model}; --check FILE takes one of your own.")
+    return found
+
+
+def _with_card(model: str) -> Any:
+    """The model. Raises UserError for one without an entry, and so without a card, before the work."""
+    from models.zoo import read_entry
+
+    read_entry(model)
+    return load_model(model)
+
+
+def _keep_on_card(model: str, found: Any) -> None:
+    from interp.proofs.stored_certificates import store
+
+    print(f"written to {store(model, found)}")
+
+
+def attack(
+    model: Model,
+    shape: Shape = (),
+    runs: int = 20_000,
+    seed: int = 0,
+    seconds: float | None = None,
+    card: bool = False,
+    json: Json = None,
+) -> int:
+    """Search along gradients for a problem that a model answers wrong; for models that no proof reaches.
+
+    Exit status: 0 no failure found (which proves nothing), 1 a failure found and replayed, 2 bad input.
+
+    Args:
+        runs: Sequences through the model; a gradient counts as three. A random search gets as many.
+        seed: Seed of both searches.
+        seconds: Stop the attack after this many seconds; the result then depends on the machine.
+        card: Keep the first wrong answer in the model's zoo entry, with a line on its card.
+    """
+    from interp.proofs import attacks
+
+    loaded = _with_card(model) if card else load_model(model)
+    task, progress = shaped(loaded.task, shape), sys.stderr.isatty()
+    found = attacks.attack(loaded, task=task, runs=runs, seed=seed, seconds=seconds, progress=progress)
+    print(found.sentence(), found.to_dataframe().to_string(index=False, float_format="{:.3f}".format), sep="\n")
+    for wrong in found.wrong:
+        answer = "no number" if wrong.predicted is None else wrong.predicted
+        where = f"{wrong.first_wrong_target}, margin {wrong.margin:.3f}"
+        print(f"{found.text(wrong.problem)} = {answer}   wrong: it is {wrong.expected} ({where})")
+    write_reply(json, found)
+    if card:
+        _keep_on_card(model, found)
+    return 1 if found.wrong else 0
+
+
+def compare(
+    models: Annotated[Models, tyro.conf.arg(metavar="MODEL MODEL [MODEL ...]", help_behavior_hint="(required)")],
+    out: Page = _COMPARED,
+    json: Json = None,
+    problems: HowMany = None,
+    seed: int = 0,
+) -> None:
+    """Compare models on one page.
+
+    Two models of one format are matched head by head and neuron by neuron, with their distances. More than two, or
+    models of different formats, are asked the same questions, one row per model.
+
+    Args:
+        models: Zoo names, constructed models, or models' folders or files (with --task if they do not say their own).
+        out: The page to write (none with --json - alone).
+        problems: How many problems to use; more take more time.
+        seed: Seed of the problems and controls that are drawn.
+    """
+    if len(models) < 2:
+        raise UserError("Comparing takes at least two models.")
+    from interp.compare import comparison_sections as of
+    from interp.compare.compare import compare, same_format
+    from interp.compare.many import compare_models
+    from interp.core.sections import Page
+    from interp.site.pages import write_page
+
+    loaded = [load_model(name) for name in models]
+    n: dict[str, Any] = {} if problems is None else {"n": problems}
+    if len(loaded) == 2 and same_format(*(model.task for model in loaded)):
+        found = compare(*loaded, **n, seed=seed)
+        page = Page(f"{found.names[0]} next to {found.names[1]}", of.matched_sections(found), of.matched_data(found))
+    else:
+        found = compare_models(loaded, **n, seed=seed, progress=sys.stderr.isatty())
+        page = Page(f"{len(loaded)} models, the same questions", of.table_sections(found), found.to_dict())
+    if json != STDOUT or out != _COMPARED:  # the JSON alone, unless a page is asked for as well
+        write_page(out, page, f"interp compare {' '.join(models)}")
+    write_reply(json, found)
+    print(page.sections[0].text)
+
+
+def report(models: Models = (), out: Page = Path("report.html")) -> None:
+    """Write one self-contained HTML page on how each model adds, chapter by chapter.
+
+    Args:
+        models: Zoo names or paths; the zoo's ten-digit adders of up to 1,000 parameters by default.
+        out: The page to write.
+    """
+    from interp.site.report import write_report
+
+    write_report(models, out, load=load_model)
+
+
+def explore(
+    models: Annotated[Models, tyro.conf.arg(metavar="MODEL [MODEL]")] = (),
+    problems: tuple[str, ...] = (),
+    out: Page = Path("explore.html"),
+) -> None:
+    """Write a page that runs one or two models in the browser, on any problem. It shows attention, units, streams and
+    logits at each digit, for the whole model or with components removed, scaled or patched from a second problem. It
+    needs no kernel and no network; `interp.explore` shows the same in Jupyter.
+
+    Args:
+        models: One or two: zoo names, constructed models, or models' folders or files.
+        problems: Problems to offer, such as --problems 57+48 99+1; examples for the models' task by default. Any can be
+            typed.
+        out: The page to write.
+    """
+    if not 1 <= len(models) <= 2:
+        raise UserError(f"Name one model or two to explore, not {len(models)}.")
+    from interp.site.explorer import write_explorer
+
+    write_explorer(out, [load_model(name) for name in models], problems or None)
