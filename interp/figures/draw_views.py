@@ -17,7 +17,7 @@ from interp.core.views import Bars, Chart, Curves, Graph, Grid, Picture, Points,
 from interp.figures import bar_view, curve_view, graph_view, grid_view, point_view, series, table_view
 from interp.figures.panels import Panel, compose
 
-_WIDTH, _NARROW = 1000, 860
+_WIDTH, _NARROW, _WIDE = 1000, 860, 1100
 _TITLE_LETTERS = 230
 _LETTER = 7.2  # pixels of a letter of a tick label
 _BESIDE = 40  # pixels from the longest tick label to the edge: the axis' title
@@ -31,7 +31,7 @@ def draw_result(result: Result, shown: Any) -> go.Figure:
     if isinstance(shown, go.Figure):
         return shown
     made = picture(shown)
-    title = made.title or headline(result.sentence())
+    title = made.title.removesuffix(".") or headline(result.sentence())
     return draw_picture(made, title, made.provenance or result.provenance)
 
 
@@ -44,21 +44,24 @@ def draw_picture(made: Picture, title: str, provenance: Any) -> go.Figure:
     columns = made.columns or len(views)
     rows = [views[i : i + columns] for i in range(0, len(views), columns)]
     heights = [max(_height(view) for view in row) for row in rows]
-    width = max([_width(view) for view in views if len(views) == 1] or [_WIDTH])
+    width = _width(views[0]) if len(views) == 1 else _WIDTH
+    if columns > 1 and any(isinstance(view, Grid) for view in views):
+        width = _WIDE
     left = round(_BESIDE + _LETTER * max([_longest(row[0]) for row in rows]))
     right = max(_right(view) for row in rows for view in row[-1:])
     inside = width - left - right
     gaps = _gaps(made, rows, (inside - 90 * (columns - 1)) / columns)
-    each = (inside - gaps[0] * (columns - 1)) / columns
+    parts = [2 if isinstance(view, Grid) else 1 for view in rows[0]]  # a grid has more to show than a chart beside it
+    each = [(inside - gaps[0] * (columns - 1)) * part / sum(parts) for part in parts]
     of = series.looks(_series(views))
-    panels = [_panel(view, of, each) for view in views]
-    below = 34 + max((_below(view, each) for view in rows[-1]), default=0)
+    panels = [_panel(view, of, each[i % columns]) for i, view in enumerate(views)]
+    below = 34 + max((_below(view, room) for view, room in zip(rows[-1], each, strict=False)), default=0)
     least = {"meta": {"least_width": width}} if any(isinstance(view, (Graph, Table)) for view in views) else {}
     stacked = any(isinstance(view, Bars) and view.stacked for view in views)
     return compose(
         panels, title, provenance, note=made.note, columns=columns, width=width,
-        plots=sum(heights) + gaps[1] * (len(rows) - 1), heights=heights, gaps=gaps, shared=made.shared,
-        margin={"l": left, "r": right, "t": 10 + _TITLE * any(view.title for view in rows[0]), "b": below},
+        plots=sum(heights) + gaps[1] * (len(rows) - 1), heights=heights, widths=parts, gaps=gaps, shared=made.shared,
+        margin={"l": left, "r": right, "t": 10 * any(view.title for view in rows[0]), "b": below},
         **least, barmode="overlay" if stacked and len(views) == 1 else "group",
     )  # fmt: skip
 
@@ -112,7 +115,7 @@ def _width(view: View) -> int:
     if isinstance(view, Grid):
         text = grid_view.cell_texts(view)
         longest = max((len(t) for line in text or [] for cell in line for t in cell.split("<br>")), default=0)
-        return min(max(_NARROW, 240 + round((7 * longest + 8) * len(grid_view.names(view, "x")))), 1150)
+        return min(max(_NARROW, 240 + round(max(7 * longest + 8, 18) * len(grid_view.names(view, "x")))), 1150)
     return 1100 if isinstance(view, Table) else _WIDTH
 
 

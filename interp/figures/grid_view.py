@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -35,6 +36,8 @@ def panel(view: Grid, looks: Looks, width: float) -> Panel:
     """A heat map whose cells have their numbers written in if ``width`` pixels are enough."""
     values = np.asarray(view.values, dtype=float)
     rows, columns = names(view, "y"), names(view, "x")
+    columns, x = _unlike(columns, width)
+    rows, y = _unlike(rows, width)
     text = cell_texts(view)
     if text is not None and max(len(part) for line in text for t in line for part in t.split("<br>")) * _LETTER + 8 > (
         width / max(1, len(columns))
@@ -56,11 +59,21 @@ def panel(view: Grid, looks: Looks, width: float) -> Panel:
     for each in view.marks:
         look = looks[each.name]
         layers.append(points(each.x, each.y, each.name, look.colour, look.symbol, 8, rim="white", **_of_marks(each)))
-    x, y = (_axis(title, of, few) for title, of in ((view.x, columns), (view.y, rows)))
+    x, y = (_axis(title, of, few) | repeated for title, of, repeated in ((view.x, columns, x), (view.y, rows, y)))
     if view.upwards:
         y |= {"autorange": True}
     frames = [frame(column, row, theme.ORANGE) for row, column in view.frames]
     return Panel(layers, view.title, x, y, frames + _box(view))
+
+
+def _unlike(of: list[Any], width: float) -> tuple[list[Any], dict[str, Any]]:
+    """Names, or numbers in place of names that repeat, and the settings of their axis."""
+    if len(set(of)) == len(of):
+        return of, {}
+    at = list(range(len(of)))
+    room = width / (_LETTER * max(len(str(name)) for name in of) + 6)
+    every = max(1, math.ceil(len(of) / room))
+    return at, {"tickvals": at[::every], "ticktext": of[::every], "tickangle": 0, "tickfont": {"size": 11}}
 
 
 def cell_texts(view: Grid) -> list[list[str]] | None:

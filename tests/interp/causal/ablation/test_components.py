@@ -565,7 +565,7 @@ def test_no_component_is_named_that_changes_nothing_by_more_than_chance():
             Provenance(40, 0, "problems"),
         )
         assert counts(result.worst()) == named and ("the third" in result.sentence()) == named
-        title = result.figure().layout.title.text
+        title = result.figure().layout.title.text.replace("<br>", " ")
         assert ("the third" in title) == named
 
 
