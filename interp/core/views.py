@@ -137,10 +137,10 @@ class Points(Chart):
 
 @dataclass(frozen=True, eq=False)
 class Curves(Chart):
-    """A line for each series, which NaN interrupts. ``steps``: the values of x are steps of training from 0 on, spaced
-    by their logarithm."""
+    """A line for each series, which NaN interrupts. With ``log_x`` 0 stands before the least of the others."""
 
     log_x: bool = False
+    steps: bool = False  # a value holds until the next one
     bands: bool = False  # intervals as an area instead of bars
 
 

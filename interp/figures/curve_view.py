@@ -40,6 +40,7 @@ def _line(view: Curves, each: Series, look: Look) -> list[Any]:
         style |= {"symbol": look.symbol, "size": 7}
     if each.low is not None and not view.bands:
         style["ends"] = (each.low, each.high)
+    style |= {"line": {"shape": "hv"}} if view.steps else {}
     faint = each.control and alike > _MANY
     style |= {"opacity": 0.4} if faint else {}
     dash = "solid" if alike > 1 else look.dash

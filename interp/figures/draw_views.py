@@ -12,10 +12,11 @@ from typing import Any
 import plotly.graph_objects as go
 
 from interp.core.drawings import renders
-from interp.core.results import Result
+from interp.core.results import Provenance, Result
 from interp.core.views import Bars, Chart, Curves, Graph, Grid, Picture, Points, Series, Table, View, picture
 from interp.figures import bar_view, curve_view, graph_view, grid_view, point_view, series, table_view
 from interp.figures.panels import Panel, compose
+from models.errors import UserError
 
 _WIDTH, _NARROW, _WIDE = 1000, 860, 1100
 _TITLE_LETTERS = 230
@@ -38,8 +39,11 @@ def draw_result(result: Result, shown: Any) -> go.Figure:
 renders(draw_result)
 
 
-def draw_picture(made: Picture, title: str, provenance: Any) -> go.Figure:
-    """Draw views in a grid of panels."""
+def draw_picture(made: Picture, title: str = "", provenance: Provenance | None = None) -> go.Figure:
+    """Draw views in a grid of panels; a picture may bring its own title and provenance along."""
+    title, provenance = title or made.title, provenance or made.provenance
+    if provenance is None:
+        raise UserError("A picture says what its numbers rest on: give it a provenance.")
     views = made.views
     columns = made.columns or len(views)
     rows = [views[i : i + columns] for i in range(0, len(views), columns)]
