@@ -21,7 +21,7 @@ Shapes: a grid's arrays are [row, column]; a series' are [point].
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 from typing import Any, Literal
 
 import pandas as pd
@@ -46,6 +46,7 @@ class Series:
     y: Any
     low: Any = None
     high: Any = None
+    _: KW_ONLY
     control: bool = False
     filled: Any = None
     labels: Any = None

@@ -1,6 +1,5 @@
 """Figures of straight lines between models (:class:`interp.compare.connectivity.ModeConnectivity`) and of distances
-between two (:class:`interp.compare.alignment.Alignment`) or more seeds (:class:`interp.compare.seeds.SeedDistances`).
-"""
+between seeds (:class:`interp.compare.seeds.SeedDistances`)."""
 
 from __future__ import annotations
 
@@ -9,12 +8,11 @@ from typing import Any
 import numpy as np
 import plotly.graph_objects as go
 
-from interp.compare.alignment import Alignment
 from interp.compare.connectivity import ALIGNED, BACK, MOVED, STORED, UNTRAINED, ModeConnectivity
 from interp.compare.seeds import SeedDistances
 from interp.core.drawings import drawing
 from interp.figures import theme
-from interp.figures.layers import bars, bound, cells, curve, hover, points, written
+from interp.figures.layers import bound, cells, curve, hover, points, written
 from interp.figures.panels import Panel, compose
 from models.numerals import in_percent
 
@@ -55,24 +53,6 @@ def connectivity(result: ModeConnectivity) -> go.Figure:
         title += f"; no two solutions, since the worse end answers only {in_percent(result.worse_end)} right"
     note = "Bars: 95% intervals over problems. Controls in grey"
     return compose(panels, title, result.provenance, note=note, columns=2, gaps=(90, 0), margin={"b": 110})
-
-
-@drawing(Alignment)
-def alignment(result: Alignment) -> go.Figure:
-    """The two models' distance by component, as stored and aligned."""
-    table = result.distances()
-    layers = [
-        bars(
-            table["component"], table[column], name, colour,
-            **hover("{x}, {numbers} numbers: {y:.3f}", numbers=table["numbers"].to_numpy()),
-        )
-        for column, name, colour in (("before", "as stored", theme.ORANGE), ("after", "aligned", theme.BLUE))
-    ]  # fmt: skip
-    whole = table.set_index("component").loc["all"]
-    title = f"{' and '.join(result.names)}: {whole.before:.3f} apart as stored, {whole.after:.3f} once aligned"
-    y = {"title": "distance of the parameters", "rangemode": "tozero"}
-    note = "Distance: 0 equal, 1 orthogonal"
-    return compose([Panel(layers, x="component", y=y)], title, result.provenance, note=note, barmode="group")
 
 
 FEW = 6  # up to this many models, distances are written into the cells

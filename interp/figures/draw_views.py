@@ -60,13 +60,15 @@ def draw_picture(made: Picture, title: str = "", provenance: Provenance | None =
     of = series.looks(_series(views))
     panels = [_panel(view, of, each[i % columns]) for i, view in enumerate(views)]
     below = 34 + max((_below(view, room) for view, room in zip(rows[-1], each, strict=False)), default=0)
-    least = {"meta": {"least_width": width}} if any(isinstance(view, (Graph, Table)) for view in views) else {}
+    layout: dict[str, Any] = {}
+    if any(isinstance(view, (Graph, Table)) for view in views):
+        layout["meta"] = {"least_width": width}
     stacked = any(isinstance(view, Bars) and view.stacked for view in views)
     return compose(
         panels, title, provenance, note=made.note, columns=columns, width=width,
         plots=sum(heights) + gaps[1] * (len(rows) - 1), heights=heights, widths=parts, gaps=gaps, shared=made.shared,
-        margin={"l": left, "r": right, "t": 10 * any(view.title for view in rows[0]), "b": below},
-        **least, barmode="overlay" if stacked and len(views) == 1 else "group",
+        margin={"l": left, "r": right, "t": 10 * any(view.title for view in rows[0]), "b": round(below)},
+        **layout, barmode="overlay" if stacked and len(views) == 1 else "group",
     )  # fmt: skip
 
 

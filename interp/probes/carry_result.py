@@ -318,13 +318,13 @@ def unit_ablation_view(result: CarryUnits, signal: str | None = None) -> Picture
     """Token accuracy of the whole model and with each unit at zero, on columns with and without a signal (default: the
     carry out, or else the signal that most units have, or else the first)."""
     known, found = result.table.signal.values.tolist(), result.verdicts()["signal"].dropna().mode().tolist()
-    signal = signal or ("carry_out" if "carry_out" in known else (found or known)[0])
-    table = result.without_units(signal).dropna(subset="ablated")
+    of: str = signal or ("carry_out" if "carry_out" in known else (found or known)[0])
+    table = result.without_units(of).dropna(subset="ablated")
     if table.empty:
         raise UserError("No neuron was ablated, so there is nothing to draw; run carry_units with max_ablated above 0.")
     kept = table.assign(size=table["drop"].abs()).groupby(["layer", "unit"])["size"].max()
     chosen = sorted(kept.sort_values(ascending=False).index[:8])
-    name = measures.signal_name(signal)
+    name = measures.signal_name(of)
     labels = ["whole model", *(f"{neuron_name(layer, unit)} zeroed" for layer, unit in chosen)]
     series = []
     for present in (False, True):
@@ -333,7 +333,7 @@ def unit_ablation_view(result: CarryUnits, signal: str | None = None) -> Picture
         said = f"columns {'with' if present else 'without'} {name} (n = {int(rows['n'].iloc[0]):,})"
         series.append(Series(said, labels, *(np.array(each, dtype=float) for each in values)))
     bars = Bars("neurons are set to zero at every position", "share of answer digits right", "", series, "share")
-    title = _ablation_title(result, table, chosen, signal)
+    title = _ablation_title(result, table, chosen, of)
     return Picture([bars], title=title, note="Intervals: 95% Korn-Graubard")
 
 

@@ -403,7 +403,7 @@ def which_algorithm_view(result: WhichAlgorithm) -> Picture:
             found = [result.accuracy(name, corruption, of=of) for name in names]
             name = f"untrained, {said}" if control else f"{said} (n = {found[0].n:,})"
             value, low, high = (np.array([getattr(p, part) for p in found]) for part in ("value", "low", "high"))
-            followed.append(Series(name, names, value, low, high, control, said={"n": [p.n for p in found]}))
+            followed.append(Series(name, names, value, low, high, control=control, said={"n": [p.n for p in found]}))
     table = result.implied_carries("any")
     carries = [
         Series.of(table, "difference", carry, f"carry {carry}".replace("-", "−"), said=("n",))
