@@ -29,10 +29,12 @@ from torch import Tensor
 
 from interp.compare.symmetries import Parameters, symmetries_of
 from interp.compare.symmetries.base import tensor_weight
+from interp.core.drawings import drawing
 from interp.core.probe import probe
 from interp.core.problems import resolve_task
 from interp.core.results import Provenance, Result
 from interp.core.sites import model_name
+from interp.core.views import Bars, Picture, Series
 from models.errors import UserError
 from models.importers.stock import from_transformer_lens
 from models.tasks.base import Task
@@ -195,3 +197,15 @@ def flat(parameters: Parameters, model: HookedModel) -> Float[Tensor, " paramete
     """Parameters as one vector, in the order and precision of the model's parameters."""
     named = dict(model.weight_map.named_parameters())
     return torch.cat([parameters[name].to(value.dtype).reshape(-1) for name, value in named.items()])
+
+
+@drawing(Alignment)
+def alignment_view(result: Alignment) -> Picture:
+    """The two models' distance by component, as stored and aligned."""
+    table = result.distances()
+    series = [
+        Series.of(table, "component", column, name, said=("numbers",))
+        for column, name in (("before", "as stored"), ("after", "aligned"))
+    ]
+    bars = Bars("component", "distance of the parameters", series=series)
+    return Picture([bars], note="Distance: 0 equal, 1 orthogonal")

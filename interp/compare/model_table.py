@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
@@ -9,8 +11,10 @@ from typing import Any
 import pandas as pd
 
 from interp.causal.interchange.accuracy import counted
+from interp.core.drawings import drawing
 from interp.core.measured import DoesNotApply, Measured
 from interp.core.results import Provenance, Result
+from interp.core.views import Picture, Table
 from models.errors import UserError, known_name
 
 
@@ -167,3 +171,67 @@ def cell_text(answer: Measured | DoesNotApply, question: Question) -> str:
     elif answer.rung is not None:
         text += f" ({answer.rung})"
     return text if answer.control is None else f"{text}; control {answer.control:.3f}"
+
+
+_COLOURED = ("share", "AUROC")  # units on a scale from 0 to 1
+_PARTS = 12  # of an answer, as many as a hover text has room for
+_SAID = 3  # questions whose answers the title tells
+
+
+@drawing(ModelTable)
+def model_table_view(result: ModelTable) -> Picture:
+    """One row per model and a column per question."""
+    answers = [[(row.answers[question.name], question) for question in result.questions] for row in result.rows]
+    said = [
+        [f"<b>{row.name}</b>, {row.asked}<br>{_heard(*cell)}" for cell in line]
+        for row, line in zip(result.rows, answers, strict=True)
+    ]
+    shares = [[_share(*cell) for cell in line] for line in answers]
+    grey = [[isinstance(answer, DoesNotApply) for answer, _ in line] for line in answers]
+    texts, headings = (
+        [[_short(*cell) for cell in line] for line in answers],
+        [each.heading for each in result.questions],
+    )
+    table = Table(texts=texts, rows=result.names, columns=headings, shares=shares, grey=grey, said=said)
+    many = len(result.rows)
+    title = f"{many} model{'s' * (many != 1)}: {'; '.join(result.ranges()[:_SAID]) or 'no question applies'}"
+    note = (
+        ">.98 means that all sampled cases are right (the lower end of the 95% interval); 1 means all inputs. "
+        "Grey: the question does not apply. Hover for intervals, controls, parts and reasons"
+    )
+    return Picture([table], title=title, note=note)
+
+
+def _share(answer: Measured | DoesNotApply, question: Question) -> float:
+    return answer.value if isinstance(answer, Measured) and question.unit in _COLOURED else float("nan")
+
+
+def _short(answer: Measured | DoesNotApply, question: Question) -> str:
+    """A number that fits into a cell; a share is shown as 1 only if nothing was wrong, and nothing can be."""
+    if isinstance(answer, DoesNotApply):
+        return "–"
+    value = answer.value
+    if question.unit == "count":
+        return f"{value / 1e3:,.0f}k" if value >= 10_000 else f"{value:,.0f}"
+    if question.unit != "share" or value < 1:
+        return f"{min(value, 0.994) if question.unit == 'share' else value:.2f}"
+    if answer.low is None:
+        return "1"
+    digits = 3 if answer.low >= 0.99 else 2
+    return ">" + f"{math.floor(answer.low * 10**digits) / 10**digits:.{digits}f}".lstrip("0")
+
+
+def _heard(answer: Measured | DoesNotApply, question: Question) -> str:
+    if isinstance(answer, DoesNotApply):
+        return "<br>".join((question.heading, "does not apply: " + "<br>".join(textwrap.wrap(answer.why, 70))))
+    lines = [f"{question.heading}: {value_text(answer.value, question.unit)}"]
+    if answer.low is not None and answer.high is not None:
+        lines[0] += f" [{answer.low:.3f}, {answer.high:.3f}]"
+    if answer.rung is not None:
+        lines.append(answer.rung + ("" if answer.n is None else f", n = {answer.n:,}"))
+    if answer.control is not None:
+        lines.append(f"{answer.control_note}: {answer.control:.3f}")
+    if answer.note:
+        lines += textwrap.wrap(answer.note, 70)
+    lines += [f"{part.name}: {value_text(part.value, question.unit)}" for part in answer.parts[:_PARTS]]
+    return "<br>".join(lines)

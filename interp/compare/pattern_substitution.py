@@ -37,10 +37,12 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from interp.causal.ablation.patterns import Pattern, mean_patterns, right_with_patterns
+from interp.core.drawings import drawing
 from interp.core.measured import Measured
 from interp.core.probe import Scalar, probe, task_of
 from interp.core.results import Provenance, Result
 from interp.core.stats import clopper_pearson
+from interp.core.views import Line, Picture, Points, Series
 from interp.probes.coupled_keys import ROLE_NAMES, KeySets, draw_coupled, key_sets, resolve_coupled_task
 from interp.probes.key_attention import KeyAttention, key_attention
 from models.errors import UserError
@@ -230,3 +232,43 @@ def _ideal_rows(keys: KeySets, role: str, bos: bool) -> Float[Tensor, "target ke
     """Ideal weights; NaN at the targets where the role is not defined, so that a head keeps its own weights."""
     defined = keys.defined[keys.index(role)][:, None]
     return torch.from_numpy(np.where(defined, keys.ideal(role, bos), np.nan)).float()
+
+
+_MOST_UNITS = 9
+
+
+@drawing(PatternSubstitution)
+def substitution_view(result: PatternSubstitution) -> Picture:
+    """Exact match for every head and pattern, with the whole model as a line; the own role's ideal is filled."""
+    units = [unit for unit in result.roles if unit in result.table.unit.values]
+    if len(units) > _MOST_UNITS:
+        playing = [unit for unit in units if result.roles[unit] is not None]
+        units = (playing or units)[-_MOST_UNITS:]
+    role = {
+        unit: "no role" if (of := result.roles[unit]) is None else ROLE_NAMES.get(of, "own roles") for unit in units
+    }
+    series = []
+    for pattern in result.table.pattern.values.tolist():
+        column = result.table.sel(pattern=pattern)
+        kept = [unit for unit in units if not np.isnan(column.exact.sel(unit=unit))]
+        if not kept:
+            continue
+        found = column.sel(unit=kept)
+        own = [pattern in ("ideal, own roles", f"ideal {role[unit]}") for unit in kept]
+        said = {name: found[name].values for name in ("lost", "won", "tokens")}
+        names = [f"{unit}<br>{role[unit]}" for unit in kept]
+        values = found.exact.values, found.low.values, found.high.values
+        series.append(Series(pattern, names, *values, filled=own, said=said))
+    before = result.before / result.n
+    points = Points(
+        "head and its role", "responses entirely right", "", series, "share", (Line(before, "whole model"),)
+    )  # fmt: skip
+    own_rates = [float(result.own(unit).exact) for unit, role in result.roles.items() if role not in (None, "own")]
+    title = f"No head has a role to substitute; the whole model is right on {before:.2f}"
+    if own_rates:
+        title = (
+            f"With one head's pattern replaced by the ideal of its role, {min(own_rates):.2f} to {max(own_rates):.2f} "
+            f"of responses are right ({before:.2f} before)"
+        )
+    note = "Filled: the ideal pattern of the head's own role; open: other patterns (controls). 95% intervals"
+    return Picture([points], title=title, note=note)

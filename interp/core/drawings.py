@@ -1,14 +1,13 @@
-"""The registry of drawings, in which ``result.figure(kind)`` finds the function that draws a result.
+"""The registry in which ``result.figure(kind)`` finds the function that says what a result shows.
 
     @drawing(AttentionByRole)             # result.figure()
-    def attention_by_role(result, layer=None, head=None) -> go.Figure: ...
+    def attention_by_role(result, layer=None, head=None) -> Picture: ...
 
     @drawing(AttentionByRole, "heads")    # result.figure("heads")
-    def attention_heads(result) -> go.Figure: ...
+    def attention_heads(result) -> Grid: ...
 
-Results know nothing of Plotly. Drawings are in :mod:`interp.figures`, those of studies' results beside them; they
-are imported when the first figure is asked for. A result of your own registers its
-drawing where it is defined.
+Such a function stands next to its result and returns a view (:mod:`interp.core.views`), which knows nothing of Plotly;
+:mod:`interp.figures` draws it. One that returns a Plotly figure is taken as it is, for what no view can show.
 """
 
 from __future__ import annotations
@@ -22,8 +21,9 @@ from models.errors import UserError, unknown_name
 if TYPE_CHECKING:  # drawing is imported only when a figure is asked for
     import plotly.graph_objects as go
 
-Drawing = Callable[..., "go.Figure"]
+Drawing = Callable[..., Any]  # returns a view, several, a picture, or a Plotly figure
 _DRAWINGS: dict[type, dict[str, Drawing]] = {}
+_RENDERERS: list[Callable[[Any, Any], go.Figure]] = []
 _F = TypeVar("_F", bound=Drawing)
 
 
@@ -35,6 +35,11 @@ def drawing(result: type[Any], kind: str = "") -> Callable[[_F], _F]:
         return draws
 
     return add
+
+
+def renders(render: Callable[[Any, Any], go.Figure]) -> None:
+    """Say what makes a figure of what a drawing of a result returned."""
+    _RENDERERS.append(render)
 
 
 def drawings(result: type[Any]) -> dict[str, Drawing]:
@@ -63,4 +68,5 @@ def draw(result: Any, kind: str = "", **options: Any) -> go.Figure:
         if not kind:
             raise UserError(f"{type(result).__name__} has no figure.")
         raise unknown_name("figure", kind, [each for each in found if each])
-    return found[kind](result, **options)
+    shown = found[kind](result, **options)
+    return _RENDERERS[0](result, shown)

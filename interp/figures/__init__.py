@@ -1,4 +1,4 @@
-"""Results as Plotly figures, drawn from result objects and never from a model.
+"""Results as Plotly figures, drawn from the views that results declare (:mod:`interp.core.views`), never from a model.
 
 Every figure's title states the finding with numbers from the result; its subtitle says n, seed and how strong the claim
 is. Colours are Okabe and Ito's, which suit colour blindness; whatever they say, position, fill or text says too.

@@ -138,7 +138,10 @@ def compose(
     _one_legend(figure)
     _one_bar_a_scale(figure, inside)
     titles = [axis.title.text or "" for axis in figure.select_xaxes()]
-    more = _wrap_categories(figure, inside[0]) - 1 + max((text.count("<br>") for text in titles), default=0)
+    named = [axis.ticktext if axis.ticktext is not None else axis.categoryarray for axis in figure.select_xaxes()]
+    below = [str(name) for names in named if names is not None for name in names]
+    more = max((name.count("<br>") for name in below), default=0)
+    more += _wrap_categories(figure, inside[0]) - 1 + max((text.count("<br>") for text in titles), default=0)
     around["b"] += _LINE * more
     theme.finish(figure, title, provenance, width, height, note, around)
     if plots is not None:

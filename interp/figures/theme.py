@@ -61,7 +61,7 @@ def finish(
     """
     around = MARGIN | dict(margin or {})
     plots = width - around["l"] - around["r"]  # the title is above them
-    room = min((plots + 100) / 8.6, (plots - 20) / 7.8)  # letters; the margins count for more in a narrow figure
+    room = min((plots + 100) / 9.4, (plots - 20) / 8.4)  # letters; the margins count for more in a narrow figure
     lines = textwrap.wrap(title, width=max(30, round(room)), break_on_hyphens=False)
     below = ". ".join(part for part in (note, str(provenance)) if part)
     small = textwrap.wrap(below, width=max(40, round((plots + 100) / 6.6)), break_on_hyphens=False)

@@ -35,6 +35,7 @@ import xarray as xr
 from jaxtyping import Bool, Float
 from scipy.special import stdtrit
 
+from interp.core.drawings import drawing
 from interp.core.frames import as_frame, leading, select
 from interp.core.measured import Measured
 from interp.core.probe import Scalar, probe
@@ -42,6 +43,7 @@ from interp.core.problems import N_PROBLEMS, digit_rows, draw, membership, resol
 from interp.core.results import Provenance, Result
 from interp.core.stats import mean_interval
 from interp.core.thresholds import BIMODAL, FAINT, FEWEST_FOR_MODES, MAJORITY, POSITION_ONLY, VARIES
+from interp.core.views import Grid, Line, Picture, Points, Series, View
 from interp.probes.attention_keys import Keys, gap_interval, shuffled_keys, times
 from interp.probes.key_sets import read_patterns
 from models.errors import UserError, known_name
@@ -399,3 +401,68 @@ def attention_by_role(
         sample.provenance,
         len(digit_rows(task)),
     )
+
+
+@drawing(AttentionByRole)
+def attention_view(result: AttentionByRole, layer: int | None = None, head: int | None = None) -> Picture:
+    """Weight of one head (default: the main one) by target and role, and the score gap of each target."""
+    layer, head = result.chosen_head(layer, head).values()
+    table = result.table.sel(layer=layer, head=head)
+    said = {name.replace("_", " "): table[name].values for name in ("n_keys", "spread", "uniform")}
+    shown = np.where(table.n_keys.values > 0, table.weight.values, np.nan)
+    x, y = "role of the position attended to", "answer token predicted"
+    targets = table.target.values.tolist()
+    views: list[View] = [Grid(x, y, "", shown, targets, table.role.values, "weight", said=said)]
+    gap = result.gap.sel(layer=layer, head=head).values
+    if not np.isnan(gap).all():
+        level = math.log(result.base)
+        lines = (Line(0), Line(level, f"ln {result.base} = {level:.3f}"))
+        views.append(Points("", "ln(own operand / previous), nats", "", (Series("", targets, gap),), "", lines, True))
+    return Picture(views, title=result.statement(layer, head), note=_note(result), shared="y")
+
+
+def _note(result: AttentionByRole) -> str:
+    if result.position_only:
+        return f"The same on every input (largest standard deviation {small(result.max_spread, 1)})"
+    return f"Means over inputs; the weights depend on them (standard deviation up to {result.max_spread:.2g})"
+
+
+@drawing(AttentionByRole, "heads")
+def heads_view(result: AttentionByRole) -> Picture:
+    """Every head's mean weight by role, over the targets with operands in the own and the previous column."""
+    weight, keys = result.table.weight, result.table.n_keys
+    needed = [role for role in weight.role.values if role == OWN or str(role).startswith("previous")]
+    both = [target for target in weight.target.values if (keys.sel(target=target, role=needed) > 0).all()]
+    mean = weight.sel(target=both or weight.target.values).mean("target").stack(row=("layer", "head"))
+    values, roles = mean.transpose("row", "role").values, mean.role.values.tolist()
+    names = [head_name(i, h) for i, h in mean.row.values]
+    most = [roles[int(row.argmax())] for row in values]
+    ranked = sorted(set(most), key=lambda role: (-most.count(role), roles.index(role)))
+    counted = [f"{most.count(role)} at {role}" for role in ranked]
+    counted[0] = f"{most.count(ranked[0])} of {len(names)} heads look mostly at {ranked[0]}"
+    span = f"{both[0]} to {both[-1]}" if len(both) > 1 else ", ".join(map(str, both)) or "all targets"
+    grid = Grid("role of the position attended to", "head", "", values, names, roles, "weight")
+    return Picture([grid], title=", ".join(counted), note=f"Means over {span}. {_note(result)}")
+
+
+@drawing(AttentionByRole, "pattern")
+def pattern_view(result: AttentionByRole, layer: int | None = None, head: int | None = None) -> Picture:
+    """The mean pattern of one head: one row per answer token, one column per position, coloured by log weight."""
+    layer, head = result.chosen_head(layer, head).values()
+    pattern = result.pattern.sel(layer=layer, head=head)
+    keys = result.table.n_keys.values.sum(-1)  # as many as the target's roles hold: those up to the query
+    visible = np.arange(pattern.sizes["key"])[None] < keys[:, None]
+    values = np.where(visible, pattern.values, np.nan)
+    shown = np.maximum(values, _FAINTEST)
+    share = float(np.sort(np.nan_to_num(values), axis=-1)[:, -5:].sum(-1).mean())
+    title = (
+        f"{head_name(layer, head)}: the five strongest positions hold {in_percent(share)} of the weight of an answer "
+        "token, on average"
+    )
+    labels = pattern.label.values.astype(str)
+    at = "position attended to", "answer token predicted", "", shown, pattern.target.values, labels, "weight", "log"
+    note = f"Grey: not visible. Least colour: {_FAINTEST:g} and below. {_note(result)}"
+    return Picture([Grid(*at, text=np.full(shown.shape, ""), grey=~visible)], title=title, note=note)
+
+
+_FAINTEST = 1e-4  # weights below this have one colour in the pattern

@@ -12,10 +12,12 @@ import pandas as pd
 import xarray as xr
 
 from interp.core import signal_measures as measures
+from interp.core.drawings import drawing
 from interp.core.frames import as_frame, select
 from interp.core.results import Provenance, Result
 from interp.core.thresholds import ABLE, CAUSAL, FEWEST_WITH_SIGNAL, SEPARATES
-from models.errors import known_name
+from interp.core.views import Bars, Line, Picture, Points, Series
+from models.errors import UserError, known_name
 from models.numerals import in_percent, in_percent_with
 from models.transformer.part_names import neuron_name
 
@@ -251,3 +253,103 @@ class CarryUnits(Result):
     def to_dataframe(self) -> pd.DataFrame:
         """One row per layer, unit and signal; ranges and ablation accuracies in ``_with`` and ``_without`` columns."""
         return as_frame(self.table, ("layer", "unit", "signal"))
+
+
+_PANELS = 4
+
+
+@drawing(CarryUnits)
+def units_view(result: CarryUnits) -> Picture:
+    """Input of each unit over the column's digit sum, for each carry in; filled marks have a carry out. For a task
+    without digit sums, the picture of ablations."""
+    if result.by_sum is None:
+        return unit_ablation_view(result)
+    # Not from the data frame of verdicts: pandas turns a missing signal into NaN, which is true.
+    layers, units = result.table.layer.values.tolist(), result.table.unit.values.tolist()
+    verdicts = [result.verdict(layer, unit) for layer in layers for unit in units]
+    verdicts.sort(key=lambda row: (row["signal"] is None, -np.nan_to_num(row["auroc_apart"])))
+    named, base, views = sum(row["signal"] is not None for row in verdicts), result.by_sum.attrs.get("base", 10), []
+    for row in sorted(verdicts[:_PANELS], key=lambda row: (row["layer"], row["unit"])):
+        here = {"layer": row["layer"], "unit": row["unit"]}
+        title, lines = f"{neuron_name(*here.values())}: no single signal", []
+        if row["signal"]:
+            of = result.table.sel(signal=row["signal"], **here)
+            on = "on" if of.above else "off"
+            title = f"{neuron_name(*here.values())}: {on} with {measures.signal_name(row['signal'])}"
+            lines.append(Line(float(of.threshold), f"threshold {float(of.threshold):.2f}"))
+        series = [_inputs(result.by_sum.sel(carry_in=carry, **here), carry, base) for carry in (0, 1)]
+        y = "" if views else "input of the neuron (pre-activation)"
+        views.append(Points("a + b in the column (digit sum)", y, title, series, "", lines))
+    note = "Intervals: smallest to largest; marks: mean, filled where the column has a carry out"
+    if named > len(views):
+        note = f"The {len(views)} that separate best, of {named}. {note}"
+    return Picture(views, title=_summary(result), note=note)
+
+
+def _inputs(cell: xr.DataArray, carry: int, base: int) -> Series:
+    """Mean and range of a unit's input by digit sum, for one carry in; the two stand next to each other."""
+    cell = cell[cell.sel(stat="n").values > 0]
+    low, mean, high, n = (cell.sel(stat=stat).values for stat in ("min", "mean", "max", "n"))
+    sums = cell.digit_sum.values
+    x, out = sums + (0.16 if carry else -0.16), sums + carry >= base
+    return Series(
+        f"carry in {carry}", x, mean, low, high, filled=out, said={"digit sum": sums, "carry out": out, "n": n}
+    )
+
+
+def _summary(result: CarryUnits) -> str:
+    verdicts = result.verdicts()
+    found = verdicts[verdicts["signal"].notna()]
+    if found.empty:
+        return f"None of {len(verdicts)} MLP neurons separates a carry signal from its rivals"
+    signal = found["signal"].mode().iloc[0]
+    found = found[found["signal"] == signal]
+    counts = ", ".join(f"{n} {kind}" for kind, n in result.count_kinds(signal).items())
+    worst, least = f"{found['auroc_apart'].min():.3f}", " or more" if len(found) > 1 else ""
+    return (
+        f"{len(found)} of {len(verdicts)} MLP neurons {'tells' if len(found) == 1 else 'tell'} "
+        f"{measures.signal_name(signal)} ({counts}): AUROC {worst}{least if worst != '1.000' else ''} even with each "
+        "rival signal held fixed"
+    )
+
+
+@drawing(CarryUnits, "ablation")
+def unit_ablation_view(result: CarryUnits, signal: str | None = None) -> Picture:
+    """Token accuracy of the whole model and with each unit at zero, on columns with and without a signal (default: the
+    carry out, or else the signal that most units have, or else the first)."""
+    known, found = result.table.signal.values.tolist(), result.verdicts()["signal"].dropna().mode().tolist()
+    of: str = signal or ("carry_out" if "carry_out" in known else (found or known)[0])
+    table = result.without_units(of).dropna(subset="ablated")
+    if table.empty:
+        raise UserError("No neuron was ablated, so there is nothing to draw; run carry_units with max_ablated above 0.")
+    kept = table.assign(size=table["drop"].abs()).groupby(["layer", "unit"])["size"].max()
+    chosen = sorted(kept.sort_values(ascending=False).index[:8])
+    name = measures.signal_name(of)
+    labels = ["whole model", *(f"{neuron_name(layer, unit)} zeroed" for layer, unit in chosen)]
+    series = []
+    for present in (False, True):
+        rows = table[table["present"] == present].set_index(["layer", "unit"]).loc[chosen]
+        values = ([rows[f"clean{end}"].iloc[0], *rows[f"ablated{end}"]] for end in ("", "_low", "_high"))
+        said = f"columns {'with' if present else 'without'} {name} (n = {int(rows['n'].iloc[0]):,})"
+        series.append(Series(said, labels, *(np.array(each, dtype=float) for each in values)))
+    bars = Bars("neurons are set to zero at every position", "share of answer digits right", "", series, "share")
+    title = _ablation_title(result, table, chosen, of)
+    return Picture([bars], title=title, note="Intervals: 95% Korn-Graubard")
+
+
+def _ablation_title(result: CarryUnits, table: pd.DataFrame, chosen: list[tuple[int, int]], signal: str) -> str:
+    """Two units that break opposite columns, or else the most selective unit."""
+    name, pairs = measures.signal_name(signal), result.double_dissociation(signal)
+    if len(pairs):
+        pair = pairs.iloc[0]
+        return (
+            f"Zeroing {pair.unit} keeps {in_percent(pair.unit_with)} of the digits with {name} right and "
+            f"{in_percent(pair.unit_without)} of the others; {pair.other} does the opposite "
+            f"({in_percent(pair.other_with)} and {in_percent(pair.other_without)})"
+        )
+    drop = table.set_index(["layer", "unit", "present"])["drop"]
+    unit = max(chosen, key=lambda key: abs(drop[(*key, True)] - drop[(*key, False)]))
+    return (
+        f"No double dissociation on {name}: zeroing {neuron_name(unit[0], unit[1])} changes accuracy by "
+        f"{-100 * drop[(*unit, True)]:+.1f} points with it and {-100 * drop[(*unit, False)]:+.1f} without"
+    )

@@ -31,6 +31,7 @@ import torch
 import xarray as xr
 from jaxtyping import Float, Int
 
+from interp.core.drawings import drawing
 from interp.core.measured import Measured
 from interp.core.probe import Scalar, digits, probe
 from interp.core.problems import resolve_task
@@ -38,6 +39,7 @@ from interp.core.replaced_embeddings import EmbeddingTest, embedding_test
 from interp.core.results import Provenance, Result
 from interp.core.stats import permutation_p
 from interp.core.thresholds import POOR, STRONG
+from interp.core.views import Picture, Points, Series
 from interp.probes.geometry import (
     FLAT,
     as_labels,
@@ -329,3 +331,31 @@ def circular_rank_correlation(
     u, v = (2 * np.pi * rankdata(x, axis=-1) / len(label) for x in (label, angle % (2 * np.pi)))
     forward, backward = (np.minimum(np.abs(np.exp(1j * (v + sign * u)).mean(-1)), 1.0) for sign in (-1, 1))
     return np.where(forward >= backward, forward, -backward)
+
+
+@drawing(CircleFit)
+def circle_view(result: CircleFit) -> Picture:
+    """The labelled points on the fitted circle, in the plane of the table."""
+    at, labels = result.points.values, result.points.label.values.astype(str)
+    said = {"of": labels, "degrees": np.degrees(result.angle.values)}
+    series = Series("table rows", at[:, 0], at[:, 1], labels=labels, said=said)
+    x, y = (_axis_name(result, axis) for axis in (0, 1))
+    points = Points(x, y, series=[series], square=True, circle=(*result.centre, result.radius))
+    title = f"The {len(at)} rows {result.shape}"
+    if result.is_arc and result.even:
+        title += f", {math.degrees(result.stride):.2f} degrees apart"
+    note = f"Order around the circle: {result.order_text}"
+    return Picture([points], title=title, note=note + (f". {owed_to(result.causal)}" if result.causal else ""))
+
+
+def _axis_name(result: CircleFit, axis: int) -> str:
+    """The coordinate that an axis of the plane is, or the largest one if the axis is a mixture."""
+    largest = int(np.argmax(np.abs(result.basis[axis])))
+    if abs(result.basis[axis][largest]) > 1 - 1e-6:
+        return f"dimension {largest} (table units)"
+    return f"plane axis {axis} (table units; {result.basis[axis][largest]:.2f} along dimension {largest})"
+
+
+def owed_to(causal: EmbeddingTest | None) -> str:
+    """What a model's answers owe to the shape; empty for a table."""
+    return "" if causal is None else f"Of the model, {causal.clause()}"

@@ -25,6 +25,7 @@ import numpy as np
 import pandas as pd
 import xarray as xr
 
+from interp.core.drawings import drawing
 from interp.core.group_spectra import (
     GroupSpectrum,
     element_tokens,
@@ -39,7 +40,8 @@ from interp.core.problems import resolve_task
 from interp.core.replaced_embeddings import EmbeddingTest
 from interp.core.results import Provenance, Result
 from interp.core.stats import permutation_p
-from interp.probes.embeddings import RESAMPLES, Table, all_rows
+from interp.core.views import Bars, Picture, Series
+from interp.probes.embeddings import RESAMPLES, Table, all_rows, owed_to
 from interp.probes.geometry import as_table
 from models.errors import UserError, known_name
 from models.numerals import in_percent, p_value
@@ -222,3 +224,18 @@ def _result(found: GroupSpectrum, of: str, provenance: Provenance) -> FourierSpe
         n_elements=found.n,
         relabellings=len(found.null),
     )
+
+
+@drawing(FourierSpectrum)
+def spectrum_view(result: FourierSpectrum) -> Picture:
+    """Share of the variance by frequency; 95% of shuffled tables have less than their bars."""
+    frequency = result.share.frequency.values
+    series = [
+        Series("table", frequency, result.share.values),
+        Series("95% of shuffled tables have less", frequency, result.null.values, control=True),
+    ]
+    bars = Bars("frequency (turns over the table)", "share of the variance", "", series)
+    share = in_percent(float(result.share.sel(frequency=result.main)))
+    title = f"Frequency {result.main} holds {share} of the variance; of shuffled tables {result.as_much()} at some"
+    title += " frequency"
+    return Picture([bars], title=title, note=owed_to(result.causal if result.kept else None))

@@ -33,12 +33,14 @@ from jaxtyping import Float, Int
 
 from interp.core.components import Head
 from interp.core.controls import NO_CONTROL, untrained_models
+from interp.core.drawings import drawing
 from interp.core.measured import Measured, MeasuredPart
 from interp.core.probe import Scalar, digits, probe
 from interp.core.problems import N_PROBLEMS, draw, resolve_task
 from interp.core.results import Provenance, Result
 from interp.core.runs import passes
 from interp.core.stats import permutation_p
+from interp.core.views import Curves, Line, Picture, Series
 from models.errors import UserError
 from models.numerals import in_percent, p_value
 from models.tasks.base import Task, base_of
@@ -219,3 +221,22 @@ def head_writes(
     expected = float(known.mean()) if len(known) else float("nan")
     effects = digit_effects(model, sample.tokens, task)
     return compute_head_writes(effects, sample.provenance, expected, copies=len(control))
+
+
+@drawing(HeadWrites)
+def writes_view(result: HeadWrites) -> Picture:
+    """Coordinates of the digits along each head's main direction, and how linear they are."""
+    heads = [(i, h) for i in result.table.layer.values.tolist() for h in result.table["head"].values.tolist()][:8]
+    views = []
+    for i, h in heads:
+        row = result.table.sel(layer=i, head=h)
+        linear = float(row.linear)
+        said = "no digit written" if np.isnan(linear) else f"{in_percent(linear, 0)} linear"
+        series = Series("", result.line_of.digit.values, result.line_of.sel(layer=i, head=h).values)
+        y = "" if len(views) % 4 else "main direction, sd"
+        views.append(Curves("digit attended to", y, f"{head_name(i, h)}: {said}", [series], lines=(Line(0),)))
+    kept = result.table.linear.values[~np.isnan(result.table.linear.values)]
+    least, most = (in_percent(end, 0) for end in (kept.min(), kept.max()))
+    note = "Along each head's first principal direction; percentages are of the whole variance over the digits"
+    title = f"What heads write for a digit is {least} to {most} linear in its value"
+    return Picture(views, min(4, len(views)), title, note, "y")

@@ -39,12 +39,14 @@ import xarray as xr
 from jaxtyping import Float
 
 from interp.core.controls import untrained_models
+from interp.core.drawings import drawing
 from interp.core.measured import Measured
 from interp.core.probe import Scalar, probe, task_of
 from interp.core.problems import draw, resolve_task
 from interp.core.results import Provenance, Result
 from interp.core.stats import mean_intervals, permutation_p
 from interp.core.thresholds import MAJORITY, RESTING, SIGNIFICANT
+from interp.core.views import Grid, Picture
 from interp.probes.coupled_keys import ROLE_NAMES, draw_coupled, key_sets, resolve_coupled_task
 from interp.probes.key_sets import CLIP, KeySets, read_patterns
 from models.errors import UserError
@@ -276,3 +278,26 @@ def key_attention(
         controls.append(_overlaps(rows.mean(0, keepdims=True), sets)[0][0])
     rows = read_patterns(model, sample.tokens, sets.queries)
     return compute_key_attention(rows, sets, sample.provenance, np.stack(controls) if controls else None)
+
+
+@drawing(KeyAttention)
+def keys_view(result: KeyAttention) -> Picture:
+    """The overlap of every head's mean pattern with every constructed role; the role that it plays is outlined."""
+    heads, roles, plays = result.heads, result.table.role.values.tolist(), result.roles()
+    overlap, share, shuffled, p = (
+        np.array([result.table[name].sel(layer=i, head=h).values for i, h in heads])
+        for name in ("overlap", "share", "shuffled_high", "p_value")
+    )
+    text = [
+        [f"{o:.2f}<br>share {s:.2f}" for o, s in zip(*row, strict=True)] for row in zip(overlap, share, strict=True)
+    ]
+    names = [ROLE_NAMES.get(role, role) for role in roles]
+    frames = [(row, roles.index(plays[head])) for row, head in enumerate(heads) if plays[head] is not None]
+    played = [ROLE_NAMES.get(role, role) for role in plays.values() if role is not None]
+    found = [f"{played.count(name)} {name}" for name in names if name in played]
+    none = len(heads) - len(played)
+    title = f"Roles of {len(heads)} heads: {', '.join(found + [f'{none} none'] * bool(found and none)) or 'none'}"
+    at = "role in the construction", "head", "", overlap, [head_name(i, h) for i, h in heads], names, "overlap"
+    said = {"97.5% of shuffled tokens below": shuffled, "p =": p}
+    note = "Outlined: the role that a head plays. Overlap 1: the constructed pattern; share: attention on its tokens"
+    return Picture([Grid(*at, text=text, said=said, frames=frames)], title=title, note=note)

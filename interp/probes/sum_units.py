@@ -24,9 +24,11 @@ import torch
 import xarray as xr
 from jaxtyping import Float, Int
 
+from interp.core.drawings import drawing
 from interp.core.measured import Measured
 from interp.core.probe import Scalar, named_dimensions, probe, task_of
 from interp.core.results import Provenance, Result
+from interp.core.views import Grid, Picture, Series
 from interp.probes.coupled_keys import draw_coupled, key_sets, resolve_coupled_task
 from models.errors import UserError
 from models.tasks.base import Task
@@ -149,3 +151,26 @@ def _curve(model: ArithmeticTransformer, dims: dict[str, slice], direction: torc
     hidden = torch.relu(stream @ model.W_in[0].detach().double() + model.b_in[0].detach().double())
     written = hidden @ model.W_out[0].detach().double() + model.b_out[0].detach().double()
     return xr.DataArray(written[:, dims["SUM"]].T.numpy(), dims=("digit", "x"), coords={"digit": np.arange(10), "x": x})
+
+
+@drawing(SumUnits)
+def sum_view(result: SumUnits) -> Picture:
+    """Rows are the ten dimensions of SUM, x is what the units read, and marks are sampled readings, at their digit."""
+    table, marks = result.to_dataframe(), []
+    for carry in (0, 1):
+        rows = table[table.carry == carry]
+        said = {"digit": rows.digit.to_numpy(), "times": rows.digits.to_numpy()}
+        marks.append(
+            Series(f"carry in {carry}", rows.x.to_numpy(), (rows.digit + 0.2 - 0.4 * carry).to_numpy(), said=said)
+        )
+    ranked = sorted(result.weights.items(), key=lambda item: (-abs(round(item[1], 6)), -item[1]))
+    terms = [
+        f"{'-' if w < 0 else '+'} {'' if abs(abs(w) - 1) < 1e-6 else f'{abs(w):.3g} '}{name}" for name, w in ranked
+    ]
+    x = f"what the units read: {' '.join(terms).removeprefix('+ ')}"
+    curve = result.curve
+    grid = Grid(
+        x, "digit", "", curve.values, curve.digit.values, curve.x.values, "SUM[digit]", marks=marks, upwards=True
+    )
+    note = "Dark: SUM is 1. Marks: readings that occur; a tenth to the left where the column before got a carry itself"
+    return Picture([grid], note=note)

@@ -36,6 +36,7 @@ import xarray as xr
 from jaxtyping import Float, Int
 
 from interp.core.controls import NO_CONTROL, untrained_copy
+from interp.core.drawings import drawing
 from interp.core.measured import Measured
 from interp.core.probe import Scalar, columns, probe
 from interp.core.problems import N_PROBLEMS, Sample, draw, resolve_task
@@ -44,6 +45,7 @@ from interp.core.runs import passes
 from interp.core.sites import model_name
 from interp.core.stats import TAILS, percentile_interval
 from interp.core.thresholds import FAINT
+from interp.core.views import Picture, Points, Series
 from models.errors import UserError
 from models.numerals import in_percent
 from models.tasks.algorithms import RIPPLE, column_layout
@@ -80,6 +82,16 @@ class WrittenNumber(Result):
     points: xr.Dataset
     apart: float
     provenance: Provenance
+
+    def headline(self) -> str:
+        """The finding in one short clause."""
+        if np.isnan(self.ratio):
+            return "The previous column's weight in what attention writes could not be told from 0"
+        said = f"The own column counts {self.ratio:.2f} times the previous one (explained {in_percent(self.explained)})"
+        if np.isnan(self.apart):
+            return said
+        apart = f"are at least {self.apart:.1f} apart in this sample" if self.apart > 0 else "overlap"
+        return f"{said}; carry and no carry {apart}"
 
     def sentence(self) -> str:
         text = (
@@ -272,3 +284,19 @@ def _attention_out(
         for _, _, kept in passes(model, tokens, keep=names)
     ]
     return torch.cat(found).numpy()
+
+
+@drawing(WrittenNumber)
+def written_view(result: WrittenNumber) -> Picture:
+    """The written number less the own column's part, over the written digit, for each carry."""
+    found = result.points
+    x = found.written.values + np.random.default_rng(0).uniform(-0.25, 0.25, found.sizes["point"])
+    series = []
+    for carry in (0, 1):
+        rows = found.carry_in.values == carry
+        said = {"digit": found.written.values[rows]}
+        series.append(Series(f"carry {carry}", x[rows], found.bracket.values[rows], said=said))
+    y = "number written, less the own column's part<br>(digits of the previous column)"
+    points = Points("digit written before (the query's own token)", y, series=series)
+    note = f"{len(x):,} columns, with horizontal jitter; exact sums lie {result.base - 1} apart"
+    return Picture([points], title=result.headline(), note=note)

@@ -8,8 +8,10 @@ import numpy as np
 import pandas as pd
 import xarray as xr
 
+from interp.core.drawings import drawing
 from interp.core.results import Provenance, Result
 from interp.core.sites import model_name
+from interp.core.views import Curves, Line, Picture, Series
 from interp.proofs.balls import REAL
 from interp.proofs.hunting import lead_of, logits_after
 from interp.proofs.leaves import Query
@@ -99,3 +101,22 @@ def decision_curves(model: HookedModel, target: int, token: int, task: Task | No
     provenance = Provenance(len(reached), None, "classes of inputs, with their ranges", "certified in floats")
     label = adder.layout.rule.label(target)
     return DecisionCurves(model_name(model), target, label, token, lead, reached, provenance)
+
+
+@drawing(DecisionCurves)
+def decision_view(result: DecisionCurves) -> Picture:
+    """Each digit's lead as a function of the attention scalar, and where classes reach for which it is right; a lead
+    below zero there would be a wrong answer."""
+    s, reached = result.lead.s.values, [result.reached[result.reached.answer == digit] for digit in range(10)]
+    series = []
+    for digit, rows in enumerate(reached):
+        values = result.lead.sel(digit=digit).values
+        series.append(Series("a digit's lead", s, np.maximum(values, -0.1 * float(result.lead.max())), control=True))
+        for row in rows.itertuples():
+            x = np.unique(np.concatenate(([row.low, row.high], s[(s > row.low) & (s < row.high)])))
+            y = np.interp(x, s, values)
+            labels = np.where(np.arange(len(x)) == y.argmax(), str(digit), "")
+            series.append(Series("where it is right", x, y, labels=labels, said={"digit": np.full(len(x), digit)}))
+    x, y = "attention scalar s (stream units)", "lead over the best other digit (logits)"
+    note = "A digit stands above the ranges that classes reach for which it is right; leads are cut far below zero"
+    return Picture([Curves(x, y, series=series, lines=(Line(0),))], note=note)

@@ -5,19 +5,22 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Iterator, Mapping, Sequence, Set
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import Decimal
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import torch
 
+from interp.core.drawings import drawing
 from interp.core.measured import Measured
 from interp.core.probe import Scalar, probe
 from interp.core.results import Provenance, Result
 from interp.core.sites import model_name
+from interp.core.views import Picture, Points, Series
 from interp.proofs.balls import Arithmetic
 from interp.proofs.branching import Search
 from interp.proofs.class_proofs import rung_of, weights_out_of_range
@@ -357,3 +360,29 @@ def _open(diagrams: Sequence[Diagram], rule: ColumnRule) -> int:
 def _closed(choices: Sequence[Sequence[Diagram]], rule: ColumnRule) -> Sequence[Diagram]:
     """The choice that leaves the fewest pairs open."""
     return min(choices, key=lambda diagrams: _open(diagrams, rule))
+
+
+@drawing(AccuracyBounds)
+def bounds_view(result: AccuracyBounds) -> Picture:
+    """Proved bounds on the share of errors, by output digit and by longest carry chain, on a log scale: between two
+    bounds, at most an upper bound where no error is proved, and at the foot where none is possible."""
+    table = result.to_dataframe()
+    low, high = table.error_low.to_numpy(dtype=float), table.error_high.to_numpy(dtype=float)
+    positive = np.concatenate((low[low > 0], high[high > 0], [1e-3] * (not (high > 0).any())))
+    foot = 10.0 ** (np.floor(np.log10(positive.min())) - 1)
+    table["at"] = np.where(low > 0, low, np.where(high > 0, high, foot))
+    kinds = {"between": low > 0, "at most": (low <= 0) & (high > 0), "no error is possible": high <= 0}
+    views = []
+    for part, title, x in (
+        ("target", "by output digit", "target, teacher-forced"),
+        ("carry chain", "by longest carry chain", "columns the carry travels"),
+    ):
+        series = []
+        for name, chosen in kinds.items():
+            rows = table[(table.part == part) & chosen]
+            of = Series.of(rows, "name", "at", name, said=("pairs", "wrong", "open"), control=name != "between")
+            ends = {"low": rows["at"].to_numpy(), "high": np.maximum(rows.error_high, rows["at"]).to_numpy(float)}
+            series += [replace(of, **ends) if name == "between" else of] if len(rows) else []
+        y = "" if views else "share of pairs answered wrongly"
+        views.append(Points(x, y, title, series, "log"))
+    return Picture(views, title=result.finding(), shared="y")

@@ -7,12 +7,13 @@ With its operator written into the format, a task of mixed addition and subtract
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pandas as pd
 
 from interp.core.results import Provenance
+from interp.core.views import Picture
 from interp.proofs.verdict import (
     METHODS,
     TEN_DIGIT_ADDERS,
@@ -67,6 +68,13 @@ class OperatorEvidence(Evidence):
     def domain(self) -> str:
         """What the verdict is about."""
         return " and ".join(f"{operator} of {part.rule.all_claimed}" for operator, part in self.parts.items())
+
+    def picture(self) -> Picture:
+        """The margins of each operator, one above the other."""
+        found = {operator: part.evidence.margins() for operator, part in self.parts.items()}
+        views = [replace(grid, title=f"with {operator}") for operator, (grid, _) in found.items()]
+        lowest = "; ".join(f"{said} (with {operator})" for operator, (_, said) in found.items())
+        return Picture(views, 1, note=f"Smallest lead of the right token among the hunted pairs. Lowest: {lowest}")
 
     def to_dataframe(self) -> pd.DataFrame:
         """The tables of all parts, with their operator."""

@@ -15,10 +15,12 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from interp.core.drawings import drawing
 from interp.core.measured import Measured
 from interp.core.probe import Scalar, probe
 from interp.core.results import Provenance, Result
 from interp.core.sites import model_name
+from interp.core.views import Bars, Picture, Series
 from interp.proofs.branching import CHUNK, Search, regions
 from interp.proofs.class_proofs import rung_of
 from interp.proofs.leaves import Leaves, Query
@@ -151,3 +153,14 @@ def _inputs(search: Search, query: Query, leaves: Leaves) -> tuple[np.ndarray, n
         found.append((least[: downstream.m], most[: downstream.m]))
     least, most = (np.concatenate(part, 1) for part in zip(*found, strict=True))
     return least, most
+
+
+@drawing(CarryUnitRanges)
+def ranges_view(result: CarryUnitRanges) -> Picture:
+    """The range of every neuron's input without and with each signal, side by side."""
+    views = []
+    for signal in result.signals:
+        rows = result.ranges[result.ranges.signal == signal]
+        series = [Series.of(rows, "neuron", f"high_{side}", side, (f"low_{side}", f"high_{side}")) for side in SIDES]
+        views.append(Bars("neuron", "" if views else "bounds of the neuron's input", signal, series))
+    return Picture(views, 2, shared="y")

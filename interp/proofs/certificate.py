@@ -12,6 +12,7 @@ import pandas as pd
 import xarray as xr
 
 from interp.core.results import Provenance
+from interp.core.views import Grid, Picture
 from interp.proofs.bounds_on_accuracy import AccuracyBounds, bounds_from_dict
 from interp.proofs.one_layer import Targets
 from interp.proofs.verdict import (
@@ -22,6 +23,7 @@ from interp.proofs.verdict import (
     Status,
     Verdict,
     is_count,
+    margin_grid,
     over_all_pairs,
 )
 from models.errors import UserError
@@ -136,6 +138,23 @@ class PairEvidence(Evidence):
     def lower_bound(self) -> float:
         """A proved lower bound of all margins; NaN if some class is not proved."""
         return float(self.classes.proved.min(skipna=False))
+
+    def picture(self) -> Picture:
+        """The smallest margin among hunted pairs, right token by position, and the problems where it is lowest."""
+        grid, lowest = self.margins()
+        return Picture([grid], note=f"Smallest lead of the right token among the hunted pairs. Lowest: {lowest}")
+
+    def margins(self) -> tuple[Grid, str]:
+        """The grid of margins, and its lowest ones in words."""
+        data, rule = self.classes, self.rule
+        targets = sorted(set(data.target.values.tolist()))
+        answer, target = data.answer.values, data.target.values
+        frame = pd.DataFrame({"margin": data.margin.values, "target": [rule.label(int(t)) for t in target]})
+        frame["token"] = np.where(target == rule.written, "EOS", answer.astype(str))
+        frame["problem"] = [rule.problem(int(a), int(b)) for a, b in zip(data.a.values, data.b.values, strict=True)]
+        tokens = [*map(str, range(10)), *(["EOS"] if targets[-1] == rule.written else [])]
+        labels = [rule.label(t) for t in targets]
+        return margin_grid(frame, "token asked for", "right token", labels, tokens)
 
     def to_dataframe(self) -> pd.DataFrame:
         """One row per class: its fields, its extreme pair, the margin there, the hunted one and the proved bound."""

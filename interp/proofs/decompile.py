@@ -29,9 +29,11 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from interp.core.drawings import drawing
 from interp.core.measured import Measured
 from interp.core.probe import Scalar, probe
 from interp.core.results import Provenance, Result
+from interp.core.views import Grid, Picture
 from interp.proofs.balls import FLOAT32, REAL
 from interp.proofs.column_adders import certify_one_layer
 from interp.proofs.leaves import Leaves, Query
@@ -300,3 +302,13 @@ def _digits(adder: OneLayerAdder, attention: RatioAttention, along: int) -> pd.D
     scaled = 9 * (written - written[:, :1]) / (written[:, -1:] - written[:, :1])
     mean = scaled.mean(0)
     return pd.DataFrame({"digit": range(10), "written": mean, "apart": np.abs(scaled - mean).max(0)})
+
+
+@drawing(Decompiled)
+def levels_view(result: Decompiled) -> Picture:
+    """Gaps between the program's levels, by target and own token, in steps. A threshold fits into a gap above 0."""
+    table = result.levels.pivot(index="own", columns="target", values="gap")
+    columns, rows = [f"s{t:.0f}" for t in table.columns], [f"{own:.0f}" for own in table.index]
+    at = "digit asked for", "own token (the digit before)", "", table.to_numpy(), rows, columns, "least gap (steps)"
+    note = f"Least proved gap between the levels of {result.levels_of} = k and k + 1, in steps between them"
+    return Picture([Grid(*at, "range", 1.0, upwards=True)], note=note)

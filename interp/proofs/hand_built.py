@@ -26,6 +26,7 @@ import torch
 from interp.core.problems import resolve_task
 from interp.core.results import Provenance
 from interp.core.sites import model_name
+from interp.core.views import Line, Picture, Points, Series
 from interp.proofs.balls import FLOAT32, REAL
 from interp.proofs.coupled_addition import HAND_BUILT, prove_shapes
 from interp.proofs.coupled_multiplication import prove_sizes
@@ -109,6 +110,14 @@ class HandBuiltEvidence(Evidence):
     def open(self) -> int:
         """How many parts were not proved."""
         return sum(not part.proved for part in self.parts)
+
+    def picture(self) -> Picture:
+        """The proved margin of every part, in order; those below zero prove nothing."""
+        table = self.to_dataframe()
+        part = np.arange(1, len(table) + 1)
+        series = Series("", part, table.margin.to_numpy(float), said={"part": table.part.to_numpy()})
+        y = "lower bound of the margin (logits)"
+        return Picture([Points("part of the proof", y, series=[series], lines=(Line(0),))])
 
     def to_dataframe(self) -> pd.DataFrame:
         """One row per part: its name, its bound, and whether it is proved."""

@@ -12,6 +12,7 @@ import xarray as xr
 from jaxtyping import Float, Int
 
 from interp.core.results import Strength
+from interp.core.views import Picture
 from interp.proofs.verdict import (
     RUNGS,
     ArithmeticName,
@@ -20,6 +21,7 @@ from interp.proofs.verdict import (
     Status,
     Verdict,
     is_count,
+    margin_grid,
     stored_shape,
 )
 from interp.proofs.wrong_answers import WrongAnswer
@@ -43,6 +45,13 @@ class SmallDomainEvidence(Evidence):
     shape: tuple[int, ...]
     what: str
     smallest: xr.Dataset
+
+    def picture(self) -> Picture:
+        """The smallest margin (or proved bound of margins) of each right token at each target, with its problem."""
+        targets, tokens = self.smallest.target.values.tolist(), self.smallest.token.values.tolist()
+        frame = self.smallest[["margin", "problem"]].to_dataframe().reset_index()
+        grid, lowest = margin_grid(frame[frame["margin"].notna()], "target", "right token", targets, tokens)
+        return Picture([grid], note=f"Smallest lead of the right token over all {self.what}. Lowest: {lowest}")
 
     @property
     def smallest_margin(self) -> float:

@@ -15,17 +15,20 @@ import sys
 import time
 import zlib
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, is_dataclass, replace
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, Literal, get_args
 
+import numpy as np
 import pandas as pd
 
 from interp.core.as_json import replied
+from interp.core.drawings import drawing
 from interp.core.loading import load
 from interp.core.results import Provenance, Result, Strength
+from interp.core.views import Grid, Picture
 from interp.proofs.one_layer import Targets
 from interp.proofs.wrong_answers import WrongAnswer, identify, wrong_answer
 from models.errors import UserError
@@ -69,6 +72,14 @@ class Evidence(ABC):
     def misnamed(self, task: Task) -> str | None:
         """What the evidence names that is not so of the task's problems, in words; None if there is nothing."""
         return None
+
+    def picture(self) -> Picture:
+        """The least margins that were met or proved.
+
+        Raises:
+            UserError: a method that keeps no table of margins.
+        """
+        raise UserError(f"{type(self).__name__} has no figure.")
 
     def to_dict(self) -> dict[str, Any]:
         """Every field as JSON. Subclasses replace what JSON cannot hold."""
@@ -387,3 +398,24 @@ def versions() -> dict[str, str]:
         except PackageNotFoundError:  # run from a checkout
             found[package] = "not installed"
     return found
+
+
+@drawing(Verdict)
+def verdict_view(result: Verdict) -> Picture:
+    """The least margins that were met or proved, by what the method judged: classes, problems or parts of a proof."""
+    return replace(result.evidence.picture(), title=f"{result.model}: {result.finding()}")
+
+
+def margin_grid(margins: pd.DataFrame, x: str, y: str, columns: Sequence[Any], rows: Sequence[Any]) -> tuple[Grid, str]:
+    """The least ``margin`` at each ``target`` for each right ``token``, with its ``problem``; and the lowest five, in
+    words. Colours are its logarithm; a wrong answer (zero or less) is red on white."""
+    frame = margins.assign(least=margins["margin"].fillna(-np.inf)).sort_values("least", kind="stable")
+    first = frame.drop_duplicates(["target", "token"])
+    shown = first.pivot(index="token", columns="target", values="margin").reindex(index=rows, columns=columns)
+    problem = first.pivot(index="token", columns="target", values="problem").reindex(index=rows, columns=columns)
+    lowest = [f"{row.problem} ({row.margin:.3g}, at {row.target})" for row in frame.head(5).itertuples()]
+    said = {"at": problem.fillna("").to_numpy()}
+    grid = Grid(
+        x, y, "", shown.to_numpy(float), list(rows), list(columns), "margin (logits)", "log", said=said, upwards=True
+    )
+    return grid, "; ".join(lowest)

@@ -22,12 +22,12 @@ from interp.compare.compare import compare
 from interp.compare.many import compare_models
 from interp.core.loading import load
 from interp.core.probe import columns, find_probe, group
-from interp.figures.proofs import certified_margins
+from interp.figures.draw_views import draw_picture
 from interp.probes.curves import learning_curves
 from interp.probes.dynamics import training_dynamics
 from interp.probes.embeddings import circle_fit
 from interp.proofs import decision_curves
-from interp.proofs.coupled_grid import load_certified_grids
+from interp.proofs.coupled_grid import load_certified_grids, margins_view
 from interp.site.explorer import static_view
 from interp.site.pages import figure_data
 from interp.site.pages.items import commands, folded, paragraph, table
@@ -67,7 +67,7 @@ def _drawn(found: Any, words: Markup | None = None) -> list[Markup]:
 def certificate(story: Story) -> list[Markup]:
     """What is proved of all inputs, and the commands that prove it."""
     if story.name == HAND_BUILT:
-        drawn = figure_data(certified_margins(load_certified_grids()["float32"]), fixed=True)
+        drawn = figure_data(draw_picture(margins_view(load_certified_grids()["float32"])), fixed=True)
         return [paragraph(story.proved), commands(["python -m interp.proofs.coupled_grid"]), drawn]
     found = story.certificate
     if found is None:

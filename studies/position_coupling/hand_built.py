@@ -31,9 +31,9 @@ from tqdm import tqdm
 import models
 from interp.core.operand_problems import carry_heavy, grid_problems
 from interp.core.sections import Section
-from interp.figures.proofs import certified_margins
+from interp.figures.draw_views import draw_picture
 from interp.probes.heatmaps.grid_store import CellStore
-from interp.proofs.coupled_grid import load_certified_grids
+from interp.proofs.coupled_grid import load_certified_grids, margins_view
 from models.errors import unknown_name
 from models.evaluation import margins
 from models.families.hand_built.position_coupling_addition import NAME
@@ -206,7 +206,9 @@ def show_hand_built(data: Any) -> list[Section]:
     large = pd.DataFrame(data["sizes"])
     sentences = [grid.sentence() for grid in grids.values()] + [HandBuiltGrid.of(data).sentence()]
     return [
-        Section("The proof, shape by shape", "\n\n".join(sentences), (), (certified_margins(grids["float32"]),), 3),
+        Section(
+            "The proof, shape by shape", "\n\n".join(sentences), (), (draw_picture(margins_view(grids["float32"])),), 3
+        ),
         Section("Far larger problems", "Run, not proved: three problems a size.", (large,), level=3),
     ]
 

@@ -30,14 +30,16 @@ from torch import Tensor
 from interp.causal.ablation.ablated_runs import REPLACEMENTS, check_replacement, run_ablations
 from interp.causal.ablation.intervals import bootstrap_ratio, masked_proportions
 from interp.core.components import Component, check_components, heads, hooks_of, neurons, sublayers
+from interp.core.drawings import drawing
 from interp.core.frames import as_frame
 from interp.core.measured import Measured, MeasuredPart
-from interp.core.metrics import Metric, require_answered, require_pairs_answered, resolve_metrics
+from interp.core.metrics import Metric, require_answered, require_pairs_answered, resolve_metrics, spoken
 from interp.core.probe import Scalar, probe
 from interp.core.problems import N_PROBLEMS, check_targets, draw, resolve_task, right_tokens
 from interp.core.results import Provenance, Result
 from interp.core.sites import model_name, with_writable_stream
 from interp.core.strata import ALL, carry_strata
+from interp.core.views import Grid, Picture
 from models.errors import UserError, known_name
 from models.numerals import in_percent_with
 from models.tasks.base import Task
@@ -413,3 +415,31 @@ class _Reader:
             kept = self.controls if control else self.values
             target = self.clean[metric.name] if component is None else kept[metric.name][component, kind]
             target[rows] = found.numpy()
+
+
+@drawing(ComponentAblation)
+def component_view(result: ComponentAblation, metric: str | None = None, most: int = 24) -> Picture:
+    """Drop by component and stratum, one panel per replacement, for the ``most`` components with the largest drops."""
+    metric = result.choose("metric", metric)
+    table = result.table.sel(metric=metric)
+    size = np.nan_to_num(np.abs(table["drop"].sel(stratum=ALL).values)).max(1)
+    table = table.isel(component=np.sort(np.argsort(-size, kind="stable")[:most]))
+    table = table.sel(stratum=[name for name in table.stratum.values if int(table.n.sel(stratum=name))])
+    strata = [f"{name}<br>n = {int(table.n.sel(stratum=name)):,}" for name in table.stratum.values]
+    views, reach = [], float(np.nanmax(np.abs(table["drop"].values)))
+    for method in table.replacement.values.tolist():
+        part = table.sel(replacement=method)
+        left = [f"{v:.4g} [{low:.4g}, {high:.4g}]" for v, low, high in zip(*_flat(part), strict=True)]
+        said = {"leaves": np.reshape(left, part["drop"].shape), "a random change as long": part.control.values}
+        at = "", "component", VERB[method], part["drop"].values, table.component.values.tolist(), strata
+        views.append(Grid(*at, f"drop in {spoken(metric)}", "signed", reach or None, said=said))
+    shown, known = table.sizes["component"], result.table.sizes["component"]
+    note = f"The {shown} components that count most, of {known}. " if shown < known else ""
+    note += f"Drop in {spoken(metric)} without the component, on the same examples"
+    other = metric != result.choose("metric", None)
+    title = f"{result.model}: drop in {spoken(metric)} without a component" if other else ""
+    return Picture(views, 1, title, note, shared="x")
+
+
+def _flat(part: xr.Dataset) -> list[np.ndarray]:
+    return [part[name].values.ravel() for name in ("value", "low", "high")]

@@ -34,6 +34,7 @@ from torch import Tensor
 
 from interp.causal.ablation.intervals import masked_proportions
 from interp.causal.ablation.variants import flat_parameters, initial_values, make_variants, run_variants
+from interp.core.drawings import drawing
 from interp.core.frames import as_frame
 from interp.core.measured import Measured
 from interp.core.metrics import require_answered
@@ -44,6 +45,7 @@ from interp.core.sites import model_name
 from interp.core.stats import Bounds, bootstrap_interval, unseen
 from interp.core.strata import answer_columns
 from interp.core.thresholds import HARMLESS
+from interp.core.views import Grid, Picture, Points, Series, View
 from models.errors import UserError
 from models.numerals import in_percent, in_percent_with
 from models.tasks.base import Task
@@ -344,3 +346,30 @@ def _replacement(model: ArithmeticTransformer, replacement: Any, initial_seed: i
     if replacement == "initial":
         return initial_values(model, initial_seed).to(trained), f"set to the initial value of seed {initial_seed}"
     raise UserError(f"A parameter is set to 'zero', to 'initial' or to values, not {replacement!r}; it has no mean.")
+
+
+_UNITS = {"loss": "nats", "accuracy": "share", "logit": "logits"}
+
+
+@drawing(ParameterAblation)
+def parameter_view(result: ParameterAblation, scale: str = "loss") -> Picture:
+    """The drop of each parameter, then of each pair of them, and how they interact; colours end at the 95% quantile."""
+    check_scale(scale)
+    table = result.single.to_dataframe().reset_index()
+    said, ends = ("trained", "replaced_by", "loss"), ("drop_low", "drop_high")
+    bars = [Series.of(table, "parameter", "drop", "this parameter", ends, said)]
+    if not bool(table["control"].isna().all()):
+        bars.append(Series.of(table, "parameter", "control", "a random step of its size", control=True))
+    views: list[View] = [Points("", "drop in accuracy", "one parameter", bars, "share", across=True)]
+    if result.pairs.data_vars:
+        names, interaction = table["parameter"].tolist(), result.pairs[f"interaction_{scale}"].values
+        limit = float(np.nanquantile(np.abs(interaction), 0.95)) or 1.0
+        title = "what a pair costs beyond its two parameters"
+        unit = f"interaction, {_UNITS[scale]}"
+        views += [
+            Grid("", "", "a pair of them", result.pairs["drop"].values, names, names, "drop in accuracy"),
+            Grid("", "", title, interaction, names, names, unit, "signed", limit),
+        ]
+    return Picture(
+        views, 1, note="Intervals: 95% bootstrap. Controls: mean of steps of the same size in random directions"
+    )

@@ -27,12 +27,14 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from interp.causal.circuits.circuit_edges import space_of
+from interp.causal.circuits.circuit_nodes import circuit_nodes, node_name, receiving_nodes
 from interp.causal.circuits.circuit_search import Criterion, FoundCircuit, search
 from interp.causal.circuits.circuit_space import Space, jaccard
 from interp.causal.circuits.faithfulness import compute_drops, compute_faithfulness, random_circuits, without_each
 from interp.causal.circuits.split import halves
 from interp.causal.edges import EdgeExperiment, EdgeGraph
 from interp.causal.edges.graph import LOGITS, part_and_input
+from interp.core.drawings import drawing
 from interp.core.frames import as_frame, leading
 from interp.core.measured import Measured
 from interp.core.metrics import Metric, require_pairs_answered, spoken
@@ -41,6 +43,8 @@ from interp.core.problems import carry_pairs
 from interp.core.results import Provenance, Result
 from interp.core.sites import model_name
 from interp.core.stats import permutation_p, proportion
+from interp.core.views import Curves, Graph, Line, Picture, Series
+from interp.core.views import Edge as GraphEdge
 from models.errors import UserError
 from models.numerals import in_percent, in_percent_with, p_value
 from models.tasks.paired_problems import ProblemPairs
@@ -372,3 +376,60 @@ def _spread(path: Bool[Tensor, "step edge"], size: int) -> Bool[Tensor, "point e
     above = torch.logspace(math.log10(half), math.log10(float(sizes[0])), half)
     wanted = [*range(half), size, *above.tolist()]
     return path[sorted({int((sizes - number).abs().argmin()) for number in wanted})]
+
+
+_KINDS = {"q": "into queries", "k": "into keys", "v": "into values", "": "into the MLP or the logits"}
+
+
+@drawing(Circuit)
+def circuit_view(result: Circuit) -> Picture:
+    """The circuit as a graph, with layers upwards and, with groups, a column per group of positions. An edge's width is
+    the largest of its drops in the metrics, which its label lists."""
+    of = result.graph
+    edges = [of.edges[of.index(name)] for name in result.edges]
+    drawn = []
+    for edge in edges:
+        drops = result.drops.sel(edge=edge.name)
+        lost = drops.sel(stat="value").values
+        said = [
+            f"{spoken(str(name))}: {value:.3f} [{low:.3f}, {high:.3f}]"
+            for name, (value, low, high) in zip(drops.metric.values, drops.values, strict=True)
+        ]
+        text = " · ".join(in_percent(float(max(v, 0) if abs(v) < 0.005 else v), 0) for v in lost)
+        said = "<br>".join((f"<b>{edge.name}</b>, lost without it", *said))
+        kind = _KINDS[part_and_input(edge.receiver)[1]]
+        for receiver in receiving_nodes(edge, edges):
+            sender = node_name(edge.sender, edge.group)
+            drawn.append(GraphEdge(sender, receiver, kind, float(np.abs(lost).max()), text, said))
+    ends = result.faithfulness.sel(replacement=result.replacement, part="circuit").values
+    value, low, high = (in_percent(end, 0) for end in ends)
+    title = (
+        f"{result.model}: {result.found.size} of {int(result.space.everything().sum())} edges bring back {value} "
+        f"[{low}, {high}] of the {spoken(result.metrics[0])} ({result.what})"
+    )
+    lost = " and ".join(f"the {spoken(name)}" for name in result.metrics)
+    note = f"Read upwards. Labels and widths: what is lost of {lost} when the edge is cut. Grey: not in the circuit"
+    return Picture(
+        [Graph(kinds=tuple(_KINDS.values()), nodes=circuit_nodes(of, edges), edges=drawn)], title=title, note=note
+    )
+
+
+@drawing(Circuit, "curve")
+def faithfulness_view(result: Circuit) -> Picture:
+    """Faithfulness of the best circuit of each size, and of random circuits, on the pairs used for judging."""
+    sizes, first = result.curve["size"].values, spoken(result.metrics[0])
+    found = [
+        Series(
+            f"{result.found.method} search, {spoken(name)}", sizes,
+            *(result.curve.sel(metric=name, stat=stat).values for stat in ("value", "low", "high")),
+        )
+        for name in result.metrics
+    ]  # fmt: skip
+    random = (result.random_curve.sel(stat=stat).values for stat in ("value", "low", "high"))
+    series = [*found, Series(f"random circuits, {first}, middle 95%", sizes, *random, control=True)]
+    lines = (Line(result.found.size, f"the circuit, {result.found.size} edges", "x"), Line(1))
+    note = "on pairs that were not searched on" if result.held_out else "on the pairs that were searched on"
+    note = f"{result.replacement.capitalize()} ablation, {note}"
+    title = f"{result.model}: how many edges are needed ({result.what})"
+    curves = Curves("edges kept", "faithfulness", "", series, "share", lines, bands=True)
+    return Picture([curves], title=title, note=note)

@@ -39,12 +39,14 @@ from interp.causal.circuits.split import halves
 from interp.causal.edges import EdgeExperiment, EdgeGraph
 from interp.causal.edges.graph import EMBED, LOGITS, POS_EMBED, part_and_input
 from interp.causal.edges.optimal import optimal_values
+from interp.core.drawings import drawing
 from interp.core.measured import Measured
 from interp.core.metrics import require_pairs_answered
 from interp.core.probe import Scalar, probe
 from interp.core.problems import carry_pairs
 from interp.core.results import Provenance, Result
 from interp.core.sites import model_name
+from interp.core.views import Line, Picture, Points, Series
 from models.errors import UserError, known_name
 from models.numerals import in_percent
 from models.tasks.paired_problems import ProblemPairs
@@ -371,3 +373,20 @@ def _listed(
     first = sorted(found.values())
     sets = torch.tensor([[node in chosen[i] for node in nodes] for i in first], dtype=torch.bool)
     return masks[first], sets.reshape(len(first), len(nodes)), nodes, looked, size is None
+
+
+@drawing(AllCircuits)
+def every_circuit_view(result: AllCircuits, most: int = 2_000) -> Picture:
+    """Each circuit by its size and its worse faithfulness score; the ``most`` best ones, the minimal ones apart."""
+    score, sizes = result.scores.min(0), result.sets.sum(1).numpy()
+    best = np.argsort(-score, kind="stable")[:most]
+    rest = best[~np.isin(best, result.minimal_at) & np.isfinite(score[best])]
+    series = [
+        Series(name, sizes[of], score[of], control=name == "circuits")
+        for name, of in (("circuits", rest), ("minimal ones", np.array(result.minimal_at, dtype=int)))
+        if len(of)
+    ]
+    y = "1 - |1 - F|, the worse of logits and answers"
+    points = Points(f"{result.by}s", y, series=series, lines=(Line(result.threshold),))
+    note = f"{result.replacement.capitalize()} ablation, faithful from {result.threshold:g}"
+    return Picture([points], title=f"{result.model}: every circuit for {result.what}", note=note)

@@ -13,8 +13,10 @@ from torch import Tensor
 
 from interp.causal.edges.experiment import EdgeExperiment
 from interp.core.frames import as_frame
+from interp.core.metrics import spoken
 from interp.core.results import Provenance, Result
 from interp.core.stats import Bounds, bootstrap_interval
+from interp.core.views import Grid
 from models.errors import known_name
 
 
@@ -96,3 +98,10 @@ def effect_table(effects: xr.DataArray, seed: int, bounds: Sequence[Bounds | Non
     columns = {"effect": values.mean(-1), "std": spread, "low": low, "high": high}
     table = xr.Dataset({name: cell.copy(data=column) for name, column in columns.items()})
     return as_frame(table, ("metric", "edge", "sender", "receiver", "group")).assign(n=n)
+
+
+def edge_grid(matrix: xr.DataArray, metric: str, reach: float | None = None) -> Grid:
+    """Senders by receivers, both in the order of the model; grey where there is no edge."""
+    grey = np.isnan(matrix.values)
+    senders, receivers = (matrix[end].values.tolist() for end in ("sender", "receiver"))
+    return Grid("receiver", "sender", "", matrix.values, senders, receivers, spoken(metric), "signed", reach, grey=grey)

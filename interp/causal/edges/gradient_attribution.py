@@ -53,16 +53,18 @@ import xarray as xr
 from jaxtyping import Float
 from torch import Tensor
 
-from interp.causal.edges.effects import EdgeEffects, asked, edge_matrix, effect_table, labelled
+from interp.causal.edges.effects import EdgeEffects, asked, edge_grid, edge_matrix, effect_table, labelled
 from interp.causal.edges.experiment import EdgeExperiment
 from interp.causal.edges.gradients import gradients, interactions
 from interp.causal.edges.graph import EdgeGraph, part_and_input
 from interp.causal.edges.paths import compute_direct
 from interp.core.agreement import Agreement, agreement
+from interp.core.drawings import drawing
 from interp.core.metrics import Metric, spoken
 from interp.core.probe import probe
+from interp.core.views import Picture, Points, Series
 from models.errors import UserError, known_name
-from models.numerals import in_percent
+from models.numerals import in_percent, p_value
 from models.tasks.paired_problems import ProblemPairs
 from models.transformer.hooked import HookedModel
 from models.transformer.part_names import in_block
@@ -390,3 +392,33 @@ def _products(
     groups = list(graph.groups.values()) if graph.groups is not None else [tuple(range(graph.n_positions))]
     tables = [torch.einsum("sbpd,mrbpd->mrsb", change[:, :, list(g)], slope[:, :, :, list(g)]) for g in groups]
     return torch.stack(tables)[group, :, receiver, sender].transpose(0, 1)
+
+
+@drawing(EdgeAttribution)
+def attribution_view(result: EdgeAttribution, metric: str | None = None) -> Picture:
+    """Estimated effects as a matrix, and next to it each edge's estimate over its exact effect (if computed)."""
+    metric = result.metric(metric)
+    grid = edge_grid(result.matrix(metric, split=True), metric)
+    steps = "" if result.method in _ONE_STEP else f" in {result.steps} step{'s' * (result.steps > 1)}"
+    of = f"{result.called}s of edges for the {spoken(metric)} by {result.method}{steps}"
+    note = f"{result.direction.capitalize()}, {result.replacement}. Grey: no edge"
+    if result.exact is None:
+        return Picture([grid], title=f"{result.model}: {of}, not compared ({result.what})", note=note)
+    estimate, exact = (
+        each.sel(metric=metric).mean("example").values.astype(float) for each in (result.estimate, result.exact)
+    )
+    edges, size = result.estimate.edge.values, np.maximum(np.abs(exact), np.abs(estimate))
+    labels = np.where(size >= np.sort(size)[-min(4, len(size))], edges, "")
+    found = result.agreements[metric, "edges"]
+    ranked = f"rank correlation {found.spearman:.2f} with the exact ones"
+    if not np.isfinite(found.spearman):
+        ranked = "no order to compare with the exact ones"
+    series = [Series("", exact, estimate, labels=labels, said={"edge": edges})]
+    if result.called != "score":
+        ranked += f" and err by up to {found.worst_error:.3g}"
+    points = Points(
+        f"exact effect on the {spoken(metric)}", result.called, series=series, diagonal=result.called != "score"
+    )
+    title = f"{result.model}: {of} have {ranked} ({result.what})"
+    note += f". Shuffled edges reach this rank correlation with {p_value(found.p)}"
+    return Picture([grid, points], title=title, note=note)

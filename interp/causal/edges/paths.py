@@ -24,12 +24,14 @@ import torch
 import xarray as xr
 from torch import Tensor
 
-from interp.causal.edges.effects import EdgeEffects, asked, edge_matrix, effect_table, labelled
+from interp.causal.edges.effects import EdgeEffects, asked, edge_grid, edge_matrix, effect_table, labelled
 from interp.causal.edges.experiment import MASKS_AT_ONCE, EdgeExperiment
 from interp.causal.edges.masked import Addition, Inputs
+from interp.core.drawings import drawing
 from interp.core.metrics import Metric, spoken
 from interp.core.probe import probe
 from interp.core.stats import bootstrap_interval, difference_bounds, ratio_interval
+from interp.core.views import Picture
 from models.errors import UserError, known_name
 from models.tasks.paired_problems import ProblemPairs
 from models.transformer.hooked import HookedModel
@@ -218,3 +220,15 @@ def compute_all(experiment: EdgeExperiment) -> Tensor:
 def _padded(experiment: EdgeExperiment, inputs: list[Inputs]) -> Tensor:
     """What was read, as one tensor [receiver, batch, pos, d_model]; zero at positions that are not read."""
     return torch.cat([experiment.masked.at_all_positions(part[0]) for stage in inputs for part in stage.parts])
+
+
+@drawing(PathPatching)
+def path_view(result: PathPatching, metric: str | None = None) -> Picture:
+    """Mean effect of every path on one metric."""
+    metric = result.metric(metric)
+    one = "one edge alone is patched" if result.paths == "direct" else "one receiver alone hears of a patched sender"
+    note = f"Path patching, {result.direction}, {result.replacement}: change when {one}. Grey: no edge"
+    title = (
+        "" if metric == result.metric(None) else f"{result.model}: effects of {result.paths} paths on {spoken(metric)}"
+    )
+    return Picture([edge_grid(result.matrix(metric, split=True), metric)], title=title, note=note)

@@ -53,10 +53,12 @@ from interp.causal.interchange.subspaces import (
 )
 from interp.core import runs
 from interp.core.controls import untrained_twin
+from interp.core.drawings import drawing
 from interp.core.problems import resolve_task
 from interp.core.results import Provenance, Result
 from interp.core.sites import Site, model_name, require_evaluation_mode, with_writable_stream
 from interp.core.stats import Proportion, proportion
+from interp.core.views import ENDS, Points, Series
 from models.errors import UserError, known_name
 from models.numerals import in_percent
 from models.tasks.algorithms import Algorithm
@@ -344,3 +346,18 @@ def _described(subspace: Any, basis: Tensor | None, method: str) -> str:
     k = basis.shape[1]
     directions = f"{k} direction{'s' if k > 1 else ''}"
     return f"{directions} {f'by {method}' if isinstance(subspace, int) else 'given'}"
+
+
+@drawing(InterchangeAccuracy)
+def interchange_view(result: InterchangeAccuracy) -> Points:
+    """The hypothesis next to its controls."""
+    table = result.to_dataframe()
+    own = table["run"] == HYPOTHESIS
+    said = ("right", "n_changed", "stayed")
+    return Points(
+        "intervention", "share of pairs with the causal model's answer, where it changes", scale="share", across=True,
+        series=[
+            Series.of(table[rows], "run", "accuracy", name, ENDS, said, control=name == "controls")
+            for name, rows in (("hypothesis", own), ("controls", ~own))
+        ],
+    )  # fmt: skip

@@ -38,6 +38,7 @@ from torch import Tensor
 
 from interp.core import runs
 from interp.core.controls import untrained_twin
+from interp.core.drawings import drawing
 from interp.core.group_marks import GroupMarks, group_marks
 from interp.core.group_spectra import (
     element_tokens,
@@ -53,6 +54,7 @@ from interp.core.replaced_embeddings import EmbeddingTest
 from interp.core.results import Provenance, Result
 from interp.core.sites import model_name
 from interp.core.stats import Proportion, proportion
+from interp.core.views import Points, values_and_controls
 from models.errors import known_name
 from models.numerals import in_percent
 from models.tasks.base import Task
@@ -246,3 +248,12 @@ def _predicted(
     sums = {"clock": x * y, "pizza": mean**2 / np.maximum(np.abs(mean), np.finfo(float).tiny)}
     answers = np.exp(turn * np.arange(of.order)[:, None])
     return np.stack([((sizes * sums[name]) @ answers.conj().T).real.argmax(1) for name in PROGRAMS])
+
+
+@drawing(GroupProgram)
+def group_program_view(result: GroupProgram) -> Points:
+    """How often the answers are each program's, by change, next to an untrained twin's."""
+    table = result.to_dataframe()
+    shown = table[["low", "high", "untrained"]].assign(value=table["share"])
+    shown.insert(0, "answers", table["program"] + "'s, " + table["change"])
+    return values_and_controls(shown)

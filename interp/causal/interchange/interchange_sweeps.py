@@ -20,12 +20,14 @@ from interp.causal.interchange.accuracy import counted
 from interp.causal.interchange.interchange_sites import find_place
 from interp.causal.interchange.pairs import draw_pairs
 from interp.core import runs
+from interp.core.drawings import drawing
 from interp.core.measured import Measured
 from interp.core.probe import Scalar, probe
 from interp.core.problems import resolve_task
 from interp.core.results import Provenance, Result
 from interp.core.sites import Site, model_name, with_writable_stream
 from interp.core.stats import LEVEL, clopper_pearson, proportion
+from interp.core.views import Grid, Picture
 from models.errors import UserError
 from models.numerals import in_percent_with
 from models.tasks.algorithms import Algorithm, column_layout
@@ -186,3 +188,14 @@ def interchange_sweep(
         live=xr.DataArray(live, coords=coords, dims=("hook", "position")),
         provenance=Provenance(len(wanted), seed, f"pairs whose answer changes, of {n:,} drawn"),
     )
+
+
+@drawing(InterchangeSweep)
+def sweep_view(result: InterchangeSweep) -> Picture:
+    """Interchange accuracy of every site; grey where source and base never differ."""
+    hooks = [str(name).replace("blocks.", "L").replace(".hook_", " ") for name in result.right.hook.values]
+    places = [str(place) for place in result.right.position.values]
+    values = np.where(result.live.values, result.accuracy.values, np.nan)
+    grey = ~result.live.values.astype(bool)
+    shown = Grid("position", "layer and stream", "", values, hooks, places, "accuracy", grey=grey)
+    return Picture([shown], note="One whole site at a time; grey: source and base agree there")

@@ -36,11 +36,13 @@ from interp.causal.interchange.accuracy import counted
 from interp.causal.interchange.interchange_sites import NoPositions, find_place
 from interp.causal.interchange.pairs import distinct_problems
 from interp.core import runs
+from interp.core.drawings import drawing
 from interp.core.probe import probe
 from interp.core.problems import require_able, resolve_task
 from interp.core.results import Provenance, Result
 from interp.core.sites import Site, model_name, with_writable_stream
 from interp.core.stats import percentile_interval, resampled_sums
+from interp.core.views import ENDS, Curves, Line, Picture, Series
 from models.errors import UserError
 from models.numerals import in_percent, in_percent_with
 from models.tasks.algorithms import Algorithm, ColumnLayout
@@ -317,3 +319,21 @@ def chained_claims(layer: int = 0) -> tuple[Claim, ...]:
         Claim(replace(values, at=(DELIMITERS, REST))),
         Claim(Site(in_block(layer, "hook_resid_pre")), ("previous",)),
     )
+
+
+@drawing(CausalScrubbing)
+def scrubbing_view(result: CausalScrubbing) -> Picture:
+    """Share of the loss recovered by column: the hypothesis next to the same sites scrubbed as irrelevant."""
+    table: Any = result.to_dataframe()
+    table = table[table["column"] != "all"]
+    series = [
+        Series.of(
+            table[table["run"] == run], "column", "recovered", f"resampled {name}", ENDS, ("loss", "right", "n"),
+            control=run != "scrubbed",
+        )
+        for run, name in (("scrubbed", "as the hypothesis allows"), ("all irrelevant", "as if irrelevant"))
+    ]  # fmt: skip
+    note = "0 is another problem's logits, 1 the clean run. Intervals: 95% bootstrap"
+    lines = (Line(0), Line(1))
+    x, y = "column predicted (0 is the units)", "share of the loss recovered"
+    return Picture([Curves(x, y, series=series, scale="share", lines=lines)], note=note)

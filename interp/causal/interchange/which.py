@@ -45,6 +45,7 @@ from torch import Tensor
 from interp.causal.interchange.pairs import distinct_problems
 from interp.core import runs
 from interp.core.controls import untrained_twin
+from interp.core.drawings import drawing
 from interp.core.measured import Measured
 from interp.core.probe import Scalar, columns, probe
 from interp.core.problems import ABLE, resolve_task
@@ -52,6 +53,7 @@ from interp.core.results import Provenance, Result
 from interp.core.sites import model_name
 from interp.core.stats import Proportion, proportion
 from interp.core.thresholds import FOLLOWS
+from interp.core.views import Bars, Picture, Series
 from models.errors import UserError, known_name
 from models.tasks.algorithms import ALGORITHMS, Algorithm, ColumnLayout, column_layout, resolve_algorithm
 from models.tasks.base import Task
@@ -389,3 +391,32 @@ def _examples(
     arrays: dict[str, Any] = {name: ("example", value) for name, value in data.items()}
     arrays |= {"answer": (("algorithm", "example"), answers), "answer_before": (("algorithm", "example"), before)}
     return xr.Dataset(arrays, coords={"algorithm": [algorithm.name for algorithm in algorithms]})
+
+
+@drawing(WhichAlgorithm)
+def which_algorithm_view(result: WhichAlgorithm) -> Picture:
+    """How often the model gives each algorithm's digit where they disagree, and the carry that predictions imply."""
+    names = [name for group in result.ranking() for name in group]
+    followed = []
+    for corruption, said in (("plausible", "the digit of the other carry"), ("any", "any wrong digit")):
+        for of, control in (("after", False), ("untrained", True)):
+            found = [result.accuracy(name, corruption, of=of) for name in names]
+            name = f"untrained, {said}" if control else f"{said} (n = {found[0].n:,})"
+            value, low, high = (np.array([getattr(p, part) for p in found]) for part in ("value", "low", "high"))
+            followed.append(Series(name, names, value, low, high, control=control, said={"n": [p.n for p in found]}))
+    table = result.implied_carries("any")
+    carries = [
+        Series.of(table, "difference", carry, f"carry {carry}".replace("-", "−"), said=("n",))
+        for carry in ("-1", "0", "1", "2")
+    ]
+    carries.append(Series.of(table, "difference", "other", "no such carry", said=("n",), control=True))
+    occurring = f"−1, 0, {result.base - 1}, {result.base}"
+    x = f"difference x' + y' − z' ({occurring} occur uncorrupted)"
+    title = "any wrong digit: the carry a prediction implies"
+    return Picture(
+        [
+            Bars("algorithm", "share with its digit", "where the algorithms disagree", followed, "share"),
+            Bars(x, "share of predictions", title, carries, "share", stacked=True),
+        ],
+        note="The output before one query is replaced. Intervals: 95% Clopper-Pearson",
+    )

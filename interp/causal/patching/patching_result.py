@@ -9,12 +9,15 @@ import numpy as np
 import xarray as xr
 from jaxtyping import Float
 
+from interp.core.drawings import drawing
 from interp.core.metrics import spoken
 from interp.core.results import Provenance, Result
 from interp.core.stats import bootstrap_interval, difference_bounds, ratio_interval
 from interp.core.thresholds import LEAST_SAID
+from interp.core.views import Grid, Picture
 from models.errors import known_name
 from models.numerals import in_percent, in_percent_with
+from models.transformer.part_names import head_name, neuron_name
 
 _DOES = {"denoise": "restores", "noise": "breaks"}
 _WORDS = {"pos": "position", "dest": "destination", "src": "source"}
@@ -167,3 +170,72 @@ def runs_differ(base: Float[np.ndarray, " n"], other: Float[np.ndarray, " n"], s
         return False
     low, high = bootstrap_interval(apart, seed, bounds=difference_bounds(base, other))
     return bool((apart > 0).all() or (apart < 0).all()) or not float(low) <= 0 <= float(high)
+
+
+MOST_PANELS, LEAST_SHOWN = 6, 0.01  # heads whose patterns are shown: those that recover most, and at least 1%
+_RUNS = {"denoise": "clean into corrupted", "noise": "corrupted into clean"}
+_AXES = {
+    "layer": "layer", "pos": "position patched", "role": "role patched", "dest": "destination",
+    "src": "source attended to", "all": "",
+}  # fmt: skip
+
+
+@drawing(PatchingSweep)
+def patching_view(result: PatchingSweep, metric: str | None = None) -> Picture:
+    """Share recovered: rows are layers (with heads or neurons), columns positions or roles; one panel per direction.
+
+    A pattern swept by destination and source has one panel per head instead, for the heads that recover most.
+    """
+    metric = metric or str(result.values.metric.values[0])
+    result.strongest(metric=metric)  # refuses a metric that the sweep does not have
+    share = result.table.recovered.sel(metric=metric)
+    by_source = "src" in share.dims
+    panels = _by_source(share) if by_source else _by_layer(share)
+    answers = {} if by_source else _by_layer(result.table.answers)
+    limit = max(1.0, *(float(np.nanmax(np.abs(np.nan_to_num(panel.values)))) for panel in panels.values()))
+    views = []
+    for name, panel in panels.items():
+        down, across = (str(dim) for dim in panel.dims)
+        part = next((each for each in ("head", "neuron") if down == "row" and each in share.dims), down)
+        said = {"clean answers": answers[name].values} if name in answers else {}
+        rows, columns = ([str(value) for value in panel[dim].values] for dim in (down, across))
+        at = _AXES.get(across, across), _AXES.get(part, part), name
+        views.append(Grid(*at, panel.values, rows, columns, "recovered", "signed", limit, said=said))
+    note = f"Recovered: (patched - unpatched) / (other run - unpatched), of the mean {spoken(metric)}"
+    title = f"{result.model}, {result.what}: patching {result.site} {result.found(metric)}"
+    return Picture(views, 1, title, note)
+
+
+def _by_layer(share: xr.DataArray) -> dict[str, xr.DataArray]:
+    """One panel per direction, with layers and their heads or neurons as rows."""
+    panels = {}
+    for direction in share.direction.values.tolist():
+        panel = share.sel(direction=direction, drop=True)
+        part = next((d for d in ("head", "neuron") if d in panel.dims), None)
+        if part is not None:
+            name = head_name if part == "head" else neuron_name
+            labels = [name(i, j) for i in panel.layer.values for j in panel[part].values]
+            panel = panel.stack(row=("layer", part)).drop_vars(("row", "layer", part)).assign_coords(row=labels)
+        rest = [d for d in panel.dims if d not in ("row", "layer")]
+        if not rest:
+            panel, rest = panel.expand_dims({"all": ["all positions"]}), ["all"]
+        first = "row" if part is not None else "layer"
+        panels[f"{direction}: {_RUNS[direction]}"] = panel.transpose(first, *rest)
+    return panels
+
+
+def _by_source(share: xr.DataArray) -> dict[str, xr.DataArray]:
+    """One panel per head and direction, destination by source, for those that recover most. Rows without effect are
+    left out."""
+    panels = {}
+    for direction in share.direction.values.tolist():
+        of_direction = share.sel(direction=direction, drop=True)
+        for layer in of_direction["layer"].values.tolist():
+            for head in of_direction["head"].values.tolist():
+                panel = of_direction.sel(layer=layer, head=head, drop=True).transpose("dest", "src")
+                panels[f"{head_name(layer, head)}, {direction}"] = panel
+    largest = {name: np.abs(np.nan_to_num(panel.values)).max(1) for name, panel in panels.items()}
+    ordered = sorted(panels, key=lambda name: -float(largest[name].max()))
+    chosen = [name for name in ordered[:MOST_PANELS] if largest[name].max() >= LEAST_SHOWN] or ordered[:1]
+    keep = lambda rows: rows >= min(1e-3, rows.max())  # noqa: E731
+    return {name: panels[name][keep(largest[name])] for name in chosen}

@@ -34,12 +34,14 @@ import torch
 import xarray as xr
 from jaxtyping import Float
 
+from interp.core.drawings import drawing
 from interp.core.measured import Measured, MeasuredPart
 from interp.core.probe import Scalar, probe, sums
 from interp.core.problems import N_PROBLEMS, draw, resolve_task, target_labels
 from interp.core.results import Provenance, Result
 from interp.core.sites import model_name
 from interp.core.stats import bootstrap_interval
+from interp.core.views import Grid, Line, Picture, Points, Series, View
 from interp.probes.lens.reading import digit_targets
 from interp.probes.lens.stream_parts import PARTS_AXES, attributed, choose_rivals
 from models.errors import UserError
@@ -225,3 +227,29 @@ def logit_attribution(
         values, parts, units, lead = attributed(model, task, sample.tokens, targets, coefficients)
     labels = target_labels(task, targets)
     return compute_logit_attribution(values, parts, units, lead, labels, name, over, sample.provenance, resamples)
+
+
+_MOST = 24  # parts and units that are shown; the table has all
+
+
+@drawing(LogitAttribution)
+def attribution_view(result: LogitAttribution) -> Picture:
+    """Mean contribution of the largest parts to every target's lead, and the largest units next to it."""
+    size = np.nan_to_num(np.abs(result.parts["mean"].values)).max(1)
+    largest = np.sort(np.argsort(-size, kind="stable")[: min(_MOST, int((size > 0).sum()))])  # in model order
+    table = result.parts.isel(part=largest)
+    title = f"parts: {len(largest)} of {len(size)}, mean over problems (logits)"
+    at = "target", "", title, table["mean"].values, table.part.values, table.target.values, " ", "signed"
+    views: list[View] = [Grid(*at, low=table.low.values, high=table.high.values)]
+    if result.units is not None:
+        by_target = result.units["mean"].values.reshape(-1, result.units.sizes["target"])
+        mean = by_target.mean(1)
+        order = np.argsort(-np.abs(mean), kind="stable")[:_MOST]
+        names = [
+            neuron_name(i, j) for i, j in zip(*np.unravel_index(order, result.units["mean"].shape[:2]), strict=True)
+        ]
+        series = Series("", names, mean[order], by_target[order].min(1), by_target[order].max(1))
+        title = f"units: {len(order)} of {len(mean):,}"
+        views.append(Points("", "mean over targets (interval: range)", title, [series], lines=(Line(0),), across=True))
+    note = f"Direct effects on the lead over {result.rival}; the norm's scale is frozen; blank: no such position"
+    return Picture(views, title=result.headline(), note=note)

@@ -34,6 +34,7 @@ import torch
 from jaxtyping import Float, Int, Num
 
 from interp.core.controls import untrained_copy, untrained_twin
+from interp.core.drawings import drawing
 from interp.core.measured import Measured, MeasuredPart
 from interp.core.probe import Scalar, probe
 from interp.core.problems import N_PROBLEMS, distinct, draw, resolve_task, target_labels
@@ -41,6 +42,7 @@ from interp.core.results import Provenance, Result
 from interp.core.separation import auroc
 from interp.core.sites import model_name
 from interp.core.stats import clustered_proportion
+from interp.core.views import Picture, Points, Series
 from interp.probes.lens.probe_labels import (
     SIGNALS,
     Labels,
@@ -391,3 +393,29 @@ def _read_all(
             here = values[hook]
             parts.setdefault(site, []).append(here.reshape(len(here), len(places), -1).float().cpu().numpy())
     return {site: np.concatenate(each) for site, each in parts.items()}
+
+
+@drawing(LinearProbes)
+def probes_view(result: LinearProbes) -> Picture:
+    """Accuracy with its interval, its controls and the score by site; one panel per signal, all columns together."""
+    views = []
+    signals = list(dict.fromkeys(result.table.signal))
+    for signal in signals:
+        table = result.overall(signal)
+        series = [
+            Series.of(table, "site", "accuracy", "accuracy, pairs never seen", ("pair_low", "pair_high")),
+            Series.of(table, "site", "score", "AUROC, or R² for numbers", said=("control_score",)),
+            Series.of(table, "site", "control", "labels shuffled", control=True),
+            Series.of(table, "site", "memorised", "labels shuffled, fitted pairs: memorised", control=True),
+            Series.of(table, "site", "untrained", "untrained copy", control=True),
+        ]
+        views.append(Points("", "", str(SIGNALS.get(signal, signal)), series, "share"))
+    told = []
+    for signal in signals:
+        best = result.overall(signal).loc[result.overall(signal).score.idxmax()]
+        told.append(f"{_SHORT.get(signal, signal)} at {best.site} ({best.accuracy:.3f} right)")
+    note = f"Read at {result.place}, on pairs of digits never seen. Intervals: pairs of digits are clusters"
+    return Picture(views, min(2, len(views)), f"{result.name}: read best are {', '.join(told)}", note)
+
+
+_SHORT = {"carry_in": "carry in", "carry_out": "carry out", "nine": "sums of 9", "digit_sum": "the digit sum"}

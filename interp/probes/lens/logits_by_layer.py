@@ -28,12 +28,14 @@ import xarray as xr
 from jaxtyping import Float, Int
 from scipy.special import log_softmax
 
+from interp.core.drawings import drawing
 from interp.core.measured import Measured, MeasuredPart
 from interp.core.probe import Scalar, probe
 from interp.core.problems import N_PROBLEMS, draw, resolve_task, target_labels
 from interp.core.results import Provenance, Result
 from interp.core.sites import model_name
 from interp.core.stats import bootstrap_interval, clopper_pearson, clustered_proportion
+from interp.core.views import Grid, Picture
 from interp.probes.lens.reading import read, stream_points
 from models.errors import UserError
 from models.numerals import in_percent, in_percent_with
@@ -209,3 +211,26 @@ def _read_out(model: HookedModel, stream: torch.Tensor) -> torch.Tensor:
     """Logits [n, target, d_vocab] of streams [n, target, d_model]."""
     norm = getattr(model, "ln_final", None)
     return model.unembed(stream if norm is None else norm(stream))
+
+
+@drawing(LogitLens)
+def lens_view(result: LogitLens) -> Picture:
+    """Accuracy, probability and divergence: streams from top to bottom, targets from left to right."""
+    at, views = (result.table.point.values, result.table.target.values), []
+    for name, title, colours in (
+        ("accuracy", "right token leads (share)", "share"),
+        ("probability", "probability of the right token", "share"),
+        ("kl", "KL to the final distribution (nats)", "range"),
+    ):
+        values, low, high = (result.table[name + end].values for end in ("", "_low", "_high"))
+        x = "target" if name == "kl" else ""
+        views.append(Grid(x, "", title, values, *at, " ", colours, low=low, high=high))  # type: ignore[arg-type]
+    end, low, high = (float(result.table[f"overall{name}"][-1]) for name in ("", "_low", "_high"))
+    control = in_percent(float(result.table.overall_control.max()))
+    note = f"Right at the end: {in_percent_with(end, low, high)}; answers of other problems lead in at most {control}"
+    before, after, least, most = result.largest_rise
+    title = f"{result.name}: no stream gives more right tokens than the one before"
+    if most > least:
+        least, most = in_percent(least), in_percent(most)
+        title = f"{result.name}: the right token leads in {least} of the answers at {before}, in {most} at {after}"
+    return Picture(views, 1, title, note, "x")

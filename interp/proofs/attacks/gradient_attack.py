@@ -18,11 +18,13 @@ import torch
 import xarray as xr
 from tqdm import tqdm
 
+from interp.core.drawings import drawing
 from interp.core.measured import Measured
 from interp.core.probe import Scalar, probe
 from interp.core.problems import resolve_task
 from interp.core.results import Provenance, Result
 from interp.core.sites import model_name, require_hook
+from interp.core.views import Curves, Line, Picture, Points, Series
 from interp.proofs.attacks.attack_search import Report, Tally, Wrong, gradient_search, random_search
 from interp.proofs.attacks.counted_runs import EMBED, Runner
 from interp.proofs.attacks.problem_digits import ProblemSpace, problem_space
@@ -261,3 +263,27 @@ def _table(found: dict[str, Tally], labels: list[str]) -> xr.Dataset:
         },
         coords={"search": list(found), "target": labels, "chain_length": lengths},
     )
+
+
+@drawing(Attack)
+def attack_view(result: Attack) -> Picture:
+    """Smallest margin so far over runs (left) and by target (right); below zero the model answers wrong."""
+    runs_of, by_target = [], []
+    targets = result.margins["target"].values.tolist()
+    for search in SEARCHES:
+        runs, margins = (np.array(x, dtype=float) for x in zip(*result.history[search], strict=True))
+        x, y = np.append(runs, result.runs), _finite(np.append(margins, margins[-1]))
+        runs_of.append(Series(search, x, y, control=search != "attack"))
+        smallest = _finite(result.margins["by_target"].sel(search=search).values)
+        by_target.append(Series(search, targets, smallest, control=search != "attack"))
+    title, x = f"{result.model}: {result.sentence()}", "runs (a gradient counts as three)"
+    lines = (Line(0),)
+    left = Curves(x, "smallest margin so far (logits)", "", runs_of, "", lines, log_x=True, steps=True)
+    right = Points("target", "smallest margin (logits)", "", by_target, "", lines)
+    note = f"{result.task}. Below zero the model answers wrong. Both searches spent {result.runs:,} runs"
+    return Picture([left, right], title=title, note=note)
+
+
+def _finite(margins: np.ndarray) -> np.ndarray:
+    """Margins, and NaN, which is not drawn, for infinities."""
+    return np.where(np.isfinite(margins), margins, np.nan)

@@ -90,8 +90,8 @@ def test_the_attention_heat_map_shows_the_weights_and_leaves_empty_roles_blank()
 
 def test_the_pattern_picture_is_labelled_by_role_and_blank_where_nothing_is_visible():
     heat = interp.attention_by_role(ADDER, n=32).figure("pattern")
-    assert list(heat.layout.xaxis.ticktext[:3]) == ["a0", "a1", "a2"]
-    assert heat.layout.xaxis.ticktext[10] == "+"
+    assert list(heat.data[0].x[:3]) == ["a0", "a1", "a2"]
+    assert heat.data[0].x[10] == "+"
     shown = ~np.isnan(np.array(heat.data[0].z, dtype=float))
     assert shown.sum(1).tolist() == list(range(22, 34))
 
@@ -103,7 +103,7 @@ def test_the_unit_picture_fills_exactly_the_columns_with_a_carry_out(published_5
     for trace in traces:
         filled = [colour != "white" for colour in trace.marker.color]
         carry = int(trace.name.removeprefix("carry in "))
-        assert filled == [row[0] + carry >= 10 for row in trace.customdata]
+        assert filled == [row[2] + carry >= 10 for row in trace.customdata]  # low, high, digit sum
 
 
 def test_the_ablation_picture_states_the_double_dissociation_in_numbers(published_57):
@@ -141,10 +141,9 @@ def test_names_on_a_short_arc_stand_at_two_distances():
     for degrees, rings in ((4.5, 2), (9.0, 1)):
         angles = np.radians(degrees) * np.arange(10)
         fit = interp.circle_fit(np.stack((np.cos(angles), np.sin(angles)), axis=1), resamples=1)
-        marks = [mark for mark in fit.figure().layout.annotations if mark.text.startswith("<b>")]
-        middle = np.asarray(fit.centre)
-        distances = {round(float(np.hypot(mark.x - middle[0], mark.y - middle[1])), 3) for mark in marks}
-        assert len(marks) == 10 and len(distances) == rings
+        names = next(trace for trace in fit.figure().data if trace.mode == "text")
+        x, y = names.x - fit.centre[0], names.y - fit.centre[1]
+        assert len(names.text) == 10 and len(set(np.hypot(x, y).round(3))) == rings
 
 
 def test_figures_import_no_model_and_nothing_that_runs_one(package_dir: Path):

@@ -565,7 +565,7 @@ def test_no_component_is_named_that_changes_nothing_by_more_than_chance():
             Provenance(40, 0, "problems"),
         )
         assert counts(result.worst()) == named and ("the third" in result.sentence()) == named
-        title = result.figure().layout.title.text
+        title = result.figure().layout.title.text.replace("<br>", " ")
         assert ("the third" in title) == named
 
 
@@ -585,7 +585,7 @@ def test_the_result_tabulates_says_and_draws_itself():
     assert len(frame) == 5 * 3 * result.table.sizes["stratum"]
     assert {"component", "replacement", "stratum", "value", "low", "high", "drop", "n", "clean"} <= set(frame.columns)
     figure = result.figure(most=3)
-    assert len(figure.data) == 3 and "3 of 5 components" in figure.layout.title.subtitle.text
+    assert len(figure.data) == 3 and "The 3 components that count most, of 5" in figure.layout.title.subtitle.text
     assert np.array(figure.data[0].z).shape == (3, result.table.sizes["stratum"])
     with pytest.raises(UserError, match="There is no metric 'acuracy'.*Did you mean 'accuracy'"):
         result.figure(metric="acuracy")

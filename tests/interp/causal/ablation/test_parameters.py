@@ -241,9 +241,9 @@ def test_the_result_tabulates_says_and_draws_itself():
     assert len(result.to_dataframe()) == 9 and len(result.interactions()) == 36
     assert "sampled" in str(result.provenance)
     figure = result.figure(scale="logit")
-    below, above = (np.array(trace.z, dtype=float) for trace in figure.data[:2])
-    assert np.isnan(below[np.triu_indices(9)]).all() and np.isnan(above[np.tril_indices(9)]).all()
-    assert above[0, 1] == pytest.approx(float(result.pairs.interaction_logit[0, 1]))
-    assert list(figure.data[0].y) == list(result.single.parameter.values)
+    costs, beyond = (trace for trace in figure.data if trace.type == "heatmap")
+    np.testing.assert_allclose(np.array(costs.z, dtype=float), result.pairs["drop"].values)
+    np.testing.assert_allclose(np.array(beyond.z, dtype=float), result.pairs.interaction_logit.values)
+    assert list(costs.y) == list(beyond.x) == list(result.single.parameter.values)
     alone = parameter_ablation(load("microadder-57"), n=16, only=["arc_A"], pairs=False).figure()
-    assert [trace.type for trace in alone.data] == ["bar", "scatter"]
+    assert [trace.type for trace in alone.data] == ["scatter", "scatter"]

@@ -166,7 +166,7 @@ def test_results_say_what_they_found():
     lines = drawn.layout.title.text.split("<br>")
     assert max(map(len, lines)) - len("<b></b>") <= (drawn.layout.width - 120) / 7.8  # none runs off a narrow figure
     title = " ".join(lines)
-    assert f" {result.strongest().index[0]} " in title
+    assert f" {result.moving().edge.iloc[0]} " in title
     figure = result.figure(metric="exact_match")
     assert np.array_equal(figure.data[0].z, result.matrix("exact_match").values, equal_nan=True)
 

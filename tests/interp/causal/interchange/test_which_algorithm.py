@@ -213,7 +213,8 @@ def test_results_say_what_they_rest_on():
     carries = found.implied_carries()
     assert carries["n"].sum() == 80 and np.allclose(carries.drop(columns=["difference", "n"]).sum(axis=1), 1)
     assert found.provenance.seed == 0
-    assert len(found.figure().data) == 7
+    drawn = found.figure().data
+    assert len(drawn) == 9 and sum("untrained" in trace.name for trace in drawn) == 2
 
 
 def test_bad_input_is_named():

@@ -229,5 +229,5 @@ def test_the_figure_draws_the_largest_parts_and_units():
     found = logit_attribution(random_model("ln"), n=16, resamples=10)
     figure = found.figure()
     assert figure.data[0].type == "heatmap" and len(figure.data[0].y) == 24  # of more
-    assert figure.data[1].type == "bar" and len(figure.data[1].y) == 24  # of 30 units
+    assert figure.data[1].type == "scatter" and len(figure.data[1].y) == 24  # of 30 units
     assert len(logit_attribution(random_model("attention-only"), n=16, resamples=10).figure().data) == 1

@@ -251,7 +251,7 @@ def test_the_figure_shows_both_searches_and_every_target():
     result = of_toygpt()
     figure = result.figure()
     assert [trace.name for trace in figure.data] == ["attack", "random", "attack", "random"]
-    assert list(figure.data[2].x) == ["s0", "s1", "s2"] and figure.data[0].y[-1] == result.smallest_margin()
+    assert list(figure.data[2].text) == ["s0", "s1", "s2"] and figure.data[0].y[-1] == result.smallest_margin()
     assert str(result.provenance) in figure.layout.title.subtitle.text.replace("<br>", " ")
     assert "nan" not in figure.to_html(include_plotlyjs=False).lower().split("<script")[0]
     table = result.to_dataframe()
