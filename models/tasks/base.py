@@ -82,6 +82,8 @@ class Task(ABC):
     separator: str = ""
     #: What stands between the operands of a problem's text.
     operator: str = "+"
+    #: For sums of two numbers: all numbers below it are operands. None for any other task.
+    pairs_below: int | None = None
     #: How a problem is written, for tasks whose texts a :class:`Notation` can read.
     notation: Notation | None = None
 

@@ -16,10 +16,10 @@ from models.errors import UserError
 from models.evaluation import Rate, Score, score
 from models.files.checkpoint import assign_parameters, parse_weights
 from models.registry import build, get_spec
+from models.tasks.addition import TwoDigitAddition
 from models.tasks.base import Task
 from models.tasks.characters import CharacterLanguage
 from models.tasks.sequences import SequenceTask
-from models.tasks.two_digit import TwoDigitAddition
 from models.text_scores import TextLoss
 from models.training.acceptance import AcceptanceTest
 from models.training.objective import ParameterLayout

@@ -18,7 +18,6 @@ from models.evaluation import Rate
 from models.fast import greedy
 from models.files.checkpoint import load_weights
 from models.registry import recipe_of
-from models.tasks.two_digit import all_problems, held_out_problems
 from models.training.publish.report import Report, Runs, Seed, check_once, grokked
 
 ROWS = 500  # decoded at a time, so that their activations stay in the processor's cache
@@ -83,14 +82,15 @@ def report_two_digit(runs: Runs) -> Report:
 
 def _row(runs: Runs, seed: Seed) -> TwoDigitRow:
     model = runs.load(seed)
-    problems, task = all_problems(), model.task
+    task = model.task
+    problems = task.domain.every()
     prompts, n_targets = task.encode_prompt(problems), len(task.query_positions)
     with torch.inference_mode():
         weights = model.effective_weights()
         decoded = torch.cat([greedy(model, part, n_targets, weights=weights) for part in prompts.split(ROWS)])
     right = decoded == task.targets(problems)
     exact = right.all(1)
-    held_out = torch.isin(_key(problems), _key(held_out_problems()))
+    held_out = torch.isin(_key(problems), _key(task.test_set()[1]))
     test, train = (Rate(int(rows.sum()), int(exact[rows].sum())) for rows in (held_out, ~held_out))
     return TwoDigitRow(seed, test, train, tuple(right.sum(0).tolist()))
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from interp.proofs.columns import Classes, all_classes
 from interp.proofs.token_layout import Layout, read_layout, sequence_of
 from models.tasks.addition import DelimitedAddition, TenDigitAddition, UnendedAddition
-from models.tasks.padded_addition import PaddedAddition
+from models.tasks.addition import PaddedAddition
 from tests.interp.proofs.conftest import class_of
 
 TASKS = (TenDigitAddition(), UnendedAddition(), DelimitedAddition(), PaddedAddition())

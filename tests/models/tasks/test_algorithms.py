@@ -21,7 +21,7 @@ from models.tasks.algorithms import (
     resolve_algorithm,
 )
 from models.tasks.counter_rng import row_keys
-from models.tasks.padded_addition import PaddedAddition
+from models.tasks.addition import PaddedAddition
 from models.tasks.two_digit import TwoDigitAddition, all_problems
 
 EVERY = [*ALGORITHMS.values(), *(chained(t) for t in (1, 6, 9)), chained(zero_or_one=True)]
