@@ -26,7 +26,7 @@ from torch import Tensor
 
 import models.evaluation
 from interp.core.measured import Measured
-from interp.core.probe import Scalar, probe
+from interp.core.probe import Scalar, probe, sums_below
 from interp.core.problems import draw, resolve_task
 from interp.core.results import Provenance
 from interp.core.sites import model_name

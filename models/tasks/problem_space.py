@@ -46,6 +46,8 @@ class ProblemSpace:
         if self._bits:
             return f"strings of {self.domain.width()} bits"
         if not isinstance(self.task, SequenceTask):
+            if self.domain.base == 2 and len(self.domain) == self.domain.n_operands > 2:
+                return f"strings of {len(self.domain)} bits"
             return "pairs" if self.domain.n_operands == 2 else "problems"
         return f"problems {self.task.shape_text}"
 

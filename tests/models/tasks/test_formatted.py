@@ -15,11 +15,10 @@ import models
 from interp.proofs.wrong_answers import answer_text
 from models.errors import UserError
 from models.tasks import Task, TenDigitAddition, TwoDigitAddition, formatted
-from models.tasks.addition import DelimitedAddition, UnendedAddition
+from models.tasks.addition import PADDED_TOKENS, DelimitedAddition, PaddedAddition, UnendedAddition
 from models.tasks.counter_rng import row_keys
 from models.tasks.domain import NotCountable
 from models.tasks.expressions import Expression
-from models.tasks.addition import PADDED_TOKENS, PaddedAddition
 from models.tasks.problem_space import ProblemSpace
 from models.tasks.task_text import task_of_text
 from models.tasks.token_function import function
