@@ -57,25 +57,27 @@ class PairAddition(FormattedTask):
         return self.held_out.name.replace("problems", "pairs"), self.held_out.problems
 
 
-def _microadder(name: str, ending: str = "<EOS>", **ids: int) -> PairAddition:
-    vocabulary = {str(digit): digit for digit in range(10)} | (ids or {"+": 0, "=": 0, "<EOS>": 0})
+_ZEROS = {"+": 0, "=": 0, "<EOS>": 0}
+
+
+def _microadder(name: str, ids: dict[str, int], ending: str = "<EOS>") -> PairAddition:
+    vocabulary = {str(digit): digit for digit in range(10)} | ids
     return PairAddition(MICROADDER + ending, name, vocabulary=vocabulary, held_out="AdderBoard")
 
 
 def TenDigitAddition() -> PairAddition:
     """MicroAdder's format: least significant digit first; plus, equals and EOS are token 0, known by place."""
-    return _microadder("ten-digit-addition")
+    return _microadder("ten-digit-addition", _ZEROS)
 
 
 def UnendedAddition() -> PairAddition:
     """MicroAdder's format without EOS: an answer is eleven digits, so that nothing reads the last of them."""
-    return _microadder("ten-digit-addition-unended", ending="")
+    return _microadder("ten-digit-addition-unended", _ZEROS, ending="")
 
 
 def DelimitedAddition() -> PairAddition:
     """MicroAdder's format in 14 tokens: plus is token 10, equals 11, EOS 12, and 13 is a padding that never occurs."""
-    ids = {"+": 10, "=": 11, "$": 12, "<EOS>": 12, "_": 13}
-    return _microadder("ten-digit-addition-delimited", **ids)
+    return _microadder("ten-digit-addition-delimited", {"+": 10, "=": 11, "$": 12, "<EOS>": 12, "_": 13})
 
 
 def PaddedAddition() -> PairAddition:

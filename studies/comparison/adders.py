@@ -19,7 +19,6 @@ from interp.core.sections import Section
 from models.files.checkpoint import write_json_atomic
 from models.registry import by_paper, constructed
 from models.tasks.multi_addition import MultiOperandAddition
-from models.tasks.sequences import SequenceTask
 from studies.runs.study import Made, Settings, shows, study
 
 TARGET, TITLE = "comparison:models", "Every adder asked the same questions"
@@ -63,7 +62,7 @@ def comparison(settings: Settings) -> Made | None:
             return None
         settings.say(name)
         model = models.load(name)
-        task = model.task.at(*SHAPES[name]) if isinstance(model.task, SequenceTask) and name in SHAPES else None
+        task = model.task.at(*SHAPES[name]) if model.task.shape and name in SHAPES else None
         found = compare_models([model], tasks=[task], n=problems)
         table = found if table is None else table.with_rows(found.rows)
         kept.parent.mkdir(parents=True, exist_ok=True)

@@ -16,10 +16,7 @@ from models.errors import UserError
 from models.evaluation import Rate, Score, score
 from models.files.checkpoint import assign_parameters, parse_weights
 from models.registry import build, get_spec
-from models.tasks.addition import TwoDigitAddition
 from models.tasks.base import Task
-from models.tasks.characters import CharacterLanguage
-from models.tasks.sequences import SequenceTask
 from models.text_scores import TextLoss
 from models.training.acceptance import AcceptanceTest
 from models.training.objective import ParameterLayout
@@ -36,12 +33,15 @@ from models.zoo import ZOO, entry_file, read_entry, save_entry
 
 #: Where the configs of runs that are published together may differ.
 _OF_ONE_RUN = {"seeds", "first_seed", "parts_of", "recipe.snapshots"}
-#: The function that reports on the runs of a task; all other tasks have seeds that grok.
-_REPORTS: dict[type[Task], Callable[[Runs], Report]] = {
-    SequenceTask: report_sequences,
-    CharacterLanguage: report_text,
-    TwoDigitAddition: report_two_digit,
-}
+
+
+def _report_of(task: Task) -> Callable[[Runs], Report]:
+    """The function that reports on the runs of a task."""
+    if task.compared_by == "loss":
+        return report_text
+    if task.shape:
+        return report_sequences
+    return report_two_digit if task.pairs_below == 100 else report_ten_digit
 
 
 def publish(
@@ -64,7 +64,7 @@ def publish(
         UserError: unfinished runs, runs of different models or recipes, seeds tried twice, a task without a test set.
     """
     runs = _runs(folders, repeats)
-    report = next((kind for task, kind in _REPORTS.items() if isinstance(runs.model.task, task)), report_ten_digit)
+    report = _report_of(runs.model.task)
     if repeats and report is not report_ten_digit:
         raise UserError(f"--repeats counts seeds of ten-digit adders that grok; {runs.name} is not one.")
     if judge is not None and report is not report_ten_digit:
