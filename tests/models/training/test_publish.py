@@ -9,7 +9,7 @@ import torch
 
 import models
 from models.errors import UserError
-from models.tasks import addition
+from models.tasks.held_out import FIXED_TESTS
 from models.tasks.ten_digit_problems import ten_digit_test_set
 from models.training import train
 from models.training.acceptance import Verdict
@@ -46,7 +46,8 @@ def run(tmp_path: Path, monkeypatch, perfect, trained: Path):
     """Make a run of four seeds (first seed given) in which the listed rows hold perfect weights; it is published by
     400 of the 10,010 test problems, and 200 others that choose between seeds."""
     whole = ten_digit_test_set()
-    monkeypatch.setattr(addition, "ten_digit_test_set", lambda: whole[:400])
+    board = FIXED_TESTS["AdderBoard"]
+    monkeypatch.setitem(FIXED_TESTS, "AdderBoard", board._replace(problems=lambda: whole[:400]))
     monkeypatch.setattr(ten_digit, "SECOND_VALIDATION", 200)
 
     def make_run(name: str, first_seed: int, rows: list[int], **settings) -> Path:
