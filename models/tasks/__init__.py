@@ -1,6 +1,6 @@
 """Tasks: tokens, problems, roles and the symbolic algorithms that are the ground truth of arithmetic."""
 
-from models.tasks.addition import TenDigitAddition, TwoDigitAddition
+from models.tasks.addition import PairAddition, TenDigitAddition, TwoDigitAddition
 from models.tasks.base import Role, Task
 from models.tasks.brackets import BalancedBrackets
 from models.tasks.characters import CharacterLanguage
@@ -30,6 +30,7 @@ __all__ = [
     "Multiplication",
     "Parity",
     "ProblemPairs",
+    "PairAddition",
     "PairConstraint",
     "Role",
     "SequenceTask",

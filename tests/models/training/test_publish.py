@@ -66,7 +66,7 @@ def run(tmp_path: Path, monkeypatch, perfect, trained: Path):
 
 def test_an_entry_counts_seeds_over_all_runs_and_loads_as_the_chosen_one(tmp_path: Path, run, perfect, monkeypatch):
     folders = [run("a", 0, [2]), run("b", 4, [])]
-    monkeypatch.setattr(addition, "ten_digit_test_set", ten_digit_test_set)
+    monkeypatch.setitem(FIXED_TESTS, "AdderBoard", FIXED_TESTS["AdderBoard"]._replace(problems=ten_digit_test_set))
     older = json.loads((folders[0] / "config.json").read_text())
     del older["recipe"]["give_up"], older["digest"]  # as of a run made before there were these
     (folders[0] / "config.json").write_text(json.dumps(older))
