@@ -302,7 +302,8 @@ def digest_of(entry: dict[str, Any]) -> str:
 
 def differences(old: dict[str, Any], new: dict[str, Any]) -> Iterator[tuple[str, Any, Any]]:
     """Yield (path, old, new) for every value that differs between two configs as JSON; an absent value is None."""
-    yield from _differences(*(_with_task_problems(json.loads(json.dumps(each))) for each in (old, new)), "")
+    before, after = (_with_task_problems(json.loads(json.dumps(each))) for each in (old, new))
+    yield from _differences(before, after, "")
 
 
 def _with_task_problems(config: Any) -> Any:
