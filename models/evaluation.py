@@ -29,7 +29,6 @@ from models.fast import greedy, logits_from, stands_for
 from models.numerals import distinct_percent, shown
 from models.tasks.base import Task
 from models.tasks.check_task import require_sound
-from models.tasks.sequences import SequenceTask
 from models.transformer.hooked import model_name
 
 CONFIDENCE = 0.95
@@ -302,7 +301,7 @@ def predict(
             return torch.cat([most_likely(logits(batch)) for batch in batches])
     with _ready(model) as forward:
         decode = _greedy
-        if isinstance(task, SequenceTask) and stands_for(model):
+        if task.shape and stands_for(model):
             decode, forward = _cached, (model, model.effective_weights())
         return torch.cat([decode(forward, task, batch) for batch in batches])
 
@@ -314,7 +313,7 @@ def teacher_forcing(model: Model, task: Task) -> Iterator[Callable[[Tensor], Flo
     It runs in evaluation mode and without gradients; :func:`rows_at_once` says how many problems it takes at once.
     """
     with _ready(model) as forward:
-        if isinstance(task, SequenceTask) and stands_for(model):
+        if task.shape and stands_for(model):
             weights, first = model.effective_weights(), task.query_positions[0]
             wanted = [query - first for query in task.query_positions]
             yield lambda problems: logits_from(model, task.encode(problems).to(model.device), first, weights)[:, wanted]

@@ -62,9 +62,10 @@ def text_loss(model: ArithmeticTransformer, problems: Any = None) -> TextLoss:
     Raises:
         UserError: not a model of text, no text available, fewer than two windows.
     """
-    if not isinstance(model.task, CharacterLanguage):
+    task: Any = model.task
+    if task.compared_by != "loss":
         raise UserError(f"{model.name_or_path} is not a model of text; score it on its task's problems.")
-    problems = model.task.validation_windows() if problems is None else model.task.as_problems(problems)
+    problems = task.validation_windows() if problems is None else task.as_problems(problems)
     if len(problems) < 2:
         raise UserError("A loss with its standard error takes at least two windows.")
     losses, correct = window_losses(model, problems)

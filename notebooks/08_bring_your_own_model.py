@@ -31,7 +31,6 @@ from interp.figures.tables import table
 from models.evaluation import score
 from models.numerals import small
 from models.tasks import TwoDigitAddition, problem_pairs
-from models.tasks.two_digit import held_out_problems, training_problems
 from models.transformer.arithmetic_transformer import ArithmeticTransformer
 from models.transformer.config import TransformerConfig
 from models.weight_maps.dense import DenseWeights
@@ -40,7 +39,8 @@ from models.weight_maps.weight_map import normal_
 torch.manual_seed(0)
 torch.set_num_threads(1)
 task = TwoDigitAddition()  # a1 a0 b1 b0 -> s0 s1 s2; 9,500 pairs to learn from, 500 held out
-problems, right = training_problems(), task.targets(training_problems())
+problems = task.held_out.others
+right = task.targets(problems)
 tokens, queries = task.encode(problems), list(task.query_positions)
 
 
@@ -79,7 +79,7 @@ else:
 
     stock = TransformerBridge.boot_native(TransformerBridgeConfig(**options))
 train(stock)
-score(stock, held_out_problems(), task=task)
+score(stock, task.test_set()[1], task=task)
 
 # %% [markdown]
 # The model lacks only the meaning of its tokens. A probe gets it from `task`, the one argument it needs besides the
@@ -158,7 +158,7 @@ free = sum(p.numel() for p in clocks.parameters())
 
 # %%
 train(clocks, steps=450)
-score(clocks, held_out_problems())
+score(clocks, task.test_set()[1])
 
 # %% [markdown]
 # Probes see ordinary matrices. Which clocks have grown from their initial length of 1, and which algorithm does the

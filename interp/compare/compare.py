@@ -160,10 +160,10 @@ def same_format(task: Task, other: Task) -> bool:
     """Whether two tasks put the same tokens at the same places, with the other in the shape of the first."""
     if type(task) is not type(other) or task.d_vocab != other.d_vocab:
         return False
-    if hasattr(task, "shape") and hasattr(other, "at"):
+    if task.shape and other.shape:
         if getattr(task, "format", None) != getattr(other, "format", None):
             return False
-        other = other.at(*task.shape)  # type: ignore[attr-defined]
+        other = other.at(*task.shape)
     labels = [[role.label for role in each.roles] for each in (task, other)]
     return labels[0] == labels[1] and list(task.query_positions) == list(other.query_positions)
 

@@ -278,7 +278,6 @@ def _problems(model: HookedModel, task: Any) -> str:
 
 #: A model for each kind of task that a probe here may need.
 _SUCH_AS = {
-    "FixedWidthAddition": "microadder-57",
     "SequenceTask": "position-coupling-1l4h-small",
     "MultiOperandAddition": "position-coupling-1l4h-small",
 }
@@ -294,6 +293,15 @@ def task_of(*kinds: type) -> Need:
         return "" if isinstance(task, kinds) else f"its task is not of the kind {kinds[0].__name__}{such_as}"
 
     return need
+
+
+def sums_below(limit: int) -> Need:
+    """The task must be the addition of two numbers below a limit."""
+    return lambda model, task: (
+        ""
+        if task.pairs_below == limit
+        else f"its task does not add two numbers below {limit:,}; ask one whose task does, such as microadder-57"
+    )
 
 
 def columns(least: int, adds: bool = False) -> Need:

@@ -26,7 +26,7 @@ from torch import Tensor
 
 import models.evaluation
 from interp.core.measured import Measured
-from interp.core.probe import Scalar, probe, task_of
+from interp.core.probe import Scalar, probe, sums_below
 from interp.core.problems import draw, resolve_task
 from interp.core.results import Provenance
 from interp.core.sites import model_name
@@ -34,10 +34,9 @@ from interp.probes.score_result import OTHER_COUNTS, Scores, share_right, worst_
 from interp.probes.stress import SHARE, suites
 from models.errors import UserError, unknown_name
 from models.evaluation import Rate, predict
-from models.tasks.addition import DIGITS, FixedWidthAddition
 from models.tasks.base import Task
 from models.tasks.carries import problems_of_chain_length
-from models.tasks.two_digit import TwoDigitAddition, all_problems
+from models.tasks.ten_digits import DIGITS, LIMIT
 from models.transformer.hooked import HookedModel
 
 #: Columns of the result, which no label can be named.
@@ -52,7 +51,7 @@ STRATA: dict[str, Callable[[Task, Any], Any]] = {
 
 def _natural(model: Any, task: Task, n: int, seed: int) -> dict[str, Any]:
     """All problems of two digits, else some from the task's own distribution."""
-    return {"problems": all_problems() if isinstance(task, TwoDigitAddition) else draw(task, None, n, seed).problems}
+    return {"problems": task.domain.every() if task.pairs_below == 100 else draw(task, None, n, seed).problems}
 
 
 @probe("How often is it right, stratum by stratum?", scalar=Scalar("right", "share", share_right, 0.01, _natural))
@@ -104,7 +103,7 @@ def score(
             f"Labels cannot be named {taken[0]!r}: the result has columns {', '.join(TAKEN)}, and 'target' stands for "
             "the tokens of the answer."
         )
-    if problems is None and names == ["chain_length"] and isinstance(task, FixedWidthAddition):
+    if problems is None and names == ["chain_length"] and task.pairs_below == LIMIT:
         generator = torch.Generator().manual_seed(seed)
         problems = torch.cat([problems_of_chain_length(length, n, generator) for length in range(DIGITS + 1)])
         provenance = Provenance(len(problems), seed, f"problems, {n:,} of each carry-chain length 0 to {DIGITS}")
@@ -126,7 +125,7 @@ def score(
 
 def _by_suite(model: HookedModel, task: Task, problems: Any, n: int, seed: int) -> Scores:
     """The score of every case of the suites that are drawn for ten-digit adders."""
-    if not isinstance(task, FixedWidthAddition):
+    if task.pairs_below != LIMIT:
         raise UserError(f"Suites are problems of ten-digit addition, not of {task.name}.")
     if problems is not None:
         raise UserError("Suites draw their own problems; give none with by='suite'.")
@@ -203,7 +202,7 @@ def _worst_length(found: Scores) -> Measured:
 
 @probe(
     "How often is it right, by the length of the carry chain?",
-    needs=[task_of(FixedWidthAddition)],
+    needs=[sums_below(LIMIT)],
     scalar=Scalar("right, by carry chain (worst)", "share", _worst_length, 0.01, _few_chains),
 )
 def accuracy_by_chain(

@@ -45,7 +45,6 @@ from models.errors import UserError
 from models.evaluation import predict
 from models.files.checkpoint import read_bytes
 from models.tasks.base import Task
-from models.tasks.sequences import SequenceTask
 from models.tasks.task_doubts import doubt
 from models.transformer.hooked import HookedModel
 
@@ -136,7 +135,7 @@ def certify(
 
 def _require_short(model: HookedModel, task: Any) -> None:
     """Raise UserError for problems so long that laying one out would need much memory, before that is tried."""
-    if isinstance(task, SequenceTask) and not is_hand_built(model) and task.n_operands * task.n_digits > MOST_SYMBOLS:
+    if task.shape and not is_hand_built(model) and task.n_operands * task.n_digits > MOST_SYMBOLS:
         raise UserError(
             f"Problems of {task.name} with {task.n_operands * task.n_digits:,} symbols are more than can be run one by "
             "one; a smaller shape may do."

@@ -33,13 +33,12 @@ from interp.proofs.small_domain import (
 )
 from interp.proofs.verdict import CertifyOptions, Method, Verdict, about, is_count, is_number, judged_again
 from interp.proofs.watch import ENDED, watched
-from interp.proofs.wrong_answers import WrongAnswer, identify, shape_of, wrong_answer
+from interp.proofs.wrong_answers import WrongAnswer, identify, wrong_answer
 from models.errors import UserError
 from models.evaluation import BATCH_SIZE, Score, Tally, margins, most_likely, predict, rows_at_once, teacher_forcing
 from models.numerals import shown
 from models.tasks.base import Task
 from models.tasks.problem_space import ProblemSpace
-from models.tasks.sequences import SequenceTask
 from models.transformer.hooked import HookedModel
 
 LARGEST_SPACE = 2**20  # problems: 20 bits, six digits
@@ -110,7 +109,7 @@ def problem_space(task: Task) -> ProblemSpace:
     if space.size > LARGEST_SPACE:
         raise UserError(
             f"{task.name} has {size_text(space)} {space.what}, and at most {LARGEST_SPACE:,} are run one by one"
-            + ("; a smaller shape may do" if isinstance(task, SequenceTask) else "")
+            + ("; a smaller shape may do" if task.shape else "")
             + "."
         )
     return space
@@ -160,7 +159,7 @@ def certify_exhaustively(
         status=status_of(sure, wrong),
         counterexample=wrong,
         evidence=ExhaustiveEvidence(
-            shape=shape_of(task),
+            shape=task.shape,
             what=space.what,
             score=found.tally.score(model, described, "teacher_forced", "exhaustive" if complete else "sampled"),
             size=space.size,

@@ -41,7 +41,7 @@ from interp.proofs.small_domain import (
 )
 from interp.proofs.verdict import IN_WORDS, ArithmeticName, CertifyOptions, Method, Verdict, about, judged_again
 from interp.proofs.watch import ENDED, watched, why_ended
-from interp.proofs.wrong_answers import WrongAnswer, identify, shape_of, wrong_answer
+from interp.proofs.wrong_answers import WrongAnswer, identify, wrong_answer
 from models.errors import UserError
 from models.evaluation import margins
 from models.families.position_coupling import TWO_BY_TWO
@@ -206,7 +206,7 @@ def certify_near_keys(model: HookedModel, arithmetic: ArithmeticName = "float32"
         status=status_of(proof.right == proof.classes, wrong),
         counterexample=wrong,
         evidence=NearKeysEvidence(
-            shape=shape_of(task),
+            shape=task.shape,
             what=f"sums of {task.n_operands} numbers of {task.n_digits} digits",
             arithmetic=arithmetic,
             classes=proof.classes,

@@ -46,7 +46,7 @@ from interp.proofs.small_domain import (
 )
 from interp.proofs.verdict import IN_WORDS, ArithmeticName, CertifyOptions, Method, Verdict, about, judged_again
 from interp.proofs.watch import ENDED, watched, why_ended
-from interp.proofs.wrong_answers import WrongAnswer, identify, shape_of, wrong_answer
+from interp.proofs.wrong_answers import WrongAnswer, identify, wrong_answer
 from models.errors import UserError
 from models.evaluation import margins
 from models.numerals import shown
@@ -158,7 +158,7 @@ def certify_prefixes(
         status=status_of(proof.right == len(proof.rows), wrong),
         counterexample=wrong,
         evidence=PrefixEvidence(
-            shape=shape_of(task),
+            shape=task.shape,
             what=proof.space.what,
             arithmetic=arithmetic,
             n=len(proof.rows),

@@ -30,10 +30,10 @@ from interp.proofs.wrong_answers import wrong_answer
 from models import zoo
 from models.errors import UserError
 from models.registry import build, constructed
-from models.tasks.addition import FixedWidthAddition
 from models.tasks.column_rule import SUMS
 from models.tasks.multi_addition import MultiOperandAddition
 from models.tasks.problem_space import ProblemSpace
+from models.tasks.ten_digits import LIMIT
 from models.training import acceptance
 from models.transformer.arithmetic_transformer import ArithmeticTransformer
 
@@ -197,9 +197,9 @@ def judge_constructed(name: str) -> dict[str, Any]:
         operands, digits = grid.margins.shape
         sizes = f"all sizes to {operands} operands of {digits} digits"
         return {"evidence": "certified with rounding", "domain": sizes, "smallest_margin": float(grid.margins.min())}
-    found = certified_at_best(model) if isinstance(model.task, FixedWidthAddition) else certify(model)
+    found = certified_at_best(model) if model.task.pairs_below == LIMIT else certify(model)
     evidence = found.provenance.rung if found.status == "certified" else found.status
-    domain = ALL_PAIRS if isinstance(model.task, FixedWidthAddition) else found.provenance.source
+    domain = ALL_PAIRS if model.task.pairs_below == LIMIT else found.provenance.source
     return {
         "evidence": evidence,
         "domain": domain.removeprefix("parts of a proof for "),
@@ -235,7 +235,7 @@ class Certifier:
 
     def verdict(self, model: ArithmeticTransformer) -> Verdict:
         """The verdict on a candidate. Raises UserError if no method judges it."""
-        if not isinstance(model.task, FixedWidthAddition):
+        if model.task.pairs_below != LIMIT:
             return certify(model, arithmetic=self.arithmetic, tolerance=None)
         certificate = certify_one_layer(model, "float", tolerance=None)
         if certificate.status == "refuted" or self.arithmetic == "float":

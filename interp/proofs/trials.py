@@ -32,8 +32,8 @@ from interp.proofs.verdict import ArithmeticName, Verdict
 from models.errors import UserError
 from models.evaluation import predict
 from models.fast import logits_from
-from models.tasks.addition import DIGITS, FixedWidthAddition
 from models.tasks.problem_space import ProblemSpace
+from models.tasks.ten_digits import DIGITS, LIMIT
 from models.training.cluster import connected, each
 from models.transformer.arithmetic_transformer import ArithmeticTransformer
 from models.transformer.hooked import HookedModel
@@ -133,7 +133,7 @@ def trial(
     model = models.load(name)
     perturb(model, noise, rounding, seed=index)
     try:
-        if isinstance(model.task, FixedWidthAddition):
+        if model.task.pairs_below == LIMIT:
             verdict = certify_one_layer(model, arithmetic, tolerance=None)
         else:
             verdict = certify_prefixes(model, arithmetic)

@@ -36,7 +36,6 @@ from models.files.checkpoint import parse_json, write_bytes_atomic, write_json_a
 from models.tasks.base import Task
 from models.tasks.column_rule import ColumnRule
 from models.tasks.problem_space import ProblemSpace
-from models.tasks.sequences import SequenceTask
 from models.transformer.hooked import HookedModel, model_name, own_name
 
 FORMAT = 1
@@ -252,7 +251,7 @@ def judged_again(
         if (reason := method_named(verdict.method).obstacle(model, task)) is not None:
             raise UserError(f"This certificate does not hold: {reason}.")
         if (one := verdict.counterexample) is not None:
-            own = task.at(*one.shape) if isinstance(task, SequenceTask) and one.shape else task
+            own = task.at(*one.shape) if one.shape else task
             if wrong_answer(model, own, ProblemSpace.of(own).find(one.problem)) != one:
                 raise UserError("This certificate does not hold: the model answers its counterexample otherwise.")
         found = again(verdict, model, task)
@@ -381,10 +380,7 @@ def require_claim(verdict: Verdict, identity: str, model: HookedModel, task: Tas
 def require_model(verdict: Verdict, model: HookedModel, task: Task) -> Task:
     """The task in the verdict's shape. Raises UserError as :func:`require_claim` does."""
     shape = getattr(verdict, "shape", ())
-    if isinstance(task, SequenceTask) and shape:
-        task = task.at(*shape)
-    elif shape:
-        raise UserError(f"This certificate does not hold: problems of {task.name} have no shape.")
+    task = task.at(*shape) if shape else task
     require_claim(verdict, identify(model, task), model, task)
     return task
 

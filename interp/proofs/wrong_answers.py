@@ -14,7 +14,6 @@ from models.errors import UserError
 from models.evaluation import predict
 from models.importers.stock import from_transformer_lens
 from models.tasks.base import Task
-from models.tasks.sequences import SequenceTask
 from models.transformer.arithmetic_transformer import ArithmeticTransformer
 from models.transformer.hooked import HookedModel, model_name
 
@@ -45,22 +44,17 @@ def wrong_answer(model: HookedModel, task: Task, problem: Tensor) -> WrongAnswer
     first = int((predicted != expected)[0].long().argmax())
     text = task.problem_text(task.numbers(problem)[0])
     label = task.target_roles[first].label
-    return WrongAnswer(text, answer_text(task, predicted[0]), answer_text(task, expected[0]), label, shape_of(task))
+    return WrongAnswer(text, answer_text(task, predicted[0]), answer_text(task, expected[0]), label, task.shape)
 
 
 def answer_text(task: Task, tokens: Int[Tensor, " target"]) -> str:
     """What the tokens spell: a number, the text where they spell none, or, with a scratchpad, the whole response."""
     said = tokens[: int((tokens < 0).long().argmax())] if (tokens < 0).any() else tokens
-    if isinstance(task, SequenceTask):
+    if task.shape:
         return task.token_text(said) + ("" if len(said) == len(tokens) else "...")
     if len(said) == len(tokens):
         return task.answer_text(tokens)
     return "".join(list(task.vocabulary)[token] for token in said.tolist()) or "no number"
-
-
-def shape_of(task: Task) -> tuple[int, ...]:
-    """The shape of a task that has several, else ()."""
-    return task.shape if isinstance(task, SequenceTask) else ()
 
 
 def identify(model: HookedModel, task: Task) -> str:

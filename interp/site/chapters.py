@@ -37,9 +37,9 @@ from interp.site.story import ADDED, HAND_BUILT, Chapter, Story
 from models.errors import UserError
 from models.evaluation import margins, predict, teacher_forcing
 from models.tasks import problem_pairs
-from models.tasks.addition import FixedWidthAddition
 from models.tasks.algorithms import column_layout
 from models.tasks.problem_space import ProblemSpace
+from models.tasks.ten_digits import LIMIT
 
 HARDEST = "9999999999+1"  # the longest carry chain that there is
 ASKED = 5, 7  # the decision drawn is that of this answer digit, after this token
@@ -119,7 +119,7 @@ def _waves(story: Story) -> list[Markup]:
 def _hardest(story: Story) -> list[Markup]:
     """The answer to the problem with the longest carry chain, digit by digit."""
     task = story.model.task
-    if not isinstance(task, FixedWidthAddition):
+    if task.pairs_below != LIMIT:
         return []
     problem = task.as_problems([HARDEST])
     targets = task.targets(problem)

@@ -19,20 +19,20 @@ from interp.site.story import SMALL, Story
 from models.errors import UserError
 from models.evaluation import Score
 from models.numerals import number
-from models.tasks.addition import FixedWidthAddition
-from models.tasks.two_digit import TwoDigitAddition, all_problems
+from models.tasks.ten_digits import LIMIT
 
 PER_CHAIN = {True: 1_000, False: 100}  # stratified problems per carry-chain length, for small models (True) and others
 
 
 def accuracy(story: Story) -> list[Markup]:
     """Accuracy by the length of the longest carry chain, for ten-digit and two-digit adders."""
-    if isinstance(story.model.task, TwoDigitAddition):
-        found = score(story.model, problems=all_problems())
+    task = story.model.task
+    if task.pairs_below == 100:
+        found = score(story.model, problems=task.domain.every())
         rows = found.to_dataframe()[["chain_length", "n", "correct", "accuracy", "wrong_example"]]
         rows = rows.rename(columns={"chain_length": "longest carry chain", "wrong_example": "a wrong answer"})
         return [paragraph(found.sentence()), table(rows)]
-    if not isinstance(story.model.task, FixedWidthAddition):
+    if task.pairs_below != LIMIT:
         return []
     known = None if story.score is None else Score.from_dict(story.score)
     found = accuracy_by_chain(story.model, n_per_length=PER_CHAIN[story.small], test=known)

@@ -15,7 +15,7 @@ from models.zoo import entry_file, read_entry
 def shape_scores(entry: str) -> Scores:
     """The stored scores of a zoo entry by seed and shape; the first shape is the longest of the training set.
 
-    The numbers are those of the card: :mod:`models.training.publish.sequence_entries` scored every seed on the same
+    The numbers are those of the card: :mod:`models.training.publish.kinds` scored every seed on the same
     problems of each shape, which is (operands, digits), the digits of both factors, or a number of bits.
 
     Raises:

@@ -20,7 +20,7 @@ from models.errors import UserError
 from models.evaluation import score
 from models.families.hand_built.position_coupling_addition import NAME as HAND_BUILT
 from models.registry import ModelSpec, get_spec, is_constructed
-from models.tasks.addition import FixedWidthAddition
+from models.tasks.ten_digits import LIMIT
 from models.transformer.hooked import HookedModel
 
 SMALL = 1_000  # most parameters of a model whose numbers and neurons are all shown
@@ -64,7 +64,7 @@ class Story:
         """The stored score of an entry, or that of a ten-digit construction on its test problems; None if neither."""
         if self.entry is not None:
             return self.entry["score"]
-        adds = is_constructed(self.name) and isinstance(self.model.task, FixedWidthAddition)
+        adds = is_constructed(self.name) and self.model.task.pairs_below == LIMIT
         return score(self.model).to_dict() if adds else None
 
     @cached_property
@@ -74,7 +74,7 @@ class Story:
             return stored_verdict(self.name)
         if not is_constructed(self.name) or self.name == HAND_BUILT:  # which has one proof for each size
             return None
-        return (certified_at_best if isinstance(self.model.task, FixedWidthAddition) else certify)(self.model)
+        return (certified_at_best if self.model.task.pairs_below == LIMIT else certify)(self.model)
 
     @property
     def proved(self) -> str:

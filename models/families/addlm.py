@@ -22,7 +22,7 @@ from typing import Any
 from models.registry import ModelSpec, register
 from models.tasks.characters import CHARACTERS, N_CTX, CharacterLanguage
 from models.training.recipes import Recipe, add_recipe
-from models.training.text_windows import TextWindows
+from models.training.task_problems import TaskProblems
 from models.transformer.config import Activation, ScoreKind, TransformerConfig
 from models.weight_maps.ternary import TernaryWeights
 
@@ -127,7 +127,7 @@ def recipe_for(size: AddLMSize) -> Recipe:
         warmup_steps=0,
         weight_decay=0.01,
         grad_clip=1e9,  # no clipping
-        problems=TextWindows(),
+        problems=TaskProblems(),
         eval_every=250,
         validation_size=VALIDATION_WINDOWS,
         stop_after_perfect=None,

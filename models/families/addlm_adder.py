@@ -14,12 +14,11 @@ from functools import partial
 
 from models.families.addlm import ADDLM, FLOAT, AddLMVariant, Shape
 from models.registry import ModelSpec, register
-from models.tasks.addition import TenDigitAddition
+from models.tasks.addition import TenDigitAddition, TwoDigitAddition
 from models.tasks.base import Task
-from models.tasks.two_digit import TwoDigitAddition
 from models.training.addition_problems import AdditionProblems, CarryMix
 from models.training.recipes import Recipe, add_recipe
-from models.training.two_digit_problems import TwoDigitProblems
+from models.training.task_problems import TaskProblems
 from models.transformer.config import TransformerConfig
 from models.weight_maps.ternary import TernaryWeights
 
@@ -47,7 +46,7 @@ RECIPE = Recipe(
     warmup_steps=200,
     weight_decay=0.01,
     betas=(0.9, 0.98),
-    problems=TwoDigitProblems(),
+    problems=TaskProblems(),
     eval_every=250,
     validation_size=256,
     stop_after_perfect=None,

@@ -25,7 +25,7 @@ import torch
 from torch import Tensor, nn
 
 from models.registry import ModelSpec, Published, register
-from models.tasks.addition import FixedWidthAddition
+from models.tasks.addition import PairAddition
 from models.tasks.ten_digits import DIGITS
 from models.transformer.config import TransformerConfig
 from models.transformer.parts.weights import Weights, under
@@ -155,10 +155,11 @@ def turned(pairs: Tensor, angle: float) -> Tensor:
     return torch.stack((x * math.cos(angle) - y * math.sin(angle), x * math.sin(angle) + y * math.cos(angle)), -1)
 
 
-def arc_decoder_task() -> FixedWidthAddition:
+def arc_decoder_task() -> PairAddition:
     """``0 a 0 0 b 0 s``, all numbers units first, and no end token."""
     format = f"0{{a:{DIGITS}r}}00{{b:{DIGITS}r}}0{{s:{DIGITS + 1}r}}"
-    return FixedWidthAddition(format, "ten-digit-addition-framed-1-2-1-upup-0000", vocabulary="0123456789")
+    name = "ten-digit-addition-framed-1-2-1-upup-0000"
+    return PairAddition(format, name, vocabulary="0123456789", held_out="AdderBoard")
 
 
 for _name, _decoder in DECODERS.items():

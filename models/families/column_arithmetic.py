@@ -42,8 +42,8 @@ from torch import Tensor, nn
 
 from models.families.subtractors import padded_subtraction
 from models.registry import ModelSpec, register
+from models.tasks.addition import PADDED_TOKENS, PaddedAddition
 from models.tasks.formatted_task import FormattedTask, formatted
-from models.tasks.padded_addition import TOKENS, PaddedAddition
 from models.training.addition_problems import AdditionProblems, CarryMix
 from models.training.recipes import Recipe, add_recipe
 from models.training.subtraction_problems import SubtractionProblems
@@ -184,7 +184,7 @@ def padded_mixed() -> FormattedTask:
         MIXED,
         where={"-": "a >= b"},
         variables=FAMILIES,
-        vocabulary=[*TOKENS, "-"],
+        vocabulary=[*PADDED_TOKENS, "-"],
         name="padded-mixed",
     )
 
@@ -195,7 +195,7 @@ def complement_subtraction() -> FormattedTask:
         "{a:10}-{b:10}={s:11r}<EOS>",
         "(a - b) % 10**10 + 10**10 * (a < b)",
         variables="complement",
-        vocabulary=["-" if token == "+" else token for token in TOKENS],
+        vocabulary=["-" if token == "+" else token for token in PADDED_TOKENS],
         name="complement-subtraction",
     )
 

@@ -28,7 +28,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from models.registry import ModelSpec, register
-from models.tasks.padded_addition import PaddedAddition
+from models.tasks.addition import PaddedAddition
 from models.tasks.ten_test_sets import VALIDATION_SIZE
 from models.training.recipes import Recipe, add_recipe
 from models.training.varied_length_problems import VariedLengthProblems

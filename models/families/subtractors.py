@@ -23,8 +23,8 @@ from models.families.microadder import SPIRAL, MicroAdderWeights
 from models.families.microadder_ladder import OPPOSED_START, rung
 from models.registry import ModelSpec, register
 from models.tasks import formatted
+from models.tasks.addition import PADDED_TOKENS
 from models.tasks.formatted_task import FormattedTask
-from models.tasks.padded_addition import TOKENS
 from models.training.addition_problems import CarryMix
 from models.training.polish import Polish
 from models.training.recipes import Recipe, add_recipe
@@ -55,7 +55,7 @@ def padded_subtraction() -> FormattedTask:
         "a - b",
         where="a >= b",
         variables="subtraction",
-        vocabulary=["-" if token == "+" else token for token in TOKENS],
+        vocabulary=["-" if token == "+" else token for token in PADDED_TOKENS],
         name="padded-subtraction",
     )
 

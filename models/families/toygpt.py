@@ -15,9 +15,9 @@ from itertools import product
 from typing import Literal
 
 from models.registry import ModelSpec, register
-from models.tasks.two_digit import TwoDigitAddition
+from models.tasks.addition import TwoDigitAddition
 from models.training.recipes import Recipe, add_recipe
-from models.training.two_digit_problems import TwoDigitProblems
+from models.training.task_problems import TaskProblems
 from models.transformer.config import PositionKind, TransformerConfig
 from models.weight_maps.dense import DenseWeights
 
@@ -77,7 +77,7 @@ RECIPE = add_recipe(
         weight_decay=0.1,
         betas=(0.9, 0.95),
         grad_clip=1.0,
-        problems=TwoDigitProblems(),
+        problems=TaskProblems(),
         eval_every=25,
         validation_size=256,
         stop_after_perfect=None,

@@ -20,7 +20,6 @@ from models.importers.lens_states import is_lens_state, read_lens_state
 from models.importers.named_tensors import NamedTensors
 from models.importers.readers import FOLDER, Asked, File, Reader, register
 from models.tasks.base import Task
-from models.tasks.sequences import SequenceTask
 from models.transformer.config import TransformerConfig
 from models.transformer.parts.weights import Weights, is_bias, weight_shapes
 from models.weight_maps.dense import DenseWeights
@@ -85,7 +84,7 @@ def fitted_task(task: Task, cfg: TransformerConfig, source: Path | str) -> Task:
                 f"the model in {source} predicts {cfg.n_logits} tokens, from 0 on."
             )
     unused = cfg.n_ctx - task.input_length - 1  # a context mostly has room for the last answer's token as well
-    if unused > 0 and cfg.positional_embedding_type == "standard" and not isinstance(task, SequenceTask):
+    if unused > 0 and cfg.positional_embedding_type == "standard" and not task.shape:
         warnings.warn(
             f"The task {task.name} leaves {unused} of the {cfg.n_ctx} positions of the model in {source} unused. If it "
             "was trained on longer sequences, its format is another: models.tasks.guess proposes one from examples.",
@@ -93,7 +92,7 @@ def fitted_task(task: Task, cfg: TransformerConfig, source: Path | str) -> Task:
         )
     if task.d_vocab == cfg.d_vocab:
         return task
-    if isinstance(task, SequenceTask):  # whose tokens are characters, which it cannot get more of
+    if task.shape:  # whose tokens are characters, which it cannot get more of
         raise UserError(
             f"The task {task.name} has {task.d_vocab} tokens, and the model in {source} reads {cfg.d_vocab}."
         )

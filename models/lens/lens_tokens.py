@@ -11,7 +11,7 @@ from torch import Tensor
 
 from models.errors import UserError
 from models.tasks.base import Task, are_integers
-from models.tasks.sequences import SPECIAL, SequenceTask
+from models.tasks.sequences import SPECIAL
 from models.transformer.config import TransformerConfig
 from models.transformer.parts.values import has_values
 
@@ -43,7 +43,7 @@ class TokenMethods:
                 input = self.task.for_problems(input).encode(input)
             except UserError:
                 # A sequence's own text begins with its BOS; any other text is an invalid problem, not tokens.
-                starts = SPECIAL if isinstance(self.task, SequenceTask) else ""
+                starts = SPECIAL if self.task.shape else ""
                 found = [self._spelt(text) if str(text).startswith(starts) else None for text in input]
                 lengths = {len(ids) for ids in found if ids is not None}
                 if None in found or len(lengths) != 1:

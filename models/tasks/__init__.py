@@ -1,6 +1,6 @@
 """Tasks: tokens, problems, roles and the symbolic algorithms that are the ground truth of arithmetic."""
 
-from models.tasks.addition import TenDigitAddition
+from models.tasks.addition import PairAddition, TenDigitAddition, TwoDigitAddition
 from models.tasks.base import Role, Task
 from models.tasks.brackets import BalancedBrackets
 from models.tasks.characters import CharacterLanguage
@@ -18,7 +18,6 @@ from models.tasks.sequences import SequenceTask
 from models.tasks.task_guesses import Guess, guess
 from models.tasks.task_variables import TaskVariables
 from models.tasks.token_function import TokenFunction, function
-from models.tasks.two_digit import TwoDigitAddition
 
 __all__ = [
     "AdditionFormat",
@@ -31,6 +30,7 @@ __all__ = [
     "Multiplication",
     "Parity",
     "ProblemPairs",
+    "PairAddition",
     "PairConstraint",
     "Role",
     "SequenceTask",

@@ -82,6 +82,10 @@ class Task(ABC):
     separator: str = ""
     #: What stands between the operands of a problem's text.
     operator: str = "+"
+    #: For sums of two numbers: all numbers below it are operands. None for any other task.
+    pairs_below: int | None = None
+    #: The sizes of its problems, of a task that has the same problems in many lengths; empty for any other.
+    shape: tuple[int, ...] = ()
     #: How a problem is written, for tasks whose texts a :class:`Notation` can read.
     notation: Notation | None = None
 
@@ -165,6 +169,10 @@ class Task(ABC):
         values[digits] = torch.arange(len(digits))
         known = torch.where((tokens >= 0) & (tokens < self.d_vocab), tokens, self.d_vocab)
         return values.to(tokens.device)[known]
+
+    def at(self, *shape: int) -> Task:
+        """The same task in another shape. Raises UserError if there is none."""
+        raise UserError(f"Problems of {self.name} have one shape; there is none to choose.")
 
     def for_problems(self, problems: Any) -> Task:
         """This task in the shape that these problems need, or itself if the task has only one shape."""

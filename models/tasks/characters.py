@@ -21,6 +21,7 @@ from models.calls.arguments import shown
 from models.errors import UserError
 from models.files.texts import TINYSHAKESPEARE, read_corpus
 from models.tasks.base import Role, Task, are_integers
+from models.tasks.counter_rng import uniform
 
 #: Every character of the text, in the order of their code points, which is the order of their ids.
 CHARACTERS = "\n !$&',-.3:;?ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
@@ -108,6 +109,19 @@ class CharacterLanguage(Task):
         if n > len(windows):
             raise UserError(f"The validation part has {len(windows)} windows, not {n}.")
         return windows[torch.arange(n) * len(windows) // n]
+
+    def training_problems(
+        self, keys: Int[Tensor, " row"], hard: float = 0.0, share: float = 1.0
+    ) -> Int[Tensor, "row 1"]:
+        """Windows that start anywhere in the first ``share`` of the training part and end in it; none is hard.
+
+        Raises:
+            UserError: a share that has no window.
+        """
+        starts = round(share * TRAINING) - N_CTX
+        if not 0 < starts <= TRAINING - N_CTX:
+            raise UserError(f"A share of the training part has a window of {N_CTX + 1} characters; {share} has none.")
+        return (uniform(keys, 0) * starts).long()[:, None]
 
     def sample(self, n: int, generator: torch.Generator) -> Int[Tensor, "n 1"]:
         """Windows that start anywhere in the validation part, uniformly: text that training does not see."""

@@ -171,6 +171,10 @@ class Domain:
         out = torch.zeros(len(digits), self.n_operands, dtype=torch.int64)
         return out.index_add_(1, torch.tensor(self.operand), digits * worth)
 
+    def every(self) -> Int[Tensor, "n *operands"]:
+        """All problems, in the order of :meth:`numbered`. Raises NotCountable as :attr:`kept`."""
+        return self.problems(self.numbered(self.kept))
+
     def digits_of(self, problems: Int[Tensor, "n *operands"]) -> Int[Tensor, "n cell"]:
         """The digits of problems in the order of the cells: the inverse of :meth:`problems` on this domain."""
         if self.n_columns is not None:

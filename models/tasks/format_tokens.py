@@ -31,6 +31,33 @@ class FormatTokens(FormatDefinition):
         after = self.parts[self.parts.index(self.answer_field) + 1 :]
         return [token for part in after if isinstance(part, str) for token in self._literals[part]]
 
+    @cached_property
+    def delimiters(self) -> Sequence[Sequence[int]]:
+        """The tokens before each operand, before the answer, and after it."""
+        written: list[tuple[int, ...]] = [()]
+        for part in self.parts:
+            if isinstance(part, str):
+                written[-1] += tuple(self.literal_ids(part))
+            elif part in self.numbers_fields or part is self.answer_field:
+                written.append(())
+        return tuple(written)
+
+    @checked_method
+    def operand_position(self, operand: int, column: int) -> int:
+        """The position of an operand's digit in a column (0 is units).
+
+        Raises:
+            UserError: there is no such operand or column.
+        """
+        wanted = ("operand", operand, column)
+        found = [i for i, role in enumerate(self.roles) if (role.kind, role.index, role.column) == wanted]
+        if not found:
+            sizes = " and ".join(str(field.width) for field in self.numbers_fields)
+            raise UserError(
+                f"The operands of {self.name} have {sizes} digits; there is no digit {column} of operand {operand}."
+            )
+        return found[0]
+
     @checked_method
     def literal_ids(self, text: str) -> list[int]:
         """The tokens of one of the format's literal texts. Raises UserError for another text."""

@@ -47,7 +47,7 @@ class FormattedTask(FormatTokens):
         vocabulary: Sequence[str] | Mapping[str, int] | None = None,
         where: Any = None,
         variables: VariablesOf | None = None,
-        held_out: float | int | None = None,
+        held_out: float | int | str | None = None,
         seed: int = 0,
         name: str | None = None,
     ):
@@ -386,7 +386,7 @@ def formatted(
     vocabulary: Any = None,
     where: Any = None,
     variables: Any = None,
-    held_out: float | int | None = None,
+    held_out: float | int | str | None = None,
     seed: int = 0,
     name: str | None = None,
 ) -> FormattedTask:
@@ -415,7 +415,8 @@ def formatted(
             one for each operator; or functions of the operands' digits [n, column] (units first) by the variable's
             name. With several families, carries and borrows are called ``carry_or_borrow_in`` and ``_out``.
         held_out: the share (below 1) or number of problems that are the test set and never trained on. By default a
-            tenth of a domain of up to 4 million problems, else 10,000 drawn ones.
+            tenth of a domain of up to 4 million problems, else 10,000 drawn ones. For all pairs of ten-digit numbers it
+            may also name a fixed test set, "AdderBoard" or "the ten test sets".
         seed: of the held-out problems.
 
     Raises:

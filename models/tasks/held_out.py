@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
 from models.calls.arguments import is_number, shown
-from models.errors import UserError
+from models.errors import UserError, known_name
+from models.tasks import ten_digit_problems, ten_test_sets
 from models.tasks.counter_rng import uniform
+from models.tasks.domain import Domain
+from models.tasks.ten_digits import DIGITS
 
 LISTED = 2**22  # up to this many combinations of digits, all problems are listed and split
 SHARE, DRAWN = 0.1, 10_000  # what is held out by default: of a listed domain, and of a larger one
@@ -24,8 +27,22 @@ _ODD = 0x9E3779B97F4A7C15 - (1 << 64)  # as torch's int64 holds it
 Draws = Callable[[int], Tensor]
 
 
+class FixedTest(NamedTuple):
+    """Test problems that somebody else fixed, and a function (n, seed) to validation problems outside them."""
+
+    problems: Callable[[], Tensor]
+    validation: Callable[[int, int], Tensor]
+
+
+#: The test sets of ten-digit addition that ``held_out`` may name.
+FIXED_TESTS = {
+    "AdderBoard": FixedTest(ten_digit_problems.ten_digit_test_set, ten_digit_problems.validation_problems),
+    "the ten test sets": FixedTest(ten_test_sets.all_test_problems, ten_test_sets.validation_problems),
+}
+
+
 class HeldOut:
-    """A seeded split of a task's domain.
+    """A seeded split of a task's domain, or a test set of :data:`FIXED_TESTS`.
 
     A domain of up to :data:`LISTED` combinations is permuted; its first problems are held out. Of a larger one,
     problems are drawn and held out; training then avoids exactly these.
@@ -34,8 +51,15 @@ class HeldOut:
     ..., and ``allowed(problems)``; ``hard_by`` and ``sample_carry_rich`` are None where no problem is hard.
     """
 
-    def __init__(self, task: Any, held_out: float | int | None, seed: int):
+    def __init__(self, task: Any, held_out: float | int | str | None, seed: int):
         self.task, self.seed = task, seed
+        self.fixed: FixedTest | None = None
+        if isinstance(held_out, str):
+            known_name("test set", held_out, FIXED_TESTS)
+            if task.domain != Domain.of((DIGITS, DIGITS)):
+                raise UserError(f"{held_out} has pairs of {DIGITS}-digit numbers, and {task.name} other problems.")
+            self.fixed, self.name, self.listed = FIXED_TESTS[held_out], held_out, False
+            return
         self.listed = task.domain.combinations <= LISTED
         if held_out is None:
             held_out = SHARE if self.listed else DRAWN
@@ -46,10 +70,7 @@ class HeldOut:
             most = "10,000,000, as the domain is too large for a share" if size is None else f"{size:,}, or a share"
             raise UserError(f"held_out is a number of problems from 1 to {most}, not {held_out}.")
         self.n = int(held_out)
-
-    @property
-    def name(self) -> str:
-        return f"the {self.n:,} problems held out"
+        self.name = f"the {self.n:,} problems held out"
 
     @cached_property
     def _split(self) -> tuple[Tensor, Tensor]:
@@ -62,6 +83,8 @@ class HeldOut:
     @cached_property
     def problems(self) -> Int[Tensor, "n field"]:
         """The problems held out."""
+        if self.fixed is not None:
+            return self.fixed.problems()
         if self.listed:
             return self._split[0]
         return self.task.sample(self.n, torch.Generator().manual_seed(self.seed))
@@ -127,7 +150,10 @@ class HeldOut:
 
     def validation(self, n: int, seed: int) -> Int[Tensor, "n field"]:
         """Problems that are not held out: n - n // 2 uniform, then those with the longest chains among ten times as
-        many others. Of a listed domain they are drawn without replacement, and are trained on as well."""
+        many others. Of a listed domain they are drawn without replacement, and are trained on as well. A fixed test set
+        has validation problems of its own."""
+        if self.fixed is not None:
+            return self.fixed.validation(n, seed)
         generator = torch.Generator().manual_seed(seed)
         if n < 1:
             raise UserError(f"The number of validation problems must be positive, not {n}.")

@@ -11,7 +11,6 @@ from torch import Tensor
 from models.errors import UserError
 from models.tasks.base import Task, domain_of
 from models.tasks.domain import Domain
-from models.tasks.sequences import SequenceTask
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,9 +44,11 @@ class ProblemSpace:
         """A word for the problems, in the plural: "pairs", "strings of 8 bits", "problems T_M(2 x 3 digits)"."""
         if self._bits:
             return f"strings of {self.domain.width()} bits"
-        if not isinstance(self.task, SequenceTask):
+        if not self.task.shape:
+            if self.domain.base == 2 and len(self.domain) == self.domain.n_operands > 2:
+                return f"strings of {len(self.domain)} bits"
             return "pairs" if self.domain.n_operands == 2 else "problems"
-        return f"problems {self.task.shape_text}"
+        return f"problems {getattr(self.task, 'shape_text', '')}"
 
     def problems(self, index: Int[Tensor, " n"]) -> Int[Tensor, "n *operands"]:
         """The problems with these numbers, from 0 to ``size - 1``, in the form that the task takes."""
@@ -58,7 +59,7 @@ class ProblemSpace:
 
     def find(self, text: str) -> Int[Tensor, "1 *operands"]:
         """The problem with this :meth:`text`. Raises UserError if the domain has none."""
-        if self._bits or isinstance(self.task, SequenceTask) or type(self.task).problem_text is not Task.problem_text:
+        if self._bits or self.task.shape or type(self.task).problem_text is not Task.problem_text:
             return self.task.as_problems([text])
         parts = [part.strip() for part in text.split(self.task.operator)]
         if len(parts) == self.domain.n_operands and all(part.isascii() and part.isdigit() for part in parts):

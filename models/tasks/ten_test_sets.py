@@ -36,6 +36,11 @@ def ten_test_sets() -> dict[int, Int[Tensor, "10000 2"]]:
     return {seed: stream(seed)[SKIPPED:] for seed in SEEDS}
 
 
+def all_test_problems() -> Int[Tensor, "100000 2"]:
+    """The problems of all ten sets."""
+    return torch.cat(list(ten_test_sets().values()))
+
+
 VALIDATION_SIZE = 10_000  # training validates on these, half of them uniform, as many as the paper's
 _GOLDEN = 0x9E3779B97F4A7C15 - (1 << 64)  # as torch's int64 holds it
 
@@ -47,7 +52,7 @@ def fingerprint(problems: Int[Tensor, "n 2"]) -> Int[Tensor, " n"]:
 
 @cache
 def _fingerprints() -> Int[Tensor, " n"]:
-    pairs = torch.cat(list(ten_test_sets().values()))
+    pairs = all_test_problems()
     return torch.cat((fingerprint(pairs), fingerprint(pairs.flip(1)))).unique()
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -36,6 +36,7 @@ class TokenFunction(Task):
         held_out: float | int | None = None,
         seed: int = 0,
         name: str | None = None,
+        variables: Mapping[str, Callable[[Tensor], Tensor]] | None = None,
     ):
         inputs = list(vocabulary)
         if len(inputs) < 2 or len({*inputs}) != len(inputs):
@@ -51,7 +52,9 @@ class TokenFunction(Task):
         # a string counts its first token as the highest digit, so that problems are listed in their natural order
         self.domain = Domain.of((1,) * length, base=len(inputs))
         self._answer_ids = torch.tensor([self.vocabulary.index(text) for text in self.answer_texts])
-        self.targets(self.sample(256, torch.Generator().manual_seed(0)))
+        self._variables = dict(variables or {})
+        self.targets(drawn := self.sample(256, torch.Generator().manual_seed(0)))
+        self.variables(drawn)
         self.held_out, self.definition = HeldOut(self, held_out, seed), None
 
     @cached_property
@@ -148,15 +151,22 @@ class TokenFunction(Task):
         return [ids.index(token) if token in ids else -1 for token in torch.as_tensor(answer_tokens)[:, 0].tolist()]
 
     def variables(self, problems: Any) -> dict[str, Int[Tensor, "n column"]]:
-        """y: the number of the answer. x: the tokens, [n, length]."""
+        """y: the number of the answer. x: the tokens, [n, length]. Then those that ``variables=`` computes."""
         found = self.as_problems(problems)
-        return {"y": self._classes(found)[:, None], "x": found}
+        values = {"y": self._classes(found)[:, None], "x": found}
+        for name, of in self._variables.items():
+            values[name] = torch.as_tensor(of(found)).long()
+            if values[name].ndim != 2 or len(values[name]) != len(found):
+                raise UserError(f"The variable {name!r} has shape {list(values[name].shape)}, not [n, column].")
+        return values
 
     def relative_roles(self, target: int) -> dict[str, list[int]]:
         return self.with_rest({OWN: list(range(self.input_length))}, self.input_length - 1)
 
     def chain_length(self, problems: Any) -> Int[Tensor, " n"]:
-        return torch.zeros(len(self.as_problems(problems)), dtype=torch.int64)
+        """The largest value of the variable "chain"; zeros without one."""
+        found = self.variables(problems)
+        return found["chain"].amax(1) if "chain" in found else torch.zeros(len(found["y"]), dtype=torch.int64)
 
 
 @typed
@@ -168,6 +178,7 @@ def function(
     held_out: float | int | None = None,
     seed: int = 0,
     name: str | None = None,
+    variables: Any = None,
 ) -> TokenFunction:
     """A task that is any function of token sequences of one length, such as the majority of bits.
 
@@ -178,8 +189,9 @@ def function(
         answer: a function from int64 tokens [n, length] to the number of the answer, [n].
         answers: the texts of the answers, "0" and "1" unless given; they may be tokens that are read, too.
         held_out, seed: as :func:`models.tasks.formatted_task.formatted` takes them.
+        variables: intermediate values: functions of the tokens to whole numbers [n, column], by name.
 
     Raises:
         UserError: a function that fails, or gives something else.
     """
-    return TokenFunction(vocabulary, length, answer, answers, held_out, seed, name)
+    return TokenFunction(vocabulary, length, answer, answers, held_out, seed, name, variables)

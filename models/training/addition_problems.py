@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import ctypes
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
 from jaxtyping import Int
 from torch import Tensor
 
 from models.errors import UserError
-from models.tasks.addition import FixedWidthAddition, TenDigitAddition
+from models.tasks.addition import MICROADDER, PairAddition
 from models.tasks.base import Task
 from models.tasks.counter_rng import row_keys, uniform
-from models.tasks.ten_digits import digit_rows
+from models.tasks.ten_digits import LIMIT, digit_rows
 from models.training.data import Batch, SeedNumbers
 from models.training.native import library, pointers
 
@@ -73,7 +73,6 @@ class MetricCarryMix:
 class DigitCurriculum:
     """The most digits that operands have, by step; the same in both papers of ten-digit adders."""
 
-    for_task: ClassVar[type[Task]] = FixedWidthAddition
     digit_curriculum: tuple[tuple[int, int], ...] = ((2_000, 3), (7_000, 6))  # (below step, at most digits), then 10
 
     def __post_init__(self) -> None:
@@ -83,6 +82,9 @@ class DigitCurriculum:
                     "digit_curriculum is made of pairs (below step, at most digits) with steps from 0 on and 1 to "
                     f"{MOST_DIGITS} digits, not ({below}, {digits})."
                 )
+
+    def fits(self, task: Task) -> bool:
+        return task.pairs_below == LIMIT
 
     def max_digits_at(self, step: int) -> int:
         for below, digits in self.digit_curriculum:
@@ -117,17 +119,16 @@ class AdditionProblems(DigitCurriculum):
     def native_batch(self, task: Task, seeds: SeedNumbers, step: int, rows: int) -> Batch | None:
         """Encoded batches by the C sampler, or None if it does not apply or cannot be built."""
         share = ctypes.c_double(self.share_at(step))
-        if not isinstance(task, TenDigitAddition):
+        if not (isinstance(task, PairAddition) and task.format.startswith(MICROADDER)):
             return None
         batch = native_rows("batch", seeds, step, rows, self.max_digits_at(step), share)
         if batch is None:
             return None
         tokens, targets = batch
-        for place, token in ((10, task.plus_token), (21, task.equals_token)):
-            if token:
-                tokens[:, place] = token
-        if task.eos_token:
-            targets[:, 11] = task.eos_token
+        _, plus, equals, ending = task.delimiters
+        for table, place, own in ((tokens, 10, plus), (tokens, 21, equals), (targets, 11, ending)):
+            if any(own):
+                table[:, place] = own[0]
         return tokens[:, : task.input_length], targets[:, : len(task.query_positions)]
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 import torch
 from jaxtyping import Int, Integer
@@ -21,12 +21,11 @@ class ProblemSource(Protocol):
     """Where a recipe's problems come from; see :class:`models.training.addition_problems.AdditionProblems`.
 
     The problems must depend only on (seed, step), as resuming and stacking rely on that.
-
-    Attributes:
-        for_task: the kind of task whose problems these are.
     """
 
-    for_task: ClassVar[type[Task]] = Task
+    def fits(self, task: Task) -> bool:
+        """Whether these are problems of the task."""
+        return True
 
     def draw(self, seed: int, step: int, rows: int, device: torch.device) -> Int[Tensor, "row operands"]:
         """The problems of one seed at one step."""
@@ -48,7 +47,7 @@ class AdaptiveSource(ProblemSource, Protocol):
 
 def require_problems_of(task: Task, source: Any) -> None:
     """Raise UserError if a recipe's problems are for another kind of task."""
-    if not isinstance(task, source.for_task):
+    if not source.fits(task):
         raise UserError(
             f"This recipe's problems ({type(source).__name__}) are not those of {task.name}; choose a recipe of a "
             "model with the same task."

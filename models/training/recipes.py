@@ -16,8 +16,6 @@ from models.training.polish import Polish
 from models.training.sequence_problems import AdditionSet, MultiplicationSet, ParitySet, SequenceSource
 from models.training.subtraction_problems import SubtractionProblems
 from models.training.task_problems import TaskProblems
-from models.training.text_windows import TextWindows
-from models.training.two_digit_problems import TwoDigitProblems
 from models.training.varied_length_problems import VariedLengthProblems
 
 
@@ -85,9 +83,7 @@ class Recipe:
         | AdditionSet
         | MultiplicationSet
         | ParitySet
-        | TwoDigitProblems
         | TaskProblems
-        | TextWindows
     ) = field(default_factory=AdditionProblems)
     adaptive_decay: AdaptiveDecay | None = None
     eval_every: int = 500

@@ -31,6 +31,7 @@ from torch import Tensor
 from models.errors import UserError
 from models.files import checkpoint as storage
 from models.files.locks import locked
+from models.tasks.characters import TRAINING
 
 #: What a line of the metrics has for each seed, if its task has it.
 MEASURED = ("exact", "token", "loss", "uniform", "validation_loss")
@@ -301,7 +302,19 @@ def digest_of(entry: dict[str, Any]) -> str:
 
 def differences(old: dict[str, Any], new: dict[str, Any]) -> Iterator[tuple[str, Any, Any]]:
     """Yield (path, old, new) for every value that differs between two configs as JSON; an absent value is None."""
-    yield from _differences(json.loads(json.dumps(old)), json.loads(json.dumps(new)), "")
+    before, after = (_with_task_problems(json.loads(json.dumps(each))) for each in (old, new))
+    yield from _differences(before, after, "")
+
+
+def _with_task_problems(config: Any) -> Any:
+    """A config, or its recipe alone, in which problems that the task draws have the fields of
+    :class:`~models.training.task_problems.TaskProblems`: an earlier version wrote {} for two-digit addition, and for
+    text the number of characters."""
+    recipe = config.get("recipe", config)
+    problems = recipe.get("problems") if isinstance(recipe, dict) else None
+    if isinstance(problems, dict) and not set(problems) - {"characters"}:
+        recipe["problems"] = {"hard": 0.0, "share": problems.get("characters", TRAINING) / TRAINING}
+    return config
 
 
 def _differences(old: Any, new: Any, path: str) -> Iterator[tuple[str, Any, Any]]:

@@ -46,6 +46,7 @@ class SequenceSource(ABC):
     buckets: int = 4  # a batch is cut into this many parts of similar length, which saves half of the padding
     #: The fields that say how long problems may be, with their least values.
     smallest: ClassVar[dict[str, int]] = {}
+    #: The kind of task whose problems these are.
     for_task: ClassVar[type[Task]] = SequenceTask
 
     def __post_init__(self) -> None:
@@ -56,6 +57,9 @@ class SequenceSource(ABC):
         for name, least in self.smallest.items():
             if not least <= getattr(self, name) <= LONGEST:
                 raise UserError(f"{name} lies between {least} and {LONGEST:,}, not {getattr(self, name)}.")
+
+    def fits(self, task: Task) -> bool:
+        return isinstance(task, self.for_task)
 
     @abstractmethod
     def problems(self, keys: Int[Tensor, " row"], odd: Bool[Tensor, " row"]) -> MixedProblems:

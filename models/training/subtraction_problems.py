@@ -9,15 +9,12 @@ from __future__ import annotations
 
 import ctypes
 from dataclasses import dataclass
-from typing import ClassVar
 
 import torch
 from jaxtyping import Int, Integer
 from torch import Tensor
 
-from models.errors import UserError
 from models.tasks.base import Task
-from models.tasks.formatted_task import FormattedTask
 from models.training.addition_problems import MOST_DIGITS, AdditionProblems, native_rows
 from models.training.data import Batch, SeedNumbers
 
@@ -28,13 +25,8 @@ Digits = Integer[Tensor, "seed _ row"]
 class SubtractionProblems(AdditionProblems):
     """Pairs a >= b of up to ten digits: the operands' digits grow as those of the addition they are made of."""
 
-    for_task: ClassVar[type[Task]] = FormattedTask
-
-    def of(self, task: Task) -> SubtractionProblems:
-        """Itself. Raises UserError if the task is another arithmetic."""
-        if not isinstance(task, FormattedTask) or task.columns_of != "subtraction":
-            raise UserError(f"These problems are of subtraction, and {task.name} is not.")
-        return self
+    def fits(self, task: Task) -> bool:
+        return getattr(task, "families", ()) == ("subtraction",)
 
     def draw(self, seed: int, step: int, rows: int, device: torch.device) -> Int[Tensor, "row 2"]:
         """The problems of one seed at one step. :meth:`native_batch` gives the same."""

@@ -59,7 +59,8 @@ class Trainer:
         self.model.train()
         self.layout = ParameterLayout(self.model)
         self.objective = make_objective(self.model, recipe)
-        self.autocast = recipe.autocast and multiplies_bfloat16(device)
+        compiled = getattr(self.objective, "kernel", None) is not None  # which reads float32 and would not notice
+        self.autocast = recipe.autocast and multiplies_bfloat16(device) and not compiled
         self.candidates = None if judge is None else Candidates(judge, name, self.layout, folder)
         # With a judge, a perfect seed ends only when the judge accepts it.
         self.stopping_recipe = recipe if judge is None else recipe.replace(stop_after_perfect=None)

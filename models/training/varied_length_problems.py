@@ -9,9 +9,9 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
+from models.tasks.addition import PADDED, PADDED_TOKENS, PairAddition
 from models.tasks.base import Task
 from models.tasks.counter_rng import row_keys, uniform
-from models.tasks.padded_addition import PaddedAddition
 from models.tasks.ten_test_sets import fingerprint, held_out_fingerprints, is_listed
 from models.training.addition_problems import DigitCurriculum, native_rows
 from models.training.data import Batch, SeedNumbers
@@ -45,7 +45,7 @@ class VariedLengthProblems(DigitCurriculum):
 
     def native_batch(self, task: Task, seeds: SeedNumbers, step: int, rows: int) -> Batch | None:
         """Encoded batches by the C sampler, or None if it does not apply or cannot be built."""
-        if not isinstance(task, PaddedAddition):
+        if not isinstance(task, PairAddition) or (task.format, *task.vocabulary) != (PADDED, *PADDED_TOKENS):
             return None
         return native_rows("varied_lengths", seeds, step, rows, self.max_digits_at(step), *pointers(_held_out_table()))
 

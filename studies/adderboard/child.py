@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from models.errors import UserError
-from models.tasks.addition import FixedWidthAddition
+from models.tasks.addition import PairAddition
 from studies.adderboard.families import FAMILIES
 from studies.adderboard.families.parts import Family
 from studies.adderboard.framed_addition import framed_addition
@@ -59,14 +59,14 @@ def describe(path: str, pairs: Sequence[Sequence[int]]) -> tuple[dict[str, Tenso
     return tensors, facts
 
 
-def compared_rows(task: FixedWidthAddition) -> list[Tensor]:
+def compared_rows(task: PairAddition) -> list[Tensor]:
     """Rows of tokens [1, pos]: the beginnings of ``COMPARED`` that logits are compared on."""
     lengths = task.query_positions[0] + 1, task.input_length
     return [row[:, :length] for row in task.encode(list(COMPARED)).split(1) for length in lengths]
 
 
 def _computed(
-    submission: Submission, family: Family | None, task: FixedWidthAddition, prefix: str
+    submission: Submission, family: Family | None, task: PairAddition, prefix: str
 ) -> tuple[dict[str, Tensor], dict[str, Any]]:
     """(outputs on :func:`compared_rows`, with the weights if the family is known; its config)."""
     found = {"logits": torch.stack([submission.last_output(row) for row in compared_rows(task)])}

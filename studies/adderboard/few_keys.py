@@ -46,7 +46,7 @@ from interp.proofs.wrong_answers import identify, wrong_answer
 from models.errors import UserError
 from models.evaluation import margins
 from models.numerals import shown
-from models.tasks.addition import DIGITS, FixedWidthAddition
+from models.tasks.addition import DIGITS, PairAddition
 from models.tasks.base import Task
 from models.tasks.equal_answers import altered
 from models.transformer.arithmetic_transformer import ArithmeticTransformer
@@ -117,13 +117,13 @@ def obstacle(model: HookedModel, task: Task) -> str | None:
         return "its MLP reads what attention reads"
     if model.config.n_layers != 1 or model.config.attn_softmax != "softmax" or model.config.attn_top_k is not None:
         return "it has several layers, or another attention than the softmax"
-    if model.config.attn_scores != "dot" or model.dtype not in FAR or task.answer_down:
+    if model.config.attn_scores != "dot" or model.dtype not in FAR or not task.answer_field.reversed:
         return "its scores are no dot products, or its answer starts with the most significant digit"
     return _alive(model, task)[1]
 
 
 @torch.no_grad()
-def _alive(model: HookedModel, task: FixedWidthAddition) -> tuple[int, str | None]:
+def _alive(model: HookedModel, task: PairAddition) -> tuple[int, str | None]:
     """(the largest number of keys that a head looks at, which key contradicts the lemma, or None).
 
     A score depends only on the tokens at its query and its key. Sequences with one token everywhere and another at the

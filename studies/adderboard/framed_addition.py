@@ -11,8 +11,8 @@ from typing import Any, TypeGuard
 
 from models.calls.arguments import check_fields, typed
 from models.errors import UserError
-from models.tasks.addition import FixedWidthAddition
-from models.tasks.ten_digits import DIGITS
+from models.tasks.addition import PairAddition
+from models.tasks.ten_digits import DIGITS, LIMIT
 
 
 @dataclass(frozen=True)
@@ -54,19 +54,20 @@ PREFIX = "ten-digit-addition-framed-"  # of the names of these tasks
 
 
 @typed
-def framed_addition(frame: Frame) -> FixedWidthAddition:
+def framed_addition(frame: Frame) -> PairAddition:
     """The task of a frame. Target i is the digit of column i, or of column 10 - i if the answer starts at the top."""
     before, between, after = (
         "".join(frame.vocabulary[token] for token in part) for part in (frame.before, frame.between, frame.after)
     )
     order, answer_order = ("" if down else "r" for down in (frame.operands_down, frame.answer_down))
-    return FixedWidthAddition(
+    return PairAddition(
         f"{before}{{a:{DIGITS}{order}}}{between}{{b:{DIGITS}{order}}}{after}{{s:{DIGITS + 1}{answer_order}}}",
         PREFIX + frame.name,
         vocabulary=frame.vocabulary,
+        held_out="AdderBoard",
     )
 
 
-def is_framed(task: Any) -> TypeGuard[FixedWidthAddition]:
+def is_framed(task: Any) -> TypeGuard[PairAddition]:
     """Whether a task is that of a frame."""
-    return isinstance(task, FixedWidthAddition) and task.name.startswith(PREFIX)
+    return getattr(task, "pairs_below", None) == LIMIT and task.name.startswith(PREFIX)

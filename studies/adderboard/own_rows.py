@@ -8,7 +8,7 @@ from typing import Any
 import models
 from interp.proofs.stored_certificates import CONSTRUCTED, stored_certificate
 from models.registry import BY_HAND, constructed, get_spec, numbers_of
-from models.tasks.addition import FixedWidthAddition
+from models.tasks.ten_digits import LIMIT
 from models.training.recipes import starts_of
 from studies.adderboard.board_rows import NOT_STATED, OVER_THE_REALS, WITH_ROUNDING, BoardRow, distinct_numbers
 
@@ -30,7 +30,7 @@ def own_rows() -> list[BoardRow]:
 def _row(name: str) -> BoardRow | None:
     model, spec, (free, constants) = models.load(name), get_spec(name), numbers_of(name)
     task: Any = model.task
-    if not isinstance(task, FixedWidthAddition) or "subtraction" in task.name:
+    if task.pairs_below != LIMIT:
         return None
     author = spec.source.partition(",")[0] if spec.published else "this project"
     facts: dict[str, Any] = {

@@ -18,24 +18,24 @@ from interp.core.probe import with_number
 from interp.core.sections import Section
 from models.files.checkpoint import write_json_atomic
 from models.registry import by_paper, constructed
-from models.tasks.addition import FixedWidthAddition
 from models.tasks.multi_addition import MultiOperandAddition
-from models.tasks.sequences import SequenceTask
-from models.tasks.two_digit import TwoDigitAddition
 from studies.runs.study import Made, Settings, shows, study
 
 TARGET, TITLE = "comparison:models", "Every adder asked the same questions"
 #: The constructed transformer adds numbers of any length; it is asked in the shape of the trained ones.
 SHAPES = {"position-coupling-hand-built": (2, 4)}
-ADDITIONS = (FixedWidthAddition, TwoDigitAddition, MultiOperandAddition)
 LEFT_OUT = "Multiplication and parity are left out: they have no columns of two digits."
+
+
+def _adds(task: Any) -> bool:
+    return task.pairs_below is not None or isinstance(task, MultiOperandAddition)
 
 
 def adders() -> list[str]:
     """All adders that are built by hand or in the zoo, paper by paper, those with fewer parameters first."""
     names = [*constructed(), *models.zoo_names()]
     sizes = {name: models.build(name) for name in names}
-    found = [name for name in names if isinstance(sizes[name].task, ADDITIONS)]
+    found = [name for name in names if _adds(sizes[name].task)]
     return by_paper(sorted(found, key=lambda name: sum(p.numel() for p in sizes[name].parameters())))
 
 
@@ -62,7 +62,7 @@ def comparison(settings: Settings) -> Made | None:
             return None
         settings.say(name)
         model = models.load(name)
-        task = model.task.at(*SHAPES[name]) if isinstance(model.task, SequenceTask) and name in SHAPES else None
+        task = model.task.at(*SHAPES[name]) if model.task.shape and name in SHAPES else None
         found = compare_models([model], tasks=[task], n=problems)
         table = found if table is None else table.with_rows(found.rows)
         kept.parent.mkdir(parents=True, exist_ok=True)

@@ -110,7 +110,7 @@ def run_cell(
 ) -> GridCell:
     """Teacher-forced answers to problems of one shape, at positions that ``choose`` selects from a batch's response."""
     n, operands, digits = problems.shape
-    task = model.task.at(operands, digits)  # type: ignore[attr-defined]
+    task: Any = model.task.at(operands, digits)
     length = task.encode(problems[:1]).shape[1]
     correct, predictions, margin = 0, 0, float("inf")
     for part in problems.split(max(1, TOKENS_AT_ONCE // length)):
@@ -126,7 +126,7 @@ def run_cell(
 def run_size(operands: int, digits: int, dtype: str = "float32", sampled: int | None = None) -> dict[str, Any]:
     """Run one large size; see the module. Cost: 4 x positions x tokens scores per problem."""
     model = models.build(NAME, max_operands=operands, max_digits=digits, dtype=dtype)
-    task = model.task.at(operands, digits)  # type: ignore[attr-defined]
+    task: Any = model.task.at(operands, digits)
     generator = torch.Generator().manual_seed(0)
     shape = (1, operands, digits)
     kinds = (

@@ -18,7 +18,6 @@ from interp.core.sections import Section
 from interp.probes.curves import Curves
 from models.evaluation import predict, score
 from models.files.checkpoint import read_json, write_json_atomic
-from models.tasks.two_digit import all_problems, held_out_problems
 from models.training.named_recipes import get_recipe
 from models.transformer.hooked import HookedModel
 from studies.claims.read import stated
@@ -90,11 +89,11 @@ def errors(model: HookedModel) -> dict[str, Any]:
     Each digit is judged given the right ones before it. A tens digit of the sum without its carry is "missed", one of
     the sum with a carry that there is not is "spurious". Cost: 10,000 forward passes of six tokens.
     """
-    task, problems = model.task, all_problems()
+    task, problems = model.task, model.task.domain.every()
     expected, predicted = task.targets(problems), predict(model, problems, task=task)
     right, carry = predicted == expected, task.variables(problems)["carry_out"][:, 0] == 1
     exact, key = right.all(1), problems[:, 0] * 100 + problems[:, 1]
-    first, held_out = (~right).long().argmax(1)[~exact], held_out_problems()
+    first, held_out = (~right).long().argmax(1)[~exact], task.test_set()[1]
     is_test = torch.isin(key, held_out[:, 0] * 100 + held_out[:, 1])
     off = (predicted - expected)[:, 1] % 10
     kinds = {"missed": carry & (off == 9), "spurious": ~carry & (off == 1)}

@@ -37,6 +37,7 @@ from models.tasks import (
     problem_pairs,
     variable_pairs,
 )
+from models.tasks.addition import MICROADDER, PairAddition
 from models.tasks.counter_rng import row_keys
 from models.transformer.config import TransformerConfig
 from models.zoo import change_entry
@@ -140,15 +141,15 @@ def test_functions_and_constructors_refuse_in_a_sentence(tmp_path: Path, monkeyp
 
 
 def test_what_is_checked_is_what_a_user_s_own_task_inherits() -> None:
-    class Own(TenDigitAddition):
+    class Own(PairAddition):
         def sample(self, n: int, generator: torch.Generator) -> torch.Tensor:
             return torch.ones(n, 2, dtype=torch.int64)
 
     with pytest.raises(UserError):
-        Own().sample(-1, torch.Generator())
+        Own(MICROADDER, "own").sample(-1, torch.Generator())
     with pytest.raises(UserError):
-        Own().sample(1, 0)  # type: ignore[arg-type]
-    assert Own().sample(np.int64(3), torch.Generator()).shape == (3, 2)  # type: ignore[arg-type]
+        Own(MICROADDER, "own").sample(1, 0)  # type: ignore[arg-type]
+    assert Own(MICROADDER, "own").sample(np.int64(3), torch.Generator()).shape == (3, 2)  # type: ignore[arg-type]
 
 
 def test_numbers_of_numpy_are_python_s_in_what_is_kept() -> None:

@@ -17,7 +17,7 @@ from interp.core.probe import registered
 from models.calls.checked_calls import REAL, WHOLE, checked
 from models.errors import UserError
 from models.tasks import problem_pairs
-from models.tasks.addition import TenDigitAddition
+from models.tasks.addition import MICROADDER, PairAddition
 from tests.sampling import every_third
 
 PUBLIC = {each.name: each.ask for each in registered().values()}
@@ -222,10 +222,10 @@ def test_the_state_comes_back_after_an_error():
 
 
 def test_a_task_of_one_s_own_is_a_task(adder):
-    class Mine(TenDigitAddition):
+    class Mine(PairAddition):
         pass
 
-    assert models.score(adder, ["1+2"], task=Mine()).n == 1
+    assert models.score(adder, ["1+2"], task=Mine(MICROADDER + "<EOS>", "mine")).n == 1
 
 
 def test_shapes_and_rivals_that_cannot_be_are_one_sentence(adder):

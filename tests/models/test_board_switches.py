@@ -199,7 +199,7 @@ def test_frames(down: bool) -> None:
     assert task.token_text(tokens[1:11]) == written and tokens[0] == 11 and tokens[11] == 13 and tokens[22] == 10
     assert task.decode(targets) == [sum(pair)]
     for target, query in enumerate(task.query_positions):
-        column = task.target_column(target)
+        column = 10 - target if down else target
         assert task.target_roles[target].column == column
         assert int(targets[0, target]) == sum(pair) // 10**column % 10
         groups = task.relative_roles(target)

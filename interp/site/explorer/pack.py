@@ -22,14 +22,11 @@ from interp.core.sites import model_name, require_evaluation_mode
 from interp.site.explorer.own_tasks import carries, drawn_texts, own_task
 from models.errors import UserError, unknown_name
 from models.importers.stock import from_transformer_lens
-from models.tasks.addition import FixedWidthAddition
 from models.tasks.base import Task, base_of
 from models.tasks.multi_addition import MultiOperandAddition
 from models.tasks.multiplication import Multiplication
 from models.tasks.parity import Parity
 from models.tasks.problem_space import ProblemSpace
-from models.tasks.sequences import SequenceTask
-from models.tasks.two_digit import TwoDigitAddition
 from models.training.publish import load_snapshots
 from models.transformer.hooked import HookedModel
 from models.transformer.unaltered import alterations
@@ -157,17 +154,15 @@ class Subject:
         return (" " if apart else "").join(numbers), found
 
 
-def task_data(task: Task) -> dict[str, Any]:
+def task_data(task: Any) -> dict[str, Any]:
     """What ``tasks.js`` must know about a task; it cannot encode problems of the kind "table" by itself."""
     common: dict[str, Any] = {"digits": list(range(10))}
     common |= {"operator": task.operator, "base": 10, "bos": None, "mostTokens": MOST_TOKENS, "example": "57+48"}
-    if isinstance(task, FixedWidthAddition) and [len(part) for part in task.delimiters] == [0, 1, 1]:
-        ended = task.target_roles[-1].kind == "eos"
-        ends = [task.plus_token, task.equals_token, task.eos_token if ended else None]
-        return common | {"kind": "pair", "width": 10, "down": task.most_significant_first, "ends": ends}
-    if isinstance(task, TwoDigitAddition):
-        return common | {"kind": "pair", "width": 2, "down": True, "ends": [None] * 3}
-    if isinstance(task, SequenceTask):
+    if task.pairs_below is not None and not task.delimiters[0] and max(map(len, task.delimiters)) <= 1:
+        first = task.numbers_fields[0]
+        ends = [part[0] if part else None for part in task.delimiters[1:]]
+        return common | {"kind": "pair", "width": first.width, "down": not first.reversed, "ends": ends}
+    if task.shape:
         common |= {"bos": task.special, "base": task.base, "example": task.example}
         common["digits"] = list(range(task.base))
     if isinstance(task, MultiOperandAddition):
@@ -197,12 +192,13 @@ def examples(subjects: Sequence[Subject]) -> list[tuple[str, str]]:
     Raises:
         UserError: no known problem suits all models.
     """
-    known = list(OTHERS.get(subjects[0].task.name, ()))
-    if all(isinstance(subject.task, SequenceTask) for subject in subjects):
-        known = known or [(subject.task.example, "") for subject in subjects if isinstance(subject.task, SequenceTask)]
+    tasks: list[Any] = [subject.task for subject in subjects]
+    known = list(OTHERS.get(tasks[0].name, ()))
+    if all(task.shape for task in tasks):
+        known = known or [(task.example, "") for task in tasks]
     else:
         known = [*ADDITIONS, *(e for e in SMALL_ADDITIONS if e not in ADDITIONS)]
-        if any(subject.task.input_length < 20 for subject in subjects if not isinstance(subject.task, SequenceTask)):
+        if any(task.input_length < 20 for task in tasks if not task.shape):
             known = list(SMALL_ADDITIONS)
     taken = lambda known: [e for e in known if all(_takes(subject, e[0]) for subject in subjects)]  # noqa: E731
     found = taken(known) or taken([(text, "") for text in drawn_texts(subjects[0].task)[: len(ADDITIONS)]])

@@ -19,8 +19,6 @@ from interp.site.story import Story
 from models.errors import UserError
 from models.files.checkpoint import write_bytes_atomic
 from models.registry import BY_HAND, TRAINED
-from models.tasks.addition import FixedWidthAddition
-from models.tasks.two_digit import TwoDigitAddition
 from models.transformer.hooked import HookedModel
 from models.zoo import zoo_names
 
@@ -96,7 +94,7 @@ def opening(story: Story) -> str:
     made = "" if story.spec is None else _MADE.get(story.spec.made, "learnt elsewhere ")
     task = story.model.task
     text = f"{story.name} is a transformer with {story.parameters:,} free parameters, {made}for {task.name}"
-    if isinstance(task, FixedWidthAddition | TwoDigitAddition):
+    if task.pairs_below is not None:
         text += ": it reads two numbers and writes the digits of their sum, units first"
     text += "."
     if story.entry is None:

@@ -8,7 +8,7 @@ all.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 
@@ -16,32 +16,20 @@ from models.errors import UserError
 from models.evaluation import Rate, Score, score
 from models.files.checkpoint import assign_parameters, parse_weights
 from models.registry import build, get_spec
-from models.tasks.base import Task
-from models.tasks.characters import CharacterLanguage
-from models.tasks.sequences import SequenceTask
-from models.tasks.two_digit import TwoDigitAddition
 from models.text_scores import TextLoss
 from models.training.acceptance import AcceptanceTest
 from models.training.objective import ParameterLayout
 from models.training.provenance import how_made
 from models.training.publish.curves import curve_files
-from models.training.publish.report import Report, Runs
-from models.training.publish.sequence_entries import report_sequences
+from models.training.publish.kinds import report_of
+from models.training.publish.report import Runs
 from models.training.publish.ten_digit import report_ten_digit
-from models.training.publish.text import report_text
-from models.training.publish.two_digit_entries import report_two_digit
 from models.training.run_folder import RunFolder, differences
 from models.transformer.arithmetic_transformer import ArithmeticTransformer
 from models.zoo import ZOO, entry_file, read_entry, save_entry
 
 #: Where the configs of runs that are published together may differ.
 _OF_ONE_RUN = {"seeds", "first_seed", "parts_of", "recipe.snapshots"}
-#: The function that reports on the runs of a task; all other tasks have seeds that grok.
-_REPORTS: dict[type[Task], Callable[[Runs], Report]] = {
-    SequenceTask: report_sequences,
-    CharacterLanguage: report_text,
-    TwoDigitAddition: report_two_digit,
-}
 
 
 def publish(
@@ -64,7 +52,7 @@ def publish(
         UserError: unfinished runs, runs of different models or recipes, seeds tried twice, a task without a test set.
     """
     runs = _runs(folders, repeats)
-    report = next((kind for task, kind in _REPORTS.items() if isinstance(runs.model.task, task)), report_ten_digit)
+    report = report_of(runs.model.task)
     if repeats and report is not report_ten_digit:
         raise UserError(f"--repeats counts seeds of ten-digit adders that grok; {runs.name} is not one.")
     if judge is not None and report is not report_ten_digit:

@@ -17,8 +17,8 @@ from interp.compare.swaps.swap_result import SOURCES, Swaps
 from interp.compare.swaps.swapped_parts import EVERYTHING
 from models.errors import UserError
 from models.numerals import in_percent
+from models.tasks.addition import TwoDigitAddition
 from models.tasks.multi_addition import MultiOperandAddition
-from models.tasks.two_digit import TwoDigitAddition
 from tests.interp.compare.gauge import CONFIG, dense, gauge_copy
 
 pytestmark = pytest.mark.usefixtures("without_shape_checks")

@@ -26,14 +26,13 @@ from interp.core.probe import (
     probe,
     probes,
     registered,
-    task_of,
+    sums_below,
     two_valued,
 )
 from interp.core.results import Findings, Result
 from interp.public_names import EVERYDAY, OTHERS, stub
 from interp.site.pages import page_html
 from models.errors import UserError
-from models.tasks.addition import FixedWidthAddition
 from models.tasks.formatted_task import formatted
 from models.transformer.arithmetic_transformer import ArithmeticTransformer
 from models.transformer.config import TransformerConfig
@@ -217,7 +216,7 @@ def test_a_need_that_is_not_met_says_what_would_meet_it() -> None:
         ),
         (group, of(plain), "% 113", of(residues)),
         (parameters, models.load("parity-hand-built"), "dense_copy", models.load("parity-hand-built").dense_copy()),
-        (task_of(FixedWidthAddition), of(plain), "microadder-57", models.load("microadder-57")),
+        (sums_below(10**10), of(plain), "microadder-57", models.load("microadder-57")),
     ):
         assert cure in need(without, without.task)
         assert need(cured, cured.task) == ""

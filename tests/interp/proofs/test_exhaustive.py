@@ -19,8 +19,8 @@ from interp.proofs.verdict import Verdict
 from models.errors import UserError
 from models.evaluation import predict
 from models.tasks import Multiplication, Parity, TenDigitAddition
+from models.tasks.addition import TwoDigitAddition
 from models.tasks.problem_space import ProblemSpace
-from models.tasks.two_digit import TwoDigitAddition, all_problems
 from models.transformer.arithmetic_transformer import ArithmeticTransformer
 from models.weight_maps.dense import DenseWeights
 from tests.interp.proofs.conftest import dense, in_shape, zoo
@@ -68,7 +68,7 @@ def parity_of(bits: int, nudge: float = 0.0):
 def test_two_digit_pairs_are_numbered_like_numbers():
     space = ProblemSpace.of(TwoDigitAddition())
     assert space.size == 10_000 and space.what == "pairs"
-    assert torch.equal(space.problems(torch.arange(10_000)), all_problems())
+    assert torch.equal(space.problems(torch.arange(10_000)), TwoDigitAddition().domain.every())
 
 
 @pytest.mark.parametrize(
@@ -114,8 +114,8 @@ def test_margins_are_the_models_and_none_is_smaller():
     found, model = verdict_on("right"), zoo(RIGHT)
     task = model.task
     with torch.no_grad():
-        logits = model(task.encode(all_problems()))[:, list(task.query_positions)].double()
-    right = task.targets(all_problems())
+        logits = model(task.encode(TwoDigitAddition().domain.every()))[:, list(task.query_positions)].double()
+    right = task.targets(TwoDigitAddition().domain.every())
     lead = logits.gather(2, right[..., None])[..., 0]
     lead -= logits.scatter(2, right[..., None], -torch.inf).amax(2)
     assert found.smallest_margin == pytest.approx(float(lead.min()), abs=1e-4)

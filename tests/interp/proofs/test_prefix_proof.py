@@ -23,7 +23,7 @@ from interp.proofs.prefix_proof import certify_prefixes, obstacle
 from interp.proofs.prefix_tree import EnclosedForward
 from models.errors import UserError
 from models.evaluation import margins, predict
-from models.tasks import BalancedBrackets, Parity, TenDigitAddition
+from models.tasks import BalancedBrackets, Parity, TenDigitAddition, function
 from models.tasks.problem_space import ProblemSpace
 from models.transformer.arithmetic_transformer import ArithmeticTransformer
 from models.transformer.config import TransformerConfig
@@ -425,13 +425,13 @@ def test_the_imported_decoder_computes_what_the_published_one_does(tmp_path: Pat
     weights = {
         name: torch.tensor(read(value)) for name, value in json.loads(path.read_text())["state_dict_hex"].items()
     }
-    tokens = ProblemSpace.of(model.task).problems(torch.arange(16))[:, 0]
+    tokens = ProblemSpace.of(model.task).problems(torch.arange(16))
     with torch.no_grad():
         found = model(tokens)[:, -1]
     assert torch.allclose(found, published_forward(weights, tokens, 2, 2), atol=1e-4)
     assert sum(p.numel() for p in model.parameters()) == sum(value.numel() for value in weights.values())
     verdict = certify_prefixes(model, "interval")
-    right = (found.argmax(1) == model.task.targets(tokens[:, None])[:, 0]).sum()
+    right = (found.argmax(1) == model.task.targets(tokens)[:, 0]).sum()
     assert (verdict.right, verdict.wrong, verdict.prefixes) == (int(right), 16 - int(right), 30)
 
 
@@ -460,7 +460,7 @@ def test_brackets_are_balanced_where_a_stack_says_so():
             text = text.replace("()", "")
         assert bool(balanced) == (text == "")
     assert torch.equal(space.find(space.text(problems[77:78])), problems[77:78])
-    for wrong in ("0101", "01010102", 3, [[0] * 8], torch.zeros(2, 8), "0x010101"):
+    for wrong in ("0101", "01010102", 3, [[[0] * 8]], torch.zeros(2, 8), "0x010101"):
         with pytest.raises(UserError):
             task.as_problems(wrong if not isinstance(wrong, list) else torch.tensor(wrong))
 
@@ -480,15 +480,6 @@ def test_the_command_line_says_the_verdict_and_exits_with_it(tmp_path: Path, cap
 # ---- underflow
 
 
-class AlwaysOne(BalancedBrackets):
-    """The answer is 1."""
-
-    name = "always-one"
-
-    def targets(self, problems: Any) -> torch.Tensor:
-        return torch.ones_like(self.as_problems(problems)[:, 0, -1:])
-
-
 def vanishing(n: int, outside: bool, eps: float) -> tuple[ArithmeticTransformer, torch.Tensor]:
     """A model and the one string of n bits whose last residual stream is 2^-75: its square is zero in float32.
 
@@ -499,7 +490,11 @@ def vanishing(n: int, outside: bool, eps: float) -> tuple[ArithmeticTransformer,
     config = TransformerConfig(
         1, 6, 1, 1, 0, 2, n, norm_placement="none", eps=eps, norm_eps_outside=outside, attn_scale=1.0
     )
-    model = ArithmeticTransformer(DenseWeights(config), AlwaysOne(n), name="vanishing")
+    model = ArithmeticTransformer(
+        DenseWeights(config),
+        function("01", n, lambda bits: torch.ones_like(bits[:, 0]), name="always-one"),
+        name="vanishing",
+    )
     w, t, d = model.weight_map.own(), 2.0**-80, 2.0**-60
     with torch.no_grad():
         for parameter in w.values():
@@ -512,7 +507,7 @@ def vanishing(n: int, outside: bool, eps: float) -> tuple[ArithmeticTransformer,
         share = sum(bit * 2**place for place, bit in enumerate(bits)) / (2**n - 1)
         w["blocks.0.attn.b_O"][1] = d * share
         w["unembed.W_U"][0, 0], w["unembed.W_U"][1, 0], w["unembed.b_U"][1] = 1.0, 3.0, 10.0
-    return model, torch.tensor([[bits]])
+    return model, torch.tensor([bits])
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from models.errors import UserError
 from models.tasks import AdditionFormat, CharacterLanguage, MultiOperandAddition, Multiplication, Parity, formatted
-from models.tasks.addition import DelimitedAddition, TenDigitAddition, UnendedAddition
+from models.tasks.addition import DelimitedAddition, PaddedAddition, TenDigitAddition, TwoDigitAddition, UnendedAddition
 from models.tasks.algorithms import (
     ALGORITHMS,
     CHAINED,
@@ -21,8 +21,6 @@ from models.tasks.algorithms import (
     resolve_algorithm,
 )
 from models.tasks.counter_rng import row_keys
-from models.tasks.padded_addition import PaddedAddition
-from models.tasks.two_digit import TwoDigitAddition, all_problems
 
 EVERY = [*ALGORITHMS.values(), *(chained(t) for t in (1, 6, 9)), chained(zero_or_one=True)]
 TASKS = [TenDigitAddition(), PaddedAddition(), UnendedAddition(), DelimitedAddition(), TwoDigitAddition()]
@@ -37,7 +35,7 @@ def by_hand(a: int, b: int) -> dict[str, torch.Tensor]:
 
 @pytest.mark.parametrize("algorithm", EVERY, ids=lambda x: x.name)
 def test_every_algorithm_adds_all_pairs_of_two_digits(algorithm: Algorithm):
-    task, problems = TwoDigitAddition(), all_problems()
+    task, problems = TwoDigitAddition(), TwoDigitAddition().domain.every()
     layout = column_layout(task)
     assert torch.equal(algorithm.answer(layout.inputs(task.encode(problems))), task.targets(problems))
 

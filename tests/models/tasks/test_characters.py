@@ -16,10 +16,10 @@ from interp.cli import main
 from models.errors import UserError
 from models.files.texts import TINYSHAKESPEARE, VARIABLE, cache_path, fetch, read_corpus
 from models.tasks.characters import CHARACTERS, N_CTX, TRAINING, CharacterLanguage
+from models.tasks.counter_rng import row_keys
 from models.text_scores import text_loss
 from models.training import train
 from models.training.named_recipes import get_recipe
-from models.training.text_windows import TextWindows
 from tests.text_at_hand import needs_text
 
 task = CharacterLanguage()
@@ -74,17 +74,21 @@ def test_a_window_starts_at_an_integer_inside_the_text(bad):
 
 
 def test_training_windows_end_before_the_validation_part_begins():
-    starts = TextWindows().draw(0, 0, 200_000, torch.device("cpu"))
+    starts = task.training_problems(row_keys(0, 0, 200_000, torch.device("cpu")))
     assert starts.min() >= 0
     assert TRAINING - 60 < starts.max() + N_CTX + 1 <= TRAINING
     assert abs(starts.double().mean() / (TRAINING - N_CTX) - 0.5) < 0.005
 
 
 def test_windows_of_a_step_depend_on_seed_and_step_alone():
-    draw = lambda seed, step, rows: TextWindows().draw(seed, step, rows, torch.device("cpu"))  # noqa: E731
+    draw = lambda *keys: task.training_problems(row_keys(*keys, torch.device("cpu")))  # noqa: E731
     assert torch.equal(draw(1, 7, 32), draw(1, 7, 64)[:32])
     assert not torch.equal(draw(1, 7, 32), draw(1, 8, 32))
     assert not torch.equal(draw(1, 7, 32), draw(2, 7, 32))
+    tenth = task.training_problems(row_keys(0, 0, 100, torch.device("cpu")), share=0.1)
+    assert tenth.max() + N_CTX + 1 <= TRAINING // 10
+    with pytest.raises(UserError):
+        task.training_problems(row_keys(0, 0, 1, torch.device("cpu")), share=1e-5)
 
 
 def test_validation_windows_cover_the_last_tenth_once():

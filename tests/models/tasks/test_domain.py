@@ -17,9 +17,9 @@ from models.tasks import (
     TwoDigitAddition,
     problem_pairs,
 )
+from models.tasks.addition import PaddedAddition
 from models.tasks.base import Role, domain_of
 from models.tasks.domain import NoDomain
-from models.tasks.padded_addition import PaddedAddition
 from models.tasks.problem_space import ProblemSpace
 from tests.other_tasks import column_addition, modular_addition
 from tests.toy_task import ToyAddition

@@ -15,11 +15,10 @@ import models
 from interp.proofs.wrong_answers import answer_text
 from models.errors import UserError
 from models.tasks import Task, TenDigitAddition, TwoDigitAddition, formatted
-from models.tasks.addition import DelimitedAddition, UnendedAddition
+from models.tasks.addition import PADDED_TOKENS, DelimitedAddition, PaddedAddition, UnendedAddition
 from models.tasks.counter_rng import row_keys
 from models.tasks.domain import NotCountable
 from models.tasks.expressions import Expression
-from models.tasks.padded_addition import TOKENS, PaddedAddition
 from models.tasks.problem_space import ProblemSpace
 from models.tasks.task_text import task_of_text
 from models.tasks.token_function import function
@@ -35,7 +34,7 @@ TWINS: dict[str, tuple[Task, dict[str, Any]]] = {
         DelimitedAddition(),
         {"format": "{a:10r}+{b:10r}={s:11r}<EOS>", "vocabulary": [*"0123456789+=", "<EOS>", "_"]},
     ),
-    "padded": (PaddedAddition(), {"format": "{a:10}+{b:10}={s:11r}<EOS>", "vocabulary": TOKENS}),
+    "padded": (PaddedAddition(), {"format": "{a:10}+{b:10}={s:11r}<EOS>", "vocabulary": PADDED_TOKENS}),
     "two digits": (TwoDigitAddition(), {"format": "{a:2}{b:2}{s:3r}"}),
     "framed": (
         framed_addition(Frame((3,), (10, 10), (11,), True, True, "0123456789+=")),

@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import models
+from models.tasks.addition import PaddedAddition
 from models.tasks.carries import problems_of_chain_length
-from models.tasks.padded_addition import PaddedAddition
 from models.tasks.ten_digits import LIMIT
 from models.tasks.ten_test_sets import SEEDS, held_out_fingerprints, in_test_sets, is_listed, stream, ten_test_sets
 

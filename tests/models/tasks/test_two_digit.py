@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from models.errors import UserError
-from models.tasks.two_digit import TwoDigitAddition, all_problems, held_out_problems, training_problems
-from models.training.two_digit_problems import TwoDigitProblems
+from models.tasks.addition import TwoDigitAddition
+from models.tasks.counter_rng import row_keys
 
 TASK = TwoDigitAddition()
 NUMBER = st.integers(0, 99)
@@ -38,25 +38,24 @@ def test_the_targets_spell_the_sum_and_the_variables_are_those_of_column_additio
 def test_the_permutation_with_seed_1337_splits_all_problems():
     order = torch.randperm(10_000, generator=torch.Generator().manual_seed(1337))
     pairs = torch.stack((order // 100, order % 100), 1)
-    assert torch.equal(held_out_problems(), pairs[:500])
-    assert torch.equal(training_problems(), pairs[500:])
-    assert len(set(map(tuple, all_problems().tolist()))) == 10_000
-    assert torch.equal(TASK.test_set()[1], held_out_problems())
+    assert torch.equal(TASK.test_set()[1], pairs[:500])
+    assert torch.equal(TASK.held_out.others, pairs[500:])
+    assert len(set(map(tuple, TASK.domain.every().tolist()))) == 10_000
 
 
 def test_neither_training_nor_validation_sees_a_held_out_pair():
-    held_out = set(map(tuple, held_out_problems().tolist()))
-    drawn = [TwoDigitProblems().draw(3, step, 64, CPU) for step in range(200)]
+    held_out = set(map(tuple, TASK.test_set()[1].tolist()))
+    drawn = [TASK.training_problems(row_keys(3, step, 64, CPU)) for step in range(200)]
     assert not held_out & set(map(tuple, torch.cat(drawn).tolist()))
     assert not held_out & set(map(tuple, TASK.validation_problems(9_500, 0).tolist()))
 
 
 def test_training_draws_depend_on_seed_and_step_alone_and_reach_everywhere():
-    source = TwoDigitProblems()
-    assert torch.equal(source.draw(1, 7, 64, CPU), source.draw(1, 7, 64, CPU))
-    assert not torch.equal(source.draw(1, 7, 64, CPU), source.draw(2, 7, 64, CPU))
-    assert not torch.equal(source.draw(1, 7, 64, CPU), source.draw(1, 8, 64, CPU))
-    many = source.draw(0, 0, 200_000, CPU)
+    draw = lambda *keys: TASK.training_problems(row_keys(*keys, CPU))  # noqa: E731
+    assert torch.equal(draw(1, 7, 64), draw(1, 7, 64))
+    assert not torch.equal(draw(1, 7, 64), draw(2, 7, 64))
+    assert not torch.equal(draw(1, 7, 64), draw(1, 8, 64))
+    many = draw(0, 0, 200_000)
     assert len(set(map(tuple, many.tolist()))) == 9_500
 
 
@@ -67,7 +66,7 @@ def test_the_second_half_of_the_validation_problems_is_the_harder_one():
 
 
 def test_rows_for_training_are_the_encoding():
-    problems = all_problems()
+    problems = TASK.domain.every()
     tokens, targets = TASK.encode_rows(problems)
     assert torch.equal(tokens.T.long(), TASK.encode(problems))
     assert torch.equal(targets.T.long(), TASK.targets(problems))

@@ -10,9 +10,8 @@ from hypothesis import strategies as st
 from models.evaluation import Rate
 from models.families.column_arithmetic import mixed
 from models.registry import get_spec
-from models.tasks.addition import DelimitedAddition, TenDigitAddition, UnendedAddition
+from models.tasks.addition import DelimitedAddition, PaddedAddition, TenDigitAddition, UnendedAddition
 from models.tasks.counter_rng import mix, signed, uniform
-from models.tasks.padded_addition import PaddedAddition
 from models.training.addition_problems import AdditionProblems, CarryMix, MetricCarryMix, carry_rich_problems
 from models.training.data import TrainingStream
 from models.training.subtraction_problems import SubtractionProblems

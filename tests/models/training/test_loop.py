@@ -295,14 +295,21 @@ def test_seeds_that_were_given_up_do_not_stand_above_those_that_go_on():
     assert finished.standing > going.standing  # its place is its own
 
 
-@pytest.mark.parametrize(
-    "recipe", ["addlm-0.8m", "toygpt", "parity-coupling-1l4h-small", "position-coupling-1l4h-small"]
-)
+@pytest.mark.parametrize("recipe", ["adder-456", "parity-coupling-1l4h-small", "position-coupling-1l4h-small"])
 def test_a_recipe_of_another_task_is_refused_before_anything_is_written(recipe: str, tmp_path: Path):
     others = get_recipe(recipe)
     with pytest.raises(UserError):
-        train("microadder-57", tmp_path / "run", recipe=others)
+        train("toygpt", tmp_path / "run", recipe=others)
     assert not (tmp_path / "run").exists()
+
+
+def test_a_compiled_kernel_is_not_given_half_precision(tmp_path: Path):
+    """The recipe of the text models, with ten-digit problems: the kernel reads float32, whatever autocast would do."""
+    half = get_recipe("addlm-0.8m").replace(steps=4, eval_every=2, validation_size=8, snapshots=0)
+    runs = [
+        train("microadder-57", tmp_path / str(i), recipe=half.replace(autocast=bool(i)), progress=False) for i in (0, 1)
+    ]
+    assert runs[0].seeds == runs[1].seeds
 
 
 @pytest.mark.parametrize("rule", [((-1, 0.5),), ((10, 0.0),), ((10, 1.5),)])

@@ -9,7 +9,7 @@ import torch
 
 import models
 from models.errors import UserError
-from models.tasks import addition
+from models.tasks.held_out import FIXED_TESTS
 from models.tasks.ten_digit_problems import ten_digit_test_set
 from models.training import train
 from models.training.acceptance import Verdict
@@ -46,7 +46,8 @@ def run(tmp_path: Path, monkeypatch, perfect, trained: Path):
     """Make a run of four seeds (first seed given) in which the listed rows hold perfect weights; it is published by
     400 of the 10,010 test problems, and 200 others that choose between seeds."""
     whole = ten_digit_test_set()
-    monkeypatch.setattr(addition, "ten_digit_test_set", lambda: whole[:400])
+    board = FIXED_TESTS["AdderBoard"]
+    monkeypatch.setitem(FIXED_TESTS, "AdderBoard", board._replace(problems=lambda: whole[:400]))
     monkeypatch.setattr(ten_digit, "SECOND_VALIDATION", 200)
 
     def make_run(name: str, first_seed: int, rows: list[int], **settings) -> Path:
@@ -65,7 +66,7 @@ def run(tmp_path: Path, monkeypatch, perfect, trained: Path):
 
 def test_an_entry_counts_seeds_over_all_runs_and_loads_as_the_chosen_one(tmp_path: Path, run, perfect, monkeypatch):
     folders = [run("a", 0, [2]), run("b", 4, [])]
-    monkeypatch.setattr(addition, "ten_digit_test_set", ten_digit_test_set)
+    monkeypatch.setitem(FIXED_TESTS, "AdderBoard", FIXED_TESTS["AdderBoard"]._replace(problems=ten_digit_test_set))
     older = json.loads((folders[0] / "config.json").read_text())
     del older["recipe"]["give_up"], older["digest"]  # as of a run made before there were these
     (folders[0] / "config.json").write_text(json.dumps(older))

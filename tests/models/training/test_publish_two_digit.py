@@ -12,7 +12,7 @@ import models
 from interp.probes.curves import learning_curves
 from models.errors import UserError
 from models.evaluation import score
-from models.tasks.two_digit import all_problems
+from models.tasks.addition import TwoDigitAddition
 from models.training.loop import train
 from models.training.named_recipes import get_recipe
 from models.training.publish import publish
@@ -37,7 +37,7 @@ def test_an_entry_holds_the_best_seed_on_training_pairs_and_says_what_all_of_the
     best = max(seeds, key=lambda row: row["train"]["correct"])
     assert config["training"]["seed"] == best["seed"] and best["chosen"] and len(seeds) == 2
     assert config["training"]["step"] == 3
-    whole = score(model, all_problems(), method="greedy")
+    whole = score(model, TwoDigitAddition().domain.every(), method="greedy")
     assert config["score"]["all"] == {"n": 10_000, "correct": whole.correct, "rung": "exhaustive"}
     assert best["digits"] == [whole.per_target[f"s{i}"].correct for i in range(3)]
     assert (rate.n, rate.correct) == (500, score(model).correct)

@@ -13,7 +13,6 @@ from models.training.addition_problems import AdditionProblems, CarryMix, Metric
 from models.training.native import library
 from models.training.recipes import AdaptiveDecay, Recipe, Teacher
 from models.training.sequence_problems import AdditionSet, MultiplicationSet, ParitySet
-from models.training.text_windows import TextWindows
 from models.training.varied_length_problems import VariedLengthProblems
 
 NAN, INF = math.nan, math.inf
@@ -60,8 +59,6 @@ def test_a_recipe_that_cannot_be_is_refused(change):
         lambda: ParitySet(max_bits=10**9),
         lambda: ParitySet(size=10**30),
         lambda: ParitySet(set_seed=-1),
-        lambda: TextWindows(characters=3),
-        lambda: TextWindows(characters=10**12),
     ],
 )
 def test_problems_that_cannot_be_drawn_are_refused(make):

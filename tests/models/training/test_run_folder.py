@@ -19,7 +19,7 @@ from models.errors import UserError
 from models.training import train
 from models.training.publish import publish
 from models.training.recipes import Recipe
-from models.training.run_folder import RunFolder
+from models.training.run_folder import RunFolder, differences
 from models.transformer.hooked import model_name, own_name
 from tests.models.training.edited import RECIPE, contents, edit_checkpoint, go_on
 
@@ -312,3 +312,12 @@ def test_a_flipped_bit_of_a_runs_config_is_noticed(tmp_path: Path):
         except UserError:
             continue
     assert not missed
+
+
+def test_problems_that_an_earlier_version_named_otherwise_are_no_difference() -> None:
+    today = {"recipe": {"problems": {"hard": 0.0, "share": 1.0}}}
+    assert not list(differences({"recipe": {"problems": {}}}, today))
+    assert not list(differences({"recipe": {"problems": {"characters": 1_003_854}}}, today))
+    assert list(differences({"recipe": {"problems": {"characters": 501_927}}}, today)) == [
+        ("recipe.problems.share", 0.5, 1.0)
+    ]

@@ -6,7 +6,7 @@ import pytest
 import torch
 from scipy.stats import chisquare
 
-from models.tasks.padded_addition import PaddedAddition
+from models.tasks.addition import PaddedAddition
 from models.tasks.ten_test_sets import fingerprint
 from models.training import varied_length_problems
 from models.training.varied_length_problems import VariedLengthProblems

@@ -20,8 +20,7 @@ from interp.probes.lens.probe_labels import SIGNALS, column_labels, pair_folds
 from interp.probes.lens.reading import stream_points
 from interp.probes.lens.ridge import directions, held_out_predictions
 from models.errors import UserError
-from models.tasks.addition import TenDigitAddition
-from models.tasks.two_digit import TwoDigitAddition, all_problems
+from models.tasks.addition import TenDigitAddition, TwoDigitAddition
 from studies.papers import DATA
 from tests.comparing import numbers_are_finite
 from tests.interp.probes.lens.made import random_model
@@ -210,7 +209,7 @@ def test_the_stored_probes_of_two_digit_adders_are_found_again():
     stored = json.loads((DATA / "toygpt-carry.json").read_text())
     model = models.load(stored["model"])
     outputs = [f"blocks.{i}.hook_{part}_out" for i in range(model.cfg.n_layers) for part in ("attn", "mlp")]
-    asked: dict[str, Any] = {"problems": all_problems(), "signals": "carry_out", "columns": "s0"}
+    asked: dict[str, Any] = {"problems": TwoDigitAddition().domain.every(), "signals": "carry_out", "columns": "s0"}
     asked["sites"] = [*stream_points(model), *outputs]
     found = {at: linear_probes(model, at=at, **asked) for at in ("a1", "a0", "b1", "b0", "s0", "s1")}
     assert 0.75 < max(each.table.untrained.max() for each in found.values()) < 1  # random features have it too
@@ -268,7 +267,7 @@ def test_bad_input_is_named():
     with pytest.raises(UserError, match="2 to 11 folds"):
         linear_probes(model, folds=12)
     with pytest.raises(UserError, match="at least 100 different problems"):
-        linear_probes(model, problems=all_problems()[:3].repeat(100, 1))
+        linear_probes(model, problems=TwoDigitAddition().domain.every()[:3].repeat(100, 1))
     with pytest.raises(UserError):
         linear_probes(models.load("parity-coupling-1l4h-small"), signals="carry_in")
 
@@ -283,7 +282,7 @@ def test_diverged_activations_and_questions_without_two_answers_are_refused():
 
 
 def test_the_figure_has_a_panel_a_signal():
-    found = linear_probes(random_model("ln", 1), problems=all_problems()[::7])
+    found = linear_probes(random_model("ln", 1), problems=TwoDigitAddition().domain.every()[::7])
     titles = [annotation.text for annotation in found.figure().layout.annotations]
     assert titles == list(SIGNALS.values())
     with pytest.raises(UserError, match="Did you mean 'nine'"):

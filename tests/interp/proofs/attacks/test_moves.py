@@ -25,8 +25,8 @@ from interp.proofs.attacks.problem_digits import (
 )
 from interp.proofs.attacks.programme import programme
 from models.tasks import MultiOperandAddition, Multiplication, Parity, TenDigitAddition, TwoDigitAddition
+from models.tasks.addition import PaddedAddition
 from models.tasks.base import Task
-from models.tasks.padded_addition import PaddedAddition
 from tests.sampling import sampled
 from tests.toy_task import ToyAddition
 
