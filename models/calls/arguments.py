@@ -298,7 +298,7 @@ BY_NAME: dict[str, Callable[[Any, str, Any], Any]] = {
     "text": _text,
     "answer_tokens": _answers,
     "keys": _keys,
-    "hard": _share,
+    **dict.fromkeys(("hard", "share"), _share),
 }
 
 

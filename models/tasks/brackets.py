@@ -8,7 +8,7 @@ from __future__ import annotations
 from jaxtyping import Bool, Int
 from torch import Tensor
 
-from models.calls.arguments import typed
+from models.calls.arguments import MOST, typed
 from models.errors import UserError
 from models.tasks.token_function import TokenFunction, function
 
@@ -29,7 +29,7 @@ def BalancedBrackets(length: int = 16) -> TokenFunction:
 
     Its variables are the depth after each bracket, the "lowest" depth so far, and as "chain" the depth or 0.
     """
-    if length < 2:
+    if not 2 <= length <= MOST:
         raise UserError(f"A string has two brackets or more, not {length}.")
     variables = {
         "depth": _depth,

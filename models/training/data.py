@@ -61,6 +61,7 @@ class TrainingStream:
     """
 
     def __init__(self, task: Task, source: ProblemSource, rows: int, seeds: list[int], device: torch.device):
+        require_problems_of(task, source)
         if (bound := getattr(source, "of", None)) is not None:
             source = bound(task)  # problems that the task itself draws
         self.task, self.source, self.rows, self.device = task, source, rows, device
