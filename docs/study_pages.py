@@ -10,12 +10,12 @@ from typing import Any
 
 import pandas as pd
 from mkdocs.structure.files import File
-from studies.claims.headlines_result import IN_WORDS
 
 from interp.site.pages import table_html
 from interp.site.pages.items import commands, figure, folded, sections
 from studies.claims import Headlines
 from studies.claims import table as headlines
+from studies.claims.headline import KINDS
 from studies.papers import PAPERS
 from studies.runs.stored_studies import command_of, stored_page, stored_studies
 
@@ -40,7 +40,7 @@ def overview() -> str:
     """What became of the papers' numbers, in one picture and counted, with the pages of the papers."""
     found = headlines()
     parts = ["# The papers' numbers and ours", found.sentence(), figure(found.figure())]
-    for kind, words in IN_WORDS.items():
+    for kind, words in KINDS.items():
         parts += [f"## On {words}", _counted(found.of_kind(kind))]
     lines = [f"* [{paper.label}]({key}.md): {paper.words}" for key, paper in PAPERS.items()]
     lines.append(f"* [Comparisons]({COMPARISON}.md): models of several papers, asked the same questions")
@@ -65,7 +65,7 @@ def study_page(key: str) -> str:
         found = headlines(key)
         about = f"{paper.words} [What was found, in words](../papers/{key.replace('-', '_')}.md)."
         parts = [f"# {paper.label}: numbers and studies", about, "## The paper's numbers and ours", found.sentence()]
-        for kind, words in IN_WORDS.items():
+        for kind, words in KINDS.items():
             parts += [f"### On {words}", table_html(_rows(found.of_kind(kind)))]
     for target in stored_studies():
         if target.startswith(f"{key}:"):

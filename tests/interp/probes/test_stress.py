@@ -85,7 +85,7 @@ def test_a_model_that_fails_on_long_chains_alone_is_found_out():
 def test_every_ten_digit_adder_can_be_asked_and_nothing_else():
     random = interp.score(models.build("adder-456"), by="suite", n=10)
     assert random.wrong > 0 and random.table.sizes["case"] == len(suites(10, 0))
-    assert isinstance(models.build("adder-456").task, PaddedAddition)
+    assert models.build("adder-456").task.name == PaddedAddition().name
     with pytest.raises(UserError):
         interp.score(models.build("position-coupling-hand-built"), by="suite")
     with pytest.raises(UserError, match="at least 10"):
