@@ -186,7 +186,7 @@ def test_an_empty_zoo_and_a_folder_as_page_are_refused(tmp_path: Path, monkeypat
 
 def test_a_model_from_elsewhere_has_a_report(tmp_path: Path):
     known = models.load("microadder-57")
-    mine = ArithmeticTransformer(known.weight_map, known.task, name="mine").eval()
+    mine = ArithmeticTransformer(known.weight_map, known.task, name="from elsewhere").eval()
     write_report(["mine.safetensors"], tmp_path / "mine.html", n=32, only=("columns", "more"), load=lambda _: mine)
     text = (tmp_path / "mine.html").read_text()
     assert "mine.safetensors is a transformer with 57 free parameters, for ten-digit addition" in text
