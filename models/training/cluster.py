@@ -61,7 +61,7 @@ def connected(address: str | None, device: str = "auto") -> Iterator[Cluster | N
     with contextlib.ExitStack() as stack:
         local = stack.enter_context(_private()) if address == "local" else {}  # Ray reads its mode as it is imported
         try:
-            import ray
+            import ray  # pyright: ignore[reportMissingImports]
         except ImportError:
             raise UserError(
                 "--cluster needs Ray, which the extra `cluster` brings: pip install 'carrylens[cluster]'."
@@ -120,7 +120,7 @@ def _connect(ray: Any, address: str, local: dict[str, Any]) -> None:
 def _on_loopback() -> Iterator[None]:
     """A context in which Ray takes 127.0.0.1 for the address of this machine, and so listens there alone; by itself it
     puts an address in its place that others reach."""
-    from ray._private import services
+    from ray._private import services  # pyright: ignore[reportMissingImports]
 
     kept = services.resolve_ip_for_localhost
     services.resolve_ip_for_localhost = lambda host: host
@@ -152,7 +152,7 @@ class Cluster:
         minutes: float | None = None,
     ) -> bool:  # fmt: skip
         """:func:`each`, as tasks of Ray."""
-        from ray.util.queue import Queue
+        from ray.util.queue import Queue  # pyright: ignore[reportMissingImports]
 
         ray, exceptions = self.ray, self.ray.exceptions
         # The queue outlives the machine that it is on, but its contents do not; the next checkpoint makes up for them.
