@@ -36,7 +36,7 @@ from models.tasks.groups import group_of
 from models.transformer.hooked import HookedModel
 
 ROOMS = ("probes", "causal", "proofs", "compare")
-#: (model, task) -> why the model cannot be asked and, behind a semicolon or a comma, what would have it asked; or an
+#: (model, task) -> the reason why the model cannot be asked, with what would help after a comma or semicolon; or an
 #: empty string.
 Need = Callable[[Any, Any], str]
 _F = TypeVar("_F", bound=Callable[..., Any])

@@ -8,8 +8,7 @@ Each rung says in ``note`` what was chosen, and where table and checkpoints disa
 from __future__ import annotations
 
 import math
-import re
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -125,12 +124,6 @@ def rung(n_parameters: int) -> LadderModel:
     return next(rung for rung in LADDER if rung.n_parameters == n_parameters)
 
 
-def differences(a: MicroAdderOptions, b: MicroAdderOptions) -> dict[str, tuple[Any, Any]]:
-    """The options that differ, with both values."""
-    pairs = {field.name: (getattr(a, field.name), getattr(b, field.name)) for field in fields(a)}
-    return {name: pair for name, pair in pairs.items() if pair[0] != pair[1]}
-
-
 _PLACED: dict[str, Any] = {
     # Nothing after the tenth column is read. Plus and equals stand on the spiral, where eleven columns make a turn, so
     # that the column before the first and the one after the last are the same place.
@@ -165,12 +158,7 @@ _TIED: dict[str, Any] = {
 }
 
 
-def slug(words: str) -> str:
-    """Words as part of a name or path."""
-    return re.sub(r"[^a-z0-9_]+", "-", words.lower()).strip("-")
-
-
-def register_options(name: str, options: MicroAdderOptions, recipe: Recipe | None, sweep: bool = False) -> None:
+def register_options(name: str, options: MicroAdderOptions, recipe: Recipe | None) -> None:
     """Register a member of the family under a name."""
     register(
         ModelSpec(
@@ -179,7 +167,6 @@ def register_options(name: str, options: MicroAdderOptions, recipe: Recipe | Non
             task=options.task,
             recipe=recipe,
             source="MicroAdder (Zarechnev 2026), sections 2 and 4",
-            sweep=sweep,
         )
     )
 

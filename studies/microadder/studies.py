@@ -5,6 +5,8 @@
 
 from __future__ import annotations
 
+import re
+from dataclasses import fields
 from typing import Any
 
 import pandas as pd
@@ -12,11 +14,8 @@ import pandas as pd
 import models
 from interp.core.stats import clopper_pearson
 from models.evaluation import Rate
-from models.families.microadder_ladder import (
-    LADDER,
-    differences,
-    slug,
-)
+from models.families.microadder_ladder import LADDER
+from models.families.microadder_options import MicroAdderOptions
 from models.registry import build
 from models.training.addition_problems import AdditionProblems, CarryMix, MetricCarryMix
 from models.training.named_recipes import get_recipe
@@ -28,6 +27,17 @@ from studies.runs.study import Made, Settings, study
 from studies.runs.sweeps import read_entry_row, sweep_made, trained_rows, variant, variants
 
 TRAINED_RUNGS = (242, 170, 133, 100)
+
+
+def differences(a: MicroAdderOptions, b: MicroAdderOptions) -> dict[str, tuple[Any, Any]]:
+    """The options that differ, with both values."""
+    pairs = {field.name: (getattr(a, field.name), getattr(b, field.name)) for field in fields(a)}
+    return {name: pair for name, pair in pairs.items() if pair[0] != pair[1]}
+
+
+def slug(words: str) -> str:
+    """Words as part of a path."""
+    return re.sub(r"[^a-z0-9_]+", "-", words.lower()).strip("-")
 
 
 # ---- the ladder

@@ -101,7 +101,7 @@ def effect_table(effects: xr.DataArray, seed: int, bounds: Sequence[Bounds | Non
 
 
 def edge_grid(matrix: xr.DataArray, metric: str, reach: float | None = None) -> Grid:
-    """Senders by receivers, both in the order of the model; grey where there is no edge."""
+    """The effect of every edge: senders are rows, receivers are columns, in the model's order. No edge is grey."""
     grey = np.isnan(matrix.values)
     senders, receivers = (matrix[end].values.tolist() for end in ("sender", "receiver"))
     return Grid("receiver", "sender", "", matrix.values, senders, receivers, spoken(metric), "signed", reach, grey=grey)

@@ -9,13 +9,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import asdict
 from pathlib import Path
 
 from models.errors import UserError
-from models.evaluation import Rate, Score, score
+from models.evaluation import Rate, Score
 from models.files.checkpoint import assign_parameters, parse_weights
-from models.registry import build, get_spec
+from models.registry import build
 from models.text_scores import TextLoss
 from models.training.acceptance import AcceptanceTest
 from models.training.objective import ParameterLayout
@@ -71,21 +70,6 @@ def publish(
     model, out = runs.load(found.chosen), out or ZOO / runs.name
     save_entry(out, model, training, found.score, files, overwrite, half=found.half, certificate=found.certificate)
     return out, found.result
-
-
-def publish_numbers(name: str, out: Path | None = None, overwrite: bool = False) -> tuple[Path, Score]:
-    """Write the zoo entry of a model that others trained, with their numbers and its score on its task's test set.
-
-    Raises:
-        UserError: an unknown name, or a model whose numbers nobody published.
-    """
-    spec = get_spec(name)
-    if spec.published is None:
-        raise UserError(f"{name} has no published numbers; name the folders of its runs.")
-    model, out = build(name), out or ZOO / name
-    result, training = score(model), {"published": asdict(spec.published) | {"source": spec.source}}
-    save_entry(out, model, training, result.to_dict(), overwrite=overwrite)
-    return out, result
 
 
 def _runs(folders: Sequence[Path], repeats: Sequence[Path]) -> Runs:

@@ -20,9 +20,7 @@ from models.families.microadder_ladder import (
     LADDER,
     PLACED_START,
     SMALLEST,
-    differences,
     rung,
-    slug,
 )
 from models.families.microadder_options import MicroAdderOptions
 from models.registry import names
@@ -68,12 +66,6 @@ def test_budgets_are_the_published_ones(total: int) -> None:
     sizes = {name: math.prod(shape) for name, shape in rung(total).options.shapes().items()}
     assert {name: sizes[name] for name in BUDGETS[total]} == BUDGETS[total]
     assert sum(sizes.values()) == total
-
-
-def test_every_step_changes_something_and_the_options_say_what() -> None:
-    for a, b in itertools.pairwise(LADDER):
-        assert differences(a.options, b.options)
-    assert differences(rung(67).options, rung(57).options) == {"tie_fc2": (False, True)}
 
 
 @pytest.mark.parametrize("name", MEMBERS)
@@ -310,10 +302,6 @@ def test_a_shorter_schedule_holds_for_the_same_share_of_it() -> None:
 def test_options_that_contradict_each_other_are_refused(changes: dict, complaint: str) -> None:
     with pytest.raises(UserError, match=complaint):
         replace(MicroAdderOptions(), **changes)
-
-
-def test_words_are_part_of_a_path() -> None:
-    assert slug("tied V/output") == "tied-v-output"
 
 
 def test_the_default_is_the_57_parameter_model() -> None:
