@@ -14,6 +14,7 @@ from interp.figures.panels import Mark, Panel, label
 
 _KINDS = ((theme.BLUE, "dot"), (theme.ORANGE, "dash"), (theme.GREEN, "solid"), (theme.BLACK, "solid"))
 _ROW, _SLOT = 110, 135  # pixels between rows, and between nodes of a row
+_NODE, _LETTER = 0.22, 0.046  # slots: half of a node's width, and a letter of a label
 _MOST_LABELS = 16  # edges
 
 
@@ -94,7 +95,9 @@ def _edge(edge: Edge, ends: tuple[_Place, _Place], kind: int) -> tuple[Any, Mark
     rows = receiver.y - sender.y
     aside = (-0.28, 0.0, 0.28, 0.0)[kind % 4]  # keeps parallel edges of several kinds apart
     if rows > 1 and abs(receiver.x - sender.x) < 1.5:
-        aside += (-0.55 if sender.y == 0 and sender.x <= receiver.x else 0.42) * (rows - 1) ** 0.7
+        clear = _NODE + _LETTER * len(edge.text) / 2  # its label stands beside the nodes that it goes around
+        bow = -max(0.55, clear) if sender.y == 0 and sender.x <= receiver.x else max(0.42, clear)
+        aside += bow * (rows - 1) ** 0.7
     t = np.linspace(0, 1, 61)
     x = sender.x + (receiver.x - sender.x) * t + 4 * aside * t * (1 - t)
     y = sender.y + rows * t
