@@ -92,7 +92,7 @@ def headline(sentence: str) -> str:
     """As many of the first clauses of a sentence as fit into a title of two lines, and at least one."""
     sentence = sentence.strip().removesuffix(".")
     ends = _ends(sentence, r"[.;]\s+(?=\S)|$")
-    fitting = [end for end in ends if end <= _TITLE_LETTERS]
+    fitting = [end for end in ends if end <= _TITLE_LETTERS] or [end for end in ends[:1] if end <= 1.4 * _TITLE_LETTERS]
     if not fitting or fitting[-1] < _TITLE_LETTERS / 2:
         fitting += [end for end in _ends(sentence, r",\s") if end <= _TITLE_LETTERS]
     return sentence[: max(fitting)] if fitting else sentence[: ends[0]]

@@ -104,7 +104,11 @@ def _coloured(view: Grid, values: np.ndarray) -> tuple[np.ndarray, dict[str, Any
         return values, {"scale": SHARES, "limits": ends}
     positive = values[np.isfinite(values) & (values > 0)]
     low, high = (np.log10(positive.min()), np.log10(positive.max())) if len(positive) else (-1.0, 1.0)
-    ticks = [tick for tick in np.arange(-14, 9) / 2 if low <= tick <= high] or [low, high]
+    inside = lambda ticks: [float(tick) for tick in ticks if low <= tick <= high]  # noqa: E731
+    ticks = inside(np.arange(-14, 9) / 2)
+    if len(ticks) < 3:  # less than about a decade: 1, 2, 3 and 5 of each
+        ticks = inside(np.add.outer(np.arange(-7, 5), np.log10([1, 2, 3, 5])).ravel())
+    ticks = ticks if len(ticks) > 1 else [low, high]
     bar = {"tickvals": ticks, "ticktext": [f"{10**tick:.2g}" for tick in ticks]}
     logs = np.where(values > 0, np.log10(np.where(values > 0, values, 1.0)), np.nan)
     return logs, {"scale": _PALE, "limits": (low, high), "ticks": bar}
