@@ -24,6 +24,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from models.calls.checked_calls import checked
+from models.calls.kinds import Count
 from models.errors import UserError, unknown_name
 from models.fast import greedy, logits_from, stands_for
 from models.numerals import distinct_percent, shown
@@ -184,12 +185,12 @@ def _table(key: str, rates: dict[Any, Rate]) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-@partial(checked, hooked=False, finite=True)
+@partial(checked, finite=True)
 def score(
     model: Model,
     problems: Any = None,
     method: str = "teacher_forced",
-    batch_size: int = BATCH_SIZE,
+    batch_size: Count = BATCH_SIZE,
     task: Task | None = None,
 ) -> Score:
     """Score a model on problems, by default on its task's test set (AdderBoard's 10,010 for ten-digit addition).

@@ -40,7 +40,7 @@ NAME = "compare_models"
 def compare_models(
     models: Sequence[HookedModel],
     *,
-    tasks: Task | Sequence[Any] | None = None,
+    tasks: Task | Sequence[Task | None] | None = None,
     questions: Sequence[str] | None = None,
     n: int = PROBLEMS,
     seed: int = 0,

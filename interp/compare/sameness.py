@@ -29,6 +29,7 @@ from interp.compare.swaps.swaps import swap_components
 from interp.compare.weight_circuits import NAMES
 from interp.core.probe import probe
 from interp.core.results import Provenance, Result
+from models.calls.kinds import Index
 from models.errors import UserError
 from models.numerals import in_percent, in_percent_with
 from models.tasks.base import Task
@@ -97,7 +98,7 @@ class Sameness(Result):
 
 @probe("Are two models the same, and up to what?")
 def sameness(
-    a: HookedModel, b: HookedModel, *, task: Task | None = None, n: int = 256, seed: int = 0, untrained: int = 9
+    a: HookedModel, b: HookedModel, *, task: Task | None = None, n: int = 256, seed: int = 0, untrained: Index = 9
 ) -> Sameness:
     """Whether two models are the same, not the same, or neither is known; see the module.
 

@@ -44,6 +44,7 @@ from interp.core.results import Provenance
 from interp.core.resumed_runs import resumed
 from interp.core.strata import column_variables, signal_columns
 from interp.probes.carry_result import CarryUnits
+from models.calls.kinds import Index, Share
 from models.errors import UserError
 from models.tasks.base import Task, base_of
 from models.transformer.hooked import HookedModel
@@ -168,8 +169,8 @@ def carry_units(
     problems: Any = None,
     n: int = N_PROBLEMS,
     seed: int = 0,
-    carry_heavy: float = 0.5,
-    max_ablated: int = 32,
+    carry_heavy: Share = 0.5,
+    max_ablated: Index = 32,
     signals: str | Sequence[str] = (),
 ) -> CarryUnits:
     """Which signals every MLP neuron of a hooked model detects, and what breaks without it.

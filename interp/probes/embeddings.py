@@ -51,6 +51,7 @@ from interp.probes.geometry import (
     principal_plane,
     wrap,
 )
+from models.calls.kinds import Resamples
 from models.numerals import in_percent, p_value, small
 from models.tasks.base import Task
 from models.transformer.hooked import HookedModel
@@ -217,7 +218,7 @@ def circle_fit(
     task: Task | None = None,
     labels: Any = None,
     seed: int = 0,
-    resamples: int = RESAMPLES,
+    resamples: Resamples = RESAMPLES,
 ) -> CircleFit:
     """The circle through a model's digits, or through the rows of a table [n, D], by geometric least squares.
 

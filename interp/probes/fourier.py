@@ -43,6 +43,7 @@ from interp.core.stats import permutation_p
 from interp.core.views import Bars, Picture, Series
 from interp.probes.embeddings import RESAMPLES, Table, all_rows, owed_to
 from interp.probes.geometry import as_table
+from models.calls.kinds import Resamples
 from models.errors import UserError, known_name
 from models.numerals import in_percent, p_value
 from models.tasks.base import Task
@@ -160,7 +161,7 @@ def fourier_spectrum(
     of: str = "embeddings",
     task: Task | None = None,
     seed: int = 0,
-    resamples: int | None = None,
+    resamples: Resamples | None = None,
 ) -> FourierSpectrum:
     """Discrete Fourier spectrum over the elements of the task's group, without the mean.
 

@@ -25,6 +25,7 @@ from interp.core.probe import Scalar, group, probe
 from interp.core.problems import N_PROBLEMS, resolve_task
 from interp.core.results import Findings, Provenance
 from interp.core.sites import model_name
+from models.calls.kinds import Resamples
 from models.tasks.base import Task
 from models.tasks.groups import CyclicGroup, group_of
 from models.transformer.hooked import HookedModel
@@ -44,7 +45,9 @@ def _restricted(found: Findings) -> Measured:
     needs=[group],
     scalar=Scalar("restricted loss", "nats", _restricted, 1e-3, asked_by=("training_dynamics",)),
 )
-def restricted_loss(model: HookedModel, *, task: Task | None = None, seed: int = 0, resamples: int = 99) -> Findings:
+def restricted_loss(
+    model: HookedModel, *, task: Task | None = None, seed: int = 0, resamples: Resamples = 99
+) -> Findings:
     """Loss of the right answer with all logits, with the kept frequencies' part of them alone, and without that part.
 
     As functions of the pair, the logits are split into the components cos and sin of ``w_k (a + b)`` for the kept

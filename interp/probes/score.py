@@ -32,6 +32,7 @@ from interp.core.results import Provenance
 from interp.core.sites import model_name
 from interp.probes.score_result import OTHER_COUNTS, Scores, share_right, worst_stratum
 from interp.probes.stress import SHARE, suites
+from models.calls.kinds import Count
 from models.errors import UserError, unknown_name
 from models.evaluation import Rate, predict
 from models.tasks.base import Task
@@ -209,7 +210,7 @@ def accuracy_by_chain(
     model: HookedModel,
     *,
     task: Task | None = None,
-    n_per_length: int = 1000,
+    n_per_length: Count = 1000,
     seed: int = 0,
     test: models.evaluation.Score | None = None,
 ) -> Scores:

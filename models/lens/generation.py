@@ -2,35 +2,40 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
 
 import torch
 from torch import Tensor
 from transformer_lens.utilities.logits_utils import sample_logits
 
-from models.calls.arguments import MOST, is_number, of_type, real, shown, whole
+from models.calls.arguments import typed
+from models.calls.kinds import Check, Count, Natural, is_number, real, real_within, whole
 from models.errors import UserError, unknown_name
 from models.fast import NOTHING, greedy, stands_for
 from models.lens.lens_contract import LensContract
 from models.lens.lens_tokens import refuse_bos
 
-#: What the options of drawing may be, beyond their types. A temperature of 0 takes the most likely token; one that is
-#: closer to 0 than the least here would make logits infinite.
-BOUNDS = {"top_p": (1e-9, 1.0), "temperature": (1e-6, 1e6), "freq_penalty": (0.0, 1e6)}
+#: A temperature of 0 takes the most likely token; one that is closer to 0 than the least here would make logits
+#: infinite.
+TEMPERATURE = Check(
+    lambda name, value: 0.0 if is_number(value) and value == 0 else real(name, value, 1e-6, 1e6),
+    "0 or between 1e-06 and 1e+06",
+)
 NEW_TOKENS = 10  # if the input is tokens, as in TransformerLens
 
 
+@typed
 def generate(
     model: LensContract,
     input: Any,
-    max_new_tokens: int | None = None,
+    max_new_tokens: Natural | None = None,
     stop_at_eos: bool = True,
     eos_token_id: int | None = None,
     do_sample: bool = True,
-    top_k: int | None = None,
-    top_p: float | None = None,
-    temperature: float = 1.0,
-    freq_penalty: float = 0.0,
+    top_k: Count | None = None,
+    top_p: Annotated[float, real_within(1e-9, 1.0)] | None = None,
+    temperature: Annotated[float, TEMPERATURE] = 1.0,
+    freq_penalty: Annotated[float, real_within(0.0, 1e6)] = 0.0,
     use_past_kv_cache: bool = True,
     prepend_bos: bool | None = None,
     padding_side: str | None = None,
@@ -59,23 +64,12 @@ def generate(
             number, no position id left).
     """
     refuse_bos(prepend_bos)
-    given = dict(stop_at_eos=stop_at_eos, do_sample=do_sample, use_past_kv_cache=use_past_kv_cache, verbose=verbose)
-    for name, value in given.items():
-        of_type(name, value, generate)
     if padding_side not in (None, "left", "right"):
         raise unknown_name("padding side", str(padding_side), ("left", "right"))
-    if max_new_tokens is not None:
-        max_new_tokens = whole("max_new_tokens", max_new_tokens, 0, MOST)
     if eos_token_id is not None:
         eos_token_id = whole("eos_token_id", eos_token_id, 0, model.config.d_vocab - 1)
-    if top_k is not None:
-        top_k = whole("top_k", top_k, 1, MOST)
-    if top_p is not None:
-        top_p = _within("top_p", top_p)
     if top_k is not None and top_p is not None:
         raise UserError("top_k and top_p exclude each other; give one of them.")
-    temperature = 0.0 if is_number(temperature) and temperature == 0 else _within("temperature", temperature)
-    freq_penalty = _within("freq_penalty", freq_penalty)
     if return_type not in ("input", "tokens", "str"):
         raise unknown_name("return type", str(return_type), ("input", "tokens", "str"))
     if isinstance(input, (list, tuple, str)) and not len(input):
@@ -105,12 +99,6 @@ def generate(
         return tokens
     text = [model.to_string(row) for row in tokens]
     return text if isinstance(input, list) or len(text) > 1 else text[0]
-
-
-def _within(name: str, value: Any) -> float:
-    if not is_number(value):
-        raise UserError(f"{name} must be a number, not {shown(value)}.")
-    return real(name, value, *BOUNDS[name])
 
 
 def _prompt(model: LensContract, input: Any, spoken: bool) -> tuple[Tensor, int]:

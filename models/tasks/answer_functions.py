@@ -11,7 +11,7 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from models.calls.arguments import shown
+from models.calls.kinds import shown
 from models.errors import UserError
 from models.tasks.expressions import Expression
 

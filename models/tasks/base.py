@@ -13,7 +13,8 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from models.calls.arguments import checked_method, shown, whole_numbers
+from models.calls.arguments import checked_method
+from models.calls.kinds import AnswerRows, Natural, RowKeys, Seed, Share, Target, TokenRows, shown, whole_numbers
 from models.errors import UserError
 from models.notation import Notation
 from models.tasks.domain import Domain, NoDomain
@@ -90,12 +91,12 @@ class Task(ABC):
     notation: Notation | None = None
 
     def __init_subclass__(cls, **options: Any) -> None:
-        """The methods that every task has check their arguments by name
+        """The methods that every task has check their arguments, as the annotations below say
         (:func:`models.calls.arguments.checked_method`)."""
         super().__init_subclass__(**options)
         for name, method in list(vars(cls).items()):
             if isfunction(method) and hasattr(Task, name) and not name.startswith("_") and name not in TRUSTED:
-                setattr(cls, name, checked_method(method))
+                setattr(cls, name, checked_method(method, like=getattr(Task, name)))
 
     def __repr__(self) -> str:
         """Its name, sizes and a problem with its answer: what a person who prints a task wants to see."""
@@ -191,14 +192,12 @@ class Task(ABC):
         raise UserError(f"The task {self.name} has no test set of its own; give the problems to score on.")
 
     @checked_method
-    def validation_problems(self, n: int, seed: int) -> Int[Tensor, "n operands"]:
+    def validation_problems(self, n: Natural, seed: Seed) -> Int[Tensor, "n operands"]:
         """Problems to select checkpoints on, none of them in the test set: the first n - n // 2 from the natural
         distribution, the rest hard ones. Raises UserError if the task has none."""
         raise UserError(f"The task {self.name} has no validation problems, so it cannot be trained on yet.")
 
-    def training_problems(
-        self, keys: Int[Tensor, " row"], hard: float = 0.0, share: float = 1.0
-    ) -> Int[Tensor, "row operands"]:
+    def training_problems(self, keys: RowKeys, hard: Share = 0.0, share: Share = 1.0) -> Int[Tensor, "row operands"]:
         """One problem outside the test set for each key (:func:`models.tasks.counter_rng.row_keys`), which depends on
         that key alone; a share ``hard`` of them has long carries, if the task has any. With ``share`` below 1, from
         that share of the problems outside the test set, where these can be listed.
@@ -221,11 +220,11 @@ class Task(ABC):
         """The right token for every target."""
 
     @abstractmethod
-    def decode(self, answer_tokens: Int[Tensor, "n target"]) -> list[int]:
+    def decode(self, answer_tokens: AnswerRows) -> list[int]:
         """The numbers that answer tokens spell; :attr:`no_number` for tokens that spell none."""
 
     @checked_method
-    def answer_text(self, answer_tokens: Int[Tensor, "1 target"]) -> str:
+    def answer_text(self, answer_tokens: AnswerRows) -> str:
         """What the tokens of one answer spell, for people: a number, or their texts where they spell none ("?" for what
         is no token). They may be given as one row [target]."""
         number, *_ = self.decode(answer_tokens)
@@ -238,7 +237,7 @@ class Task(ABC):
         """Every intermediate value of the symbolic algorithm, one tensor [n, column] per variable."""
 
     @abstractmethod
-    def relative_roles(self, target: int) -> dict[str, list[int]]:
+    def relative_roles(self, target: Target) -> dict[str, list[int]]:
         """Positions grouped by what they are *to one target*, by the names in :mod:`models.tasks.places`."""
 
     @staticmethod
@@ -248,7 +247,7 @@ class Task(ABC):
         return groups | {REST: [position for position in range(query + 1) if position not in taken]}
 
     @abstractmethod
-    def sample(self, n: int, generator: torch.Generator) -> Int[Tensor, "n operands"]:
+    def sample(self, n: Natural, generator: torch.Generator) -> Int[Tensor, "n operands"]:
         """Problems from the task's natural (uniform) distribution."""
 
     def token_text(self, tokens: Any) -> str:
@@ -274,7 +273,7 @@ class Task(ABC):
         return self.encode(problems).T, self.targets(problems).T
 
     @checked_method
-    def position_ids(self, tokens: Int[Tensor, "n pos"]) -> Int[Tensor, "n pos level"]:
+    def position_ids(self, tokens: TokenRows) -> Int[Tensor, "n pos level"]:
         """Position ids, from the tokens alone; the default is the absolute position as one level."""
         ids = torch.arange(tokens.shape[1], device=tokens.device)
         return ids.expand(tokens.shape[0], -1)[..., None]

@@ -11,6 +11,7 @@ from jaxtyping import Int, Integer
 from torch import Tensor
 
 from models.calls.arguments import checked_method
+from models.calls.kinds import Place
 from models.errors import UserError, known_name
 from models.tasks.base import Role
 from models.tasks.format_definition import SIGNS, FormatDefinition
@@ -43,7 +44,7 @@ class FormatTokens(FormatDefinition):
         return tuple(written)
 
     @checked_method
-    def operand_position(self, operand: int, column: int) -> int:
+    def operand_position(self, operand: Place, column: Place) -> int:
         """The position of an operand's digit in a column (0 is units).
 
         Raises:

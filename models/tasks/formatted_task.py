@@ -11,7 +11,8 @@ import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
-from models.calls.arguments import shown, typed
+from models.calls.arguments import typed
+from models.calls.kinds import shown
 from models.errors import UserError, known_name
 from models.tasks.answer_functions import AnswerFunction, RulesByOperator, rejected
 from models.tasks.base import are_integers, problem_list

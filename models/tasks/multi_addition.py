@@ -22,6 +22,7 @@ from jaxtyping import Int
 from torch import Tensor
 
 from models.calls.arguments import check_fields, checked_method, typed
+from models.calls.kinds import Place
 from models.errors import UserError
 from models.tasks.base import Role
 from models.tasks.schoolbook import schoolbook
@@ -165,12 +166,12 @@ class MultiOperandAddition(SequenceTask):
         return Role("answer" if step == m else "scratchpad", f"b{step}[{column}]", column, step)
 
     @checked_method
-    def operand_position(self, operand: int, column: int) -> int:
+    def operand_position(self, operand: Place, column: Place) -> int:
         """The position of digit ``column`` of a_operand (operands count from 1)."""
         return self.position_of(operand - 1, column)
 
     @checked_method
-    def step_position(self, step: int, column: int) -> int:
+    def step_position(self, step: Place, column: Place) -> int:
         """The position of digit ``column`` of b_step (b_0 is the zeros); column -1 is the delimiter after it.
 
         Raises:

@@ -24,6 +24,7 @@ import torch
 from torch import Tensor
 
 from models.calls.checked_calls import checked
+from models.calls.kinds import Index
 from models.errors import UserError, unknown_name
 from models.tasks.base import Task, domain_of
 from models.tasks.domain import Domain
@@ -94,7 +95,7 @@ def _signal_of(task: Task, base: int) -> _Signal | None:
 @checked
 def carry_pairs(
     task: Task,
-    column: int,
+    column: Index,
     n: int | None,
     seed: int = 0,
     made: bool | None = None,
@@ -256,7 +257,7 @@ def _carry_kind(
 
 
 @checked
-def digit_pairs(task: Task, column: int, n: int | None, seed: int = 0, operand: int | None = None) -> ProblemPairs:
+def digit_pairs(task: Task, column: Index, n: int | None, seed: int = 0, operand: int | None = None) -> ProblemPairs:
     """Pairs that differ in one operand digit of ``column`` and in no carry, so that the answer differs only there.
 
     ``operand`` is 0, 1 or None (either). ``n`` None: all pairs.
@@ -282,7 +283,7 @@ def digit_pairs(task: Task, column: int, n: int | None, seed: int = 0, operand: 
 
 @checked
 def chain_pairs(
-    task: Task, column: int, n: int | None, seed: int = 0, lengths: tuple[int, int] = (0, 1)
+    task: Task, column: Index, n: int | None, seed: int = 0, lengths: tuple[int, int] = (0, 1)
 ) -> ProblemPairs:
     """Pairs in which the carry into ``column`` has travelled ``lengths[0]`` columns (clean) and ``lengths[1]``.
 

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from models.calls.checked_calls import checked
+from models.calls.kinds import Index
 from models.errors import UserError, unknown_name
 from models.tasks.base import Task, domain_of
 from models.tasks.domain import Domain
@@ -80,12 +81,12 @@ def checked_pairs(
 def variable_pairs(
     task: Task,
     variable: str,
-    column: int | tuple[int, ...],
+    column: Index | tuple[Index, ...],
     n: int | None,
     seed: int = 0,
     keep: Sequence[str] = (),
     mutate: str = "digit",
-    target: int | None = None,
+    target: Index | None = None,
     own_token: str | None = None,
     answer: str | None = "different",
 ) -> ProblemPairs:

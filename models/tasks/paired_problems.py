@@ -15,7 +15,8 @@ import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
-from models.calls.arguments import check_fields, shown, typed
+from models.calls.arguments import check_fields, typed
+from models.calls.kinds import Index, shown
 from models.errors import UserError, known_name
 from models.tasks.base import Task
 from models.tasks.check_task import require_sound
@@ -165,7 +166,7 @@ class ProblemPairs:
 
 @typed
 def pairs(
-    task: Task, clean: Any, corrupted: Any, target: int | str | None = None, what: str | None = None
+    task: Task, clean: Any, corrupted: Any, target: Index | str | None = None, what: str | None = None
 ) -> ProblemPairs:
     """Pairs of problems that you type: ``pairs(task, clean=[(15, 27)], corrupted=[(15, 22)])``.
 

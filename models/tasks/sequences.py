@@ -22,7 +22,8 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from models.calls.arguments import checked_method, shown, whole_numbers
+from models.calls.arguments import checked_method
+from models.calls.kinds import Place, shown, whole_numbers
 from models.errors import UserError
 from models.notation import Notation
 from models.tasks.base import Role, Task, are_integers, problem_list
@@ -194,7 +195,7 @@ class SequenceTask(Task):
         return tuple(self.roles[query + 1] for query in self.query_positions)
 
     @checked_method
-    def position_of(self, segment: int, column: int) -> int:
+    def position_of(self, segment: Place, column: Place) -> int:
         """The position of a digit (or, with column -1, of the delimiter) of a segment."""
         layout = self._layout
         found = ((layout.segment[0] == segment) & (layout.column[0] == column)).nonzero().flatten().tolist()

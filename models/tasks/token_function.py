@@ -10,7 +10,8 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from models.calls.arguments import shown, typed
+from models.calls.arguments import typed
+from models.calls.kinds import shown
 from models.errors import UserError
 from models.tasks.base import Role, Task, are_integers, problem_list
 from models.tasks.domain import Domain

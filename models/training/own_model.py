@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from models import registry
-from models.calls.arguments import shown, typed
+from models.calls.arguments import typed
+from models.calls.kinds import Count, shown
 from models.errors import UserError, unknown_name
 from models.registry import ModelSpec
 from models.tasks.base import Task
@@ -74,7 +75,7 @@ def own_recipe(task: Task, steps: int, **changes: Any) -> Recipe:
 def train(
     model: Any,
     task: Task | None = None,
-    steps: int | None = None,
+    steps: Count | None = None,
     seeds: int = 8,
     out: str | Path = "runs/mine",
     first_seed: int = 0,

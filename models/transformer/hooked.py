@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Annotated, Any, Protocol, runtime_checkable
+
+from models.calls.kinds import HOOKED
 
 
 @runtime_checkable
@@ -41,8 +43,8 @@ def model_name(model: Any) -> str:
     return own_name(model) + (f", run at {run}" if run else "")
 
 
-# At run time questions check their model themselves (models.calls.checked_calls), and some need less than all of this.
+# At run time the annotation is a kind of argument: a checked function asks for less than all of Hooked.
 if TYPE_CHECKING:
     HookedModel = Hooked
 else:
-    HookedModel = Any
+    HookedModel = Annotated[Any, HOOKED]

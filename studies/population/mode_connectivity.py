@@ -37,6 +37,7 @@ from interp.core.results import Provenance, Result
 from interp.core.stats import bootstrap_interval, clopper_pearson, percentile_interval, resampled_sums
 from interp.core.thresholds import ABLE
 from models.calls.checked_calls import checked
+from models.calls.kinds import Several
 from models.errors import UserError, known_name
 from models.numerals import in_percent
 from models.tasks.base import Task
@@ -120,7 +121,7 @@ def mode_connectivity(
     b: HookedModel,
     *,
     task: Task | None = None,
-    points: int = 11,
+    points: Several = 11,
     problems: Any = None,
     n: int = 256,
     seed: int = 0,

@@ -34,6 +34,7 @@ from interp.core.results import Provenance, Result
 from interp.core.sites import model_name
 from interp.core.stats import bootstrap_interval, clopper_pearson
 from models.calls.checked_calls import checked
+from models.calls.kinds import Index
 from models.errors import UserError
 from models.tasks.base import Task
 from models.transformer.hooked import HookedModel
@@ -110,7 +111,7 @@ def seed_distances(
     problems: Any = None,
     n: int = 256,
     seed: int = 0,
-    untrained: int = CONTROLS,
+    untrained: Index = CONTROLS,
 ) -> SeedDistances:
     """Distances of every pair of models of one architecture; see the module.
 

@@ -30,6 +30,7 @@ from interp.core.results import Provenance, Result
 from interp.core.sites import model_name
 from interp.core.thresholds import ONE_CLASS
 from models.calls.checked_calls import checked
+from models.calls.kinds import Index
 from models.errors import UserError
 from models.tasks.base import Task
 from models.transformer.hooked import HookedModel
@@ -118,7 +119,7 @@ def solution_classes(
     names: Sequence[str] | None = None,
     task: Task | None = None,
     seed: int = 0,
-    untrained: int = CONTROLS,
+    untrained: Index = CONTROLS,
 ) -> SolutionClasses:
     """Group models of one architecture into classes of one solution each; see the module.
 

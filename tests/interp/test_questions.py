@@ -3,18 +3,22 @@
 import inspect
 import math
 import random
-from collections.abc import Sequence
+import re
+from collections.abc import Mapping, Sequence
 from types import SimpleNamespace
-from typing import Any, NamedTuple, get_type_hints
+from typing import Annotated, Any, NamedTuple, get_args, get_origin, get_type_hints
 
 import numpy as np
 import pytest
 import torch
+from jaxtyping import Int
 
 import interp
 import models
 from interp.core.probe import registered
-from models.calls.checked_calls import REAL, WHOLE, checked
+from models.calls.arguments import has_check
+from models.calls.checked_calls import checked
+from models.calls.kinds import Count, Share
 from models.errors import UserError
 from models.tasks import problem_pairs
 from models.tasks.addition import MICROADDER, PairAddition
@@ -51,8 +55,14 @@ def ask(name: str, parameter: str, value: object, adder: Any, pairs: Any) -> Non
     PUBLIC[name](**needed | {parameter: value})
 
 
-def checked_first(parameter: str) -> bool:
-    return parameter in WHOLE or parameter in REAL
+def hints_of(function: Any) -> dict[str, Any]:
+    return get_type_hints(inspect.unwrap(function), include_extras=True)
+
+
+def is_bounded(parameter: str, hint: Any) -> bool:
+    """Whether its values are numbers within bounds, by its name or as its annotation says."""
+    of_number = get_origin(hint) is Annotated and get_args(hint)[0] in (int, float)
+    return parameter in ("n", "seed") or of_number or any(is_bounded("", part) for part in get_args(hint))
 
 
 @pytest.mark.parametrize("name", ["activation_patching", "smallest_circuit", "all_circuits"])
@@ -70,14 +80,14 @@ def test_a_model_without_values_is_refused(adder):
 def test_a_public_question_refuses_what_it_cannot_take(name: str, adder, pairs):
     """Numbers out of range wherever a number is meant, and for each annotated parameter what is of no type it names."""
     function = PUBLIC[name]
-    hints = get_type_hints(inspect.unwrap(function))
+    hints = hints_of(function)
     taken = []
     for parameter in PARAMETERS[name]:
         hint, default = hints[parameter], inspect.signature(function).parameters[parameter].default
         bad: list[object] = []
-        if checked_first(parameter) and not isinstance(default, bool) and "Tensor" not in str(hint):
+        if is_bounded(parameter, hint) and not isinstance(default, bool) and "Tensor" not in str(hint):
             bad += NUMBERS
-        if hint is not Any and "Any" not in str(hint):
+        if has_check(hint) or "Any" not in str(hint):
             bad += NEVER
         for value in bad:
             try:
@@ -89,9 +99,7 @@ def test_a_public_question_refuses_what_it_cannot_take(name: str, adder, pairs):
 
 
 def test_most_parameters_are_covered():
-    hints = [
-        get_type_hints(inspect.unwrap(PUBLIC[name]))[parameter] for name in PUBLIC for parameter in PARAMETERS[name]
-    ]
+    hints = [hints_of(PUBLIC[name])[parameter] for name in PUBLIC for parameter in PARAMETERS[name]]
     assert len(PUBLIC) > 40 and sum(hint is not Any for hint in hints) > len(hints) / 2
 
 
@@ -271,7 +279,7 @@ def test_one_task_for_all_models_may_be_called_task():
     assert len(found.to_dataframe())
 
 
-@pytest.mark.parametrize("place", range(12))
+@pytest.mark.parametrize("place", [0, 6, 11])
 def test_every_entry_of_a_list_is_checked_and_random_numbers_are_not_touched(place):
     @checked
     def ask(columns: Sequence[int]) -> int:
@@ -284,6 +292,36 @@ def test_every_entry_of_a_list_is_checked_and_random_numbers_are_not_touched(pla
     with pytest.raises(UserError, match="'three'"):
         ask(columns)
     assert random.getstate() == before
+
+
+@pytest.mark.parametrize(
+    ("bad", "said"),
+    [
+        ({"share": 1.5}, "share must be between 0 and 1, not 1.5"),
+        ({"steps": 0}, "steps must be a whole number from 1 to 100,000,000, not 0"),
+        ({"steps": True}, "not True"),
+        ({"groups": {"a": [1], "b": [2, "x"]}}, "'x'"),
+        ({"groups": {1: [1]}}, "Every key of groups"),
+        ({"pair": (1, 2, 3)}, "pair must be"),
+        ({"pair": (1, "x")}, "'x'"),
+        ({"rows": torch.zeros(2)}, "rows must be"),
+    ],
+)
+def test_an_annotation_says_what_a_function_takes(bad: dict, said: str):
+    @checked
+    def ask(
+        share: Share = 0.5,
+        steps: Count | None = None,
+        groups: Mapping[str, Sequence[int]] | None = None,
+        pair: tuple[int, int] = (0, 1),
+        rows: Int[torch.Tensor, "n 2"] | str = "all",
+    ) -> tuple[Any, ...]:
+        return share, steps, groups, pair, rows
+
+    good = {"share": np.float32(1), "steps": torch.tensor(3), "groups": {"a": range(3)}, "rows": torch.ones(3, 2).int()}
+    assert [type(each) for each in ask(**good)[:2]] == [float, int]
+    with pytest.raises(UserError, match=re.escape(said)):
+        ask(**bad)
 
 
 def test_a_named_tuple_is_checked_entry_by_entry():

@@ -40,6 +40,7 @@ from interp.core.results import Provenance, Result
 from interp.core.sites import model_name, with_writable_stream
 from interp.core.strata import ALL, carry_strata
 from interp.core.views import Grid, Picture
+from models.calls.kinds import Share
 from models.errors import UserError, known_name
 from models.numerals import in_percent_with
 from models.tasks.base import Task
@@ -269,7 +270,7 @@ def component_ablation(
     targets: Sequence[int] | None = None,
     n: int = N_PROBLEMS,
     seed: int = 0,
-    carry_heavy: float = 0.5,
+    carry_heavy: Share = 0.5,
     unchanged: str | None = None,
     control: bool = True,
 ) -> ComponentAblation:

@@ -46,6 +46,7 @@ from interp.core.stats import Bounds, bootstrap_interval, unseen
 from interp.core.strata import answer_columns
 from interp.core.thresholds import HARMLESS
 from interp.core.views import Grid, Picture, Points, Series, View
+from models.calls.kinds import Count, Index, Seed, Share
 from models.errors import UserError
 from models.numerals import in_percent, in_percent_with
 from models.tasks.base import Task
@@ -282,12 +283,12 @@ def parameter_ablation(
     problems: Any = None,
     n: int = 512,
     seed: int = 0,
-    carry_heavy: float = 0.5,
+    carry_heavy: Share = 0.5,
     only: str | Sequence[str] | None = None,
     pairs: bool = True,
-    controls: int = CONTROLS,
-    initial_seed: int = 0,
-    most_variants: int = MOST_VARIANTS,
+    controls: Index = CONTROLS,
+    initial_seed: Seed = 0,
+    most_variants: Count = MOST_VARIANTS,
 ) -> ParameterAblation:
     """Replace every free parameter, and every pair, of a small model.
 

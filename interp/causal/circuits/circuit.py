@@ -45,6 +45,7 @@ from interp.core.sites import model_name
 from interp.core.stats import permutation_p, proportion
 from interp.core.views import Curves, Graph, Line, Picture, Series
 from interp.core.views import Edge as GraphEdge
+from models.calls.kinds import Index, Share
 from models.errors import UserError
 from models.numerals import in_percent, in_percent_with, p_value
 from models.tasks.paired_problems import ProblemPairs
@@ -200,10 +201,10 @@ def smallest_circuit(
     metrics: Metrics | Sequence[Metrics] = ("logit_diff", "exact_match"),
     replacement: str = "corrupted",
     method: str = "auto",
-    threshold: float = 0.9,
+    threshold: Share = 0.9,
     groups: Mapping[str, Sequence[int]] | str | None = None,
     held_out: bool = True,
-    n_random: int = 100,
+    n_random: Index = 100,
     seed: int = 0,
     **options: Any,
 ) -> Circuit:

@@ -47,6 +47,7 @@ from interp.core.problems import carry_pairs
 from interp.core.results import Provenance, Result
 from interp.core.sites import model_name
 from interp.core.views import Line, Picture, Points, Series
+from models.calls.kinds import Share
 from models.errors import UserError, known_name
 from models.numerals import in_percent
 from models.tasks.paired_problems import ProblemPairs
@@ -266,7 +267,7 @@ def all_circuits(
     *,
     replacement: str = "corrupted",
     by: str = "edge",
-    threshold: float = 0.9,
+    threshold: Share = 0.9,
     groups: Mapping[str, Sequence[int]] | str | None = None,
     most: int = MOST_CIRCUITS,
     bound: bool = True,

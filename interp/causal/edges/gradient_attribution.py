@@ -63,6 +63,7 @@ from interp.core.drawings import drawing
 from interp.core.metrics import Metric, spoken
 from interp.core.probe import probe
 from interp.core.views import Picture, Points, Series
+from models.calls.kinds import Count, Index
 from models.errors import UserError, known_name
 from models.numerals import in_percent, p_value
 from models.tasks.paired_problems import ProblemPairs
@@ -197,11 +198,11 @@ def edge_attribution(
     *,
     metrics: str | Metric | Sequence[str | Metric] = "logit_diff",
     method: str = "eap-ig",
-    steps: int | None = None,
+    steps: Count | None = None,
     direction: str | None = None,
     replacement: str = "corrupted",
     groups: Mapping[str, Sequence[int]] | None = None,
-    target: int | None = None,
+    target: Index | None = None,
     exact: bool = True,
     seed: int = 0,
 ) -> EdgeAttribution:

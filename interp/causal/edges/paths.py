@@ -32,6 +32,7 @@ from interp.core.metrics import Metric, spoken
 from interp.core.probe import probe
 from interp.core.stats import bootstrap_interval, difference_bounds, ratio_interval
 from interp.core.views import Picture
+from models.calls.kinds import Index
 from models.errors import UserError, known_name
 from models.tasks.paired_problems import ProblemPairs
 from models.transformer.hooked import HookedModel
@@ -118,7 +119,7 @@ def path_patching(
     direction: str | None = None,
     replacement: str = "corrupted",
     groups: Mapping[str, Sequence[int]] | None = None,
-    target: int | None = None,
+    target: Index | None = None,
     seed: int = 0,
 ) -> PathPatching:
     """Patch every edge of the model by itself, on pairs of problems.

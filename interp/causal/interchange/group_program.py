@@ -55,6 +55,7 @@ from interp.core.results import Provenance, Result
 from interp.core.sites import model_name
 from interp.core.stats import Proportion, proportion
 from interp.core.views import Points, values_and_controls
+from models.calls.kinds import Resamples
 from models.errors import known_name
 from models.numerals import in_percent
 from models.tasks.base import Task
@@ -153,7 +154,7 @@ def _pizza(found: GroupProgram) -> Measured:
     scalar=Scalar("answers of a pizza", "share", _pizza, 0.01, asked_by=("compare_models",)),
 )
 def group_program(
-    model: HookedModel, *, task: Task | None = None, n: int = 2048, seed: int = 0, resamples: int = 499
+    model: HookedModel, *, task: Task | None = None, n: int = 2048, seed: int = 0, resamples: Resamples = 499
 ) -> GroupProgram:
     """Which of two programs predicts a model's answers when one operand is no number any more.
 

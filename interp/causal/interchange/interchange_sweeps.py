@@ -28,6 +28,7 @@ from interp.core.results import Provenance, Result
 from interp.core.sites import Site, model_name, with_writable_stream
 from interp.core.stats import LEVEL, clopper_pearson, proportion
 from interp.core.views import Grid, Picture
+from models.calls.kinds import Count, Index
 from models.errors import UserError
 from models.numerals import in_percent_with
 from models.tasks.algorithms import Algorithm, column_layout
@@ -124,7 +125,7 @@ def _carry_at_the_query(model: Any, task: Any, n: int, seed: int) -> dict[str, A
 def interchange_sweep(
     model: HookedModel,
     variable: str,
-    column: int,
+    column: Index,
     *,
     algorithm: str | Algorithm | TaskVariables | None = None,
     hooks: Sequence[str] | None = None,
@@ -132,7 +133,7 @@ def interchange_sweep(
     task: Task | None = None,
     n: int = 200,
     seed: int = 0,
-    step: int | None = None,
+    step: Count | None = None,
 ) -> InterchangeSweep:
     """Interchange accuracy of one variable at many sites; the answer digit of its own column is read.
 

@@ -43,6 +43,7 @@ from interp.core.results import Provenance, Result
 from interp.core.sites import Site, model_name, with_writable_stream
 from interp.core.stats import percentile_interval, resampled_sums
 from interp.core.views import ENDS, Curves, Line, Picture, Series
+from models.calls.kinds import Count
 from models.errors import UserError
 from models.numerals import in_percent, in_percent_with
 from models.tasks.algorithms import Algorithm, ColumnLayout
@@ -177,7 +178,7 @@ def causal_scrubbing(
     task: Task | None = None,
     n: int = 1000,
     seed: int = 0,
-    step: int | None = None,
+    step: Count | None = None,
 ) -> CausalScrubbing:
     """Share of the loss that a hypothesis recovers, for each column.
 

@@ -54,6 +54,7 @@ from interp.core.sites import model_name
 from interp.core.stats import Proportion, proportion
 from interp.core.thresholds import FOLLOWS
 from interp.core.views import Bars, Picture, Series
+from models.calls.kinds import Count
 from models.errors import UserError, known_name
 from models.tasks.algorithms import ALGORITHMS, Algorithm, ColumnLayout, column_layout, resolve_algorithm
 from models.tasks.base import Task
@@ -277,7 +278,7 @@ def which_algorithm(
     n: int = 1000,
     seed: int = 0,
     algorithms: Sequence[str | Algorithm] | None = None,
-    step: int | None = None,
+    step: Count | None = None,
 ) -> WhichAlgorithm:
     """Rank addition algorithms by how often a model gives their answers where they disagree.
 

@@ -45,6 +45,7 @@ from interp.core.metrics import FACTORIES, Metric, require_metrics, require_pair
 from interp.core.probe import probe
 from interp.core.results import Provenance
 from interp.core.sites import model_name, stream_is_written
+from models.calls.kinds import Index
 from models.errors import UserError, known_name
 from models.fast.layers import KNOWN
 from models.importers.stock import from_transformer_lens
@@ -97,7 +98,7 @@ def patch_sweep(
     by: str = "position",
     layers: Sequence[int] | int | None = None,
     task: Task | None = None,
-    target: int | None = None,
+    target: Index | None = None,
     check: bool = False,
     seed: int = 0,
     allow_equal: bool = False,
@@ -142,7 +143,7 @@ def activation_patching(
     metrics: str | Metric | Sequence[str | Metric] = "logit_diff",
     direction: str = "denoise",
     layers: Sequence[int] | int | None = None,
-    target: int | None = None,
+    target: Index | None = None,
     check: bool = False,
     seed: int = 0,
     allow_equal: bool = False,

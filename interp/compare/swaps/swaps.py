@@ -57,6 +57,7 @@ from interp.core.problems import chunks, derangement, distinct, draw, every_prob
 from interp.core.results import Provenance
 from interp.core.runs import Activations, passes
 from interp.core.sites import model_name, pair_names
+from models.calls.kinds import Count, Index
 from models.errors import UserError
 from models.importers.stock import from_transformer_lens
 from models.tasks.base import Task
@@ -72,9 +73,9 @@ def swap_components(
     task: Task | None = None,
     components: Sequence[str] | None = None,
     n: int = 256,
-    n_fit: int = 256,
+    n_fit: Count = 256,
     seed: int = 0,
-    untrained: int | Sequence[HookedModel] = 9,
+    untrained: Index | Sequence[HookedModel] = 9,
 ) -> Swaps:
     """Replace parts of ``a`` by those of ``b`` and count what ``a`` still answers; see the module.
 

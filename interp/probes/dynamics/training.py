@@ -34,6 +34,7 @@ from interp.core.probe import Probe, Scalar, find_probe, probe, with_number
 from interp.core.problems import resolve_task
 from interp.core.results import Provenance, Result
 from interp.probes.dynamics.run_snapshots import snapshots
+from models.calls.kinds import Count, Seed
 from models.errors import UserError
 from models.numerals import number
 from models.tasks.base import Task
@@ -181,9 +182,9 @@ def training_dynamics(
     measures: str | Iterable[str] | None = None,
     task: Task | None = None,
     n: int = 512,
-    n_per_length: int = 100,
+    n_per_length: Count = 100,
     seed: int = 0,
-    run_seed: int | None = None,
+    run_seed: Seed | None = None,
 ) -> TrainingDynamics:
     """Measures over the snapshots of a zoo entry ("adder-456") or a run folder.
 

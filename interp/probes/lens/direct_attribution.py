@@ -44,6 +44,7 @@ from interp.core.stats import bootstrap_interval
 from interp.core.views import Grid, Line, Picture, Points, Series, View
 from interp.probes.lens.reading import digit_targets
 from interp.probes.lens.stream_parts import PARTS_AXES, attributed, choose_rivals
+from models.calls.kinds import Resamples
 from models.errors import UserError
 from models.importers.stock import from_transformer_lens
 from models.numerals import small
@@ -200,7 +201,7 @@ def logit_attribution(
     rival: Any = "others",
     n: int = N_PROBLEMS,
     seed: int = 0,
-    resamples: int = 1000,
+    resamples: Resamples = 1000,
 ) -> LogitAttribution:
     """Direct logit attribution of every answer digit by role and by unit; see the module.
 

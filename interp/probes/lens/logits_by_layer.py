@@ -37,6 +37,7 @@ from interp.core.sites import model_name
 from interp.core.stats import bootstrap_interval, clopper_pearson, clustered_proportion
 from interp.core.views import Grid, Picture
 from interp.probes.lens.reading import read, stream_points
+from models.calls.kinds import Resamples
 from models.errors import UserError
 from models.numerals import in_percent, in_percent_with
 from models.tasks.base import Task
@@ -171,7 +172,7 @@ def logit_lens(
     problems: Any = None,
     n: int = N_PROBLEMS,
     seed: int = 0,
-    resamples: int = 1000,
+    resamples: Resamples = 1000,
 ) -> LogitLens:
     """The logit lens at the queries of every target; see the module.
 

@@ -28,6 +28,7 @@ from interp.core.views import Curves, Line, Picture, Points, Series
 from interp.proofs.attacks.attack_search import Report, Tally, Wrong, gradient_search, random_search
 from interp.proofs.attacks.counted_runs import EMBED, Runner
 from interp.proofs.attacks.problem_digits import ProblemSpace, problem_space
+from models.calls.kinds import Count, Seconds
 from models.errors import UserError
 from models.evaluation import Failure, score
 from models.files.checkpoint import write_json_atomic
@@ -147,9 +148,9 @@ def attack(
     model: HookedModel,
     *,
     task: Task | None = None,
-    runs: int = RUNS,
+    runs: Count = RUNS,
     seed: int = 0,
-    seconds: float | None = None,
+    seconds: Seconds | None = None,
     progress: bool = False,
 ) -> Attack:
     """Search for a problem that a model answers wrong, and for the smallest margin.

@@ -1,0 +1,221 @@
+"""Kinds of arguments: what a parameter takes beyond a type, said in its annotation.
+
+    def score(model: Model, batch_size: Count = 256): ...
+
+A kind is ``Annotated[type, Check(convert, said)]``: to a type checker it is the type, and a checked function
+(:mod:`models.calls.checked_calls`) also asks the check. ``n``, ``seed``, ``task``, ``pairs`` and the like mean the same
+in every function, so that :data:`BY_NAME` says what they take where the annotation does not; functions of one's own get
+these checks without knowing about kinds.
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from models.errors import UserError
+
+MOST = 10**8  # the most problems, draws or steps that one question may be asked for
+
+
+@dataclass(frozen=True)
+class Check:
+    """What a kind takes.
+
+    Attributes:
+        convert: (what a message calls the argument, value) -> the value as the function gets it. It raises UserError
+            for a value that the kind does not have. If ``of_owner``, it gets the object whose method is called as well.
+        said: what the kind takes, in a few words.
+    """
+
+    convert: Callable[..., Any]
+    said: str
+    of_owner: bool = False
+
+
+# ---- numbers
+
+
+def is_number(value: object) -> bool:
+    return isinstance(value, (int, float, np.number, np.bool_)) or (isinstance(value, Tensor) and value.ndim == 0)
+
+
+def whole(name: str, value: Any, least: int, most: int) -> int:
+    """A whole number of Python, NumPy or torch within bounds, as an int."""
+    if type(value) is int and least <= value <= most:
+        return value
+    try:
+        number = operator.index(value)
+    except (TypeError, RuntimeError, ValueError):  # a fraction, a tensor of several numbers
+        number = None
+    if number is None or isinstance(value, (bool, np.bool_)) or not least <= number <= most:
+        raise UserError(f"{name} must be {_whole_said(least, most)}, not {shown(value)}.")
+    return number
+
+
+def real(name: str, value: Any, least: float, most: float, above: bool = False) -> float:
+    """A finite number within bounds, as a float; if ``above``, the least itself is not allowed."""
+    try:
+        number = float(value) if is_number(value) and not isinstance(value, (bool, np.bool_)) else math.nan
+    except (OverflowError, TypeError):  # an integer of too many digits, a complex number
+        number = math.nan
+    if not least <= number <= most or not math.isfinite(number) or (above and number == least):
+        raise UserError(f"{name} must be {_real_said(least, most, above)}, not {shown(value)}.")
+    return number
+
+
+def _whole_said(least: int, most: int) -> str:
+    return f"a whole number from {least} to {'2^63 - 1' if most == 2**63 - 1 else f'{most:,}'}"
+
+
+def _real_said(least: float, most: float, above: bool) -> str:
+    return f"above {least:g} and at most {most:g}" if above else f"between {least:g} and {most:g}"
+
+
+def whole_within(least: int, most: int) -> Check:
+    return Check(lambda name, value: whole(name, value, least, most), _whole_said(least, most))
+
+
+def real_within(least: float, most: float, above: bool = False) -> Check:
+    return Check(lambda name, value: real(name, value, least, most, above), _real_said(least, most, above))
+
+
+Count = Annotated[int, whole_within(1, MOST)]
+Natural = Annotated[int, whole_within(0, MOST)]  # as Count, for what may be asked for none
+Index = Annotated[int, whole_within(0, 10**6)]
+Place = Annotated[int, whole_within(-1, MOST)]  # of an operand, step or column; column -1 is the sign after a number
+Seed = Annotated[int, whole_within(0, 2**63 - 1)]
+Resamples = Annotated[int, whole_within(1, 10**6)]  # of a bootstrap
+Several = Annotated[int, whole_within(2, 10**4)]
+Share = Annotated[float, real_within(0.0, 1.0)]
+Seconds = Annotated[float, real_within(0.0, 1e9, above=True)]
+
+
+def _target(name: str, value: Any, task: Any) -> int:
+    return whole(name, value, 0, len(task.query_positions) - 1)
+
+
+Target = Annotated[int, Check(_target, "the number of one of the task's targets", of_owner=True)]
+
+
+# ---- tensors of tokens
+
+
+def whole_numbers(name: str, value: Any) -> Tensor:
+    """Whole numbers in a tensor, an array or lists, as a tensor. Raises UserError for anything else."""
+    if not isinstance(value, Tensor):
+        try:
+            value = torch.as_tensor(value)
+        except (TypeError, ValueError, RuntimeError, OverflowError):
+            raise UserError(f"{name} must be whole numbers, not {shown(value)}.") from None
+    if value.is_floating_point() or value.is_complex() or value.dtype == torch.bool:
+        raise UserError(f"{name} must be whole numbers, not of {value.dtype}.")
+    return value
+
+
+def _rows(name: str, value: Any) -> Tensor:
+    if not isinstance(value, Tensor) or value.ndim != 2 or value.is_floating_point() or value.is_complex():
+        raise UserError(f"{name} must be a tensor of whole numbers [n, position], not {shown(value)}.")
+    return value
+
+
+def _answers(name: str, value: Any) -> Tensor:
+    found = whole_numbers(name, value)
+    if found.ndim not in (1, 2) or not found.shape[-1]:
+        raise UserError(f"{name} must be whole numbers [n, target], not {shown(value)}.")
+    return found if found.ndim == 2 else found[None]
+
+
+def _keys(name: str, value: Any) -> Tensor:
+    if not isinstance(value, Tensor) or value.dtype != torch.int64 or value.ndim != 1:
+        raise UserError(f"{name} must be an int64 tensor [row], not {shown(value)}.")
+    return value
+
+
+TokenRows = Annotated[Tensor, Check(_rows, "a tensor of whole numbers [n, position]")]
+AnswerRows = Annotated[Tensor, Check(_answers, "whole numbers [n, target]; a single row counts as one")]
+RowKeys = Annotated[Tensor, Check(_keys, "an int64 tensor [row]")]
+
+
+# ---- models, tasks, pairs and problems
+
+
+def _hooked(name: str, value: Any) -> Any:
+    if isinstance(value, nn.Module) and hasattr(value, "run_with_hooks") and hasattr(value, "cfg"):
+        if value._forward_hooks or value._forward_pre_hooks:
+            raise UserError(
+                f"{name} has a torch hook on the model itself, which run_with_hooks does not run; take it off."
+            )
+        return value
+    hint = f" models.load({value!r}) makes one of a name." if isinstance(value, str) else ""
+    raise UserError(f"{name} is {shown(value)}, which is not a model with TransformerLens hooks.{hint}")
+
+
+def _task(name: str, value: Any) -> Any:
+    """A task, or the task of a line of text."""
+    from models.tasks.base import Task
+    from models.tasks.task_text import task_of_text
+
+    if isinstance(value, str):
+        return task_of_text(value)
+    if not isinstance(value, Task):
+        raise UserError(f"{name} must be a task of models.tasks, not {shown(value)}.")
+    return value
+
+
+def _pairs(name: str, value: Any) -> Any:
+    from models.tasks.paired_problems import ProblemPairs
+
+    if not isinstance(value, ProblemPairs):
+        raise UserError(f"{name} must be problem pairs (models.tasks.problem_pairs makes them), not {shown(value)}.")
+    return value
+
+
+def _problems(name: str, value: Any) -> Any:
+    """Tensors and arrays of integers as tensors; anything else that a task takes (texts, lists) unchanged."""
+    if isinstance(value, np.ndarray) and value.dtype.kind in "iu":
+        value = torch.from_numpy(value.astype(np.int64))
+    if isinstance(value, Tensor) or (isinstance(value, np.ndarray) and value.dtype.kind not in "OUS"):
+        return whole_numbers(name, value)
+    if not isinstance(value, (str, Iterable)) or isinstance(value, (nn.Module, Mapping, bytes)):
+        raise UserError(f"{name} must be whole numbers in a tensor, or a list of texts, not {shown(value)}.")
+    return value
+
+
+HOOKED = Check(_hooked, "a model with TransformerLens hooks")
+TASK = Check(_task, "a task of models.tasks")
+PROBLEMS = Check(_problems, "whole numbers in a tensor, or a list of texts")
+#: Parameters that are a model, and those that are several.
+MODELS = ("model", "a", "b", "reference")
+SEVERAL_MODELS = ("models", "untrained")
+#: What a parameter of a question takes by its name, where its annotation has no kind and allows it (``n: int``).
+BY_NAME: Mapping[str, Any] = {
+    "n": Count,
+    "seed": Seed,
+    "task": Annotated[Any, TASK],
+    "pairs": Annotated[Any, Check(_pairs, "problem pairs")],
+    **dict.fromkeys(("problems", "base_tokens", "tokens"), Annotated[Any, PROBLEMS]),
+    **dict.fromkeys(MODELS, Annotated[Any, HOOKED]),
+}
+
+
+def shown(value: object) -> str:
+    """A description of a value in a few words."""
+    if isinstance(value, (Tensor, np.ndarray)):
+        return f"a {type(value).__name__} of shape {list(value.shape)}"
+    if isinstance(value, nn.Module):
+        return f"a {type(value).__name__}"
+    if isinstance(value, int) and abs(value) >= 2**63:
+        return f"a number of {value.bit_length()} bits"
+    try:
+        text = repr(value)
+    except Exception:  # an object that cannot be shown
+        text = f"a {type(value).__name__}"
+    return text if len(text) <= 60 else f"{text[:57]}..."
