@@ -25,7 +25,7 @@ import pandas as pd
 import interp
 import models
 from interp.figures.tables import findings, table
-from interp.probes.score_result import GridPanel, GridPanels
+from interp.probes.grid_panels import GridPanel, GridPanels
 from interp.proofs.coupled_grid import load_certified_grids
 
 built = models.build("position-coupling-hand-built", max_operands=7, max_digits=2)  # it has no parameters at all

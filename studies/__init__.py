@@ -18,14 +18,7 @@ from studies import checkpoints as checkpoints
 
 #: What is registered, and the modules here that do so, imported when it is first asked for.
 MODULES = {
-    "drawings": (
-        "claims.figures",
-        "addlm.figures.circuits",
-        "addlm.figures.entries",
-        "population.distance_figures",
-        "population.population_figure",
-        "population.solution_classes_figure",
-    ),
+    "drawings": ("claims.figures",),
     "chapters": ("chapters",),
     "methods": ("adderboard.proof_methods",),
     "measures": (

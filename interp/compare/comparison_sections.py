@@ -15,6 +15,8 @@ DISTANCES = """Distances lie between 0 (the same) and 1. Untrained: the mean of 
 one of the two; shuffled: of shuffled labels; p is the share of them that are as close. A circuit that only one model
 has is named in the column "nothing in"."""
 
+_MOST_NUMBERS = 120  # with more parameters than this, they are left out
+
 
 def table_sections(table: ModelTable, about: str = ABOUT) -> list[Section]:
     """The sections about models of any formats."""
@@ -33,12 +35,16 @@ def table_sections(table: ModelTable, about: str = ABOUT) -> list[Section]:
 def matched_sections(found: Comparison) -> list[Section]:
     """The sections about two models of one format."""
     distances = found.table.rename(columns={"nothing": "nothing in"})
-    tables = [found.unit_pairs] if len(found.unit_pairs) else []
-    return [
+    sections = [
         Section("The two next to each other", f"{found.sentence()}\n\n{found.provenance}.", figures=[found.figure()]),
         Section("Distances", DISTANCES, [distances]),
-        Section("Matched neurons", "Correlation of activations over problems and answer tokens.", tables),
-    ][: 2 + bool(tables)]
+    ]
+    if len(found.unit_pairs):
+        about = "Correlation of activations over problems and answer tokens."
+        sections.append(Section("Matched neurons", about, [found.unit_pairs]))
+    if found.parameters is not None and 0 < len(found.parameters) <= _MOST_NUMBERS:
+        sections.append(Section("Parameters", "Both models' numbers next to each other.", [found.parameters]))
+    return sections
 
 
 def matched_data(found: Comparison) -> dict[str, Any]:

@@ -9,7 +9,7 @@ import numpy as np
 from interp.core.views import Curves, Series
 from interp.figures.layers import band, curve, words
 from interp.figures.panels import Panel
-from interp.figures.series import Look, Looks, axes, marks, names, said
+from interp.figures.series import Look, Looks, axes, marks, names, said, whole_ticks
 
 _MARKED = 40  # most points of a line that have a mark each
 _MANY = 6  # lines of one name from which they are faint
@@ -23,7 +23,7 @@ def panel(view: Curves, looks: Looks) -> Panel:
     x, y = axes(view)
     if view.log_x:
         x |= _logarithmic(view)
-    elif not names(view) and (ticks := _whole(view)):
+    elif not names(view) and (ticks := whole_ticks(view)):
         x |= {"dtick": ticks}
     return Panel(layers, view.title, x, y, marks(view))
 
@@ -74,10 +74,3 @@ def _logarithmic(view: Curves) -> dict[str, Any]:
         "type": "log", "tickvals": ticks, "ticktext": [f"{0 if tick == start else tick:,.0f}" for tick in ticks],
         "range": [np.log10(start) - 0.05, np.log10(end) + 0.05],
     }  # fmt: skip
-
-
-def _whole(view: Curves) -> int:
-    """The distance of ticks on an axis of few whole numbers; 0 leaves it to Plotly."""
-    x = np.unique(np.concatenate([np.asarray(each.x, dtype=float) for each in view.series] or [np.zeros(0)]))
-    x = x[np.isfinite(x)]
-    return 1 if len(x) and bool((x == np.round(x)).all()) and np.ptp(x) <= 12 else 0

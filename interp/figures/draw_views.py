@@ -109,7 +109,7 @@ def _height(view: View) -> float:
         return 500
     of = {Grid: grid_view.height, Graph: graph_view.height, Table: table_view.height}
     sizes: Any = of.get(type(view), series.height)
-    return max(_TEXT, sizes(view))
+    return sizes(view) if isinstance(view, Grid) else max(_TEXT, sizes(view))
 
 
 def _width(view: View) -> int:
@@ -153,7 +153,8 @@ def _below(view: View, width: float) -> float:
         names = [name for name in series.names(view)]
     longest = max(map(_letters, names), default=0)
     turned = longest * _LETTER * len(names) > width and len(names) > 1
-    return _TICKS * bool(view.x) + 0.8 * _LETTER * longest * turned
+    title = view.y if isinstance(view, Chart) and view.across else view.x
+    return _TICKS * bool(title) + 0.8 * _LETTER * longest * turned
 
 
 def _gaps(made: Picture, rows: list[Any], each: float) -> tuple[float, float]:

@@ -175,4 +175,5 @@ def height(view: Grid) -> float:
     text = cell_texts(view) if len(rows) <= 40 else None
     lines = max((t.count("<br>") + 1 for line in text for t in line), default=1) if text else 1
     each = 26 if len(rows) <= 16 else 20 if len(rows) <= 30 else 13 if len(rows) <= 80 else 6
-    return max(130, 20 + max(each, 17 * lines + 9 if lines > 1 else 0) * len(rows))
+    least = 130 if view.unit else 50  # a scale of colours beside it needs room
+    return max(least, 20 + max(each, 17 * lines + 9 if lines > 1 else 0) * len(rows))

@@ -10,7 +10,7 @@ from interp.core.views import Points, Series
 from interp.figures import theme
 from interp.figures.layers import circle, curve, points, words
 from interp.figures.panels import Panel
-from interp.figures.series import Look, Looks, axes, marks, names, said
+from interp.figures.series import Look, Looks, axes, marks, names, said, whole_ticks
 
 MANY = 150  # points of one series from which marks are small and faint
 
@@ -37,6 +37,8 @@ def panel(view: Points, looks: Looks) -> Panel:
     if beside:
         own.clear()
         own |= {"title": view.x} | of_names
+    elif not listed and not view.square and (ticks := whole_ticks(view)):
+        own["dtick"] = ticks
     if view.square:
         x, y = _square(view, x, y)
     return Panel(layers, view.title, x, y, marks(view))

@@ -14,6 +14,7 @@ from interp.figures.layers import hover
 from interp.figures.panels import QUARTERS, Mark, hline, vline
 
 ROW, LOW_ROW = 34, 15  # pixels of a row of names down the side, and of one of many
+_MANY_ROWS = 24  # names from which rows are low
 HEIGHT = 330  # pixels of a panel whose height is not given by rows
 _CONTROLS = (("square-open", "dash"), ("x-thin", "dot"), ("diamond-open", "dashdot"), ("triangle-down-open", "dot"))
 
@@ -80,24 +81,33 @@ def axes(view: Chart, **of_x: Any) -> tuple[dict[str, Any], dict[str, Any]]:
     x: dict[str, Any] = {"title": view.x} | of_x
     if listed := names(view):
         x |= {"type": "category", "categoryorder": "array", "categoryarray": listed}
-        x |= {"autorange": "reversed"} if view.across else {}
+        x |= {"autorange": "reversed", "tickvals": listed} if view.across else {}
+        x |= {"tickfont": {"size": 10}} if view.across and len(listed) > _MANY_ROWS else {}
     y: dict[str, Any] = {"title": view.y}
     if view.scale == "share":
         y |= {"range": share_range(view), "tickformat": ".0%"}
         y |= {"tickvals": QUARTERS} if y["range"][0] > -0.2 and y["range"][1] < 1.2 else {}
     elif view.scale == "log":
-        y |= {"type": "log", "exponentformat": "power", "dtick": 1}
+        values = _values(view)
+        values = np.log10(values[values > 0])
+        few = len(values) > 0 and np.ptp(values) < 2  # decades, of which 2 and 5 are ticks, too
+        y |= {"type": "log", "exponentformat": "power", "dtick": "D2" if few else 1}
     return (y, x) if view.across else (x, y)
 
 
 def share_range(view: Chart) -> list[float]:
     """From 0 to 1, or as far as the values lie, within [-1, 2]."""
+    known = _values(view)
+    low, high = (float(known.min()), float(known.max())) if len(known) else (0.0, 1.0)
+    return [max(min(low, 0.0), -1.0) - 0.04, min(max(high, 1.0), 2.0) + 0.06]
+
+
+def _values(view: Chart) -> np.ndarray:
+    """All values, with the ends of their intervals."""
     ends = [
         np.asarray(end, dtype=float) for each in view.series for end in (each.y, each.low, each.high) if end is not None
     ]
-    known = np.concatenate([end[np.isfinite(end)] for end in ends]) if ends else np.zeros(0)
-    low, high = (float(known.min()), float(known.max())) if len(known) else (0.0, 1.0)
-    return [max(min(low, 0.0), -1.0) - 0.04, min(max(high, 1.0), 2.0) + 0.06]
+    return np.concatenate([end[np.isfinite(end)] for end in ends]) if ends else np.zeros(0)
 
 
 def marks(view: Chart) -> list[Mark]:
@@ -118,4 +128,15 @@ def _line(line: Line, across: bool) -> Mark:
 
 def height(view: Chart) -> float:
     """Pixels of a panel: by the number of rows if names stand down the side."""
-    return max(150, 30 + (ROW if len(names(view)) <= 24 else LOW_ROW) * len(names(view))) if view.across else HEIGHT
+    return (
+        max(150, 30 + (ROW if len(names(view)) <= _MANY_ROWS else LOW_ROW) * len(names(view)))
+        if view.across
+        else HEIGHT
+    )
+
+
+def whole_ticks(view: Chart) -> int:
+    """The distance of ticks on an axis of few whole numbers; 0 leaves it to Plotly."""
+    x = np.unique(np.concatenate([np.asarray(each.x, dtype=float) for each in view.series] or [np.zeros(0)]))
+    x = x[np.isfinite(x)]
+    return 1 if len(x) and bool((x == np.round(x)).all()) and np.ptp(x) <= 12 else 0

@@ -23,6 +23,8 @@ import numpy as np
 import pandas as pd
 import xarray as xr
 
+from interp.core import views
+from interp.core.drawings import drawing
 from interp.core.probe import probe
 from interp.core.results import Provenance, Result
 from models.errors import UserError
@@ -259,3 +261,79 @@ def _of_lines(
         tables.append(curve_table(model, values, seeds[start : start + width], [line["step"] for line in run]))
         start += width
     return xr.concat(tables, "seed", join="outer")
+
+
+_AXES = {
+    "exact": "exact match",
+    "uniform": "right of uniform problems",
+    "test": "right of the pairs held out",
+    "loss": "training loss",
+}
+_DRAWN = 200  # about how many evaluations are drawn per seed; more only make the page large
+
+
+@drawing(Curves)
+def curves_view(result: Curves, what: str = "") -> views.Picture:
+    """One panel per model: the stored seed, other seeds that were ever perfect, and the rest in grey; without a stored
+    seed, perhaps the mean over seeds."""
+    what = what or result.what
+    is_loss, name = what.endswith("loss"), _AXES.get(what, what.replace("_", " "))
+    panels, ends = [], []
+    for model in result.models:
+        table, stored = result.of(model, what), result.chosen.get(model)
+        perfect = {} if is_loss else result.onset(model)
+        seeds = [seed for seed in table.seed.values.tolist() if seed != stored]
+        once, never = ([seed for seed in seeds if (seed in perfect) == ever] for ever in (True, False))
+        series = (
+            [_together(table, never, "seeds" if is_loss else "never perfect", control=not is_loss)] if never else []
+        )
+        series += [_together(table, once, "perfect at some point")] if once else []
+        series += [_together(table, [stored], "the one in the zoo")] if stored is not None else []
+        if stored is None and what != result.what:
+            mean = table.mean("seed")
+            series.append(views.Series("mean over seeds", mean.step.values, mean.values))
+        late = result.budget is not None and float(table.step.max()) > result.budget
+        lines = [views.Line(float(result.budget or 0), "the paper stops", "x")] if late else []
+        label = result.labels.get(model, model)
+        title = label if len(result.models) > 1 else ""
+        y, scale = "" if panels else name, "" if is_loss else "share"
+        panels.append(views.Curves("training step", y, title, series=series, scale=scale, lines=lines))
+        last = [row[~np.isnan(row)][-1] for row in table.values if not np.isnan(row).all()]
+        span = f"{min(last):.3f}" if len(last) == 1 else f"{min(last):.3f} to {max(last):.3f}"
+        ends.append(f"{label} {span} after {int(table.step.max()):,} steps")
+    title = "" if what == result.what else f"{name[:1].upper()}{name[1:]}: {'; '.join(ends)}"
+    return views.Picture(panels, title=title)
+
+
+def _together(table: xr.DataArray, seeds: list[int], name: str, control: bool = False) -> views.Series:
+    """Several seeds as one series with gaps between them, since a hundred lines would be slow to draw."""
+    x, y, of, every = [], [], [], max(1, table.sizes["step"] // _DRAWN)
+    for seed in seeds:
+        here = table.sel(seed=seed).dropna("step")
+        keep = np.arange(here.sizes["step"])
+        keep = keep[(keep % every == 0) | (keep == len(keep) - 1)]
+        x.append([*here.step.values[keep], np.nan])
+        y.append([*here.values[keep].round(4), np.nan])
+        of.append(np.full(len(keep) + 1, seed))
+    said = {"seed": np.concatenate(of)}
+    return views.Series(name, np.concatenate(x), np.concatenate(y), control=control, said=said)
+
+
+@drawing(Curves, "seeds")
+def seeds_view(result: Curves, step: int | None = None, printed: Mapping[str, float] | None = None) -> views.Picture:
+    """Every seed's value at the last step that all models have, a row per model, next to the runs that a paper
+    printed."""
+    step = min(int(result.of(model).step.max()) for model in result.models) if step is None else step
+    labels = [result.labels.get(model, model) for model in result.models]
+    values = [result.of(model).sel(step=step).dropna("seed").to_series() for model in result.models]
+    rows = np.repeat(labels, [len(each) for each in values])
+    seeds = np.concatenate([each.index for each in values])
+    series = [views.Series("seeds", rows, np.concatenate(values), said={"seed": seeds})]
+    if printed:
+        series.append(views.Series("the paper's run", labels, [printed[model] for model in result.models]))
+    spans = [
+        f"{label} {in_percent(each.min())}" + (f" to {in_percent(each.max())}" if len(each) > 1 else "")
+        for label, each in zip(labels, values, strict=True)
+    ]
+    marks = views.Points("", f"right after {step:,} steps", series=series, scale="share", across=True)
+    return views.Picture([marks], title=f"Right after {step:,} steps: {'; '.join(spans)}")

@@ -25,10 +25,12 @@ import xarray as xr
 from jaxtyping import Int
 from torch import Tensor
 
+from interp.core.drawings import drawing
 from interp.core.probe import named_dimensions, probe, task_of
 from interp.core.results import Provenance, Result
 from interp.core.sites import model_name
-from models.errors import UserError
+from interp.core.views import Grid, Picture
+from models.errors import UserError, known_name
 from models.tasks.multi_addition import MultiOperandAddition
 from models.transformer.arithmetic_transformer import ArithmeticTransformer
 from models.transformer.hooked import HookedModel
@@ -190,3 +192,89 @@ def _position_ids(model: HookedModel, tokens: Tensor, offsets: Sequence[int] | N
         if (highest := int(ids[..., level].max())) > limit:
             raise UserError(f"Offset {offsets[level]} needs id {highest}; level {level + 1} has ids up to {limit}.")
     return ids
+
+
+@drawing(NamedStream)
+def named_stream_view(result: NamedStream, stages: Sequence[str] | None = None, response_only: bool = True) -> Picture:
+    """A panel per stage: rows are the dimensions that it writes, columns the tokens with their position ids.
+
+    Raises:
+        UserError: a stage that does not exist, or stages that write nothing.
+    """
+    known = [str(stage) for stage in result.written.stage.values]
+    stages = known if stages is None else list(stages)
+    first = result.first if response_only else 0
+    tokens = [f"<b>{token}</b>" for token in result.tokens[first:]]
+    if result.ids:
+        ids = [",".join(map(str, each)) for each in result.ids[first:]]
+        tokens = [f"{token}<br>{each}" for token, each in zip(tokens, ids, strict=True)]
+    views = []
+    for stage in stages:
+        values = result.written.sel(stage=known_name("stage", stage, known)).isel(pos=slice(first, None))
+        shown = values[(abs(values) > NOTHING).any("pos").values]
+        if not shown.size:
+            continue
+        largest = abs(values).groupby("named").max(...).sel(named=shown.named).values[:, None]
+        text = [[as_fraction(value) for value in row] for row in shown.values]
+        grid = Grid(
+            title=stage, values=shown.values / largest, rows=shown.dim.values, columns=tokens, colours="signed",
+            limit=1.0, text=text,
+        )  # fmt: skip
+        views.append(grid)
+    if not views:
+        raise UserError(f"{', '.join(stages)} writes nothing on this sequence.")
+    if stages == known:
+        right = np.full(len(tokens), np.nan)
+        right[result.first - first :] = [*np.where(result.right, 1.0, -1.0), 1.0]
+        said = [token if known else "" for token, known in zip(result.predicted[first:], right == right, strict=True)]
+        grid = Grid(
+            "token read", title="next token: right or wrong", values=right[None], rows=["next token"],
+            columns=tokens, colours="signed", limit=1.0, text=[said],
+        )  # fmt: skip
+        views.append(grid)
+    under = ", above their position ids" if result.ids else ""
+    note = f"Columns: the tokens read{under}. Each name has its own scale"
+    return Picture(views, columns=1, title=_title(result, stages, stages == known), note=note, shared="x")
+
+
+def _title(result: NamedStream, stages: Sequence[str], whole: bool) -> str:
+    writers = result.writers()
+    if not whole:
+        names = [name for name, by in writers.items() if set(by) & set(stages)]
+        verb = "writes" if len(stages) == 1 else "write"
+        return f"{' and '.join(stages).capitalize()} {verb} {len(names)} of {len(writers)} names: {', '.join(names)}"
+    once = sum(len(by) == 1 for by in writers.values())
+    return (
+        f"{once} of {len(writers)} named dimensions are written once, by one part; {sum(result.right)} of "
+        f"{len(result.right)} next tokens are right"
+    )
+
+
+@drawing(NamedStream, "patterns")
+def named_patterns(result: NamedStream) -> Picture:
+    """One panel per head: rows predict the next token from "=" on, columns are the tokens that can be attended to."""
+    queries = np.arange(result.first, len(result.tokens))
+    names = [f"{result.tokens[q]} → {result.predicted[q]}" for q in queries]
+    writers = result.writers()
+    views = []
+    for row in result.pattern:
+        for weight in row:
+            name = head_name(int(weight.layer), int(weight["head"]))
+            filled = ", ".join(dim for dim, by in writers.items() if name in by) or "nothing"
+            beside = "" if len(views) % 2 else "token read → token predicted"
+            hidden = np.arange(len(result.tokens)) > queries[:, None]
+            shares = np.where(hidden, np.nan, weight.values[queries])
+            grid = Grid(
+                "token attended to", beside, f"{name} fills {filled}", values=shares, rows=names,
+                columns=list(result.tokens), grey=hidden,
+                text=[[as_fraction(value) for value in line] for line in weight.values[queries]],
+            )  # fmt: skip
+            views.append(grid)
+    weights = result.pattern.values[:, :, queries]
+    counted = (weights > NOTHING).sum(-1)
+    equal = bool((abs(weights.max(-1) * counted - 1) < NOTHING * counted).all())
+    shares = "shares its weight equally among" if equal else "attends to"
+    title = f"A head {shares} {counted.min()} to {counted.max()} tokens"
+    if (weights[..., 0] > NOTHING).all():
+        title = f"A head {shares} the first token and up to {counted.max() - 1} others"
+    return Picture(views, columns=2, title=title, note="Weights as fractions; grey: not visible")

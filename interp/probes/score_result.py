@@ -16,9 +16,11 @@ import numpy as np
 import pandas as pd
 import xarray as xr
 
+from interp.core.drawings import drawing
 from interp.core.measured import Measured, MeasuredPart
 from interp.core.results import Provenance, Result
 from interp.core.stats import clopper_pearson
+from interp.core.views import Curves, Picture, Points, Series
 from models.errors import UserError
 from models.evaluation import CONFIDENCE, Rate
 from models.files.checkpoint import read_json, write_json_atomic
@@ -264,113 +266,39 @@ def _rate(correct: int, n: int, rung: str) -> tuple[float, float, float]:
     return (share, *(clopper_pearson(correct, n) if rung == "sampled" else (share, share)))
 
 
-@dataclass(frozen=True, eq=False)
-class GridPanel:
-    """One model of a figure: its scores over the same strata, one result per seed.
+@drawing(Scores)
+def scores_view(result: Scores) -> Picture:
+    """Intervals over one kind of strata; a heat map over two, and lines for sizes of one kind."""
+    from interp.probes.grid_panels import GridPanel, GridPanels, panels_view
 
-    ``chosen_among``: among how many seeds the one shown was chosen on problems of such sizes, which flatters the model.
-    """
-
-    label: str
-    grids: tuple[Scores, ...]
-    chosen_among: int = 1
-
-    def __post_init__(self) -> None:
-        if not self.grids:
-            raise UserError(f"Panel {self.label!r} has no grid.")
-        first = self.grids[0]
-        for other in self.grids[1:]:
-            same = all(np.array_equal(first.table[axis], other.table[axis]) for axis in first.table.dims)
-            if not same or other.about.get("offsets") != first.about.get("offsets"):
-                raise UserError(f"The grids of panel {self.label!r} have different sizes or offsets.")
-
-    def median(self, what: str = "correct") -> xr.DataArray:
-        """Median over seeds of one share; NaN where no model was evaluated."""
-        return xr.concat([grid.share(what) for grid in self.grids], "seed").median("seed")
-
-    def means(self) -> tuple[float, float]:
-        """Mean of the median in and outside the training range."""
-        median, inside = self.median(), self.grids[0].in_training_range
-        return float(median.where(inside).mean()), float(median.where(~inside).mean())
-
-    @property
-    def seeds_text(self) -> str:
-        return self.said_of("median")
-
-    def said_of(self, statistic: str) -> str:
-        """What a number of this panel is, if it is that statistic over the seeds."""
-        if self.chosen_among > 1:
-            return f"1 seed, chosen among {self.chosen_among}"
-        return "1 seed" if len(self.grids) == 1 else f"{statistic} of {len(self.grids)} seeds"
+    if len(result.strata) == 1 and not result.trained:
+        return _intervals(result)
+    return panels_view(GridPanels(result.model, (GridPanel(result.model, (result,)),)), result.sentence())
 
 
-@dataclass(frozen=True, eq=False)
-class GridPanels(Result):
-    """Scores of several models in one figure; ``planned``: how many panels there will be, if some are missing."""
-
-    title: str
-    panels: tuple[GridPanel, ...]
-    planned: int | None = None
-
-    @property
-    def provenance(self) -> Provenance:  # type: ignore[override]
-        grids = [grid for panel in self.panels for grid in panel.grids]
-        if len(grids) == 1:
-            return grids[0].provenance
-        policies = sorted({policy(grid.about) for grid in grids})
-        seeds = sorted({grid.about["seed"] for grid in grids})
-        seed = seeds[0] if len(seeds) == 1 else None
-        return Provenance(sum(grid.provenance.n for grid in grids), seed, f"problems, {'; '.join(policies)}")
-
-    @property
-    def is_lines(self) -> bool:
-        """Whether there is only one size; lines then show more than colours."""
-        return len(self.panels[0].grids[0].table.dims) == 1
-
-    def means(self) -> list[tuple[float, float]]:
-        """(mean inside, mean outside the training range) of every panel's median."""
-        return [panel.means() for panel in self.panels]
-
-    def sentence(self) -> str:
-        outside = {panel.label: mean for panel, (_, mean) in zip(self.panels, self.means(), strict=True)}
-        if all(np.isnan(mean) for mean in outside.values()):
-            return f"{self.title}: no size lies outside the training range."
-        order = sorted(outside, key=lambda label: -np.nan_to_num(outside[label]))
-        said = [f"{in_percent(outside[label])} with {label}" for label in order]
-        least = f"; least {said[-1]}" if len(said) > 2 else ""
-        following = f"; next {said[1]}" if len(said) > 1 else ""
-        return f"{self.title}: mean exact match outside the training range {said[0]}{following}{least}."
-
-    def to_dataframe(self) -> pd.DataFrame:
-        """One row per panel, seed and size: n, correct, accuracy, low, high (Clopper-Pearson, 95%)."""
-        tables = [
-            grid.to_dataframe().assign(panel=panel.label, grid=number)
-            for panel in self.panels
-            for number, grid in enumerate(panel.grids)
-        ]
-        return pd.concat(tables, ignore_index=True)
-
-    def to_dict(self) -> dict[str, Any]:
-        panels = [
-            {"label": p.label, "chosen_among": p.chosen_among, "grids": [grid.to_grid() for grid in p.grids]}
-            for p in self.panels
-        ]
-        return {"kind": "exact-match-panels", "title": self.title, "planned": self.planned, "panels": panels}
-
-    @classmethod
-    def from_dict(cls, value: Mapping[str, Any]) -> GridPanels:
-        """The panels that :meth:`to_dict` wrote. Raises UserError for anything else."""
-        if value.get("kind") != "exact-match-panels":
-            raise UserError("These are not panels of exact-match grids.")
-        try:
-            panels = tuple(
-                GridPanel(p["label"], tuple(Scores.from_grid(grid) for grid in p["grids"]), p["chosen_among"])
-                for p in value["panels"]
-            )
-            return cls(value["title"], panels, value["planned"])
-        except (KeyError, TypeError) as error:
-            raise UserError(f"These panels are incomplete ({error}).") from None
-
-    @classmethod
-    def load(cls, path: str | Path) -> GridPanels:
-        return cls.from_dict(read_json(path))
+def _intervals(result: Scores) -> Picture:
+    """Shares right with their 95% intervals, one series per group; or error rates on a logarithmic axis, where an open
+    mark is the 95% upper bound of a stratum without an error."""
+    (stratum,) = result.strata
+    frame = result.to_dataframe().query("n > 0")
+    chosen = result.about.get("chosen")
+    series = []
+    for name, rows in frame.groupby(result.series, sort=False) if result.series else [(result.counted, frame)]:
+        title = str(name) if isinstance(name, str) else f"{result.series} {name}{', in the zoo' * (name == chosen)}"
+        evidence = np.array(_rungs(rows))
+        ends = np.stack((rows.accuracy, rows.low, rows.high))
+        none = (ends[0] == 1) & (evidence == "sampled") & result.errors
+        if result.errors:
+            ends = np.where(none, [error_bound(int(n)) for n in rows.n], 1 - ends[[0, 2, 1]])
+        said = {result.counted: rows.correct.to_numpy(), "of": rows.n.to_numpy(), "evidence": evidence}
+        grey = chosen is not None and name != chosen
+        filled = ~none if none.any() else None
+        series.append(Series(title, rows[stratum].to_numpy(), *ends, control=grey, filled=filled, said=said))
+    x, y = stratum.replace("_", " "), "error rate" if result.errors else f"answers {result.counted}"
+    note = "Bars: 95% intervals"
+    if result.errors:
+        note += ". Open: nothing wrong, 95% upper bound; no mark: right on every problem that there is"
+    if result.errors or frame[stratum].dtype.kind == "O":
+        many = frame[stratum].nunique() > 12
+        return Picture([Points(x, y, series=series, scale="log" if result.errors else "share", across=many)], note=note)
+    return Picture([Curves(x, y, series=series, scale="share")], note=note)

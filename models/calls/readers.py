@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping
 from itertools import repeat
 from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, NamedTuple, Union, get_args, get_origin
@@ -63,9 +63,7 @@ def reader_of(hint: Any) -> Reader:
     if origin in (Union, UnionType):
         return _of_union([reader_of(part) for part in parts])
     if origin is Literal:
-        # A function refuses an unknown name itself, with the closest choice.
-        names = (str,) if any(isinstance(choice, str) for choice in parts) else ()
-        return _looking(" or ".join(map(repr, parts)), lambda value: isinstance(value, names) or value in parts)
+        return _of_literal(parts)
     if isinstance(origin, type) and issubclass(origin, (Mapping, Iterable)):
         return _of_several(_said(hint), origin, parts)
     if hint is None or hint is NoneType:
@@ -74,6 +72,13 @@ def reader_of(hint: Any) -> Reader:
     if not isinstance(kind, type) or (getattr(kind, "_is_protocol", False) and kind is not Callable):
         return ANYTHING
     return _of_class(kind)
+
+
+def _of_literal(choices: tuple[Any, ...]) -> Reader:
+    """One of the choices. If these are names, any text: a function refuses an unknown name itself, with the closest."""
+    names = (str,) if any(isinstance(choice, str) for choice in choices) else ()
+    is_kind = lambda value: isinstance(value, names) or (isinstance(value, Hashable) and value in choices)  # noqa: E731
+    return _looking(" or ".join(map(repr, choices)), is_kind)
 
 
 def _looking(said: str, is_kind: Callable[[Any], bool], *classes: type) -> Reader:
@@ -148,7 +153,9 @@ def _of_several(said: str, kind: type, parts: tuple[Any, ...]) -> Reader:
 
     def is_kind(value: Any) -> bool:
         value = value.tolist() if isinstance(value, np.ndarray) else value
-        return isinstance(value, kind) and not isinstance(value, bytes) and (not fixed or len(value) == len(parts))
+        if isinstance(value, (str, bytes)):  # a text is a sequence of texts, and of nothing else
+            return isinstance(value, str) and isinstance(value, kind) and readers[0].is_kind(value)
+        return isinstance(value, kind) and (not fixed or len(value) == len(parts))
 
     def read(name: str, value: Any) -> Any:
         value = value.tolist() if isinstance(value, np.ndarray) else value

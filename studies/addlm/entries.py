@@ -22,8 +22,10 @@ from dataclasses import dataclass
 import numpy as np
 import xarray as xr
 
+from interp.core.drawings import drawing
 from interp.core.results import Provenance, Result
 from interp.core.sites import model_name
+from interp.core.views import Bars, Curves, Line, Picture, Series
 from models.errors import UserError
 from models.transformer.arithmetic_transformer import ArithmeticTransformer
 from models.weight_maps.ternary import TERNARY, TernaryWeights, ternarise, ternary_matrices
@@ -110,3 +112,32 @@ def ternary_entries(model: ArithmeticTransformer, as_if: bool = False) -> Ternar
         as_if,
         Provenance(int(n.sum()), None, f"entries of {len(matrices)} matrices", "exhaustive"),
     )
+
+
+@drawing(TernaryEntries)
+def ternary_entries_view(result: TernaryEntries) -> Picture:
+    """All latent weights over their matrix's scale, by what they act as, and zeros by layer."""
+    x, counts = result.histogram.bin.values, result.histogram.sum("kind").values
+    density = counts / float(result.table.n.sum()) / float(x[1] - x[0])
+    acts = np.where(np.abs(x) <= THRESHOLD, 0, np.sign(x))
+    histogram = [
+        Series(f"{sign}: {result.share(of):.1%}", x, np.where(acts == value, density, 0.0))
+        for value, sign, of in ((-1, "-1", "minus"), (0, "0", "zeros"), (1, "+1", "plus"))
+    ]
+    layers = result.table.layer.values
+    kinds = result.table.kind.values.tolist()
+    zeros = [Series(str(kind), layers, result.table.zeros.sel(kind=kind).values) for kind in kinds]
+    levels = [Line(UNIFORM, "uniform (as drawn)"), Line(NORMAL, "normal")]
+    scale = "latent weight / mean magnitude of its matrix"
+    views = [
+        Bars(scale, "density", "latent weights, and what they act as", series=histogram, stacked=True),
+        Curves("layer", "", "share of zeros by layer", series=zeros, lines=levels),
+    ]
+    least, most = float(result.table.zeros.min()), float(result.table.zeros.max())
+    title = (
+        f"{result.share():.1%} of the entries of {result.model} {'would be' if result.as_if else 'are'} zeros "
+        f"({least:.1%} to {most:.1%} by matrix); at the thresholds latent weights lie {result.pile:.2f} times as "
+        "densely as next to them"
+    )
+    note = f"Entries within {THRESHOLD} of their matrix's mean magnitude act as 0; the others by their sign alone"
+    return Picture(views, columns=1, title=title, note=note)

@@ -19,10 +19,13 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from interp.core.drawings import drawing
 from interp.core.results import Provenance, Result
 from interp.core.sites import model_name
 from interp.core.stats import mean_interval
+from interp.core.views import Bars, Picture, Series
 from models.errors import UserError
+from models.numerals import small
 from models.transformer.arithmetic_transformer import ArithmeticTransformer
 from models.transformer.part_names import head_name, in_block
 
@@ -156,3 +159,14 @@ def _read_layer(
     spread = variance(bias, mean_bias)[:, :, first:, 0].mean(2) / variance(whole, mean_score)[:, :, first:, 0].mean(2)
     found = {"bias_share": of_bias / by_coordinate.sum(-1), "bias_spread": spread}
     return found, by_coordinate, difference
+
+
+@drawing(ScoreReading)
+def score_reading_view(result: ScoreReading) -> Picture:
+    """How many coordinates carry the best key's advantage, and the key bias's share of it."""
+    rows, ends = result.table, ("bias_share_low", "bias_share_high")
+    counts = Series.of(rows, "head", "coordinates", said=("top_share",))
+    shares = Series.of(rows, "head", "bias_share", "key bias", ends)
+    views = [Bars("", "coordinates", series=[counts]), Bars("", "key bias's share", series=[shares], scale="share")]
+    note = f"Scores and sums of their parts differ by at most {small(result.error)} (float32)"
+    return Picture(views, columns=1, note=note, shared="x")

@@ -21,8 +21,10 @@ import xarray as xr
 from jaxtyping import Int
 from torch import Tensor
 
+from interp.core.drawings import drawing
 from interp.core.results import Provenance, Result
 from interp.core.sites import model_name
+from interp.core.views import Grid, Picture
 from models.errors import UserError
 from models.transformer.arithmetic_transformer import ArithmeticTransformer
 from models.transformer.part_names import head_name, in_block
@@ -154,3 +156,31 @@ def value_composition(model: ArithmeticTransformer, resamples: int = 20, seed: i
     table = xr.Dataset({name: (("early", "late"), values) for name, values in parts}, coords)
     provenance = Provenance(resamples, seed, "shuffles a pair of heads")
     return ValueComposition(circuits.model, table, resamples, provenance)
+
+
+@drawing(IntegerCircuits)
+def integer_circuit_view(result: IntegerCircuits, layer: int = 0, head: int = 0) -> Picture:
+    """The integers of one OV circuit, rows by what is read and columns by what is written."""
+    matrix = result.values[layer, head].numpy()
+    x, y = "residual dimension written", "residual dimension read"
+    title = (
+        f"The OV circuit of {head_name(layer, head)} is {result.scale[layer]:.3g} times integers in "
+        f"[{matrix.min()}, {matrix.max()}], rank {result.ranks[layer][head]}"
+    )
+    return Picture([Grid(x, y, values=matrix, unit="entry", colours="signed")], title=title)
+
+
+@drawing(ValueComposition)
+def value_composition_view(result: ValueComposition) -> Picture:
+    """How far every pair's score deviates from shuffled weights."""
+    table = result.table
+    names = table.early.values.tolist()
+    heads = sum(name.startswith("L0") for name in names)
+    pairs = slice(None, -heads), slice(heads, None)
+    z = ((table["score"] - table["chance"]) / table["spread"]).values[pairs]
+    grid = Grid(
+        "later head (values)", "earlier head (output)", values=z, rows=names[:-heads], columns=names[heads:],
+        unit="standard deviations", colours="signed", said={"score": table["score"].values[pairs]},
+    )  # fmt: skip
+    note = "Colour: standard deviations from shuffles of the later head's rows; white: not a pair"
+    return Picture([grid], title=result.sentence().split(", most")[0].rstrip("."), note=note)

@@ -16,7 +16,7 @@ import xarray as xr
 
 from interp.core import stored_data
 from interp.probes.curves import Curves, learning_curves
-from interp.probes.score_result import GridPanel, GridPanels
+from interp.probes.grid_panels import GridPanel, GridPanels
 from models import zoo
 from studies.claims.ours import NotStored, Ours, share
 from studies.papers import DATA

@@ -31,11 +31,13 @@ from interp.causal.ablation.variants import run_variants
 from interp.compare.alignment import Alignment, align, flat, parametrised
 from interp.compare.symmetries import symmetries_of
 from interp.core.controls import NO_CONTROL, untrained_copy
+from interp.core.drawings import drawing
 from interp.core.frames import as_frame
 from interp.core.problems import draw, resolve_task
 from interp.core.results import Provenance, Result
 from interp.core.stats import bootstrap_interval, clopper_pearson, percentile_interval, resampled_sums
 from interp.core.thresholds import ABLE
+from interp.core.views import Curves, Picture, Series
 from models.calls.checked_calls import checked
 from models.calls.kinds import Several
 from models.errors import UserError, known_name
@@ -244,3 +246,31 @@ def _logit_change(model: ArithmeticTransformer, tokens: torch.Tensor, theta: tor
 
     ends = [(0, points), (points - 1, 2 * points - 1)]
     return max(float((logits(theta[i]) - logits(theta[j])).abs().max()) for i, j in ends)
+
+
+_LOWEST = 1e-6  # nats: a logarithmic axis cannot show a loss of 0
+
+
+@drawing(ModeConnectivity)
+def connectivity_view(result: ModeConnectivity) -> Picture:
+    """Loss (logarithmic) and share of right answers along every path."""
+    views = []
+    for quantity, title in (("loss", "loss, nats a token"), ("exact", "whole answers right")):
+        series = []
+        for path in (STORED, ALIGNED, UNTRAINED, MOVED, BACK):
+            rows = result.table[result.table["path"] == path]
+            control = path not in (STORED, ALIGNED)
+            least = _LOWEST if quantity == "loss" else 0.0
+            value, *ends = (np.maximum(rows[quantity + end].to_numpy(), least) for end in ("", "_low", "_high"))
+            ends = [None, None] if control else ends
+            series += [Series(path, rows["t"].to_numpy(), value, *ends, control=control)] if len(rows) else []
+        scale = "log" if quantity == "loss" else "share"
+        views.append(Curves("t: 0 is a, 1 is b", "", title, series=series, scale=scale))
+    barriers = result.barriers.set_index("path")["barrier"]
+    title = (
+        f"{result.names[0]} to {result.names[1]}: a barrier of {barriers[ALIGNED]:.3g} nats a token once aligned, "
+        f"{barriers[STORED]:.3g} as stored"
+    )
+    if not result.able:
+        title += f"; no two solutions, since the worse end answers only {in_percent(result.worse_end)} right"
+    return Picture(views, title=title, note="Bars: 95% intervals over problems. Controls in grey")

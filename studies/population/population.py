@@ -27,10 +27,12 @@ import pandas as pd
 from interp.compare.many import question_of
 from interp.compare.model_table import Question
 from interp.core.controls import untrained_twin
+from interp.core.drawings import drawing
 from interp.core.probe import Probe, with_number
 from interp.core.problems import resolve_task
 from interp.core.results import Provenance, Result
 from interp.core.sites import model_name
+from interp.core.views import Picture, Points, Series
 from models.calls.checked_calls import checked
 from models.errors import UserError, known_name
 from models.evaluation import Rate
@@ -173,3 +175,16 @@ def _numbers(
             yield each.name, each.number(model, task=task, n=n, seed=seed).value
         except UserError:
             yield each.name, np.nan
+
+
+@drawing(Population)
+def population_view(result: Population) -> Picture:
+    """For every question, the share of models that it sets apart from all untrained copies, with its interval."""
+    shares = {each.heading: result.apart(each.name) for each in result.questions}
+    shares = {heading: rate for heading, rate in shares.items() if rate.n}
+    shared = [each.heading for each in result.questions if each.name in result.shared()]
+    title = f"{len(shared)} of {len(shares)} numbers set all {len(result.members):,} models apart from their copies"
+    low, high = zip(*(rate.interval for rate in shares.values()), strict=True)
+    series = Series("", list(shares), [rate.accuracy for rate in shares.values()], low, high)
+    x = "share of the models beyond every untrained copy"
+    return Picture([Points("", x, series=[series], scale="share", across=True)], title=title)

@@ -28,11 +28,13 @@ from torch import Tensor
 from interp.compare.alignment import align, parametrised
 from interp.compare.heads import js_divergence
 from interp.core.controls import NO_CONTROL, untrained_models
+from interp.core.drawings import drawing
 from interp.core.frames import leading
 from interp.core.problems import chunks, draw, resolve_task
 from interp.core.results import Provenance, Result
 from interp.core.sites import model_name
 from interp.core.stats import bootstrap_interval, clopper_pearson
+from interp.core.views import Grid, Picture, Points, Series, View
 from models.calls.checked_calls import checked
 from models.calls.kinds import Index
 from models.errors import UserError
@@ -206,3 +208,34 @@ def centred_distance(a: Float[Tensor, "*batch d_vocab"], b: Float[Tensor, "*batc
     a, b = (x - x.mean(-1, keepdim=True) for x in (a, b))
     size = float((a.square().sum() + b.square().sum()).sqrt())
     return float((a - b).norm()) / size if size > 0 else 0.0
+
+
+@drawing(SeedDistances)
+def seed_distances_view(result: SeedDistances) -> Picture:
+    """Every pair's distances by component, before and after alignment, with untrained pairs, and matrices of pairs."""
+    null = result.table.drop_duplicates("component")
+    said = ("a", "b")
+    ends = ("untrained_low", "untrained_high")
+    series = [
+        Series.of(result.table, "component", "before", "as stored", said=said),
+        Series.of(result.table, "component", "after", "aligned", said=said),
+        Series.of(null, "component", "untrained_after", "untrained copies, aligned (mean)", ends, control=True),
+    ]
+    views: list[View] = [Points("", "distance of parameters", series=series, across=True)]
+    for quantity, title in (
+        ("before", "parameters as stored"),
+        ("after", "parameters aligned"),
+        ("divergence", "answers, bits (JS divergence)"),
+    ):
+        if len(result.names) > 2:
+            names = list(result.names)
+            views.append(Grid(title=title, values=result.matrix(quantity), rows=names, columns=names, limit=1.5))
+    rows = result.table[result.table["component"] == "all"]
+    title = (
+        f"{len(result.names)} models of one architecture: parameters {rows['before'].mean():.2f} apart as stored, "
+        f"{rows['after'].mean():.2f} once aligned"
+    )
+    if rows["untrained_after"].notna().any():
+        title += f", untrained copies {rows['untrained_after'].mean():.2f}"
+    note = "Distance: 0 equal, 1 orthogonal, 1.41 opposite. Grey bars: from the nearest to the farthest untrained pair"
+    return Picture(views, columns=1, title=title, note=note)

@@ -26,9 +26,11 @@ from jaxtyping import Float, Int
 
 from interp.compare.alignment import aligned_distances
 from interp.core.controls import NO_CONTROL, untrained_models
+from interp.core.drawings import drawing
 from interp.core.results import Provenance, Result
 from interp.core.sites import model_name
 from interp.core.thresholds import ONE_CLASS
+from interp.core.views import Bars, Grid, Line, Picture, Series
 from models.calls.checked_calls import checked
 from models.calls.kinds import Index
 from models.errors import UserError
@@ -143,3 +145,21 @@ def solution_classes(
     null = aligned_distances(untrained_models(models[0], None, untrained, seed), task)
     pairs = len(list(combinations(models, 2)))
     return SolutionClasses(model_name(models[0]), called, distances, null, Provenance(pairs, seed, "pairs of models"))
+
+
+@drawing(SolutionClasses)
+def classes_view(result: SolutionClasses) -> Picture:
+    """Distances of all pairs, ordered by class, and how often each distance occurs."""
+    order = np.argsort(result.labels, kind="stable")
+    names = [f"{result.names[i]} · class {result.labels[i]}" for i in order]
+    matrix = Grid(title="every pair", values=result.matrix[np.ix_(order, order)], rows=names, columns=names)
+    counts, edges = np.histogram(result.distances, bins=40, range=(0.0, max(1.0, float(result.distances.max()))))
+    how_often = Bars(
+        "distance with symmetries taken out", "pairs",
+        series=[Series("pairs", (edges[:-1] + edges[1:]) / 2, counts)],
+        lines=[Line(result.limit, "one class", "x")] if len(result.untrained) else [],
+    )  # fmt: skip
+    groups = result.classes()
+    many = f"{len(groups)} classes, the largest of {len(groups[0])}" if len(groups) > 1 else "one class"
+    title = f"{len(names)} seeds of {result.architecture}: {many}"
+    return Picture([matrix, how_often], columns=2, title=title, note="Distance: 0 equal, 1 orthogonal")

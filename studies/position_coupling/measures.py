@@ -19,9 +19,9 @@ from interp.core.results import Provenance
 from interp.core.stats import UPPER, mean_interval
 from interp.probes.attention import attention_by_role
 from interp.probes.coupled_keys import key_sets
+from interp.probes.grid_panels import GridPanel, GridPanels
 from interp.probes.key_attention import count_attended, key_attention
 from interp.probes.key_sets import read_patterns
-from interp.probes.score_result import GridPanel, GridPanels
 from models.families.hand_built.position_coupling_addition import NAME
 from studies.claims.ours import Ours, difference, least, measure, number, share
 

@@ -23,9 +23,10 @@ import pandas as pd
 
 import models
 from interp.core.sections import Section
+from interp.probes.grid_panels import GridPanel, GridPanels
 from interp.probes.heatmaps.cells import Offsets
 from interp.probes.heatmaps.grid import PAPER_GRID, exact_match_grid, rectangle
-from interp.probes.score_result import GridPanel, GridPanels, Scores
+from interp.probes.score_result import Scores
 from models.errors import UserError, unknown_name
 from models.families.position_coupling import CouplingVariant
 from models.families.position_coupling_variants import FIGURES

@@ -419,26 +419,36 @@ def _told(result: Any) -> str:
     return repr(result.tolist() if hasattr(result, "tolist") else result)
 
 
+@pytest.fixture(scope="module")
+def little_to_collect() -> None:
+    """What earlier tests left is no garbage: after an interrupt, all that may be garbage is looked at."""
+    gc.collect()
+    gc.freeze()
+
+
 #: Files between whose functions an interrupt can find hooks that are half on or half off.
 _HOOKING = ("HookedRootModule.py", "hook_points.py")
 
 
-#: Questions that compute for a while before they run a model.
-_LATE = ("key_attention",)
+#: Interrupts of one question, of those that `make test` asks and of the others.
+_INTERRUPTS, _MORE = 2, 6
 
 
+@pytest.mark.usefixtures("little_to_collect")
 @pytest.mark.parametrize(
-    ("name", "ask", "build"),
+    ("name", "ask", "build", "interrupts"),
     [
-        pytest.param(*asked, id=f"{asked[0]}, {asked[2].__name__}", marks=[pytest.mark.slow] * (asked[0] in _LATE))
+        pytest.param(*asked, n, id=f"{asked[0]}, {asked[2].__name__}, {n}", marks=[pytest.mark.slow] * (n == _MORE))
         for asked in ASKED
         if asked[0] not in SLOW
+        for n in (_INTERRUPTS, _MORE)
+        if n == _MORE or asked[0] != "key_attention"  # it computes for a while before it runs a model
     ],
 )
-def test_an_interrupt_anywhere_around_a_run_leaves_no_hook(name: str, ask: Any, build: Any) -> None:
+def test_an_interrupt_anywhere_around_a_run_leaves_no_hook(name: str, ask: Any, build: Any, interrupts: int) -> None:
     """Ctrl-C comes at any instruction: here, on the way into or out of any of the functions that put hooks on."""
     model, rng = build(), np.random.default_rng(sum(map(ord, name)))
-    for after in rng.integers(0, 300, 6):
+    for after in rng.integers(0, 300, interrupts):
         left = [int(after)]
 
         def interrupt(frame: Any, event: str, arg: Any, left: list[int] = left) -> None:

@@ -15,11 +15,13 @@ from torch import Tensor
 
 from interp.compare.swaps.swapped_parts import EVERYTHING
 from interp.core.controls import NO_CONTROL
+from interp.core.drawings import drawing
 from interp.core.problems import right_tokens
 from interp.core.results import Provenance, Result
 from interp.core.stats import percentile_interval, permutation_p, proportion
 from interp.core.thresholds import ABLE, KEPT
-from models.errors import known_name
+from interp.core.views import Grid, Line, Picture, Points, Series
+from models.errors import UserError, known_name
 from models.evaluation import margins
 from models.numerals import in_percent, in_percent_with
 
@@ -217,3 +219,86 @@ def recovered_shares(ablated: np.ndarray, here: np.ndarray, clean: np.ndarray, s
 
 def _rate(row: pd.Series) -> str:
     return in_percent_with(float(row["exact"]), float(row["low"]), float(row["high"]))
+
+
+# ---- what it shows
+
+_SHOWN = {  # source: its name in the picture
+    "swapped": "the other's",
+    "itself": "its own, mapped alike",
+    "shuffled": "the other's on another problem",
+    "ablated": "ablated",
+    "untrained": "untrained model's",
+}
+_MEASURES = {
+    "exact": "problems with every answer token right",
+    "recovered": "loss recovered: 0 as ablated, 1 as the whole model",
+}
+
+
+@drawing(Swaps)
+def swaps_view(result: Swaps, measure: str = "exact") -> Picture:
+    """The share right with the other model's part in its place, with controls, and by carry-chain length.
+
+    Raises:
+        UserError: an unknown measure.
+    """
+    known_name("measure", measure, _MEASURES)
+    if not result.components:
+        raise UserError("There is no swap to draw.")
+    ends = ("low", "high") if measure == "exact" else ("recovered_low", "recovered_high")
+    series = []
+    for source, name in _SHOWN.items():
+        rows = result.table[result.table["source"] == source].copy()
+        if rows.empty or (measure == "recovered" and source == "ablated"):
+            continue
+        rows[[measure, ends[0]]] = rows[[measure, ends[0]]].astype(float).clip(lower=-1.0)
+        own = source == "swapped"
+        said = ("partner", "tokens", "loss", "r2", "overlap", "fitted", "p_untrained") if own else ("tokens", "loss")
+        control = source not in ("swapped", "itself")
+        series.append(Series.of(rows, "component", measure, name, ends if own else (), said, control=control))
+    whole = float(result.whole["exact"]) if measure == "exact" else 1.0
+    marks = Points(
+        "part replaced", _MEASURES[measure], series=series, scale="share" if measure == "exact" else "",
+        lines=[Line(whole, f"{result.names[0]} whole")], across=True,
+    )  # fmt: skip
+    by_chain = result.by_chain[result.by_chain["source"] == "swapped"]
+    share, count = (
+        by_chain.pivot_table(index="component", columns="chain", values=value).reindex(index=result.components)
+        for value in ("exact", "n")
+    )
+    chains = Grid(
+        "columns that a carry passes through", title="exact match by longest carry chain", values=share.to_numpy(),
+        rows=result.components, columns=[str(chain) for chain in share.columns], said={"n": count.to_numpy()},
+    )  # fmt: skip
+    note = f"Maps fitted on {result.n_fit:,} other problems; bars: 95% intervals"
+    if result.control[1]:
+        note += f"; untrained: {result.control[1]} freshly drawn models, of {result.control[0] or 'those given'}"
+    return Picture([marks, chains], columns=1, title=_title(result), note=note)
+
+
+def _title(result: Swaps) -> str:
+    """Answers left with the other model's attention, MLP and both; for other choices of parts, which keep them.
+
+    For a model that has no answers to keep, the whole sentence."""
+    if not result.able:
+        return result.sentence()
+    first, second = result.names
+    whole = ("L0.attn", "L0.mlp", EVERYTHING)  # of one layer
+    if set(whole) <= set(result.components):
+        attention, mlp, both = (f"{result.swapped(name)['exact']:.2f}" for name in whole)
+        return (
+            f"{first} answers {attention} of the problems with {second}'s attention in place of its own, {mlp} with "
+            f"its MLP, {both} with both"
+        )
+    kept = result.kept()
+    if not kept:
+        return f"{first} keeps its answers with none of these parts taken from {second}"
+    lost = [name for name in result.components if name not in kept]
+    more = f", fewer with {_listed(lost)}" if lost else ""
+    return f"{first} with parts of {second}: at least {KEPT:.0%} of its answers are left with {_listed(kept)}{more}"
+
+
+def _listed(names: Sequence[str]) -> str:
+    shown = list(names[:5])
+    return ", ".join(shown) + (f" and {len(names) - len(shown)} more" if len(names) > len(shown) else "")

@@ -29,10 +29,12 @@ import pandas as pd
 import torch
 import xarray as xr
 
+from interp.core.drawings import drawing
 from interp.core.measured import Measured, MeasuredPart
 from interp.core.probe import Probe, Scalar, find_probe, probe, with_number
 from interp.core.problems import resolve_task
 from interp.core.results import Provenance, Result
+from interp.core.views import Curves, Line, Picture, Series
 from interp.probes.dynamics.run_snapshots import snapshots
 from models.calls.kinds import Count, Seed
 from models.errors import UserError
@@ -122,6 +124,31 @@ class TrainingDynamics(Result):
     def to_dataframe(self) -> pd.DataFrame:
         """One row per step and reading."""
         return self.table.to_dataframe().reset_index().dropna(subset=["value"])
+
+
+@drawing(TrainingDynamics)
+def training_dynamics_view(result: TrainingDynamics) -> Picture:
+    """One panel per measure, over a logarithmic axis of steps. A diamond shows where a reading has made half of its
+    change, a line through all panels where exact match has."""
+    half = result.half_way().set_index("reading")["by"]
+    names = list(dict.fromkeys(result.table.measure.values.tolist()))
+    exact = float(half.get("score", np.nan))
+    lines = [Line(exact, axis="x")] if np.isfinite(exact) else []
+    views = []
+    for name in names:
+        scalar, series = number_of(name), []
+        for reading in result.table.reading.values[result.table.measure.values == name]:
+            here = result.table.sel(reading=reading)
+            at = ["\u25c6" if step == half[reading] else "" for step in here.step.values]
+            of = str(reading).replace("_", " ") if str(here.part.values) else scalar.heading
+            ends = {"low": here.low.values, "high": here.high.values}
+            series.append(Series(of, here.step.values, here.value.values, labels=at, said=ends))
+        x = "training step (logarithmic)" if name == names[-1] else ""
+        scale = "share" if scalar.unit == "share" else ""
+        title = f"{scalar.heading} ({scalar.unit})"
+        views.append(Curves(x, title=title, series=series, scale=scale, lines=lines, log_x=True))
+    note = "Diamonds: half of the change is made, for good. Vertical line: that step for exact match"
+    return Picture(views, columns=1, title=result.headline(), note=note, shared="x")
 
 
 def number_of(measure: str) -> Scalar:

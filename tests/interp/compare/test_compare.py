@@ -166,4 +166,5 @@ def test_the_result_says_tabulates_and_draws_itself(seeds: Comparison):
     assert f"{seeds.distance('attention by role'):.3f}" in figure.layout.title.text
     drawn = next(trace for trace in figure.data if trace.name == "distance")
     assert np.asarray(drawn.x) == pytest.approx(seeds.table["distance"].to_numpy())
-    assert any(isinstance(trace, go.Table) for trace in figure.data)
+    listed = next(trace for trace in seeds.figure("parameters").data if trace.type == "scatter")
+    assert len(set(listed.y)) == 57  # the numbers of each

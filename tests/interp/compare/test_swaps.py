@@ -230,7 +230,7 @@ def test_of_a_model_that_answers_nothing_a_swap_keeps_nothing():
     fresh = [models.build("microadder-57", seed=k).eval() for k in (1, 2)]
     found = interp.swap_components(*fresh, n=24, n_fit=48, untrained=0, components=["L0H0 pattern", "L0H0 output"])
     assert not found.able and found.kept() == []
-    assert found.sentence() in found.figure().layout.title.text.replace("<br>", " ")
+    assert found.sentence().removesuffix(".") in found.figure().layout.title.text.replace("<br>", " ")
 
 
 def test_the_result_says_tabulates_and_draws_itself(trained: Swaps):
@@ -244,7 +244,7 @@ def test_the_result_says_tabulates_and_draws_itself(trained: Swaps):
     title = figure.layout.title.text.replace("<br>", " ")
     assert f"{trained.swapped('L0.attn')['exact']:.2f} of the problems with microadder-67's attention" in title
     drawn = next(trace for trace in figure.data if trace.name == "the other's")
-    assert list(drawn.y) == trained.components
+    assert list(drawn.text) == trained.components
     assert np.asarray(drawn.x) == pytest.approx([trained.swapped(name)["exact"] for name in trained.components])
     with pytest.raises(UserError, match="no measure 'exac'.*'exact'"):
         trained.figure(measure="exac")

@@ -14,8 +14,8 @@ import pytest
 
 import models
 from interp.cli.commands import main
+from interp.probes.grid_panels import GridPanel, GridPanels
 from interp.probes.heatmaps.grid import PAPER_GRID
-from interp.probes.score_result import GridPanel, GridPanels
 from models.errors import UserError
 from models.families.position_coupling import SMALL, CouplingVariant, DecoderSize
 from models.families.position_coupling_variants import FIGURES, PaperFigure, register_variant

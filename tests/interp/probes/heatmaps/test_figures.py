@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import ast
-from pathlib import Path
-
 import numpy as np
 import plotly.graph_objects as go
 import pytest
 import xarray as xr
 
 from interp.core.stats import clopper_pearson
-from interp.figures import scores as figures
-from interp.probes.score_result import GridPanel, GridPanels, Scores, by_size
+from interp.probes.grid_panels import GridPanel, GridPanels
+from interp.probes.score_result import Scores, by_size
 from models.numerals import in_percent
-from tests.sampling import every_third
 
 
 def sums(seed: int = 0, offsets: str = "ids start at 1", operands: int = 6, digits: int = 5) -> Scores:
@@ -63,7 +59,7 @@ def test_a_panel_shows_the_accuracy_of_every_size_on_the_scale_from_0_to_1():
 def test_sizes_out_of_reach_are_grey_and_explained():
     grid = sums()
     figure = grid.figure()
-    grey = next(trace for trace in figure.data if trace not in maps(figure))
+    grey = next(trace for trace in figure.data if len(trace.colorscale) == 2)
     np.testing.assert_array_equal(~np.isnan(np.array(grey.z, dtype=float)), grid.out_of_reach.values)
     assert "Grey: beyond the position tables" in subtitle(figure)
     reached = sums(operands=5, digits=4).figure()
@@ -74,7 +70,7 @@ def test_the_red_box_is_the_training_range():
     rim, box = sums().figure().layout.shapes
     for shape in (rim, box):
         assert (shape.x0, shape.x1, shape.y0, shape.y1) == (1.5, 4.5, 0.5, 3.5)
-    assert box.line.color == figures.BOX != rim.line.color and rim.line.width > box.line.width
+    assert box.line.color != rim.line.color and rim.line.width > box.line.width
 
 
 @pytest.mark.parametrize("policy", ["ids start at 1", "ids start at 4", "random offsets"])
@@ -95,16 +91,11 @@ def test_a_panel_of_several_seeds_shows_their_median():
     assert [note.text for note in figure.layout.annotations] == ["a", "b"]
 
 
-@pytest.mark.parametrize("n", every_third([1, 2, 3, 4, 5, 6, 12]))
-def test_panels_are_squares_that_fill_their_rows(n):
-    panels = tuple(GridPanel(f"panel {i}", (sums(i),)) for i in range(n))
-    figure = GridPanels("Methods", panels, planned=12).figure()
+@pytest.mark.parametrize("n", [1, 5, 12])
+def test_panels_stand_three_in_a_row_and_say_how_many_are_missing(n):
+    figure = GridPanels("Methods", tuple(GridPanel(f"panel {i}", (sums(i),)) for i in range(n)), planned=12).figure()
     assert len(maps(figure)) == n
-    layout = figure.layout
-    plot = (layout.width - layout.margin.l - layout.margin.r, layout.height - layout.margin.t - layout.margin.b)
-    x, y = layout.xaxis.domain, layout.yaxis.domain
-    wide, high = (x[1] - x[0]) * plot[0], (y[1] - y[0]) * plot[1]
-    assert 0.75 < wide / high < 1.35
+    assert len({axis.domain for axis in figure.select_yaxes()}) == -(-n // 3)
     assert ("of 12 panels so far" in subtitle(figure)) == (n < 12)
 
 
@@ -138,10 +129,3 @@ def test_the_title_of_panels_orders_them_by_what_they_reach():
     outside = dict(zip(("weak", "strong"), (mean for _, mean in panels.means()), strict=True))
     best = max(outside, key=lambda label: outside[label])
     assert f"outside the training range {in_percent(outside[best])} with {best};" in panels.sentence()
-
-
-def test_these_figures_import_no_model(package_dir: Path):
-    for node in ast.walk(ast.parse((package_dir / "figures" / "scores.py").read_text())):
-        names = [node.module] if isinstance(node, ast.ImportFrom) else []
-        names += [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
-        assert all(not str(name).startswith(("models", "torch")) for name in names)

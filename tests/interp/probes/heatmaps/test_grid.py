@@ -11,9 +11,10 @@ import torch
 
 import models
 from interp.core.stats import clopper_pearson
+from interp.probes.grid_panels import GridPanel, GridPanels
 from interp.probes.heatmaps.cells import BLOCK, CellScorer, Offsets, Verdicts, cell_problems
 from interp.probes.heatmaps.grid import exact_match_grid, rectangle
-from interp.probes.score_result import GridPanel, GridPanels, Scores
+from interp.probes.score_result import Scores
 from models.errors import UserError
 from models.families.position_coupling import SMALL
 from models.fast import greedy
