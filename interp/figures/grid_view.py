@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from typing import Any
 
 import numpy as np
@@ -71,7 +72,8 @@ def _unlike(of: list[Any], width: float) -> tuple[list[Any], dict[str, Any]]:
     if len(set(of)) == len(of):
         return of, {}
     at = list(range(len(of)))
-    room = width / (_LETTER * max(len(str(name)) for name in of) + 6)
+    lines = [re.sub("</?b>", "", line) for name in of for line in str(name).split("<br>")]
+    room = width / (_LETTER * max(map(len, lines)) + 6)
     every = max(1, math.ceil(len(of) / room))
     return at, {"tickvals": at[::every], "ticktext": of[::every], "tickangle": 0, "tickfont": {"size": 11}}
 

@@ -277,4 +277,4 @@ def named_patterns(result: NamedStream) -> Picture:
     title = f"A head {shares} {counted.min()} to {counted.max()} tokens"
     if (weights[..., 0] > NOTHING).all():
         title = f"A head {shares} the first token and up to {counted.max() - 1} others"
-    return Picture(views, columns=2, title=title, note="Weights as fractions; grey: not visible")
+    return Picture(views, columns=2, title=title, note="Grey: not visible")

@@ -188,7 +188,7 @@ def _of_method(hint: Any) -> Callable[[Any, str, Any], Any] | None:
 
 def has_check(hint: Any) -> bool:
     """Whether a kind stands anywhere in an annotation."""
-    return isinstance(hint, Check) or any(has_check(part) for part in (*get_args(hint),) if part is not hint)
+    return isinstance(hint, Check) or any(has_check(part) for part in get_args(hint))
 
 
 @functools.cache
