@@ -1,9 +1,9 @@
 """Machines of columns: a problem's numbers are read column by column, and those of the answer are written there.
 
-The answer is a list of cases (:mod:`models.tasks.affine_cases`): an affine form of the numbers, and the conditions under
-which it is the answer. A form's digits come column by column, from the units up, with a *carry*: what the columns so far
-are worth, divided by the power of the base that they reach. A condition is known when all columns are read, from the
-sign of its form's carry, or from a residue. So the state is: the carries of all forms, and which cases the digits
+The answer is a list of cases (:mod:`models.tasks.affine_cases`): an affine form of the numbers, and the conditions
+under which it is the answer. A form's digits come column by column, from the units up, with a *carry*: what the columns
+so far are worth, divided by the power of the base that they reach. A condition is known when all columns are read, from
+the sign of its form's carry, or from a residue. So the state is: the carries of all forms, and which cases the digits
 written so far fit. A path counts if the case whose conditions hold at its end is one of those. This is unambiguous, and
 :func:`models.tasks.machine.smallest` finds what of it has to be remembered.
 """
@@ -123,7 +123,7 @@ class ColumnGraph:
             layers.append(self._answer())
             accepted = np.ones(len(self.states), dtype=bool)
         else:
-            accepted = self._right().any(1)
+            accepted = np.asarray(self._right().any(1))
         steps, states = smallest(layers, accepted)
         origin = torch.zeros(self.n_parts, dtype=torch.int64)
         return Machine(steps, states, dict(fixed), state_name, input_length, n_targets, origin)
@@ -254,11 +254,8 @@ class ColumnGraph:
         labels, label_of = _distinct(np.concatenate(label))
         self.states, after_of = _distinct(np.concatenate(after).astype(np.int64))
         combination, code = labels.T
-        slots, tokens = (
-            [cell.slot for cell in cells],
-            [np.array(c.tokens)[digits[:, k] - c.lowest] for k, c in enumerate(cells)],
-        )
-        tokens = [token[combination] for token in tokens]
+        slots = [cell.slot for cell in cells]
+        tokens = [np.array(c.tokens)[digits[:, k] - c.lowest][combination] for k, c in enumerate(cells)]
         for places, texts in reversed(written):
             slots += places
             tokens += [np.array(texts)[code % self.base]] * len(places)

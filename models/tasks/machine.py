@@ -70,7 +70,7 @@ class Step:
     ) -> tuple[Int[np.ndarray, " n"], Bool[np.ndarray, " n"]]:
         """The option that puts these tokens into :attr:`slots` from a state, and whether there is one."""
         tables, option = self._tables
-        number, fits = before, ((tokens >= 0) & (tokens < self._most)).all(1)
+        number, fits = before, np.asarray(((tokens >= 0) & (tokens < self._most)).all(1))
         for table, token in zip(tables, tokens.T, strict=True):
             key = number * self._most + token
             number = np.minimum(np.searchsorted(table, key), len(table) - 1)
