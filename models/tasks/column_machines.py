@@ -235,7 +235,7 @@ class ColumnGraph:
         codes = np.broadcast_to(codes, (n, m, first))
         before, label, after, left = [], [], [], alive.copy()
         while left.any():  # once for each different thing that choices would write
-            state, combination = left.any(2).nonzero()
+            state, combination = np.nonzero(left.any(2))
             code = codes[state, combination, left[state, combination].argmax(1)]
             same = alive[state, combination] & (codes[state, combination] == code[:, None])
             before.append(state)

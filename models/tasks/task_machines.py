@@ -166,33 +166,39 @@ def _compare(task: Task, machine: Machine, problems: Int[Tensor, "n *operands"])
 
 
 def _hard(task: Task, machine: Machine, n: int, draws: torch.Generator) -> Int[Tensor, "n *operands"]:
-    """Problems that meet rare states, long carries, equal numbers and ends of ranges, as far as the task has such."""
-    found = [machine.problems(machine.sample(n, draws, rare=True))]
-    if (rich := getattr(task, "sample_carry_rich", None)) is not None:
-        found.append(rich(n, draws))
-    if isinstance(task, FormattedTask) and len(task.fields) == len(task.numbers_fields) == 2:
-        numbers = task.sample(n, draws)
-        limits = torch.tensor([task.base**field.width for field in task.numbers_fields])
-        width = max(field.width for field in task.numbers_fields)
-        uniform = torch.rand(4 * width + 1, n, generator=draws, dtype=torch.float64)
-        digits = hard_digits(width, task.base, lambda i: uniform[i])
-        swapped = digits.clone()
-        swapped[:, 1] = task.base - 1 - digits[:, 1]  # where a carry passes, the digits are now equal
-        worth = task.base ** torch.arange(width)
-        few = [(each * worth).sum(2) % limits for each in (digits, swapped)]
-        same = numbers[:, :1].expand(-1, 2) % limits.min()
-        zero, most = torch.zeros_like(numbers[:, 0]), torch.full_like(numbers[:, 0], 1)
-        ends = torch.stack((torch.where(numbers[:, 0] % 2 == 0, zero, most * (limits[0] - 1)), numbers[:, 1]), 1)
-        mixed = torch.cat((*few, same, ends))
-        found.append(mixed[task.allowed(mixed)])
+    """Problems of which as many meet rare states, long carries, equal numbers, ends of ranges and runs of one token, as
+    far as the task has such."""
+    found = []
+    if isinstance(task, FormattedTask) and len(task.fields) == len(task.numbers_fields) > 1:
+        found = [kind[task.allowed(kind)] for kind in _hard_numbers(task, n, draws)]
     elif isinstance(task, TokenFunction):
-        uniform = task.sample(n, draws)  # strings of long runs of one token
+        runs = task.sample(n, draws)
         stays = torch.rand(n, task.length, generator=draws) < torch.rand(n, 1, generator=draws)
         for i in range(1, task.length):
-            uniform[:, i] = torch.where(stays[:, i], uniform[:, i - 1], uniform[:, i])
-        found.append(uniform[task.allowed(uniform)])
-    every = torch.cat(found)
-    return torch.cat((every[: n // 4], every[n:][torch.randperm(len(every) - n, generator=draws)], every[:n]))[:n]
+            runs[:, i] = torch.where(stays[:, i], runs[:, i - 1], runs[:, i])
+        found = [runs[task.allowed(runs)]]
+    if (rich := getattr(task, "sample_carry_rich", None)) is not None:
+        found.append(rich(n, draws))
+    found = [kind[: n // (len(found) + 1)] for kind in found]
+    rare = n - sum(map(len, found))
+    return torch.cat((*found, machine.problems(machine.sample(rare, draws, rare=True))))
+
+
+def _hard_numbers(task: FormattedTask, n: int, draws: torch.Generator) -> Iterator[Int[Tensor, "n operand"]]:
+    limits = torch.tensor([task.base**field.width for field in task.numbers_fields])
+    width = max(field.width for field in task.numbers_fields)
+    uniform = torch.rand(4 * width + 1, n, generator=draws, dtype=torch.float64)
+    digits = hard_digits(width, task.base, lambda i: uniform[i])
+    for passing in (digits[:, 1], task.base - 1 - digits[:, 1]):  # where a carry passes, or a borrow
+        numbers = task.sample(n, draws)
+        pair = torch.stack((digits[:, 0], passing), 1)
+        numbers[:, :2] = (pair * task.base ** torch.arange(width)).sum(2) % limits[:2]
+        yield numbers
+    yield task.sample(n, draws)[:, :1].expand(-1, len(limits)) % limits.min()
+    numbers, row = task.sample(n, draws), torch.arange(n)
+    at = row % len(limits)
+    numbers[row, at] = torch.where(row // len(limits) % 2 == 0, 0, limits[at] - 1)
+    yield numbers
 
 
 # ---- machines of classes
