@@ -18,14 +18,17 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from models.tasks.equal_answers import LARGEST, NotDecided
-
+LARGEST = 2**63 - 1  # values are computed in int64, and wrap around beyond it
 MOST_CASES = 256
 FEW_QUOTIENTS = 8  # a remainder has a case for each quotient up to this many, and else one for each remainder
 #: A name, or an operation on the digits of two of them: ("^", "a", "b").
 Variable = str | tuple[str, "Variable", "Variable"]
 BITWISE: Mapping[str, Callable[[Any, Any], Any]] = {"^": operator.xor, "&": operator.and_, "|": operator.or_}
 _BITWISE = {ast.BitXor: "^", ast.BitAnd: "&", ast.BitOr: "|"}
+
+
+class NotDecided(Exception):
+    """An expression that is not affine by cases, has too many of them, or leaves int64. The text says which."""
 
 
 @dataclass(frozen=True)

@@ -18,9 +18,8 @@ import numpy as np
 import torch
 from jaxtyping import Bool, Int
 
-from models.tasks.affine_cases import BITWISE, Affine, Case, Cases, Condition, Variable
-from models.tasks.equal_answers import NotDecided
-from models.tasks.machine import Layer, Machine, smallest
+from models.tasks.affine_cases import BITWISE, Affine, Case, Cases, Condition, NotDecided, Variable
+from models.tasks.machine import Layer, Machine, NoPath, smallest
 
 MOST_COMBINATIONS = 4_096  # of a step's digits; a column with more has a step for each digit
 MOST_NUMBERS = 50_000_000  # in one layer, before states are merged
@@ -109,7 +108,11 @@ class ColumnGraph:
         self.together = any(not isinstance(variable, str) for variable in self.variables)  # not digit by digit
 
     def machine(self, fixed: Mapping[int, int], state_name: str, input_length: int, n_targets: int) -> Machine:
-        """The smallest machine. Raises NotDecided if it has too many states on the way."""
+        """The smallest machine.
+
+        Raises:
+            NotDecided: too many states on the way. NoPath: no problem has an answer.
+        """
         constants = [form.constant for form in self.forms] + [form.constant % m for form, m in self.residues]
         # a state: which choices are alive, the forms' carries, and the residues
         self.states = np.array([[1] * len(self.choices) + constants], dtype=np.int64)
@@ -242,6 +245,8 @@ class ColumnGraph:
             label.append(np.stack((combination, code), 1))
             after.append(np.concatenate((same, rest[state, combination]), 1))
             left[state, combination] &= ~same
+        if not before:
+            raise NoPath
         labels, label_of = _distinct(np.concatenate(label))
         self.states, after_of = _distinct(np.concatenate(after).astype(np.int64))
         combination, code = labels.T

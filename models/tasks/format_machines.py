@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from models.tasks.affine_cases import Cases, Condition
+from models.tasks.affine_cases import Cases, Condition, NotDecided
 from models.tasks.answer_functions import AnswerFunction, RulesByOperator
 from models.tasks.column_machines import Cell, Choice, ColumnGraph, Written, choices_of
-from models.tasks.equal_answers import NotDecided
 from models.tasks.expressions import Expression
 from models.tasks.format_definition import SIGNS
 from models.tasks.formatted_task import FormattedTask

@@ -151,6 +151,14 @@ class Machine:
             state = step.after[found[:, k]]
         return found
 
+    def first(self) -> Int[np.ndarray, " step"]:
+        """One path: in every step, the first option of the state."""
+        state, found = 0, []
+        for step in self.steps:
+            found.append(int((step.before == state).argmax()))
+            state = int(step.after[found[-1]])
+        return np.array(found)
+
     def run(self, tokens: Int[np.ndarray, "n slot"]) -> Int[np.ndarray, "n step"]:
         """The paths that say these tokens: the inverse of :meth:`tokens`.
 
@@ -171,6 +179,13 @@ class Machine:
         if wrong.any():
             raise NotAPath(int(wrong.argmax()))
         return found
+
+
+class NoPath(UserError):
+    """Raised for a graph without any path."""
+
+    def __init__(self) -> None:
+        super().__init__("The task has no problem: no path is left.")
 
 
 class NotAPath(UserError):
@@ -223,7 +238,7 @@ def smallest(layers: Sequence[Layer], accepted: np.ndarray) -> tuple[tuple[Step,
         alive = after >= 0
         before, label, after = layer.before[alive], layer.label[alive], after[alive]
         if not len(before):
-            raise UserError("The task has no problem: no path is left.")
+            raise NoPath
         order = np.lexsort((label, before))
         before, label, after = before[order], label[order], after[order]
         first, count = np.unique(before, return_index=True, return_counts=True)[1:]

@@ -10,13 +10,13 @@ from jaxtyping import Int
 from torch import Tensor
 
 from models.errors import UserError
-from models.tasks.affine_cases import Affine
+from models.tasks.affine_cases import Affine, NotDecided
 from models.tasks.automata import AUTOMATA, Automaton
 from models.tasks.base import Task, domain_of
 from models.tasks.column_families import hard_digits
 from models.tasks.column_machines import Cell, Choice, ColumnGraph, Written
 from models.tasks.domain import COUNTED, NoDomain, NotCountable
-from models.tasks.equal_answers import NotDecided, altered
+from models.tasks.equal_answers import altered
 from models.tasks.format_machines import machine_of_format
 from models.tasks.formatted_task import FormattedTask
 from models.tasks.listed_machines import LISTED, machine_of_all
