@@ -179,7 +179,8 @@ class TokenFunction(Task):
 
     def _answered(self, found: Int[Tensor, "n length"]) -> Int[Tensor, "n answer"]:
         """The numbers of the answers."""
-        answer = self._called(self.answer, found, "The function of tokens").long().reshape(len(found), -1)
+        answer = self._called(self.answer, found, "The function of tokens").long()
+        answer = answer[:, None] if answer.ndim == 1 else answer
         if ((answer < 0) | (answer >= len(self.answer_texts))).any():
             raise UserError(f"The function of tokens gives numbers of answers, 0 to {len(self.answer_texts) - 1}.")
         return answer

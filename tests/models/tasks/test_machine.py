@@ -197,6 +197,25 @@ def test_paths_are_drawn_uniformly():
     assert len(counts) == 55 and float(((counts - 1000) ** 2 / 1000).sum()) < 100  # 54 expected
 
 
+@pytest.mark.parametrize("name", ["signed differences", "operators", "sorted strings", "running sums"])
+def test_the_least_sum_through_each_option_is_that_of_all_problems(name: str):
+    task = SMALL[name]()
+    machine = machine_of(task)
+    paths = machine.run(sequences(task, task.domain.every()))
+    draws = np.random.default_rng(0)
+    values = [draws.normal(size=len(step.before)) for step in machine.steps]
+    values[-1][0] = np.inf
+    sums = sum(each[paths[:, k]] for k, each in enumerate(values))
+    for at in range(len(machine.steps)):
+        least, found = machine.least(values, at)
+        expected = np.full(len(least), np.inf)
+        np.minimum.at(expected, paths[:, at], sums)
+        assert np.allclose(least, expected)
+        assert np.array_equal(found[:, at], np.arange(len(least)))
+        assert np.allclose(sum(each[found[:, k]] for k, each in enumerate(values)), least)
+        assert (task.domain.holds(machine.problems(found))).all()
+
+
 @pytest.mark.parametrize("name", TRIED)
 def test_what_was_only_tried_says_so(name: str):
     task = TRIED[name]()
