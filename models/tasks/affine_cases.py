@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-LARGEST = 2**63 - 1  # values are computed in int64, and wrap around beyond it
+LARGEST = 2**60  # of a value, so that sums of a few of them do not wrap around in int64
 MOST_CASES = 256
 FEW_QUOTIENTS = 8  # a remainder has a case for each quotient up to this many, and else one for each remainder
 #: A name, or an operation on the digits of two of them: ("^", "a", "b").
@@ -28,7 +28,7 @@ _BITWISE = {ast.BitXor: "^", ast.BitAnd: "&", ast.BitOr: "|"}
 
 
 class NotDecided(Exception):
-    """An expression that is not affine by cases, has too many of them, or leaves int64. The text says which."""
+    """An expression that is not affine by cases, has too many of them, or values beyond 2^60. The text says which."""
 
 
 @dataclass(frozen=True)
@@ -92,13 +92,13 @@ class Cases:
         """The cases of an expression among the problems that meet some conditions.
 
         Raises:
-            NotDecided: it has no such cases, more than :data:`MOST_CASES`, or values beyond int64.
+            NotDecided: it has no such cases, more than :data:`MOST_CASES`, or values beyond 2^60.
         """
         found: list[Case] = []
         for case in self._cases(tree, under):
             low, high = self.range(case.value)
             if max(-low, high) > LARGEST:
-                raise NotDecided("it passes 2^63")
+                raise NotDecided("it passes 2^60")
             found.append(case)
             if len(found) > MOST_CASES:
                 raise NotDecided("it has too many pieces")

@@ -22,7 +22,7 @@ from models.tasks.affine_cases import BITWISE, Affine, Case, Cases, Condition, N
 from models.tasks.machine import Layer, Machine, NoPath, smallest
 
 MOST_COMBINATIONS = 4_096  # of a step's digits; a column with more has a step for each digit
-MOST_NUMBERS = 50_000_000  # in one layer, before states are merged
+MOST_NUMBERS, MOST_STATES = 50_000_000, 2**15  # in one layer, before states are merged
 
 
 @dataclass(frozen=True)
@@ -249,6 +249,8 @@ class ColumnGraph:
             raise NoPath
         labels, label_of = _distinct(np.concatenate(label))
         self.states, after_of = _distinct(np.concatenate(after).astype(np.int64))
+        if len(self.states) > MOST_STATES:
+            raise NotDecided("it has to remember too much")
         combination, code = labels.T
         slots = [cell.slot for cell in cells]
         tokens = [np.array(c.tokens)[digits[:, k] - c.lowest][combination] for k, c in enumerate(cells)]
@@ -283,7 +285,14 @@ def _combinations(cells: Sequence[Cell]) -> Int[np.ndarray, "combination cell"]:
 
 
 def _distinct(rows: Int[np.ndarray, "n k"]) -> tuple[Int[np.ndarray, "m k"], Int[np.ndarray, " n"]]:
-    """The different rows (those with small numbers first, and 1 before 0 in no column) and which each row is."""
-    order = 2 * np.abs(rows) - (rows > 0)  # 0, 1, -1, 2, -2, ...
-    _, first, index = np.unique(order, axis=0, return_index=True, return_inverse=True)
+    """The different rows, in the order 0, 1, -1, 2, -2, ... of their first numbers, and which of them each row is."""
+    order = 2 * np.abs(rows) - (rows > 0)
+    key = np.zeros(len(rows), dtype=np.int64)
+    for column in order.T:  # keys stay below the number of rows, or 2^31, times 2^31
+        if column.max(initial=0) >= 2**31:
+            column = np.unique(column, return_inverse=True)[1].reshape(-1)
+        if key.max(initial=0) >= 2**31:
+            key = np.unique(key, return_inverse=True)[1].reshape(-1)
+        key = key * (int(column.max(initial=0)) + 1) + column
+    _, first, index = np.unique(key, return_index=True, return_inverse=True)
     return rows[first], index.reshape(-1)

@@ -17,7 +17,8 @@ from models.tasks.domain import Domain
 from models.tasks.formatted_task import FormattedTask
 from models.tasks.machine import Layer, Machine, sequences, smallest
 
-LISTED = 2**20  # so many problems are run
+LISTED, LISTED_OF_OTHERS = 2**20, 2**16  # so many problems are run, of formats and strings, and of any other task
+MOST_STATES = 2**14  # a machine with more has no small memory
 _CHUNK = 2**16
 
 
@@ -28,7 +29,7 @@ def machine_of_all(task: Task, state_name: str = "state") -> Machine:
     seconds for 2^20 problems.
 
     Raises:
-        UserError: a digit of the domain that no token tells, or two problems with the same tokens.
+        UserError: a digit of the domain that no token tells, or too many states.
     """
     domain = task.domain
     kept = domain.kept
@@ -60,6 +61,8 @@ def machine_of_all(task: Task, state_name: str = "state") -> Machine:
         )
         state, n_states = after.reshape(-1), len(edges)
     steps, states = smallest(layers, np.ones(n_states, dtype=bool))
+    if max(states) > MOST_STATES:
+        raise UserError(f"{task.name} needs no small memory only: {max(states):,} states in one place.")
     return Machine(steps, states, fixed, state_name, task.input_length, len(task.query_positions), origin)
 
 

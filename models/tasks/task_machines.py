@@ -19,7 +19,7 @@ from models.tasks.domain import COUNTED, NoDomain, NotCountable
 from models.tasks.equal_answers import altered
 from models.tasks.format_machines import machine_of_format
 from models.tasks.formatted_task import FormattedTask
-from models.tasks.listed_machines import LISTED, machine_of_all
+from models.tasks.listed_machines import LISTED, LISTED_OF_OTHERS, machine_of_all
 from models.tasks.machine import Machine, NotAPath, sequences
 from models.tasks.multi_addition import MultiOperandAddition
 from models.tasks.parity import Parity
@@ -127,7 +127,8 @@ def _is_listed(task: Task) -> bool:
         domain = domain_of(task)
     except NoDomain:
         return False
-    return domain.combinations <= LISTED or (domain.combinations <= COUNTED and domain.size <= LISTED)
+    most = LISTED if isinstance(task, (FormattedTask, TokenFunction)) else LISTED_OF_OTHERS
+    return domain.combinations <= most or (domain.combinations <= COUNTED and domain.size <= most)
 
 
 # ---- comparing a machine with its task
