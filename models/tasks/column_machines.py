@@ -10,6 +10,7 @@ written so far fit. A path counts if the case whose conditions hold at its end i
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
@@ -263,6 +264,25 @@ class ColumnGraph:
             parts[:, cell.part] += cell.worth * digits[:, k]
         table = np.stack(tokens, 1) if tokens else np.zeros((len(labels), 0), dtype=np.int64)
         return Layer(tuple(slots), table, parts[combination], np.concatenate(before), label_of, after_of, n)
+
+
+def machine_where(rules: Sequence[ast.expr], widths: Mapping[str, int], base: int) -> Machine:
+    """The problems for which all rules are true (not 0): numbers of as many digits as ``widths`` says, by name.
+
+    Raises:
+        NotDecided: a rule without a machine. NoPath: there is no such problem.
+    """
+    known = Cases({name: base**width for name, width in widths.items()}, base)
+    met = [frozenset[Condition]()]
+    for rule in rules:
+        true = ast.Compare(left=rule, ops=[ast.NotEq()], comparators=[ast.Constant(0)])
+        met = [case.conditions for under in met for case in known.of(true, under) if case.value.constant]
+    columns = [(i, name, column) for i, (name, width) in enumerate(widths.items()) for column in range(width)]
+    cells = [
+        Cell(name, column, tuple(range(base)), slot, i, base**column) for slot, (i, name, column) in enumerate(columns)
+    ]
+    choices = [Choice(conditions, ()) for conditions in met]
+    return ColumnGraph(cells, (), choices, base).machine({}, "order", len(cells), 0)
 
 
 def _names(variable: Variable) -> set[str]:

@@ -18,9 +18,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from models.tasks.affine_cases import Cases, NotDecided
+from models.tasks.affine_cases import NotDecided
 from models.tasks.base import Task
-from models.tasks.column_machines import Cell, Choice, ColumnGraph
+from models.tasks.column_machines import machine_where
 from models.tasks.expressions import Expression
 from models.tasks.machine import NoPath
 
@@ -39,19 +39,10 @@ def first_difference(
     """
     trees = [(Expression(each) if isinstance(each, str) else each).tree for each in (one, other)]
     differ = ast.Compare(left=trees[0], ops=[ast.NotEq()], comparators=[trees[1]])
-    base, width = _digits_below(limit)
-    known = Cases(dict.fromkeys(names, limit), base)
     order = ast.Compare(left=ast.Name(names[0]), ops=[ast.GtE()], comparators=[ast.Name(names[1])])
-    first = [case.conditions for case in known.of(order) if case.value.constant] if ordered else [frozenset()]
-    found = [case for conditions in first for case in known.of(differ, conditions) if case.value.constant]
-    cells = [
-        Cell(name, column, tuple(range(base)), i * width + column, i, base**column)
-        for column in range(width)
-        for i, name in enumerate(names)
-    ]
-    choices = [Choice(case.conditions, ()) for case in found]
+    base, width = _digits_below(limit)
     try:
-        machine = ColumnGraph(cells, (), choices, base).machine({}, "difference", len(cells), 0)
+        machine = machine_where([order, differ] if ordered else [differ], dict.fromkeys(names, width), base)
     except NoPath:
         return None
     return tuple(machine.problems(machine.first()[None])[0].tolist())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -85,10 +86,9 @@ def _allowed(task: FormattedTask, operator: int, known: Cases) -> list[frozenset
     assert isinstance(rule, AnswerFunction)
     if len(task.operators) > 1 and not isinstance(task.where, RulesByOperator):
         raise NotDecided("its rule reads the operator")
-    found = known.of(_expression(rule.function, "the rule of its problems").tree)
-    if any(not case.value.is_constant for case in found):
-        raise NotDecided("the rule of its problems is no comparison")
-    return [case.conditions for case in found if case.value.constant]
+    tree = _expression(rule.function, "the rule of its problems").tree
+    true = ast.Compare(left=tree, ops=[ast.NotEq()], comparators=[ast.Constant(0)])
+    return [case.conditions for case in known.of(true) if case.value.constant]
 
 
 def _expression(function: object, what: str) -> Expression:

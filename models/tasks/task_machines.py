@@ -143,7 +143,7 @@ def _compared(task: Task, machine: Machine, n: int) -> Machine:
     """
     try:
         size = domain_of(task).size
-    except NotCountable:  # a rule such as a + b < 100, of too many numbers to try it on all
+    except NotCountable:  # a rule without a machine, of too many numbers to try it on all
         size = machine.count()
     if machine.count() != size:
         raise UserError(
