@@ -84,7 +84,7 @@ def _allowed(task: FormattedTask, operator: int, known: Cases) -> list[frozenset
     if rule is None:
         return [frozenset()]
     assert isinstance(rule, AnswerFunction)
-    if len(task.operators) > 1 and not isinstance(task.where, RulesByOperator):
+    if not set(rule.chosen) <= {field.name for field in task.numbers_fields}:
         raise NotDecided("its rule reads the operator")
     tree = _expression(rule.function, "the rule of its problems").tree
     true = ast.Compare(left=tree, ops=[ast.NotEq()], comparators=[ast.Constant(0)])

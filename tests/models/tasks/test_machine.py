@@ -67,6 +67,10 @@ SMALL: dict[str, Callable[[], Task]] = {
     "a number that nothing reads": lambda: formatted("{a:1}+{b:1}+{c:1}={s:2}", "a + b + 0 * c"),
     "copies": lambda: formatted("{a:4}>{s:4}", "a"),
     "a function in Python": lambda: formatted("{a:2}+{b:2}={s:3}", lambda a, b: a + b + (a == 37).long()),
+    "a digit that is always the same": lambda: formatted(
+        "{a:2}+{b:1}={s:3}", lambda a, b: a * b, where=lambda a, b: a // 10 == 3
+    ),
+    "a rule of one number": lambda: formatted("{a:1}{op}{b:1}={s:+2}", BY_OPERATOR, where="a"),
     "a rule in Python": lambda: formatted("{a:2}-{b:2}={s:2}", "a - b", where=lambda a, b: a >= b),
     "two-digit addition": TwoDigitAddition,
     "parity": lambda: function("01", 9, "parity"),
