@@ -6,8 +6,8 @@
 Every problem meets the conditions of exactly one case, which is what makes a machine of them
 (:mod:`models.tasks.column_machines`). Sums, differences, products with constants, comparisons, ``abs``, ``min``,
 ``max``, and quotients and remainders by constants have such cases, of any number of numbers; in a base that is a power
-of two, so have ``^``, ``&`` and ``|`` of two numbers, which work on each column alone. A product of two numbers has
-none.
+of two, so have ``^``, ``&`` and ``|`` of two numbers, which work on each column alone, and in any base those of two
+comparisons. A product of two numbers has none.
 """
 
 from __future__ import annotations
@@ -175,6 +175,9 @@ class Cases:
                 if not (first.is_constant and second.is_constant and 0 <= second.constant <= 64):
                     raise NotDecided("it has a power of a number")
                 yield Case(under, Affine((), first.constant**second.constant))
+            case _ if first.is_constant and second.is_constant:
+                found = BITWISE[_BITWISE[type(operation)]](first.constant, second.constant)
+                yield Case(under, Affine((), found))
             case _:
                 alone = [form.constant == 0 and [k for _, k in form.factors] == [1] for form in (first, second)]
                 if self.base & (self.base - 1) or not all(alone):

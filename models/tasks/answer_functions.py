@@ -20,7 +20,6 @@ class AnswerFunction:
 
     def __init__(self, function: Any, names: Sequence[str]):
         self.function = Expression(function) if isinstance(function, str) else function
-        self.order = self.function.order if isinstance(self.function, Expression) else None
         self.names = list(names)
         if isinstance(self.function, Expression):
             wanted = list(self.function.names)

@@ -263,6 +263,8 @@ class ColumnGraph:
         for k, cell in enumerate(cells):
             parts[:, cell.part] += cell.worth * digits[:, k]
         table = np.stack(tokens, 1) if tokens else np.zeros((len(labels), 0), dtype=np.int64)
+        if len(_distinct(table)[0]) < len(labels) and slots:
+            raise NotDecided("two of its symbols are one token")
         return Layer(tuple(slots), table, parts[combination], np.concatenate(before), label_of, after_of, n)
 
 

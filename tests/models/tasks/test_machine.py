@@ -63,6 +63,11 @@ SMALL: dict[str, Callable[[], Task]] = {
     "bits": lambda: formatted("{a:4}^{b:4}={s:4}", "a ^ b", base=2),
     "nibbles": lambda: formatted("{a:2}&{b:1}={s:3r}", "(a & b) + a", base=16),
     "operators": lambda: formatted("{a:2}{op}{b:2}={s:+3}", BY_OPERATOR),
+    "two rules": lambda: formatted("{a:2}+{b:2}={s:3}", "a + b", where="(a < b) & (a + b != 7) | (b == 3)"),
+    "answers of one text": lambda: function("0123", 3, "sum", answers=["x", "y", "x", "y"]),
+    "signs of one token": lambda: formatted(
+        "{a:1}-{b:1}={s:+1}", "a - b", vocabulary={str(i): i for i in range(10)} | {"-": 10, "+": 10, "=": 11}
+    ),
     "rules by operator": lambda: formatted("{a:2}{op}{b:2}={s:3}", BY_OPERATOR, where={"-": "a >= b"}),
     "a number that nothing reads": lambda: formatted("{a:1}+{b:1}+{c:1}={s:2}", "a + b + 0 * c"),
     "copies": lambda: formatted("{a:4}>{s:4}", "a"),
