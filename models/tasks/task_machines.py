@@ -71,9 +71,17 @@ def made(task: Task) -> Machine:
             reason = f"its answer is a function in Python, and another for {error.problem} than it seems to be"
     if listed:
         return machine_of_all(task)
-    raise UserError(
-        f"{task.name} is not known to need a small memory only, and has too many problems to run all of them: {reason}."
-    )
+    raise UserError(f"{task.name} is not known to need a small memory only ({reason}), and {_too_many(task)}.")
+
+
+def _too_many(task: Task) -> str:
+    """Why the problems of a task are not all run."""
+    try:
+        return f"its {domain_of(task).size:,} problems are too many to run all of them"
+    except NotCountable:
+        return "its problems are too many to count them"
+    except NoDomain:
+        return "it does not say which problems it has"
 
 
 def _settled(task: Task, machine: Machine, listed: bool) -> Machine:
