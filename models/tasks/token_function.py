@@ -12,9 +12,9 @@ from jaxtyping import Int
 from torch import Tensor
 
 from models.calls.arguments import shown, typed
-from models.errors import UserError, known_name
+from models.errors import UserError
 from models.tasks.answer_functions import rejected
-from models.tasks.automata import AUTOMATA, YES_OR_NO, Automaton
+from models.tasks.automata import YES_OR_NO, Automaton, named_automaton
 from models.tasks.base import Role, Task, are_integers, problem_list
 from models.tasks.domain import Domain
 from models.tasks.held_out import LISTED, HeldOut
@@ -78,9 +78,7 @@ class TokenFunction(Task):
 
     def named(self, name: str) -> Automaton:
         """The automaton with a name, for this task's tokens, answers and length. Raises UserError if there is none."""
-        return AUTOMATA[known_name("function of tokens", name, AUTOMATA)](
-            len(self.inputs), len(self.answer_texts), self.length
-        )
+        return named_automaton(name, len(self.inputs), len(self.answer_texts), self.length)
 
     @cached_property
     def roles(self) -> Sequence[Role]:
