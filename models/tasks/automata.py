@@ -105,6 +105,9 @@ YES_OR_NO = ("parity", "majority", "balanced")
 
 
 def named_automaton(name: str, inputs: int, answers: int, length: int) -> Automaton:
-    """The automaton with a name, for so many tokens that are read, answers, and tokens of a string. Raises UserError for
-    an unknown name, with the closest."""
+    """The automaton with a name, for so many tokens that are read, answers, and tokens of a string.
+
+    Raises:
+        UserError: an unknown name, with the closest.
+    """
     return AUTOMATA[known_name("function of tokens", name, AUTOMATA)](inputs, answers, length)
