@@ -33,7 +33,7 @@ from models.tasks.formatted_task import FormattedTask
 from models.tasks.machine import sequences
 
 DIGITS = "0123456789"
-COMPLEMENT = "(a - b) % 1000 + 1000 * (a < b)"
+COMPLEMENT = "(a - b) % 100 + 100 * (a < b)"
 BY_OPERATOR = {"+": "a + b", "-": "a - b"}
 
 #: Tasks that are so small that all of their problems are run.
@@ -47,7 +47,7 @@ SMALL: dict[str, Callable[[], Task]] = {
     "cut sums": lambda: formatted("{a:2}+{b:2}={s:2}", "(a + b) % 100"),
     "ordered differences": lambda: formatted("{a:2}-{b:2}={s:2}", "a - b", where="a >= b"),
     "signed differences": lambda: formatted("{a:2}-{b:2}={s:+2}", "a - b"),
-    "complements": lambda: formatted("{a:3}-{b:3}={s:4}", COMPLEMENT, variables="complement"),
+    "complements": lambda: formatted("{a:2}-{b:2}={s:3}", COMPLEMENT, variables="complement"),
     "distances": lambda: formatted("{a:2}-{b:2}={s:2r}", "abs(a - b)"),
     "three numbers": lambda: formatted("{a:1}+{b:1}+{c:2}={s:3r}", "a + b + c"),
     "weighted": lambda: formatted("{a:2}+{b:1}={s:+4}", "7 * a - 12 * b - 5"),
