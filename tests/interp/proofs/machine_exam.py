@@ -104,10 +104,12 @@ class Truth:
         return torch.stack([torch.from_numpy(part)[self.paths[:, k]] for k, part in enumerate(kept)]).all(0)
 
 
-def trained(task: FormattedTask, seed: int, steps: int = 300, **fields: Any) -> ArithmeticTransformer:
+def trained(
+    task: FormattedTask, seed: int, steps: int = 300, rate: float = 2e-2, **fields: Any
+) -> ArithmeticTransformer:
     """A small model after some steps on all problems at once: mostly right, with leads of a few logits."""
     model, truth = random_model(task, seed, 0.4, **fields), Truth(task)
-    optimiser = torch.optim.Adam([p for p in model.parameters() if p.isfinite().all()], lr=2e-2)
+    optimiser = torch.optim.Adam([p for p in model.parameters() if p.isfinite().all()], lr=rate)
     for _ in range(steps):
         logits = model(truth.tokens, weights=model.effective_weights())[:, list(task.query_positions)]
         loss = cross_entropy(logits.flatten(0, 1), truth.targets.flatten())

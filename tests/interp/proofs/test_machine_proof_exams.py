@@ -37,6 +37,7 @@ from tests.interp.proofs.machine_exam import (
     trained,
 )
 from tests.interp.proofs.test_prefix_proof import vanishing
+from tests.sampling import sampled
 
 pytestmark = pytest.mark.usefixtures("without_shape_checks")
 
@@ -66,7 +67,9 @@ def test_classes_partition_the_domain(definition: dict[str, Any]) -> None:
         own = [one for one in proof.classes if one.paths.target == target]
         inside = torch.stack([truth.inside(one) for one in own])
         assert bool((inside.sum(0) == 1).all())
-        assert all(bool((truth.targets[rows, target] == one.answer).all()) for one, rows in zip(own, inside, strict=True))
+        assert all(
+            bool((truth.targets[rows, target] == one.answer).all()) for one, rows in zip(own, inside, strict=True)
+        )
         counts = [one.paths.count([mask[one.label] for mask in one.paths.roots]) for one in own]
         assert counts == inside.sum(1).tolist() and sum(counts) == task.domain.size
 
@@ -146,8 +149,8 @@ def exam(seed: int, noises: tuple[float, ...] = (0.0, 0.1, 0.3)) -> tuple[int, i
 
 
 def test_no_class_with_an_error_is_proved() -> None:
-    proved, wrong = map(sum, zip(*(exam(seed, (0.1,)) for seed in (2, 3, 6)), strict=True))
-    assert proved > 20 and wrong > 10
+    proved, wrong = exam(2, (0.1,))
+    assert proved > 10 and wrong > 10
 
 
 @pytest.mark.slow
@@ -223,7 +226,7 @@ EXTREMES = {
 def right_model() -> tuple[ArithmeticTransformer, Truth]:
     """A model that is right on all problems of its task, and the truth of it."""
     task = formatted(**TASKS[0])
-    return trained(task, 1, 400, d_model=16, d_mlp=32), Truth(task)
+    return trained(task, 0, rate=5e-3, d_model=16, d_head=8, d_mlp=32), Truth(task)
 
 
 def test_a_right_model_is_certified(right_model: tuple[ArithmeticTransformer, Truth]) -> None:
@@ -235,7 +238,18 @@ def test_a_right_model_is_certified(right_model: tuple[ArithmeticTransformer, Tr
         assert 0 < found.smallest_margin <= float(truth.leads(model, arithmetic).min()) * (1 + 1e-9)
 
 
-@pytest.mark.parametrize("what", EXTREMES)
+@pytest.mark.parametrize(
+    "what",
+    sampled(
+        EXTREMES,
+        "a NaN in unembed.W_U",
+        "an infinity in embed.W_E",
+        "an entry near the largest float in blocks.0.attn.W_Q",
+        "denormal ln_final.w",
+        "huge embed.W_E",
+        "no blocks.0.mlp.W_in",
+    ),
+)
 def test_a_model_with_an_extreme_number_gets_a_true_verdict(
     what: str, right_model: tuple[ArithmeticTransformer, Truth]
 ) -> None:
@@ -246,7 +260,9 @@ def test_a_model_with_an_extreme_number_gets_a_true_verdict(
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])
-def test_another_dtype_gets_a_true_verdict(dtype: torch.dtype, right_model: tuple[ArithmeticTransformer, Truth]) -> None:
+def test_another_dtype_gets_a_true_verdict(
+    dtype: torch.dtype, right_model: tuple[ArithmeticTransformer, Truth]
+) -> None:
     model, truth = copy.deepcopy(right_model[0]).to(dtype), right_model[1]
     assert METHOD.obstacle(model, truth.task) is not None
     verdict_is_true(model, truth)
