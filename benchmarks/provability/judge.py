@@ -37,6 +37,10 @@ def proved(verdict: Verdict) -> dict[str, Any]:
     """The least proved margin, in logits, and the share of the proof's classes (or problems) that are proved."""
     evidence = verdict.evidence
     classes = getattr(evidence, "classes", None)
+    if verdict.method == "finite machine":
+        bounds = classes["bound"].to_numpy()  # NaN where a class is open
+        own = {"classes": len(bounds), "share": evidence.proved / len(bounds), "nodes": int(classes["nodes"].sum())}
+        return own | {"proved_margin": float(bounds.min()) if np.isfinite(bounds).all() else None}
     if classes is not None and "proved" in classes:
         bounds = np.asarray(classes.proved.values, dtype=float)
         right = bounds > 0

@@ -1,4 +1,4 @@
-"""What the exams of the proof by a task's machine share: small models of every switch, and the truth by running all problems."""
+"""What exams of the proof by a task's machine share: small models of every switch, and the truth by running them."""
 
 from __future__ import annotations
 

@@ -18,7 +18,6 @@ import interp
 from interp.proofs.functional_extremes import Nodes
 from interp.proofs.machine_proof import METHOD, certify_by_machine, reason_of
 from interp.proofs.path_search import Node, cuts_of
-from interp.proofs.prefix_leads import ROUNDINGS
 from models import ArithmeticTransformer
 from models.errors import UserError
 from models.evaluation import predict
