@@ -75,12 +75,12 @@ def random_model(task: FormattedTask, seed: int, deviation: float, **fields: Any
 
 
 class Truth:
-    """All problems of a small task, by running them."""
+    """All problems of a small task, or some of a larger one, by running them."""
 
-    def __init__(self, task: FormattedTask):
+    def __init__(self, task: FormattedTask, problems: Tensor | None = None):
         self.task, self.machine = task, machine_of(task)
         domain = task.domain
-        self.problems = domain.problems(domain.numbered(domain.kept))
+        self.problems = domain.problems(domain.numbered(domain.kept)) if problems is None else problems
         self.tokens, self.targets = task.encode(self.problems), task.targets(self.problems)
         #: The machine's path of each problem, [n, step].
         self.paths = torch.from_numpy(self.machine.run(sequences(task, self.problems)))
@@ -98,7 +98,7 @@ class Truth:
         return (logits.gather(-1, right)[..., 0] - others).nan_to_num(nan=-torch.inf)
 
     def inside(self, one: PathClass) -> Tensor:
-        """Which problems a class has, [n]."""
+        """Which of these problems a class has, [n]."""
         masks = [mask[one.label] for mask in one.paths.roots]
         kept = one.paths.originals(masks)
         return torch.stack([torch.from_numpy(part)[self.paths[:, k]] for k, part in enumerate(kept)]).all(0)
@@ -149,17 +149,17 @@ def proof_of(model: ArithmeticTransformer, task: FormattedTask, arithmetic: Any,
 class Judged:
     """A proof of a model and the truth about it."""
 
-    def __init__(self, model: ArithmeticTransformer, truth: Truth, arithmetic: str):
-        self.proof, self.truth = proof_of(model, truth.task, arithmetic), truth
+    def __init__(self, model: ArithmeticTransformer, truth: Truth, arithmetic: str, seconds: float = 20.0):
+        self.proof, self.truth = proof_of(model, truth.task, arithmetic, seconds), truth
         self.leads = truth.leads(model, arithmetic)
         #: Float64 itself rounds: leads over the reals are known up to this, relative to their size.
         self.slack = 1e-9 if arithmetic == "interval" else 0.0
 
     @cached_property
     def least(self) -> list[tuple[PathClass, float]]:
-        """Every class with the true least lead of its problems."""
-        classes = self.proof.classes
-        return [(one, float(self.leads[self.truth.inside(one), one.paths.target].min())) for one in classes]
+        """Every class that has some of the problems, with the true least lead of them."""
+        found = [(one, self.leads[self.truth.inside(one), one.paths.target]) for one in self.proof.classes]
+        return [(one, float(leads.min())) for one, leads in found if len(leads)]
 
     def false(self) -> list[str]:
         """The classes whose proved bound is above the true least lead."""
