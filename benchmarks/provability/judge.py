@@ -65,7 +65,7 @@ def judged(name: str, minutes: float) -> dict[str, Any]:
         found |= {"status": verdict.status, "method": verdict.method, "said": verdict.finding()} | proved(verdict)
         found["strength"] = verdict.provenance.rung
     except UserError as error:
-        found |= {"status": "refused", "said": str(error)}
+        found |= {"status": "refused", "said": str(error).replace(f", run at {MODELS / name}", "")}
     found["cpu_seconds"] = round(time.process_time() - start, 2)
     found["seconds"] = round(time.monotonic() - wall, 2)
     return found
