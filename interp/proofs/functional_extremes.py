@@ -100,10 +100,16 @@ class Nodes:
     def sums(self, options: Int[Tensor, "node sample step"]) -> Float[Tensor, "head node sample d_head_and_1"]:
         """(N_h, D_h) of some paths."""
         found = self.start[:, None, None].expand(-1, *options.shape[:2], -1)
-        for k, step in enumerate(self.paths.steps):
-            everything = sum_of_letters(self._letters, self.reading, step, torch.arange(len(step)))
-            found = found + everything[:, options[..., k]]
+        for k, table in enumerate(self.every_table):
+            found = found + table[:, options[..., k]]
         return found
+
+    @cached_property
+    def every_table(self) -> list[Float[Tensor, "head option d_head_and_1"]]:
+        """As ``tables``, with all options."""
+        return [
+            sum_of_letters(self._letters, self.reading, step, torch.arange(len(step))) for step in self.paths.steps
+        ]
 
     def largest(
         self, functionals: Float[Tensor, "node n d"], levels: Float[Tensor, "head node sample d_head"]

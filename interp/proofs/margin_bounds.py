@@ -47,17 +47,19 @@ class NormOf:
 class Bounds:
     """What is proved of some nodes: ``margin``, a lower bound of the lead in logits, and where it is loose.
 
-    ``worst`` is the token that it is least proved against; ``weights`` [node, neuron] say how much of the bound is lost
-    at each neuron, and ``direct`` [node, d] is the lead's functional of the stream.
+    ``sampled`` is the least lead among the sampled paths, and ``sample`` the path that has it. ``charge`` is the most
+    that rounding can take from a lead, times the last scale. For splitting: ``loose`` [node, reader] says how much is
+    lost per unit of what each neuron reads, and ``scale`` is the middle of the scale that this is divided by;
+    ``functional`` [node, d] is the lead's functional of the stream.
     """
 
     margin: Float[Tensor, " node"]
-    worst: Int[Tensor, " node"]
-    weights: Float[Tensor, "node neuron"]
-    direct: Float[Tensor, "node d"]
-    scale: Float[Tensor, " node"]
     sampled: Float[Tensor, " node"]
     sample: Int[Tensor, "node step"]
+    charge: Float[Tensor, " node"]
+    loose: Float[Tensor, "node reader"]
+    scale: Float[Tensor, " node"]
+    functional: Float[Tensor, "node d"]
 
 
 class MarginBounds:
@@ -118,6 +120,11 @@ class MarginBounds:
             first = self.last[0]
             self.second = float(first.gain.abs().max() + first.bias.pow(2).mean().sqrt()) + math.sqrt(cfg.eps) + cfg.eps
 
+    @property
+    def reads(self) -> int:
+        """How many numbers the neurons read."""
+        return self.G.shape[1] if self.has_mlp else 0
+
     # ---- the exact pass on single problems
 
     def hidden(self, z: Float[Tensor, "*n reader"]) -> Float[Tensor, "*n neuron"]:
@@ -131,20 +138,22 @@ class MarginBounds:
         square = (x @ self.cent).pow(2).mean(-1, keepdim=True)
         return square.sqrt() + self.config.eps if self.config.norm_eps_outside else (square + self.config.eps).sqrt()
 
-    def leads(self, x: Float[Tensor, "*n d"], answer: Int[Tensor, "*n"]) -> tuple[Tensor, Tensor]:
-        """Of single streams after attention: leads over every other token in logits, inf at the token itself; and what
-        the neurons read."""
+    def leads(self, x: Float[Tensor, "*n d"], answer: Int[Tensor, "*n"]) -> tuple[Tensor, Tensor, Tensor]:
+        """Of single streams after attention: leads over every other token in logits, inf at the token itself; what the
+        neurons read; and the last scales, multiplied."""
         scale = torch.ones_like(x[..., :1]) if self.mid is None else self.scale(x)
         z = x.new_zeros(*x.shape[:-1], 0)
         r = x if self.stream_in is None else x @ self.stream_in / scale + self.stream_bias
         if self.has_mlp:
             z = x @ self.G / scale + self.g
             r = r + self.hidden(z) @ self.W_out + self.b_out
+        last = torch.ones_like(x[..., 0])
         for one in self.last:
+            last = last * self.scale(r)[..., 0]
             r = (r @ self.cent) / self.scale(r) * one.gain + one.bias
         logits = (r * self.final_gain) @ self.W_U + self.b_U
         lead = logits.gather(-1, answer[..., None]) - logits
-        return lead.scatter(-1, answer[..., None], torch.inf), z
+        return lead.scatter(-1, answer[..., None], torch.inf), z, last
 
     # ---- bounds
 
@@ -164,7 +173,7 @@ class _Pass:
         self.levels = sums[..., :-1] / sums[..., -1:]  # [head, node, sample, d_head]
         self.x = self.base + torch.einsum("hbse,hed->bsd", self.levels, reading.W_O)
         each = answers[:, None].expand(self.x.shape[:2])
-        lead, self.z = layers.leads(self.x, each)
+        lead, self.z, _ = layers.leads(self.x, each)
         least = lead.amin(-1)
         self.sampled, at = least.min(1)
         self.sample = samples[torch.arange(len(at)), at]
@@ -383,24 +392,26 @@ class _Pass:
             if layers.has_mlp:
                 hidden = hidden + up @ layers.W_out.T
                 constant = constant + up @ layers.b_out
-            constant = constant + fixed.clamp_max(0.0) * high[:, None]
         else:
-            constant = constant + first
-        bound, functional, _ = self.least(direct, hidden, constant)
-        bound = bound - self.charged(high, first, second)
+            fixed, constant = torch.zeros_like(first), constant + first
+        raw, functional, _ = self.least(direct, hidden, constant)
+        charge = self.charged(high, first, second)
+        bound = raw + fixed.clamp_max(0.0) * high[:, None] - charge
+        if layers.last and bool((bound <= 0).any()) and bool((fixed < 0).any()):
+            high = torch.minimum(high, self.closer_last_scale())
+            charge = self.charged(high, first, second)
+            bound = raw + fixed.clamp_max(0.0) * high[:, None] - charge
         scale = high * (layers.second if len(layers.last) == 2 else 1)
         bound = torch.where(bound > 0, bound / scale[:, None] * (1 - 1e-12), bound)
         bound = bound.nan_to_num(nan=-math.inf)
         margin, at = bound.min(1)
-        worst = rows.gather(1, at[:, None])[:, 0]
         chosen = at[:, None, None]
-        middle = (self.low + self.high) / 2
-        weights = torch.zeros(len(at), 0, dtype=torch.float64)
+        loose = torch.zeros(len(at), 0, dtype=torch.float64)
         if layers.has_mlp:
-            row = hidden.gather(1, chosen.expand(-1, 1, hidden.shape[-1]))[:, 0].abs()
-            weights = self._looseness(row)
-        direct = functional.gather(1, chosen.expand(-1, 1, cfg.d_model))[:, 0]
-        return Bounds(margin, worst, weights, direct, middle, self.sampled, self.sample)
+            loose = self._looseness(hidden.gather(1, chosen.expand(-1, 1, hidden.shape[-1]))[:, 0].abs())
+        functional = functional.gather(1, chosen.expand(-1, 1, cfg.d_model))[:, 0]
+        middle = (self.low + self.high) / 2
+        return Bounds(margin, self.sampled, self.sample, charge.amax(1), loose, middle, functional)
 
     def _looseness(self, row: Tensor) -> Tensor:
         """[node, reader]: what the lines lose at each neuron, over the width of what it reads."""
@@ -461,6 +472,21 @@ class _Pass:
             # The samples' mean of x and of the MLP's output are parts of r's mean, exactly.
         eps = self.cfg.eps
         return (found + eps if self.cfg.norm_eps_outside else (found**2 + eps).sqrt()) * (1 + 1e-12)
+
+    def closer_last_scale(self) -> Float[Tensor, " node"]:
+        """As :meth:`last_scale`, from the extremes of the last stream along an orthonormal basis: more work."""
+        layers, d = self.layers, self.cfg.d_model
+        basis, _ = directions(self.last_streams() @ layers.cent, layers.centred)
+        functionals = basis @ layers.cent
+        both = torch.cat((functionals, -functionals), 1)
+        if layers.has_mlp:
+            ends, _, _ = self.least(both, both @ layers.W_out.T, both @ layers.b_out)
+        else:
+            ends, _, _ = self.least(both, both[..., :0], torch.zeros_like(both[..., 0]))
+        far = (-ends).clamp_min(0.0).view(len(ends), 2, -1).amax(1)
+        square = (far**2).sum(1) / d
+        eps = self.cfg.eps
+        return (square.sqrt() + eps if self.cfg.norm_eps_outside else (square + eps).sqrt()) * (1 + 1e-12)
 
     # ---- rounding
 

@@ -150,8 +150,8 @@ class QueryPaths:
             return torch.zeros(len(counts), n, dtype=torch.int64)
         return torch.multinomial((counts > 0).double(), n, True, generator=generator)
 
-    def paths(self, masks: Sequence[Bool[Tensor, " option"]]) -> Int[Tensor, "path step"]:
-        """All visible paths of one node."""
+    def all_paths(self, masks: Sequence[Bool[Tensor, " option"]]) -> Int[Tensor, "path step"]:
+        """All visible paths of one node, whose masks are tidy."""
         found, state = torch.zeros(1, 0, dtype=torch.int64), None
         for step, mask in zip(self.steps, masks, strict=True):
             options = mask.nonzero()[:, 0]
