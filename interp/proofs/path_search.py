@@ -33,7 +33,8 @@ Masks = list[Bool[Tensor, " option"]]
 class PathClass:
     """The problems of a query with one right token (and the same states around it), and how far their proof is.
 
-    ``open`` are nodes that are not proved yet; ``bound`` is the least margin proved of the others.
+    ``open`` are nodes that are not proved yet; ``bound`` is the least margin proved of the others. ``wrong`` says that a
+    path has a lead of zero or less, or one so small that rounding may turn it: ``lowest``, with the lead ``sampled``.
     """
 
     paths: QueryPaths
@@ -50,6 +51,12 @@ class PathClass:
     def answer(self) -> int:
         return self.paths.labels[self.label].answer
 
+    def problem(self) -> Int[Tensor, " operand"]:
+        """The problem with the least lead that was met, or any of the class."""
+        if self.lowest is None:
+            return self.paths.example(self.open[0])
+        return self.paths.problem(self.lowest)
+
     @property
     def proved(self) -> bool:
         return not self.open and not self.wrong
@@ -61,6 +68,8 @@ class PathSearch:
 
     layers: MarginBounds
     classes: list[PathClass]
+    #: No more nodes than these are bounded for a class; a caller may lower it during the search.
+    limit: float = float("inf")
     generator: torch.Generator = field(default_factory=lambda: torch.Generator().manual_seed(0))
 
     def run(self) -> Iterator[PathClass]:
@@ -69,7 +78,7 @@ class PathSearch:
         for most in ROUNDS:
             for group in self._groups():
                 active = group
-                while active := [one for one in active if one.open and not one.wrong and one.nodes < most]:
+                while active := [one for one in active if one.open and not one.wrong and one.nodes < min(most, self.limit)]:
                     check_time()
                     batch = self._taken(active, most)
                     yield from self._bound(batch)
@@ -109,13 +118,16 @@ class PathSearch:
                 one.wrong = True
                 one.open.append(node)
                 yield one
-            elif float(counts[i]) <= FEW_PATHS:
-                yield from self._run(one, node, nodes, float(found.charge[i]))
-            else:
-                one.open += self._split(nodes, i, node, found)
+            elif float(counts[i]) > FEW_PATHS or not self._run(one, node, nodes, float(found.charge[i])):
+                if float(counts[i]) > 1 and one.sampled > 0:
+                    one.open += self._split(nodes, i, node, found)
+                    continue
+                one.wrong = True
+                one.open.append(node)
+                yield one
 
-    def _run(self, one: PathClass, node: Masks, nodes: Nodes, charge: float) -> Iterator[PathClass]:
-        """Compute every path of a small node, and take from each lead what rounding may."""
+    def _run(self, one: PathClass, node: Masks, nodes: Nodes, charge: float) -> bool:
+        """Compute every path of a small node, and take from each lead what rounding may. Whether all are right."""
         options = one.paths.all_paths(node)
         sums = nodes.sums(options[None])
         x = one.reading.base + torch.einsum("hse,hed->sd", (sums[..., :-1] / sums[..., -1:])[:, 0], one.reading.W_O)
@@ -126,12 +138,10 @@ class PathSearch:
         at = int(least.argmin())
         if float(least[at]) < one.sampled:
             one.sampled, one.lowest = float(least[at]), options[at]
-        if bool((proved > 0).all()):
-            one.bound = min(one.bound, float(proved.min()))
-            return
-        one.wrong = True  # wrong, or too close to a tie to say
-        one.open.append(node)
-        yield one
+        if not bool((proved > 0).all()):
+            return False
+        one.bound = min(one.bound, float(proved.min()))
+        return True
 
     def _split(self, nodes: Nodes, i: int, node: Masks, found: Bounds) -> list[Masks]:
         """Two halves of a node, without paths in common."""

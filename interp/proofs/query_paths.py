@@ -180,7 +180,10 @@ class QueryPaths:
 
     def problem(self, path: Int[Tensor, " step"]) -> Int[Tensor, " operand"]:
         """A problem that shows the query the tokens of this path."""
-        masks = [torch.arange(len(step)) == option for step, option in zip(self.steps, path, strict=True)]
+        return self.example([torch.arange(len(step)) == at for step, at in zip(self.steps, path, strict=True)])
+
+    def example(self, masks: Sequence[Bool[Tensor, " option"]]) -> Int[Tensor, " operand"]:
+        """The first problem of a node."""
         return self.machine.problems(example_within(self.machine, self.originals(masks))[None])[0]
 
 
