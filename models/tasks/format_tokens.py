@@ -31,6 +31,11 @@ class FormatTokens(FormatDefinition):
         after = self.parts[self.parts.index(self.answer_field) + 1 :]
         return [token for part in after if isinstance(part, str) for token in self._literals[part]]
 
+    @property
+    def ending_ids(self) -> list[int]:
+        """The tokens after the answer."""
+        return [self.ids[token] for token in self._ending]
+
     @cached_property
     def delimiters(self) -> Sequence[Sequence[int]]:
         """The tokens before each operand, before the answer, and after it."""

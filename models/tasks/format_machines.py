@@ -1,0 +1,112 @@
+"""Machines of formatted tasks, derived from the texts of their answers and of their rules (``where=``)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from models.tasks.affine_cases import Cases, Condition
+from models.tasks.answer_functions import AnswerFunction, RulesByOperator
+from models.tasks.column_machines import Cell, Choice, ColumnGraph, Written, choices_of
+from models.tasks.equal_answers import NotDecided
+from models.tasks.expressions import Expression
+from models.tasks.format_definition import SIGNS
+from models.tasks.formatted_task import FormattedTask
+from models.tasks.machine import Machine
+
+
+@dataclass(frozen=True)
+class FormatLayout:
+    """Where a format puts the tokens of a problem, as its class writes them."""
+
+    cells: tuple[Cell, ...]
+    written: Written
+    fixed: Mapping[int, int]
+
+    @classmethod
+    def of(cls, task: FormattedTask) -> FormatLayout:
+        cells: list[Cell] = []
+        fixed: dict[int, int] = {}
+        digits, place = tuple(task.digit_tokens), 0
+        for part in task.parts[: task.parts.index(task.answer_field)]:
+            if isinstance(part, str):
+                found = task.literal_ids(part)
+                fixed.update(enumerate(found, place))
+                place += len(found)
+            elif part in task.numbers_fields:
+                for column in part.columns:
+                    at = task.fields.index(part)
+                    cells.append(Cell(part.name, column, digits, place, at, task.base**column))
+                    place += 1
+            else:
+                operators = tuple(task.ids[text] for text in task.operators)
+                cells.append(Cell(None, 0, operators, place, task.fields.index(part)))
+                place += 1
+        field, n = task.answer_field, len(task.query_positions)
+        # a target is also fed back, but for the last one
+        slots = [(task.input_length + i, *([place + i] if i < n - 1 else [])) for i in range(n)]
+        for at, token in zip(slots[field.n_tokens :], task.ending_ids, strict=True):
+            fixed.update(dict.fromkeys(at, token))
+        of_column = dict(zip(field.columns, slots[field.signed :], strict=False))
+        places = tuple(of_column[column] for column in range(field.width))
+        if not field.signed:
+            return cls(tuple(cells), Written(places, digits), fixed)
+        plus, minus = (task.ids[sign] for sign in SIGNS)
+        return cls(tuple(cells), Written(places, digits, slots[0], (plus, minus)), fixed)
+
+
+def machine_of_format(task: FormattedTask, answers: Sequence[str | Expression] | None = None) -> Machine:
+    """The machine of a task whose answers and rules are texts, or of those ``answers`` in place of its own.
+
+    Raises:
+        NotDecided: an answer or a rule in Python, or one without such a machine; the text says which.
+    """
+    layout = FormatLayout.of(task)
+    limits = {field.name: task.base**field.width for field in task.numbers_fields}
+    known = Cases(limits, task.base)
+    given = [function.function for function in task.functions] if answers is None else answers
+    choices: list[Choice] = []
+    for operator, answer in enumerate(given):
+        under = _allowed(task, operator, known)
+        tree = _expression(answer, "its answer").tree
+        choices += [
+            choice
+            for conditions in under
+            for choice in choices_of(known.of(tree, conditions), task.answer_field.signed, known, operator)
+        ]
+    graph = ColumnGraph(layout.cells, [layout.written], choices, task.base)
+    return graph.machine(layout.fixed, state_name(choices), task.input_length, len(task.query_positions))
+
+
+def _allowed(task: FormattedTask, operator: int, known: Cases) -> list[frozenset[Condition]]:
+    """The conditions under which ``where`` holds, by case."""
+    rule = task.where.rules.get(operator) if isinstance(task.where, RulesByOperator) else task.where
+    if rule is None:
+        return [frozenset()]
+    assert isinstance(rule, AnswerFunction)
+    if len(task.operators) > 1 and not isinstance(task.where, RulesByOperator):
+        raise NotDecided("its rule reads the operator")
+    found = known.of(_expression(rule.function, "the rule of its problems").tree)
+    if any(not case.value.is_constant for case in found):
+        raise NotDecided("the rule of its problems is no comparison")
+    return [case.conditions for case in found if case.value.constant]
+
+
+def _expression(function: object, what: str) -> Expression:
+    if isinstance(function, str):
+        return Expression(function)
+    if not isinstance(function, Expression):
+        raise NotDecided(f"{what} is a function in Python")
+    return function
+
+
+def state_name(choices: Sequence[Choice]) -> str:
+    """The word for what is remembered: "carry", "borrow", "order" or "residue"."""
+    values = [value for choice in choices for value in choice.values]
+    if all(value.is_constant for value in values):
+        moduli = any(each.modulus for choice in choices for each in choice.conditions)
+        return "residue" if moduli else "order"
+    factors = [factor for value in values for _, factor in value.factors]
+    if min(factors) < 0:
+        return "borrow"
+    return "carry" if len({value.factors for value in values}) == 1 else "order"
