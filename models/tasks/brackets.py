@@ -5,7 +5,7 @@ This is not arithmetic, but a running sum decides it: the depth ends at zero and
 
 from __future__ import annotations
 
-from jaxtyping import Bool, Int
+from jaxtyping import Int
 from torch import Tensor
 
 from models.calls.arguments import MOST, typed
@@ -16,11 +16,6 @@ from models.tasks.token_function import TokenFunction, function
 def _depth(brackets: Int[Tensor, "n length"]) -> Int[Tensor, "n length"]:
     """How many brackets are open after each one."""
     return (1 - 2 * brackets).cumsum(1)
-
-
-def _balanced(brackets: Int[Tensor, "n length"]) -> Bool[Tensor, " n"]:
-    depth = _depth(brackets)
-    return (depth[:, -1] == 0) & (depth.amin(1) >= 0)
 
 
 @typed
@@ -36,4 +31,4 @@ def BalancedBrackets(length: int = 16) -> TokenFunction:
         "lowest": lambda brackets: _depth(brackets).cummin(1).values,
         "chain": lambda brackets: _depth(brackets).clamp_min(0),
     }
-    return function("01", length, _balanced, name=f"balanced-brackets-{length}", variables=variables)
+    return function("01", length, "balanced", name=f"balanced-brackets-{length}", variables=variables)

@@ -57,17 +57,12 @@ class Written:
     Attributes:
         digits: the slots of each digit, by column. tokens: of the digits' values.
         sign: the slots of its sign, if it has one. signs: the tokens of plus and minus.
-        keeps: how many of its lowest digits count (the others are written as zeros); None if all do.
     """
 
     digits: tuple[tuple[int, ...], ...]
     tokens: tuple[int, ...]
     sign: tuple[int, ...] = ()
     signs: tuple[int, int] = (0, 0)
-    keeps: int | None = None
-
-    def counts(self, column: int) -> bool:
-        return self.keeps is None or column < self.keeps
 
 
 @dataclass(frozen=True)
@@ -174,10 +169,7 @@ class ColumnGraph:
         written: list[tuple[tuple[int, ...], tuple[int, ...]]] = []
         if ends and not self.last:
             for k, number in enumerate(self.written):
-                if not number.counts(column):
-                    digit = np.zeros_like(codes)
-                else:
-                    digit = (carries % self.base)[..., [at[k] for at in self.value_at]]
+                digit = (carries % self.base)[..., [at[k] for at in self.value_at]]
                 if column < len(number.digits):
                     codes = np.where((codes < 0) | (digit >= len(number.tokens)), -1, codes * self.base + digit)
                     written.append((number.digits[column], number.tokens))
@@ -215,9 +207,8 @@ class ColumnGraph:
                     found[:, i] &= residues[:, at] == each.residue
                 else:
                     found[:, i] &= carries[:, self.forms.index(each.form)] >= 0
-            for number, at in zip(self.written, self.value_at[i], strict=True):
-                if not self.last and number.keeps is None:
-                    found[:, i] &= carries[:, at] == 0
+            for at in () if self.last else self.value_at[i]:
+                found[:, i] &= carries[:, at] == 0
         return found
 
     def _layer(
@@ -242,15 +233,15 @@ class ColumnGraph:
         alive = (self.states[:, None, :first] > 0) & (codes >= 0)
         alive = np.broadcast_to(alive, (n, m, first))
         codes = np.broadcast_to(codes, (n, m, first))
-        before, label, after = [], [], []
-        for i in range(first):
-            earlier = (alive[..., :i] & (codes[..., :i] == codes[..., i, None])).any(2)
-            state, combination = (alive[..., i] & ~earlier).nonzero()
-            code = codes[state, combination, i]
+        before, label, after, left = [], [], [], alive.copy()
+        while left.any():  # once for each different thing that choices would write
+            state, combination = left.any(2).nonzero()
+            code = codes[state, combination, left[state, combination].argmax(1)]
             same = alive[state, combination] & (codes[state, combination] == code[:, None])
             before.append(state)
             label.append(np.stack((combination, code), 1))
             after.append(np.concatenate((same, rest[state, combination]), 1))
+            left[state, combination] &= ~same
         labels, label_of = _distinct(np.concatenate(label))
         self.states, after_of = _distinct(np.concatenate(after).astype(np.int64))
         combination, code = labels.T

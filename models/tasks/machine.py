@@ -135,13 +135,18 @@ class Machine:
             found[:, list(step.slots)] = step.tokens[options[:, k]]
         return found
 
-    def sample(self, n: int, generator: torch.Generator) -> Int[np.ndarray, "n step"]:
-        """``n`` paths, uniform over all (up to the rounding of probabilities to float64)."""
+    def sample(self, n: int, generator: torch.Generator, rare: bool = False) -> Int[np.ndarray, "n step"]:
+        """``n`` paths, uniform over all (up to the rounding of probabilities to float64); with ``rare``, in each step
+        every state that can follow is as likely as another."""
         draw = lambda: torch.rand(n, generator=generator, dtype=torch.float64).numpy()  # noqa: E731
         state = _chosen(self._following[0], np.zeros(n, dtype=np.int64), np.zeros(self.states[0], np.int64), draw())
         found = np.empty((n, len(self.steps)), dtype=np.int64)
         for k, step in enumerate(self.steps):
             weights = np.array(self._following[k + 1], dtype=object)[step.after]
+            if rare:
+                edge = step.before * self.states[k + 1] + step.after
+                _, index, times = np.unique(edge, return_inverse=True, return_counts=True)
+                weights = 2**20 // times[index.reshape(-1)] + 1
             found[:, k] = _chosen(weights, state, step.before, draw())
             state = step.after[found[:, k]]
         return found

@@ -2,40 +2,143 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 import torch
+from jaxtyping import Int
+from torch import Tensor
 
 from models.errors import UserError
+from models.tasks.affine_cases import Affine
+from models.tasks.automata import AUTOMATA, Automaton
 from models.tasks.base import Task, domain_of
-from models.tasks.domain import NotCountable
+from models.tasks.column_families import hard_digits
+from models.tasks.column_machines import Cell, Choice, ColumnGraph, Written
+from models.tasks.domain import COUNTED, NoDomain, NotCountable
 from models.tasks.equal_answers import NotDecided, altered
 from models.tasks.format_machines import machine_of_format
 from models.tasks.formatted_task import FormattedTask
+from models.tasks.listed_machines import LISTED, machine_of_all
 from models.tasks.machine import Machine, NotAPath, sequences
+from models.tasks.multi_addition import MultiOperandAddition
+from models.tasks.parity import Parity
+from models.tasks.sequence_machines import machine_of_automaton
+from models.tasks.sequences import SequenceTask
+from models.tasks.token_function import TokenFunction
 
 _LOOKED_AT = 64  # drawn problems, and as many hard ones, on which every machine is compared with its task
+_TRIED = 1_000  # as many, where nothing else is known of the task's answer
+#: What an answer in Python may be, of two numbers and of any.
+_OF_TWO = (
+    "{0} - {1}",
+    "max({0}, {1})",
+    "min({0}, {1})",
+    "abs({0} - {1})",
+    *(f"{{0}} {relation} {{1}}" for relation in ("<", "<=", ">", ">=", "==", "!=")),
+)
+
+
+class Differs(UserError):
+    """Raised for a task whose answer is not that of a machine; ``problem`` is the text of one."""
+
+    def __init__(self, name: str, problem: str):
+        super().__init__(f"{name} has another answer for {problem} than the machine that it is said to be.")
+        self.problem = problem
 
 
 def made(task: Task) -> Machine:
     """The machine of a task. Raises UserError with the reason why there is none."""
+    own = altered(task)  # a method that says something else than its class does
     try:
-        if not isinstance(task, FormattedTask):
-            raise NotDecided("it is no format")
-        if changed := altered(task):
-            raise NotDecided(f"{changed} is no method of this package")
-        machine = machine_of_format(task)
+        if own is not None:
+            raise NotDecided(f"{own} is no method of this package")
+        return _compared(task, _derived(task), _LOOKED_AT)
     except NotDecided as why:
-        raise UserError(f"{task.name} is not known to need a small memory only: {why}.") from None
-    return checked(task, machine)
+        reason = str(why)
+    listed = _is_listed(task)
+    if isinstance(task, TokenFunction) and task.automaton is not None and task.where is None:
+        return _settled(task, _compared(task, _of_strings(task, task.automaton), _LOOKED_AT), listed)
+    for candidate in _candidates(task):
+        try:
+            machine = candidate()
+            _compare(task, machine, task.sample(_LOOKED_AT, torch.Generator().manual_seed(0)))
+        except (UserError, NotDecided):
+            continue
+        try:
+            return _settled(task, machine, listed)
+        except Differs as error:  # it is nearly this one
+            reason = f"its answer is a function in Python, and another for {error.problem} than it seems to be"
+    if listed:
+        return machine_of_all(task)
+    raise UserError(
+        f"{task.name} is not known to need a small memory only, and has too many problems to run all of them: {reason}."
+    )
 
 
-def checked(task: Task, machine: Machine) -> Machine:
-    """The machine, after it was compared with its task: on the number of problems, and on some of them.
+def _settled(task: Task, machine: Machine, listed: bool) -> Machine:
+    """A machine that was not derived, after it was compared with its task on all problems or on thousands of them."""
+    machine = _compared(task, machine, _TRIED)
+    if not listed:
+        return replace(machine, tried=2 * _TRIED)
+    every = task.domain.every()
+    for part in every.split(2**16):
+        _compare(task, machine, part)
+    return machine
+
+
+def _derived(task: Task) -> Machine:
+    match task:
+        case FormattedTask():
+            return machine_of_format(task)
+        case TokenFunction() if task.where is not None:
+            raise NotDecided("the rule of its problems is a function in Python")
+        case TokenFunction(answer=Automaton() as automaton):
+            return _of_strings(task, automaton)
+        case TokenFunction():
+            raise NotDecided("its answer is a function in Python")
+        case MultiOperandAddition():
+            return _of_running_sums(task)
+        case Parity():
+            return _of_parity(task)
+    raise NotDecided("no machine of its class is known")
+
+
+def _candidates(task: Task) -> Iterator[Callable[[], Machine]]:
+    """Machines that an answer in Python may have, one after the other."""
+    if isinstance(task, TokenFunction) and task.where is None:
+        for name in AUTOMATA:
+            yield lambda name=name: _of_strings(task, task.named(name))
+    if isinstance(task, FormattedTask) and len(task.functions) == 1:
+        names, field = [number.name for number in task.numbers_fields], task.answer_field
+        yield lambda: machine_of_format(task)
+        texts = [" + ".join(names)]
+        texts += [f"({texts[0]}) % {task.base**field.width}"]
+        if len(names) == 2:
+            high = task.base ** (field.width - 1)
+            texts += [text.format(*names) for text in _OF_TWO]
+            texts.append("({0} - {1}) % {2} + {2} * ({0} < {1})".format(*names, high))
+        for text in texts:
+            yield lambda text=text: machine_of_format(task, [text])
+
+
+def _is_listed(task: Task) -> bool:
+    try:
+        domain = domain_of(task)
+    except NoDomain:
+        return False
+    return domain.combinations <= LISTED or (domain.combinations <= COUNTED and domain.size <= LISTED)
+
+
+# ---- comparing a machine with its task
+
+
+def _compared(task: Task, machine: Machine, n: int) -> Machine:
+    """The machine, after it was compared with its task: on the number of problems, ``n`` uniform ones and ``n`` hard.
 
     Raises:
-        UserError: it has another number of paths than the task has problems, so that some have no answer that fits;
-            or a problem that is none of them.
+        UserError: it has fewer paths than the task has problems, as some have no answer that fits; or a problem that is
+            none of them.
     """
     try:
         size = domain_of(task).size
@@ -43,29 +146,115 @@ def checked(task: Task, machine: Machine) -> Machine:
         size = machine.count()
     if machine.count() != size:
         raise UserError(
-            f"{task.name} has {size:,} problems, and only {machine.count():,} have an answer that can be written."
+            f"{task.name} has {size:,} problems, and {machine.count():,} of them have an answer that can be written."
         )
-    draws = torch.Generator().manual_seed(0)
-    drawn = [task.sample(_LOOKED_AT, draws), machine.problems(machine.sample(_LOOKED_AT, draws))]
-    if (hard := getattr(task, "sample_carry_rich", None)) is not None:
-        drawn.append(hard(_LOOKED_AT, draws))
-    problems = torch.cat(drawn)
-    compare(task, machine, problems)
+    draws = torch.Generator().manual_seed(n)
+    _compare(task, machine, torch.cat((task.sample(n, draws), _hard(task, machine, n, draws))))
     return machine
 
 
-def compare(task: Task, machine: Machine, problems: torch.Tensor) -> None:
-    """Raise UserError with the first of some problems that is no path of a machine."""
+def _compare(task: Task, machine: Machine, problems: Int[Tensor, "n *operands"]) -> None:
+    """Raise Differs with the first of some problems that is no path of a machine."""
     try:
         paths = machine.run(sequences(task, problems))
-        same = (machine.problems(paths) == problems).flatten(1).all(1)
+        wrong = (machine.problems(paths) != problems).flatten(1).any(1).nonzero()[:, 0].tolist()
     except NotAPath as error:
-        same = torch.arange(len(problems)) != error.row
-    if not same.all():
-        wrong = task.problem_text(task.numbers(problems[~same][:1])[0])
-        raise UserError(f"{task.name} is not the machine that it was said to be: {wrong} is written in another way.")
+        wrong = [error.row]
+    if wrong:
+        text = task.problem_text(task.numbers(problems[wrong[0] : wrong[0] + 1])[0])
+        raise Differs(task.name, text)
 
 
-def tried(machine: Machine, n: int) -> Machine:
-    """The machine, compared with its task on ``n`` problems and no more than that."""
-    return replace(machine, tried=n)
+def _hard(task: Task, machine: Machine, n: int, draws: torch.Generator) -> Int[Tensor, "n *operands"]:
+    """Problems that meet rare states, long carries, equal numbers and ends of ranges, as far as the task has such."""
+    found = [machine.problems(machine.sample(n, draws, rare=True))]
+    if (rich := getattr(task, "sample_carry_rich", None)) is not None:
+        found.append(rich(n, draws))
+    if isinstance(task, FormattedTask) and len(task.fields) == len(task.numbers_fields) == 2:
+        numbers = task.sample(n, draws)
+        limits = torch.tensor([task.base**field.width for field in task.numbers_fields])
+        width = max(field.width for field in task.numbers_fields)
+        uniform = torch.rand(4 * width + 1, n, generator=draws, dtype=torch.float64)
+        digits = hard_digits(width, task.base, lambda i: uniform[i])
+        swapped = digits.clone()
+        swapped[:, 1] = task.base - 1 - digits[:, 1]  # where a carry passes, the digits are now equal
+        worth = task.base ** torch.arange(width)
+        few = [(each * worth).sum(2) % limits for each in (digits, swapped)]
+        same = numbers[:, :1].expand(-1, 2) % limits.min()
+        zero, most = torch.zeros_like(numbers[:, 0]), torch.full_like(numbers[:, 0], 1)
+        ends = torch.stack((torch.where(numbers[:, 0] % 2 == 0, zero, most * (limits[0] - 1)), numbers[:, 1]), 1)
+        mixed = torch.cat((*few, same, ends))
+        found.append(mixed[task.allowed(mixed)])
+    elif isinstance(task, TokenFunction):
+        uniform = task.sample(n, draws)  # strings of long runs of one token
+        stays = torch.rand(n, task.length, generator=draws) < torch.rand(n, 1, generator=draws)
+        for i in range(1, task.length):
+            uniform[:, i] = torch.where(stays[:, i], uniform[:, i - 1], uniform[:, i])
+        found.append(uniform[task.allowed(uniform)])
+    every = torch.cat(found)
+    return torch.cat((every[: n // 4], every[n:][torch.randperm(len(every) - n, generator=draws)], every[:n]))[:n]
+
+
+# ---- machines of classes
+
+
+def _slots(task: Task, target: int) -> tuple[int, ...]:
+    """The slots of a target: its own, and the position where it is read."""
+    after = task.query_positions[target] + 1
+    return (task.input_length + target, *([after] if after < task.input_length else []))
+
+
+def _of_strings(task: TokenFunction, automaton: Automaton) -> Machine:
+    inputs = tuple(task.vocabulary.index(text) for text in task.inputs)
+    cells = [Cell(f"x{i}", i, inputs, i, i) for i in range(task.length)]
+    answers = [_slots(task, target) for target in range(task.n_answers)]
+    tokens = [task.vocabulary.index(text) for text in task.answer_texts]
+    sizes = task.input_length, task.n_answers
+    origin = torch.zeros(task.length, dtype=torch.int64)
+    return machine_of_automaton(automaton, cells, answers, tokens, {}, sizes, origin)
+
+
+def _segment(task: SequenceTask, segment: int, column: int) -> tuple[int, ...]:
+    """The slots of a digit of a segment: as an input, and as a target."""
+    at = task.position_of(segment, column)
+    queries = list(task.query_positions)
+    target = (task.input_length + queries.index(at - 1),) if at - 1 in queries else ()
+    return (*target, *([at] if at < task.input_length else []))
+
+
+def _fixed(task: SequenceTask) -> dict[int, int]:
+    """The slots of all that is no digit, and their tokens."""
+    zeros = torch.zeros(1, task.n_operands, task.n_digits, dtype=torch.int64)
+    row, n = sequences(task, zeros)[0].tolist(), task.input_length
+    roles = [*task.roles[:n], *task.target_roles]
+    return {slot: token for slot, token in enumerate(row) if roles[slot].kind in ("bos", "delimiter", "eos")}
+
+
+def _of_parity(task: Parity) -> Machine:
+    cells = [Cell("x", k, (0, 1), _segment(task, 0, k)[-1], k) for k in range(task.n_digits)]
+    written = [_segment(task, 1, k) for k in range(task.n_digits if task.scratchpad else 1)]
+    flips = lambda state, bit: (state + bit) % 2  # noqa: E731
+    automaton = Automaton(flips, None, flips, name="parity") if task.scratchpad else Automaton(flips, lambda s: s)
+    sizes, origin = (task.input_length, len(task.query_positions)), torch.zeros(1, task.n_digits, dtype=torch.int64)
+    return machine_of_automaton(replace(automaton, name="parity"), cells, written, (0, 1), _fixed(task), sizes, origin)
+
+
+def _of_running_sums(task: MultiOperandAddition) -> Machine:
+    """The sums of the first k numbers, for each k that is written, side by side in every column."""
+    m, domain, digits = task.n_operands, task.domain, tuple(range(task.base))
+    cells = []
+    for operand, column, lowest in zip(domain.operand, domain.column, domain.lowest, strict=True):
+        slot, part = task.position_of(operand, column), operand * task.n_digits + column
+        cells.append(Cell(f"a{operand + 1}", column, digits[lowest:], slot, part, 1, lowest))
+    cells.sort(key=lambda cell: (cell.column, cell.part))
+    written, values, fixed = [], [], _fixed(task)
+    for operand in range(m):  # the zeros in front of each number
+        for column in range(task.n_digits, task.length):
+            fixed.update(dict.fromkeys(_segment(task, operand, column), 0))
+    for step in range(task.first_step, m + 1):
+        places = [_segment(task, m + step - task.first_step, column) for column in range(task.length)]
+        written.append(Written(tuple(places), digits))
+        values.append(Affine(tuple((f"a{k + 1}", 1) for k in range(step))))
+    graph = ColumnGraph(cells, written, [Choice(frozenset(), tuple(values))], task.base)
+    sizes = task.input_length, len(task.query_positions)
+    return replace(graph.machine(fixed, "carry", *sizes), origin=torch.zeros(m, task.n_digits, dtype=torch.int64))
