@@ -16,7 +16,7 @@ positive, so that ``c . y <= sum_h b_h + max sum_h (c . N_h - b_h D_h) / max D_h
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cached_property
 
 import torch
@@ -30,6 +30,8 @@ from interp.proofs.token_reading import Reading
 PASSES = 2
 CLOSE = 1e-9  # how far a level is put past its estimate, so that the last programme is hardly ever positive
 
+#: (orthonormal directions [node, cut, d], least, largest): a node's further condition on what heads write.
+Cuts = tuple[Float[Tensor, "node cut d"], Float[Tensor, "node cut"], Float[Tensor, "node cut"]]
 Masks = Sequence[Bool[Tensor, "node option"]]
 
 
@@ -40,7 +42,8 @@ class Nodes:
     node here allows are left out.
     """
 
-    def __init__(self, paths: QueryPaths, reading: Reading, masks: Masks):
+    def __init__(self, paths: QueryPaths, reading: Reading, masks: Masks, cuts: Cuts | None = None):
+        self.cuts = cuts
         self.paths, self.reading, self.masks = paths, reading, list(masks)
         self.n, self.heads = len(masks[0]), len(reading.weights)
         letters = torch.cat((reading.weights[..., None] * reading.values, reading.weights[..., None]), -1)
@@ -93,9 +96,21 @@ class Nodes:
         return ends[0] * (1 - 1e-12), ends[1] * (1 + 1e-12)
 
     @cached_property
-    def sizes(self) -> Float[Tensor, "head d_head"]:
-        """Upper bounds of the sum of magnitudes of all terms of N_h."""
-        return self.start[:, :-1].abs() + sum(table[..., :-1].abs().amax(1) for table in self.tables)
+    def sizes(self) -> Float[Tensor, "head node d_head"]:
+        """Upper bounds of the sum of magnitudes of all terms of N_h, for each node by its own options."""
+        found = self.start[:, None, :-1].abs().expand(-1, self.n, -1)
+        for table, closed in zip(self.tables, self.closed, strict=True):
+            size = table[..., :-1].abs()
+            if closed is None:
+                found = found + size.amax(1)[:, None]
+            else:
+                found = found + torch.where((closed == 0).T[:, :, None], size[:, None], 0.0).amax(2)
+        return found
+
+    def _size_of(self, along: Float[Tensor, "head d_head row"]) -> Float[Tensor, "head row"]:
+        """Upper bounds of the magnitudes of all terms of functionals."""
+        h, e, rows = along.shape
+        return torch.einsum("hbe,hebn->hbn", self.sizes, along.abs().view(h, e, self.n, -1)).reshape(h, rows)
 
     def sums(self, options: Int[Tensor, "node sample step"]) -> Float[Tensor, "head node sample d_head_and_1"]:
         """(N_h, D_h) of some paths."""
@@ -116,25 +131,69 @@ class Nodes:
     ) -> Float[Tensor, "node n"]:
         """Upper bounds of ``c . y`` over each node's paths; ``levels`` are what heads write on some sampled paths.
 
-        What float64 may be off by in the programmes is added.
+        Where a node's ``cuts`` say that ``u . y`` lies in an interval for some orthonormal directions u, c is taken apart
+        into these directions and the rest: each part has its own largest value.
         """
+        found = self._largest(functionals, levels)
+        if self.cuts is None:
+            return found
+        u, low, high = self.cuts
+        along = functionals @ u.mT  # [node, n, cut]
+        apart = self._largest(functionals - along @ u, levels)
+        parts = torch.maximum(along * low[:, None], along * high[:, None]).sum(-1)
+        own = 1e-12 * (along.abs() * (low.abs() + high.abs())[:, None]).sum(-1)
+        return torch.minimum(found, apart + parts + own)
+
+    def _largest(self, functionals: Tensor, levels: Tensor) -> Float[Tensor, "node n"]:
         h, (b, n, _), e = self.heads, functionals.shape, self.reading.W_O.shape[1]
         rows = b * n
         along = torch.einsum("hed,bnd->hebn", self.reading.W_O, functionals)  # each head's own functional
         level = torch.einsum("hebn,hbse->hbns", along, levels).amax(-1).reshape(h, rows)
         along = along.reshape(h, e, rows)
+        bound = self.of_heads(along, level)
+        total = bound.sum(0)
+        if h > 1:
+            most = self.denominators[1].repeat_interleave(n, 1)
+            scaled = torch.cat((along / most[:, None], -(bound / most)[:, None]), 1).flatten(0, 1)[None]
+            start = torch.einsum("k,kr->r", self.start.flatten(), scaled[0])[None]
+            side_by_side = [table.transpose(0, 1).flatten(1)[None] for table in self.tables]
+            found = self.programme(start, [torch.bmm(table, scaled) for table in side_by_side])[0]
+            off = (len(self.tables) + e * h + 8) * 4 * DOUBLE
+            size = self._size_of(along)
+            found = found + off * (size / most + bound.abs()).sum(0)
+            total = total + found.clamp_max(0.0)
+        total = total + 16 * DOUBLE * (h + 2) * bound.abs().sum(0)
+        return total.view(b, n)
+
+    def of_heads(
+        self, along: Float[Tensor, "head d_head row"], level: Float[Tensor, "head row"]
+    ) -> Float[Tensor, "head row"]:
+        """Upper bounds of ``along . N_h / D_h`` for each head by itself, from guessed levels; rows are [node x n].
+
+        What float64 may be off by in the programmes is added.
+        """
+        values = lambda weights: [torch.bmm(table, weights) for table in self.tables]  # noqa: E731
+        sizes = self._size_of(along)
+
+        def best(level: Tensor) -> Tensor:
+            weights = torch.cat((along, -level[:, None]), 1)
+            return self.programme(torch.einsum("hk,hkr->hr", self.start, weights), values(weights))
+
+        return torch.minimum(self._from_levels(best, level, sizes), self._means(along))
+
+    def _from_levels(
+        self, best: Callable[[Tensor], Tensor], level: Float[Tensor, "head row"], sizes: Float[Tensor, "head row"]
+    ) -> Float[Tensor, "head row"]:
+        """The bound of a ratio from ``best(l)``, the largest ``N - l D``; ``sizes`` bound the magnitudes of N's terms."""
+        n, e = level.shape[1] // self.n, self.reading.W_O.shape[1]
         least, most = (d.repeat_interleave(n, 1) for d in self.denominators)
-        slack = (torch.einsum("he,her->hr", self.sizes, along.abs()), most)
-        bound, last = torch.full((h, rows), torch.inf, dtype=torch.float64), None
+        bound, last = torch.full_like(level, torch.inf), None
         middle = (least + most) / 2
         for number in range(PASSES):
             if number == PASSES - 1:
                 level = level + CLOSE * (1 + level.abs())
-            weights = torch.cat((along, -level[:, None]), 1)
-            start = torch.einsum("hk,hkr->hr", self.start, weights)
-            found = self.programme(start, [torch.bmm(table, weights) for table in self.tables])
-            off = (len(self.tables) + e + 8) * 4 * DOUBLE * (slack[0] + level.abs() * slack[1])
-            found = found + off
+            off = (len(self.tables) + e + 8) * 4 * DOUBLE * (sizes + level.abs() * most)
+            found = best(level) + off
             bound = torch.minimum(bound, level + found / torch.where(found > 0, least, most) * (1 + 8 * DOUBLE))
             slope = middle
             if last is not None:
@@ -142,18 +201,40 @@ class Nodes:
                 secant = (last[1] - found) / torch.where(away.abs() > 1e-14, away, torch.inf)
                 slope = torch.where(secant > 0, torch.minimum(torch.maximum(secant, least), most), middle)
             last, level = (level, found), level + found / slope
-        bound = torch.minimum(bound, self._means(along))
-        total = bound.sum(0)
-        if h > 1:
-            scaled = torch.cat((along / most[:, None], -(bound / most)[:, None]), 1).flatten(0, 1)[None]
-            start = torch.einsum("k,kr->r", self.start.flatten(), scaled[0])[None]
-            side_by_side = [table.transpose(0, 1).flatten(1)[None] for table in self.tables]
-            found = self.programme(start, [torch.bmm(table, scaled) for table in side_by_side])[0]
-            off = (len(self.tables) + e * h + 8) * 4 * DOUBLE
-            found = found + off * (slack[0] / most + bound.abs()).sum(0)
-            total = total + found.clamp_max(0.0)
-        total = total + 16 * DOUBLE * (h + 2) * bound.abs().sum(0)
-        return total.view(b, n)
+        return bound
+
+    def mixed_off(self, levels: Float[Tensor, "head node sample d_head"]) -> Float[Tensor, "node head d_head"]:
+        """How far what heads write, ``z``, may be off by rounding on any of each node's paths.
+
+        A weight that is off by a factor 1 + t moves the mean z by ``t p (v - z)``, p being its share. z lies within h of
+        r, the middle of its range over the node. So z is off by at most the largest mean of
+        ``eta_j (|v_j - r| + h) + rad_j``, which is one more programme.
+        """
+        reading, (h, _, _, e), b = self.reading, levels.shape, self.n
+        both = torch.cat((torch.eye(e), -torch.eye(e)), 1).double()  # [d_head, 2 d_head]
+        along = both[None, :, None].expand(h, -1, b, -1).reshape(h, e, b * 2 * e)
+        level = torch.cat((levels, -levels), -1).amax(2).reshape(h, b * 2 * e)
+        ends = self.of_heads(along, level).view(h, b, 2, e)
+        middle, half = (ends[:, :, 0] - ends[:, :, 1]) / 2, (ends[:, :, 0] + ends[:, :, 1]) / 2 * (1 + 1e-12)
+        half = half.clamp_min(0.0) + 1e-15 * middle.abs()
+        away = (reading.values[:, :, None] - middle[:, None]).abs() + half[:, None]  # [head, letter, node, d_head]
+        errors = reading.weights[..., None, None] * (reading.eta[..., None, None] * away + reading.rad[:, :, None])
+        errors = errors.flatten(2)  # [head, letter, row]
+        always = torch.tensor([reading.number[letter] for letter in self.paths.fixed], dtype=torch.int64)
+        sink = reading.sink[:, None] * reading.eta.amax(1)[:, None] * (middle.abs() + half).flatten(1)
+        start = errors[:, always].sum(1) + sink
+        each = [
+            sum_of_letters(errors, reading, step, kept) for step, kept in zip(self.paths.steps, self.kept, strict=True)
+        ]
+        sizes = start + sum(value.amax(1) for value in each)
+        weights = [table[..., -1:] for table in self.tables]
+
+        def best(level: Tensor) -> Tensor:
+            values = [value - level[:, None] * weight for value, weight in zip(each, weights, strict=True)]
+            return self.programme(start - level * self.start[:, -1:], values)
+
+        level = sizes / (sum(self.denominators) / 2).repeat_interleave(e, 1)
+        return self._from_levels(best, level, sizes).view(h, b, e).transpose(0, 1) * (1 + 1e-9)
 
     def _means(self, along: Float[Tensor, "head d_head row"]) -> Float[Tensor, "head row"]:
         """The largest value of any letter, which no mean exceeds (nor zero, where something else has value zero)."""

@@ -56,6 +56,7 @@ from models.transformer.hooked import HookedModel
 #: After a wrong answer, classes that are still open get so many nodes each, for the share that is proved.
 AFTER_WRONG = 64
 REPLAYED = 64  # classes whose lowest problem is run through the model itself
+ROUNDED = 1e-3  # how far float32 may move a lead of a problem that is run, against a bound over the reals
 #: What the bounds are stated for; what a config switches on beyond it is named in a refusal.
 SWITCHES = ("d_vocab_out", "rotary_dim", "parallel_attn_mlp", "use_qk_norm", "attn_bias", "attn_softmax", "final_gain")
 LEAST_EPS = 2.0**-40
@@ -279,6 +280,8 @@ class _Proof:
 
     def run(self) -> str | None:
         """Search. Returns why it ended before every class was proved or found wrong, and None if it did not."""
+        if not all(bool((one.reading.after + one.reading.size).isfinite().all()) for one in self.classes):
+            return "some numbers of its forward pass may leave the range of its arithmetic"
         search = PathSearch(self.layers, self.classes)
         try:
             for one in search.run():
@@ -303,7 +306,8 @@ class _Proof:
             logits = self.model(self.task.encode(problem))[0, one.paths.query].double()
             lead = logits[one.answer] - logits
             least = float(lead[torch.arange(len(lead)) != one.answer].min())
-            if one.proved and least < one.bound - SLACK * (1 + abs(one.bound)):
+            slack = SLACK if self.arithmetic == "float32" else ROUNDED  # bounds over the reals know of no rounding
+            if one.proved and least < one.bound - slack * (1 + abs(one.bound)):
                 raise UserError(
                     f"{model_name(self.model)} does not compute what its weights say: see "
                     f"{self.task.problem_text(self.task.numbers(problem)[0])}."
@@ -314,7 +318,7 @@ class _Proof:
         unproved = 0
         for one in self.classes:
             label, problem = one.paths.labels[one.label], one.problem()
-            unproved += sum(one.paths.count(node) for node in one.open)
+            unproved += sum(one.paths.count(masks) for masks in {node.masks for node in one.open})
             values = (one.paths.target, one.paths.token, label.answer, label.before, label.after, one.nodes, len(one.open))
             for name, value in zip(COUNTED, values, strict=True):
                 rows[name].append(value)

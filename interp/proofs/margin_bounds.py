@@ -32,6 +32,7 @@ from interp.proofs.functional_extremes import Nodes
 from interp.proofs.token_reading import OWN
 from models.transformer.config import TransformerConfig
 
+FEW_WRITTEN = 8  # numbers that all heads write together
 STEEPEST = {name: shape[-1] for name, shape in SHAPES.items()} | {"relu": 1.0}
 
 
@@ -47,8 +48,7 @@ class NormOf:
 class Bounds:
     """What is proved of some nodes: ``margin``, a lower bound of the lead in logits, and where it is loose.
 
-    ``sampled`` is the least lead among the sampled paths, and ``sample`` the path that has it. ``charge`` is the most
-    that rounding can take from a lead, times the last scale. For splitting: ``loose`` [node, reader] says how much is
+    ``sampled`` is the least lead among the sampled paths, and ``sample`` the path that has it. For splitting: ``loose`` [node, reader] says how much is
     lost per unit of what each neuron reads, and ``scale`` is the middle of the scale that this is divided by;
     ``functional`` [node, d] is the lead's functional of the stream.
     """
@@ -56,7 +56,6 @@ class Bounds:
     margin: Float[Tensor, " node"]
     sampled: Float[Tensor, " node"]
     sample: Int[Tensor, "node step"]
-    charge: Float[Tensor, " node"]
     loose: Float[Tensor, "node reader"]
     scale: Float[Tensor, " node"]
     functional: Float[Tensor, "node d"]
@@ -78,7 +77,7 @@ class MarginBounds:
         #: Whether the stream itself is normalised before the MLP.
         self.stream_scaled = post and self.has_mlp
         self.mid: NormOf | None = None
-        if self.has_mlp and cfg.normalization_type is not None:
+        if self.has_mlp and (post or cfg.has_pre_norm):
             self.mid = norm("blocks.0.ln1_post" if post else "blocks.0.ln2")
         self.last: list[NormOf] = []
         if post:
@@ -138,22 +137,20 @@ class MarginBounds:
         square = (x @ self.cent).pow(2).mean(-1, keepdim=True)
         return square.sqrt() + self.config.eps if self.config.norm_eps_outside else (square + self.config.eps).sqrt()
 
-    def leads(self, x: Float[Tensor, "*n d"], answer: Int[Tensor, "*n"]) -> tuple[Tensor, Tensor, Tensor]:
-        """Of single streams after attention: leads over every other token in logits, inf at the token itself; what the
-        neurons read; and the last scales, multiplied."""
+    def leads(self, x: Float[Tensor, "*n d"], answer: Int[Tensor, "*n"]) -> tuple[Tensor, Tensor]:
+        """Of single streams after attention: leads over every other token in logits, inf at the token itself; and what
+        the neurons read."""
         scale = torch.ones_like(x[..., :1]) if self.mid is None else self.scale(x)
         z = x.new_zeros(*x.shape[:-1], 0)
         r = x if self.stream_in is None else x @ self.stream_in / scale + self.stream_bias
         if self.has_mlp:
             z = x @ self.G / scale + self.g
             r = r + self.hidden(z) @ self.W_out + self.b_out
-        last = torch.ones_like(x[..., 0])
         for one in self.last:
-            last = last * self.scale(r)[..., 0]
             r = (r @ self.cent) / self.scale(r) * one.gain + one.bias
         logits = (r * self.final_gain) @ self.W_U + self.b_U
         lead = logits.gather(-1, answer[..., None]) - logits
-        return lead.scatter(-1, answer[..., None], torch.inf), z, last
+        return lead.scatter(-1, answer[..., None], torch.inf), z
 
     # ---- bounds
 
@@ -168,12 +165,16 @@ class _Pass:
     def __init__(self, layers: MarginBounds, nodes: Nodes, answers: Tensor, samples: Tensor):
         self.layers, self.nodes, self.answers = layers, nodes, answers
         self.cfg, reading = layers.config, nodes.reading
-        self.base, self.off, self.size = reading.base, reading.off, reading.size
+        self.base, self.size = reading.base, reading.size
         sums = nodes.sums(samples)
         self.levels = sums[..., :-1] / sums[..., -1:]  # [head, node, sample, d_head]
         self.x = self.base + torch.einsum("hbse,hed->bsd", self.levels, reading.W_O)
         each = answers[:, None].expand(self.x.shape[:2])
-        lead, self.z, _ = layers.leads(self.x, each)
+        #: How far the computed stream may be off: closely where heads write few numbers, else for all of the query.
+        self.off = reading.off(reading.mixed_off).expand(nodes.n, -1)
+        if layers.rounding.unit32 and reading.mixed_off.numel() <= FEW_WRITTEN:
+            self.off = reading.off(torch.minimum(nodes.mixed_off(self.levels), reading.mixed_off))
+        lead, self.z = layers.leads(self.x, each)
         least = lead.amin(-1)
         self.sampled, at = least.min(1)
         self.sample = samples[torch.arange(len(at)), at]
@@ -183,7 +184,7 @@ class _Pass:
     def top(self, functionals: Float[Tensor, "node n d"], size: Tensor | None = None) -> Float[Tensor, "node n"]:
         """Upper bounds of functionals of the computed stream; ``size`` are magnitudes of what they were made of."""
         size = functionals.abs() if size is None else size
-        own = functionals.abs() @ self.off + OWN * (size @ self.size)
+        own = (functionals.abs() @ self.off[..., None])[..., 0] + OWN * (size @ self.size)
         return self.nodes.largest(functionals, self.levels) + functionals @ self.base + own
 
     # ---- the scale before the MLP
@@ -411,7 +412,7 @@ class _Pass:
             loose = self._looseness(hidden.gather(1, chosen.expand(-1, 1, hidden.shape[-1]))[:, 0].abs())
         functional = functional.gather(1, chosen.expand(-1, 1, cfg.d_model))[:, 0]
         middle = (self.low + self.high) / 2
-        return Bounds(margin, self.sampled, self.sample, charge.amax(1), loose, middle, functional)
+        return Bounds(margin, self.sampled, self.sample, loose, middle, functional)
 
     def _looseness(self, row: Tensor) -> Tensor:
         """[node, reader]: what the lines lose at each neuron, over the width of what it reads."""
@@ -567,7 +568,10 @@ def directions(x: Float[Tensor, "node sample d"], centred: bool) -> tuple[Tensor
     mean = x.mean(1)
     first = mean / mean.norm(dim=-1, keepdim=True).clamp_min(1e-300)
     away = x - mean[:, None]
-    _, vectors = torch.linalg.eigh(away.mT @ away)
+    try:
+        _, vectors = torch.linalg.eigh((away.mT @ away).nan_to_num(0.0, 0.0, 0.0))
+    except torch.linalg.LinAlgError:  # as of samples that are all but equal
+        vectors = torch.eye(d, dtype=torch.float64).expand(b, -1, -1)
     kept = [first[:, None]]
     if centred:
         kept.append(torch.full((b, 1, d), 1 / math.sqrt(d), dtype=torch.float64))

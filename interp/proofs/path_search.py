@@ -1,47 +1,62 @@
 """Branch and bound over what queries see: every class is bounded, and what stays open is split.
 
-A node whose right token is not proved to lead is split at the step whose options differ most in what matters: in what
-they add to the neurons' inputs, weighted by what the activations' lines lose there, and in the lead's own functional.
-Nodes with few paths are run one by one.
+A node whose right token is not proved to lead is split in two. Mostly it is split by its options, at the step where
+these differ most in what matters: in what they add to the neurons' inputs, weighted by what the activations' lines lose
+there, and in the lead's own functional. Where many steps matter alike, it is split by what the heads write: in one half
+a functional of it is at most its middle value, in the other at least. Of a node with few paths each is bounded alone.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from interp.proofs.functional_extremes import Nodes, sum_of_letters
+from interp.proofs.functional_extremes import Cuts, Nodes
 from interp.proofs.margin_bounds import Bounds, MarginBounds
 from interp.proofs.query_paths import QueryPaths
 from interp.proofs.token_reading import Reading
 from interp.proofs.watch import check_time
 
 SAMPLES = 32  # paths of a node that guesses come from
-FEW_PATHS = 64  # nodes with at most so many visible paths are run one by one
+FEW_PATHS = 8  # nodes with at most so many visible paths are taken apart
 ROWS = 2**21  # numbers at a time in a programme
 #: Nodes of a class that are bounded in each round, so that hard classes wait until easy ones are done.
 ROUNDS = (1, 32, 256, 2048, 2**40)
+#: What is written is split where no step has more than this share of what all steps add together.
+ALIKE = 0.35
+MOST_CUTS = 3  # directions of what is written that a node may be split along
+#: Of all leads that were met, the least one times this is what the least proved margin should reach, if that is cheap.
+CLOSE = 0.9
+SPARE = 0.25  # and how many nodes may be bounded for that, as a share of those of the proof
 
-Masks = list[Bool[Tensor, " option"]]
+
+@dataclass(frozen=True, eq=False)
+class Node:
+    """Some paths of a query: options for every step; and directions u of what heads write, with the interval in which
+    ``u . y`` lies. ``bound`` is what was proved of its margin, if anything."""
+
+    masks: tuple[Bool[Tensor, " option"], ...]
+    cuts: tuple[tuple[Float[Tensor, " d"], float, float], ...] = ()
+    bound: float = float("-inf")
 
 
 @dataclass(eq=False)
 class PathClass:
     """The problems of a query with one right token (and the same states around it), and how far their proof is.
 
-    ``open`` are nodes that are not proved yet; ``bound`` is the least margin proved of the others. ``wrong`` says that a
+    ``open`` are nodes that are not proved yet, ``done`` those that are. ``wrong`` says that a
     path has a lead of zero or less, or one so small that rounding may turn it: ``lowest``, with the lead ``sampled``.
     """
 
     paths: QueryPaths
     reading: Reading
     label: int
-    open: list[Masks]
-    bound: float = float("inf")
+    open: list[Node]
+    done: list[Node] = field(default_factory=list)
     nodes: int = 0
     sampled: float = float("inf")
     lowest: Int[Tensor, " step"] | None = None
@@ -54,8 +69,13 @@ class PathClass:
     def problem(self) -> Int[Tensor, " operand"]:
         """The problem with the least lead that was met, or any of the class."""
         if self.lowest is None:
-            return self.paths.example(self.open[0])
+            return self.paths.example(self.open[0].masks)
         return self.paths.problem(self.lowest)
+
+    @property
+    def bound(self) -> float:
+        """The least margin proved of its nodes."""
+        return min((node.bound for node in self.done), default=float("inf"))
 
     @property
     def proved(self) -> bool:
@@ -68,6 +88,9 @@ class PathSearch:
 
     layers: MarginBounds
     classes: list[PathClass]
+    #: What a node's margin should exceed, and for how many nodes more that is tried where it is positive anyway.
+    aim: float = 0.0
+    spare: int = 0
     #: No more nodes than these are bounded for a class; a caller may lower it during the search.
     limit: float = float("inf")
     generator: torch.Generator = field(default_factory=lambda: torch.Generator().manual_seed(0))
@@ -76,12 +99,28 @@ class PathSearch:
         """Search until every class is proved or found wrong, or the time is up. Yields a class with each wrong path;
         whoever reads on goes on with the others."""
         for most in ROUNDS:
-            for group in self._groups():
-                active = group
-                while active := [one for one in active if one.open and not one.wrong and one.nodes < min(most, self.limit)]:
-                    check_time()
-                    batch = self._taken(active, most)
-                    yield from self._bound(batch)
+            yield from self._bound_all(most)
+        # The proof is complete. Some more work may raise its least margin.
+        if self.classes and all(one.proved for one in self.classes):
+            self.aim = CLOSE * min(one.sampled for one in self.classes)
+            self.spare = int(SPARE * sum(one.nodes for one in self.classes))
+            for one in self.classes:
+                one.open = [node for node in one.done if node.bound < self.aim]
+                one.done = [node for node in one.done if node.bound >= self.aim]
+            yield from self._bound_all(2**40)
+
+    def _bound_all(self, most: int) -> Iterator[PathClass]:
+        """Bound open nodes until their classes have ``most``."""
+        for group in self._groups():
+            while active := [
+                one for one in group if one.open and not one.wrong and one.nodes < min(most, self.limit)
+            ]:
+                if self.aim and self.spare <= 0:  # what is not looked at again is proved as it is
+                    for one in active:
+                        one.done, one.open = [*one.done, *one.open], []
+                    break
+                check_time()
+                yield from self._bound(self._taken(active, most))
 
     def _groups(self) -> list[list[PathClass]]:
         """Classes of the same query."""
@@ -90,7 +129,7 @@ class PathSearch:
             found.setdefault(id(one.paths), []).append(one)
         return list(found.values())
 
-    def _taken(self, active: list[PathClass], most: int) -> list[tuple[PathClass, Masks]]:
+    def _taken(self, active: list[PathClass], most: int) -> list[tuple[PathClass, Node]]:
         """The next open nodes of some classes of one query, as many as fit."""
         paths, reading = active[0].paths, active[0].reading
         functionals = max(2 * self.layers.reads, 2 * len(reading.base)) + 32
@@ -102,84 +141,137 @@ class PathSearch:
                 one.nodes += 1
         return taken
 
-    def _bound(self, batch: list[tuple[PathClass, Masks]]) -> Iterator[PathClass]:
+    def _bound(self, batch: list[tuple[PathClass, Node]]) -> Iterator[PathClass]:
         paths, reading = batch[0][0].paths, batch[0][0].reading
-        masks = [torch.stack(part) for part in zip(*(node for _, node in batch), strict=True)]
-        nodes = Nodes(paths, reading, masks)
+        masks = [torch.stack(part) for part in zip(*(node.masks for _, node in batch), strict=True)]
+        nodes = Nodes(paths, reading, masks, cuts_of([node for _, node in batch]))
         answers = torch.tensor([one.answer for one, _ in batch])
         found = self.layers.of(nodes, answers, paths.sample(masks, SAMPLES, self.generator))
-        counts = paths.path_counts(masks)[0].sum(1)
-        for i, (one, node) in enumerate(batch):
+        counts = paths.path_counts(masks)[0].sum(1).tolist()
+        self.spare -= len(batch)
+        for i, ((one, node), count) in enumerate(zip(batch, counts, strict=True)):
             if float(found.sampled[i]) < one.sampled:
                 one.sampled, one.lowest = float(found.sampled[i]), found.sample[i]
-            if float(found.margin[i]) > 0:
-                one.bound = min(one.bound, float(found.margin[i]))
-            elif float(found.sampled[i]) <= 0:
+            margin = max(float(found.margin[i]), node.bound)
+            if margin > self.aim or (margin > 0 and (self.spare <= 0 or count == 1)):
+                one.done.append(replace(node, bound=margin))
+            elif float(found.sampled[i]) <= 0 or count == 1:  # wrong, or too close to a tie to say
                 one.wrong = True
                 one.open.append(node)
                 yield one
-            elif float(counts[i]) > FEW_PATHS or not self._run(one, node, nodes, float(found.charge[i])):
-                if float(counts[i]) > 1 and one.sampled > 0:
-                    one.open += self._split(nodes, i, node, found)
-                    continue
-                one.wrong = True
-                one.open.append(node)
-                yield one
+            elif count <= FEW_PATHS:
+                one.open += [Node(path, bound=margin) for path in single(paths, node)]
+            else:
+                one.open += self._split(nodes, i, replace(node, bound=margin), found)
 
-    def _run(self, one: PathClass, node: Masks, nodes: Nodes, charge: float) -> bool:
-        """Compute every path of a small node, and take from each lead what rounding may. Whether all are right."""
-        options = one.paths.all_paths(node)
-        sums = nodes.sums(options[None])
-        x = one.reading.base + torch.einsum("hse,hed->sd", (sums[..., :-1] / sums[..., -1:])[:, 0], one.reading.W_O)
-        lead, _, scale = self.layers.leads(x, torch.full((len(x),), one.answer))
-        # The computed stream is another one than x; what that moves is part of the charge.
-        least = lead.amin(1)
-        proved = least - charge / scale * (1 + 1e-9)
-        at = int(least.argmin())
-        if float(least[at]) < one.sampled:
-            one.sampled, one.lowest = float(least[at]), options[at]
-        if not bool((proved > 0).all()):
-            return False
-        one.bound = min(one.bound, float(proved.min()))
-        return True
-
-    def _split(self, nodes: Nodes, i: int, node: Masks, found: Bounds) -> list[Masks]:
-        """Two halves of a node, without paths in common."""
+    def _split(self, nodes: Nodes, i: int, node: Node, found: Bounds) -> list[Node]:
+        """Two nodes that have all paths of this one together."""
         paths, reading, layers = nodes.paths, nodes.reading, self.layers
-        samples = nodes.sums(paths.sample([mask[None] for mask in node], SAMPLES, self.generator))[:, 0]
-        middle, total = (samples[..., :-1] / samples[..., -1:]).mean(1), samples[..., -1].mean(1)
+        samples = nodes.sums(paths.sample([mask[None] for mask in node.masks], SAMPLES, self.generator))[:, 0]
+        written = samples[..., :-1] / samples[..., -1:]
+        middle, total = written.mean(1), samples[..., -1].mean(1)
         through = found.functional[i][:, None] * 0.1
         if layers.has_mlp:
             through = torch.cat((through, layers.G * (found.loose[i] / found.scale[i])), 1)
-        best, chosen = -1.0, None
-        for k, (step, mask) in enumerate(zip(paths.steps, node, strict=True)):
-            kept = mask.nonzero()[:, 0]
-            if len(kept) < 2:
-                continue
-            added = nodes.every_table[k][:, kept]
+        reaches, spreads = torch.zeros(len(paths.steps)), []
+        for k, mask in enumerate(node.masks):
+            added = nodes.every_table[k][:, mask]
             moved = (added[..., :-1] - added[..., -1:] * middle[:, None]) / total[:, None, None]
             spread = torch.einsum("hoe,hed->od", moved, reading.W_O) @ through
-            reach = float((spread.amax(0) - spread.amin(0)).norm())
-            if reach > best:
-                best, chosen = reach, (k, kept, spread)
-        assert chosen is not None  # a node with one path is run
-        k, kept, spread = chosen
-        away = spread - spread.mean(0)
-        direction = torch.linalg.svd(away, full_matrices=False)[2][0] if best > 0 else torch.zeros(away.shape[1]).double()
-        along = away @ direction
-        left = along <= (along.min() + along.max()) / 2
-        if bool(left.all()):  # all alike: in the middle
-            left = torch.arange(len(kept)) < len(kept) // 2
+            spreads.append(spread)
+            reaches[k] = (spread.amax(0) - spread.amin(0)).norm() if len(spread) > 1 else -1.0
+        k = int(reaches.argmax())
+        if float(reaches[k]) < ALIKE * float(reaches.clamp_min(0).sum()):
+            y = torch.einsum("hse,hed->sd", written, reading.W_O)
+            if (halves := self._cut(nodes, i, node, y, through)) is not None:
+                return halves
+        kept = node.masks[k].nonzero()[:, 0]
+        left = _lower_half(spreads[k])
         halves = []
         for part in (kept[left], kept[~left]):
-            mask = torch.zeros_like(node[k]).index_fill(0, part, True)
-            half = paths.tidy([m[None] if j != k else mask[None] for j, m in enumerate(node)])
+            mask = torch.zeros_like(node.masks[k]).index_fill(0, part, True)
+            half = paths.tidy([m[None] if j != k else mask[None] for j, m in enumerate(node.masks)])
             if bool(paths.possible(half)[0]):
-                halves.append([m[0] for m in half])
+                halves.append(Node(tuple(m[0] for m in half), node.cuts, node.bound))
         return halves
+
+    def _cut(self, nodes: Nodes, i: int, node: Node, y: Tensor, through: Tensor) -> list[Node] | None:
+        """The node in two by a functional of what heads write, along the direction that matters most; or None where that
+        cannot be cut further. Directions are orthonormal, so that a functional is taken apart by its products."""
+        matters = principal((y - y.mean(0)) @ through)
+        u = through @ matters
+        u = written_by(nodes.reading) @ u
+        known = torch.stack([cut[0] for cut in node.cuts]) if node.cuts else u.new_zeros(0, len(u))
+        rest = u - known.T @ (known @ u)
+        if len(known) < MOST_CUTS and float(rest.norm()) > 0.1 * float(u.norm()):
+            u = rest / rest.norm()
+            u = u - known.T @ (known @ u)
+            one = Nodes(nodes.paths, nodes.reading, [mask[None] for mask in node.masks], cuts_of([node]))
+            options = nodes.paths.sample([mask[None] for mask in node.masks], SAMPLES, self.generator)
+            sums = nodes.sums(options)
+            high, low = one.largest(torch.stack((u, -u))[None], sums[..., :-1] / sums[..., -1:])[0].tolist()
+            cuts, which = [*node.cuts, (u, -low, high)], len(known)
+        elif node.cuts:
+            cuts = list(node.cuts)
+            which = int(torch.tensor([(h - l) * float((u @ c).abs()) for c, l, h in cuts]).argmax())
+        else:
+            return None
+        u, low, high = cuts[which]
+        middle = (low + high) / 2
+        if not low < middle < high:
+            return None
+        ends = ((low, middle), (middle, high))
+        return [Node(node.masks, (*cuts[:which], (u, *end), *cuts[which + 1 :]), node.bound) for end in ends]
+
+
+def principal(rows: Float[Tensor, "row n"]) -> Float[Tensor, " n"]:
+    """The direction in which rows are longest; any direction where that cannot be computed, as no bound depends on it."""
+    try:
+        return torch.linalg.svd(rows.nan_to_num(0.0, 0.0, 0.0), full_matrices=False)[2][0]
+    except torch.linalg.LinAlgError:
+        return torch.eye(rows.shape[1], dtype=rows.dtype)[0]
+
+
+def written_by(reading: Reading) -> Float[Tensor, "d d"]:
+    """The projection on what heads can write."""
+    _, values, vectors = torch.linalg.svd(reading.W_O.flatten(0, 1), full_matrices=False)
+    basis = vectors[values > 1e-9 * values[0]]
+    return basis.T @ basis
+
+
+def _lower_half(spread: Float[Tensor, "option n"]) -> Bool[Tensor, " option"]:
+    """Options below the middle of the direction in which they differ most."""
+    away = spread - spread.mean(0)
+    along = away @ principal(away)
+    left = along <= (along.min() + along.max()) / 2
+    return torch.arange(len(left)) < len(left) // 2 if bool(left.all()) else left
+
+
+def single(paths: QueryPaths, node: Node) -> list[tuple[Bool[Tensor, " option"], ...]]:
+    """The masks of each path of a small node."""
+    return [
+        tuple(torch.arange(len(step)) == option for step, option in zip(paths.steps, path, strict=True))
+        for path in paths.all_paths(node.masks)
+    ]
+
+
+def cuts_of(nodes: list[Node]) -> Cuts | None:
+    """The cuts of some nodes side by side; where a node has fewer, directions are zero."""
+    most = max(len(node.cuts) for node in nodes)
+    if not most:
+        return None
+    d = next(len(node.cuts[0][0]) for node in nodes if node.cuts)
+    nothing = (torch.zeros(d, dtype=torch.float64), 0.0, 0.0)
+    rows = [[*node.cuts, *[nothing] * (most - len(node.cuts))] for node in nodes]
+    directions = torch.stack([torch.stack([cut[0] for cut in row]) for row in rows])
+    ends = torch.tensor([[cut[1:] for cut in row] for row in rows], dtype=torch.float64)
+    return directions, ends[..., 0], ends[..., 1]
 
 
 def classes_of(paths: QueryPaths, reading: Reading) -> list[PathClass]:
     """The classes of a query, each as one open node."""
     roots = paths.roots
-    return [PathClass(paths, reading, label, [[mask[label] for mask in roots]]) for label in range(len(paths.labels))]
+    return [
+        PathClass(paths, reading, label, [Node(tuple(mask[label] for mask in roots))])
+        for label in range(len(paths.labels))
+    ]

@@ -35,9 +35,12 @@ class Reading:
         weights: the exponential of each letter's score, the largest of all letters being 1: [head, letter].
         values: [head, letter, d_head].
         number: the letter of (position, token).
-        off: how far the stream after attention that is computed may be from the exact one of these numbers, [d].
-        size: upper bounds of that stream's magnitudes, [d].
+        size: upper bounds of the magnitudes of the stream after attention as it is computed, [d].
         sink: the weight of softmax1's further key, whose value is 0: [head].
+        eta: how far each weight may be off, relative to it, but for a factor that all share: [head, letter].
+        rad: how far each value may be off, and what a sum rounds of it: [head, letter, d_head].
+        mixed_off: upper bounds of how far ``z`` may be off, over all problems of the query: [head, d_head].
+        after: how far the operations from ``z`` to the stream may be off: [d].
     """
 
     base: Float[Tensor, " d"]
@@ -45,9 +48,16 @@ class Reading:
     weights: Float[Tensor, "head letter"]
     values: Float[Tensor, "head letter d_head"]
     number: dict[tuple[int, int], int]
-    off: Float[Tensor, " d"]
     size: Float[Tensor, " d"]
     sink: Float[Tensor, " head"]
+    eta: Float[Tensor, "head letter"]
+    rad: Float[Tensor, "head letter d_head"]
+    mixed_off: Float[Tensor, "head d_head"]
+    after: Float[Tensor, " d"]
+
+    def off(self, mixed_off: Float[Tensor, "*node head d_head"]) -> Float[Tensor, "*node d"]:
+        """How far the computed stream after attention may be from the exact one, if ``z`` is off by so much."""
+        return torch.einsum("...he,hed->...d", mixed_off, self.W_O.abs()) + self.after
 
 
 class TokenReading(EnclosedForward):
@@ -110,30 +120,42 @@ class TokenReading(EnclosedForward):
         weights, sink = below.exp(), torch.zeros(len(below), dtype=torch.float64)
         if cfg.attn_softmax == "softmax1":
             weights, sink = weights[:, :-1], weights[:, -1]
-        weights = weights.masked_fill(self._hidden(own, rows), 0.0)
+        weights = weights.masked_fill(self._out_of_sight(own, rows), 0.0)
         v, rad = self.v.mid[:, rows], self.v.rad[:, rows]
         n = paths.query + 2  # keys
-        # Weights w (1 + t), |t| <= eta, move a mean by at most eta / (1 - eta) of the range of what is averaged.
-        eta = torch.expm1(wide.amax(1, keepdim=True)) + OWN
-        eta = torch.where(eta < 0.5, eta / (1 - eta), torch.inf)
+        # Weights w (1 + t), |t| <= eta, move a mean by at most eta / (1 - eta) of the mean of what lies around it.
+        eta = torch.expm1(wide[:, : len(rows)]) + OWN
+        eta = torch.where(eta.amax() < 0.5, eta / (1 - eta.amax()), torch.inf)
+        rad = rad * 1.001 + (rounding.growth(2 * n + 8) + OWN) * (v.abs() + rad) + n * rounding.tiny * (1 + v.abs())
         low, high = v.amin(1), v.amax(1)
         if cfg.attn_softmax == "softmax1":
             low, high = low.clamp_max(0.0), high.clamp_min(0.0)
-        most = torch.maximum(high.abs(), low.abs()) + rad.amax(1)
-        off = eta * (high - low) + (rounding.growth(2 * n + 8) + OWN) * most + rad.amax(1) * 1.001
-        off = off + n * rounding.tiny * (1 + most)  # [head, d_head]
+            eta = torch.maximum(eta, torch.expm1(wide[:, -1:]) * 2.1 + OWN)
+        off = eta.amax(1, keepdim=True) * (high - low) + rad.amax(1)  # [head, d_head]
         W_O = self.weights["blocks.0.attn.W_O"]
-        mixed, d = (most + off), W_O.shape[1] * W_O.shape[0]
+        mixed, d = torch.maximum(high.abs(), low.abs()) + off, W_O.shape[1] * W_O.shape[0]
         sizes = torch.einsum("he,hed->d", mixed, W_O.abs())
         x, bias = self.x[torch.tensor([own])], self.weights.get("blocks.0.attn.b_O")
         bias = torch.zeros_like(sizes) if bias is None else bias
-        size = sizes + bias.abs() + x.size[0]
-        moved = torch.einsum("he,hed->d", off, W_O.abs()) + (rounding.growth(d) + OWN) * sizes
-        moved = moved + (rounding.growth(2) + OWN) * size + x.rad[0] + (d + 2) * rounding.tiny
-        size = size + moved
-        moved = torch.where(size < LARGEST, moved, torch.inf)
+        base, added, added_off = x.mid[0] + bias, x.size[0], x.rad[0]
+        if cfg.parallel_attn_mlp and cfg.d_mlp:  # the MLP reads the query's own letter, and nothing that attention writes
+            out = self._parallel_mlp(x)
+            base, added, added_off = base + out.mid[0], added + out.size[0], added_off + out.rad[0]
+        size = sizes + bias.abs() + added
+        after = (rounding.growth(d) + OWN) * sizes + (rounding.growth(3) + OWN) * size + added_off
+        after = after + (d + 3) * rounding.tiny
+        size = size + torch.einsum("he,hed->d", off, W_O.abs()) + after
+        after = torch.where(size < LARGEST, after, torch.inf)
         number = {letter: i for i, letter in enumerate(seen)}
-        return Reading(x.mid[0] + bias, W_O, weights, v, number, moved, size, sink)
+        return Reading(base, W_O, weights, v, number, size, sink, eta, rad, off, after)
+
+    def _parallel_mlp(self, x: Enclosure) -> Enclosure:
+        """What the MLP writes that reads the stream before attention."""
+        block = "blocks.0"
+        read = self._normed(x, f"{block}.ln2") if self.config.has_pre_norm else Normed(x, ())
+        pre = self._linear(read, f"{block}.mlp.W_gate" if self.config.gated_mlp else f"{block}.mlp.W_in", self._b_in(block))
+        hidden = self._hidden(f"{block}.mlp", pre, read)
+        return self._linear(hidden, f"{block}.mlp.W_out", f"{block}.mlp.b_out")
 
     def _scores_of_query(self, own: int, rows: Int[Tensor, " letter"]) -> Enclosure:
         """Scaled scores [head, letter] of the query's letter with all that it can see."""
@@ -150,7 +172,7 @@ class TokenReading(EnclosedForward):
         least = found.mid.masked_fill(hidden, torch.inf).amin(1, keepdim=True)
         return Enclosure.apart(torch.where(hidden, least, found.mid), found.rad.masked_fill(hidden, 0.0))
 
-    def _hidden(self, own: int, rows: Int[Tensor, " letter"]) -> Tensor:
+    def _out_of_sight(self, own: int, rows: Int[Tensor, " letter"]) -> Tensor:
         """[head, letter]: which letters a bias of -inf hides from the query."""
         if self.bias is None:
             return torch.zeros(len(self.q.mid), len(rows), dtype=torch.bool)
