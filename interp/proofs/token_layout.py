@@ -13,10 +13,11 @@ import torch
 from jaxtyping import Int
 
 from models.errors import UserError
+from models.tasks.affine_cases import NotDecided
 from models.tasks.algorithms import column_layout
 from models.tasks.base import Task
 from models.tasks.column_rule import ColumnRule, column_rule
-from models.tasks.equal_answers import NotDecided, altered, first_difference
+from models.tasks.equal_answers import altered, first_difference
 from models.tasks.expressions import Expression
 from models.tasks.formatted_task import FormattedTask
 

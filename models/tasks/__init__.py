@@ -1,11 +1,13 @@
 """Tasks: tokens, problems, roles and the symbolic algorithms that are the ground truth of arithmetic."""
 
 from models.tasks.addition import PairAddition, TenDigitAddition, TwoDigitAddition
+from models.tasks.automata import Automaton
 from models.tasks.base import Role, Task
 from models.tasks.brackets import BalancedBrackets
 from models.tasks.characters import CharacterLanguage
 from models.tasks.domain import Domain
 from models.tasks.formatted_task import FormattedTask, formatted
+from models.tasks.machine import Machine, machine_of
 from models.tasks.multi_addition import AdditionFormat, MultiOperandAddition
 from models.tasks.multiplication import Multiplication
 from models.tasks.pair_constraint import PairConstraint
@@ -21,11 +23,13 @@ from models.tasks.token_function import TokenFunction, function
 
 __all__ = [
     "AdditionFormat",
+    "Automaton",
     "BalancedBrackets",
     "CharacterLanguage",
     "Domain",
     "FormattedTask",
     "Guess",
+    "Machine",
     "MultiOperandAddition",
     "Multiplication",
     "Parity",
@@ -46,6 +50,7 @@ __all__ = [
     "formatted",
     "function",
     "guess",
+    "machine_of",
     "pairs",
     "problem_pairs",
     "variable_pairs",

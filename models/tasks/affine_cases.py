@@ -6,8 +6,8 @@
 Every problem meets the conditions of exactly one case, which is what makes a machine of them
 (:mod:`models.tasks.column_machines`). Sums, differences, products with constants, comparisons, ``abs``, ``min``,
 ``max``, and quotients and remainders by constants have such cases, of any number of numbers; in a base that is a power
-of two, so have ``^``, ``&`` and ``|`` of two numbers, which work on each column alone. A product of two numbers has
-none.
+of two, so have ``^``, ``&`` and ``|`` of two numbers, which work on each column alone, and in any base those of two
+comparisons. A product of two numbers has none.
 """
 
 from __future__ import annotations
@@ -18,14 +18,17 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from models.tasks.equal_answers import LARGEST, NotDecided
-
+LARGEST = 2**60  # of a value, so that sums of a few of them do not wrap around in int64
 MOST_CASES = 256
 FEW_QUOTIENTS = 8  # a remainder has a case for each quotient up to this many, and else one for each remainder
 #: A name, or an operation on the digits of two of them: ("^", "a", "b").
 Variable = str | tuple[str, "Variable", "Variable"]
 BITWISE: Mapping[str, Callable[[Any, Any], Any]] = {"^": operator.xor, "&": operator.and_, "|": operator.or_}
 _BITWISE = {ast.BitXor: "^", ast.BitAnd: "&", ast.BitOr: "|"}
+
+
+class NotDecided(Exception):
+    """An expression that is not affine by cases, has too many of them, or values beyond 2^60. The text says which."""
 
 
 @dataclass(frozen=True)
@@ -89,13 +92,13 @@ class Cases:
         """The cases of an expression among the problems that meet some conditions.
 
         Raises:
-            NotDecided: it has no such cases, more than :data:`MOST_CASES`, or values beyond int64.
+            NotDecided: it has no such cases, more than :data:`MOST_CASES`, or values beyond 2^60.
         """
         found: list[Case] = []
         for case in self._cases(tree, under):
             low, high = self.range(case.value)
             if max(-low, high) > LARGEST:
-                raise NotDecided("it passes 2^63")
+                raise NotDecided("it passes 2^60")
             found.append(case)
             if len(found) > MOST_CASES:
                 raise NotDecided("it has too many pieces")
@@ -172,6 +175,9 @@ class Cases:
                 if not (first.is_constant and second.is_constant and 0 <= second.constant <= 64):
                     raise NotDecided("it has a power of a number")
                 yield Case(under, Affine((), first.constant**second.constant))
+            case _ if first.is_constant and second.is_constant:
+                found = BITWISE[_BITWISE[type(operation)]](first.constant, second.constant)
+                yield Case(under, Affine((), found))
             case _:
                 alone = [form.constant == 0 and [k for _, k in form.factors] == [1] for form in (first, second)]
                 if self.base & (self.base - 1) or not all(alone):

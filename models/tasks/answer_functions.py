@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from math import prod
 from typing import Any
 
 import torch
@@ -21,7 +20,6 @@ class AnswerFunction:
 
     def __init__(self, function: Any, names: Sequence[str]):
         self.function = Expression(function) if isinstance(function, str) else function
-        self.order = self.function.order if isinstance(self.function, Expression) else None
         self.names = list(names)
         if isinstance(self.function, Expression):
             wanted = list(self.function.names)
@@ -53,18 +51,6 @@ class AnswerFunction:
             )
         return found.long().expand(len(table))
 
-    def count(self, sizes: Mapping[str, int]) -> int | None:
-        """For how many choices of numbers below ``sizes``, by field, a rule holds that puts two of them in order, such
-        as ``"a >= b"``; None for any other function."""
-        if self.order is None or not {self.order[0], self.order[2]} <= sizes.keys() or self.order[0] == self.order[2]:
-            return None
-        first, relation, second = self.order
-        n, m = sizes[first], sizes[second]
-        less, equal = sum_below(n, m), min(n, m)  # pairs with first < second, and with both the same
-        counts = {"<": less, "<=": less + equal, ">": n * m - less - equal, ">=": n * m - less, "==": equal}
-        others = prod(size for name, size in sizes.items() if name not in (first, second))
-        return counts.get(relation, n * m - equal) * others
-
 
 class RulesByOperator:
     """Which problems there are where the operator decides: those of an operator without a rule all are.
@@ -80,14 +66,6 @@ class RulesByOperator:
         for operator, rule in self.rules.items():
             allowed = torch.where(table[:, self.at] == operator, rule.of_columns(table), allowed)
         return allowed
-
-    def count(self, sizes: Mapping[str, int]) -> int | None:
-        """The same, if every rule is such an order."""
-        operators = list(sizes)[self.at]
-        numbers = {name: size for name, size in sizes.items() if name != operators}
-        rules = [self.rules.get(index) for index in range(sizes[operators])]
-        counts = [prod(numbers.values()) if rule is None else rule.count(numbers) for rule in rules]
-        return None if None in counts else sum(filter(None, counts))
 
 
 def _parameters(function: Any, names: Sequence[str]) -> list[str]:
@@ -109,12 +87,6 @@ def _parameters(function: Any, names: Sequence[str]) -> list[str]:
             f"The answer takes {len(parameters)} numbers, and the format has the fields {', '.join(names)}."
         )
     return list(names)[: len(parameters)]
-
-
-def sum_below(n: int, m: int) -> int:
-    """How many pairs (x, y) of x in 0..n-1 and y in 0..m-1 have x < y."""
-    shorter = min(n, m)
-    return shorter * (shorter - 1) // 2 + max(0, m - n) * n
 
 
 def rejected(

@@ -15,7 +15,7 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from models.errors import UserError
+from models.errors import UserError, known_name
 
 #: The numbers of states, symbols and answers, int64, one of each string.
 Values = Int[Tensor, " n"]
@@ -102,3 +102,12 @@ AUTOMATA: Mapping[str, Callable[[int, int, int], Automaton]] = {
 }
 #: Those whose answers are the tokens "0" and "1", and not the tokens that are read.
 YES_OR_NO = ("parity", "majority", "balanced")
+
+
+def named_automaton(name: str, inputs: int, answers: int, length: int) -> Automaton:
+    """The automaton with a name, for so many tokens that are read, answers, and tokens of a string.
+
+    Raises:
+        UserError: an unknown name, with the closest.
+    """
+    return AUTOMATA[known_name("function of tokens", name, AUTOMATA)](inputs, answers, length)

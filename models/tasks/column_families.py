@@ -14,7 +14,7 @@ from jaxtyping import Int
 from torch import Tensor
 
 from models.errors import UserError
-from models.tasks.schoolbook import schoolbook
+from models.tasks.schoolbook import schoolbook, signals
 
 #: Digits of one operand, [n, column].
 DigitRows = Int[Tensor, "n column"]
@@ -28,17 +28,8 @@ def _addition(digits: Sequence[DigitRows], base: int) -> Variables:
         found = schoolbook(digits[0], digits[1], base)
         alone = digits[0].shape[1] == 1
         return {name: found[name] for name in ("a", "b", "digit_sum", "carry_out", "s")} if alone else found
-    digit_sum = torch.stack(list(digits)).sum(0)
-    carry = [torch.zeros_like(digit_sum[:, 0])]
-    for column in range(digit_sum.shape[1]):
-        carry.append((digit_sum[:, column] + carry[-1]) // base)
-    carry_in, carry_out = torch.stack(carry[:-1], 1), torch.stack(carry[1:], 1)
-    return {
-        "digit_sum": digit_sum,
-        "carry_in": carry_in,
-        "carry_out": carry_out,
-        "s": (digit_sum + carry_in) % base,
-    }
+    found = signals(torch.stack(list(digits)).sum(0), base)
+    return {name: found[name] for name in ("digit_sum", "carry_in", "carry_out", "s")}
 
 
 def _subtraction(digits: Sequence[DigitRows], base: int) -> Variables:
@@ -51,38 +42,15 @@ def _subtraction(digits: Sequence[DigitRows], base: int) -> Variables:
         own = difference[:, column]
         negative = torch.where(own == 0, negative, (own < 0).long())
     difference = torch.where(negative[:, None] == 1, -difference, difference)
-    return {"a": a, "b": b, "negative": negative[:, None]} | _borrows(difference, base)
+    return {"a": a, "b": b, "negative": negative[:, None]} | signals(difference, base, True)
 
 
 def _complement(digits: Sequence[DigitRows], base: int) -> Variables:
     """The second operand is taken from the first, whichever is larger: the variables of subtraction without
     ``negative``. The answer has one column more than the operands, and in it the borrow that is left: 1 where a < b."""
     a, b = digits
-    found = _borrows(a - b, base)
+    found = signals(a - b, base, True)
     return {"a": a, "b": b} | found | {"s": torch.cat((found["s"][:, :-1], found["borrow_in"][:, -1:]), 1)}
-
-
-def _borrows(difference: DigitRows, base: int) -> Variables:
-    """What follows from the digit differences, by the names of :func:`_subtraction`."""
-    # With the complement of the smaller operand, a borrow is a missing carry: column by column, the digit difference
-    # plus base - 1 is a digit sum, which generates a carry (no borrow) or passes one on at base - 1.
-    none = torch.zeros_like(difference[:, 0])
-    borrow, travelled = [none], [none]
-    generate, propagate = (difference < 0).long(), (difference == 0).long()
-    for column in range(difference.shape[1]):
-        past = (travelled[-1] + 1) * borrow[-1]
-        travelled.append(torch.where(propagate[:, column] == 1, past, generate[:, column]))
-        borrow.append((difference[:, column] - borrow[-1] < 0).long())
-    borrow_in, borrow_out = torch.stack(borrow[:-1], 1), torch.stack(borrow[1:], 1)
-    return {
-        "digit_difference": difference,
-        "borrow_in": borrow_in,
-        "borrow_out": borrow_out,
-        "s": (difference - borrow_in) % base,
-        "generate": generate,
-        "propagate": propagate,
-        "chain": torch.stack(travelled[:-1], 1),
-    }
 
 
 def _comparison(digits: Sequence[DigitRows], base: int) -> Variables:

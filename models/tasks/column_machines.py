@@ -10,6 +10,7 @@ written so far fit. A path counts if the case whose conditions hold at its end i
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
@@ -18,12 +19,11 @@ import numpy as np
 import torch
 from jaxtyping import Bool, Int
 
-from models.tasks.affine_cases import BITWISE, Affine, Case, Cases, Condition, Variable
-from models.tasks.equal_answers import NotDecided
-from models.tasks.machine import Layer, Machine, smallest
+from models.tasks.affine_cases import BITWISE, Affine, Case, Cases, Condition, NotDecided, Variable
+from models.tasks.machine import Layer, Machine, NoPath, smallest
 
 MOST_COMBINATIONS = 4_096  # of a step's digits; a column with more has a step for each digit
-MOST_NUMBERS = 50_000_000  # in one layer, before states are merged
+MOST_NUMBERS, MOST_STATES = 50_000_000, 2**15  # in one layer, before states are merged
 
 
 @dataclass(frozen=True)
@@ -109,7 +109,11 @@ class ColumnGraph:
         self.together = any(not isinstance(variable, str) for variable in self.variables)  # not digit by digit
 
     def machine(self, fixed: Mapping[int, int], state_name: str, input_length: int, n_targets: int) -> Machine:
-        """The smallest machine. Raises NotDecided if it has too many states on the way."""
+        """The smallest machine.
+
+        Raises:
+            NotDecided: too many states on the way. NoPath: no problem has an answer.
+        """
         constants = [form.constant for form in self.forms] + [form.constant % m for form, m in self.residues]
         # a state: which choices are alive, the forms' carries, and the residues
         self.states = np.array([[1] * len(self.choices) + constants], dtype=np.int64)
@@ -235,15 +239,19 @@ class ColumnGraph:
         codes = np.broadcast_to(codes, (n, m, first))
         before, label, after, left = [], [], [], alive.copy()
         while left.any():  # once for each different thing that choices would write
-            state, combination = left.any(2).nonzero()
+            state, combination = np.nonzero(left.any(2))
             code = codes[state, combination, left[state, combination].argmax(1)]
             same = alive[state, combination] & (codes[state, combination] == code[:, None])
             before.append(state)
             label.append(np.stack((combination, code), 1))
             after.append(np.concatenate((same, rest[state, combination]), 1))
             left[state, combination] &= ~same
+        if not before:
+            raise NoPath
         labels, label_of = _distinct(np.concatenate(label))
         self.states, after_of = _distinct(np.concatenate(after).astype(np.int64))
+        if len(self.states) > MOST_STATES:
+            raise NotDecided("it has to remember too much")
         combination, code = labels.T
         slots = [cell.slot for cell in cells]
         tokens = [np.array(c.tokens)[digits[:, k] - c.lowest][combination] for k, c in enumerate(cells)]
@@ -255,7 +263,28 @@ class ColumnGraph:
         for k, cell in enumerate(cells):
             parts[:, cell.part] += cell.worth * digits[:, k]
         table = np.stack(tokens, 1) if tokens else np.zeros((len(labels), 0), dtype=np.int64)
+        if len(_distinct(table)[0]) < len(labels) and slots:
+            raise NotDecided("two of its symbols are one token")
         return Layer(tuple(slots), table, parts[combination], np.concatenate(before), label_of, after_of, n)
+
+
+def machine_where(rules: Sequence[ast.expr], widths: Mapping[str, int], base: int) -> Machine:
+    """The problems for which all rules are true (not 0): numbers of as many digits as ``widths`` says, by name.
+
+    Raises:
+        NotDecided: a rule without a machine. NoPath: there is no such problem.
+    """
+    known = Cases({name: base**width for name, width in widths.items()}, base)
+    met = [frozenset[Condition]()]
+    for rule in rules:
+        true = ast.Compare(left=rule, ops=[ast.NotEq()], comparators=[ast.Constant(0)])
+        met = [case.conditions for under in met for case in known.of(true, under) if case.value.constant]
+    columns = [(i, name, column) for i, (name, width) in enumerate(widths.items()) for column in range(width)]
+    cells = [
+        Cell(name, column, tuple(range(base)), slot, i, base**column) for slot, (i, name, column) in enumerate(columns)
+    ]
+    choices = [Choice(conditions, ()) for conditions in met]
+    return ColumnGraph(cells, (), choices, base).machine({}, "order", len(cells), 0)
 
 
 def _names(variable: Variable) -> set[str]:
@@ -278,7 +307,14 @@ def _combinations(cells: Sequence[Cell]) -> Int[np.ndarray, "combination cell"]:
 
 
 def _distinct(rows: Int[np.ndarray, "n k"]) -> tuple[Int[np.ndarray, "m k"], Int[np.ndarray, " n"]]:
-    """The different rows (those with small numbers first, and 1 before 0 in no column) and which each row is."""
-    order = 2 * np.abs(rows) - (rows > 0)  # 0, 1, -1, 2, -2, ...
-    _, first, index = np.unique(order, axis=0, return_index=True, return_inverse=True)
+    """The different rows, in the order 0, 1, -1, 2, -2, ... of their first numbers, and which of them each row is."""
+    order = 2 * np.abs(rows) - (rows > 0)
+    key = np.zeros(len(rows), dtype=np.int64)
+    for column in order.T:  # keys stay below the number of rows, or 2^31, times 2^31
+        if column.max(initial=0) >= 2**31:
+            column = np.unique(column, return_inverse=True)[1].reshape(-1)
+        if key.max(initial=0) >= 2**31:
+            key = np.unique(key, return_inverse=True)[1].reshape(-1)
+        key = key * (int(column.max(initial=0)) + 1) + column
+    _, first, index = np.unique(key, return_index=True, return_inverse=True)
     return rows[first], index.reshape(-1)

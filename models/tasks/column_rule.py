@@ -11,9 +11,12 @@ import numpy as np
 from jaxtyping import Int
 
 from models.errors import UserError
+from models.tasks.affine_cases import NotDecided
 from models.tasks.algorithms import ColumnLayout
 from models.tasks.base import Task
 from models.tasks.domain import NoDomain
+from models.tasks.equal_answers import first_difference
+from models.tasks.expressions import Expression
 
 
 @dataclass(frozen=True)
@@ -234,5 +237,11 @@ def column_rule(layout: ColumnLayout) -> ColumnRule:
 def _ordered(task: Task) -> bool:
     """Whether a rule in text says that the first number is not smaller; what Python code says is not known."""
     names = [field.name for field in getattr(task, "numbers_fields", ())]
-    order = getattr(getattr(task, "where", None), "order", None)
-    return len(names) == 2 and order in ((names[0], ">=", names[1]), (names[1], "<=", names[0]))
+    rule = getattr(getattr(task, "where", None), "function", None)
+    if len(names) != 2 or not isinstance(rule, Expression):
+        return False
+    limit = task.domain.base ** task.domain.width()
+    try:
+        return first_difference(f"({rule}) != 0", f"{names[0]} >= {names[1]}", names, limit) is None
+    except NotDecided:
+        return False

@@ -33,7 +33,6 @@ _COMPARED: Mapping[type, Callable[..., Any]] = {
     ast.Eq: operator.eq,
     ast.NotEq: operator.ne,
 }
-_RELATIONS = {ast.Lt: "<", ast.LtE: "<=", ast.Gt: ">", ast.GtE: ">=", ast.Eq: "==", ast.NotEq: "!="}
 _CALLED: Mapping[str, Callable[..., Any]] = {
     "abs": abs,
     "min": lambda a, b: torch.minimum(torch.as_tensor(a), torch.as_tensor(b)),
@@ -81,14 +80,6 @@ class Expression:
     @property
     def _named(self) -> str:
         return repr(self.text if len(self.text) <= _SHOWN else self.text[:_SHOWN] + "...")
-
-    @property
-    def order(self) -> tuple[str, str, str] | None:
-        """(name, relation, name) if the expression is an order of two names, such as ``a >= b``; else None."""
-        match self._body:
-            case ast.Compare(left=ast.Name(id=first), ops=[relation], comparators=[ast.Name(id=second)]):
-                return first, _RELATIONS[type(relation)], second
-        return None
 
     def _value(self, node: ast.expr, values: Mapping[str, Any]) -> Any:
         value = lambda part: self._value(part, values)  # noqa: E731

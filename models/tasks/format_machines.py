@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from models.tasks.affine_cases import Cases, Condition
+from models.tasks.affine_cases import Cases, Condition, NotDecided
 from models.tasks.answer_functions import AnswerFunction, RulesByOperator
 from models.tasks.column_machines import Cell, Choice, ColumnGraph, Written, choices_of
-from models.tasks.equal_answers import NotDecided
 from models.tasks.expressions import Expression
 from models.tasks.format_definition import SIGNS
 from models.tasks.formatted_task import FormattedTask
@@ -84,12 +84,11 @@ def _allowed(task: FormattedTask, operator: int, known: Cases) -> list[frozenset
     if rule is None:
         return [frozenset()]
     assert isinstance(rule, AnswerFunction)
-    if len(task.operators) > 1 and not isinstance(task.where, RulesByOperator):
+    if not set(rule.chosen) <= {field.name for field in task.numbers_fields}:
         raise NotDecided("its rule reads the operator")
-    found = known.of(_expression(rule.function, "the rule of its problems").tree)
-    if any(not case.value.is_constant for case in found):
-        raise NotDecided("the rule of its problems is no comparison")
-    return [case.conditions for case in found if case.value.constant]
+    tree = _expression(rule.function, "the rule of its problems").tree
+    true = ast.Compare(left=tree, ops=[ast.NotEq()], comparators=[ast.Constant(0)])
+    return [case.conditions for case in known.of(true) if case.value.constant]
 
 
 def _expression(function: object, what: str) -> Expression:

@@ -13,15 +13,18 @@ from torch import Tensor
 
 from models.calls.arguments import shown, typed
 from models.errors import UserError, known_name
+from models.tasks.affine_cases import NotDecided
 from models.tasks.answer_functions import AnswerFunction, RulesByOperator, rejected
 from models.tasks.base import are_integers, problem_list
 from models.tasks.column_families import FAMILIES, hard_digits, require_operands
+from models.tasks.column_machines import machine_where
 from models.tasks.domain import Domain
 from models.tasks.expressions import Expression
 from models.tasks.format_definition import as_json
 from models.tasks.format_tokens import FormatTokens
 from models.tasks.formats import NumberField, parse_format
 from models.tasks.held_out import LISTED, Draws, HeldOut
+from models.tasks.machine import NoPath
 from models.tasks.places import DELIMITERS, OUTPUT, OWN, PREVIOUS
 from models.tasks.problem_text import ProblemText, bits
 
@@ -164,7 +167,6 @@ class FormattedTask(FormatTokens):
         ]
         if len(self.operators) > self.base:
             raise UserError(f"There can be at most as many operators as digits ({self.base}).")
-        sizes = {field.name: len(self._values(field)) for field in self.fields}
         return Domain(
             self.base,
             tuple(i for i, _ in cells),
@@ -172,8 +174,26 @@ class FormattedTask(FormatTokens):
             (0,) * len(cells),
             highest=tuple(highest) if self.operators else None,
             where=None if self.where is None else self.allowed,
-            allowed=None if self.where is None else self.where.count(sizes),
+            allowed=self._allowed_count(),
         )
+
+    def _allowed_count(self) -> int | None:
+        """How many problems there are, if ``where`` is text that a machine can be made of; None if it is not."""
+        if self.where is None:
+            return None
+        widths, found = {field.name: field.width for field in self.numbers_fields}, 0
+        for operator in range(max(1, len(self.operators))):
+            rule = self.where.rules.get(operator) if isinstance(self.where, RulesByOperator) else self.where
+            trees = [] if rule is None else [rule.function.tree] if isinstance(rule.function, Expression) else None
+            if trees is None or (rule is not None and not set(rule.chosen) <= widths.keys()):
+                return None
+            try:
+                found += machine_where(trees, widths, self.base).count()
+            except NotDecided:
+                return None
+            except NoPath:
+                continue
+        return found
 
     @cached_property
     def _reader(self) -> ProblemText:

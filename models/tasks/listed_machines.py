@@ -9,6 +9,7 @@ from math import prod
 import numpy as np
 import torch
 from jaxtyping import Int
+from torch import Tensor
 
 from models.errors import UserError
 from models.tasks.base import Task
@@ -17,7 +18,8 @@ from models.tasks.domain import Domain
 from models.tasks.formatted_task import FormattedTask
 from models.tasks.machine import Layer, Machine, sequences, smallest
 
-LISTED = 2**20  # so many problems are run
+LISTED, LISTED_OF_OTHERS = 2**20, 2**16  # so many problems are run, of formats and strings, and of any other task
+MOST_STATES = 2**14  # a machine with more has no small memory
 _CHUNK = 2**16
 
 
@@ -28,7 +30,7 @@ def machine_of_all(task: Task, state_name: str = "state") -> Machine:
     seconds for 2^20 problems.
 
     Raises:
-        UserError: a digit of the domain that no token tells, or two problems with the same tokens.
+        UserError: a digit of the domain that no token tells, or too many states.
     """
     domain = task.domain
     kept = domain.kept
@@ -40,26 +42,28 @@ def machine_of_all(task: Task, state_name: str = "state") -> Machine:
     places = _places(task, domain, digits, tokens)
     layers: list[Layer] = []
     state = np.zeros(len(tokens), dtype=np.int64)
-    n_states, origin = 1, torch.zeros_like(problems[0][0])
+    n_states = 1
+
+    def parts(rows: Int[np.ndarray, "n cell"], slots: Sequence[int]) -> Int[Tensor, "n *operands"]:
+        """What the digits that stand in some slots add to the problem."""
+        own = np.array([places[cell] in slots for cell in range(len(domain))])
+        return domain.problems(torch.as_tensor(rows * own))
+
     for slots in _steps(task, domain, places, varied):
-        label, labels = np.zeros(len(tokens), dtype=np.int64), 1
+        label = np.zeros(len(tokens), dtype=np.int64)
         for slot in slots:
-            label = label * task.d_vocab + tokens[:, slot]
-            label = np.unique(label, return_inverse=True)[1].reshape(-1)
+            label = np.unique(label * task.d_vocab + tokens[:, slot], return_inverse=True)[1].reshape(-1)
         first = np.unique(label, return_index=True)[1]
-        labels = len(first)
-        edges, after = np.unique(state * labels + label, return_inverse=True)
-        parts = np.zeros((labels, max(1, origin.numel())), dtype=np.int64)
-        for cell in (cell for cell, slot in places.items() if slot in slots):
-            place = domain.operand[cell], domain.column[cell]
-            flat = place[0] * domain.n_columns + place[1] if domain.n_columns else place[0]
-            parts[:, flat] += digits[first, cell] * (1 if domain.n_columns else domain.base ** place[1])
+        edges, after = np.unique(state * len(first) + label, return_inverse=True)
+        before, labels = np.divmod(edges, len(first))
+        own = parts(digits[first], slots).flatten(1).numpy()
         table = tokens[first][:, slots].astype(np.int64)
-        layers.append(
-            Layer(tuple(slots), table, parts, edges // labels, edges % labels, np.arange(len(edges)), n_states)
-        )
+        layers.append(Layer(tuple(slots), table, own, before, labels, np.arange(len(edges)), n_states))
         state, n_states = after.reshape(-1), len(edges)
     steps, states = smallest(layers, np.ones(n_states, dtype=bool))
+    if max(states) > MOST_STATES:
+        raise UserError(f"{task.name} needs no small memory only: {max(states):,} states in one place.")
+    origin = parts(digits[:1], list(fixed))[0]
     return Machine(steps, states, fixed, state_name, task.input_length, len(task.query_positions), origin)
 
 

@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from jaxtyping import Bool, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from models.errors import UserError
@@ -151,6 +151,42 @@ class Machine:
             state = step.after[found[:, k]]
         return found
 
+    def least(
+        self, values: Sequence[np.ndarray], at: int
+    ) -> tuple[Float[np.ndarray, " option"], Int[np.ndarray, "option step"]]:
+        """For every option of step ``at``, the least sum of its options' ``values`` that a path through it has (inf if
+        none is finite), and that path. Cost: one pass over all options, and a sort in each step."""
+        best_before, ways = [np.zeros(self.states[0])], []
+        for k, step in enumerate(self.steps[:at]):
+            sums = best_before[-1][step.before] + values[k]
+            ways.append(_least_of_each(step.after, sums, self.states[k + 1]))
+            best_before.append(sums[ways[-1]])
+        best_after, onward = np.zeros(self.states[-1]), []
+        for k in range(len(self.steps) - 1, at, -1):
+            step = self.steps[k]
+            sums = best_after[step.after] + values[k]
+            onward.insert(0, _least_of_each(step.before, sums, self.states[k]))
+            best_after = sums[onward[0]]
+        step = self.steps[at]
+        paths = np.empty((len(step.before), len(self.steps)), dtype=np.int64)
+        paths[:, at], state = np.arange(len(step.before)), step.before
+        for k in range(at - 1, -1, -1):
+            paths[:, k] = ways[k][state]
+            state = self.steps[k].before[paths[:, k]]
+        state = step.after
+        for k, way in enumerate(onward, at + 1):
+            paths[:, k] = way[state]
+            state = self.steps[k].after[paths[:, k]]
+        return best_before[-1][step.before] + values[at] + best_after[step.after], paths
+
+    def first(self) -> Int[np.ndarray, " step"]:
+        """One path: in every step, the first option of the state."""
+        state, found = 0, []
+        for step in self.steps:
+            found.append(int((step.before == state).argmax()))
+            state = int(step.after[found[-1]])
+        return np.array(found)
+
     def run(self, tokens: Int[np.ndarray, "n slot"]) -> Int[np.ndarray, "n step"]:
         """The paths that say these tokens: the inverse of :meth:`tokens`.
 
@@ -173,12 +209,27 @@ class Machine:
         return found
 
 
+class NoPath(UserError):
+    """Raised for a graph without any path."""
+
+    def __init__(self) -> None:
+        super().__init__("The task has no problem: no path is left.")
+
+
 class NotAPath(UserError):
     """A row of tokens that no path of a machine says; ``row`` is the first."""
 
     def __init__(self, row: int):
         super().__init__(f"Row {row} of the tokens is no path of the machine.")
         self.row = row
+
+
+def _least_of_each(
+    state: Int[np.ndarray, " option"], sums: Float[np.ndarray, " option"], n: int
+) -> Int[np.ndarray, " state"]:
+    """For each of ``n`` states, its option with the least sum."""
+    order = np.lexsort((sums, state))
+    return order[np.searchsorted(state[order], np.arange(n))]
 
 
 def _chosen(
@@ -223,7 +274,7 @@ def smallest(layers: Sequence[Layer], accepted: np.ndarray) -> tuple[tuple[Step,
         alive = after >= 0
         before, label, after = layer.before[alive], layer.label[alive], after[alive]
         if not len(before):
-            raise UserError("The task has no problem: no path is left.")
+            raise NoPath
         order = np.lexsort((label, before))
         before, label, after = before[order], label[order], after[order]
         first, count = np.unique(before, return_index=True, return_counts=True)[1:]

@@ -50,7 +50,7 @@ def machine_of_automaton(
         label, slots = symbol, (cell.slot,)
         if each and automaton.written is not None:
             said = torch.as_tensor(automaton.written(now, read)).long().expand(now.shape).numpy()
-            label, slots = symbol * len(tokens) + said, (cell.slot, *order[k])
+            label, slots = symbol * (of_answer.max() + 1) + of_answer[said], (cell.slot, *order[k])
             columns += [of_answer[said]] * len(order[k])
         states, after = np.unique(after, return_inverse=True)
         labels, first = np.unique(label, return_index=True)
@@ -64,9 +64,9 @@ def machine_of_automaton(
         if said.size != len(states) * len(answers):
             raise UserError(f"The automaton's answer has {said.size // len(states)} tokens, not {len(answers)}.")
         for slots, column in zip(answers, said.reshape(len(states), -1).T, strict=True):
-            at, labels = np.arange(len(states)), np.arange(len(tokens))
-            table = np.repeat(of_answer[:, None], len(slots), 1)
+            at, (labels, label) = np.arange(len(states)), np.unique(of_answer[column], return_inverse=True)
+            table = np.repeat(labels[:, None], len(slots), 1)
             parts = np.zeros((len(labels), n_parts), dtype=np.int64)
-            layers.append(Layer(slots, table, parts, at, column, at, len(states)))
+            layers.append(Layer(slots, table, parts, at, label.reshape(-1), at, len(states)))
     steps, numbers = smallest(layers, np.ones(len(states), dtype=bool))
     return Machine(steps, numbers, dict(fixed), automaton.name, *sizes, origin)

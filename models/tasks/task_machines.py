@@ -10,16 +10,16 @@ from jaxtyping import Int
 from torch import Tensor
 
 from models.errors import UserError
-from models.tasks.affine_cases import Affine
+from models.tasks.affine_cases import Affine, NotDecided
 from models.tasks.automata import AUTOMATA, Automaton
 from models.tasks.base import Task, domain_of
 from models.tasks.column_families import hard_digits
 from models.tasks.column_machines import Cell, Choice, ColumnGraph, Written
 from models.tasks.domain import COUNTED, NoDomain, NotCountable
-from models.tasks.equal_answers import NotDecided, altered
+from models.tasks.equal_answers import altered
 from models.tasks.format_machines import machine_of_format
 from models.tasks.formatted_task import FormattedTask
-from models.tasks.listed_machines import LISTED, machine_of_all
+from models.tasks.listed_machines import LISTED, LISTED_OF_OTHERS, machine_of_all
 from models.tasks.machine import Machine, NotAPath, sequences
 from models.tasks.multi_addition import MultiOperandAddition
 from models.tasks.parity import Parity
@@ -71,9 +71,17 @@ def made(task: Task) -> Machine:
             reason = f"its answer is a function in Python, and another for {error.problem} than it seems to be"
     if listed:
         return machine_of_all(task)
-    raise UserError(
-        f"{task.name} is not known to need a small memory only, and has too many problems to run all of them: {reason}."
-    )
+    raise UserError(f"{task.name} is not known to need a small memory only ({reason}), and {_too_many(task)}.")
+
+
+def _too_many(task: Task) -> str:
+    """Why the problems of a task are not all run."""
+    try:
+        return f"its {domain_of(task).size:,} problems are too many to run all of them"
+    except NotCountable:
+        return "its problems are too many to count them"
+    except NoDomain:
+        return "it does not say which problems it has"
 
 
 def _settled(task: Task, machine: Machine, listed: bool) -> Machine:
@@ -127,7 +135,8 @@ def _is_listed(task: Task) -> bool:
         domain = domain_of(task)
     except NoDomain:
         return False
-    return domain.combinations <= LISTED or (domain.combinations <= COUNTED and domain.size <= LISTED)
+    most = LISTED if isinstance(task, (FormattedTask, TokenFunction)) else LISTED_OF_OTHERS
+    return domain.combinations <= most or (domain.combinations <= COUNTED and domain.size <= most)
 
 
 # ---- comparing a machine with its task
@@ -142,7 +151,7 @@ def _compared(task: Task, machine: Machine, n: int) -> Machine:
     """
     try:
         size = domain_of(task).size
-    except NotCountable:  # a rule such as a + b < 100, of too many numbers to try it on all
+    except NotCountable:  # a rule without a machine, of too many numbers to try it on all
         size = machine.count()
     if machine.count() != size:
         raise UserError(
@@ -166,33 +175,39 @@ def _compare(task: Task, machine: Machine, problems: Int[Tensor, "n *operands"])
 
 
 def _hard(task: Task, machine: Machine, n: int, draws: torch.Generator) -> Int[Tensor, "n *operands"]:
-    """Problems that meet rare states, long carries, equal numbers and ends of ranges, as far as the task has such."""
-    found = [machine.problems(machine.sample(n, draws, rare=True))]
-    if (rich := getattr(task, "sample_carry_rich", None)) is not None:
-        found.append(rich(n, draws))
-    if isinstance(task, FormattedTask) and len(task.fields) == len(task.numbers_fields) == 2:
-        numbers = task.sample(n, draws)
-        limits = torch.tensor([task.base**field.width for field in task.numbers_fields])
-        width = max(field.width for field in task.numbers_fields)
-        uniform = torch.rand(4 * width + 1, n, generator=draws, dtype=torch.float64)
-        digits = hard_digits(width, task.base, lambda i: uniform[i])
-        swapped = digits.clone()
-        swapped[:, 1] = task.base - 1 - digits[:, 1]  # where a carry passes, the digits are now equal
-        worth = task.base ** torch.arange(width)
-        few = [(each * worth).sum(2) % limits for each in (digits, swapped)]
-        same = numbers[:, :1].expand(-1, 2) % limits.min()
-        zero, most = torch.zeros_like(numbers[:, 0]), torch.full_like(numbers[:, 0], 1)
-        ends = torch.stack((torch.where(numbers[:, 0] % 2 == 0, zero, most * (limits[0] - 1)), numbers[:, 1]), 1)
-        mixed = torch.cat((*few, same, ends))
-        found.append(mixed[task.allowed(mixed)])
+    """Problems of which as many meet rare states, long carries, equal numbers, ends of ranges and runs of one token, as
+    far as the task has such."""
+    found = []
+    if isinstance(task, FormattedTask) and len(task.fields) == len(task.numbers_fields) > 1:
+        found = [kind[task.allowed(kind)] for kind in _hard_numbers(task, n, draws)]
     elif isinstance(task, TokenFunction):
-        uniform = task.sample(n, draws)  # strings of long runs of one token
+        runs = task.sample(n, draws)
         stays = torch.rand(n, task.length, generator=draws) < torch.rand(n, 1, generator=draws)
         for i in range(1, task.length):
-            uniform[:, i] = torch.where(stays[:, i], uniform[:, i - 1], uniform[:, i])
-        found.append(uniform[task.allowed(uniform)])
-    every = torch.cat(found)
-    return torch.cat((every[: n // 4], every[n:][torch.randperm(len(every) - n, generator=draws)], every[:n]))[:n]
+            runs[:, i] = torch.where(stays[:, i], runs[:, i - 1], runs[:, i])
+        found = [runs[task.allowed(runs)]]
+    if (rich := getattr(task, "sample_carry_rich", None)) is not None:
+        found.append(rich(n, draws))
+    found = [kind[: n // (len(found) + 1)] for kind in found]
+    rare = n - sum(map(len, found))
+    return torch.cat((*found, machine.problems(machine.sample(rare, draws, rare=True))))
+
+
+def _hard_numbers(task: FormattedTask, n: int, draws: torch.Generator) -> Iterator[Int[Tensor, "n operand"]]:
+    limits = torch.tensor([task.base**field.width for field in task.numbers_fields])
+    width = max(field.width for field in task.numbers_fields)
+    uniform = torch.rand(4 * width + 1, n, generator=draws, dtype=torch.float64)
+    digits = hard_digits(width, task.base, lambda i: uniform[i])
+    for passing in (digits[:, 1], task.base - 1 - digits[:, 1]):  # where a carry passes, or a borrow
+        numbers = task.sample(n, draws)
+        pair = torch.stack((digits[:, 0], passing), 1)
+        numbers[:, :2] = (pair * task.base ** torch.arange(width)).sum(2) % limits[:2]
+        yield numbers
+    yield task.sample(n, draws)[:, :1].expand(-1, len(limits)) % limits.min()
+    numbers, row = task.sample(n, draws), torch.arange(n)
+    at = row % len(limits)
+    numbers[row, at] = torch.where(row // len(limits) % 2 == 0, 0, limits[at] - 1)
+    yield numbers
 
 
 # ---- machines of classes

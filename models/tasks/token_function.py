@@ -12,9 +12,9 @@ from jaxtyping import Int
 from torch import Tensor
 
 from models.calls.arguments import shown, typed
-from models.errors import UserError, known_name
+from models.errors import UserError
 from models.tasks.answer_functions import rejected
-from models.tasks.automata import AUTOMATA, YES_OR_NO, Automaton
+from models.tasks.automata import YES_OR_NO, Automaton, named_automaton
 from models.tasks.base import Role, Task, are_integers, problem_list
 from models.tasks.domain import Domain
 from models.tasks.held_out import LISTED, HeldOut
@@ -78,9 +78,7 @@ class TokenFunction(Task):
 
     def named(self, name: str) -> Automaton:
         """The automaton with a name, for this task's tokens, answers and length. Raises UserError if there is none."""
-        return AUTOMATA[known_name("function of tokens", name, AUTOMATA)](
-            len(self.inputs), len(self.answer_texts), self.length
-        )
+        return named_automaton(name, len(self.inputs), len(self.answer_texts), self.length)
 
     @cached_property
     def roles(self) -> Sequence[Role]:
@@ -179,7 +177,8 @@ class TokenFunction(Task):
 
     def _answered(self, found: Int[Tensor, "n length"]) -> Int[Tensor, "n answer"]:
         """The numbers of the answers."""
-        answer = self._called(self.answer, found, "The function of tokens").long().reshape(len(found), -1)
+        answer = self._called(self.answer, found, "The function of tokens").long()
+        answer = answer[:, None] if answer.ndim == 1 else answer
         if ((answer < 0) | (answer >= len(self.answer_texts))).any():
             raise UserError(f"The function of tokens gives numbers of answers, 0 to {len(self.answer_texts) - 1}.")
         return answer

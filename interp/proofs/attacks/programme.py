@@ -1,8 +1,8 @@
-"""The best problem of a linearised margin, over all classes of sums or differences of two numbers at once.
+"""The best problem of a linearised margin, over all problems of a task with a small memory at once.
 
 Changing one digit at a time climbs; this jumps. Replace a margin by a sum over positions of one number per token, and
-:func:`interp.proofs.columns.all_classes` finds the least such sum in every class of inputs, however rare the problem
-that attains it. There are two such sums:
+:meth:`models.tasks.machine.Machine.least` finds the least such sum among all problems that pass through each option of
+a step, however rare the problem that attains it. There are two such sums:
 
     any model         gradient of the margin . W_E[token], at every position: the first-order estimate
     one layer         what attention writes at a query is ``sum_h N_h / D_h``, both additive over positions. With u the
@@ -23,34 +23,47 @@ from torch import Tensor
 
 from interp.proofs.attacks.counted_runs import Gradients, Runner
 from interp.proofs.attacks.problem_digits import Digits, OtherDigits, ProblemSpace
-from interp.proofs.columns import all_classes
-from interp.proofs.one_layer import FEW
-from interp.proofs.token_layout import Layout, read_layout
 from models.errors import UserError
-from models.tasks.base import Task
+from models.tasks.base import Task, domain_of
+from models.tasks.machine import Machine, machine_of
 
 ATTENTION_OUT, SCORES, VALUES = "blocks.0.hook_attn_out", "blocks.0.attn.hook_attn_scores", "blocks.0.attn.hook_v"
-DIGIT_TOKENS = 10  # in tasks of fixed width, tokens 0 to 9
-OTHERS = 6  # proposals per target from classes whose query reads another token
-_LARGEST = 2.0**50  # the largest of the integers that stand for terms
+OTHERS = 6  # proposals per target whose query reads another token
+FEW = 10**4  # so few problems are found without a programme
 
 
 class Programme:
-    """The programme for a task of two numbers; ``hooks`` names where else it needs the margin's gradient."""
+    """The programme for a task with a machine; ``hooks`` names where else it needs the margin's gradient."""
 
-    def __init__(self, runner: Runner, layout: Layout) -> None:
-        self.runner, self.layout = runner, layout
+    def __init__(self, runner: Runner, machine: Machine) -> None:
+        self.runner, self.machine = runner, machine
         cfg, hooks = runner.model.cfg, runner.model.hook_dict
         same_heads = getattr(cfg, "n_key_value_heads", None) in (None, cfg.n_heads)
         self.has_ratio = cfg.n_layers == 1 and same_heads and all(h in hooks for h in (ATTENTION_OUT, SCORES, VALUES))
         self.hooks = (ATTENTION_OUT,) if self.has_ratio else ()
-        self.n_tokens = max(max(allowed) for allowed in layout.tokens) + 1
+        self.step_of = {slot: k for k, step in enumerate(machine.steps) for slot in step.slots}
+        allowed = [self._allowed(slot) for slot in range(machine.input_length)]
+        self.n_tokens = 1 + max(int(tokens.max()) for tokens in allowed)
+        # sequences in which, between them, every position has every token that it can have, and the first with it
+        self.n_rows = max(map(len, allowed))
+        each = np.arange(self.n_rows)
+        self.rows = torch.from_numpy(np.stack([tokens[each % len(tokens)] for tokens in allowed], 1))
+        self.row_of = torch.zeros(machine.input_length, self.n_tokens, dtype=torch.int64)
+        for position, tokens in enumerate(allowed):
+            self.row_of[position, tokens] = torch.arange(len(tokens))
         self._attention: dict[tuple[int, int], tuple[Tensor, Tensor]] = {}
+
+    def _allowed(self, slot: int) -> Int[np.ndarray, " token"]:
+        """The tokens that a slot can have."""
+        if slot in self.machine.fixed:
+            return np.array([self.machine.fixed[slot]])
+        step = self.machine.steps[self.step_of[slot]]
+        return np.unique(step.tokens[:, step.slots.index(slot)])
 
     @property
     def cost(self) -> int:
         """The most runs that it takes to linearise around one problem, on top of its gradient."""
-        return DIGIT_TOKENS if self.has_ratio else 0
+        return self.n_rows if self.has_ratio else 0
 
     def effects(
         self, tokens: Int[Tensor, "n pos"], targets: Int[Tensor, " n"], gradients: Gradients
@@ -60,7 +73,7 @@ class Programme:
             return gradients.effects
         found = torch.zeros(*tokens.shape, self.n_tokens, dtype=torch.float64)
         for row, target in enumerate(targets.tolist()):
-            query = self.layout.queries[target]
+            query = self.runner.queries[target]
             found[row, : query + 1] = self._ratio(tokens[row], query, gradients.caught[ATTENTION_OUT][row, query])
         return found
 
@@ -71,35 +84,55 @@ class Programme:
         targets: Int[Tensor, " n"],
         effects: Float[Tensor, "n pos token"],
     ) -> OtherDigits:
-        """Problems that attain the ends of classes with the same answer as the first problem of each target.
+        """Problems with the same answer as the first problem of each target, and the least and the largest sums.
 
-        They attain both ends of the classes that share the token it reads (another rival may lead at the upper end),
-        and the lower ends of the :data:`OTHERS` classes with the least sums.
+        They are the problems at both ends among those that share the token that is read there (another rival may lead
+        at the upper end), for each state before and after the step that writes the answer; and those with the
+        :data:`OTHERS` least sums for other tokens.
         """
         problems = space.problems(digits)
         tokens, answers = space.task.encode(problems), space.task.targets(problems)
-        terms = np.zeros((len(self.layout.queries), self.layout.n_positions, self.n_tokens))
-        asked: dict[int, tuple[int, int]] = {}  # target: own token, answer
+        kept: dict[int, Int[np.ndarray, "k step"]] = {}
         for row, target in enumerate(targets.tolist()):
-            if target in asked:
-                continue
-            query = self.layout.queries[target]
-            found = effects[row, : query + 1, : self.n_tokens]
-            if found.isfinite().all() and bool((found != 0).any()):
-                terms[target, : query + 1] = found.numpy()
-                asked[target] = int(tokens[row, query]), int(answers[row, target])
-        if not asked:
+            query = self.runner.queries[target]
+            terms = effects[row, : query + 1, : self.n_tokens]
+            if target not in kept and terms.isfinite().all() and bool((terms != 0).any()):
+                own, answer = int(tokens[row, query]), int(answers[row, target])
+                kept[target] = self._ends(terms.numpy(), query, target, own, answer)
+        if not kept:
             return digits[:0]
-        largest = np.abs(terms).max((1, 2), keepdims=True)
-        fixed = np.round(terms / np.where(largest > 0, largest, 1.0) * _LARGEST).astype(np.int64)
-        classes = all_classes(self.layout, fixed)
-        kept = []
-        for target, (token, answer) in asked.items():
-            alike = (classes.target == target) & (classes.answer == answer)
-            kept.append(classes.witnesses[alike & (classes.token == token)].reshape(-1, 2))
-            others = np.flatnonzero(alike & (classes.token != token))
-            kept.append(classes.witnesses[others[np.argsort(classes.ends[others, 0], kind="stable")[:OTHERS]], 0])
-        return space.digits(torch.from_numpy(np.concatenate(kept)))
+        return space.digits(self.machine.problems(np.concatenate(list(kept.values()))))
+
+    def _ends(
+        self, terms: Float[np.ndarray, "pos token"], query: int, target: int, own: int, answer: int
+    ) -> Int[np.ndarray, "k step"]:
+        """The paths of the problems that :meth:`proposals` names, for one target."""
+        values = [np.zeros(len(step.before)) for step in self.machine.steps]
+        for k, step in enumerate(self.machine.steps):
+            for column, slot in enumerate(step.slots):
+                if slot <= query:
+                    values[k] += terms[slot, step.tokens[:, column]]
+        at = self.step_of.get(self.machine.input_length + target)
+        if at is None:  # the answer is always the same token, in which no step has a share
+            at, right = len(values) - 1, np.ones(len(values[-1]), dtype=bool)
+        else:
+            step = self.machine.steps[at]
+            right = step.tokens[:, step.slots.index(self.machine.input_length + target)] == answer
+        found, others = [], []
+        for token in self._allowed(query).tolist():
+            for sign in (1, -1) if token == own else (1,):
+                costs = [sign * each for each in values]
+                costs[at] = np.where(right, costs[at], np.inf)
+                if (k := self.step_of.get(query)) is not None:
+                    step = self.machine.steps[k]
+                    costs[k] = np.where(step.tokens[:, step.slots.index(query)] == token, costs[k], np.inf)
+                sums, paths = self.machine.least(costs, at)
+                best = _best_of_each(self.machine.steps[at].before, self.machine.steps[at].after, sums)
+                (found if token == own else others).append((sums[best], paths[best]))
+        if others:
+            sums, paths = (np.concatenate(each) for each in zip(*others, strict=True))
+            found.append((sums, paths[np.argsort(sums, kind="stable")[:OTHERS]]))
+        return np.concatenate([paths for _, paths in found])
 
     def _ratio(
         self, tokens: Int[Tensor, " pos"], query: int, direction: Float[Tensor, " d_model"]
@@ -108,26 +141,22 @@ class Programme:
         scores, values = self._reads(query, int(tokens[query]))
         W_O = self.runner.model.W_O[0].detach().cpu().double()  # [head, d_head, d_model]
         written = torch.einsum("tphe,he->thp", values, W_O @ direction.double())  # u . c_hj(token)
-        present = tokens[: query + 1].clamp(max=DIGIT_TOKENS - 1)[None, None].expand(1, scores.shape[1], -1)
+        present = self.row_of[torch.arange(query + 1), tokens[: query + 1]]
+        present = present[None, None].expand(1, scores.shape[1], -1)
         weights = (scores - scores.gather(0, present).amax(2, keepdim=True)).exp()
         own_weights, own = weights.gather(0, present), written.gather(0, present)
         total = own_weights.sum(2, keepdim=True)
         terms = (weights * (written - (own_weights * own).sum(2, keepdim=True) / total) / total).sum(1)  # [token, key]
-        found = terms[-1].repeat(self.n_tokens, 1)  # a position where only one token can stand has one value
-        found[:DIGIT_TOKENS] = terms
-        return found.T
+        return terms.gather(0, self.row_of[: query + 1].T).T
 
     def _reads(self, query: int, token: int) -> tuple[Tensor, Tensor]:
         """Scores [token, head, key] of a query that is ``token``, and values [token, key, head, d_head].
 
-        They are read from ten made-up sequences, each with one digit wherever digits stand: in a one-layer model, keys
+        They are read from made-up sequences with the tokens that can stand at each position: in a one-layer model, keys
         and values depend on the token and the position alone.
         """
         if (query, token) not in self._attention:
-            rows = torch.arange(DIGIT_TOKENS)[:, None].repeat(1, self.layout.n_positions)
-            for position, allowed in enumerate(self.layout.tokens):
-                if len(allowed) == 1:
-                    rows[:, position] = allowed[0]
+            rows = self.rows.clone()
             rows[:, query] = token
             caught = self.runner.catch(rows, (SCORES, VALUES))
             scores, values = caught[SCORES][:, :, query, : query + 1], caught[VALUES][:, : query + 1]
@@ -135,11 +164,23 @@ class Programme:
         return self._attention[query, token]
 
 
+def _best_of_each(
+    before: Int[np.ndarray, " option"], after: Int[np.ndarray, " option"], sums: Float[np.ndarray, " option"]
+) -> Int[np.ndarray, " k"]:
+    """For each pair of states, the option with the least sum, where that is finite."""
+    order = np.lexsort((sums, after, before))
+    first = np.ones(len(order), dtype=bool)
+    first[1:] = (before[order][1:] != before[order][:-1]) | (after[order][1:] != after[order][:-1])
+    best = order[first]
+    return best[np.isfinite(sums[best])]
+
+
 def programme(runner: Runner, task: Task) -> Programme | None:
-    """The programme for this model; None if the task does not add or subtract two numbers column by column, or has so
-    few problems that it takes no programme to find them."""
+    """The programme for this model; None if the task has no machine that is known, or has so few problems that it takes
+    no programme to find them."""
     try:
-        layout = read_layout(task)
+        if domain_of(task).size <= FEW:
+            return None
+        return Programme(runner, machine_of(task))
     except UserError:  # the other moves still work
         return None
-    return Programme(runner, layout) if layout.rule.digits > FEW else None

@@ -70,7 +70,8 @@ def test_a_task_gives_its_rule():
     assert column_rule(column_layout(PaddedAddition())) == ColumnRule()
     assert of("{a:10r}+{b:10r}={s:11r}", "a + b") == ColumnRule()
     assert of("{a:4}-{b:4}={s:4r}.", "a - b", where="a >= b") == ColumnRule(4, 4, True)
-    assert of("{a:4}-{b:4}={s:5r}.", "a - b", where="b <= a") == ColumnRule(4, 5, True)
+    for rule in ("b <= a", "a - b >= 0", "b < a + 1", "(a > b) | (a == b)"):
+        assert of("{a:4}-{b:4}={s:5r}.", "a - b", where=rule) == ColumnRule(4, 5, True)
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,8 @@ from hypothesis import strategies as st
 
 from models.errors import UserError
 from models.tasks import formatted
-from models.tasks.equal_answers import NotDecided, altered, first_difference
+from models.tasks.affine_cases import NotDecided
+from models.tasks.equal_answers import altered, first_difference
 from models.tasks.expressions import Expression
 
 LIMIT = 9
