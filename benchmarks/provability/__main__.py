@@ -1,0 +1,105 @@
+"""Certify the ordinary models, each in a process of its own, and print how many of them get a verdict.
+
+    python -m benchmarks.provability [NAMES ...] [--minutes 5] [--label now] [--again]
+
+What was found is kept in ``results.json`` by label, name after name, and the same command goes on from there.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import resource
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from benchmarks.provability.ordinary_models import MODELS, ORDINARY
+from models.files.checkpoint import write_json_atomic
+
+RESULTS = Path(__file__).parent / "results.json"
+MEMORY = 8 << 30  # bytes of address space
+GRACE = 60  # seconds that a process may take beyond the minutes of its proof: imports, sampling, the end of a step
+
+
+def _limited() -> None:
+    resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
+
+
+def judged_apart(name: str, minutes: float) -> dict[str, Any]:
+    """What :func:`benchmarks.provability.judge.judged` finds, in a process with limits of time and memory."""
+    command = [sys.executable, "-m", "benchmarks.provability.judge", name, str(minutes)]
+    try:
+        run = subprocess.run(command, capture_output=True, text=True, timeout=60 * minutes + GRACE, preexec_fn=_limited)
+    except subprocess.TimeoutExpired:
+        return {"status": "killed", "said": "It did not end with its time.", "minutes": minutes}
+    if run.returncode:
+        said = (run.stderr.strip().splitlines() or ["?"])[-1]
+        return {"status": "failed", "said": said[:300], "minutes": minutes}
+    return json.loads(run.stdout.strip().splitlines()[-1])
+
+
+def _number(value: Any, text: str = "{:.3g}") -> str:
+    return "" if value is None or not math.isfinite(value) else text.format(value)
+
+
+def table(results: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> str:
+    """A Markdown table: a row a model; for each label status, least proved margin, share of classes, CPU-seconds."""
+    labels = list(results)
+    head = ["model", "least margin sampled"] + [
+        f"{label}: {column}" for label in labels for column in ("status", "proved margin", "classes proved", "CPU-s")
+    ]
+    rows = [head, ["---"] * len(head)]
+    for name in (recipe.name for recipe in ORDINARY):
+        own = {label: results[label][name] for label in labels if name in results[label]}
+        if not own:
+            continue
+        row = [name, _number(next((one["margin"] for one in own.values() if "margin" in one), None))]
+        for label in labels:
+            one = own.get(label, {})
+            row += [
+                one.get("status", ""),
+                _number(one.get("proved_margin")),
+                _number(one.get("share"), "{:.1%}"),
+                _number(one.get("cpu_seconds"), "{:.1f}"),
+            ]
+        rows.append(row)
+    reasons = [
+        f"* {name} ({label}, {one['status']}): {one['said']}"
+        for label in labels
+        for name, one in results[label].items()
+        if one["status"] != "certified"
+    ]
+    counts = [
+        f"{label}: {sum(one['status'] in ('certified', 'refuted') for one in results[label].values())} of "
+        f"{len(results[label])} have a verdict."
+        for label in labels
+    ]
+    return "\n".join([*("| " + " | ".join(row) + " |" for row in rows), "", *counts, "", *reasons])
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("names", nargs="*", help="models; by default all that are trained")
+    parser.add_argument("--minutes", type=float, default=5.0, help="for each model")
+    parser.add_argument("--label", default="now", help="under which the results are kept")
+    parser.add_argument("--again", action="store_true", help="also those that have a result under this label")
+    asked = parser.parse_args()
+    trained = [recipe.name for recipe in ORDINARY if (MODELS / recipe.name / "checkpoint.json").exists()]
+    if unknown := set(asked.names) - set(trained):
+        parser.error(f"{', '.join(sorted(unknown))} is not trained; there is {', '.join(trained)}.")
+    results = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
+    own = results.setdefault(asked.label, {})
+    for name in asked.names or trained:
+        if asked.again or name not in own:
+            own[name] = judged_apart(name, asked.minutes)
+            print(f"{name}: {own[name]['status']}", file=sys.stderr, flush=True)
+            write_json_atomic(RESULTS, results)
+    print(table(results))
+
+
+if __name__ == "__main__":
+    main()
