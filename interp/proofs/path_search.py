@@ -2,8 +2,9 @@
 
 A node whose right token is not proved to lead is split in two. Mostly it is split by its options, at the step where
 these differ most in what matters: in what they add to the neurons' inputs, weighted by what the activations' lines lose
-there, and in the lead's own functional. Where many steps matter alike, it is split by what the heads write: in one half
-a functional of it is at most its middle value, in the other at least. Of a node with few paths each is bounded alone.
+there, and in the lead's own functional. Where many steps matter alike and heads write along few directions, it is split
+by what they write: in one half a functional of it is at most its middle value, in the other at least. Of a node with few
+paths each is bounded alone.
 """
 
 from __future__ import annotations
@@ -181,7 +182,7 @@ class PathSearch:
             spreads.append(spread)
             reaches[k] = (spread.amax(0) - spread.amin(0)).norm() if len(spread) > 1 else -1.0
         k = int(reaches.argmax())
-        if float(reaches[k]) < ALIKE * float(reaches.clamp_min(0).sum()):
+        if float(reaches[k]) < ALIKE * float(reaches.clamp_min(0).sum()) and few_directions(reading):
             y = torch.einsum("hse,hed->sd", written, reading.W_O)
             if (halves := self._cut(nodes, i, node, y, through)) is not None:
                 return halves
@@ -200,7 +201,8 @@ class PathSearch:
         cannot be cut further. Directions are orthonormal, so that a functional is taken apart by its products."""
         matters = principal((y - y.mean(0)) @ through)
         u = through @ matters
-        u = written_by(nodes.reading) @ u
+        basis = basis_of(nodes.reading)
+        u = basis.T @ (basis @ u)
         known = torch.stack([cut[0] for cut in node.cuts]) if node.cuts else u.new_zeros(0, len(u))
         rest = u - known.T @ (known @ u)
         if len(known) < MOST_CUTS and float(rest.norm()) > 0.1 * float(u.norm()):
@@ -232,11 +234,19 @@ def principal(rows: Float[Tensor, "row n"]) -> Float[Tensor, " n"]:
         return torch.eye(rows.shape[1], dtype=rows.dtype)[0]
 
 
-def written_by(reading: Reading) -> Float[Tensor, "d d"]:
-    """The projection on what heads can write."""
-    _, values, vectors = torch.linalg.svd(reading.W_O.flatten(0, 1), full_matrices=False)
-    basis = vectors[values > 1e-9 * values[0]]
-    return basis.T @ basis
+def basis_of(reading: Reading) -> Float[Tensor, "direction d"]:
+    """An orthonormal basis of what heads can write."""
+    written = torch.einsum("hle,hed->hld", reading.values, reading.W_O).flatten(0, 1).nan_to_num(0.0, 0.0, 0.0)
+    try:
+        _, values, vectors = torch.linalg.svd(written, full_matrices=False)
+    except torch.linalg.LinAlgError:
+        return torch.eye(written.shape[1], dtype=torch.float64)
+    return vectors[values > 1e-9 * values[0]]
+
+
+def few_directions(reading: Reading) -> bool:
+    """Whether heads write along so few directions that intervals along them say where all that is written lies."""
+    return len(basis_of(reading)) <= MOST_CUTS
 
 
 def _lower_half(spread: Float[Tensor, "option n"]) -> Bool[Tensor, " option"]:
