@@ -22,7 +22,7 @@ from interp.core.measured import Measured
 from interp.core.probe import Scalar, probe
 from interp.core.problems import resolve_task
 from interp.core.sites import model_name
-from interp.proofs import by_operator, exhaustive, hand_built, near_keys, prefix_proof
+from interp.proofs import by_operator, exhaustive, hand_built, machine_proof, near_keys, prefix_proof
 from interp.proofs.bounds_on_accuracy import WIDTH
 from interp.proofs.column_adders import METHOD as ONE_LAYER
 from interp.proofs.hand_built import is_hand_built
@@ -55,6 +55,7 @@ register(
     ONE_LAYER,
     by_operator.METHOD,
     near_keys.METHOD,
+    machine_proof.METHOD,
     prefix_proof.METHOD,
     exhaustive.METHOD,
 )

@@ -1,0 +1,581 @@
+"""Lower bounds of the right token's lead over all problems of a node: one enclosed forward pass of a class.
+
+A lead is ``U . r / s + constant``, r being the last stream and s the positive scale of the last norm. So ``U . r`` plus
+the constant times s has its sign. What stands between that and what attention writes is made linear step by step:
+
+* each neuron's activation lies between two lines on the interval of what it reads;
+* the scale of the norm before the MLP lies between ``u . x / sqrt d`` and the same plus delta, for the direction u of
+  the node's mean. For any guess tau of ``g . x / scale``, it equals ``tau + (g . x - tau scale) / scale``, whose
+  numerator is bounded by one functional near zero;
+
+and so the lead is bounded by the least value of one functional of what attention writes, which
+:mod:`interp.proofs.functional_extremes` finds. Directions, guesses and lines come from some sampled problems; the bounds
+hold whatever they are.
+
+Rounding: what is computed after attention differs from the exact stream by at most ``Reading.off``, and every
+functional of the stream pays for it. What the MLP, the norms and the unembedding round is charged once, to the lead.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from interp.proofs.activation_lines import activation, lines, value_range
+from interp.proofs.balls import ACTIVATION_ROUNDINGS, LARGEST, SHAPES
+from interp.proofs.enclosures import Rounding, norm_roundings
+from interp.proofs.functional_extremes import Nodes
+from interp.proofs.token_reading import OWN
+from models.transformer.config import TransformerConfig
+
+FEW_WRITTEN = 8  # numbers that all heads write together
+STEEPEST = {name: shape[-1] for name, shape in SHAPES.items()} | {"relu": 1.0}
+
+
+@dataclass(frozen=True, eq=False)
+class NormOf:
+    """A norm: ``cent(x) / scale * gain + bias``, where ``cent`` subtracts the mean in LayerNorm."""
+
+    gain: Float[Tensor, " d"]
+    bias: Float[Tensor, " d"]
+
+
+@dataclass(frozen=True, eq=False)
+class Bounds:
+    """What is proved of some nodes: ``margin``, a lower bound of the lead in logits, and where it is loose.
+
+    ``sampled`` is the least lead among the sampled paths, and ``sample`` the path that has it. For splitting: ``loose`` [node, reader] says how much is
+    lost per unit of what each neuron reads, and ``scale`` is the middle of the scale that this is divided by;
+    ``functional`` [node, d] is the lead's functional of the stream.
+    """
+
+    margin: Float[Tensor, " node"]
+    sampled: Float[Tensor, " node"]
+    sample: Int[Tensor, "node step"]
+    loose: Float[Tensor, "node reader"]
+    scale: Float[Tensor, " node"]
+    functional: Float[Tensor, "node d"]
+
+
+class MarginBounds:
+    """The layers after attention of a one-layer model, in float64, and the bounds that follow from them."""
+
+    def __init__(self, config: TransformerConfig, weights: dict[str, Tensor], rounding: Rounding):
+        self.config, self.rounding = cfg, rounding = config, rounding
+        self.grown, self.tiny = rounding.growth, rounding.tiny
+        w = {name: value.detach().double() for name, value in weights.items()}
+        d, self.centred = cfg.d_model, cfg.normalization_type == "LN"
+        zeros, ones = torch.zeros(d, dtype=torch.float64), torch.ones(d, dtype=torch.float64)
+        self.cent = torch.eye(d, dtype=torch.float64) - (1 / d if self.centred else 0)
+        norm = lambda name: NormOf(w[f"{name}.w"], w.get(f"{name}.b", zeros))  # noqa: E731
+        post = cfg.has_post_norm
+        self.has_mlp = bool(cfg.d_mlp) and not cfg.parallel_attn_mlp
+        #: Whether the stream itself is normalised before the MLP.
+        self.stream_scaled = post and self.has_mlp
+        self.mid: NormOf | None = None
+        if self.has_mlp and (post or cfg.has_pre_norm):
+            self.mid = norm("blocks.0.ln1_post" if post else "blocks.0.ln2")
+        self.last: list[NormOf] = []
+        if post:
+            self.last.append(norm("blocks.0.ln2_post" if cfg.d_mlp else "blocks.0.ln1_post"))
+        self.final_gain = w["ln_final.w"] if cfg.final_gain else ones
+        if cfg.has_final_norm and not cfg.final_gain:
+            self.last.append(norm("ln_final"))
+        read = NormOf(ones, zeros) if self.mid is None else self.mid
+        cent = torch.eye(d, dtype=torch.float64) if self.mid is None else self.cent
+        if self.has_mlp:
+            mlp = "blocks.0.mlp"
+            bias = lambda name, n: w.get(f"{mlp}.{name}", torch.zeros(n, dtype=torch.float64))  # noqa: E731
+            self.W_in, self.W_out = w[f"{mlp}.W_in"], w[f"{mlp}.W_out"]
+            self.b_in, self.b_out = bias("b_in", cfg.d_mlp), bias("b_out", d)
+            readers = [w[f"{mlp}.W_gate"], self.W_in] if cfg.gated_mlp else [self.W_in]
+            shifts = [torch.zeros_like(self.b_in), torch.zeros_like(self.b_in)] if cfg.gated_mlp else [self.b_in]
+            self.readers = torch.cat(readers, 1)
+            #: What neurons read is ``x . G / scale + g``; of a gated MLP the gates come first.
+            self.G = cent @ (read.gain[:, None] * self.readers)
+            self.g = read.bias @ self.readers + torch.cat(shifts)
+        self.stream_in, self.stream_bias = (cent * read.gain, read.bias) if self.stream_scaled else (None, zeros)
+        #: What underflow of squares can do to one over a scale, relative to it.
+        self.lost = (math.sqrt(2 * self.tiny) if cfg.norm_eps_outside else 0.0) + 2 * self.tiny
+        self.lost = self.lost / cfg.eps if cfg.eps > 0 else math.inf
+        self.W_U, self.b_U = w["unembed.W_U"], w.get("unembed.b_U", torch.zeros(cfg.n_logits, dtype=torch.float64))
+        # A lead times the last scales: r @ U + scale * u1 + scale * second scale * u2.
+        U = self.final_gain[:, None] * self.W_U
+        self.u1, self.u2 = self.b_U, torch.zeros_like(self.b_U)
+        for number, one in enumerate(reversed(self.last)):
+            if number == 0:
+                self.u1 = one.bias @ U + self.b_U
+            else:
+                self.u1, self.u2 = one.bias @ U, self.u1
+            U = self.cent @ (one.gain[:, None] * U)
+        self.U = U
+        #: An upper bound of the second scale, where two norms follow each other.
+        self.second = 0.0
+        if len(self.last) == 2:
+            first = self.last[0]
+            self.second = float(first.gain.abs().max() + first.bias.pow(2).mean().sqrt()) + math.sqrt(cfg.eps) + cfg.eps
+
+    @property
+    def reads(self) -> int:
+        """How many numbers the neurons read."""
+        return self.G.shape[1] if self.has_mlp else 0
+
+    # ---- the exact pass on single problems
+
+    def hidden(self, z: Float[Tensor, "*n reader"]) -> Float[Tensor, "*n neuron"]:
+        """The neurons' activations from what they read."""
+        if not self.config.gated_mlp:
+            return activation(self.config.act_fn, z)
+        gate, linear = z.tensor_split(2, -1)
+        return activation(self.config.act_fn, gate) * linear + self.b_in
+
+    def scale(self, x: Float[Tensor, "*n d"]) -> Float[Tensor, "*n 1"]:
+        square = (x @ self.cent).pow(2).mean(-1, keepdim=True)
+        return square.sqrt() + self.config.eps if self.config.norm_eps_outside else (square + self.config.eps).sqrt()
+
+    def leads(self, x: Float[Tensor, "*n d"], answer: Int[Tensor, "*n"]) -> tuple[Tensor, Tensor]:
+        """Of single streams after attention: leads over every other token in logits, inf at the token itself; and what
+        the neurons read."""
+        scale = torch.ones_like(x[..., :1]) if self.mid is None else self.scale(x)
+        z = x.new_zeros(*x.shape[:-1], 0)
+        r = x if self.stream_in is None else x @ self.stream_in / scale + self.stream_bias
+        if self.has_mlp:
+            z = x @ self.G / scale + self.g
+            r = r + self.hidden(z) @ self.W_out + self.b_out
+        for one in self.last:
+            r = (r @ self.cent) / self.scale(r) * one.gain + one.bias
+        logits = (r * self.final_gain) @ self.W_U + self.b_U
+        lead = logits.gather(-1, answer[..., None]) - logits
+        return lead.scatter(-1, answer[..., None], torch.inf), z
+
+    # ---- bounds
+
+    def of(self, nodes: Nodes, answers: Int[Tensor, " node"], samples: Int[Tensor, "node sample step"]) -> Bounds:
+        """Lower bounds of the lead of each node's right token over its problems."""
+        return _Pass(self, nodes, answers, samples).bounds()
+
+
+class _Pass:
+    """One enclosed pass over some nodes."""
+
+    def __init__(self, layers: MarginBounds, nodes: Nodes, answers: Tensor, samples: Tensor):
+        self.layers, self.nodes, self.answers = layers, nodes, answers
+        self.cfg, reading = layers.config, nodes.reading
+        self.base, self.size = reading.base, reading.size
+        sums = nodes.sums(samples)
+        self.levels = sums[..., :-1] / sums[..., -1:]  # [head, node, sample, d_head]
+        self.x = self.base + torch.einsum("hbse,hed->bsd", self.levels, reading.W_O)
+        each = answers[:, None].expand(self.x.shape[:2])
+        #: How far the computed stream may be off: closely where heads write few numbers, else for all of the query.
+        self.off = reading.off(reading.mixed_off).expand(nodes.n, -1)
+        if layers.rounding.unit32 and reading.mixed_off.numel() <= FEW_WRITTEN:
+            self.off = reading.off(torch.minimum(nodes.mixed_off(self.levels), reading.mixed_off))
+        lead, self.z = layers.leads(self.x, each)
+        least = lead.amin(-1)
+        self.sampled, at = least.min(1)
+        self.sample = samples[torch.arange(len(at)), at]
+        vocab = torch.arange(lead.shape[-1])
+        self.others = torch.stack([vocab[vocab != a] for a in answers.tolist()])
+
+    def top(self, functionals: Float[Tensor, "node n d"], size: Tensor | None = None) -> Float[Tensor, "node n"]:
+        """Upper bounds of functionals of the computed stream; ``size`` are magnitudes of what they were made of."""
+        size = functionals.abs() if size is None else size
+        own = (functionals.abs() @ self.off[..., None])[..., 0] + OWN * (size @ self.size)
+        return self.nodes.largest(functionals, self.levels) + functionals @ self.base + own
+
+    # ---- the scale before the MLP
+
+    def norm_stage(self) -> None:
+        """Bounds of the scale: ``low``, ``high``, and ``along . x <= scale <= along . x + delta``."""
+        layers, d = self.layers, self.cfg.d_model
+        b = len(self.x)
+        if layers.mid is None:
+            self.low = self.high = torch.ones(b, dtype=torch.float64)
+            self.along, self.delta = torch.zeros(b, d, dtype=torch.float64), torch.zeros(b, dtype=torch.float64)
+            return
+        centred = self.x @ layers.cent
+        basis, middle = directions(centred, layers.centred)
+        functionals = basis @ layers.cent
+        ends = self.top(torch.cat((functionals, -functionals), 1))
+        most, least = ends.tensor_split(2, 1)
+        least = -least
+        far = torch.maximum(most.abs(), least.abs())
+        near = torch.where((least < 0) & (most > 0), 0.0, torch.minimum(most.abs(), least.abs()))
+        eps, outside = self.cfg.eps, self.cfg.norm_eps_outside
+        root = lambda s: (s / d).sqrt() + eps if outside else (s / d + eps).sqrt()  # noqa: E731
+        self.low, self.high = root((near**2).sum(1)) * (1 - 1e-12), root((far**2).sum(1)) * (1 + 1e-12)
+        self.along = functionals[:, 0] / math.sqrt(d)
+        first = least[:, 0] / math.sqrt(d)
+        rest = (far[:, 1:] ** 2).sum(1) / d
+        tail = rest / (2 * first) + eps if outside else (rest + eps) / (2 * first)
+        self.delta = torch.where(first > 0, tail, self.high - first) * (1 + 1e-12) + 1e-300
+        at = (basis @ middle[..., None])[..., 0]
+        #: The root mean square of the farthest that a centred stream can be from the samples' mean.
+        self.spread = torch.maximum(most - at, at - least).norm(dim=1) / math.sqrt(d)
+
+    # ---- the neurons
+
+    def neuron_stage(self) -> None:
+        """The interval of what each neuron reads, and lines around its activation."""
+        layers, n = self.layers, self.layers.G.shape[1]
+        raw = self.z - layers.g
+        G = layers.G.T.expand(len(self.x), -1, -1)
+        if layers.mid is None:
+            ends = self.top(torch.cat((G, -G), 1))
+        else:
+            tau = torch.cat((raw.amax(1), -raw.amin(1)), 1)
+            both = torch.cat((G, -G), 1)
+            shift = tau[..., None] * self.along[:, None]
+            ends = self.top(both - shift, both.abs() + shift.abs()) + (-tau).clamp_min(0.0) * self.delta[:, None]
+            ends = tau + torch.where(ends > 0, ends / self.low[:, None], ends / self.high[:, None])
+            ends = ends + OWN * (tau.abs() + ends.abs())
+        slack = OWN * (layers.g.abs() + 1)
+        self.z_high, self.z_low = ends[:, :n] + layers.g + slack, layers.g - ends[:, n:] - slack
+        m = self.cfg.d_mlp
+        self.gate_low, self.gate_high = self.z_low[:, :m], self.z_high[:, :m]
+        self.lines = lines(self.cfg.act_fn, self.gate_low, self.gate_high, self.z[..., :m].mean(1))
+        self.act_range = value_range(self.cfg.act_fn, self.gate_low, self.gate_high)
+        low, high = self.act_range
+        if self.cfg.gated_mlp:
+            other = self.z_low[:, m:], self.z_high[:, m:]
+            corners = torch.stack([a * o for a in (low, high) for o in other])
+            low, high = corners.amin(0) + layers.b_in, corners.amax(0) + layers.b_in
+        self.hidden_low, self.hidden_high = low, high
+
+    def linear(self, A: Float[Tensor, "node row neuron"]) -> list[tuple[Tensor, Tensor, Tensor]]:
+        """Lower bounds of ``A . hidden`` as ``slopes . z + constant``: (slopes [node, row, reader], constant, size) of
+        several choices of lines, for z without what the biases add."""
+        layers = self.layers
+        if self.cfg.gated_mlp:
+            return self._gated(A)
+        found = [self._of_lines(A, k) for k in range(len(self.lines[0]))]
+        found.append(self._of_lines(A, self._closest()))
+        return [
+            (s, c + s @ layers.g, size + s.abs() @ layers.g.abs()) for s, c, size in found
+        ]
+
+    def _closest(self) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """For each neuron, the lines that are closest to its activation on average over the samples."""
+        z = self.z[..., : self.cfg.d_mlp]
+        middle = z.mean(1)
+        below, c_below, above, c_above = self.lines
+        lower, upper = (below * middle + c_below).argmax(0), (above * middle + c_above).argmin(0)
+        pick = lambda x, at: x.gather(0, at[None])[0]  # noqa: E731
+        return pick(below, lower), pick(c_below, lower), pick(above, upper), pick(c_above, upper)
+
+    def _of_lines(self, A: Tensor, which: int | tuple[Tensor, ...]) -> tuple[Tensor, Tensor, Tensor]:
+        below, c_below, above, c_above = (x[which] for x in self.lines) if isinstance(which, int) else which
+        up, down = A.clamp_min(0.0), A.clamp_max(0.0)
+        slopes = up * below[:, None] + down * above[:, None]
+        constant = (up @ c_below[..., None] + down @ c_above[..., None])[..., 0]
+        size = (up @ c_below.abs()[..., None] - down @ c_above.abs()[..., None])[..., 0]
+        return slopes, constant, size
+
+    def _gated(self, A: Tensor) -> list[tuple[Tensor, Tensor, Tensor]]:
+        """For a gated neuron: ``act(z) y`` lies above a plane of its two factors on the box of their ranges.
+
+        With (p, q) any point, ``a y = p y + q a - p q + (a - p)(y - q)``, whose last term is bounded by the corners of
+        the box. At a corner it has one sign (McCormick); at the middle the smallest size.
+        """
+        layers, m = self.layers, self.cfg.d_mlp
+        low, high = self.act_range
+        y_low, y_high = self.z_low[:, m:], self.z_high[:, m:]
+        a_mean = activation(self.cfg.act_fn, self.z[..., :m]).mean(1)
+        y_mean = self.z[..., m:].mean(1)
+        closest = self._closest()
+        found = []
+        middle = ((low + high) / 2, (y_low + y_high) / 2)
+        mean = (torch.minimum(torch.maximum(a_mean, low), high), torch.minimum(torch.maximum(y_mean, y_low), y_high))
+        corners = ((low, y_low), (high, y_high), (low, y_high), (high, y_low))
+        remainder = lambda p, q: torch.stack(  # noqa: E731
+            [(a - p) * (y - q) for a in (low, high) for y in (y_low, y_high)]
+        )
+        planes = []
+        for p, q in (middle, mean, *corners):
+            rest = remainder(p, q)
+            planes.append((p, q, -p * q + rest.amin(0), -p * q + rest.amax(0)))
+        at = torch.stack([p * y_mean + q * a_mean + c for p, q, c, _ in planes])
+        under = at.argmax(0)
+        over = torch.stack([p * y_mean + q * a_mean + c for p, q, _, c in planes]).argmin(0)
+        stacked = [torch.stack(part) for part in zip(*planes, strict=True)]
+        pick = lambda k, which: stacked[k].gather(0, which[None])[0]  # noqa: E731
+        best = (pick(0, under), pick(1, under), pick(2, under), pick(0, over), pick(1, over), pick(3, over))
+        choices = [best, *((p, q, c, p, q, e) for p, q, c, e in planes[:2])]
+        up, down = A.clamp_min(0.0), A.clamp_max(0.0)
+        for p, q, c, p2, q2, c2 in choices:
+            on_linear = up * p[:, None] + down * p2[:, None]
+            on_gate = up * q[:, None] + down * q2[:, None]
+            constant = (up @ c[..., None] + down @ c2[..., None])[..., 0] + A @ layers.b_in
+            size = (up @ c.abs()[..., None] - down @ c2.abs()[..., None])[..., 0] + A.abs() @ layers.b_in.abs()
+            for which in (closest, 0, 1):
+                slopes, more, other = self._of_lines(on_gate, which)
+                slopes = torch.cat((slopes, on_linear), -1)
+                constants = constant + more + slopes @ layers.g
+                found.append((slopes, constants, size + other + slopes.abs() @ layers.g.abs()))
+        return found
+
+    def least(self, direct: Tensor, hidden: Tensor, constant: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Lower bounds [node, row] of ``direct . r' + hidden . activations + constant``, where r' is the stream that the
+        MLP's output is added to; the chosen functional of x at the mean scale, and the sizes of constants."""
+        layers, size = self.layers, constant.abs()
+        scaled = torch.zeros_like(direct)
+        own = direct
+        if layers.stream_in is not None:
+            scaled, own = direct @ layers.stream_in.T, torch.zeros_like(direct)
+            constant = constant + direct @ layers.stream_bias
+            size = size + direct.abs() @ layers.stream_bias.abs()
+        choices = [(scaled, constant, size, scaled.abs())]
+        if layers.has_mlp:
+            choices = []
+            for slopes, more, other in self.linear(hidden):
+                made = scaled + slopes @ layers.G.T
+                choices.append((made, constant + more, size + other, scaled.abs() + slopes.abs() @ layers.G.abs().T))
+        options = [self._ends(own, *choice) for choice in choices]
+        # Which lines to use is guessed from the samples; the bound is computed for that choice.
+        tried = torch.stack([self._sampled(*option[:2]) for option in options])
+        best = tried.argmax(0)
+        F, k, big, sizes = (
+            torch.stack(part).gather(0, best[None, None, ..., None].expand(1, 2, *best.shape, part[0].shape[-1]))[0]
+            if part[0].ndim == 4
+            else torch.stack(part).gather(0, best[None, None].expand(1, 2, *best.shape))[0]
+            for part in zip(*options, strict=True)
+        )
+        ends = 1 if layers.mid is None else 2
+        flat = lambda x: x[:ends].transpose(0, 1).flatten(1, 2)  # noqa: E731
+        bound = -self.top(-flat(F), flat(big)) + flat(k) - OWN * flat(sizes)
+        bound = bound.view(len(F[0]), ends, -1).amin(1)
+        return bound, F.mean(0), best
+
+    def _ends(self, own: Tensor, scaled: Tensor, constant: Tensor, size: Tensor, big: Tensor) -> tuple[Tensor, ...]:
+        """The functional of x and the constant at both ends of the scale: [end, node, row, d] and [end, node, row]."""
+        if self.layers.mid is None:
+            made, reach = own + scaled, own.abs() + big
+            return tuple(torch.stack((part, part)) for part in (made, constant, reach, size))
+        mean = (self.x / self.layers.scale(self.x)).mean(1)
+        tau = (scaled @ mean[..., None])[..., 0]
+        shift = tau[..., None] * self.along[:, None]
+        lost = tau.clamp_min(0.0) * self.delta[:, None]
+        low_high = (self.low[:, None], self.high[:, None])
+        F = torch.stack([own + (scaled - shift) / end[..., None] for end in low_high])
+        k = torch.stack([constant + tau - lost / end for end in low_high])
+        reach = torch.stack([own.abs() + (big + shift.abs()) / end[..., None] for end in low_high])
+        sizes = torch.stack([size + tau.abs() + lost / end for end in low_high])
+        return F, k, reach, sizes
+
+    def _sampled(self, F: Tensor, k: Tensor) -> Tensor:
+        return ((F @ self.x.mT).amin(-1) + k).amin(0)
+
+    # ---- the lead
+
+    def bounds(self) -> Bounds:
+        layers, cfg = self.layers, self.cfg
+        self.norm_stage()
+        if layers.has_mlp:
+            self.neuron_stage()
+        high = self.last_scale()
+        rows, right = self.others, self.answers[:, None]
+        pairs = lambda table: table[..., right] - table[..., rows]  # noqa: E731
+        away = pairs(layers.U).permute(1, 2, 0)  # [node, other, d]
+        constant = away @ layers.b_out if layers.has_mlp else torch.zeros_like(away[..., 0])
+        first, second = pairs(layers.u1), pairs(layers.u2)
+        hidden = away @ layers.W_out.T if layers.has_mlp else away[..., :0]
+        direct = away
+        if layers.last:
+            # scale * (first + second scale * second): a lower bound of the scale where that is positive is linear.
+            fixed = first + torch.where(second < 0, layers.second * second, 0.0)
+            along = self.last_direction()
+            up = fixed.clamp_min(0.0)[..., None] * along[:, None]
+            direct = away + up
+            if layers.has_mlp:
+                hidden = hidden + up @ layers.W_out.T
+                constant = constant + up @ layers.b_out
+        else:
+            fixed, constant = torch.zeros_like(first), constant + first
+        raw, functional, _ = self.least(direct, hidden, constant)
+        charge = self.charged(high, first, second)
+        bound = raw + fixed.clamp_max(0.0) * high[:, None] - charge
+        if layers.last and bool((bound <= 0).any()) and bool((fixed < 0).any()):
+            high = torch.minimum(high, self.closer_last_scale())
+            charge = self.charged(high, first, second)
+            bound = raw + fixed.clamp_max(0.0) * high[:, None] - charge
+        scale = high * (layers.second if len(layers.last) == 2 else 1)
+        bound = torch.where(bound > 0, bound / scale[:, None] * (1 - 1e-12), bound)
+        bound = bound.nan_to_num(nan=-math.inf)
+        margin, at = bound.min(1)
+        chosen = at[:, None, None]
+        loose = torch.zeros(len(at), 0, dtype=torch.float64)
+        if layers.has_mlp:
+            loose = self._looseness(hidden.gather(1, chosen.expand(-1, 1, hidden.shape[-1]))[:, 0].abs())
+        functional = functional.gather(1, chosen.expand(-1, 1, cfg.d_model))[:, 0]
+        middle = (self.low + self.high) / 2
+        return Bounds(margin, self.sampled, self.sample, loose, middle, functional)
+
+    def _looseness(self, row: Tensor) -> Tensor:
+        """[node, reader]: what the lines lose at each neuron, over the width of what it reads."""
+        below, c_below, above, c_above = self._closest()
+        middle = (self.gate_low + self.gate_high) / 2
+        gap = (above - below) * middle + c_above - c_below
+        if not self.cfg.gated_mlp:
+            return row * gap / (self.gate_high - self.gate_low).clamp_min(1e-9)
+        m = self.cfg.d_mlp
+        wide = self.act_range[1] - self.act_range[0]
+        other = self.z_high[:, m:] - self.z_low[:, m:]
+        size = torch.maximum(self.z_high[:, m:].abs(), self.z_low[:, m:].abs())
+        on_gate = row * (gap * size + wide * other / 4) / (self.gate_high - self.gate_low).clamp_min(1e-9)
+        return torch.cat((on_gate, row * wide / 4), 1)
+
+    def last_streams(self) -> Float[Tensor, "node sample d"]:
+        """The last streams of the samples, before any last norm."""
+        layers = self.layers
+        scale = torch.ones_like(self.x[..., :1]) if layers.mid is None else layers.scale(self.x)
+        r = self.x if layers.stream_in is None else self.x @ layers.stream_in / scale + layers.stream_bias
+        return r + layers.hidden(self.z) @ layers.W_out + layers.b_out if layers.has_mlp else r
+
+    def last_direction(self) -> Float[Tensor, "node d"]:
+        """v with ``v . r <= scale``: a unit vector over sqrt d."""
+        mean = (self.last_streams() @ self.layers.cent).mean(1)
+        return (mean / mean.norm(dim=-1, keepdim=True).clamp_min(1e-300)) @ self.layers.cent / math.sqrt(len(mean[0]))
+
+    def last_scale(self) -> Float[Tensor, " node"]:
+        """An upper bound of the scale of the norm after the MLP, or 1 without one.
+
+        The stream is within some distance of the samples' mean: that of what attention writes (from the box of the norm
+        stage, or of magnitudes), and that of the neurons' ranges.
+        """
+        layers = self.layers
+        if not layers.last:
+            return torch.ones(len(self.x), dtype=torch.float64)
+        d = self.cfg.d_model
+        rms = lambda x: (x @ layers.cent).pow(2).mean(-1).sqrt()  # noqa: E731
+        if layers.mid is None:
+            functionals = layers.cent.expand(len(self.x), -1, -1)
+            ends = self.top(torch.cat((functionals, -functionals), 1))
+            most, least = ends.tensor_split(2, 1)
+            x_mean = (self.x @ layers.cent).mean(1)
+            apart = torch.maximum(most - x_mean, least + x_mean).norm(dim=1) / math.sqrt(d)
+        elif layers.stream_in is None:
+            apart = self.spread
+        else:  # x / scale, whose mean square is at most one, against the samples' mean of it
+            gain = layers.mid.gain.abs().max()
+            mean = (self.x / layers.scale(self.x)).mean(1)
+            reach = self.spread / self.low + rms(self.x.mean(1)) * (1 / self.low - 1 / self.high)
+            apart = gain * torch.minimum(reach + rms(self.x.mean(1) / self.high[:, None] - mean), 1 + rms(mean))
+        r = self.last_streams().mean(1)
+        found = rms(r) + apart
+        if layers.has_mlp:
+            h = layers.hidden(self.z).mean(1)
+            rad = torch.maximum(self.hidden_high - h, h - self.hidden_low)
+            found = found + (rad @ layers.W_out.abs()).pow(2).mean(-1).sqrt()
+            # The samples' mean of x and of the MLP's output are parts of r's mean, exactly.
+        eps = self.cfg.eps
+        return (found + eps if self.cfg.norm_eps_outside else (found**2 + eps).sqrt()) * (1 + 1e-12)
+
+    def closer_last_scale(self) -> Float[Tensor, " node"]:
+        """As :meth:`last_scale`, from the extremes of the last stream along an orthonormal basis: more work."""
+        layers, d = self.layers, self.cfg.d_model
+        basis, _ = directions(self.last_streams() @ layers.cent, layers.centred)
+        functionals = basis @ layers.cent
+        both = torch.cat((functionals, -functionals), 1)
+        if layers.has_mlp:
+            ends, _, _ = self.least(both, both @ layers.W_out.T, both @ layers.b_out)
+        else:
+            ends, _, _ = self.least(both, both[..., :0], torch.zeros_like(both[..., 0]))
+        far = (-ends).clamp_min(0.0).view(len(ends), 2, -1).amax(1)
+        square = (far**2).sum(1) / d
+        eps = self.cfg.eps
+        return (square.sqrt() + eps if self.cfg.norm_eps_outside else (square + eps).sqrt()) * (1 + 1e-12)
+
+    # ---- rounding
+
+    def charged(self, high: Tensor, first: Tensor, second: Tensor) -> Float[Tensor, "node other"]:
+        """How far float arithmetic after attention may move each lead, times the last scale."""
+        layers, d, grown, tiny = self.layers, self.cfg.d_model, self.layers.grown, self.layers.tiny
+        size = self.size.expand(len(self.x), -1)
+        moved = torch.zeros_like(size)
+        read, read_off = size, torch.zeros_like(size)
+        if layers.mid is not None:
+            read, read_off = self._normed(size, layers.mid, self.low)
+        if layers.stream_in is not None:
+            size, moved = read, read_off
+        if layers.has_mlp:
+            z_off = read_off @ layers.readers.abs()
+            z_size = read @ layers.readers.abs() + layers.g.abs()
+            z_off = z_off + grown(d + 2) * z_size + d * tiny
+            m = self.cfg.d_mlp
+            z = torch.maximum(self.z_high.abs(), self.z_low.abs()) + z_off
+            name = self.cfg.act_fn
+            rounds = layers.rounding.unit32 * ACTIVATION_ROUNDINGS.get(name, 0) * (1 + 1e-5) + OWN
+            act = torch.maximum(self.act_range[0].abs(), self.act_range[1].abs())
+            act_off = STEEPEST[name] * z_off[:, :m] + rounds * z[:, :m] + tiny
+            act = act + act_off
+            if self.cfg.gated_mlp:
+                act_off = act_off * z[:, m:] + act * z_off[:, m:]
+                act = act * z[:, m:] + layers.b_in.abs()
+                act_off = act_off + grown(2) * act + tiny
+            written = act @ layers.W_out.abs() + layers.b_out.abs()
+            size = size + written
+            moved = moved + act_off @ layers.W_out.abs() + grown(m + 2) * written + grown(2) * size + m * tiny
+        at = torch.cat((self.answers[:, None], self.others), 1)
+        U, sizes = layers.U.abs(), layers.W_U.abs() * layers.final_gain.abs()[:, None]
+        # The computed stream is the variable: its exact lead differs by U . moved, and by what the scale moves.
+        shared = moved @ U
+        pair = lambda x: x[:, :1] + x[:, 1:]  # noqa: E731
+        lead = pair(shared.gather(1, at))
+        if layers.last:
+            rms = (moved.pow(2).mean(-1).sqrt() * 2)[:, None]
+            lead = lead + rms * (first.abs() + layers.second * second.abs())
+        # Relative to their scale, centred numbers are at most sqrt d; all is counted times the scales from here on.
+        scale, normed, normed_off, one = high[:, None], size, torch.zeros_like(size), torch.ones_like(high)
+        for number, norm in enumerate(layers.last):
+            normed, normed_off = self._normed(normed, norm, one, scale)
+            if number + 1 < len(layers.last):
+                after = layers.last[number + 1]
+                through = layers.cent.abs() @ (after.gain.abs()[:, None] * sizes)
+                shift = normed_off.pow(2).mean(-1, keepdim=True).sqrt() * 2
+                lead = lead + layers.second * pair((normed_off @ through).gather(1, at)) + shift * second.abs()
+                scale, normed = scale * layers.second, normed * layers.second
+        logits = normed_off @ sizes + grown(d + 4) * (normed @ sizes + scale * layers.b_U.abs()) + d * tiny * scale
+        lead = lead + pair(logits.gather(1, at))
+        known = (size.amax(1) < LARGEST) & (self.low > 0)
+        return torch.where(known[:, None], lead * (1 + 1e-9), torch.inf)
+
+    def _normed(
+        self, size: Tensor, norm: NormOf, low: Tensor, scale: Tensor | float = 1.0
+    ) -> tuple[Tensor, Tensor]:
+        """Bounds of a normed vector's magnitudes and of its roundings, times ``scale``, for a stream of such magnitudes
+        and a scale of at least ``low``.
+
+        Half the mean square's roundings count, and those of the mean, the quotient, the gain and the bias; and what
+        squares may lose by underflow.
+        """
+        layers, d, grown = self.layers, self.cfg.d_model, self.layers.grown
+        low, gain, bias = low[:, None], norm.gain.abs(), norm.bias.abs() * scale
+        mean = size.mean(-1, keepdim=True) if layers.centred else torch.zeros_like(low)
+        unit = torch.minimum((size + mean) / low, math.sqrt(d) * torch.as_tensor(scale, dtype=torch.float64))
+        off = gain * ((grown(norm_roundings(d) + 6) + 2 * layers.lost) * unit + 2 * grown(d + 4) * mean / low)
+        off = off + grown(3) * (gain * unit + bias) + 4 * layers.tiny * (1 + gain) * (1 + scale)
+        return gain * unit + bias, off
+
+
+def directions(x: Float[Tensor, "node sample d"], centred: bool) -> tuple[Tensor, Tensor]:
+    """An orthonormal basis of the (centred) space for each node, its mean's direction first and then the directions in
+    which samples vary most; and the mean. Bounds hold for any orthonormal basis; this one makes them close."""
+    b, _, d = x.shape
+    mean = x.mean(1)
+    first = mean / mean.norm(dim=-1, keepdim=True).clamp_min(1e-300)
+    away = x - mean[:, None]
+    try:
+        _, vectors = torch.linalg.eigh((away.mT @ away).nan_to_num(0.0, 0.0, 0.0))
+    except torch.linalg.LinAlgError:  # as of samples that are all but equal
+        vectors = torch.eye(d, dtype=torch.float64).expand(b, -1, -1)
+    kept = [first[:, None]]
+    if centred:
+        kept.append(torch.full((b, 1, d), 1 / math.sqrt(d), dtype=torch.float64))
+    q = torch.linalg.qr(torch.cat((*kept, vectors.flip(-1).mT), 1).mT)[0].mT  # rows are orthonormal
+    sign = torch.where((q[:, :1] * first[:, None]).sum(-1, keepdim=True) < 0, -1.0, 1.0)
+    q = torch.cat((q[:, :1] * sign, q[:, 1:]), 1)
+    return (torch.cat((q[:, :1], q[:, 2:]), 1) if centred else q), mean

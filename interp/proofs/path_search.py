@@ -1,0 +1,287 @@
+"""Branch and bound over what queries see: every class is bounded, and what stays open is split.
+
+A node whose right token is not proved to lead is split in two. Mostly it is split by its options, at the step where
+these differ most in what matters: in what they add to the neurons' inputs, weighted by what the activations' lines lose
+there, and in the lead's own functional. Where many steps matter alike and heads write along few directions, it is split
+by what they write: in one half a functional of it is at most its middle value, in the other at least. Of a node with few
+paths each is bounded alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from interp.proofs.functional_extremes import Cuts, Nodes
+from interp.proofs.margin_bounds import Bounds, MarginBounds
+from interp.proofs.query_paths import QueryPaths
+from interp.proofs.token_reading import Reading
+from interp.proofs.watch import check_time
+
+SAMPLES = 32  # paths of a node that guesses come from
+FEW_PATHS = 8  # nodes with at most so many visible paths are taken apart
+ROWS = 2**21  # numbers at a time in a programme
+#: Nodes of a class that are bounded in each round, so that hard classes wait until easy ones are done.
+ROUNDS = (1, 32, 256, 2048, 2**40)
+#: What is written is split where no step has more than this share of what all steps add together.
+ALIKE = 0.35
+MOST_CUTS = 3  # directions of what is written that a node may be split along
+#: Of all leads that were met, the least one times this is what the least proved margin should reach, if that is cheap.
+CLOSE = 0.9
+SPARE = 0.25  # and how many nodes may be bounded for that, as a share of those of the proof
+
+
+@dataclass(frozen=True, eq=False)
+class Node:
+    """Some paths of a query: options for every step; and directions u of what heads write, with the interval in which
+    ``u . y`` lies. ``bound`` is what was proved of its margin, if anything."""
+
+    masks: tuple[Bool[Tensor, " option"], ...]
+    cuts: tuple[tuple[Float[Tensor, " d"], float, float], ...] = ()
+    bound: float = float("-inf")
+
+
+@dataclass(eq=False)
+class PathClass:
+    """The problems of a query with one right token (and the same states around it), and how far their proof is.
+
+    ``open`` are nodes that are not proved yet, ``done`` those that are. ``wrong`` says that a
+    path has a lead of zero or less, or one so small that rounding may turn it: ``lowest``, with the lead ``sampled``.
+    """
+
+    paths: QueryPaths
+    reading: Reading
+    label: int
+    open: list[Node]
+    done: list[Node] = field(default_factory=list)
+    nodes: int = 0
+    sampled: float = float("inf")
+    lowest: Int[Tensor, " step"] | None = None
+    wrong: bool = False
+
+    @property
+    def answer(self) -> int:
+        return self.paths.labels[self.label].answer
+
+    def problem(self) -> Int[Tensor, " operand"]:
+        """The problem with the least lead that was met, or any of the class."""
+        if self.lowest is None:
+            return self.paths.example(self.open[0].masks)
+        return self.paths.problem(self.lowest)
+
+    @property
+    def bound(self) -> float:
+        """The least margin proved of its nodes."""
+        return min((node.bound for node in self.done), default=float("inf"))
+
+    @property
+    def proved(self) -> bool:
+        return not self.open and not self.wrong
+
+
+@dataclass(eq=False)
+class PathSearch:
+    """Branch and bound over the classes of some queries."""
+
+    layers: MarginBounds
+    classes: list[PathClass]
+    #: What a node's margin should exceed, and for how many nodes more that is tried where it is positive anyway.
+    aim: float = 0.0
+    spare: int = 0
+    #: No more nodes than these are bounded for a class; a caller may lower it during the search.
+    limit: float = float("inf")
+    generator: torch.Generator = field(default_factory=lambda: torch.Generator().manual_seed(0))
+
+    def run(self) -> Iterator[PathClass]:
+        """Search until every class is proved or found wrong, or the time is up. Yields a class with each wrong path;
+        whoever reads on goes on with the others."""
+        for most in ROUNDS:
+            yield from self._bound_all(most)
+        # The proof is complete. Some more work may raise its least margin.
+        if self.classes and all(one.proved for one in self.classes):
+            self.aim = CLOSE * min(one.sampled for one in self.classes)
+            self.spare = int(SPARE * sum(one.nodes for one in self.classes))
+            for one in self.classes:
+                one.open = [node for node in one.done if node.bound < self.aim]
+                one.done = [node for node in one.done if node.bound >= self.aim]
+            yield from self._bound_all(2**40)
+
+    def _bound_all(self, most: int) -> Iterator[PathClass]:
+        """Bound open nodes until their classes have ``most``."""
+        for group in self._groups():
+            while active := [
+                one for one in group if one.open and not one.wrong and one.nodes < min(most, self.limit)
+            ]:
+                if self.aim and self.spare <= 0:  # what is not looked at again is proved as it is
+                    for one in active:
+                        one.done, one.open = [*one.done, *one.open], []
+                    break
+                check_time()
+                yield from self._bound(self._taken(active, most))
+
+    def _groups(self) -> list[list[PathClass]]:
+        """Classes of the same query."""
+        found: dict[int, list[PathClass]] = {}
+        for one in self.classes:
+            found.setdefault(id(one.paths), []).append(one)
+        return list(found.values())
+
+    def _taken(self, active: list[PathClass], most: int) -> list[tuple[PathClass, Node]]:
+        """The next open nodes of some classes of one query, as many as fit."""
+        paths, reading = active[0].paths, active[0].reading
+        functionals = max(2 * self.layers.reads, 2 * len(reading.base)) + 32
+        size = functionals * len(reading.weights) * max((len(step) for step in paths.steps), default=1)
+        room, taken = max(1, ROWS // size), []
+        for one in active:
+            while one.open and len(taken) < room and one.nodes < most:
+                taken.append((one, one.open.pop()))
+                one.nodes += 1
+        return taken
+
+    def _bound(self, batch: list[tuple[PathClass, Node]]) -> Iterator[PathClass]:
+        paths, reading = batch[0][0].paths, batch[0][0].reading
+        masks = [torch.stack(part) for part in zip(*(node.masks for _, node in batch), strict=True)]
+        nodes = Nodes(paths, reading, masks, cuts_of([node for _, node in batch]))
+        answers = torch.tensor([one.answer for one, _ in batch])
+        found = self.layers.of(nodes, answers, paths.sample(masks, SAMPLES, self.generator))
+        counts = paths.path_counts(masks)[0].sum(1).tolist()
+        self.spare -= len(batch)
+        for i, ((one, node), count) in enumerate(zip(batch, counts, strict=True)):
+            if float(found.sampled[i]) < one.sampled:
+                one.sampled, one.lowest = float(found.sampled[i]), found.sample[i]
+            margin = max(float(found.margin[i]), node.bound)
+            if margin > self.aim or (margin > 0 and (self.spare <= 0 or count == 1)):
+                one.done.append(replace(node, bound=margin))
+            elif float(found.sampled[i]) <= 0 or count == 1:  # wrong, or too close to a tie to say
+                one.wrong = True
+                one.open.append(node)
+                yield one
+            elif count <= FEW_PATHS:
+                one.open += [Node(path, bound=margin) for path in single(paths, node)]
+            else:
+                one.open += self._split(nodes, i, replace(node, bound=margin), found)
+
+    def _split(self, nodes: Nodes, i: int, node: Node, found: Bounds) -> list[Node]:
+        """Two nodes that have all paths of this one together."""
+        paths, reading, layers = nodes.paths, nodes.reading, self.layers
+        samples = nodes.sums(paths.sample([mask[None] for mask in node.masks], SAMPLES, self.generator))[:, 0]
+        written = samples[..., :-1] / samples[..., -1:]
+        middle, total = written.mean(1), samples[..., -1].mean(1)
+        through = found.functional[i][:, None] * 0.1
+        if layers.has_mlp:
+            through = torch.cat((through, layers.G * (found.loose[i] / found.scale[i])), 1)
+        reaches, spreads = torch.zeros(len(paths.steps)), []
+        for k, mask in enumerate(node.masks):
+            added = nodes.every_table[k][:, mask]
+            moved = (added[..., :-1] - added[..., -1:] * middle[:, None]) / total[:, None, None]
+            spread = torch.einsum("hoe,hed->od", moved, reading.W_O) @ through
+            spreads.append(spread)
+            reaches[k] = (spread.amax(0) - spread.amin(0)).norm() if len(spread) > 1 else -1.0
+        k = int(reaches.argmax())
+        if float(reaches[k]) < ALIKE * float(reaches.clamp_min(0).sum()) and few_directions(reading):
+            y = torch.einsum("hse,hed->sd", written, reading.W_O)
+            if (halves := self._cut(nodes, i, node, y, through)) is not None:
+                return halves
+        kept = node.masks[k].nonzero()[:, 0]
+        left = _lower_half(spreads[k])
+        halves = []
+        for part in (kept[left], kept[~left]):
+            mask = torch.zeros_like(node.masks[k]).index_fill(0, part, True)
+            half = paths.tidy([m[None] if j != k else mask[None] for j, m in enumerate(node.masks)])
+            if bool(paths.possible(half)[0]):
+                halves.append(Node(tuple(m[0] for m in half), node.cuts, node.bound))
+        return halves
+
+    def _cut(self, nodes: Nodes, i: int, node: Node, y: Tensor, through: Tensor) -> list[Node] | None:
+        """The node in two by a functional of what heads write, along the direction that matters most; or None where that
+        cannot be cut further. Directions are orthonormal, so that a functional is taken apart by its products."""
+        matters = principal((y - y.mean(0)) @ through)
+        u = through @ matters
+        basis = basis_of(nodes.reading)
+        u = basis.T @ (basis @ u)
+        known = torch.stack([cut[0] for cut in node.cuts]) if node.cuts else u.new_zeros(0, len(u))
+        rest = u - known.T @ (known @ u)
+        if len(known) < MOST_CUTS and float(rest.norm()) > 0.1 * float(u.norm()):
+            u = rest / rest.norm()
+            u = u - known.T @ (known @ u)
+            one = Nodes(nodes.paths, nodes.reading, [mask[None] for mask in node.masks], cuts_of([node]))
+            options = nodes.paths.sample([mask[None] for mask in node.masks], SAMPLES, self.generator)
+            sums = nodes.sums(options)
+            high, low = one.largest(torch.stack((u, -u))[None], sums[..., :-1] / sums[..., -1:])[0].tolist()
+            cuts, which = [*node.cuts, (u, -low, high)], len(known)
+        elif node.cuts:
+            cuts = list(node.cuts)
+            which = int(torch.tensor([(h - l) * float((u @ c).abs()) for c, l, h in cuts]).argmax())
+        else:
+            return None
+        u, low, high = cuts[which]
+        middle = (low + high) / 2
+        if not low < middle < high:
+            return None
+        ends = ((low, middle), (middle, high))
+        return [Node(node.masks, (*cuts[:which], (u, *end), *cuts[which + 1 :]), node.bound) for end in ends]
+
+
+def principal(rows: Float[Tensor, "row n"]) -> Float[Tensor, " n"]:
+    """The direction in which rows are longest; any direction where that cannot be computed, as no bound depends on it."""
+    try:
+        return torch.linalg.svd(rows.nan_to_num(0.0, 0.0, 0.0), full_matrices=False)[2][0]
+    except torch.linalg.LinAlgError:
+        return torch.eye(rows.shape[1], dtype=rows.dtype)[0]
+
+
+def basis_of(reading: Reading) -> Float[Tensor, "direction d"]:
+    """An orthonormal basis of what heads can write."""
+    written = torch.einsum("hle,hed->hld", reading.values, reading.W_O).flatten(0, 1).nan_to_num(0.0, 0.0, 0.0)
+    try:
+        _, values, vectors = torch.linalg.svd(written, full_matrices=False)
+    except torch.linalg.LinAlgError:
+        return torch.eye(written.shape[1], dtype=torch.float64)
+    return vectors[values > 1e-9 * values[0]]
+
+
+def few_directions(reading: Reading) -> bool:
+    """Whether heads write along so few directions that intervals along them say where all that is written lies."""
+    return len(basis_of(reading)) <= MOST_CUTS
+
+
+def _lower_half(spread: Float[Tensor, "option n"]) -> Bool[Tensor, " option"]:
+    """Options below the middle of the direction in which they differ most."""
+    away = spread - spread.mean(0)
+    along = away @ principal(away)
+    left = along <= (along.min() + along.max()) / 2
+    return torch.arange(len(left)) < len(left) // 2 if bool(left.all()) else left
+
+
+def single(paths: QueryPaths, node: Node) -> list[tuple[Bool[Tensor, " option"], ...]]:
+    """The masks of each path of a small node."""
+    return [
+        tuple(torch.arange(len(step)) == option for step, option in zip(paths.steps, path, strict=True))
+        for path in paths.all_paths(node.masks)
+    ]
+
+
+def cuts_of(nodes: list[Node]) -> Cuts | None:
+    """The cuts of some nodes side by side; where a node has fewer, directions are zero."""
+    most = max(len(node.cuts) for node in nodes)
+    if not most:
+        return None
+    d = next(len(node.cuts[0][0]) for node in nodes if node.cuts)
+    nothing = (torch.zeros(d, dtype=torch.float64), 0.0, 0.0)
+    rows = [[*node.cuts, *[nothing] * (most - len(node.cuts))] for node in nodes]
+    directions = torch.stack([torch.stack([cut[0] for cut in row]) for row in rows])
+    ends = torch.tensor([[cut[1:] for cut in row] for row in rows], dtype=torch.float64)
+    return directions, ends[..., 0], ends[..., 1]
+
+
+def classes_of(paths: QueryPaths, reading: Reading) -> list[PathClass]:
+    """The classes of a query, each as one open node."""
+    roots = paths.roots
+    return [
+        PathClass(paths, reading, label, [Node(tuple(mask[label] for mask in roots))])
+        for label in range(len(paths.labels))
+    ]

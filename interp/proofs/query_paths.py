@@ -1,0 +1,382 @@
+"""What one query of a model can see, over all problems of a task: the paths of a layered graph.
+
+A :class:`~models.tasks.machine.Machine` says a task's problems as paths. What a query sees of a problem is the tokens up
+to its own position. So the paths are projected: options that show the query the same tokens become one, states that no
+longer make a difference are merged, and steps without any state are taken apart into their positions. A *node* of a
+proof is a set of options for every step. Its problems are the paths through them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from models.tasks.machine import Machine
+
+#: More states than these are not kept for all right tokens at once; each right token then has paths of its own.
+MOST_STATES = 8
+#: A query's classes are split by the state around the target's step up to this many for one right token.
+MOST_LABELS = 8
+
+
+@dataclass(frozen=True, eq=False)
+class VisibleStep:
+    """One step of what a query sees.
+
+    Options are sorted by ``after``, then by ``before``; ``groups`` has a slice of them for each pair of states.
+
+    Attributes:
+        positions: the positions whose tokens it says. tokens: what each option puts there.
+        before, after: the states around it. label: for the target's step, which class an option belongs to; else zeros.
+        source: which of the machine's steps it comes from, and which option here each of that step's options is (-1 for
+            those that contradict the query's token).
+    """
+
+    positions: tuple[int, ...]
+    tokens: Int[np.ndarray, "option position"]
+    before: Int[np.ndarray, " option"]
+    after: Int[np.ndarray, " option"]
+    label: Int[np.ndarray, " option"]
+    states: tuple[int, int]
+    source: tuple[int, Int[np.ndarray, " original"]]
+
+    @cached_property
+    def groups(self) -> list[tuple[int, int, slice]]:
+        """(before, after, options) for every pair of states that has options."""
+        pairs = np.stack((self.after, self.before), 1)
+        starts = np.flatnonzero(np.r_[True, (pairs[1:] != pairs[:-1]).any(1)])
+        ends = np.r_[starts[1:], len(pairs)]
+        return [
+            (int(self.before[a]), int(self.after[a]), slice(int(a), int(b))) for a, b in zip(starts, ends, strict=True)
+        ]
+
+    def __len__(self) -> int:
+        return len(self.before)
+
+
+@dataclass(frozen=True, eq=False)
+class Label:
+    """A class of a query's problems: the right token, and the states before and after the target's step."""
+
+    answer: int
+    before: int
+    after: int
+
+
+@dataclass(frozen=True, eq=False)
+class QueryPaths:
+    """All that a query with one token can see.
+
+    Attributes:
+        query, token: the query's position and the token there. target: which target it predicts.
+        fixed: (position, token) of what stands in all problems, the query's own token included.
+        steps: what varies. labels: the classes; ``labelled`` is the step that has them in ``label``.
+        target_step: which of the machine's steps says the right token.
+    """
+
+    machine: Machine
+    query: int
+    token: int
+    target: int
+    fixed: tuple[tuple[int, int], ...]
+    steps: tuple[VisibleStep, ...]
+    labels: tuple[Label, ...]
+    labelled: int | None
+    kept: tuple[Bool[np.ndarray, " original"], ...]
+
+    # ---- nodes: a mask of options for each step, [node, option]
+
+    @cached_property
+    def roots(self) -> list[Bool[Tensor, "node option"]]:
+        """One node for each label, without options that no path uses."""
+        n = len(self.labels)
+        masks = [torch.ones(n, len(step), dtype=torch.bool) for step in self.steps]
+        if self.labelled is not None:
+            masks[self.labelled] = torch.from_numpy(self.steps[self.labelled].label)[None] == torch.arange(n)[:, None]
+        return self.tidy(masks)
+
+    def tidy(self, masks: Sequence[Bool[Tensor, "node option"]]) -> list[Bool[Tensor, "node option"]]:
+        """The masks without options that no path from the first step to the last goes through."""
+        found = list(masks)
+        reached = torch.ones(len(found[0]), self.steps[0].states[0], dtype=torch.bool)
+        for k, step in enumerate(self.steps):
+            found[k] = found[k] & reached[:, step.before]
+            reached = _any(found[k], step.after, step.states[1])
+        reached = torch.ones_like(reached)
+        for k in range(len(self.steps) - 1, -1, -1):
+            step = self.steps[k]
+            found[k] = found[k] & reached[:, step.after]
+            reached = _any(found[k], step.before, step.states[0])
+        return found
+
+    def possible(self, masks: Sequence[Bool[Tensor, "node option"]]) -> Bool[Tensor, " node"]:
+        """Which nodes have a path, of tidy masks."""
+        return torch.stack([mask.any(1) for mask in masks]).all(0)
+
+    def path_counts(self, masks: Sequence[Bool[Tensor, "node option"]]) -> list[Float[Tensor, "node state"]]:
+        """How many visible paths go on from each state before each step, and after the last, in float64."""
+        counts = [torch.ones(len(masks[0]), self.steps[-1].states[1], dtype=torch.float64)]
+        for step, mask in zip(reversed(self.steps), reversed(masks), strict=True):
+            options = mask * counts[0][:, step.after]
+            counts.insert(0, _sums(options, step.before, step.states[0]))
+        return counts
+
+    def sample(
+        self, masks: Sequence[Bool[Tensor, "node option"]], n: int, generator: torch.Generator
+    ) -> Int[Tensor, "node sample step"]:
+        """Options of random paths of each node: half of them uniform over paths, half with states equally likely."""
+        counts, nodes = self.path_counts(masks), len(masks[0])
+        state, chosen = self._first_states(counts[0], n, generator), []
+        even = (torch.arange(n) % 2 == 0)[None, :, None]
+        for k, (step, mask) in enumerate(zip(self.steps, masks, strict=True)):
+            onward = counts[k + 1][:, None, step.after]
+            weight = torch.where(even, onward / onward.amax(-1, keepdim=True).clamp_min(1), (onward > 0).double())
+            open_ = mask[:, None] & (torch.from_numpy(step.before) == state[..., None])
+            noise = torch.rand(nodes, n, len(step), generator=generator, dtype=torch.float64).clamp_min_(1e-300)
+            score = torch.where(open_, weight.log() - (-noise.log()).log(), -torch.inf)
+            option = score.argmax(-1)
+            chosen.append(option)
+            state = torch.from_numpy(step.after)[option]
+        return torch.stack(chosen, -1)
+
+    def _first_states(self, counts: Float[Tensor, "node state"], n: int, generator: torch.Generator) -> Tensor:
+        if counts.shape[1] == 1:
+            return torch.zeros(len(counts), n, dtype=torch.int64)
+        return torch.multinomial((counts > 0).double(), n, True, generator=generator)
+
+    def all_paths(self, masks: Sequence[Bool[Tensor, " option"]]) -> Int[Tensor, "path step"]:
+        """All visible paths of one node, whose masks are tidy."""
+        found, state = torch.zeros(1, 0, dtype=torch.int64), None
+        for step, mask in zip(self.steps, masks, strict=True):
+            options = mask.nonzero()[:, 0]
+            before = torch.from_numpy(step.before)[options]
+            match = torch.ones(len(found), len(options), dtype=torch.bool) if state is None else state[:, None] == before
+            row, column = match.nonzero().unbind(1)
+            if state is None and step.states[0] > 1:  # a path may begin in any state
+                row, column = torch.zeros_like(options), torch.arange(len(options))
+            found = torch.cat((found[row], options[column, None]), 1)
+            state = torch.from_numpy(step.after)[options[column]]
+        return found
+
+    # ---- problems
+
+    def originals(self, masks: Sequence[Bool[Tensor, " option"]]) -> list[Bool[np.ndarray, " original"]]:
+        """Which of the machine's options a node allows."""
+        found = [kept.copy() for kept in self.kept]
+        for step, mask in zip(self.steps, masks, strict=True):
+            k, number = step.source
+            found[k] &= (number >= 0) & mask.numpy()[number]
+        return found
+
+    def count(self, masks: Sequence[Bool[Tensor, " option"]]) -> int:
+        """How many problems a node has, exactly."""
+        return count_within(self.machine, self.originals(masks))
+
+    def problem(self, path: Int[Tensor, " step"]) -> Int[Tensor, " operand"]:
+        """A problem that shows the query the tokens of this path."""
+        return self.example([torch.arange(len(step)) == at for step, at in zip(self.steps, path, strict=True)])
+
+    def example(self, masks: Sequence[Bool[Tensor, " option"]]) -> Int[Tensor, " operand"]:
+        """The first problem of a node."""
+        return self.machine.problems(example_within(self.machine, self.originals(masks))[None])[0]
+
+
+def _any(mask: Tensor, state: Int[np.ndarray, " option"], n: int) -> Bool[Tensor, "node state"]:
+    return _sums(mask.double(), state, n) > 0
+
+
+def _sums(values: Tensor, state: Int[np.ndarray, " option"], n: int) -> Float[Tensor, "node state"]:
+    found = torch.zeros(len(values), n, dtype=torch.float64)
+    return found.index_add(1, torch.from_numpy(np.ascontiguousarray(state)), values.double())
+
+
+def query_paths(machine: Machine, query: int, target: int) -> list[QueryPaths]:
+    """What a query sees, for each token that it can have, in order; if the states are many, for each right token."""
+    slot = machine.input_length + target
+    own = _tokens_at(machine, query)
+    found = []
+    for token in own:
+        kept = pruned(machine, _filtered(machine, {query: token}))
+        paths = _project(machine, kept, query, token, target)
+        if max((step.states[0] for step in paths.steps), default=1) <= MOST_STATES:
+            found.append(paths)
+            continue
+        for answer in _tokens_at(machine, slot, kept):
+            some = pruned(machine, _filtered(machine, {query: token, slot: answer}))
+            found.append(_project(machine, some, query, token, target, labelled=False))
+    return found
+
+
+def _tokens_at(machine: Machine, slot: int, kept: Sequence[np.ndarray] | None = None) -> list[int]:
+    """The tokens that a slot can have."""
+    if slot in machine.fixed:
+        return [machine.fixed[slot]]
+    k, column = _where(machine, slot)
+    tokens = machine.steps[k].tokens[:, column]
+    return np.unique(tokens if kept is None else tokens[kept[k]]).tolist()
+
+
+def _filtered(machine: Machine, wanted: dict[int, int]) -> list[Bool[np.ndarray, " option"]]:
+    """The options that have these tokens at these slots."""
+    found = [np.ones(len(step.before), bool) for step in machine.steps]
+    for slot, token in wanted.items():
+        if slot not in machine.fixed:
+            k, column = _where(machine, slot)
+            found[k] &= machine.steps[k].tokens[:, column] == token
+    return found
+
+
+def _project(
+    machine: Machine, kept: list[np.ndarray], query: int, token: int, target: int, labelled: bool = True
+) -> QueryPaths:
+    slot = machine.input_length + target
+    at = None if slot in machine.fixed else _where(machine, slot)
+    fixed = [(p, t) for p, t in machine.fixed.items() if p <= query and p < machine.input_length]
+    labels, label_of = _labels(machine, kept, slot, at, labelled)
+    after = np.zeros(machine.states[-1], np.int64)  # the class of each state: all ends are alike
+    classes, steps = 1, []
+    for k in range(len(machine.steps) - 1, -1, -1):
+        step, mask = machine.steps[k], kept[k]
+        seen = [i for i, s in enumerate(step.slots) if s <= query and s < machine.input_length]
+        own = label_of if at is not None and k == at[0] else np.zeros(len(mask), np.int64)
+        rows = np.concatenate((after[step.after][:, None], own[:, None], step.tokens[:, seen]), 1)
+        before, n = _merged(step.before, rows, mask, machine.states[k])
+        # Options with the same tokens between the same states are one.
+        full = np.concatenate((rows[:, :1], before[step.before][:, None], rows[:, 1:]), 1)
+        unique, number = np.unique(full[mask], axis=0, return_inverse=True)
+        numbers = np.full(len(mask), -1)
+        numbers[mask] = number.reshape(-1)
+        positions = tuple(step.slots[i] for i in seen)
+        found = VisibleStep(
+            positions, unique[:, 3:], unique[:, 1], unique[:, 0], unique[:, 2], (n, classes), (k, numbers)
+        )
+        steps = [*_apart(found, own.any() or (at is not None and k == at[0] and len(labels) > 1)), *steps]
+        after, classes = before, n
+    alone = [step for step in steps if len(step) == 1]
+    fixed += [(p, int(step.tokens[0, i])) for step in alone for i, p in enumerate(step.positions)]
+    if all(p != query for p, _ in fixed):
+        fixed.append((query, token))
+    varies = tuple(_without(step, query) for step in steps if len(step) > 1)
+    at_step = None
+    if at is not None and len(labels) > 1:
+        at_step = next(i for i, step in enumerate(varies) if step.source[0] == at[0] and len(np.unique(step.label)) > 1)
+    return QueryPaths(machine, query, token, target, tuple(sorted(fixed)), varies, labels, at_step, tuple(kept))
+
+
+def _without(step: VisibleStep, query: int) -> VisibleStep:
+    """The step without the query's own position, whose token is fixed."""
+    if query not in step.positions:
+        return step
+    kept = [i for i, p in enumerate(step.positions) if p != query]
+    positions = tuple(step.positions[i] for i in kept)
+    return VisibleStep(
+        positions, step.tokens[:, kept], step.before, step.after, step.label, step.states, step.source
+    )
+
+
+def _labels(
+    machine: Machine, kept: list[np.ndarray], slot: int, at: tuple[int, int] | None, labelled: bool
+) -> tuple[tuple[Label, ...], Int[np.ndarray, " option"]]:
+    """The classes, and each option's at the target's step."""
+    if at is None:
+        return (Label(machine.fixed[slot], 0, 0),), np.zeros(0, np.int64)
+    k, column = at
+    step, mask = machine.steps[k], kept[k]
+    answer = step.tokens[:, column]
+    rows = np.stack((answer, step.before, step.after), 1)
+    per_answer = len(np.unique(rows[mask], axis=0)) / max(1, len(np.unique(answer[mask])))
+    if not labelled or per_answer > MOST_LABELS:
+        rows = np.stack((answer, 0 * answer, 0 * answer), 1)
+    unique, number = np.unique(rows[mask], axis=0, return_inverse=True)
+    label = np.zeros(len(mask), np.int64)
+    label[mask] = number.reshape(-1)
+    return tuple(Label(*map(int, row)) for row in unique), label
+
+
+def _merged(
+    before: Int[np.ndarray, " option"], rows: Int[np.ndarray, "option n"], kept: Bool[np.ndarray, " option"], states: int
+) -> tuple[Int[np.ndarray, " state"], int]:
+    """The class of every state: two are alike if the same rows go on from both."""
+    found, number = {}, np.zeros(states, np.int64)
+    order = np.lexsort((*rows.T[::-1], before))
+    order = order[kept[order]]
+    bounds = np.searchsorted(before[order], np.arange(states + 1))
+    for state in range(states):
+        own = np.unique(rows[order[bounds[state] : bounds[state + 1]]], axis=0)
+        number[state] = found.setdefault(own.tobytes(), len(found)) if len(own) else 0
+    return number, max(1, len(found))
+
+
+def _apart(step: VisibleStep, labelled: bool) -> list[VisibleStep]:
+    """A step without states as one step for each position, where every combination of their tokens occurs."""
+    n = step.tokens.shape[1]
+    if step.states != (1, 1) or labelled or n < 2:
+        return [step]
+    values = [np.unique(column) for column in step.tokens.T]
+    if np.prod([len(value) for value in values]) != len(step):
+        return [step]
+    k, number = step.source
+    found = []
+    for i, value in enumerate(values):
+        own = np.where(number >= 0, np.searchsorted(value, step.tokens[number, i]), -1)
+        zeros = np.zeros(len(value), np.int64)
+        found.append(VisibleStep((step.positions[i],), value[:, None], zeros, zeros, zeros, (1, 1), (k, own)))
+    return found
+
+
+# ---- the machine's own paths within a choice of options
+
+
+def _where(machine: Machine, slot: int) -> tuple[int, int]:
+    """The step that says a slot, and the slot's column there."""
+    return next((k, step.slots.index(slot)) for k, step in enumerate(machine.steps) if slot in step.slots)
+
+
+def pruned(machine: Machine, kept: Sequence[Bool[np.ndarray, " option"]]) -> list[Bool[np.ndarray, " option"]]:
+    """The options that lie on a path of options that are kept."""
+    found, reached = list(kept), np.ones(machine.states[0], bool)
+    for k, step in enumerate(machine.steps):
+        found[k] = found[k] & reached[step.before]
+        reached = np.bincount(step.after[found[k]], minlength=machine.states[k + 1]) > 0
+    for k in range(len(found) - 1, -1, -1):
+        step = machine.steps[k]
+        found[k] = found[k] & reached[step.after]
+        reached = np.bincount(step.before[found[k]], minlength=machine.states[k]) > 0
+    return found
+
+
+def _onward(machine: Machine, kept: Sequence[Bool[np.ndarray, " option"]]) -> list[list[int]]:
+    """For every state before each step, and after the last, how many paths lead on (Python integers)."""
+    counts = [[1] * machine.states[-1]]
+    for k in range(len(kept) - 1, -1, -1):
+        step = machine.steps[k]
+        pairs = step.before[kept[k]] * machine.states[k + 1] + step.after[kept[k]]
+        here = [0] * machine.states[k]
+        for pair, times in zip(*(x.tolist() for x in np.unique(pairs, return_counts=True)), strict=True):
+            before, after = divmod(pair, machine.states[k + 1])
+            here[before] += times * counts[0][after]
+        counts.insert(0, here)
+    return counts
+
+
+def count_within(machine: Machine, kept: Sequence[Bool[np.ndarray, " option"]]) -> int:
+    """How many paths have only options that are kept, exactly."""
+    return sum(_onward(machine, kept)[0])
+
+
+def example_within(machine: Machine, kept: Sequence[Bool[np.ndarray, " option"]]) -> Int[np.ndarray, " step"]:
+    """The first path whose options are all kept. Precondition: there is one."""
+    counts, chosen = _onward(machine, kept), []
+    open_ = np.array([count > 0 for count in counts[0]])
+    for k, step in enumerate(machine.steps):
+        onward = np.array([count > 0 for count in counts[k + 1]])
+        option = int(np.flatnonzero(kept[k] & open_[step.before] & onward[step.after])[0])
+        chosen.append(option)
+        open_ = np.arange(machine.states[k + 1]) == step.after[option]
+    return np.array(chosen)

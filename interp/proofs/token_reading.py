@@ -1,0 +1,179 @@
+"""What the attention of a one-layer model reads at one query: a weight and a value for every token at every position.
+
+A key's query-independent part depends on its token and position alone, which is called a *letter* here. Head h writes
+``z_h = sum_j w_hj v_hj / sum_j w_hj`` over the letters of a problem. So all that a query can compute is made of the
+numbers here, which are enclosed with every rounding (:mod:`interp.proofs.enclosures`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from interp.proofs.balls import LARGEST
+from interp.proofs.enclosed import Enclosure, Normed
+from interp.proofs.enclosures import Rounding
+from interp.proofs.prefix_nodes import Tree
+from interp.proofs.prefix_tree import EnclosedForward
+from interp.proofs.query_paths import QueryPaths
+from models.transformer.config import TransformerConfig
+
+#: Relative error of what a proof computes in float64 from known numbers, on top of the model's own roundings.
+OWN = 1e-12
+
+
+@dataclass(frozen=True, eq=False)
+class Reading:
+    """What one query reads. Letters are numbered; all numbers are float64.
+
+    Attributes:
+        base: the stream at the query without what heads write, [d]. W_O: [head, d_head, d].
+        weights: the exponential of each letter's score, the largest of all letters being 1: [head, letter].
+        values: [head, letter, d_head].
+        number: the letter of (position, token).
+        size: upper bounds of the magnitudes of the stream after attention as it is computed, [d].
+        sink: the weight of softmax1's further key, whose value is 0: [head].
+        eta: how far each weight may be off, relative to it, but for a factor that all share: [head, letter].
+        rad: how far each value may be off, and what a sum rounds of it: [head, letter, d_head].
+        mixed_off: upper bounds of how far ``z`` may be off, over all problems of the query: [head, d_head].
+        after: how far the operations from ``z`` to the stream may be off: [d].
+    """
+
+    base: Float[Tensor, " d"]
+    W_O: Float[Tensor, "head d_head d"]
+    weights: Float[Tensor, "head letter"]
+    values: Float[Tensor, "head letter d_head"]
+    number: dict[tuple[int, int], int]
+    size: Float[Tensor, " d"]
+    sink: Float[Tensor, " head"]
+    eta: Float[Tensor, "head letter"]
+    rad: Float[Tensor, "head letter d_head"]
+    mixed_off: Float[Tensor, "head d_head"]
+    after: Float[Tensor, " d"]
+
+    def off(self, mixed_off: Float[Tensor, "*node head d_head"]) -> Float[Tensor, "*node d"]:
+        """How far the computed stream after attention may be from the exact one, if ``z`` is off by so much."""
+        return torch.einsum("...he,hed->...d", mixed_off, self.W_O.abs()) + self.after
+
+
+class TokenReading(EnclosedForward):
+    """Queries, keys and values of all letters of a task, for a model of one layer."""
+
+    def __init__(
+        self,
+        config: TransformerConfig,
+        weights: dict[str, Tensor],
+        rounding: Rounding,
+        letters: Sequence[tuple[int, int]],
+        ids: Int[Tensor, "pos level"],
+        bias: Float[Tensor, "head query key"] | None,
+    ):
+        """``letters`` are (position, token); ``ids`` the position ids of any problem; ``bias`` is added to scores."""
+        super().__init__(config, weights, rounding)
+        self.number = {letter: i for i, letter in enumerate(letters)}
+        self.position, tokens = torch.tensor(letters, dtype=torch.int64).unbind(1)
+        self.bias = bias
+        nothing = torch.zeros(0, dtype=torch.int64)
+        self.x = self._embedded(Tree(tokens, ids[self.position], self.position, nothing[:, None], (), nothing))
+        read = self._normed(self.x, "blocks.0.ln1") if config.has_pre_norm else Normed(self.x, ())
+        q, k, v = self._queries_keys_values("blocks.0.attn", read)
+        if config.use_qk_norm:
+            q, k = self._per_head(q, "q"), self._per_head(k, "k")
+        if config.positional_embedding_type == "rotary":
+            q, k = self._turned(q), self._turned(k)
+        self.q, self.k, self.v = (y.heads_first() for y in (q, k, v))
+
+    def _per_head(self, x: Enclosure, which: str) -> Enclosure:
+        """Queries or keys after the RMS norm of each head."""
+        cfg, gain = self.config, self.weights[f"blocks.0.attn.{which}_norm.w"]
+        return self.rounding.norm(x, gain, None, cfg.eps, cfg.norm_eps_outside, False)
+
+    def _turned(self, x: Enclosure) -> Enclosure:
+        """Rotary embedding of [letter, head, d_head], of the first ``config.rotated`` entries of each head."""
+        cfg = self.config
+        turned = cfg.rotated
+        cos, sin = self.rounding.angles(int(self.position.max()) + 1, cfg.rotary_base, turned // 2)
+        part = Enclosure.of(x.mid[..., :turned], x.rad[..., :turned])
+        found = self.rounding.rotated(part, cos[self.position], sin[self.position], cfg.rotary_adjacent_pairs)
+        mid, rad = (
+            torch.cat((new, old[..., turned:]), -1) for new, old in ((found.mid, x.mid), (found.rad, x.rad))
+        )
+        return Enclosure.of(mid, rad)
+
+    def at(self, paths: QueryPaths) -> Reading:
+        """What the query of some paths reads."""
+        cfg, rounding = self.config, self.rounding
+        seen = [*paths.fixed]
+        for step in paths.steps:
+            seen += [(p, int(t)) for i, p in enumerate(step.positions) for t in sorted(set(step.tokens[:, i].tolist()))]
+        rows = torch.tensor([self.number[letter] for letter in seen])
+        own = self.number[paths.query, paths.token]
+        scores = self._scores_of_query(own, rows)
+        if cfg.attn_softmax == "softmax1":  # one more key, of score 0 and value 0
+            zero = torch.zeros_like(scores.mid[:, :1])
+            scores = Enclosure.apart(torch.cat((scores.mid, zero), 1), torch.cat((scores.rad, zero), 1))
+        below, wide = rounding.exponents(scores)
+        weights, sink = below.exp(), torch.zeros(len(below), dtype=torch.float64)
+        if cfg.attn_softmax == "softmax1":
+            weights, sink = weights[:, :-1], weights[:, -1]
+        weights = weights.masked_fill(self._out_of_sight(own, rows), 0.0)
+        v, rad = self.v.mid[:, rows], self.v.rad[:, rows]
+        n = paths.query + 2  # keys
+        # Weights w (1 + t), |t| <= eta, move a mean by at most eta / (1 - eta) of the mean of what lies around it.
+        eta = torch.expm1(wide[:, : len(rows)]) + OWN
+        eta = torch.where(eta.amax() < 0.5, eta / (1 - eta.amax()), torch.inf)
+        rad = rad * 1.001 + (rounding.growth(2 * n + 8) + OWN) * (v.abs() + rad) + n * rounding.tiny * (1 + v.abs())
+        low, high = v.amin(1), v.amax(1)
+        if cfg.attn_softmax == "softmax1":
+            low, high = low.clamp_max(0.0), high.clamp_min(0.0)
+            eta = torch.maximum(eta, torch.expm1(wide[:, -1:]) * 2.1 + OWN)
+        off = eta.amax(1, keepdim=True) * (high - low) + rad.amax(1)  # [head, d_head]
+        W_O = self.weights["blocks.0.attn.W_O"]
+        mixed, d = torch.maximum(high.abs(), low.abs()) + off, W_O.shape[1] * W_O.shape[0]
+        sizes = torch.einsum("he,hed->d", mixed, W_O.abs())
+        x, bias = self.x[torch.tensor([own])], self.weights.get("blocks.0.attn.b_O")
+        bias = torch.zeros_like(sizes) if bias is None else bias
+        base, added, added_off = x.mid[0] + bias, x.size[0], x.rad[0]
+        if cfg.parallel_attn_mlp and cfg.d_mlp:  # the MLP reads the query's own letter, and nothing that attention writes
+            out = self._parallel_mlp(x)
+            base, added, added_off = base + out.mid[0], added + out.size[0], added_off + out.rad[0]
+        size = sizes + bias.abs() + added
+        after = (rounding.growth(d) + OWN) * sizes + (rounding.growth(3) + OWN) * size + added_off
+        after = after + (d + 3) * rounding.tiny
+        size = size + torch.einsum("he,hed->d", off, W_O.abs()) + after
+        after = torch.where(size < LARGEST, after, torch.inf)
+        number = {letter: i for i, letter in enumerate(seen)}
+        return Reading(base, W_O, weights, v, number, size, sink, eta, rad, off, after)
+
+    def _parallel_mlp(self, x: Enclosure) -> Enclosure:
+        """What the MLP writes that reads the stream before attention."""
+        block = "blocks.0"
+        read = self._normed(x, f"{block}.ln2") if self.config.has_pre_norm else Normed(x, ())
+        pre = self._linear(read, f"{block}.mlp.W_gate" if self.config.gated_mlp else f"{block}.mlp.W_in", self._b_in(block))
+        hidden = self._hidden(f"{block}.mlp", pre, read)
+        return self._linear(hidden, f"{block}.mlp.W_out", f"{block}.mlp.b_out")
+
+    def _scores_of_query(self, own: int, rows: Int[Tensor, " letter"]) -> Enclosure:
+        """Scaled scores [head, letter] of the query's letter with all that it can see."""
+        q = Enclosure(self.q.mid[:, [own]], self.q.rad[:, [own]], self.q.norm[:, [own]])
+        keys = self.rounding.keys(self.k).at(rows[None])
+        found = self.rounding.scores(q, keys, self.config.attn_scores)
+        found = self.rounding.scaled(found, self.config.score_scale)
+        found = Enclosure.apart(found.mid[:, 0], found.rad[:, 0])
+        if self.bias is None:
+            return found
+        added = self.bias[:, int(self.position[own]), self.position[rows]]
+        hidden = added == -torch.inf
+        found = self.rounding.add(found, Enclosure.exact(added.masked_fill(hidden, 0.0)))
+        least = found.mid.masked_fill(hidden, torch.inf).amin(1, keepdim=True)
+        return Enclosure.apart(torch.where(hidden, least, found.mid), found.rad.masked_fill(hidden, 0.0))
+
+    def _out_of_sight(self, own: int, rows: Int[Tensor, " letter"]) -> Tensor:
+        """[head, letter]: which letters a bias of -inf hides from the query."""
+        if self.bias is None:
+            return torch.zeros(len(self.q.mid), len(rows), dtype=torch.bool)
+        return self.bias[:, int(self.position[own]), self.position[rows]] == -torch.inf
