@@ -1,6 +1,8 @@
 """``interp.certify``: the methods that can judge a model, and how one is chosen.
 
     hand-built                     a construction known by its weight map: a proof for every length up to its limits
+    finite machine                 models of one layer on tasks whose answer needs a small memory: classes of all that a
+                                   query can see, each bounded at once
     branch and bound over columns  adders and subtractors of one layer, or of two whose second attends by position, by
                                    their effective weights: a proof over all pairs
     operator by operator           mixed addition and subtraction by one layer: the proof above for each operator
@@ -52,10 +54,10 @@ MOST_SYMBOLS = 2**12  # of a problem's operands; 21 binary symbols already make 
 
 register(
     hand_built.METHOD,
+    machine_proof.METHOD,
     ONE_LAYER,
     by_operator.METHOD,
     near_keys.METHOD,
-    machine_proof.METHOD,
     prefix_proof.METHOD,
     exhaustive.METHOD,
 )

@@ -24,6 +24,7 @@ from interp.core.problems import resolve_task
 from interp.core.results import Provenance
 from interp.core.sites import model_name
 from interp.core.views import Picture
+from interp.proofs import column_adders as columns
 from interp.proofs.margin_bounds import MarginBounds
 from interp.proofs.path_search import PathClass, PathSearch, classes_of
 from interp.proofs.prefix_leads import ROUNDINGS, require_logits, require_provable
@@ -55,6 +56,7 @@ from models.transformer.hooked import HookedModel
 
 #: After a wrong answer, classes that are still open get so many nodes each, for the share that is proved.
 AFTER_WRONG = 64
+FEW_PROBLEMS, FEW_DIRECTIONS = 2**15, 8  # see left_to_others
 REPLAYED = 64  # classes whose lowest problem is run through the model itself
 ROUNDED = 1e-3  # how far float32 may move a lead of a problem that is run, against a bound over the reals
 #: What the bounds are stated for; what a config switches on beyond it is named in a refusal.
@@ -206,6 +208,25 @@ def _no_machine(task: Task) -> str | None:
     except UserError as error:
         return str(error).rstrip(".")
     return None
+
+
+def left_to_others(model: HookedModel, task: Task) -> str | None:
+    """Why another method is asked about a model that this one can judge, in words; None if it is not.
+
+    Few problems are better enclosed one by one. Where heads write along few directions, intervals of what they write
+    are as close as anything, and quicker.
+    """
+    if task.domain.size <= FEW_PROBLEMS:
+        return f"the {task.domain.size:,} problems of {task.name} are few enough to be enclosed one by one"
+    if columns.METHOD.obstacle(model, task) is None and directions_written(model) <= FEW_DIRECTIONS:
+        return "its heads write along few directions, for which another method is quicker"
+    return None
+
+
+def directions_written(model: HookedModel) -> int:
+    """Along how many directions the heads of a model of one layer can write: the rank of its output matrices."""
+    written = torch.as_tensor(model.W_O)[0].detach().double().flatten(0, 1)  # pyright: ignore[reportArgumentType]
+    return int(torch.linalg.matrix_rank(written)) if bool(written.isfinite().all()) else len(written)
 
 
 # ---- the proof
@@ -416,7 +437,7 @@ def _falls_short(verdict: Verdict, found: Verdict) -> str | None:
 
 METHOD = Method(
     "finite machine",
-    obstacle=why_not,
+    obstacle=lambda model, task: why_not(model, task) or left_to_others(model, task),
     certify=_judge,
     finding=finding,
     provenance=lambda verdict: (
@@ -428,4 +449,5 @@ METHOD = Method(
     check=judged_again(
         lambda verdict, model, task: certify_by_machine(model, verdict.arithmetic, task), _falls_short
     ),
+    meant_for=lambda task: True,
 )
