@@ -80,7 +80,9 @@ class Nodes:
             nothing = None
             for after, found in enumerate(new):
                 if found is None:
-                    nothing = torch.full((groups, rows), -torch.inf, dtype=torch.float64) if nothing is None else nothing
+                    nothing = (
+                        torch.full((groups, rows), -torch.inf, dtype=torch.float64) if nothing is None else nothing
+                    )
                     new[after] = nothing
             state = torch.stack(new, 1)  # pyright: ignore[reportArgumentType]
         return state.amax(1)
@@ -94,6 +96,11 @@ class Nodes:
             start = sign * self.start[:, -1:].expand(-1, self.n)
             ends.append(sign * self.programme(start.contiguous(), values))
         return ends[0] * (1 - 1e-12), ends[1] * (1 + 1e-12)
+
+    @property
+    def has_single(self) -> bool:
+        """Whether one of the nodes has a single path."""
+        return bool(torch.stack([mask.sum(1) == 1 for mask in self.masks]).all(0).any())
 
     @cached_property
     def sizes(self) -> Float[Tensor, "head node d_head"]:
@@ -122,16 +129,15 @@ class Nodes:
     @cached_property
     def every_table(self) -> list[Float[Tensor, "head option d_head_and_1"]]:
         """As ``tables``, with all options."""
-        return [
-            sum_of_letters(self._letters, self.reading, step, torch.arange(len(step))) for step in self.paths.steps
-        ]
+        return [sum_of_letters(self._letters, self.reading, step, torch.arange(len(step))) for step in self.paths.steps]
 
     def largest(
         self, functionals: Float[Tensor, "node n d"], levels: Float[Tensor, "head node sample d_head"]
     ) -> Float[Tensor, "node n"]:
         """Upper bounds of ``c . y`` over each node's paths; ``levels`` are what heads write on some sampled paths.
 
-        Where a node's ``cuts`` say that ``u . y`` lies in an interval for some orthonormal directions u, c is taken apart
+        Where a node's ``cuts`` say that ``u . y`` lies in an interval for some orthonormal directions u, c is taken
+        apart
         into these directions and the rest: each part has its own largest value.
         """
         found = self._largest(functionals, levels)
@@ -184,7 +190,8 @@ class Nodes:
     def _from_levels(
         self, best: Callable[[Tensor], Tensor], level: Float[Tensor, "head row"], sizes: Float[Tensor, "head row"]
     ) -> Float[Tensor, "head row"]:
-        """The bound of a ratio from ``best(l)``, the largest ``N - l D``; ``sizes`` bound the magnitudes of N's terms."""
+        """The bound of a ratio from ``best(l)``, the largest ``N - l D``; ``sizes`` bound the magnitudes of N's
+        terms."""
         n, e = level.shape[1] // self.n, self.reading.W_O.shape[1]
         least, most = (d.repeat_interleave(n, 1) for d in self.denominators)
         bound, last = torch.full_like(level, torch.inf), None
@@ -206,9 +213,9 @@ class Nodes:
     def mixed_off(self, levels: Float[Tensor, "head node sample d_head"]) -> Float[Tensor, "node head d_head"]:
         """How far what heads write, ``z``, may be off by rounding on any of each node's paths.
 
-        A weight that is off by a factor 1 + t moves the mean z by ``t p (v - z)``, p being its share. z lies within h of
-        r, the middle of its range over the node. So z is off by at most the largest mean of
-        ``eta_j (|v_j - r| + h) + rad_j``, which is one more programme.
+        A weight that is off by a factor 1 + t moves the mean z by ``t p (v - z)``, p being its share. z lies within h
+        of r, the middle of its range over the node. So z is off by at most the largest mean of ``eta_j (|v_j - r| + h)
+        + rad_j``, which is one more programme.
         """
         reading, (h, _, _, e), b = self.reading, levels.shape, self.n
         both = torch.cat((torch.eye(e), -torch.eye(e)), 1).double()  # [d_head, 2 d_head]
@@ -233,7 +240,8 @@ class Nodes:
             values = [value - level[:, None] * weight for value, weight in zip(each, weights, strict=True)]
             return self.programme(start - level * self.start[:, -1:], values)
 
-        level = sizes / (sum(self.denominators) / 2).repeat_interleave(e, 1)
+        least, most = self.denominators
+        level = sizes / ((least + most) / 2).repeat_interleave(e, 1)
         return self._from_levels(best, level, sizes).view(h, b, e).transpose(0, 1) * (1 + 1e-9)
 
     def _means(self, along: Float[Tensor, "head d_head row"]) -> Float[Tensor, "head row"]:

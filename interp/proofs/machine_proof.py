@@ -1,8 +1,8 @@
 """Proofs for models of one layer on any task whose answer needs a small memory.
 
 The task's :class:`~models.tasks.machine.Machine` says all problems as paths. For every query, token at it, right token
-and state around the step that is asked for, there is a class of problems. A class is proved by one enclosed forward pass
-over all of its paths at once (:mod:`interp.proofs.margin_bounds`), and split where that does not suffice
+and state around the step that is asked for, there is a class of problems. A class is proved by one enclosed forward
+pass over all of its paths at once (:mod:`interp.proofs.margin_bounds`), and split where that does not suffice
 (:mod:`interp.proofs.path_search`).
 """
 
@@ -76,7 +76,8 @@ class MachineEvidence(Evidence):
         state: the word for what the machine remembers, such as "carry".
         size: how many problems there are. unproved: in at most so many of them some token of the answer is not proved.
         tried: on how many problems the task was compared with the machine, where nothing else is known; else None.
-        classes: a table with a row for each class: the ``target``, the ``token`` at its query, the right ``answer``, the
+        classes: a table with a row for each class: the ``target``, the ``token`` at its query, the right ``answer``,
+        the
             state ``before`` and ``after`` the target's step (0 where classes are not told apart by it), how many
             ``nodes`` were bounded and are ``open``, a lower ``bound`` of the margin in logits (NaN if open), the least
             lead that was ``sampled``, and the ``problem`` that has it.
@@ -184,14 +185,16 @@ def reason_of(model: HookedModel) -> str | None:
     if not isinstance(model, ArithmeticTransformer):
         return None  # its copy is asked
     config = model.config
-    if (more := [name for name in config.later_switches if name not in SWITCHES]):
+    if more := [name for name in config.later_switches if name not in SWITCHES]:
         return f"the bounds do not know {more[0]}"
     for name, allowed in (
         ("positional_embedding_type", ("standard", "rotary", "none")),
         ("attn_top_k", (None,)),
         ("norm_placement", ("pre", "post", "none")),
     ):
-        if getattr(config, name) not in allowed and not (name == "norm_placement" and config.normalization_type is None):
+        if getattr(config, name) not in allowed and not (
+            name == "norm_placement" and config.normalization_type is None
+        ):
             return f"the bounds do not know {name}={getattr(config, name)!r}"
     if config.parallel_attn_mlp and config.has_post_norm:
         return "the bounds do not know norms after parallel attention and MLP"
@@ -232,9 +235,7 @@ def directions_written(model: HookedModel) -> int:
 # ---- the proof
 
 
-def certify_by_machine(
-    model: HookedModel, arithmetic: ArithmeticName = "float32", task: Task | None = None
-) -> Verdict:
+def certify_by_machine(model: HookedModel, arithmetic: ArithmeticName = "float32", task: Task | None = None) -> Verdict:
     """Prove a model of one layer right on all problems of a task with a machine, or find one that it gets wrong.
 
     Precondition: as :func:`why_not` says. Postcondition: "certified" only if the right token's lead is proved positive
@@ -275,7 +276,8 @@ class _Proof:
     """The search over all classes of a model and a task; results are attributes."""
 
     def __init__(self, model: ArithmeticTransformer, task: Task, machine: Machine, arithmetic: ArithmeticName):
-        self.model, self.task, self.machine, self.arithmetic = model, task, machine, arithmetic
+        self.model, self.task, self.machine = model, task, machine
+        self.arithmetic: ArithmeticName = arithmetic
         self.weights = {name: value.detach().clone() for name, value in model.effective_weights().items()}
         for name, value in self.weights.items():
             if not value.isfinite().all() and not name.endswith("attn.bias"):
@@ -340,7 +342,15 @@ class _Proof:
         for one in self.classes:
             label, problem = one.paths.labels[one.label], one.problem()
             unproved += sum(one.paths.count(masks) for masks in {node.masks for node in one.open})
-            values = (one.paths.target, one.paths.token, label.answer, label.before, label.after, one.nodes, len(one.open))
+            values = (
+                one.paths.target,
+                one.paths.token,
+                label.answer,
+                label.before,
+                label.after,
+                one.nodes,
+                len(one.open),
+            )
             for name, value in zip(COUNTED, values, strict=True):
                 rows[name].append(value)
             rows["bound"].append(one.bound if one.proved else math.nan)
@@ -400,7 +410,11 @@ def _read(value: dict[str, Any]) -> MachineEvidence:
     tried, obstacle, arithmetic = value["tried"], value["obstacle"], value["arithmetic"]
     if arithmetic not in ROUNDINGS or not (tried is None or is_count(tried)):
         raise ValueError("an unknown arithmetic")
-    if not is_count(value["size"]) or not is_count(value["unproved"]) or not (obstacle is None or isinstance(obstacle, str)):
+    if (
+        not is_count(value["size"])
+        or not is_count(value["unproved"])
+        or not (obstacle is None or isinstance(obstacle, str))
+    ):
         raise ValueError("numbers that are none")
     table = pd.DataFrame({name: np.array(columns[name], np.int64) for name in COUNTED})
     for name in MEASURED:
@@ -416,7 +430,9 @@ def _read(value: dict[str, Any]) -> MachineEvidence:
         obstacle=obstacle,
     )
     proved = not found.unproved and found.proved == len(table) and bool((table["bound"] > 0).all())
-    if (value["status"] in ("certified", "conditional")) and (not proved or (tried is None) != (value["status"] == "certified")):
+    if (value["status"] in ("certified", "conditional")) and (
+        not proved or (tried is None) != (value["status"] == "certified")
+    ):
         raise ValueError("a proof with open classes")
     return found
 
@@ -446,8 +462,6 @@ METHOD = Method(
         else Provenance(verdict.tried, None, "problems on which the task is the machine")
     ),
     read=_read,
-    check=judged_again(
-        lambda verdict, model, task: certify_by_machine(model, verdict.arithmetic, task), _falls_short
-    ),
+    check=judged_again(lambda verdict, model, task: certify_by_machine(model, verdict.arithmetic, task), _falls_short),
     meant_for=lambda task: True,
 )

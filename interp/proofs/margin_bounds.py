@@ -9,8 +9,8 @@ the constant times s has its sign. What stands between that and what attention w
   numerator is bounded by one functional near zero;
 
 and so the lead is bounded by the least value of one functional of what attention writes, which
-:mod:`interp.proofs.functional_extremes` finds. Directions, guesses and lines come from some sampled problems; the bounds
-hold whatever they are.
+:mod:`interp.proofs.functional_extremes` finds. Directions, guesses and lines come from some sampled problems; the
+bounds hold whatever they are.
 
 Rounding: what is computed after attention differs from the exact stream by at most ``Reading.off``, and every
 functional of the stream pays for it. What the MLP, the norms and the unembedding round is charged once, to the lead.
@@ -48,9 +48,9 @@ class NormOf:
 class Bounds:
     """What is proved of some nodes: ``margin``, a lower bound of the lead in logits, and where it is loose.
 
-    ``sampled`` is the least lead among the sampled paths, and ``sample`` the path that has it. For splitting: ``loose`` [node, reader] says how much is
-    lost per unit of what each neuron reads, and ``scale`` is the middle of the scale that this is divided by;
-    ``functional`` [node, d] is the lead's functional of the stream.
+    ``sampled`` is the least lead among the sampled paths, and ``sample`` the path that has it. For splitting: ``loose``
+    [node, reader] says how much is lost per unit of what each neuron reads, and ``scale`` is the middle of the scale
+    that this is divided by; ``functional`` [node, d] is the lead's functional of the stream.
     """
 
     margin: Float[Tensor, " node"]
@@ -170,9 +170,10 @@ class _Pass:
         self.levels = sums[..., :-1] / sums[..., -1:]  # [head, node, sample, d_head]
         self.x = self.base + torch.einsum("hbse,hed->bsd", self.levels, reading.W_O)
         each = answers[:, None].expand(self.x.shape[:2])
-        #: How far the computed stream may be off: closely where heads write few numbers, else for all of the query.
+        #: How far the computed stream may be off: for all problems of the query, or closely where heads write few
+        #: numbers and where a node cannot be split any more.
         self.off = reading.off(reading.mixed_off).expand(nodes.n, -1)
-        if layers.rounding.unit32 and reading.mixed_off.numel() <= FEW_WRITTEN:
+        if layers.rounding.unit32 and (reading.mixed_off.numel() <= FEW_WRITTEN or nodes.has_single):
             self.off = reading.off(torch.minimum(nodes.mixed_off(self.levels), reading.mixed_off))
         lead, self.z = layers.leads(self.x, each)
         least = lead.amin(-1)
@@ -254,9 +255,7 @@ class _Pass:
             return self._gated(A)
         found = [self._of_lines(A, k) for k in range(len(self.lines[0]))]
         found.append(self._of_lines(A, self._closest()))
-        return [
-            (s, c + s @ layers.g, size + s.abs() @ layers.g.abs()) for s, c, size in found
-        ]
+        return [(s, c + s @ layers.g, size + s.abs() @ layers.g.abs()) for s, c, size in found]
 
     def _closest(self) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """For each neuron, the lines that are closest to its activation on average over the samples."""
@@ -319,8 +318,8 @@ class _Pass:
         return found
 
     def least(self, direct: Tensor, hidden: Tensor, constant: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Lower bounds [node, row] of ``direct . r' + hidden . activations + constant``, where r' is the stream that the
-        MLP's output is added to; the chosen functional of x at the mean scale, and the sizes of constants."""
+        """Lower bounds [node, row] of ``direct . r' + hidden . activations + constant``, where r' is the stream that
+        the MLP's output is added to; the chosen functional of x at the mean scale, and the sizes of constants."""
         layers, size = self.layers, constant.abs()
         scaled = torch.zeros_like(direct)
         own = direct
@@ -543,9 +542,7 @@ class _Pass:
         known = (size.amax(1) < LARGEST) & (self.low > 0)
         return torch.where(known[:, None], lead * (1 + 1e-9), torch.inf)
 
-    def _normed(
-        self, size: Tensor, norm: NormOf, low: Tensor, scale: Tensor | float = 1.0
-    ) -> tuple[Tensor, Tensor]:
+    def _normed(self, size: Tensor, norm: NormOf, low: Tensor, scale: Tensor | float = 1.0) -> tuple[Tensor, Tensor]:
         """Bounds of a normed vector's magnitudes and of its roundings, times ``scale``, for a stream of such magnitudes
         and a scale of at least ``low``.
 
@@ -570,7 +567,7 @@ def directions(x: Float[Tensor, "node sample d"], centred: bool) -> tuple[Tensor
     away = x - mean[:, None]
     try:
         _, vectors = torch.linalg.eigh((away.mT @ away).nan_to_num(0.0, 0.0, 0.0))
-    except torch.linalg.LinAlgError:  # as of samples that are all but equal
+    except RuntimeError:  # as of samples that are all but equal
         vectors = torch.eye(d, dtype=torch.float64).expand(b, -1, -1)
     kept = [first[:, None]]
     if centred:

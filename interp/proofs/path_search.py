@@ -3,8 +3,8 @@
 A node whose right token is not proved to lead is split in two. Mostly it is split by its options, at the step where
 these differ most in what matters: in what they add to the neurons' inputs, weighted by what the activations' lines lose
 there, and in the lead's own functional. Where many steps matter alike and heads write along few directions, it is split
-by what they write: in one half a functional of it is at most its middle value, in the other at least. Of a node with few
-paths each is bounded alone.
+by what they write: in one half a functional of it is at most its middle value, in the other at least. Of a node with
+few paths each is bounded alone.
 """
 
 from __future__ import annotations
@@ -113,9 +113,7 @@ class PathSearch:
     def _bound_all(self, most: int) -> Iterator[PathClass]:
         """Bound open nodes until their classes have ``most``."""
         for group in self._groups():
-            while active := [
-                one for one in group if one.open and not one.wrong and one.nodes < min(most, self.limit)
-            ]:
+            while active := [one for one in group if one.open and not one.wrong and one.nodes < min(most, self.limit)]:
                 if self.aim and self.spare <= 0:  # what is not looked at again is proved as it is
                     for one in active:
                         one.done, one.open = [*one.done, *one.open], []
@@ -197,8 +195,8 @@ class PathSearch:
         return halves
 
     def _cut(self, nodes: Nodes, i: int, node: Node, y: Tensor, through: Tensor) -> list[Node] | None:
-        """The node in two by a functional of what heads write, along the direction that matters most; or None where that
-        cannot be cut further. Directions are orthonormal, so that a functional is taken apart by its products."""
+        """The node in two by a functional of what heads write, along the direction that matters most; or None where
+        that cannot be cut further. Directions are orthonormal, so that a functional is taken apart by its products."""
         matters = principal((y - y.mean(0)) @ through)
         u = through @ matters
         basis = basis_of(nodes.reading)
@@ -215,7 +213,7 @@ class PathSearch:
             cuts, which = [*node.cuts, (u, -low, high)], len(known)
         elif node.cuts:
             cuts = list(node.cuts)
-            which = int(torch.tensor([(h - l) * float((u @ c).abs()) for c, l, h in cuts]).argmax())
+            which = int(torch.tensor([(high - low) * float((u @ c).abs()) for c, low, high in cuts]).argmax())
         else:
             return None
         u, low, high = cuts[which]
@@ -227,10 +225,11 @@ class PathSearch:
 
 
 def principal(rows: Float[Tensor, "row n"]) -> Float[Tensor, " n"]:
-    """The direction in which rows are longest; any direction where that cannot be computed, as no bound depends on it."""
+    """The direction in which rows are longest; any direction where that cannot be computed, as no bound depends on
+    it."""
     try:
         return torch.linalg.svd(rows.nan_to_num(0.0, 0.0, 0.0), full_matrices=False)[2][0]
-    except torch.linalg.LinAlgError:
+    except RuntimeError:
         return torch.eye(rows.shape[1], dtype=rows.dtype)[0]
 
 
@@ -239,7 +238,7 @@ def basis_of(reading: Reading) -> Float[Tensor, "direction d"]:
     written = torch.einsum("hle,hed->hld", reading.values, reading.W_O).flatten(0, 1).nan_to_num(0.0, 0.0, 0.0)
     try:
         _, values, vectors = torch.linalg.svd(written, full_matrices=False)
-    except torch.linalg.LinAlgError:
+    except RuntimeError:
         return torch.eye(written.shape[1], dtype=torch.float64)
     return vectors[values > 1e-9 * values[0]]
 

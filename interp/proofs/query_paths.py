@@ -1,8 +1,8 @@
 """What one query of a model can see, over all problems of a task: the paths of a layered graph.
 
-A :class:`~models.tasks.machine.Machine` says a task's problems as paths. What a query sees of a problem is the tokens up
-to its own position. So the paths are projected: options that show the query the same tokens become one, states that no
-longer make a difference are merged, and steps without any state are taken apart into their positions. A *node* of a
+A :class:`~models.tasks.machine.Machine` says a task's problems as paths. What a query sees of a problem is the tokens
+up to its own position. So the paths are projected: options that show the query the same tokens become one, states that
+no longer make a difference are merged, and steps without any state are taken apart into their positions. A *node* of a
 proof is a set of options for every step. Its problems are the paths through them.
 """
 
@@ -156,7 +156,9 @@ class QueryPaths:
         for step, mask in zip(self.steps, masks, strict=True):
             options = mask.nonzero()[:, 0]
             before = torch.from_numpy(step.before)[options]
-            match = torch.ones(len(found), len(options), dtype=torch.bool) if state is None else state[:, None] == before
+            match = (
+                torch.ones(len(found), len(options), dtype=torch.bool) if state is None else state[:, None] == before
+            )
             row, column = match.nonzero().unbind(1)
             if state is None and step.states[0] > 1:  # a path may begin in any state
                 row, column = torch.zeros_like(options), torch.arange(len(options))
@@ -256,7 +258,7 @@ def _project(
         found = VisibleStep(
             positions, unique[:, 3:], unique[:, 1], unique[:, 0], unique[:, 2], (n, classes), (k, numbers)
         )
-        steps = [*_apart(found, own.any() or (at is not None and k == at[0] and len(labels) > 1)), *steps]
+        steps = [*_apart(found, bool(own.any()) or (at is not None and k == at[0] and len(labels) > 1)), *steps]
         after, classes = before, n
     alone = [step for step in steps if len(step) == 1]
     fixed += [(p, int(step.tokens[0, i])) for step in alone for i, p in enumerate(step.positions)]
@@ -275,9 +277,7 @@ def _without(step: VisibleStep, query: int) -> VisibleStep:
         return step
     kept = [i for i, p in enumerate(step.positions) if p != query]
     positions = tuple(step.positions[i] for i in kept)
-    return VisibleStep(
-        positions, step.tokens[:, kept], step.before, step.after, step.label, step.states, step.source
-    )
+    return VisibleStep(positions, step.tokens[:, kept], step.before, step.after, step.label, step.states, step.source)
 
 
 def _labels(
@@ -300,7 +300,10 @@ def _labels(
 
 
 def _merged(
-    before: Int[np.ndarray, " option"], rows: Int[np.ndarray, "option n"], kept: Bool[np.ndarray, " option"], states: int
+    before: Int[np.ndarray, " option"],
+    rows: Int[np.ndarray, "option n"],
+    kept: Bool[np.ndarray, " option"],
+    states: int,
 ) -> tuple[Int[np.ndarray, " state"], int]:
     """The class of every state: two are alike if the same rows go on from both."""
     found, number = {}, np.zeros(states, np.int64)

@@ -99,9 +99,7 @@ class TokenReading(EnclosedForward):
         cos, sin = self.rounding.angles(int(self.position.max()) + 1, cfg.rotary_base, turned // 2)
         part = Enclosure.of(x.mid[..., :turned], x.rad[..., :turned])
         found = self.rounding.rotated(part, cos[self.position], sin[self.position], cfg.rotary_adjacent_pairs)
-        mid, rad = (
-            torch.cat((new, old[..., turned:]), -1) for new, old in ((found.mid, x.mid), (found.rad, x.rad))
-        )
+        mid, rad = (torch.cat((new, old[..., turned:]), -1) for new, old in ((found.mid, x.mid), (found.rad, x.rad)))
         return Enclosure.of(mid, rad)
 
     def at(self, paths: QueryPaths) -> Reading:
@@ -138,7 +136,9 @@ class TokenReading(EnclosedForward):
         x, bias = self.x[torch.tensor([own])], self.weights.get("blocks.0.attn.b_O")
         bias = torch.zeros_like(sizes) if bias is None else bias
         base, added, added_off = x.mid[0] + bias, x.size[0], x.rad[0]
-        if cfg.parallel_attn_mlp and cfg.d_mlp:  # the MLP reads the query's own letter, and nothing that attention writes
+        if (
+            cfg.parallel_attn_mlp and cfg.d_mlp
+        ):  # the MLP reads the query's own letter, and nothing that attention writes
             out = self._parallel_mlp(x)
             base, added, added_off = base + out.mid[0], added + out.size[0], added_off + out.rad[0]
         size = sizes + bias.abs() + added
@@ -153,7 +153,9 @@ class TokenReading(EnclosedForward):
         """What the MLP writes that reads the stream before attention."""
         block = "blocks.0"
         read = self._normed(x, f"{block}.ln2") if self.config.has_pre_norm else Normed(x, ())
-        pre = self._linear(read, f"{block}.mlp.W_gate" if self.config.gated_mlp else f"{block}.mlp.W_in", self._b_in(block))
+        pre = self._linear(
+            read, f"{block}.mlp.W_gate" if self.config.gated_mlp else f"{block}.mlp.W_in", self._b_in(block)
+        )
         hidden = self._hidden(f"{block}.mlp", pre, read)
         return self._linear(hidden, f"{block}.mlp.W_out", f"{block}.mlp.b_out")
 
