@@ -26,22 +26,14 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from interp.proofs.activation_lines import activation, lines, value_range
+from interp.proofs.after_attention import AfterAttention
 from interp.proofs.balls import ACTIVATION_ROUNDINGS, LARGEST, SHAPES
-from interp.proofs.enclosures import Rounding, norm_roundings
 from interp.proofs.functional_extremes import Nodes
+from interp.proofs.norm_roundings import normed_off, products_off
 from interp.proofs.token_reading import OWN
-from models.transformer.config import TransformerConfig
 
 FEW_WRITTEN = 8  # numbers that all heads write together
 STEEPEST = {name: shape[-1] for name, shape in SHAPES.items()} | {"relu": 1.0}
-
-
-@dataclass(frozen=True, eq=False)
-class NormOf:
-    """A norm: ``cent(x) / scale * gain + bias``, where ``cent`` subtracts the mean in LayerNorm."""
-
-    gain: Float[Tensor, " d"]
-    bias: Float[Tensor, " d"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,108 +53,18 @@ class Bounds:
     functional: Float[Tensor, "node d"]
 
 
-class MarginBounds:
-    """The layers after attention of a one-layer model, in float64, and the bounds that follow from them."""
-
-    def __init__(self, config: TransformerConfig, weights: dict[str, Tensor], rounding: Rounding):
-        self.config, self.rounding = cfg, rounding = config, rounding
-        self.grown, self.tiny = rounding.growth, rounding.tiny
-        w = {name: value.detach().double() for name, value in weights.items()}
-        d, self.centred = cfg.d_model, cfg.normalization_type == "LN"
-        zeros, ones = torch.zeros(d, dtype=torch.float64), torch.ones(d, dtype=torch.float64)
-        self.cent = torch.eye(d, dtype=torch.float64) - (1 / d if self.centred else 0)
-        norm = lambda name: NormOf(w[f"{name}.w"], w.get(f"{name}.b", zeros))  # noqa: E731
-        post = cfg.has_post_norm
-        self.has_mlp = bool(cfg.d_mlp) and not cfg.parallel_attn_mlp
-        #: Whether the stream itself is normalised before the MLP.
-        self.stream_scaled = post and self.has_mlp
-        self.mid: NormOf | None = None
-        if self.has_mlp and (post or cfg.has_pre_norm):
-            self.mid = norm("blocks.0.ln1_post" if post else "blocks.0.ln2")
-        self.last: list[NormOf] = []
-        if post:
-            self.last.append(norm("blocks.0.ln2_post" if cfg.d_mlp else "blocks.0.ln1_post"))
-        self.final_gain = w["ln_final.w"] if cfg.final_gain else ones
-        if cfg.has_final_norm and not cfg.final_gain:
-            self.last.append(norm("ln_final"))
-        read = NormOf(ones, zeros) if self.mid is None else self.mid
-        cent = torch.eye(d, dtype=torch.float64) if self.mid is None else self.cent
-        if self.has_mlp:
-            mlp = "blocks.0.mlp"
-            bias = lambda name, n: w.get(f"{mlp}.{name}", torch.zeros(n, dtype=torch.float64))  # noqa: E731
-            self.W_in, self.W_out = w[f"{mlp}.W_in"], w[f"{mlp}.W_out"]
-            self.b_in, self.b_out = bias("b_in", cfg.d_mlp), bias("b_out", d)
-            readers = [w[f"{mlp}.W_gate"], self.W_in] if cfg.gated_mlp else [self.W_in]
-            shifts = [torch.zeros_like(self.b_in), torch.zeros_like(self.b_in)] if cfg.gated_mlp else [self.b_in]
-            self.readers = torch.cat(readers, 1)
-            #: What neurons read is ``x . G / scale + g``; of a gated MLP the gates come first.
-            self.G = cent @ (read.gain[:, None] * self.readers)
-            self.g = read.bias @ self.readers + torch.cat(shifts)
-        self.stream_in, self.stream_bias = (cent * read.gain, read.bias) if self.stream_scaled else (None, zeros)
-        #: What underflow of squares can do to one over a scale, relative to it.
-        self.lost = (math.sqrt(2 * self.tiny) if cfg.norm_eps_outside else 0.0) + 2 * self.tiny
-        self.lost = self.lost / cfg.eps if cfg.eps > 0 else math.inf
-        self.W_U, self.b_U = w["unembed.W_U"], w.get("unembed.b_U", torch.zeros(cfg.n_logits, dtype=torch.float64))
-        # A lead times the last scales: r @ U + scale * u1 + scale * second scale * u2.
-        U = self.final_gain[:, None] * self.W_U
-        self.u1, self.u2 = self.b_U, torch.zeros_like(self.b_U)
-        for number, one in enumerate(reversed(self.last)):
-            if number == 0:
-                self.u1 = one.bias @ U + self.b_U
-            else:
-                self.u1, self.u2 = one.bias @ U, self.u1
-            U = self.cent @ (one.gain[:, None] * U)
-        self.U = U
-        #: An upper bound of the second scale, where two norms follow each other.
-        self.second = 0.0
-        if len(self.last) == 2:
-            first = self.last[0]
-            self.second = float(first.gain.abs().max() + first.bias.pow(2).mean().sqrt()) + math.sqrt(cfg.eps) + cfg.eps
-
-    @property
-    def reads(self) -> int:
-        """How many numbers the neurons read."""
-        return self.G.shape[1] if self.has_mlp else 0
-
-    # ---- the exact pass on single problems
-
-    def hidden(self, z: Float[Tensor, "*n reader"]) -> Float[Tensor, "*n neuron"]:
-        """The neurons' activations from what they read."""
-        if not self.config.gated_mlp:
-            return activation(self.config.act_fn, z)
-        gate, linear = z.tensor_split(2, -1)
-        return activation(self.config.act_fn, gate) * linear + self.b_in
-
-    def scale(self, x: Float[Tensor, "*n d"]) -> Float[Tensor, "*n 1"]:
-        square = (x @ self.cent).pow(2).mean(-1, keepdim=True)
-        return square.sqrt() + self.config.eps if self.config.norm_eps_outside else (square + self.config.eps).sqrt()
-
-    def leads(self, x: Float[Tensor, "*n d"], answer: Int[Tensor, "*n"]) -> tuple[Tensor, Tensor]:
-        """Of single streams after attention: leads over every other token in logits, inf at the token itself; and what
-        the neurons read."""
-        scale = torch.ones_like(x[..., :1]) if self.mid is None else self.scale(x)
-        z = x.new_zeros(*x.shape[:-1], 0)
-        r = x if self.stream_in is None else x @ self.stream_in / scale + self.stream_bias
-        if self.has_mlp:
-            z = x @ self.G / scale + self.g
-            r = r + self.hidden(z) @ self.W_out + self.b_out
-        for one in self.last:
-            r = (r @ self.cent) / self.scale(r) * one.gain + one.bias
-        logits = (r * self.final_gain) @ self.W_U + self.b_U
-        lead = logits.gather(-1, answer[..., None]) - logits
-        return lead.scatter(-1, answer[..., None], torch.inf), z
-
-    # ---- bounds
-
-    def of(self, nodes: Nodes, answers: Int[Tensor, " node"], samples: Int[Tensor, "node sample step"]) -> Bounds:
-        """Lower bounds of the lead of each node's right token over its problems."""
-        return _Pass(self, nodes, answers, samples).bounds()
+def margin_bounds(
+    layers: AfterAttention, nodes: Nodes, answers: Int[Tensor, " node"], samples: Int[Tensor, "node sample step"]
+) -> Bounds:
+    """Lower bounds of the lead of each node's right token over all of its problems, from one enclosed pass. Guesses
+    come from the sampled paths."""
+    return _Pass(layers, nodes, answers, samples).bounds()
 
 
 class _Pass:
     """One enclosed pass over some nodes."""
 
-    def __init__(self, layers: MarginBounds, nodes: Nodes, answers: Tensor, samples: Tensor):
+    def __init__(self, layers: AfterAttention, nodes: Nodes, answers: Tensor, samples: Tensor):
         self.layers, self.nodes, self.answers = layers, nodes, answers
         self.cfg, reading = layers.config, nodes.reading
         self.base, self.size = reading.base, reading.size
@@ -395,11 +297,11 @@ class _Pass:
         else:
             fixed, constant = torch.zeros_like(first), constant + first
         raw, functional, _ = self.least(direct, hidden, constant)
-        charge = self.charged(high, first, second)
+        charge = self.charged(hidden, high, first, second)
         bound = raw + fixed.clamp_max(0.0) * high[:, None] - charge
         if layers.last and bool((bound <= 0).any()) and bool((fixed < 0).any()):
             high = torch.minimum(high, self.closer_last_scale())
-            charge = self.charged(high, first, second)
+            charge = self.charged(hidden, high, first, second)
             bound = raw + fixed.clamp_max(0.0) * high[:, None] - charge
         scale = high * (layers.second if len(layers.last) == 2 else 1)
         bound = torch.where(bound > 0, bound / scale[:, None] * (1 - 1e-12), bound)
@@ -490,72 +392,67 @@ class _Pass:
 
     # ---- rounding
 
-    def charged(self, high: Tensor, first: Tensor, second: Tensor) -> Float[Tensor, "node other"]:
-        """How far float arithmetic after attention may move each lead, times the last scale."""
+    def charged(
+        self, hidden: Float[Tensor, "node other neuron"], high: Tensor, first: Tensor, second: Tensor
+    ) -> Float[Tensor, "node other"]:
+        """How far float arithmetic after attention may move each lead, times the last scale. ``hidden`` says what each
+        neuron counts in a lead."""
         layers, d, grown, tiny = self.layers, self.cfg.d_model, self.layers.grown, self.layers.tiny
         size = self.size.expand(len(self.x), -1)
-        moved = torch.zeros_like(size)
-        read, read_off = size, torch.zeros_like(size)
-        if layers.mid is not None:
-            read, read_off = self._normed(size, layers.mid, self.low)
-        if layers.stream_in is not None:
-            size, moved = read, read_off
+        moved, act_off = torch.zeros_like(size), hidden.new_zeros(len(size), hidden.shape[-1])
+        written_off = moved
         if layers.has_mlp:
-            z_off = read_off @ layers.readers.abs()
-            z_size = read @ layers.readers.abs() + layers.g.abs()
-            z_off = z_off + grown(d + 2) * z_size + d * tiny
-            m = self.cfg.d_mlp
-            z = torch.maximum(self.z_high.abs(), self.z_low.abs()) + z_off
-            name = self.cfg.act_fn
-            rounds = layers.rounding.unit32 * ACTIVATION_ROUNDINGS.get(name, 0) * (1 + 1e-5) + OWN
-            act = torch.maximum(self.act_range[0].abs(), self.act_range[1].abs())
-            act_off = STEEPEST[name] * z_off[:, :m] + rounds * z[:, :m] + tiny
-            act = act + act_off
-            if self.cfg.gated_mlp:
-                act_off = act_off * z[:, m:] + act * z_off[:, m:]
-                act = act * z[:, m:] + layers.b_in.abs()
-                act_off = act_off + grown(2) * act + tiny
+            act, act_off = self._activation_off(size)
             written = act @ layers.W_out.abs() + layers.b_out.abs()
+            written_off = act_off @ layers.W_out.abs()
+            if layers.stream_in is not None and layers.mid is not None:
+                size, moved = normed_off(layers, size, layers.mid, self.low)
             size = size + written
-            moved = moved + act_off @ layers.W_out.abs() + grown(m + 2) * written + grown(2) * size + m * tiny
+            moved = moved + grown(self.cfg.d_mlp + 2) * written + grown(2) * size + self.cfg.d_mlp * tiny
         at = torch.cat((self.answers[:, None], self.others), 1)
-        U, sizes = layers.U.abs(), layers.W_U.abs() * layers.final_gain.abs()[:, None]
+        pair = lambda x: x.gather(1, at)[:, :1] + x.gather(1, at)[:, 1:]  # noqa: E731
         # The computed stream is the variable: its exact lead differs by U . moved, and by what the scale moves.
-        shared = moved @ U
-        pair = lambda x: x[:, :1] + x[:, 1:]  # noqa: E731
-        lead = pair(shared.gather(1, at))
+        lead = pair(moved @ layers.U.abs()) + (hidden.abs() @ act_off[..., None])[..., 0] * (1 + 1e-9)
         if layers.last:
-            rms = (moved.pow(2).mean(-1).sqrt() * 2)[:, None]
+            rms = ((moved + written_off).pow(2).mean(-1).sqrt() * 2)[:, None]
             lead = lead + rms * (first.abs() + layers.second * second.abs())
         # Relative to their scale, centred numbers are at most sqrt d; all is counted times the scales from here on.
-        scale, normed, normed_off, one = high[:, None], size, torch.zeros_like(size), torch.ones_like(high)
+        scale, ones, matrix = high[:, None], torch.ones_like(high), layers.final_gain[:, None] * layers.W_U
+        logits, logits_off = size @ matrix.abs(), torch.zeros_like(size @ matrix)
         for number, norm in enumerate(layers.last):
-            normed, normed_off = self._normed(normed, norm, one, scale)
-            if number + 1 < len(layers.last):
-                after = layers.last[number + 1]
-                through = layers.cent.abs() @ (after.gain.abs()[:, None] * sizes)
-                shift = normed_off.pow(2).mean(-1, keepdim=True).sqrt() * 2
-                lead = lead + layers.second * pair((normed_off @ through).gather(1, at)) + shift * second.abs()
-                scale, normed = scale * layers.second, normed * layers.second
-        logits = normed_off @ sizes + grown(d + 4) * (normed @ sizes + scale * layers.b_U.abs()) + d * tiny * scale
-        lead = lead + pair(logits.gather(1, at))
+            if number + 1 == len(layers.last):
+                logits, logits_off = products_off(layers, size, norm, ones, matrix, scale)
+                continue
+            size, off = normed_off(layers, size, norm, ones, scale)
+            through = layers.cent.abs() @ (layers.last[number + 1].gain[:, None] * matrix).abs()
+            shift = off.pow(2).mean(-1, keepdim=True).sqrt() * 2
+            lead = lead + layers.second * pair(off @ through) + shift * second.abs()
+            scale, size = scale * layers.second, size * layers.second
+        logits_off = logits_off + grown(d + 4) * (logits + scale * layers.b_U.abs()) + d * tiny * scale
+        lead = lead + pair(logits_off)
         known = (size.amax(1) < LARGEST) & (self.low > 0)
         return torch.where(known[:, None], lead * (1 + 1e-9), torch.inf)
 
-    def _normed(self, size: Tensor, norm: NormOf, low: Tensor, scale: Tensor | float = 1.0) -> tuple[Tensor, Tensor]:
-        """Bounds of a normed vector's magnitudes and of its roundings, times ``scale``, for a stream of such magnitudes
-        and a scale of at least ``low``.
-
-        Half the mean square's roundings count, and those of the mean, the quotient, the gain and the bias; and what
-        squares may lose by underflow.
-        """
-        layers, d, grown = self.layers, self.cfg.d_model, self.layers.grown
-        low, gain, bias = low[:, None], norm.gain.abs(), norm.bias.abs() * scale
-        mean = size.mean(-1, keepdim=True) if layers.centred else torch.zeros_like(low)
-        unit = torch.minimum((size + mean) / low, math.sqrt(d) * torch.as_tensor(scale, dtype=torch.float64))
-        off = gain * ((grown(norm_roundings(d) + 6) + 2 * layers.lost) * unit + 2 * grown(d + 4) * mean / low)
-        off = off + grown(3) * (gain * unit + bias) + 4 * layers.tiny * (1 + gain) * (1 + scale)
-        return gain * unit + bias, off
+    def _activation_off(self, size: Float[Tensor, "node d"]) -> tuple[Tensor, Tensor]:
+        """Bounds of the neurons' magnitudes and of how far they may be off, for a computed stream of such a size."""
+        layers, d, m, grown, tiny = self.layers, self.cfg.d_model, self.cfg.d_mlp, self.layers.grown, self.layers.tiny
+        if layers.mid is None:
+            z_size, z_off = size @ layers.readers.abs(), 0.0
+        else:
+            value = torch.maximum((self.z_high - layers.g).abs(), (self.z_low - layers.g).abs())
+            z_size, z_off = products_off(layers, size, layers.mid, self.low, layers.readers, 1.0, value)
+        z_off = z_off + grown(d + 2) * (z_size + layers.g.abs()) + d * tiny
+        z = torch.maximum(self.z_high.abs(), self.z_low.abs()) + z_off
+        name = self.cfg.act_fn
+        rounds = layers.rounding.unit32 * ACTIVATION_ROUNDINGS.get(name, 0) * (1 + 1e-5) + OWN
+        act = torch.maximum(self.act_range[0].abs(), self.act_range[1].abs())
+        off = STEEPEST[name] * z_off[:, :m] + rounds * z[:, :m] + tiny
+        act = act + off
+        if self.cfg.gated_mlp:
+            off = off * z[:, m:] + act * z_off[:, m:]
+            act = act * z[:, m:] + layers.b_in.abs()
+            off = off + grown(2) * act + tiny
+        return act, off
 
 
 def directions(x: Float[Tensor, "node sample d"], centred: bool) -> tuple[Tensor, Tensor]:

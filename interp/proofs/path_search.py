@@ -16,8 +16,9 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from interp.proofs.after_attention import AfterAttention
 from interp.proofs.functional_extremes import Cuts, Nodes
-from interp.proofs.margin_bounds import Bounds, MarginBounds
+from interp.proofs.margin_bounds import Bounds, margin_bounds
 from interp.proofs.query_paths import QueryPaths
 from interp.proofs.token_reading import Reading
 from interp.proofs.watch import check_time
@@ -87,7 +88,7 @@ class PathClass:
 class PathSearch:
     """Branch and bound over the classes of some queries."""
 
-    layers: MarginBounds
+    layers: AfterAttention
     classes: list[PathClass]
     #: What a node's margin should exceed, and for how many nodes more that is tried where it is positive anyway.
     aim: float = 0.0
@@ -145,7 +146,7 @@ class PathSearch:
         masks = [torch.stack(part) for part in zip(*(node.masks for _, node in batch), strict=True)]
         nodes = Nodes(paths, reading, masks, cuts_of([node for _, node in batch]))
         answers = torch.tensor([one.answer for one, _ in batch])
-        found = self.layers.of(nodes, answers, paths.sample(masks, SAMPLES, self.generator))
+        found = margin_bounds(self.layers, nodes, answers, paths.sample(masks, SAMPLES, self.generator))
         counts = paths.path_counts(masks)[0].sum(1).tolist()
         self.spare -= len(batch)
         for i, ((one, node), count) in enumerate(zip(batch, counts, strict=True)):

@@ -17,6 +17,7 @@ import torch
 import interp
 from interp.proofs.functional_extremes import Nodes
 from interp.proofs.machine_proof import METHOD, certify_by_machine, reason_of
+from interp.proofs.margin_bounds import margin_bounds
 from interp.proofs.path_search import Node, cuts_of
 from models import ArithmeticTransformer
 from models.errors import UserError
@@ -107,7 +108,7 @@ def bounds_hold(seed: int) -> int:
             nodes = Nodes(one.paths, one.reading, single, cuts_of([Node(tuple(node))]))
             samples = one.paths.sample(single, 8, generator)
             with torch.inference_mode():
-                bound = float(proof.layers.of(nodes, torch.tensor([answer]), samples).margin[0])
+                bound = float(margin_bounds(proof.layers, nodes, torch.tensor([answer]), samples).margin[0])
             slack = 1e-9 if arithmetic == "interval" else 0.0
             if bound > 0:
                 positive += 1
