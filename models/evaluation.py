@@ -23,8 +23,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from models.calls.argument_kinds import Count
 from models.calls.checked_calls import checked
-from models.calls.kinds import Count
 from models.errors import UserError, unknown_name
 from models.fast import greedy, logits_from, stands_for
 from models.numerals import distinct_percent, shown

@@ -18,7 +18,7 @@ from interp.cli.options import shaped
 from interp.core.probe import Probe, registered
 from interp.core.replies import Reply, reply, reply_of
 from interp.core.results import Result
-from models.calls.kinds import shown
+from models.calls.argument_kinds import shown
 from models.errors import UserError, unknown_name
 from models.files.stored_names import is_path
 

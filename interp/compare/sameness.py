@@ -29,7 +29,7 @@ from interp.compare.swaps.swaps import swap_components
 from interp.compare.weight_circuits import NAMES
 from interp.core.probe import probe
 from interp.core.results import Provenance, Result
-from models.calls.kinds import Index
+from models.calls.argument_kinds import Index
 from models.errors import UserError
 from models.numerals import in_percent, in_percent_with
 from models.tasks.base import Task

@@ -27,8 +27,8 @@ from interp.core.measured import Measured
 from interp.core.problems import resolve_task
 from interp.core.sites import require_sums
 from interp.core.strata import column_variables, signal_columns
+from models.calls.argument_kinds import MODELS, SEVERAL_MODELS
 from models.calls.checked_calls import checked
-from models.calls.kinds import MODELS, SEVERAL_MODELS
 from models.errors import UserError, known_name
 from models.tasks.algorithms import column_layout
 from models.tasks.base import Task

@@ -44,7 +44,7 @@ from interp.core.results import Provenance
 from interp.core.resumed_runs import resumed
 from interp.core.strata import column_variables, signal_columns
 from interp.probes.carry_result import CarryUnits
-from models.calls.kinds import Index, Share
+from models.calls.argument_kinds import Index, Share
 from models.errors import UserError
 from models.tasks.base import Task, base_of
 from models.transformer.hooked import HookedModel

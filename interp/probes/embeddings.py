@@ -51,7 +51,7 @@ from interp.probes.geometry import (
     principal_plane,
     wrap,
 )
-from models.calls.kinds import Resamples
+from models.calls.argument_kinds import Resamples
 from models.numerals import in_percent, p_value, small
 from models.tasks.base import Task
 from models.transformer.hooked import HookedModel

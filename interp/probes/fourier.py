@@ -43,7 +43,7 @@ from interp.core.stats import permutation_p
 from interp.core.views import Bars, Picture, Series
 from interp.probes.embeddings import RESAMPLES, Table, all_rows, owed_to
 from interp.probes.geometry import as_table
-from models.calls.kinds import Resamples
+from models.calls.argument_kinds import Resamples
 from models.errors import UserError, known_name
 from models.numerals import in_percent, p_value
 from models.tasks.base import Task

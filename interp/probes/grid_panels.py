@@ -13,8 +13,8 @@ import xarray as xr
 
 from interp.core.drawings import drawing
 from interp.core.results import Provenance, Result
-from interp.core.views import Curves, Grid, Line, Picture, Series
-from interp.probes.score_result import Scores, policy
+from interp.core.views import Curves, Grid, Line, Picture, Points, Series
+from interp.probes.score_result import Scores, error_bound, evidence_of, policy
 from models.errors import UserError
 from models.files.checkpoint import read_json
 from models.numerals import in_percent
@@ -211,3 +211,39 @@ def _line(panel: GridPanel, what: str, axis: str) -> Series:
         prefix = "" if what == "correct" else f"{what}_"
         low, high = frame[f"{prefix}low"].to_numpy(), frame[f"{prefix}high"].to_numpy()
     return Series(panel.label, median[axis].values, median.values, low, high)
+
+
+@drawing(Scores)
+def scores_view(result: Scores) -> Picture:
+    """Intervals over one kind of strata; a heat map over two, and lines for sizes of one kind."""
+    if len(result.strata) == 1 and not result.trained:
+        return _intervals(result)
+    return panels_view(GridPanels(result.model, (GridPanel(result.model, (result,)),)), result.sentence())
+
+
+def _intervals(result: Scores) -> Picture:
+    """Shares right with their 95% intervals, one series per group; or error rates on a logarithmic axis, where an open
+    mark is the 95% upper bound of a stratum without an error."""
+    (stratum,) = result.strata
+    frame = result.to_dataframe().query("n > 0")
+    chosen = result.about.get("chosen")
+    series = []
+    for name, rows in frame.groupby(result.series, sort=False) if result.series else [(result.counted, frame)]:
+        title = str(name) if isinstance(name, str) else f"{result.series} {name}{', in the zoo' * (name == chosen)}"
+        evidence = np.array(evidence_of(rows))
+        ends = np.stack((rows.accuracy, rows.low, rows.high))
+        none = (ends[0] == 1) & (evidence == "sampled") & result.errors
+        if result.errors:
+            ends = np.where(none, [error_bound(int(n)) for n in rows.n], 1 - ends[[0, 2, 1]])
+        said = {result.counted: rows.correct.to_numpy(), "of": rows.n.to_numpy(), "evidence": evidence}
+        grey = chosen is not None and name != chosen
+        filled = ~none if none.any() else None
+        series.append(Series(title, rows[stratum].to_numpy(), *ends, control=grey, filled=filled, said=said))
+    x, y = stratum.replace("_", " "), "error rate" if result.errors else f"answers {result.counted}"
+    note = "Bars: 95% intervals"
+    if result.errors:
+        note += ". Open: nothing wrong, 95% upper bound; no mark: right on every problem that there is"
+    if result.errors or frame[stratum].dtype.kind == "O":
+        many = frame[stratum].nunique() > 12
+        return Picture([Points(x, y, series=series, scale="log" if result.errors else "share", across=many)], note=note)
+    return Picture([Curves(x, y, series=series, scale="share")], note=note)

@@ -25,7 +25,7 @@ from interp.core.probe import Scalar, group, probe
 from interp.core.problems import N_PROBLEMS, resolve_task
 from interp.core.results import Findings, Provenance
 from interp.core.sites import model_name
-from models.calls.kinds import Resamples
+from models.calls.argument_kinds import Resamples
 from models.tasks.base import Task
 from models.tasks.groups import CyclicGroup, group_of
 from models.transformer.hooked import HookedModel

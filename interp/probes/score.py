@@ -32,7 +32,7 @@ from interp.core.results import Provenance
 from interp.core.sites import model_name
 from interp.probes.score_result import OTHER_COUNTS, Scores, share_right, worst_stratum
 from interp.probes.stress import SHARE, suites
-from models.calls.kinds import Count
+from models.calls.argument_kinds import Count
 from models.errors import UserError, unknown_name
 from models.evaluation import Rate, predict
 from models.tasks.base import Task

@@ -16,11 +16,9 @@ import numpy as np
 import pandas as pd
 import xarray as xr
 
-from interp.core.drawings import drawing
 from interp.core.measured import Measured, MeasuredPart
 from interp.core.results import Provenance, Result
 from interp.core.stats import clopper_pearson
-from interp.core.views import Curves, Picture, Points, Series
 from models.errors import UserError
 from models.evaluation import CONFIDENCE, Rate
 from models.files.checkpoint import read_json, write_json_atomic
@@ -177,7 +175,7 @@ class Scores(Result):
         frame = self._tried()
         if frame.accuracy.min() == 1:
             alike = frame[frame[self.series] == frame[self.series].iloc[0]] if self.series in self.table.dims else frame
-            if len(alike) == 1 or alike.n.nunique() > 1 or set(_rungs(alike)) != {"sampled"}:
+            if len(alike) == 1 or alike.n.nunique() > 1 or set(evidence_of(alike)) != {"sampled"}:
                 return f"every problem of every stratum is {self.counted}"
             n, strata = int(alike.n.iloc[0]), len(alike)
             one, every = (shown(error_bound(n, of), up=True) for of in (1, strata))
@@ -200,7 +198,7 @@ class Scores(Result):
             if what in frame:
                 prefix = "" if what == "correct" else f"{what}_"
                 frame[[f"{prefix}accuracy", f"{prefix}low", f"{prefix}high"]] = [
-                    _rate(k, n, rung) for k, n, rung in zip(frame[what], frame.n, _rungs(frame), strict=True)
+                    _rate(k, n, rung) for k, n, rung in zip(frame[what], frame.n, evidence_of(frame), strict=True)
                 ]
         return frame
 
@@ -255,7 +253,7 @@ def error_bound(n: int, strata: int = 1) -> float:
     return float(-np.expm1(np.log(missed) / n))
 
 
-def _rungs(frame: pd.DataFrame) -> Any:
+def evidence_of(frame: pd.DataFrame) -> Any:
     return frame.rung if "rung" in frame else ["sampled"] * len(frame)
 
 
@@ -264,41 +262,3 @@ def _rate(correct: int, n: int, rung: str) -> tuple[float, float, float]:
         return float("nan"), float("nan"), float("nan")
     share = correct / n
     return (share, *(clopper_pearson(correct, n) if rung == "sampled" else (share, share)))
-
-
-@drawing(Scores)
-def scores_view(result: Scores) -> Picture:
-    """Intervals over one kind of strata; a heat map over two, and lines for sizes of one kind."""
-    from interp.probes.grid_panels import GridPanel, GridPanels, panels_view
-
-    if len(result.strata) == 1 and not result.trained:
-        return _intervals(result)
-    return panels_view(GridPanels(result.model, (GridPanel(result.model, (result,)),)), result.sentence())
-
-
-def _intervals(result: Scores) -> Picture:
-    """Shares right with their 95% intervals, one series per group; or error rates on a logarithmic axis, where an open
-    mark is the 95% upper bound of a stratum without an error."""
-    (stratum,) = result.strata
-    frame = result.to_dataframe().query("n > 0")
-    chosen = result.about.get("chosen")
-    series = []
-    for name, rows in frame.groupby(result.series, sort=False) if result.series else [(result.counted, frame)]:
-        title = str(name) if isinstance(name, str) else f"{result.series} {name}{', in the zoo' * (name == chosen)}"
-        evidence = np.array(_rungs(rows))
-        ends = np.stack((rows.accuracy, rows.low, rows.high))
-        none = (ends[0] == 1) & (evidence == "sampled") & result.errors
-        if result.errors:
-            ends = np.where(none, [error_bound(int(n)) for n in rows.n], 1 - ends[[0, 2, 1]])
-        said = {result.counted: rows.correct.to_numpy(), "of": rows.n.to_numpy(), "evidence": evidence}
-        grey = chosen is not None and name != chosen
-        filled = ~none if none.any() else None
-        series.append(Series(title, rows[stratum].to_numpy(), *ends, control=grey, filled=filled, said=said))
-    x, y = stratum.replace("_", " "), "error rate" if result.errors else f"answers {result.counted}"
-    note = "Bars: 95% intervals"
-    if result.errors:
-        note += ". Open: nothing wrong, 95% upper bound; no mark: right on every problem that there is"
-    if result.errors or frame[stratum].dtype.kind == "O":
-        many = frame[stratum].nunique() > 12
-        return Picture([Points(x, y, series=series, scale="log" if result.errors else "share", across=many)], note=note)
-    return Picture([Curves(x, y, series=series, scale="share")], note=note)

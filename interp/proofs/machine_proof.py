@@ -43,7 +43,8 @@ from interp.proofs.wrong_answers import WrongAnswer, identify, wrong_answer
 from models.errors import UserError
 from models.importers.stock import from_transformer_lens
 from models.tasks.base import Task
-from models.tasks.machine import Machine, machine_of
+from models.tasks.machine import Machine
+from models.tasks.task_machines import machine_of
 from models.transformer.arithmetic_transformer import ArithmeticTransformer
 from models.transformer.hooked import HookedModel
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import torch
 from jaxtyping import Float
@@ -22,6 +22,7 @@ class NormOf:
     bias: Float[Tensor, " d"]
 
 
+@runtime_checkable
 class Norms(Protocol):
     """What all norms of a model share: the arithmetic, whether they subtract the mean, and what underflow of squares
     can do to one over a scale, relative to it."""

@@ -2,7 +2,8 @@
 
 :func:`typed` wraps a function that is asked of no model; :mod:`models.calls.checked_calls` adds what is special to
 questions of models. :func:`checked_method` wraps a method of a task, which may be called in loops, in about a
-microsecond. :func:`check_fields` checks a dataclass. All of them read arguments with :mod:`models.calls.readers`.
+microsecond. :func:`check_fields` checks a dataclass. All of them read arguments with
+:mod:`models.calls.annotation_readers`.
 """
 
 from __future__ import annotations
@@ -16,9 +17,9 @@ from typing import Annotated, Any, ParamSpec, TypeVar, get_args, get_origin, get
 
 import torch
 
-from models.calls.kinds import BY_NAME, MODELS, Check
+from models.calls.annotation_readers import Reader, reader_of
+from models.calls.argument_kinds import BY_NAME, MODELS, Check
 from models.calls.plain_state import plain_state
-from models.calls.readers import Reader, reader_of
 from models.errors import UserError, unknown_name
 
 P = ParamSpec("P")

@@ -1,8 +1,8 @@
 """Check the arguments of public functions, and run these in a known state of the process.
 
-:func:`checked` wraps every public function. What a parameter's annotation says (:mod:`models.calls.kinds`), whether the
-model can read the pairs and tokens, and what the question presumes of the model is checked here once, and not in every
-function. A function itself checks what only it can know.
+:func:`checked` wraps every public function. What a parameter's annotation says (:mod:`models.calls.argument_kinds`),
+whether the model can read the pairs and tokens, and what the question presumes of the model is checked here once, and
+not in every function. A function itself checks what only it can know.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from weakref import WeakKeyDictionary
 import torch
 from torch import Tensor, nn
 
+from models.calls.argument_kinds import is_number
 from models.calls.arguments import Plan
 from models.calls.hook_state import Held, held
-from models.calls.kinds import is_number
 from models.calls.plain_state import Caller, plain_state
 from models.calls.pulse import asking
 from models.errors import UserError
@@ -37,7 +37,8 @@ def checked(
     presumes: Callable[[Mapping[str, Any]], None] | None = None,
 ) -> Callable[P, R]:
     """Wrap ``function`` so that it checks its arguments and runs in :func:`plain_state`. It raises a UserError, in one
-    sentence, for an argument that its annotation or, in :data:`models.calls.kinds.BY_NAME`, its name does not allow.
+    sentence, for an argument that its annotation or, in :data:`models.calls.argument_kinds.BY_NAME`, its name does not
+    allow.
 
     What the question presumes:
 

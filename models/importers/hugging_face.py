@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from models.calls.kinds import shown
+from models.calls.argument_kinds import shown
 from models.errors import UserError, unknown_name
 from models.importers.named_tensors import (
     NamedTensors,

@@ -18,8 +18,8 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from transformer_lens.HookedRootModule import HookedRootModule
 
+from models.calls.argument_kinds import shown
 from models.calls.hook_state import turn_of
-from models.calls.kinds import shown
 from models.errors import UserError, unknown_name
 from models.lens.lens_tokens import TokenMethods
 from models.lens.lens_weights import WeightMethods

@@ -7,7 +7,7 @@ from models.tasks.brackets import BalancedBrackets
 from models.tasks.characters import CharacterLanguage
 from models.tasks.domain import Domain
 from models.tasks.formatted_task import FormattedTask, formatted
-from models.tasks.machine import Machine, machine_of
+from models.tasks.machine import Machine
 from models.tasks.multi_addition import AdditionFormat, MultiOperandAddition
 from models.tasks.multiplication import Multiplication
 from models.tasks.pair_constraint import PairConstraint
@@ -18,6 +18,8 @@ from models.tasks.parity import Parity
 from models.tasks.segments import TokenSequences
 from models.tasks.sequences import SequenceTask
 from models.tasks.task_guesses import Guess, guess
+from models.tasks.task_machines import machine_of
+from models.tasks.task_text import task_of_text  # noqa: F401 (so that calls that take a task take its text, too)
 from models.tasks.task_variables import TaskVariables
 from models.tasks.token_function import TokenFunction, function
 

@@ -10,7 +10,7 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from models.calls.kinds import shown
+from models.calls.argument_kinds import shown
 from models.errors import UserError
 from models.tasks.expressions import Expression
 

@@ -13,8 +13,18 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
+from models.calls.argument_kinds import (
+    AnswerRows,
+    Natural,
+    RowKeys,
+    Seed,
+    Share,
+    Target,
+    TokenRows,
+    shown,
+    whole_numbers,
+)
 from models.calls.arguments import checked_method
-from models.calls.kinds import AnswerRows, Natural, RowKeys, Seed, Share, Target, TokenRows, shown, whole_numbers
 from models.errors import UserError
 from models.notation import Notation
 from models.tasks.domain import Domain, NoDomain

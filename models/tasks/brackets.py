@@ -8,8 +8,8 @@ from __future__ import annotations
 from jaxtyping import Int
 from torch import Tensor
 
+from models.calls.argument_kinds import MOST
 from models.calls.arguments import typed
-from models.calls.kinds import MOST
 from models.errors import UserError
 from models.tasks.token_function import TokenFunction, function
 

@@ -17,7 +17,7 @@ import torch
 from jaxtyping import Int, UInt8
 from torch import Tensor
 
-from models.calls.kinds import shown
+from models.calls.argument_kinds import shown
 from models.errors import UserError
 from models.files.texts import TINYSHAKESPEARE, read_corpus
 from models.tasks.base import Role, Task, are_integers

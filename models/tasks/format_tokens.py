@@ -10,8 +10,8 @@ import torch
 from jaxtyping import Int, Integer
 from torch import Tensor
 
+from models.calls.argument_kinds import Place
 from models.calls.arguments import checked_method
-from models.calls.kinds import Place
 from models.errors import UserError, known_name
 from models.tasks.base import Role
 from models.tasks.format_definition import SIGNS, FormatDefinition

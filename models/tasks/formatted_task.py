@@ -11,8 +11,8 @@ import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
+from models.calls.argument_kinds import shown
 from models.calls.arguments import typed
-from models.calls.kinds import shown
 from models.errors import UserError, known_name
 from models.tasks.affine_cases import NotDecided
 from models.tasks.answer_functions import AnswerFunction, RulesByOperator, rejected

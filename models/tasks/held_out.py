@@ -10,7 +10,7 @@ import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
-from models.calls.kinds import is_number, shown
+from models.calls.argument_kinds import is_number, shown
 from models.errors import UserError, known_name
 from models.tasks import ten_digit_problems, ten_test_sets
 from models.tasks.counter_rng import uniform

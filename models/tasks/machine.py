@@ -297,22 +297,6 @@ def smallest(layers: Sequence[Layer], accepted: np.ndarray) -> tuple[tuple[Step,
     return tuple(steps), tuple(states)
 
 
-def machine_of(task: Task) -> Machine:
-    """The machine of a task.
-
-    It is derived from the task's definition where that has a derivation (:mod:`models.tasks.format_machines`), made by
-    running all problems where they are few, and else compared with the task's answer on drawn problems
-    (``Machine.tried`` says on how many).
-
-    Raises:
-        UserError: a task whose answer is not known to need a small memory, with the reason; one that answers a problem
-            otherwise than the machine that it is said to be.
-    """
-    from models.tasks.task_machines import made  # which imports the tasks
-
-    return made(task)
-
-
 def sequences(task: Task, problems: Any) -> Int[np.ndarray, "n slot"]:
     """The teacher-forced inputs of problems, and after them their targets: what a machine of the task says."""
     found = torch.cat((task.encode(problems), task.targets(problems)), 1)

@@ -21,8 +21,8 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
+from models.calls.argument_kinds import Place
 from models.calls.arguments import check_fields, checked_method, typed
-from models.calls.kinds import Place
 from models.errors import UserError
 from models.tasks.base import Role
 from models.tasks.schoolbook import schoolbook

@@ -12,8 +12,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from models.calls.argument_kinds import Index
 from models.calls.checked_calls import checked
-from models.calls.kinds import Index
 from models.errors import UserError, unknown_name
 from models.tasks.base import Task, domain_of
 from models.tasks.domain import Domain

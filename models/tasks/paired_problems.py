@@ -15,8 +15,8 @@ import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
+from models.calls.argument_kinds import Index, reads, shown
 from models.calls.arguments import check_fields, typed
-from models.calls.kinds import Index, shown
 from models.errors import UserError, known_name
 from models.tasks.base import Task
 from models.tasks.check_task import require_sound
@@ -203,3 +203,10 @@ def pairs(
         target = int(differs[0])
     changed = changed_variables(task, found.clean, found.corrupted)
     return replace(found, target=target, changed=changed)
+
+
+@reads("pairs")
+def _read_pairs(name: str, value: Any) -> ProblemPairs:
+    if not isinstance(value, ProblemPairs):
+        raise UserError(f"{name} must be problem pairs (models.tasks.problem_pairs makes them), not {shown(value)}.")
+    return value

@@ -22,8 +22,8 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
+from models.calls.argument_kinds import Place, shown, whole_numbers
 from models.calls.arguments import checked_method
-from models.calls.kinds import Place, shown, whole_numbers
 from models.errors import UserError
 from models.notation import Notation
 from models.tasks.base import Role, Task, are_integers, problem_list

@@ -47,8 +47,17 @@ class Differs(UserError):
         self.problem = problem
 
 
-def made(task: Task) -> Machine:
-    """The machine of a task. Raises UserError with the reason why there is none."""
+def machine_of(task: Task) -> Machine:
+    """The machine of a task.
+
+    It is derived from the task's definition where that has a derivation (:mod:`models.tasks.format_machines`), made by
+    running all problems where they are few, and else compared with the task's answer on drawn problems
+    (``Machine.tried`` says on how many).
+
+    Raises:
+        UserError: a task whose answer is not known to need a small memory, with the reason; one that answers a problem
+            otherwise than the machine that it is said to be.
+    """
     own = altered(task)  # a method that says something else than its class does
     try:
         if own is not None:

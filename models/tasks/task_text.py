@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from models.calls.argument_kinds import reads, shown
 from models.errors import UserError, unknown_name
+from models.tasks.base import Task
 from models.tasks.formatted_task import FormattedTask, formatted
 
 _OPTIONS = ("base", "where", "variables", "vocabulary", "held_out", "seed", "name")
@@ -53,3 +55,13 @@ def _value(name: str, text: str) -> Any:
         return int(number) if number == int(number) else number
     except (ValueError, OverflowError):  # int of "nan" or "inf" too
         raise UserError(f"{name} of a task is a number, not {text!r}.") from None
+
+
+@reads("task")
+def _read_task(name: str, value: Any) -> Task:
+    """A task, or the task of a line of text."""
+    if isinstance(value, str):
+        return task_of_text(value)
+    if not isinstance(value, Task):
+        raise UserError(f"{name} must be a task of models.tasks, not {shown(value)}.")
+    return value

@@ -11,8 +11,8 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from models.calls.arguments import typed
-from models.calls.kinds import shown
+from models.calls.argument_kinds import shown
+from models.calls.arguments import checked_method, typed
 from models.errors import UserError
 from models.tasks.answer_functions import rejected
 from models.tasks.automata import YES_OR_NO, Automaton, named_automaton
@@ -77,6 +77,7 @@ class TokenFunction(Task):
         self.variables(drawn)
         self.held_out, self.definition = HeldOut(self, held_out, seed), None
 
+    @checked_method
     def named(self, name: str) -> Automaton:
         """The automaton with a name, for this task's tokens, answers and length. Raises UserError if there is none."""
         return named_automaton(name, len(self.inputs), len(self.answer_texts), self.length)

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from models import registry
+from models.calls.argument_kinds import Count, shown
 from models.calls.arguments import typed
-from models.calls.kinds import Count, shown
 from models.errors import UserError, unknown_name
 from models.registry import ModelSpec
 from models.tasks.base import Task

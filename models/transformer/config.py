@@ -29,7 +29,7 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 import numpy as np
 
-from models.calls.kinds import shown
+from models.calls.argument_kinds import shown
 from models.errors import UserError, unknown_name
 
 Activation = Literal["gelu", "gelu_new", "relu", "silu"]

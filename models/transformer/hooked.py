@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, Any, Protocol, runtime_checkable
 
-from models.calls.kinds import HOOKED
+from models.calls.argument_kinds import HOOKED
 
 
 @runtime_checkable

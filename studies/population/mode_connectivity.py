@@ -38,8 +38,8 @@ from interp.core.results import Provenance, Result
 from interp.core.stats import bootstrap_interval, clopper_pearson, percentile_interval, resampled_sums
 from interp.core.thresholds import ABLE
 from interp.core.views import Curves, Picture, Series
+from models.calls.argument_kinds import Several
 from models.calls.checked_calls import checked
-from models.calls.kinds import Several
 from models.errors import UserError, known_name
 from models.numerals import in_percent
 from models.tasks.base import Task

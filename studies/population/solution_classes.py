@@ -31,8 +31,8 @@ from interp.core.results import Provenance, Result
 from interp.core.sites import model_name
 from interp.core.thresholds import ONE_CLASS
 from interp.core.views import Bars, Grid, Line, Picture, Series
+from models.calls.argument_kinds import Index
 from models.calls.checked_calls import checked
-from models.calls.kinds import Index
 from models.errors import UserError
 from models.tasks.base import Task
 from models.transformer.hooked import HookedModel

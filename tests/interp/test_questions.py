@@ -16,9 +16,9 @@ from jaxtyping import Int
 import interp
 import models
 from interp.core.probe import registered
+from models.calls.argument_kinds import Count, Share
 from models.calls.arguments import has_check
 from models.calls.checked_calls import checked
-from models.calls.kinds import Count, Share
 from models.errors import UserError
 from models.tasks import problem_pairs
 from models.tasks.addition import MICROADDER, PairAddition

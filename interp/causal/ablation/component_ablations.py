@@ -40,7 +40,7 @@ from interp.core.results import Provenance, Result
 from interp.core.sites import model_name, with_writable_stream
 from interp.core.strata import ALL, carry_strata
 from interp.core.views import Grid, Picture
-from models.calls.kinds import Share
+from models.calls.argument_kinds import Share
 from models.errors import UserError, known_name
 from models.numerals import in_percent_with
 from models.tasks.base import Task

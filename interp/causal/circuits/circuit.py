@@ -45,7 +45,7 @@ from interp.core.sites import model_name
 from interp.core.stats import permutation_p, proportion
 from interp.core.views import Curves, Graph, Line, Picture, Series
 from interp.core.views import Edge as GraphEdge
-from models.calls.kinds import Index, Share
+from models.calls.argument_kinds import Index, Share
 from models.errors import UserError
 from models.numerals import in_percent, in_percent_with, p_value
 from models.tasks.paired_problems import ProblemPairs

@@ -47,7 +47,7 @@ from interp.core.problems import carry_pairs
 from interp.core.results import Provenance, Result
 from interp.core.sites import model_name
 from interp.core.views import Line, Picture, Points, Series
-from models.calls.kinds import Share
+from models.calls.argument_kinds import Share
 from models.errors import UserError, known_name
 from models.numerals import in_percent
 from models.tasks.paired_problems import ProblemPairs

@@ -63,7 +63,7 @@ from interp.core.drawings import drawing
 from interp.core.metrics import Metric, spoken
 from interp.core.probe import probe
 from interp.core.views import Picture, Points, Series
-from models.calls.kinds import Count, Index
+from models.calls.argument_kinds import Count, Index
 from models.errors import UserError, known_name
 from models.numerals import in_percent, p_value
 from models.tasks.paired_problems import ProblemPairs

@@ -32,7 +32,7 @@ from interp.core.metrics import Metric, spoken
 from interp.core.probe import probe
 from interp.core.stats import bootstrap_interval, difference_bounds, ratio_interval
 from interp.core.views import Picture
-from models.calls.kinds import Index
+from models.calls.argument_kinds import Index
 from models.errors import UserError, known_name
 from models.tasks.paired_problems import ProblemPairs
 from models.transformer.hooked import HookedModel

@@ -55,7 +55,7 @@ from interp.core.results import Provenance, Result
 from interp.core.sites import model_name
 from interp.core.stats import Proportion, proportion
 from interp.core.views import Points, values_and_controls
-from models.calls.kinds import Resamples
+from models.calls.argument_kinds import Resamples
 from models.errors import known_name
 from models.numerals import in_percent
 from models.tasks.base import Task

@@ -28,7 +28,7 @@ from interp.core.results import Provenance, Result
 from interp.core.sites import Site, model_name, with_writable_stream
 from interp.core.stats import LEVEL, clopper_pearson, proportion
 from interp.core.views import Grid, Picture
-from models.calls.kinds import Count, Index
+from models.calls.argument_kinds import Count, Index
 from models.errors import UserError
 from models.numerals import in_percent_with
 from models.tasks.algorithms import Algorithm, column_layout

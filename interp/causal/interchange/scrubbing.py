@@ -43,7 +43,7 @@ from interp.core.results import Provenance, Result
 from interp.core.sites import Site, model_name, with_writable_stream
 from interp.core.stats import percentile_interval, resampled_sums
 from interp.core.views import ENDS, Curves, Line, Picture, Series
-from models.calls.kinds import Count
+from models.calls.argument_kinds import Count
 from models.errors import UserError
 from models.numerals import in_percent, in_percent_with
 from models.tasks.algorithms import Algorithm, ColumnLayout

@@ -54,7 +54,7 @@ from interp.core.sites import model_name
 from interp.core.stats import Proportion, proportion
 from interp.core.thresholds import FOLLOWS
 from interp.core.views import Bars, Picture, Series
-from models.calls.kinds import Count
+from models.calls.argument_kinds import Count
 from models.errors import UserError, known_name
 from models.tasks.algorithms import ALGORITHMS, Algorithm, ColumnLayout, column_layout, resolve_algorithm
 from models.tasks.base import Task

@@ -45,7 +45,7 @@ from interp.core.metrics import FACTORIES, Metric, require_metrics, require_pair
 from interp.core.probe import probe
 from interp.core.results import Provenance
 from interp.core.sites import model_name, stream_is_written
-from models.calls.kinds import Index
+from models.calls.argument_kinds import Index
 from models.errors import UserError, known_name
 from models.fast.layers import KNOWN
 from models.importers.stock import from_transformer_lens

@@ -36,7 +36,7 @@ from interp.core.problems import resolve_task
 from interp.core.results import Provenance, Result
 from interp.core.views import Curves, Line, Picture, Series
 from interp.probes.dynamics.run_snapshots import snapshots
-from models.calls.kinds import Count, Seed
+from models.calls.argument_kinds import Count, Seed
 from models.errors import UserError
 from models.numerals import number
 from models.tasks.base import Task

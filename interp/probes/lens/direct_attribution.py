@@ -44,7 +44,7 @@ from interp.core.stats import bootstrap_interval
 from interp.core.views import Grid, Line, Picture, Points, Series, View
 from interp.probes.lens.reading import digit_targets
 from interp.probes.lens.stream_parts import PARTS_AXES, attributed, choose_rivals
-from models.calls.kinds import Resamples
+from models.calls.argument_kinds import Resamples
 from models.errors import UserError
 from models.importers.stock import from_transformer_lens
 from models.numerals import small

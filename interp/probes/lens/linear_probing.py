@@ -53,7 +53,7 @@ from interp.probes.lens.probe_labels import (
 )
 from interp.probes.lens.reading import digit_targets, read, stream_points, variable_index
 from interp.probes.lens.ridge import FOLDS, held_out_predictions
-from models.calls.kinds import Several
+from models.calls.argument_kinds import Several
 from models.errors import UserError, known_name, unknown_name
 from models.numerals import in_percent, in_percent_with
 from models.tasks.base import Role, Task, base_of, domain_of

@@ -28,7 +28,7 @@ from interp.core.views import Curves, Line, Picture, Points, Series
 from interp.proofs.attacks.attack_search import Report, Tally, Wrong, gradient_search, random_search
 from interp.proofs.attacks.counted_runs import EMBED, Runner
 from interp.proofs.attacks.problem_digits import ProblemSpace, problem_space
-from models.calls.kinds import Count, Seconds
+from models.calls.argument_kinds import Count, Seconds
 from models.errors import UserError
 from models.evaluation import Failure, score
 from models.files.checkpoint import write_json_atomic

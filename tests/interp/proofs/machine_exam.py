@@ -16,7 +16,8 @@ from interp.proofs.path_search import PathClass
 from interp.proofs.watch import time_limit
 from models import ArithmeticTransformer
 from models.tasks import FormattedTask, formatted
-from models.tasks.machine import machine_of, sequences
+from models.tasks.machine import sequences
+from models.tasks.task_machines import machine_of
 from models.transformer.config import TransformerConfig
 from models.weight_maps import DenseWeights
 

@@ -158,24 +158,27 @@ def _hooked(name: str, value: Any) -> Any:
     raise UserError(f"{name} is {shown(value)}, which is not a model with TransformerLens hooks.{hint}")
 
 
-def _task(name: str, value: Any) -> Any:
-    """A task, or the task of a line of text."""
-    from models.tasks.base import Task
-    from models.tasks.task_text import task_of_text
-
-    if isinstance(value, str):
-        return task_of_text(value)
-    if not isinstance(value, Task):
-        raise UserError(f"{name} must be a task of models.tasks, not {shown(value)}.")
-    return value
+#: How a task and problem pairs are read. Their packages, which are above this one, say it with :func:`reads`.
+_READS: dict[str, Callable[[str, Any], Any]] = {}
 
 
-def _pairs(name: str, value: Any) -> Any:
-    from models.tasks.paired_problems import ProblemPairs
+def reads(what: str) -> Callable[[Callable[[str, Any], Any]], Callable[[str, Any], Any]]:
+    """Register the function (name, value) -> value that reads arguments of a kind: "task" or "pairs"."""
 
-    if not isinstance(value, ProblemPairs):
-        raise UserError(f"{name} must be problem pairs (models.tasks.problem_pairs makes them), not {shown(value)}.")
-    return value
+    def add(read: Callable[[str, Any], Any]) -> Callable[[str, Any], Any]:
+        _READS[what] = read
+        return read
+
+    return add
+
+
+def _known(what: str, said: str) -> Check:
+    def read(name: str, value: Any) -> Any:
+        if what not in _READS:  # nothing of the kind can have been made
+            raise UserError(f"{name} must be {said}, not {shown(value)}.")
+        return _READS[what](name, value)
+
+    return Check(read, said)
 
 
 def _problems(name: str, value: Any) -> Any:
@@ -190,7 +193,7 @@ def _problems(name: str, value: Any) -> Any:
 
 
 HOOKED = Check(_hooked, "a model with TransformerLens hooks")
-TASK = Check(_task, "a task of models.tasks")
+TASK = _known("task", "a task of models.tasks")
 PROBLEMS = Check(_problems, "whole numbers in a tensor, or a list of texts")
 #: Parameters that are a model, and those that are several.
 MODELS = ("model", "a", "b", "reference")
@@ -200,7 +203,7 @@ BY_NAME: Mapping[str, Any] = {
     "n": Count,
     "seed": Seed,
     "task": Annotated[Any, TASK],
-    "pairs": Annotated[Any, Check(_pairs, "problem pairs")],
+    "pairs": Annotated[Any, _known("pairs", "problem pairs")],
     **dict.fromkeys(("problems", "base_tokens", "tokens"), Annotated[Any, PROBLEMS]),
     **dict.fromkeys(MODELS, Annotated[Any, HOOKED]),
 }

@@ -18,7 +18,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from models.calls.kinds import Check, shown
+from models.calls.argument_kinds import Check, shown
 from models.errors import UserError
 
 _MOST_FITTING = 1000  # kinds and shapes of tensors that are remembered for one annotation
