@@ -245,7 +245,7 @@ class _Proof:
             rows["problem"].append(self.task.problem_text(self.task.numbers(problem[None])[0]))
         return MachineEvidence(
             arithmetic=self.arithmetic,
-            state=self.machine.state_name,
+            state=self.machine.state_name if max(self.machine.states) > 1 else "",
             size=self.machine.count(),
             unproved=unproved,
             tried=self.machine.tried,
