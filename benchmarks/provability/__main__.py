@@ -47,7 +47,8 @@ def _number(value: Any, text: str = "{:.3g}") -> str:
 
 
 def table(results: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> str:
-    """A Markdown table: a row a model; for each label status, least proved margin, share of classes, CPU-seconds."""
+    """A Markdown table with a row for each model. Every label has columns for the status, the least proved margin, the
+    share of classes that are proved, and the CPU-seconds."""
     labels = list(results)
     head = ["model", "least margin sampled"] + [
         f"{label}: {column}" for label in labels for column in ("status", "proved margin", "classes proved", "CPU-s")

@@ -13,20 +13,9 @@ from jaxtyping import Float
 from torch import Tensor
 
 from interp.proofs.balls import CURVED, SHAPES
+from interp.proofs.enclosures import activation
 
 GRID = 33
-KINDS = 4
-
-
-def activation(name: str, z: Tensor) -> Tensor:
-    """The activation in float64, by formulas without cancellation."""
-    if name == "relu":
-        return z.clamp_min(0.0)
-    if name == "gelu":
-        return z / 2 * torch.special.erfc(-z / math.sqrt(2))
-    if name == "gelu_new":
-        return z * torch.sigmoid(2 * math.sqrt(2 / math.pi) * (z + 0.044715 * z**3))
-    return z * torch.sigmoid(z)
 
 
 def slope(name: str, z: Tensor) -> Tensor:

@@ -12,8 +12,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from interp.proofs.activation_lines import activation
-from interp.proofs.enclosures import Rounding
+from interp.proofs.enclosures import Rounding, activation
 from interp.proofs.norm_roundings import NormOf
 from models.transformer.config import TransformerConfig
 
@@ -22,8 +21,8 @@ class AfterAttention:
     """The layers after attention of a model of one layer, in float64."""
 
     def __init__(self, config: TransformerConfig, weights: dict[str, Tensor], rounding: Rounding):
-        self.config, self.rounding = cfg, rounding = config, rounding
-        self.grown, self.tiny = rounding.growth, rounding.tiny
+        self.config, self.rounding, cfg = config, rounding, config
+        tiny = rounding.tiny
         w = {name: value.detach().double() for name, value in weights.items()}
         d, self.centred = cfg.d_model, cfg.normalization_type == "LN"
         zeros, ones = torch.zeros(d, dtype=torch.float64), torch.ones(d, dtype=torch.float64)
@@ -47,9 +46,9 @@ class AfterAttention:
         if self.has_mlp:
             mlp = "blocks.0.mlp"
             bias = lambda name, n: w.get(f"{mlp}.{name}", torch.zeros(n, dtype=torch.float64))  # noqa: E731
-            self.W_in, self.W_out = w[f"{mlp}.W_in"], w[f"{mlp}.W_out"]
+            self.W_out = w[f"{mlp}.W_out"]
             self.b_in, self.b_out = bias("b_in", cfg.d_mlp), bias("b_out", d)
-            readers = [w[f"{mlp}.W_gate"], self.W_in] if cfg.gated_mlp else [self.W_in]
+            readers = [w[f"{mlp}.{name}"] for name in (("W_gate", "W_in") if cfg.gated_mlp else ("W_in",))]
             shifts = [torch.zeros_like(self.b_in), torch.zeros_like(self.b_in)] if cfg.gated_mlp else [self.b_in]
             self.readers = torch.cat(readers, 1)
             #: What neurons read is ``x . G / scale + g``; of a gated MLP the gates come first.
@@ -57,7 +56,7 @@ class AfterAttention:
             self.g = read.bias @ self.readers + torch.cat(shifts)
         self.stream_in, self.stream_bias = (cent * read.gain, read.bias) if self.stream_scaled else (None, zeros)
         #: What underflow of squares can do to one over a scale, relative to it.
-        self.lost = (math.sqrt(2 * self.tiny) if cfg.norm_eps_outside else 0.0) + 2 * self.tiny
+        self.lost = (math.sqrt(2 * tiny) if cfg.norm_eps_outside else 0.0) + 2 * tiny
         self.lost = self.lost / cfg.eps if cfg.eps > 0 else math.inf
         self.W_U, self.b_U = w["unembed.W_U"], w.get("unembed.b_U", torch.zeros(cfg.n_logits, dtype=torch.float64))
         # A lead times the last scales: r @ U + scale * u1 + scale * second scale * u2.
@@ -70,6 +69,8 @@ class AfterAttention:
                 self.u1, self.u2 = one.bias @ U, self.u1
             U = self.cent @ (one.gain[:, None] * U)
         self.U = U
+        #: No norm's scale is below it.
+        self.least_scale = cfg.eps if cfg.norm_eps_outside else math.sqrt(cfg.eps)
         #: An upper bound of the second scale, where two norms follow each other.
         self.second = 0.0
         if len(self.last) == 2:

@@ -215,7 +215,7 @@ class Rounding:
             rad = torch.where(high > 0, up(torch.maximum(high - mid, mid - low)), high)  # a zero is exact; NaN stays
             return Enclosure.of(mid, rad, x.norm, torch.zeros_like(x.norm))
         ends = x.low, x.high
-        values = [_activation(name, end) for end in (x.mid, *ends)]
+        values = [activation(name, end) for end in (x.mid, *ends)]
         slack = [16 * LIBRARY_ULPS * DOUBLE * end.abs() + LEAST for end in (x.mid, *ends)]
         low = torch.minimum(values[1] - slack[1], values[2] - slack[2])
         high = torch.maximum(values[1] + slack[1], values[2] + slack[2])
@@ -357,8 +357,10 @@ def _negated(x: Enclosure) -> Enclosure:
     return Enclosure(-x.mid, x.rad, x.norm)
 
 
-def _activation(name: str, x: Tensor) -> Tensor:
+def activation(name: str, x: Tensor) -> Tensor:
     """The activation in float64, by formulas without cancellation: off by a few units in the last place."""
+    if name == "relu":
+        return x.clamp_min(0.0)
     if name == "gelu":
         return x / 2 * torch.special.erfc(-x / math.sqrt(2))
     if name == "gelu_new":  # (1 + tanh z) / 2 = 1 / (1 + exp(-2 z))

@@ -23,7 +23,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from interp.proofs.enclosed import DOUBLE
+from interp.proofs.enclosed import DOUBLE, LEAST
 from interp.proofs.query_paths import QueryPaths, VisibleStep
 from interp.proofs.token_reading import Reading
 
@@ -48,9 +48,9 @@ class Nodes:
         self.n, self.heads = len(masks[0]), len(reading.weights)
         letters = torch.cat((reading.weights[..., None] * reading.values, reading.weights[..., None]), -1)
         self._letters = letters
-        always = torch.tensor([reading.number[letter] for letter in paths.fixed], dtype=torch.int64)
-        self.start = letters[:, always].sum(1)  # [head, d_head + 1]
-        self.start[:, -1] += reading.sink
+        self._always = torch.tensor([reading.number[letter] for letter in paths.fixed], dtype=torch.int64)
+        sink = torch.nn.functional.pad(reading.sink[:, None], (letters.shape[-1] - 1, 0))
+        self.start = letters[:, self._always].sum(1) + sink  # [head, d_head + 1]
         self.kept = [mask.any(0).nonzero()[:, 0] for mask in self.masks]
         self.tables = [
             sum_of_letters(letters, reading, step, kept) for step, kept in zip(paths.steps, self.kept, strict=True)
@@ -77,14 +77,8 @@ class Nodes:
                 here = value[:, part].amax(1) + state[:, before]
                 there = new[after]
                 new[after] = here if there is None else torch.maximum(there, here)
-            nothing = None
-            for after, found in enumerate(new):
-                if found is None:
-                    nothing = (
-                        torch.full((groups, rows), -torch.inf, dtype=torch.float64) if nothing is None else nothing
-                    )
-                    new[after] = nothing
-            state = torch.stack(new, 1)  # pyright: ignore[reportArgumentType]
+            nowhere = torch.full((groups, rows), -torch.inf, dtype=torch.float64)
+            state = torch.stack([nowhere if found is None else found for found in new], 1)
         return state.amax(1)
 
     @cached_property
@@ -95,7 +89,9 @@ class Nodes:
             values = [sign * table[..., -1:].expand(-1, -1, self.n) for table in self.tables]
             start = sign * self.start[:, -1:].expand(-1, self.n)
             ends.append(sign * self.programme(start.contiguous(), values))
-        return ends[0] * (1 - 1e-12), ends[1] * (1 + 1e-12)
+        least = ends[0] * (1 - 1e-12)
+        # Weights that small may have lost all of their digits.
+        return torch.where(least > LEAST, least, 0.0), ends[1] * (1 + 1e-12)
 
     @property
     def has_single(self) -> bool:
@@ -137,8 +133,7 @@ class Nodes:
         """Upper bounds of ``c . y`` over each node's paths; ``levels`` are what heads write on some sampled paths.
 
         Where a node's ``cuts`` say that ``u . y`` lies in an interval for some orthonormal directions u, c is taken
-        apart
-        into these directions and the rest: each part has its own largest value.
+        apart into these directions and the rest: each part has its own largest value.
         """
         found = self._largest(functionals, levels)
         if self.cuts is None:
@@ -227,9 +222,8 @@ class Nodes:
         away = (reading.values[:, :, None] - middle[:, None]).abs() + half[:, None]  # [head, letter, node, d_head]
         errors = reading.weights[..., None, None] * (reading.eta[..., None, None] * away + reading.rad[:, :, None])
         errors = errors.flatten(2)  # [head, letter, row]
-        always = torch.tensor([reading.number[letter] for letter in self.paths.fixed], dtype=torch.int64)
         sink = reading.sink[:, None] * reading.eta.amax(1)[:, None] * (middle.abs() + half).flatten(1)
-        start = errors[:, always].sum(1) + sink
+        start = errors[:, self._always].sum(1) + sink
         each = [
             sum_of_letters(errors, reading, step, kept) for step, kept in zip(self.paths.steps, self.kept, strict=True)
         ]
@@ -245,8 +239,8 @@ class Nodes:
         return self._from_levels(best, level, sizes).view(h, b, e).transpose(0, 1) * (1 + 1e-9)
 
     def _means(self, along: Float[Tensor, "head d_head row"]) -> Float[Tensor, "head row"]:
-        """The largest value of any letter, which no mean exceeds (nor zero, where something else has value zero)."""
-        shown = self.reading.weights > 0
+        """The largest value of any letter that a head sees, which no mean exceeds; softmax1's further key has zero."""
+        shown = self.reading.shown
         values = torch.where(shown[..., None], self.reading.values, self.reading.values[:, :1] * 0)
         found = torch.bmm(values, along) + torch.where(shown, 0.0, -torch.inf)[..., None]
         most = found.amax(1)

@@ -21,8 +21,7 @@ from torch import Tensor
 from interp.core.problems import resolve_task
 from interp.core.results import Provenance
 from interp.core.sites import model_name
-from interp.proofs import by_operator
-from interp.proofs import column_adders as columns
+from interp.proofs import by_operator, column_adders
 from interp.proofs.after_attention import AfterAttention
 from interp.proofs.machine_evidence import COUNTED, MEASURED, MachineEvidence, falls_short, finding, read
 from interp.proofs.path_search import PathClass, PathSearch, classes_of
@@ -50,18 +49,14 @@ from models.transformer.hooked import HookedModel
 
 #: After a wrong answer, classes that are still open get so many nodes each, for the share that is proved.
 AFTER_WRONG = 64
-FEW_PROBLEMS, FEW_DIRECTIONS = 2**15, 12  # see left_to_others
+FEW_PROBLEMS, FEW_DIRECTIONS = 2**15, 12  # see :func:`obstacle`
 REPLAYED = 64  # classes whose lowest problem is run through the model itself
 ROUNDED = 1e-3  # how far float32 may move a lead of a problem that is run, against a bound over the reals
 #: What the bounds are stated for; what a config switches on beyond it is named in a refusal.
 SWITCHES = ("d_vocab_out", "rotary_dim", "parallel_attn_mlp", "use_qk_norm", "attn_bias", "attn_softmax", "final_gain")
 LEAST_EPS = 2.0**-40
+
 # ---- what can be judged
-
-
-def why_not(model: HookedModel, task: Task) -> str | None:
-    """Why this method cannot judge a model on a task, in words. None says that it can."""
-    return reason_of(model) or _no_machine(task)
 
 
 def reason_of(model: HookedModel) -> str | None:
@@ -91,26 +86,29 @@ def reason_of(model: HookedModel) -> str | None:
     return None
 
 
-def _no_machine(task: Task) -> str | None:
+def obstacle(model: HookedModel, task: Task) -> str | None:
+    """Why this method does not judge a model on a task, in words. None says that it does.
+
+    What it could judge is left to others in two cases. Few problems are better enclosed one by one. Where heads write
+    along few directions, intervals of what they write are as close as anything, and quicker.
+    """
+    if (reason := reason_of(model)) is not None:
+        return reason
     try:
-        machine_of(task)
+        size = machine_of(task).count()
     except UserError as error:
         return str(error).rstrip(".")
-    return None
-
-
-def left_to_others(model: HookedModel, task: Task) -> str | None:
-    """Why another method is asked about a model that this one can judge, in words; None if it is not.
-
-    Few problems are better enclosed one by one. Where heads write along few directions, intervals of what they write
-    are as close as anything, and quicker.
-    """
-    if task.domain.size <= FEW_PROBLEMS:
-        return f"the {task.domain.size:,} problems of {task.name} are few enough to be enclosed one by one"
-    others = (columns.METHOD, by_operator.METHOD)
-    if directions_written(model) <= FEW_DIRECTIONS and any(one.obstacle(model, task) is None for one in others):
+    if size <= FEW_PROBLEMS:
+        return f"the {size:,} problems of {task.name} are few enough to be enclosed one by one"
+    if directions_written(model) <= FEW_DIRECTIONS and _of_few_directions(model, task) is not None:
         return "its heads write along few directions, for which another method is quicker"
     return None
+
+
+def _of_few_directions(model: HookedModel, task: Task) -> Method | None:
+    """The method for adders and subtractors that encloses what heads write in intervals, if it judges this one."""
+    methods = (column_adders.METHOD, by_operator.METHOD)
+    return next((method for method in methods if method.obstacle(model, task) is None), None)
 
 
 def directions_written(model: HookedModel) -> int:
@@ -125,10 +123,10 @@ def directions_written(model: HookedModel) -> int:
 def certify_by_machine(model: HookedModel, arithmetic: ArithmeticName = "float32", task: Task | None = None) -> Verdict:
     """Prove a model of one layer right on all problems of a task with a machine, or find one that it gets wrong.
 
-    Precondition: as :func:`why_not` says. Postcondition: "certified" only if the right token's lead is proved positive
-    at every target of every problem, "conditional" if so and the machine is only tried against the task; "refuted" only
-    with a problem that the model, decoding it alone, gets wrong. The problems with the least leads of some classes are
-    run through the model itself, and must lie above their bounds.
+    Precondition: as :func:`reason_of` says of the model. Postcondition: "certified" only if the right token's lead is
+    proved positive at every target of every problem, "conditional" if so and the machine is only tried against the
+    task; "refuted" only with a problem that the model, decoding it alone, gets wrong. The problems with the least leads
+    of some classes are run through the model itself, and must lie above their bounds.
 
     Cost: 3 to 10 ms for each node with a stream of 32 numbers and an MLP of 128; a class takes one to some dozens. A
     time limit (:mod:`interp.proofs.watch`) or Ctrl-C end it as undecided, with the share that is proved.
@@ -140,9 +138,8 @@ def certify_by_machine(model: HookedModel, arithmetic: ArithmeticName = "float32
     start = time.perf_counter()
     task = resolve_task(model, task)
     own = model if isinstance(model, ArithmeticTransformer) else from_transformer_lens(model, task)
-    require_provable(own, arithmetic, why_not(own, task))
-    identity = identify(model, task)
-    machine = machine_of(task)
+    require_provable(own, arithmetic, reason_of(own))
+    identity, machine = identify(model, task), machine_of(task)
     with torch.inference_mode():
         proof = _Proof(own, task, machine, arithmetic)
         ended = proof.run()
@@ -167,7 +164,8 @@ class _Proof:
         self.arithmetic: ArithmeticName = arithmetic
         self.weights = {name: value.detach().clone() for name, value in model.effective_weights().items()}
         for name, value in self.weights.items():
-            if not value.isfinite().all() and not name.endswith("attn.bias"):
+            hides = name.endswith("attn.bias")  # -inf hides a key
+            if not (value.isfinite() | (hides & (value == -math.inf))).all():
                 raise UserError(f"{model_name(model)} has NaN or infinite numbers in {name}.")
         require_logits(model, torch.tensor([max(_answers(machine))]))
         rounding = ROUNDINGS[arithmetic]
@@ -228,7 +226,8 @@ class _Proof:
         unproved = 0
         for one in self.classes:
             label, problem = one.paths.labels[one.label], one.problem()
-            unproved += sum(one.paths.count(masks) for masks in {node.masks for node in one.open})
+            # Nodes that were cut by what heads write share their masks.
+            unproved += sum(one.paths.count(masks) for masks in {node.masks for node in one.unproved})
             values = (
                 one.paths.target,
                 one.paths.token,
@@ -236,7 +235,7 @@ class _Proof:
                 label.before,
                 label.after,
                 one.nodes,
-                len(one.open),
+                max(len(one.unproved), int(one.wrong)),
             )
             for name, value in zip(COUNTED, values, strict=True):
                 rows[name].append(value)
@@ -280,13 +279,16 @@ def _answers(machine: Machine) -> set[int]:
 
 
 def _judge(model: HookedModel, task: Task, asked: CertifyOptions) -> Verdict:
+    """The proof; but margins "in floats", or of the digits without the EOS, are the business of the adders' method."""
+    if (asked.arithmetic == "float" or asked.targets != "all") and (other := _of_few_directions(model, task)):
+        return other.certify(model, task, asked)
     require_all_targets(task, asked)
     return certify_by_machine(model, asked.arithmetic or "float32", task)
 
 
 METHOD = Method(
     "finite machine",
-    obstacle=lambda model, task: why_not(model, task) or left_to_others(model, task),
+    obstacle=obstacle,
     certify=_judge,
     finding=finding,
     provenance=lambda verdict: (

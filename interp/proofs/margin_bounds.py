@@ -25,15 +25,14 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from interp.proofs.activation_lines import activation, lines, value_range
+from interp.proofs.activation_lines import lines, value_range
 from interp.proofs.after_attention import AfterAttention
-from interp.proofs.balls import ACTIVATION_ROUNDINGS, LARGEST, SHAPES
+from interp.proofs.enclosures import activation
 from interp.proofs.functional_extremes import Nodes
-from interp.proofs.norm_roundings import normed_off, products_off
+from interp.proofs.lead_roundings import Ranges, rounding_of_leads
 from interp.proofs.token_reading import OWN
 
 FEW_WRITTEN = 8  # numbers that all heads write together
-STEEPEST = {name: shape[-1] for name, shape in SHAPES.items()} | {"relu": 1.0}
 
 
 @dataclass(frozen=True, eq=False)
@@ -108,13 +107,13 @@ class _Pass:
         least = -least
         far = torch.maximum(most.abs(), least.abs())
         near = torch.where((least < 0) & (most > 0), 0.0, torch.minimum(most.abs(), least.abs()))
-        eps, outside = self.cfg.eps, self.cfg.norm_eps_outside
-        root = lambda s: (s / d).sqrt() + eps if outside else (s / d + eps).sqrt()  # noqa: E731
-        self.low, self.high = root((near**2).sum(1)) * (1 - 1e-12), root((far**2).sum(1)) * (1 + 1e-12)
+        scale = lambda ends: self.with_eps(ends.norm(dim=1) / math.sqrt(d))  # noqa: E731
+        self.low, self.high = scale(near) * (1 - 1e-12), scale(far) * (1 + 1e-12)
         self.along = functionals[:, 0] / math.sqrt(d)
         first = least[:, 0] / math.sqrt(d)
         rest = (far[:, 1:] ** 2).sum(1) / d
-        tail = rest / (2 * first) + eps if outside else (rest + eps) / (2 * first)
+        eps = self.cfg.eps
+        tail = rest / (2 * first) + eps if self.cfg.norm_eps_outside else (rest + eps) / (2 * first)
         self.delta = torch.where(first > 0, tail, self.high - first) * (1 + 1e-12) + 1e-300
         at = (basis @ middle[..., None])[..., 0]
         #: The root mean square of the farthest that a centred stream can be from the samples' mean.
@@ -219,9 +218,9 @@ class _Pass:
                 found.append((slopes, constants, size + other + slopes.abs() @ layers.g.abs()))
         return found
 
-    def least(self, direct: Tensor, hidden: Tensor, constant: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    def least(self, direct: Tensor, hidden: Tensor, constant: Tensor) -> tuple[Tensor, Tensor]:
         """Lower bounds [node, row] of ``direct . r' + hidden . activations + constant``, where r' is the stream that
-        the MLP's output is added to; the chosen functional of x at the mean scale, and the sizes of constants."""
+        the MLP's output is added to; and the chosen functionals of x [node, row, d], between the scale's ends."""
         layers, size = self.layers, constant.abs()
         scaled = torch.zeros_like(direct)
         own = direct
@@ -249,7 +248,7 @@ class _Pass:
         flat = lambda x: x[:ends].transpose(0, 1).flatten(1, 2)  # noqa: E731
         bound = -self.top(-flat(F), flat(big)) + flat(k) - OWN * flat(sizes)
         bound = bound.view(len(F[0]), ends, -1).amin(1)
-        return bound, F.mean(0), best
+        return bound, F.mean(0)
 
     def _ends(self, own: Tensor, scaled: Tensor, constant: Tensor, size: Tensor, big: Tensor) -> tuple[Tensor, ...]:
         """The functional of x and the constant at both ends of the scale: [end, node, row, d] and [end, node, row]."""
@@ -277,7 +276,7 @@ class _Pass:
         self.norm_stage()
         if layers.has_mlp:
             self.neuron_stage()
-        high = self.last_scale()
+        last_low, high = self.last_scale()
         rows, right = self.others, self.answers[:, None]
         pairs = lambda table: table[..., right] - table[..., rows]  # noqa: E731
         away = pairs(layers.U).permute(1, 2, 0)  # [node, other, d]
@@ -296,13 +295,14 @@ class _Pass:
                 constant = constant + up @ layers.b_out
         else:
             fixed, constant = torch.zeros_like(first), constant + first
-        raw, functional, _ = self.least(direct, hidden, constant)
-        charge = self.charged(hidden, high, first, second)
-        bound = raw + fixed.clamp_max(0.0) * high[:, None] - charge
+        raw, functional = self.least(direct, hidden, constant)
+        charged = lambda high: rounding_of_leads(  # noqa: E731
+            self.ranges(last_low), hidden, high, (first, second), torch.cat((right, rows), 1)
+        )
+        bound = raw + fixed.clamp_max(0.0) * high[:, None] - charged(high)
         if layers.last and bool((bound <= 0).any()) and bool((fixed < 0).any()):
             high = torch.minimum(high, self.closer_last_scale())
-            charge = self.charged(hidden, high, first, second)
-            bound = raw + fixed.clamp_max(0.0) * high[:, None] - charge
+            bound = raw + fixed.clamp_max(0.0) * high[:, None] - charged(high)
         scale = high * (layers.second if len(layers.last) == 2 else 1)
         bound = torch.where(bound > 0, bound / scale[:, None] * (1 - 1e-12), bound)
         bound = bound.nan_to_num(nan=-math.inf)
@@ -314,6 +314,11 @@ class _Pass:
         functional = functional.gather(1, chosen.expand(-1, 1, cfg.d_model))[:, 0]
         middle = (self.low + self.high) / 2
         return Bounds(margin, self.sampled, self.sample, loose, middle, functional)
+
+    def ranges(self, last_low: Float[Tensor, " node"]) -> Ranges:
+        """What rounding depends on."""
+        neurons = (self.z_low, self.z_high, *self.act_range) if self.layers.has_mlp else None
+        return Ranges(self.layers, self.size.expand(len(self.x), -1), self.low, last_low, neurons)
 
     def _looseness(self, row: Tensor) -> Tensor:
         """[node, reader]: what the lines lose at each neuron, over the width of what it reads."""
@@ -341,15 +346,16 @@ class _Pass:
         mean = (self.last_streams() @ self.layers.cent).mean(1)
         return (mean / mean.norm(dim=-1, keepdim=True).clamp_min(1e-300)) @ self.layers.cent / math.sqrt(len(mean[0]))
 
-    def last_scale(self) -> Float[Tensor, " node"]:
-        """An upper bound of the scale of the norm after the MLP, or 1 without one.
+    def last_scale(self) -> tuple[Float[Tensor, " node"], Float[Tensor, " node"]]:
+        """A lower and an upper bound of the scale of the norm after the MLP, or 1 without one.
 
         The stream is within some distance of the samples' mean: that of what attention writes (from the box of the norm
         stage, or of magnitudes), and that of the neurons' ranges.
         """
         layers = self.layers
         if not layers.last:
-            return torch.ones(len(self.x), dtype=torch.float64)
+            one = torch.ones(len(self.x), dtype=torch.float64)
+            return one, one
         d = self.cfg.d_model
         rms = lambda x: (x @ layers.cent).pow(2).mean(-1).sqrt()  # noqa: E731
         if layers.mid is None:
@@ -366,14 +372,18 @@ class _Pass:
             reach = self.spread / self.low + rms(self.x.mean(1)) * (1 / self.low - 1 / self.high)
             apart = gain * torch.minimum(reach + rms(self.x.mean(1) / self.high[:, None] - mean), 1 + rms(mean))
         r = self.last_streams().mean(1)
-        found = rms(r) + apart
         if layers.has_mlp:
             h = layers.hidden(self.z).mean(1)
             rad = torch.maximum(self.hidden_high - h, h - self.hidden_low)
-            found = found + (rad @ layers.W_out.abs()).pow(2).mean(-1).sqrt()
+            apart = apart + (rad @ layers.W_out.abs()).pow(2).mean(-1).sqrt()
             # The samples' mean of x and of the MLP's output are parts of r's mean, exactly.
+        low = self.with_eps((rms(r) - apart).clamp_min(0.0)) * (1 - 1e-12)
+        return low, self.with_eps(rms(r) + apart) * (1 + 1e-12)
+
+    def with_eps(self, root: Float[Tensor, " node"]) -> Float[Tensor, " node"]:
+        """The scale of a norm, from the root of the mean square."""
         eps = self.cfg.eps
-        return (found + eps if self.cfg.norm_eps_outside else (found**2 + eps).sqrt()) * (1 + 1e-12)
+        return root + eps if self.cfg.norm_eps_outside else (root**2 + eps).sqrt()
 
     def closer_last_scale(self) -> Float[Tensor, " node"]:
         """As :meth:`last_scale`, from the extremes of the last stream along an orthonormal basis: more work."""
@@ -382,77 +392,11 @@ class _Pass:
         functionals = basis @ layers.cent
         both = torch.cat((functionals, -functionals), 1)
         if layers.has_mlp:
-            ends, _, _ = self.least(both, both @ layers.W_out.T, both @ layers.b_out)
+            ends, _ = self.least(both, both @ layers.W_out.T, both @ layers.b_out)
         else:
-            ends, _, _ = self.least(both, both[..., :0], torch.zeros_like(both[..., 0]))
+            ends, _ = self.least(both, both[..., :0], torch.zeros_like(both[..., 0]))
         far = (-ends).clamp_min(0.0).view(len(ends), 2, -1).amax(1)
-        square = (far**2).sum(1) / d
-        eps = self.cfg.eps
-        return (square.sqrt() + eps if self.cfg.norm_eps_outside else (square + eps).sqrt()) * (1 + 1e-12)
-
-    # ---- rounding
-
-    def charged(
-        self, hidden: Float[Tensor, "node other neuron"], high: Tensor, first: Tensor, second: Tensor
-    ) -> Float[Tensor, "node other"]:
-        """How far float arithmetic after attention may move each lead, times the last scale. ``hidden`` says what each
-        neuron counts in a lead."""
-        layers, d, grown, tiny = self.layers, self.cfg.d_model, self.layers.grown, self.layers.tiny
-        size = self.size.expand(len(self.x), -1)
-        moved, act_off = torch.zeros_like(size), hidden.new_zeros(len(size), hidden.shape[-1])
-        written_off = moved
-        if layers.has_mlp:
-            act, act_off = self._activation_off(size)
-            written = act @ layers.W_out.abs() + layers.b_out.abs()
-            written_off = act_off @ layers.W_out.abs()
-            if layers.stream_in is not None and layers.mid is not None:
-                size, moved = normed_off(layers, size, layers.mid, self.low)
-            size = size + written
-            moved = moved + grown(self.cfg.d_mlp + 2) * written + grown(2) * size + self.cfg.d_mlp * tiny
-        at = torch.cat((self.answers[:, None], self.others), 1)
-        pair = lambda x: x.gather(1, at)[:, :1] + x.gather(1, at)[:, 1:]  # noqa: E731
-        # The computed stream is the variable: its exact lead differs by U . moved, and by what the scale moves.
-        lead = pair(moved @ layers.U.abs()) + (hidden.abs() @ act_off[..., None])[..., 0] * (1 + 1e-9)
-        if layers.last:
-            rms = ((moved + written_off).pow(2).mean(-1).sqrt() * 2)[:, None]
-            lead = lead + rms * (first.abs() + layers.second * second.abs())
-        # Relative to their scale, centred numbers are at most sqrt d; all is counted times the scales from here on.
-        scale, ones, matrix = high[:, None], torch.ones_like(high), layers.final_gain[:, None] * layers.W_U
-        logits, logits_off = size @ matrix.abs(), torch.zeros_like(size @ matrix)
-        for number, norm in enumerate(layers.last):
-            if number + 1 == len(layers.last):
-                logits, logits_off = products_off(layers, size, norm, ones, matrix, scale)
-                continue
-            size, off = normed_off(layers, size, norm, ones, scale)
-            through = layers.cent.abs() @ (layers.last[number + 1].gain[:, None] * matrix).abs()
-            shift = off.pow(2).mean(-1, keepdim=True).sqrt() * 2
-            lead = lead + layers.second * pair(off @ through) + shift * second.abs()
-            scale, size = scale * layers.second, size * layers.second
-        logits_off = logits_off + grown(d + 4) * (logits + scale * layers.b_U.abs()) + d * tiny * scale
-        lead = lead + pair(logits_off)
-        known = (size.amax(1) < LARGEST) & (self.low > 0)
-        return torch.where(known[:, None], lead * (1 + 1e-9), torch.inf)
-
-    def _activation_off(self, size: Float[Tensor, "node d"]) -> tuple[Tensor, Tensor]:
-        """Bounds of the neurons' magnitudes and of how far they may be off, for a computed stream of such a size."""
-        layers, d, m, grown, tiny = self.layers, self.cfg.d_model, self.cfg.d_mlp, self.layers.grown, self.layers.tiny
-        if layers.mid is None:
-            z_size, z_off = size @ layers.readers.abs(), 0.0
-        else:
-            value = torch.maximum((self.z_high - layers.g).abs(), (self.z_low - layers.g).abs())
-            z_size, z_off = products_off(layers, size, layers.mid, self.low, layers.readers, 1.0, value)
-        z_off = z_off + grown(d + 2) * (z_size + layers.g.abs()) + d * tiny
-        z = torch.maximum(self.z_high.abs(), self.z_low.abs()) + z_off
-        name = self.cfg.act_fn
-        rounds = layers.rounding.unit32 * ACTIVATION_ROUNDINGS.get(name, 0) * (1 + 1e-5) + OWN
-        act = torch.maximum(self.act_range[0].abs(), self.act_range[1].abs())
-        off = STEEPEST[name] * z_off[:, :m] + rounds * z[:, :m] + tiny
-        act = act + off
-        if self.cfg.gated_mlp:
-            off = off * z[:, m:] + act * z_off[:, m:]
-            act = act * z[:, m:] + layers.b_in.abs()
-            off = off + grown(2) * act + tiny
-        return act, off
+        return self.with_eps(far.norm(dim=1) / math.sqrt(d)) * (1 + 1e-12)
 
 
 def directions(x: Float[Tensor, "node sample d"], centred: bool) -> tuple[Tensor, Tensor]:
@@ -466,10 +410,10 @@ def directions(x: Float[Tensor, "node sample d"], centred: bool) -> tuple[Tensor
         _, vectors = torch.linalg.eigh((away.mT @ away).nan_to_num(0.0, 0.0, 0.0))
     except RuntimeError:  # as of samples that are all but equal
         vectors = torch.eye(d, dtype=torch.float64).expand(b, -1, -1)
-    kept = [first[:, None]]
+    # What centring removes comes first, so that the rest spans the centred space whatever the mean is, even zero.
+    rows = (first[:, None], vectors.flip(-1).mT)
     if centred:
-        kept.append(torch.full((b, 1, d), 1 / math.sqrt(d), dtype=torch.float64))
-    q = torch.linalg.qr(torch.cat((*kept, vectors.flip(-1).mT), 1).mT)[0].mT  # rows are orthonormal
+        rows = (torch.full((b, 1, d), 1 / math.sqrt(d), dtype=torch.float64), *rows)
+    q = torch.linalg.qr(torch.cat(rows, 1).mT)[0].mT[:, int(centred) :]  # rows are orthonormal
     sign = torch.where((q[:, :1] * first[:, None]).sum(-1, keepdim=True) < 0, -1.0, 1.0)
-    q = torch.cat((q[:, :1] * sign, q[:, 1:]), 1)
-    return (torch.cat((q[:, :1], q[:, 2:]), 1) if centred else q), mean
+    return torch.cat((q[:, :1] * sign, q[:, 1:]), 1), mean

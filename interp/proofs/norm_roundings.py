@@ -32,28 +32,52 @@ class Norms(Protocol):
     lost: float
 
 
-def normed_off(
-    norms: Norms, size: Tensor, norm: NormOf, low: Tensor, scale: Tensor | float = 1.0
-) -> tuple[Tensor, Tensor]:
-    """Bounds of a normed vector's magnitudes and of its roundings, times ``scale``, for a stream of such magnitudes and
-    a scale of at least ``low``.
+@dataclass(frozen=True, eq=False)
+class Counted:
+    """What a norm reads, and in which unit its result is counted.
 
-    Half the mean square's roundings count, and those of the mean, the quotient, the gain and the bias; and what squares
-    may lose by underflow. Relative to their scale, centred numbers are at most sqrt d.
+    Attributes:
+        size: upper bounds of the magnitudes of what it reads. low: a lower bound of its scale, in the unit of ``size``.
+        by: "relative" results are those of the norm; else all is multiplied by the scale, which is at most ``by``.
     """
-    grown, gain, bias = norms.rounding.growth, norm.gain.abs(), norm.bias.abs() * scale
-    unit, common, shift = _unit(norms, size, low, scale)
+
+    size: Float[Tensor, "node d"]
+    low: Float[Tensor, " node"]
+    by: Float[Tensor, "node 1"] | None = None
+
+    @property
+    def scale(self) -> Tensor:
+        return torch.ones_like(self.low)[:, None] if self.by is None else self.by
+
+    def unit(self, norms: Norms) -> tuple[Tensor, Tensor, Tensor]:
+        """The magnitudes before the gain, at most sqrt d times the scale; the relative error that all entries share;
+        and the error that all have alike because the mean is rounded."""
+        d, low = self.size.shape[-1], self.low[:, None]
+        grown = norms.rounding.growth
+        divisor = low if self.by is None else 1.0
+        mean = self.size.mean(-1, keepdim=True) if norms.centred else torch.zeros_like(low)
+        shift = 2 * grown(d + 4) * mean
+        # The mean's rounding also moves the scale: by half its square, and by what it adds to the entries' roundings.
+        relative = shift / low
+        common = grown(norm_roundings(d)) + 2 * norms.lost + 4 * relative**2 + 4 * grown(2) * relative
+        unit = torch.minimum((self.size + mean) / divisor, math.sqrt(d) * self.scale)
+        return unit, common, shift / divisor
+
+
+def normed_off(norms: Norms, norm: NormOf, read: Counted) -> tuple[Tensor, Tensor]:
+    """Bounds of a normed vector's magnitudes and of its roundings: half the mean square's count, and those of the mean,
+    the quotient, the gain and the bias; and what squares may lose by underflow."""
+    grown, gain, bias = norms.rounding.growth, norm.gain.abs(), norm.bias.abs() * read.scale
+    unit, common, shift = read.unit(norms)
     off = gain * ((common + grown(6)) * unit + shift) + grown(3) * (gain * unit + bias)
-    return gain * unit + bias, off + 4 * norms.rounding.tiny * (1 + gain) * (1 + scale)
+    return gain * unit + bias, off + 4 * norms.rounding.tiny * (1 + gain) * (1 + read.scale)
 
 
 def products_off(
     norms: Norms,
-    size: Float[Tensor, "node d"],
     norm: NormOf,
-    low: Float[Tensor, " node"],
+    read: Counted,
     matrix: Float[Tensor, "d n"],
-    scale: Tensor | float,
     value: Float[Tensor, "node n"] | None = None,
 ) -> tuple[Float[Tensor, "node n"], Float[Tensor, "node n"]]:
     """As :func:`normed_off`, for a normed vector's products with the columns of a matrix: bounds of the sums of the
@@ -64,26 +88,10 @@ def products_off(
     length sqrt d has products of at most sqrt d times the column's length.
     """
     d, grown = len(matrix), norms.rounding.growth
-    columns, bias = norm.gain[:, None] * matrix, (norm.bias.abs() * scale) @ matrix.abs()
-    unit, common, shift = _unit(norms, size, low, scale)
-    terms = torch.minimum(unit @ columns.abs(), math.sqrt(d) * scale * columns.norm(dim=0) * (1 + 1e-12))
+    columns, bias = norm.gain[:, None] * matrix, (norm.bias.abs() * read.scale) @ matrix.abs()
+    unit, common, shift = read.unit(norms)
+    terms = torch.minimum(unit @ columns.abs(), math.sqrt(d) * read.scale * columns.norm(dim=0) * (1 + 1e-12))
     value = terms if value is None else torch.minimum(value, terms)
     off = common * value + shift * (columns.sum(0).abs() + (grown(8) + OWN) * columns.abs().sum(0))
-    off = (
-        off
-        + grown(9) * terms
-        + grown(3) * bias
-        + 4 * norms.rounding.tiny * (matrix.abs() + columns.abs()).sum(0) * (1 + scale)
-    )
-    return terms + bias, off
-
-
-def _unit(norms: Norms, size: Tensor, low: Tensor, scale: Tensor | float) -> tuple[Tensor, Tensor, Tensor]:
-    """Of a norm, times ``scale``: the magnitudes before the gain, the relative error that all entries share, and the
-    error that all have alike because the mean is rounded."""
-    d, low = size.shape[-1], low[:, None]
-    mean = size.mean(-1, keepdim=True) if norms.centred else torch.zeros_like(low)
-    unit = torch.minimum((size + mean) / low, math.sqrt(d) * torch.as_tensor(scale, dtype=torch.float64))
-    shift = 2 * norms.rounding.growth(d + 4) * mean / low
-    # The mean's rounding also moves the scale, by half its square relative to the scale's.
-    return unit, norms.rounding.growth(norm_roundings(d)) + 2 * norms.lost + 4 * (shift / scale) ** 2, shift
+    tiny = 4 * norms.rounding.tiny * (matrix.abs() + columns.abs()).sum(0) * (1 + read.scale)
+    return terms + bias, off + grown(9) * terms + grown(3) * bias + tiny

@@ -21,7 +21,7 @@ from interp.proofs.functional_extremes import Cuts, Nodes
 from interp.proofs.margin_bounds import Bounds, margin_bounds
 from interp.proofs.query_paths import QueryPaths
 from interp.proofs.token_reading import Reading
-from interp.proofs.watch import check_time
+from interp.proofs.watch import check_time, watched
 
 SAMPLES = 32  # paths of a node that guesses come from
 FEW_PATHS = 8  # nodes with at most so many visible paths are taken apart
@@ -50,8 +50,9 @@ class Node:
 class PathClass:
     """The problems of a query with one right token (and the same states around it), and how far their proof is.
 
-    ``open`` are nodes that are not proved yet, ``done`` those that are. ``wrong`` says that a
-    path has a lead of zero or less, or one so small that rounding may turn it: ``lowest``, with the lead ``sampled``.
+    ``done`` are nodes that are proved; ``open`` those that are not, or that are looked at again for a larger bound.
+    ``wrong`` says that a path has a lead of zero or less, or one so small that rounding may turn it: ``lowest``, with
+    the lead ``sampled``.
     """
 
     paths: QueryPaths
@@ -77,11 +78,16 @@ class PathClass:
     @property
     def bound(self) -> float:
         """The least margin proved of its nodes."""
-        return min((node.bound for node in self.done), default=float("inf"))
+        return min((node.bound for node in (*self.done, *self.open)), default=float("inf"))
+
+    @property
+    def unproved(self) -> list[Node]:
+        """The nodes of which nothing is proved."""
+        return [node for node in self.open if not node.bound > 0]
 
     @property
     def proved(self) -> bool:
-        return not self.open and not self.wrong
+        return not self.unproved and not self.wrong
 
 
 @dataclass(eq=False)
@@ -109,16 +115,14 @@ class PathSearch:
             for one in self.classes:
                 one.open = [node for node in one.done if node.bound < self.aim]
                 one.done = [node for node in one.done if node.bound >= self.aim]
-            yield from self._bound_all(2**40)
+            yield from self._bound_all(ROUNDS[-1])
 
     def _bound_all(self, most: int) -> Iterator[PathClass]:
         """Bound open nodes until their classes have ``most``."""
-        for group in self._groups():
+        for group in watched(self._groups(), "proving", "query"):
             while active := [one for one in group if one.open and not one.wrong and one.nodes < min(most, self.limit)]:
                 if self.aim and self.spare <= 0:  # what is not looked at again is proved as it is
-                    for one in active:
-                        one.done, one.open = [*one.done, *one.open], []
-                    break
+                    return
                 check_time()
                 yield from self._bound(self._taken(active, most))
 
@@ -136,12 +140,13 @@ class PathSearch:
         size = functionals * len(reading.weights) * max((len(step) for step in paths.steps), default=1)
         room, taken = max(1, ROWS // size), []
         for one in active:
-            while one.open and len(taken) < room and one.nodes < most:
-                taken.append((one, one.open.pop()))
-                one.nodes += 1
+            own = one.open[::-1][: min(room - len(taken), int(most) - one.nodes)]
+            taken += [(one, node) for node in own]
         return taken
 
     def _bound(self, batch: list[tuple[PathClass, Node]]) -> Iterator[PathClass]:
+        """Bound some open nodes of a query. A node is open until what replaces it is there, so that an interruption
+        loses none."""
         paths, reading = batch[0][0].paths, batch[0][0].reading
         masks = [torch.stack(part) for part in zip(*(node.masks for _, node in batch), strict=True)]
         nodes = Nodes(paths, reading, masks, cuts_of([node for _, node in batch]))
@@ -150,6 +155,7 @@ class PathSearch:
         counts = paths.path_counts(masks)[0].sum(1).tolist()
         self.spare -= len(batch)
         for i, ((one, node), count) in enumerate(zip(batch, counts, strict=True)):
+            one.nodes += 1
             if float(found.sampled[i]) < one.sampled:
                 one.sampled, one.lowest = float(found.sampled[i]), found.sample[i]
             margin = max(float(found.margin[i]), node.bound)
@@ -157,12 +163,13 @@ class PathSearch:
                 one.done.append(replace(node, bound=margin))
             elif float(found.sampled[i]) <= 0 or count == 1:  # wrong, or too close to a tie to say
                 one.wrong = True
-                one.open.append(node)
                 yield one
+                continue
             elif count <= FEW_PATHS:
                 one.open += [Node(path, bound=margin) for path in single(paths, node)]
             else:
                 one.open += self._split(nodes, i, replace(node, bound=margin), found)
+            one.open.remove(node)
 
     def _split(self, nodes: Nodes, i: int, node: Node, found: Bounds) -> list[Node]:
         """Two nodes that have all paths of this one together."""
@@ -183,7 +190,7 @@ class PathSearch:
         k = int(reaches.argmax())
         if float(reaches[k]) < ALIKE * float(reaches.clamp_min(0).sum()) and few_directions(reading):
             y = torch.einsum("hse,hed->sd", written, reading.W_O)
-            if (halves := self._cut(nodes, i, node, y, through)) is not None:
+            if (halves := self._cut(nodes, node, y, through)) is not None:
                 return halves
         kept = node.masks[k].nonzero()[:, 0]
         left = _lower_half(spreads[k])
@@ -195,7 +202,7 @@ class PathSearch:
                 halves.append(Node(tuple(m[0] for m in half), node.cuts, node.bound))
         return halves
 
-    def _cut(self, nodes: Nodes, i: int, node: Node, y: Tensor, through: Tensor) -> list[Node] | None:
+    def _cut(self, nodes: Nodes, node: Node, y: Tensor, through: Tensor) -> list[Node] | None:
         """The node in two by a functional of what heads write, along the direction that matters most; or None where
         that cannot be cut further. Directions are orthonormal, so that a functional is taken apart by its products."""
         matters = principal((y - y.mean(0)) @ through)
@@ -226,8 +233,7 @@ class PathSearch:
 
 
 def principal(rows: Float[Tensor, "row n"]) -> Float[Tensor, " n"]:
-    """The direction in which rows are longest; any direction where that cannot be computed, as no bound depends on
-    it."""
+    """The direction in which rows are longest; any direction where that cannot be found, as no bound depends on it."""
     try:
         return torch.linalg.svd(rows.nan_to_num(0.0, 0.0, 0.0), full_matrices=False)[2][0]
     except RuntimeError:

@@ -9,7 +9,7 @@ proof is a set of options for every step. Its problems are the paths through the
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -265,6 +265,8 @@ def _project(
     if all(p != query for p, _ in fixed):
         fixed.append((query, token))
     varies = tuple(_without(step, query) for step in steps if len(step) > 1)
+    if not varies:  # the query sees the same in all problems: one path, of a step that says nothing
+        varies = (replace(steps[0], positions=(), tokens=steps[0].tokens[:, :0]),)
     at_step = None
     if at is not None and len(labels) > 1:
         at_step = next(i for i, step in enumerate(varies) if step.source[0] == at[0] and len(np.unique(step.label)) > 1)

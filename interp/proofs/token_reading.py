@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from interp.proofs.balls import LARGEST
@@ -33,6 +33,7 @@ class Reading:
     Attributes:
         base: the stream at the query without what heads write, [d]. W_O: [head, d_head, d].
         weights: the exponential of each letter's score, the largest of all letters being 1: [head, letter].
+        shown: which letters a head sees: [head, letter].
         values: [head, letter, d_head].
         number: the letter of (position, token).
         size: upper bounds of the magnitudes of the stream after attention as it is computed, [d].
@@ -46,6 +47,7 @@ class Reading:
     base: Float[Tensor, " d"]
     W_O: Float[Tensor, "head d_head d"]
     weights: Float[Tensor, "head letter"]
+    shown: Bool[Tensor, "head letter"]
     values: Float[Tensor, "head letter d_head"]
     number: dict[tuple[int, int], int]
     size: Float[Tensor, " d"]
@@ -118,36 +120,39 @@ class TokenReading(EnclosedForward):
         weights, sink = below.exp(), torch.zeros(len(below), dtype=torch.float64)
         if cfg.attn_softmax == "softmax1":
             weights, sink = weights[:, :-1], weights[:, -1]
-        weights = weights.masked_fill(self._out_of_sight(own, rows), 0.0)
+        shown = ~self._out_of_sight(own, rows)
+        weights = weights * shown
         v, rad = self.v.mid[:, rows], self.v.rad[:, rows]
         n = paths.query + 2  # keys
         # Weights w (1 + t), |t| <= eta, move a mean by at most eta / (1 - eta) of the mean of what lies around it.
         eta = torch.expm1(wide[:, : len(rows)]) + OWN
         eta = torch.where(eta.amax() < 0.5, eta / (1 - eta.amax()), torch.inf)
-        rad = rad * 1.001 + (rounding.growth(2 * n + 8) + OWN) * (v.abs() + rad) + n * rounding.tiny * (1 + v.abs())
+        rad = rad + (rounding.growth(2 * n + 8) + OWN) * (v.abs() + rad)
         low, high = v.amin(1), v.amax(1)
         if cfg.attn_softmax == "softmax1":
             low, high = low.clamp_max(0.0), high.clamp_min(0.0)
             eta = torch.maximum(eta, torch.expm1(wide[:, -1:]) * 2.1 + OWN)
+        rad = rad * (1 + 4 * eta.amax())  # it is weighted by computed shares
         off = eta.amax(1, keepdim=True) * (high - low) + rad.amax(1)  # [head, d_head]
+        # What underflows is no share of a weight: it may be any letter's value, with a tiny weight.
+        vanished = n * rounding.tiny * (2 + v.abs().amax(1) + rad.amax(1))
         W_O = self.weights["blocks.0.attn.W_O"]
-        mixed, d = torch.maximum(high.abs(), low.abs()) + off, W_O.shape[1] * W_O.shape[0]
+        mixed, d = torch.maximum(high.abs(), low.abs()) + off + vanished, W_O.shape[1] * W_O.shape[0]
         sizes = torch.einsum("he,hed->d", mixed, W_O.abs())
         x, bias = self.x[torch.tensor([own])], self.weights.get("blocks.0.attn.b_O")
         bias = torch.zeros_like(sizes) if bias is None else bias
         base, added, added_off = x.mid[0] + bias, x.size[0], x.rad[0]
-        if (
-            cfg.parallel_attn_mlp and cfg.d_mlp
-        ):  # the MLP reads the query's own letter, and nothing that attention writes
+        # A parallel MLP reads the query's own letter, and nothing that attention writes.
+        if cfg.parallel_attn_mlp and cfg.d_mlp:
             out = self._parallel_mlp(x)
             base, added, added_off = base + out.mid[0], added + out.size[0], added_off + out.rad[0]
         size = sizes + bias.abs() + added
         after = (rounding.growth(d) + OWN) * sizes + (rounding.growth(3) + OWN) * size + added_off
-        after = after + (d + 3) * rounding.tiny
+        after = after + (d + 3) * rounding.tiny + torch.einsum("he,hed->d", vanished, W_O.abs())
         size = size + torch.einsum("he,hed->d", off, W_O.abs()) + after
         after = torch.where(size < LARGEST, after, torch.inf)
         number = {letter: i for i, letter in enumerate(seen)}
-        return Reading(base, W_O, weights, v, number, size, sink, eta, rad, off, after)
+        return Reading(base, W_O, weights, shown, v, number, size, sink, eta, rad, off, after)
 
     def _parallel_mlp(self, x: Enclosure) -> Enclosure:
         """What the MLP writes that reads the stream before attention."""

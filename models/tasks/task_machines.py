@@ -1,4 +1,4 @@
-"""Which machine a task has, by its class and its definition; :func:`models.tasks.machine.machine_of` is the call."""
+"""Which machine a task has, by its class and its definition: :func:`machine_of`."""
 
 from __future__ import annotations
 

@@ -192,16 +192,15 @@ def random_weights(task, **switches) -> ArithmeticTransformer:
 @pytest.mark.parametrize(
     ("task", "switches"),
     [
-        ("a + b", {"act_fn": "gelu_new"}),
-        ("a + b", {"d_mlp": 0}),
-        ("a + b", {"parallel_attn_mlp": True}),
-        ("{a:10}+{b:10}={s:11}", {"d_model": 16, "d_head": 16}),
-        ("{a:8r}+{b:6r}={s:9r}", {"d_model": 16, "d_head": 16}),
+        ("{a:3r}+{b:3r}={s:4r}", {"act_fn": "gelu_new"}),
+        ("{a:3r}+{b:3r}={s:4r}", {"d_mlp": 0}),
+        ("{a:3r}+{b:3r}={s:4r}", {"parallel_attn_mlp": True}),
+        ("{a:3}+{b:3}={s:4}", {"d_model": 16, "d_head": 16}),
+        ("{a:4r}+{b:2r}={s:5r}", {"d_model": 16, "d_head": 16}),
     ],
 )
 def test_what_one_method_does_not_know_the_proof_by_a_machine_judges(task, switches):
-    own = formatted(task, "a + b") if "{" in task else sums(task)
-    found = certify(random_weights(own, **switches), minutes=0.5)
+    found = certify(random_weights(formatted(task, "a + b"), **switches), minutes=0.5)
     assert (found.method, found.status) == ("finite machine", "refuted")
 
 

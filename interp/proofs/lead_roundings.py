@@ -1,0 +1,110 @@
+"""How far float arithmetic after attention may move a lead: what the MLP, the norms and the unembedding round.
+
+The computed stream after attention is where it starts from. Each stage's own roundings are bounded by magnitudes, and
+counted by what they can do to the lead: a neuron's error by what the neuron counts in it, that of the last stream by
+the unembedding.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from interp.proofs.after_attention import AfterAttention
+from interp.proofs.balls import ACTIVATION_ROUNDINGS, LARGEST, SHAPES
+from interp.proofs.norm_roundings import Counted, normed_off, products_off
+from interp.proofs.token_reading import OWN
+
+STEEPEST = {name: shape[-1] for name, shape in SHAPES.items()} | {"relu": 1.0}
+
+
+@dataclass(frozen=True, eq=False)
+class Ranges:
+    """What is known of the numbers of some nodes' problems.
+
+    Attributes:
+        size: upper bounds of the computed stream's magnitudes after attention. low: a lower bound of the scale before
+            the MLP. last_low: one of the scale after it.
+        neurons: with an MLP, (least, largest) of what its neurons read, and (least, largest) of their activations.
+    """
+
+    layers: AfterAttention
+    size: Float[Tensor, "node d"]
+    low: Float[Tensor, " node"]
+    last_low: Float[Tensor, " node"]
+    neurons: tuple[Tensor, Tensor, Tensor, Tensor] | None = None
+
+
+def rounding_of_leads(
+    ranges: Ranges,
+    hidden: Float[Tensor, "node other neuron"],
+    high: Float[Tensor, " node"],
+    constants: tuple[Float[Tensor, "node other"], Float[Tensor, "node other"]],
+    tokens: Int[Tensor, "node right_and_others"],
+) -> Float[Tensor, "node other"]:
+    """How far each lead may be moved, times the last scales, of which the first is at most ``high``.
+
+    ``hidden`` says what each neuron counts in a lead. ``constants`` are what is multiplied by the first scale and by
+    both (see :mod:`interp.proofs.after_attention`). Where numbers may leave the range of float32, it is infinite.
+    """
+    layers, size, (first, second) = ranges.layers, ranges.size, constants
+    cfg, grown, tiny = layers.config, layers.rounding.growth, layers.rounding.tiny
+    d, m = cfg.d_model, cfg.d_mlp
+    pair = lambda x: x.gather(1, tokens)[:, :1] + x.gather(1, tokens)[:, 1:]  # noqa: E731
+    moved, written_off = torch.zeros_like(size), torch.zeros_like(size)
+    lead = torch.zeros_like(first)
+    if ranges.neurons is not None:
+        act, act_off = _activations(ranges, *ranges.neurons)
+        lead = (hidden.abs() @ act_off[..., None])[..., 0] * (1 + 1e-9)
+        written = act @ layers.W_out.abs() + layers.b_out.abs()
+        written_off = act_off @ layers.W_out.abs()
+        if layers.stream_in is not None and layers.mid is not None:
+            size, moved = normed_off(layers, layers.mid, Counted(size, ranges.low))
+        size = size + written
+        moved = moved + grown(m + 2) * written + grown(2) * size + m * tiny
+    # The computed last stream is the variable: its exact lead differs by U . moved, and by what the scales move.
+    lead = lead + pair(moved @ layers.U.abs())
+    if layers.last:
+        rms = ((moved + written_off).pow(2).mean(-1).sqrt() * 2)[:, None]
+        lead = lead + rms * (first.abs() + layers.second * second.abs())
+    # All is counted times the scales from here on: of a centred vector over its scale, that is the vector itself.
+    scale, low, matrix = high[:, None], ranges.last_low, layers.final_gain[:, None] * layers.W_U
+    logits, logits_off = size @ matrix.abs(), torch.zeros_like(size @ matrix)
+    for number, norm in enumerate(layers.last):
+        if number + 1 == len(layers.last):
+            logits, logits_off = products_off(layers, norm, Counted(size, low, scale), matrix)
+            continue
+        size, off = normed_off(layers, norm, Counted(size, low, scale))
+        through = layers.cent.abs() @ (layers.last[number + 1].gain[:, None] * matrix).abs()
+        shift = off.pow(2).mean(-1, keepdim=True).sqrt() * 2
+        lead = lead + pair(off @ through) + shift * second.abs()
+        scale, low = scale * layers.second, low * layers.least_scale
+    logits_off = logits_off + grown(d + 4) * (logits + scale * layers.b_U.abs()) + d * tiny * scale
+    lead = lead + pair(logits_off)
+    known = (size.amax(1) < LARGEST) & (ranges.low > 0)
+    return torch.where(known[:, None], lead * (1 + 1e-9), torch.inf)
+
+
+def _activations(ranges: Ranges, z_low: Tensor, z_high: Tensor, low: Tensor, high: Tensor) -> tuple[Tensor, Tensor]:
+    """Bounds of the neurons' magnitudes, and of how far they may be off."""
+    layers, size = ranges.layers, ranges.size
+    cfg, grown, tiny = layers.config, layers.rounding.growth, layers.rounding.tiny
+    d, m, name = cfg.d_model, cfg.d_mlp, cfg.act_fn
+    if layers.mid is None:
+        z_size, z_off = size @ layers.readers.abs(), 0.0
+    else:
+        value = torch.maximum((z_high - layers.g).abs(), (z_low - layers.g).abs())
+        z_size, z_off = products_off(layers, layers.mid, Counted(size, ranges.low), layers.readers, value)
+    z_off = z_off + grown(d + 2) * (z_size + layers.g.abs()) + d * tiny
+    z = torch.maximum(z_high.abs(), z_low.abs()) + z_off
+    rounds = layers.rounding.unit32 * ACTIVATION_ROUNDINGS.get(name, 0) * (1 + 1e-5) + OWN
+    off = STEEPEST[name] * z_off[:, :m] + rounds * z[:, :m] + tiny
+    act = torch.maximum(low.abs(), high.abs()) + off
+    if cfg.gated_mlp:
+        off = off * z[:, m:] + act * z_off[:, m:]
+        act = act * z[:, m:] + layers.b_in.abs()
+        off = off + grown(2) * act + tiny
+    return act, off
