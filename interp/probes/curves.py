@@ -284,11 +284,16 @@ def curves_view(result: Curves, what: str = "") -> views.Picture:
         perfect = {} if is_loss else result.onset(model)
         seeds = [seed for seed in table.seed.values.tolist() if seed != stored]
         once, never = ([seed for seed in seeds if (seed in perfect) == ever] for ever in (True, False))
-        series = (
-            [_together(table, never, "seeds" if is_loss else "never perfect", control=not is_loss)] if never else []
-        )
-        series += [_together(table, once, "perfect at some point")] if once else []
-        series += [_together(table, [stored], "the one in the zoo")] if stored is not None else []
+        # The panels of several models share a legend, which cannot have the numbers of each.
+        alone = len(result.models) == 1
+        named = lambda text, some, alone=alone: f"{text} ({len(some)})" if alone else text  # noqa: E731
+        series = []
+        if never:
+            text = "seeds" if is_loss else "never perfect"
+            series.append(_together(table, never, named(text, never), control=not is_loss))
+        series += [_together(table, once, named("perfect at some point", once))] if once else []
+        if stored is not None:
+            series.append(_together(table, [stored], f"seed {stored}, in the zoo" if alone else "the one in the zoo"))
         if stored is None and what != result.what:
             mean = table.mean("seed")
             series.append(views.Series("mean over seeds", mean.step.values, mean.values))

@@ -204,7 +204,7 @@ def test_errors_by_chain_are_a_bound_everywhere_and_a_rate_where_there_are_error
 def test_grokking_curves_are_grouped_by_whether_the_seed_was_ever_perfect():
     traces = by_name(planted.grokking_curves().figure())
     (stored,), (other,), (never,) = (
-        traces[name] for name in ("the one in the zoo", "perfect at some point", "never perfect")
+        traces[name] for name in ("seed 0, in the zoo", "perfect at some point (1)", "never perfect (1)")
     )
     for trace, values in ((stored, [0.0, 0.5, 1.0]), (other, [0.0, 1.0, 0.9]), (never, [0.0, 0.1])):
         np.testing.assert_array_equal(trace.y, [*values, np.nan])  # the last ended after two evaluations

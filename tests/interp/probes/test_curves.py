@@ -73,7 +73,7 @@ def test_curves_of_several_runs_are_put_together_by_seed():
     curve = found.of(COUPLED)
     assert dict(curve.sizes) == {"seed": 8, "step": 25} and not np.isnan(curve.values).any()
     assert not found.by_loss and found.rate(COUPLED).correct == 8
-    assert found.chosen[COUPLED] == 7 and found.figure().data[-1].name == "the one in the zoo"
+    assert found.chosen[COUPLED] == 7 and found.figure().data[-1].name == "seed 7, in the zoo"
 
 
 def test_models_of_text_are_followed_by_their_validation_loss():
