@@ -187,7 +187,7 @@ class _Proof:
         self.refuted: WrongAnswer | None = None
 
     def run(self) -> str | None:
-        """Search. Returns why it ended before every class was proved or found wrong, and None if it did not."""
+        """Search. Returns why some of it is not proved, if no path is wrong; None if all is, or a path is wrong."""
         if not all(bool((one.reading.after + one.reading.size).isfinite().all()) for one in self.classes):
             return "some numbers of its forward pass may leave the range of its arithmetic"
         search = PathSearch(self.layers, self.classes)
@@ -199,7 +199,8 @@ class _Proof:
                         search.limit = AFTER_WRONG
         except ENDED as error:
             return why_ended(error)
-        return None
+        ties = sum(len(one.failed) for one in self.classes if not one.wrong)
+        return f"rounding may turn what is answered where {ties:,} of what a query can see is seen" if ties else None
 
     def replay(self) -> None:
         """Run the lowest problems of some classes through the model itself.

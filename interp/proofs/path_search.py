@@ -34,6 +34,7 @@ MOST_CUTS = 3  # directions of what is written that a node may be split along
 #: Of all leads that were met, the least one times this is what the least proved margin should reach, if that is cheap.
 CLOSE = 0.9
 SPARE = 0.25  # and how many nodes may be bounded for that, as a share of those of the proof
+FOR_WRONG = 1024  # nodes of all classes with a wrong path, see below
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,8 +52,8 @@ class PathClass:
     """The problems of a query with one right token (and the same states around it), and how far their proof is.
 
     ``done`` are nodes that are proved; ``open`` those that are not, or that are looked at again for a larger bound.
-    ``wrong`` says that a path has a lead of zero or less, or one so small that rounding may turn it: ``lowest``, with
-    the lead ``sampled``.
+    ``failed`` are single paths that are not proved: with a lead of zero or less, or one that rounding may turn.
+    ``wrong`` says that a path has a lead of zero or less: ``lowest``, with the lead ``sampled``.
     """
 
     paths: QueryPaths
@@ -60,6 +61,7 @@ class PathClass:
     label: int
     open: list[Node]
     done: list[Node] = field(default_factory=list)
+    failed: list[Node] = field(default_factory=list)
     nodes: int = 0
     sampled: float = float("inf")
     lowest: Int[Tensor, " step"] | None = None
@@ -83,7 +85,7 @@ class PathClass:
     @property
     def unproved(self) -> list[Node]:
         """The nodes of which nothing is proved."""
-        return [node for node in self.open if not node.bound > 0]
+        return [*self.failed, *(node for node in self.open if not node.bound > 0)]
 
     @property
     def proved(self) -> bool:
@@ -101,11 +103,13 @@ class PathSearch:
     spare: int = 0
     #: No more nodes than these are bounded for a class; a caller may lower it during the search.
     limit: float = float("inf")
+    #: How many nodes of all classes with a wrong path may still be bounded, to see what else of them is right.
+    for_wrong: int = FOR_WRONG
     generator: torch.Generator = field(default_factory=lambda: torch.Generator().manual_seed(0))
 
     def run(self) -> Iterator[PathClass]:
-        """Search until every class is proved or found wrong, or the time is up. Yields a class with each wrong path;
-        whoever reads on goes on with the others."""
+        """Search until every path is proved or has failed, or the time is up. Yields each class once a path of it is
+        wrong; whoever reads on goes on with the others."""
         for most in ROUNDS:
             yield from self._bound_all(most)
         # The proof is complete. Some more work may raise its least margin.
@@ -120,11 +124,15 @@ class PathSearch:
     def _bound_all(self, most: int) -> Iterator[PathClass]:
         """Bound open nodes until their classes have ``most``."""
         for group in watched(self._groups(), "proving", "query"):
-            while active := [one for one in group if one.open and not one.wrong and one.nodes < min(most, self.limit)]:
-                if self.aim and self.spare <= 0:  # what is not looked at again is proved as it is
-                    return
+            while active := [one for one in group if self._goes_on(one, most)]:
+                if self.aim and self.spare <= 0:
+                    return  # what is not looked at again for a larger bound is proved as it is
                 check_time()
                 yield from self._bound(self._taken(active, most))
+
+    def _goes_on(self, one: PathClass, most: int) -> bool:
+        """Whether more nodes of a class are to be bounded."""
+        return bool(one.open) and one.nodes < min(most, self.limit) and (not one.wrong or self.for_wrong > 0)
 
     def _groups(self) -> list[list[PathClass]]:
         """Classes of the same query."""
@@ -154,6 +162,7 @@ class PathSearch:
         found = margin_bounds(self.layers, nodes, answers, paths.sample(masks, SAMPLES, self.generator))
         counts = paths.path_counts(masks)[0].sum(1).tolist()
         self.spare -= len(batch)
+        self.for_wrong -= sum(one.wrong for one, _ in batch)
         for i, ((one, node), count) in enumerate(zip(batch, counts, strict=True)):
             one.nodes += 1
             if float(found.sampled[i]) < one.sampled:
@@ -161,15 +170,16 @@ class PathSearch:
             margin = max(float(found.margin[i]), node.bound)
             if margin > self.aim or (margin > 0 and (self.spare <= 0 or count == 1)):
                 one.done.append(replace(node, bound=margin))
-            elif float(found.sampled[i]) <= 0 or count == 1:  # wrong, or too close to a tie to say
-                one.wrong = True
-                yield one
-                continue
+            elif count == 1:
+                one.failed.append(node)
             elif count <= FEW_PATHS:
                 one.open += [Node(path, bound=margin) for path in single(paths, node)]
             else:
                 one.open += self._split(nodes, i, replace(node, bound=margin), found)
             one.open.remove(node)
+            if one.sampled <= 0 and not one.wrong:
+                one.wrong = True
+                yield one
 
     def _split(self, nodes: Nodes, i: int, node: Node, found: Bounds) -> list[Node]:
         """Two nodes that have all paths of this one together."""

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from interp.proofs.balls import ACTIVATION_ROUNDINGS, SHAPES, TINY, UNIT
 from interp.proofs.enclosed import Enclosure, Matrix, stretch_of
-from interp.proofs.enclosures import FLOAT32, LIBRARY_ULPS, REAL, Rounding, _activation
+from interp.proofs.enclosures import FLOAT32, LIBRARY_ULPS, REAL, Rounding, activation
 from interp.proofs.top_keys import Chosen
 from models.transformer.config import TransformerConfig
 from models.transformer.parts.mlp import ACTIVATIONS
@@ -270,7 +270,7 @@ def test_the_library_is_as_exact_as_assumed():
 def test_activations_in_float32_take_half_of_their_allowance_at_most(name: str):
     even, steps = torch.linspace(-30, 30, 200_000), torch.logspace(-30, math.log10(30), 50_000)
     x = torch.cat((even, steps, -steps))
-    exact = _activation(name, x.double())
+    exact = activation(name, x.double())
     allowed = ACTIVATION_ROUNDINGS[name] * UNIT * x.double().abs() + TINY
     for values in (x, x[:7], x[: len(x) // 33 * 33].view(-1, 33)):
         found = ACTIVATIONS[name](values).double().flatten()
@@ -281,7 +281,7 @@ def test_activations_in_float32_take_half_of_their_allowance_at_most(name: str):
 def test_activations_turn_where_they_are_said_to(name: str):
     left, right, least, steepest = SHAPES[name]
     x = torch.linspace(-12, 12, 400_001, dtype=torch.float64, requires_grad=True)
-    value = _activation(name, x)
+    value = activation(name, x)
     (slope,) = torch.autograd.grad(value.sum(), x)
     assert (slope[(x < left) & (x > -8)] < 0).all() and (slope[x > right] > 0).all()
     assert least < float(value.detach().min()) < least + 1e-2 and float(slope.abs().max()) < steepest

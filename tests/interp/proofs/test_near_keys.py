@@ -148,10 +148,10 @@ def test_points_of_a_ball_have_leads_within_the_bounds_of_the_block(act: Any, ou
 
 @pytest.mark.parametrize("name", CURVED)
 def test_activations_curve_by_less_than_they_are_said_to(name: str):
-    from interp.proofs.enclosures import _activation
+    from interp.proofs.enclosures import activation
 
     x = torch.linspace(-12, 12, 200_001, dtype=torch.float64, requires_grad=True)
-    (slope,) = torch.autograd.grad(_activation(name, x).sum(), x, create_graph=True)
+    (slope,) = torch.autograd.grad(activation(name, x).sum(), x, create_graph=True)
     (curve,) = torch.autograd.grad(slope.sum(), x)
     assert 0.9 * CURVED[name] < float(curve.abs().max()) < CURVED[name]
 
