@@ -76,8 +76,9 @@ class QueryPaths:
     Attributes:
         query, token: the query's position and the token there. target: which target it predicts.
         fixed: (position, token) of what stands in all problems, the query's own token included.
-        steps: what varies. labels: the classes; ``labelled`` is the step that has them in ``label``.
-        target_step: which of the machine's steps says the right token.
+        steps: what varies.
+        labels: the classes; ``labelled`` is the step that has them in ``label``, if they are several.
+        kept: which of the machine's options the query's token allows.
     """
 
     machine: Machine
