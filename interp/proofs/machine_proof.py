@@ -24,7 +24,7 @@ from interp.core.sites import model_name
 from interp.proofs import by_operator, column_adders
 from interp.proofs.after_attention import AfterAttention
 from interp.proofs.machine_evidence import COUNTED, MEASURED, MachineEvidence, falls_short, finding, read
-from interp.proofs.path_search import PathClass, PathSearch, classes_of
+from interp.proofs.path_search import PathClass, PathSearch, classes_of, grouped, problems_of
 from interp.proofs.prefix_leads import ROUNDINGS, require_logits, require_provable
 from interp.proofs.query_paths import query_paths
 from interp.proofs.small_domain import SLACK, require_all_targets, rung_of, status_of
@@ -226,7 +226,7 @@ class _Proof:
         rows: dict[str, list[Any]] = {name: [] for name in (*COUNTED, *MEASURED, "problem")}
         unproved = 0
         for one in self.classes:
-            label, problem = one.paths.labels[one.label], one.problem()
+            label = one.paths.labels[one.label]
             # Nodes that were cut by what heads write share their masks.
             unproved += sum(one.paths.count(masks) for masks in {node.masks for node in one.unproved})
             values = (
@@ -242,7 +242,8 @@ class _Proof:
                 rows[name].append(value)
             rows["bound"].append(one.bound if one.proved else math.nan)
             rows["sampled"].append(one.sampled if math.isfinite(one.sampled) else math.nan)
-            rows["problem"].append(self.task.problem_text(self.task.numbers(problem[None])[0]))
+        found = torch.cat([problems_of(group) for group in grouped(self.classes)])
+        rows["problem"] = [self.task.problem_text(numbers) for numbers in self.task.numbers(found)]
         return MachineEvidence(
             arithmetic=self.arithmetic,
             state=self.machine.state_name if max(self.machine.states) > 1 else "",

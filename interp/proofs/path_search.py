@@ -9,7 +9,7 @@ few paths each is bounded alone.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 import torch
@@ -71,12 +71,6 @@ class PathClass:
     def answer(self) -> int:
         return self.paths.labels[self.label].answer
 
-    def problem(self) -> Int[Tensor, " operand"]:
-        """The problem with the least lead that was met, or any of the class."""
-        if self.lowest is None:
-            return self.paths.example(self.open[0].masks)
-        return self.paths.problem(self.lowest)
-
     @property
     def bound(self) -> float:
         """The least margin proved of its nodes."""
@@ -123,7 +117,7 @@ class PathSearch:
 
     def _bound_all(self, most: int) -> Iterator[PathClass]:
         """Bound open nodes until their classes have ``most``."""
-        for group in watched(self._groups(), "proving", "query"):
+        for group in watched(grouped(self.classes), "proving", "query"):
             while active := [one for one in group if self._goes_on(one, most)]:
                 if self.aim and self.spare <= 0:
                     return  # what is not looked at again for a larger bound is proved as it is
@@ -133,13 +127,6 @@ class PathSearch:
     def _goes_on(self, one: PathClass, most: int) -> bool:
         """Whether more nodes of a class are to be bounded."""
         return bool(one.open) and one.nodes < min(most, self.limit) and (not one.wrong or self.for_wrong > 0)
-
-    def _groups(self) -> list[list[PathClass]]:
-        """Classes of the same query."""
-        found: dict[int, list[PathClass]] = {}
-        for one in self.classes:
-            found.setdefault(id(one.paths), []).append(one)
-        return list(found.values())
 
     def _taken(self, active: list[PathClass], most: int) -> list[tuple[PathClass, Node]]:
         """The next open nodes of some classes of one query, as many as fit."""
@@ -292,6 +279,26 @@ def cuts_of(nodes: list[Node]) -> Cuts | None:
     directions = torch.stack([torch.stack([cut[0] for cut in row]) for row in rows])
     ends = torch.tensor([[cut[1:] for cut in row] for row in rows], dtype=torch.float64)
     return directions, ends[..., 0], ends[..., 1]
+
+
+def problems_of(classes: Sequence[PathClass]) -> Int[Tensor, "class operand"]:
+    """For some classes of one query the problem with the least lead that was met, or the first one of the class."""
+    paths = classes[0].paths
+    rows = [
+        [torch.arange(len(step)) == at for step, at in zip(paths.steps, one.lowest, strict=True)]
+        if one.lowest is not None
+        else one.open[0].masks
+        for one in classes
+    ]
+    return paths.examples([torch.stack(part) for part in zip(*rows, strict=True)])
+
+
+def grouped(classes: Sequence[PathClass]) -> list[list[PathClass]]:
+    """Classes of the same query side by side."""
+    found: dict[int, list[PathClass]] = {}
+    for one in classes:
+        found.setdefault(id(one.paths), []).append(one)
+    return list(found.values())
 
 
 def classes_of(paths: QueryPaths, reading: Reading) -> list[PathClass]:

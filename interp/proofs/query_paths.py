@@ -134,14 +134,12 @@ class QueryPaths:
         """Options of random paths of each node: half of them uniform over paths, half with states equally likely."""
         counts, nodes = self.path_counts(masks), len(masks[0])
         state, chosen = self._first_states(counts[0], n, generator), []
-        even = (torch.arange(n) % 2 == 0)[None, :, None]
         for k, (step, mask) in enumerate(zip(self.steps, masks, strict=True)):
-            onward = counts[k + 1][:, None, step.after]
-            weight = torch.where(even, onward / onward.amax(-1, keepdim=True).clamp_min(1), (onward > 0).double())
-            open_ = mask[:, None] & (torch.from_numpy(step.before) == state[..., None])
-            noise = torch.rand(nodes, n, len(step), generator=generator, dtype=torch.float64).clamp_min_(1e-300)
-            score = torch.where(open_, weight.log() - (-noise.log()).log(), -torch.inf)
-            option = score.argmax(-1)
+            onward = torch.where(mask, counts[k + 1][:, step.after], 0.0)
+            draw = torch.rand(nodes, n, generator=generator, dtype=torch.float64)
+            option = torch.empty_like(state)
+            for half, weights in enumerate(((onward > 0).double(), onward)):
+                option[:, half::2] = _drawn(step, weights, state[:, half::2], draw[:, half::2])
             chosen.append(option)
             state = torch.from_numpy(step.after)[option]
         return torch.stack(chosen, -1)
@@ -183,11 +181,21 @@ class QueryPaths:
 
     def problem(self, path: Int[Tensor, " step"]) -> Int[Tensor, " operand"]:
         """A problem that shows the query the tokens of this path."""
-        return self.example([torch.arange(len(step)) == at for step, at in zip(self.steps, path, strict=True)])
+        return self.problems(path[None])[0]
 
-    def example(self, masks: Sequence[Bool[Tensor, " option"]]) -> Int[Tensor, " operand"]:
-        """The first problem of a node."""
-        return self.machine.problems(example_within(self.machine, self.originals(masks))[None])[0]
+    def problems(self, paths: Int[Tensor, "path step"]) -> Int[Tensor, "path operand"]:
+        """For each of these paths a problem that shows the query its tokens."""
+        return self.examples(
+            [torch.arange(len(step)) == at[:, None] for step, at in zip(self.steps, paths.T, strict=True)]
+        )
+
+    def examples(self, masks: Sequence[Bool[Tensor, "node option"]]) -> Int[Tensor, "node operand"]:
+        """The first problem of each node."""
+        kept = [np.broadcast_to(own, (len(masks[0]), len(own))).copy() for own in self.kept]
+        for step, mask in zip(self.steps, masks, strict=True):
+            k, number = step.source
+            kept[k] &= (number >= 0) & mask.numpy()[:, number]
+        return self.machine.problems(_first_paths(self.machine, kept))
 
 
 def _any(mask: Tensor, state: Int[np.ndarray, " option"], n: int) -> Bool[Tensor, "node state"]:
@@ -197,6 +205,23 @@ def _any(mask: Tensor, state: Int[np.ndarray, " option"], n: int) -> Bool[Tensor
 def _sums(values: Tensor, state: Int[np.ndarray, " option"], n: int) -> Float[Tensor, "node state"]:
     found = torch.zeros(len(values), n, dtype=torch.float64)
     return found.index_add(1, torch.from_numpy(np.ascontiguousarray(state)), values.double())
+
+
+def _drawn(
+    step: VisibleStep, weights: Float[Tensor, "node option"], state: Int[Tensor, "node sample"], draw: Tensor
+) -> Int[Tensor, "node sample"]:
+    """An option from each state, by weight; ``draw`` is uniform in [0, 1)."""
+    by_state = np.argsort(step.before, kind="stable")
+    before = step.before[by_state]
+    sorted_ = weights[:, by_state]
+    # The options of each state have a sum of one, so that no state's are lost beside another's.
+    total = _sums(sorted_, before, step.states[0])
+    upto = (sorted_ / total.clamp_min(1e-300)[:, before]).cumsum(1)
+    ends = torch.nn.functional.pad(upto, (1, 0))[:, np.searchsorted(before, np.arange(step.states[0] + 1))]
+    start, end = ends[:, :-1].gather(1, state), ends[:, 1:].gather(1, state)
+    at = torch.minimum(start + draw * (end - start), end.nextafter(torch.zeros_like(end)))
+    found = torch.searchsorted(upto.contiguous(), at.contiguous(), right=True)
+    return torch.from_numpy(by_state)[found]
 
 
 def query_paths(machine: Machine, query: int, target: int) -> list[QueryPaths]:
@@ -376,13 +401,20 @@ def count_within(machine: Machine, kept: Sequence[Bool[np.ndarray, " option"]]) 
     return sum(_onward(machine, kept)[0])
 
 
-def example_within(machine: Machine, kept: Sequence[Bool[np.ndarray, " option"]]) -> Int[np.ndarray, " step"]:
-    """The first path whose options are all kept. Precondition: there is one."""
-    counts, chosen = _onward(machine, kept), []
-    open_ = np.array([count > 0 for count in counts[0]])
+def _first_paths(machine: Machine, kept: Sequence[Bool[np.ndarray, "node option"]]) -> Int[np.ndarray, "node step"]:
+    """The first path of each node whose options are all kept. Precondition: there is one."""
+    n = len(kept[0])
+    onward = [np.ones((n, machine.states[-1]), bool)]
+    for k in range(len(kept) - 1, -1, -1):
+        step = machine.steps[k]
+        leads = kept[k] & onward[0][:, step.after]
+        node, option = leads.nonzero()
+        here = np.zeros((n, machine.states[k]), bool)
+        here[node, step.before[option]] = True
+        onward.insert(0, here)
+    open_, chosen = onward[0], []
     for k, step in enumerate(machine.steps):
-        onward = np.array([count > 0 for count in counts[k + 1]])
-        option = int(np.flatnonzero(kept[k] & open_[step.before] & onward[step.after])[0])
+        option = (kept[k] & open_[:, step.before] & onward[k + 1][:, step.after]).argmax(1)
         chosen.append(option)
-        open_ = np.arange(machine.states[k + 1]) == step.after[option]
-    return np.array(chosen)
+        open_ = np.arange(machine.states[k + 1]) == step.after[option][:, None]
+    return np.stack(chosen, 1)
