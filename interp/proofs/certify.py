@@ -9,6 +9,7 @@
     near keys                      one-layer decoders whose heads see near ids: all that a query can see, with roundings
     prefix tree                    causal models on small domains: every prefix once, enclosed with all roundings
     exhaustive                     any model whose task's shape has at most 2^20 problems: all are run through the model
+    search                         what none of these can prove: a wrong answer is looked for along gradients
 
 The first method without an ``obstacle`` judges the model, and raises if it cannot judge something else about it; those
 of plug-ins (:mod:`models.plugins`) are asked before these. All return a :class:`~interp.proofs.verdict.Verdict`.
@@ -24,11 +25,20 @@ from interp.core.measured import Measured
 from interp.core.probe import Scalar, probe
 from interp.core.problems import resolve_task
 from interp.core.sites import model_name
-from interp.proofs import by_operator, exhaustive, hand_built, machine_proof, near_keys, prefix_proof
+from interp.proofs import (
+    by_operator,
+    exhaustive,
+    hand_built,
+    machine_proof,
+    near_keys,
+    prefix_proof,
+    search_verdict,
+)
 from interp.proofs.bounds_on_accuracy import WIDTH
 from interp.proofs.column_adders import METHOD as ONE_LAYER
 from interp.proofs.hand_built import is_hand_built
 from interp.proofs.one_layer import Targets, require_exact_products
+from interp.proofs.small_domain import require_all_targets
 from interp.proofs.verdict import (
     LARGEST_FILE,
     METHODS,
@@ -60,6 +70,7 @@ register(
     near_keys.METHOD,
     prefix_proof.METHOD,
     exhaustive.METHOD,
+    search_verdict.METHOD,
 )
 
 
@@ -103,6 +114,9 @@ def certify(
 ) -> Verdict:
     """Certify that a model is right on every input of a domain, refute it by an input that it gets wrong, or neither.
 
+    Where no method has a proof, a wrong answer is looked for along gradients for up to a minute, or a quarter of the
+    time. The verdict is "refuted" then, or "undecided" with the reason and what was tried.
+
     Args:
         model: one of this project's models or, with ``task`` and where the method allows it, a stock TransformerLens
             one.
@@ -120,20 +134,36 @@ def certify(
         :class:`~interp.proofs.certificate.PairEvidence` for ten-digit adders.
 
     Raises:
-        UserError: a model or a domain that no method judges, in one sentence; too little time for any verdict.
+        UserError: a model or a domain that no method judges and no search can look through, in one sentence; too little
+            time for any verdict.
     """
     _require_short(model, getattr(model, "task", None) if task is None else task)
     require_exact_products(model)
     task = resolve_task(model, task)
+    method, reason = _method_or_reason(model, task)
     with time_limit(minutes):
         try:
-            found = method_for(model, task).certify(model, task, CertifyOptions(arithmetic, tolerance, targets))
+            if method is not None:
+                found = method.certify(model, task, CertifyOptions(arithmetic, tolerance, targets))
+            else:
+                seconds = search_verdict.SECONDS if minutes is None else min(search_verdict.SECONDS, 15 * minutes)
+                require_all_targets(task, CertifyOptions(targets=targets))
+                found = _searched(model, task, reason, seconds)
         except TimeUp:
             raise UserError(
                 f"{minutes:g} minutes are not enough for a verdict on {model_name(model)}; give more (minutes=),"
                 " or None for as many as it takes."
             ) from None
     return found.replace(doubt=doubt(model, task, predict)) if found.status == "refuted" else found
+
+
+def _searched(model: HookedModel, task: Task, reason: str, seconds: float) -> Verdict:
+    """A search for wrong answers. Raises UserError as :func:`method_for` does, for what cannot be searched either."""
+    try:
+        return search_verdict.searched(model, task, reason, seconds)
+    except UserError:
+        method_for(model, task)
+        raise
 
 
 def _require_short(model: HookedModel, task: Any) -> None:
@@ -147,19 +177,25 @@ def _require_short(model: HookedModel, task: Any) -> None:
 
 def method_for(model: HookedModel, task: Task) -> Method:
     """The method that judges such a model. Raises UserError if there is none."""
+    method, reason = _method_or_reason(model, task)
+    if method is None:
+        raise UserError(f"The certifier cannot judge {model_name(model)}: {reason}.")
+    return method
+
+
+def _method_or_reason(model: HookedModel, task: Task) -> tuple[Method | None, str]:
+    """The first method that judges a model, or None and why none does."""
     load("methods")
     reason, reasons = "there is no method", []
     for method in METHODS.values():
+        if method.name == search_verdict.METHOD.name:
+            continue
         if (reason := method.obstacle(model, task)) is None:
-            return method
+            return method, ""
         if method.meant_for(task):
             reasons.append(reason)
     # The last method takes any model and task of few problems.
-    said = f"{'; '.join(reasons)}. Nor can all problems be run: {reason}" if reasons else str(reason)
-    raise UserError(
-        f"The certifier cannot judge {model_name(model)}: {said}. `interp attack` may find a problem that it gets "
-        "wrong."
-    )
+    return None, f"{'; '.join(reasons)}. Nor can all problems be run: {reason}" if reasons else str(reason)
 
 
 @checked

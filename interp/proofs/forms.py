@@ -101,7 +101,7 @@ class Forms:
     def rows(self, chosen: slice) -> Forms:
         return Forms(self.values[chosen], self.rad[chosen])
 
-    def widened(self, by: Float[np.ndarray, "k n"] | float) -> Forms:
+    def widened(self, by: Float[np.ndarray, "*broadcasts"] | float) -> Forms:
         return Forms(self.values, (self.rad + by) * UP)
 
 

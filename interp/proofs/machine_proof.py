@@ -27,6 +27,7 @@ from interp.proofs.machine_evidence import COUNTED, MEASURED, MachineEvidence, f
 from interp.proofs.path_search import PathClass, PathSearch, classes_of, grouped, problems_of
 from interp.proofs.prefix_leads import ROUNDINGS, require_logits, require_provable
 from interp.proofs.query_paths import query_paths
+from interp.proofs.search_verdict import first_wrong
 from interp.proofs.small_domain import SLACK, require_all_targets, rung_of, status_of
 from interp.proofs.token_reading import TokenReading
 from interp.proofs.verdict import (
@@ -37,7 +38,7 @@ from interp.proofs.verdict import (
     about,
     judged_again,
 )
-from interp.proofs.watch import ENDED, why_ended
+from interp.proofs.watch import ENDED, TimeUp, why_ended
 from interp.proofs.wrong_answers import WrongAnswer, identify, wrong_answer
 from models.errors import UserError
 from models.importers.stock import from_transformer_lens
@@ -50,6 +51,7 @@ from models.transformer.hooked import HookedModel
 #: After a wrong answer, classes that are still open get so many nodes each, for the share that is proved.
 AFTER_WRONG = 64
 FEW_PROBLEMS, FEW_DIRECTIONS = 2**15, 12  # see :func:`obstacle`
+SEARCHED = 4_000  # runs of the search for a wrong answer after the time is up
 REPLAYED = 64  # classes whose lowest problem is run through the model itself
 ROUNDED = 1e-3  # how far float32 may move a lead of a problem that is run, against a bound over the reals
 #: What the bounds are stated for; what a config switches on beyond it is named in a refusal.
@@ -198,9 +200,16 @@ class _Proof:
                     if self.refuted is not None:
                         search.limit = AFTER_WRONG
         except ENDED as error:
+            if self.refuted is None and isinstance(error, TimeUp):
+                self._search()
             return why_ended(error)
         ties = sum(len(one.failed) for one in self.classes if not one.wrong)
         return f"rounding may turn what is answered where {ties:,} of what a query can see is seen" if ties else None
+
+    def _search(self) -> None:
+        """Look along gradients for a wrong answer, where the time did not suffice for a proof."""
+        if (problem := first_wrong(self.model, self.task, SEARCHED)) is not None:
+            self.refuted = wrong_answer(self.model, self.task, problem)
 
     def replay(self) -> None:
         """Run the lowest problems of some classes through the model itself.

@@ -1,0 +1,72 @@
+"""What ``certify`` says of a model of three layers, which no proof reaches."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import pytest
+import torch
+
+import interp
+import models
+from interp.proofs import check_certificate, load_certificate
+from interp.proofs.search_verdict import searched
+from models import ArithmeticTransformer, UserError
+from models.tasks import FormattedTask, formatted
+from models.transformer.config import TransformerConfig
+from models.weight_maps import DenseWeights
+
+SUMS = formatted("{a:4}+{b:4}={s:5r}", "a + b")
+
+
+def random_model(task: FormattedTask = SUMS, bias: float = 0.0) -> ArithmeticTransformer:
+    """Of three layers; ``bias`` is added to the logit of 0."""
+    config = TransformerConfig(
+        n_layers=3, d_model=8, n_heads=2, d_head=4, d_mlp=16, d_vocab=task.d_vocab, n_ctx=task.input_length
+    )
+    weights, generator = DenseWeights(config), torch.Generator().manual_seed(0)
+    with torch.no_grad():
+        for name, parameter in weights.own().items():
+            if name.rsplit(".", 1)[1].startswith("W_"):
+                parameter.copy_(0.5 * torch.randn(parameter.shape, generator=generator))
+            if name == "unembed.b_U":
+                parameter.copy_(bias * (torch.arange(task.d_vocab) == 0))
+    return ArithmeticTransformer(weights, task, name="of three layers")
+
+
+def test_a_model_of_three_layers_that_is_wrong_is_refuted_by_a_problem_that_it_gets_wrong(tmp_path):
+    model = random_model()
+    found = interp.certify(model, minutes=0.2)
+    assert found.status == "refuted" and found.exit_status == 1
+    problem = SUMS.as_problems([found.counterexample.problem])
+    said = models.evaluation.predict(model, problem, "greedy", 1, SUMS)
+    assert not torch.equal(said, SUMS.targets(problem))
+    found.save(tmp_path / "x.json")
+    again = load_certificate(tmp_path / "x.json")
+    assert again.to_dict() == found.to_dict()
+    assert check_certificate(again, model).status == "refuted"
+
+
+def test_a_refutation_that_the_model_does_not_bear_out_is_no_certificate():
+    model = random_model()
+    found = searched(model, SUMS, "a reason", runs=200)
+    changed = found.replace(counterexample=replace(found.counterexample, predicted="12345"))
+    with pytest.raises(UserError):
+        check_certificate(changed, model)
+
+
+def test_what_a_search_does_not_find_is_undecided_with_the_reason_and_what_was_tried():
+    model = random_model(formatted("{a:4}+{b:4}={s:1}", "0 * (a + b)"), bias=100.0)  # it always answers 0
+    found = searched(model, model.task, "it has three layers", runs=400)
+    assert found.status == "undecided" and found.counterexample is None and found.exit_status == 3
+    assert found.reason == "it has three layers" and found.failures == 0 and found.tried > 100
+    assert found.smallest_margin == found.margins["attack"].min() > 50
+    with pytest.raises(UserError, match="undecided"):
+        check_certificate(found, model)
+    assert json.loads(json.dumps(found.to_dict()))["status"] == "undecided"
+
+
+def test_only_the_whole_answer_is_searched():
+    with pytest.raises(UserError):
+        interp.certify(random_model(), targets="digits")
