@@ -7,7 +7,7 @@ Every problem meets the conditions of exactly one case, which is what makes a ma
 (:mod:`models.tasks.column_machines`). Sums, differences, products with constants, comparisons, ``abs``, ``min``,
 ``max``, and quotients and remainders by constants have such cases, of any number of numbers; in a base that is a power
 of two, so have ``^``, ``&`` and ``|`` of two numbers, which work on each column alone, and in any base those of two
-comparisons. A product of two numbers has none.
+comparisons. A product of two numbers has them where one has few values.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from typing import Any
 
 LARGEST = 2**60  # of a value, so that sums of a few of them do not wrap around in int64
 MOST_CASES = 256
+FEW_VALUES = 16  # of a factor, each of which has a case
 FEW_QUOTIENTS = 8  # a remainder has a case for each quotient up to this many, and else one for each remainder
 #: A name, or an operation on the digits of two of them: ("^", "a", "b").
 Variable = str | tuple[str, "Variable", "Variable"]
@@ -112,6 +113,10 @@ class Cases:
         ends = [sorted((0, factor * (self.limit(variable) - 1))) for variable, factor in form.factors]
         return form.constant + sum(low for low, _ in ends), form.constant + sum(high for _, high in ends)
 
+    def _spread(self, form: Affine) -> int:
+        low, high = self.range(form)
+        return high - low
+
     def split(self, form: Affine, under: frozenset[Condition]) -> Iterator[tuple[frozenset[Condition], bool]]:
         """The conditions under which a form is at least 0, and under which it is at most -1, where there can be any."""
         low, high = self.range(form)
@@ -161,10 +166,15 @@ class Cases:
     ) -> Iterator[Case]:
         match operation:
             case ast.Mult():
-                if not (first.is_constant or second.is_constant):
+                few, form = sorted((first, second), key=self._spread)
+                low, high = self.range(few)
+                if high - low >= FEW_VALUES:
                     raise NotDecided("it multiplies one number by the other")
-                factor, form = (first, second) if first.is_constant else (second, first)
-                yield Case(under, form.times(factor.constant))
+                for value in range(low, high + 1):  # of a constant, the only one
+                    for found, holds in self.split(few.shifted(-value), under):
+                        for inside, equal in self.split(few.times(-1).shifted(value), found) if holds else ():
+                            if equal:
+                                yield Case(inside, form.times(value))
             case ast.Add() | ast.Sub():
                 yield Case(under, first.plus(second, 1 if isinstance(operation, ast.Add) else -1))
             case ast.FloorDiv() | ast.Mod():

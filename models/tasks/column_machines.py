@@ -23,7 +23,7 @@ from models.tasks.affine_cases import BITWISE, Affine, Case, Cases, Condition, N
 from models.tasks.machine import Layer, Machine, NoPath, smallest
 
 MOST_COMBINATIONS = 4_096  # of a step's digits; a column with more has a step for each digit
-MOST_NUMBERS, MOST_STATES = 50_000_000, 2**15  # in one layer, before states are merged
+MOST_NUMBERS, MOST_EDGES, MOST_STATES = 50_000_000, 2**22, 2**15  # in one layer, before states are merged
 
 
 @dataclass(frozen=True)
@@ -158,9 +158,10 @@ class ColumnGraph:
 
     def _column(self, column: int, cells: Sequence[Cell], ends: bool) -> Layer:
         """A column, or one digit of it; with the digit that ``ends`` it the answer's digits are written."""
-        digits = _combinations(cells)
-        if len(self.states) * len(digits) * self.states.shape[1] > MOST_NUMBERS:
+        size = len(self.states) * prod(map(len, cells))
+        if size > MOST_EDGES or size * self.states.shape[1] > MOST_NUMBERS:
             raise NotDecided("it has to remember too much")
+        digits = _combinations(cells)
         of_name = {cell.name: digits[:, k] for k, cell in enumerate(cells)}
         values = [_digit(variable, of_name) for variable in self.variables]
         added = np.stack([np.broadcast_to(v, len(digits)) for v in values], 1) @ self.factors.T  # [combination, form]

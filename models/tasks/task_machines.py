@@ -23,6 +23,7 @@ from models.tasks.listed_machines import LISTED, LISTED_OF_OTHERS, machine_of_al
 from models.tasks.machine import Machine, NotAPath, sequences
 from models.tasks.multi_addition import MultiOperandAddition
 from models.tasks.parity import Parity
+from models.tasks.reading_machines import machine_by_reading
 from models.tasks.sequence_machines import machine_of_automaton
 from models.tasks.sequences import SequenceTask
 from models.tasks.token_function import TokenFunction
@@ -65,6 +66,11 @@ def machine_of(task: Task) -> Machine:
         return _compared(task, _derived(task), _LOOKED_AT)
     except NotDecided as why:
         reason = str(why)
+        if own is None and isinstance(task, FormattedTask):
+            try:
+                return _compared(task, machine_by_reading(task), _LOOKED_AT)
+            except NotDecided as error:
+                reason = str(error) if "remember" in str(error) else reason
     listed = _is_listed(task)
     if isinstance(task, TokenFunction) and task.automaton is not None and task.where is None:
         return _settled(task, _compared(task, _of_strings(task, task.automaton), _LOOKED_AT), listed)

@@ -1,0 +1,133 @@
+"""Machines that read a format from the left and remember what is left of its answer, whatever the expression is.
+
+They suit answers that fold what is read into little: the largest of several tokens, the parity of a string, whether its
+brackets are balanced, a remainder. Where the columns of numbers matter, :mod:`models.tasks.format_machines` has smaller
+ones.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Mapping, Sequence
+from functools import reduce
+
+import numpy as np
+import torch
+
+from models.errors import UserError
+from models.tasks.affine_cases import NotDecided
+from models.tasks.answer_functions import AnswerFunction
+from models.tasks.column_machines import Cell, Written
+from models.tasks.expressions import Expression
+from models.tasks.format_machines import FormatLayout
+from models.tasks.formatted_task import FormattedTask
+from models.tasks.machine import Layer, Machine, NoPath, smallest
+from models.tasks.partial_evaluation import Form, known, normal
+
+MOST_KEPT = 2**12  # beginnings that are told apart at one place
+MOST_READ = 2**17  # and how many are looked at there
+_WORDS = {"max": "maximum", "min": "minimum", "^": "parity", "%": "residue"}
+
+
+def machine_by_reading(task: FormattedTask) -> Machine:
+    """The machine of a task whose answer and rule are texts, found by reading its numbers digit by digit.
+
+    Postcondition: derived, so that its paths are the task's problems with their answers.
+
+    Raises:
+        NotDecided: an answer or a rule in Python, several operators, or too much to remember; the text says which.
+    """
+    layout = FormatLayout.of(task)
+    if len(task.functions) != 1 or any(cell.name is None for cell in layout.cells):
+        raise NotDecided("its answer depends on an operator")
+    # Each digit is a number of its own.
+    limits = {_digit(cell): len(cell) for cell in layout.cells}
+    answer = _in_digits(task.functions[0], task, limits)
+    rule = 1 if task.where is None else _in_digits(task.where, task, limits)
+    states: list[tuple[Form, Form]] = [(answer, rule)]
+    layers: list[Layer] = []
+    n_parts = len(task.fields)
+    for cell in layout.cells:
+        n, values = len(cell), np.arange(len(cell))
+        if len(states) * n > MOST_READ:
+            raise NotDecided(f"it has to remember too much: {len(states):,} beginnings before one token")
+        number: dict[tuple[Form, Form], int] = {}
+        after = np.empty(len(states) * n, dtype=np.int64)
+        for i, (form, where) in enumerate(states):
+            for value in range(n):
+                rest = known(form, _digit(cell), value), known(where, _digit(cell), value)
+                after[i * n + value] = number.setdefault(rest, len(number))
+        if len(number) > MOST_KEPT:
+            raise NotDecided(f"it has to remember too much: {len(number):,} beginnings that may be different")
+        before, label = np.repeat(np.arange(len(states)), n), np.tile(values, len(states))
+        parts = np.zeros((n, n_parts), dtype=np.int64)
+        parts[:, cell.part] = cell.worth * values
+        tokens = np.array(cell.tokens)[:, None]
+        layers.append(Layer((cell.slot,), tokens, parts, before, label, after, len(states)))
+        states = list(number)
+    accepted = np.array([bool(where) for _, where in states])
+    said = _spelled([form for form, _ in states], accepted, layout.written)
+    at = np.arange(len(states))
+    for slots, column in said:
+        labels, label = np.unique(column, return_inverse=True)
+        table = np.repeat(labels[:, None], len(slots), 1)
+        layers.append(
+            Layer(slots, table, np.zeros((len(labels), n_parts), np.int64), at, label.reshape(-1), at, len(at))
+        )
+    try:
+        steps, numbers = smallest(layers, accepted)
+    except NoPath:
+        raise NotDecided("its rule allows no problem") from None
+    word = "state" if isinstance(answer, int) else _WORDS.get(answer[0], "state")
+    sizes = task.input_length, len(task.query_positions)
+    return Machine(steps, numbers, dict(layout.fixed), word, *sizes, torch.zeros(n_parts, dtype=torch.int64))
+
+
+def _digit(cell: Cell) -> str:
+    return f"{cell.name}.{cell.column}"
+
+
+def _in_digits(function: object, task: FormattedTask, limits: dict[str, int]) -> Form:
+    """What an answer or a rule is, of the digits."""
+    if not isinstance(function, AnswerFunction) or not isinstance(function.function, Expression):
+        raise NotDecided("its answer or the rule of its problems is a function in Python")
+    fields = {field.name: field for field in task.numbers_fields}
+    if not set(function.chosen) <= set(fields):
+        raise NotDecided("its rule reads the operator")
+    values = {name: _value([f"{name}.{column}" for column in fields[name].columns], task.base) for name in fields}
+    return normal(_Replaced(values).visit(ast.parse(str(function.function), mode="eval").body), limits)
+
+
+def _value(digits: Sequence[str], base: int) -> ast.expr:
+    """The number that digits spell; their names end with their columns."""
+    terms = [
+        ast.BinOp(ast.Name(digit), ast.Mult(), ast.Constant(base ** int(digit.rsplit(".")[-1]))) for digit in digits
+    ]
+    return reduce(lambda left, right: ast.BinOp(left, ast.Add(), right), terms[1:], terms[0])
+
+
+class _Replaced(ast.NodeTransformer):
+    """A tree with other expressions in the place of names."""
+
+    def __init__(self, values: Mapping[str, ast.expr]):
+        self.values = values
+
+    def visit_Name(self, node: ast.Name) -> ast.expr:
+        return self.values.get(node.id, node)
+
+
+def _spelled(
+    answers: Sequence[Form], accepted: np.ndarray, written: Written
+) -> list[tuple[tuple[int, ...], np.ndarray]]:
+    """(slots, the token for each answer) of everything that is written."""
+    values = [form if isinstance(form, int) and fine else 0 for form, fine in zip(answers, accepted, strict=True)]
+    base, width = len(written.tokens), len(written.digits)
+    if any(abs(value) >= base**width or (value < 0 and not written.sign) for value in values):
+        raise UserError("An answer does not fit its field.")
+    found = [
+        (slots, np.array(written.signs)[[int(value < 0) for value in values]]) for slots in [written.sign] if slots
+    ]
+    for column, slots in enumerate(written.digits):
+        digits = np.array([abs(value) // base**column % base for value in values], dtype=np.int64)
+        found.append((slots, np.array(written.tokens)[digits]))
+    return found
