@@ -8,7 +8,8 @@
     operator by operator           mixed addition and subtraction by one layer: the proof above for each operator
     near keys                      one-layer decoders whose heads see near ids: all that a query can see, with roundings
     prefix tree                    causal models on small domains: every prefix once, enclosed with all roundings
-    exhaustive                     any model whose task's shape has at most 2^20 problems: all are run through the model
+    exhaustive                     any model whose task's shape has at most 2^20 problems, or as many as the time
+                                   is enough for: all are run through the model
     search                         what none of these can prove: a wrong answer is looked for along gradients
 
 The first method without an ``obstacle`` judges the model, and raises if it cannot judge something else about it; those
@@ -143,12 +144,10 @@ def certify(
     method, reason = _method_or_reason(model, task)
     with time_limit(minutes):
         try:
-            if method is not None:
-                found = method.certify(model, task, CertifyOptions(arithmetic, tolerance, targets))
-            else:
-                seconds = search_verdict.SECONDS if minutes is None else min(search_verdict.SECONDS, 15 * minutes)
-                require_all_targets(task, CertifyOptions(targets=targets))
-                found = _searched(model, task, reason, seconds)
+            asked = CertifyOptions(arithmetic, tolerance, targets)
+            found = (
+                _unproved(model, task, reason, asked, minutes) if method is None else method.certify(model, task, asked)
+            )
         except TimeUp:
             raise UserError(
                 f"{minutes:g} minutes are not enough for a verdict on {model_name(model)}; give more (minutes=),"
@@ -157,13 +156,24 @@ def certify(
     return found.replace(doubt=doubt(model, task, predict)) if found.status == "refuted" else found
 
 
-def _searched(model: HookedModel, task: Task, reason: str, seconds: float) -> Verdict:
-    """A search for wrong answers. Raises UserError as :func:`method_for` does, for what cannot be searched either."""
+def _unproved(model: HookedModel, task: Task, reason: str, asked: CertifyOptions, minutes: float | None) -> Verdict:
+    """What can be said without a proof, for that ``reason``: a search for wrong answers, and a run of all problems
+    where the time suffices. Raises UserError as :func:`method_for` does, for what can be neither searched nor run."""
+    require_all_targets(task, asked)
+    all_of_them = asked.arithmetic != "interval" and exhaustive.can_run_all(model, task, minutes)
+    seconds = search_verdict.SECONDS if minutes is None else min(search_verdict.SECONDS, 15 * minutes)
+    runs = search_verdict.RUNS // 10 if all_of_them else search_verdict.RUNS
     try:
-        return search_verdict.searched(model, task, reason, seconds)
+        found = search_verdict.searched(model, task, reason, seconds, runs)
     except UserError:
-        method_for(model, task)
-        raise
+        if not all_of_them:
+            method_for(model, task)
+            raise
+        found = None
+    if all_of_them and (found is None or found.status != "refuted"):
+        return exhaustive.certify_exhaustively(model, task, most=exhaustive.LARGEST_RUN)
+    assert found is not None  # it was searched, or all is run
+    return found
 
 
 def _require_short(model: HookedModel, task: Any) -> None:

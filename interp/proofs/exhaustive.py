@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -41,7 +42,10 @@ from models.tasks.base import Task
 from models.tasks.problem_space import ProblemSpace
 from models.transformer.hooked import HookedModel
 
-LARGEST_SPACE = 2**20  # problems: 20 bits, six digits
+LARGEST_SPACE = 2**20  # problems: 20 bits, six digits. More are run where the time is known to suffice
+LARGEST_RUN = 2**30  # and no more than these
+SHARE_OF_TIME = 0.7  # of the time that running them may be expected to take
+MOST_WRONG = 2**16  # problems that are wrong and kept, to be decoded alone
 NEAR = 1e-3  # logits
 NOISE_FACTOR = 10.0
 RUN_ALONE = 32  # the noise is measured on this many spread-out problems, and on as many with the smallest margins
@@ -103,12 +107,12 @@ def finding(verdict: Verdict) -> str:
     return f"undecided: run alone, margins of {n} differ by up to {noise}, and {where}"
 
 
-def problem_space(task: Task) -> ProblemSpace:
+def problem_space(task: Task, most: int = LARGEST_SPACE) -> ProblemSpace:
     """The problems of the task's shape. Raises UserError if they are too many to run or the task does not list them."""
     space = ProblemSpace.of(task)
-    if space.size > LARGEST_SPACE:
+    if space.size > most:
         raise UserError(
-            f"{task.name} has {size_text(space)} {space.what}, and at most {LARGEST_SPACE:,} are run one by one"
+            f"{task.name} has {size_text(space)} {space.what}, and at most {most:,} are run one by one"
             + ("; a smaller shape may do" if task.shape else "")
             + "."
         )
@@ -120,8 +124,30 @@ def size_text(space: ProblemSpace) -> str:
     return f"{space.size:,}" if space.size < 10**15 else f"about 10^{len(str(space.size)) - 1}"
 
 
+def can_run_all(model: HookedModel, task: Task, minutes: float | None) -> bool:
+    """Whether all problems of a task can be run in a time, from how long two batches take (None: in any time)."""
+    try:
+        space = problem_space(task, LARGEST_RUN)
+    except UserError:
+        return False
+    if minutes is None or space.size <= LARGEST_SPACE:
+        return True
+    found = _Run(model, task, space, BATCH_SIZE)
+    rows = torch.arange(min(found.rows, space.size))
+    with teacher_forcing(model, task) as found.logits:
+        found.chunk(rows)  # what is made on the first call
+        start = time.perf_counter()
+        found.chunk(rows)
+    seconds = (time.perf_counter() - start) / len(rows) * space.size
+    return seconds < SHARE_OF_TIME * 60 * minutes
+
+
 def certify_exhaustively(
-    model: HookedModel, task: Task | None = None, batch_size: int = BATCH_SIZE, first: int | None = None
+    model: HookedModel,
+    task: Task | None = None,
+    batch_size: int = BATCH_SIZE,
+    first: int | None = None,
+    most: int = LARGEST_SPACE,
 ) -> Verdict:
     """Run all problems of a small domain through a model, and say whether it is right on all of them.
 
@@ -135,13 +161,14 @@ def certify_exhaustively(
         model: one of this project's models, or a TransformerLens one (which is run itself; its copy is hashed).
         task: the task, if the model does not carry it, or the model's own in another shape, ``model.task.at(...)``.
         first: run so many problems only.
+        most: the largest number of problems that is begun with.
 
     Raises:
-        UserError: more than 2^20 problems, or a model that does not fit the task.
+        UserError: more problems than ``most``, or a model that does not fit the task.
     """
     start = time.perf_counter()
     task = resolve_task(model, task)
-    space = problem_space(task)
+    space = problem_space(task, most)
     identity = identify(model, task)
     found = _Run(model, task, space, batch_size)
     try:
@@ -192,10 +219,9 @@ class _Run:
             self.logits = logits
             self._measure(torch.linspace(0, size - 1, min(size, RUN_ALONE), dtype=torch.float64).long().unique())
             self.near = max(NEAR, NOISE_FACTOR * self.noise)
-            chunks = torch.arange(size).split(self.rows)
-            for chunk in watched(chunks, "running all problems", "batch"):
-                self._chunk(chunk)
-                self.done += len(chunk)
+            for start in watched(range(0, size, self.rows), "running all problems", "batch"):
+                self.chunk(torch.arange(start, min(start + self.rows, size)))
+                self.done = min(start + self.rows, size)
             hardest = np.unique(self.where.flat[np.argsort(self.least, axis=None)[:RUN_ALONE]])
             self._measure(torch.from_numpy(hardest))
 
@@ -213,7 +239,8 @@ class _Run:
         change = torch.where(alone == together, 0.0, (alone - together).abs())
         self.noise = max(self.noise, float(change.max()))
 
-    def _chunk(self, index: Int[Tensor, " n"]) -> None:
+    def chunk(self, index: Int[Tensor, " n"]) -> None:
+        """Run the problems with these numbers."""
         problems, targets, lead, predicted = self._leads(index)
         self._keep_smallest(index, targets, lead)
         sure = lead > self.near
@@ -228,7 +255,8 @@ class _Run:
             predicted[near] = again
         self.tally.add(problems, predicted)
         failed = (predicted != targets).any(1)
-        self.wrong += zip(hangs_on[failed].tolist(), index[failed].tolist(), strict=True)
+        found = zip(hangs_on[failed].tolist(), index[failed].tolist(), strict=True)
+        self.wrong += islice(found, MOST_WRONG - len(self.wrong))
 
     def _keep_smallest(self, index: Tensor, targets: Int[Tensor, "n target"], lead: Float[Tensor, "n target"]) -> None:
         number, value = index.numpy(), lead.numpy()
@@ -319,6 +347,7 @@ METHOD = Method(
     provenance=lambda verdict: Provenance(verdict.score.n, None, verdict.what, verdict.score.rung),
     read=_read,
     check=judged_again(
-        lambda verdict, model, task: certify_exhaustively(model, task, CHECK_BATCH, verdict.score.n), _falls_short
+        lambda verdict, model, task: certify_exhaustively(model, task, CHECK_BATCH, verdict.score.n, LARGEST_RUN),
+        _falls_short,
     ),
 )

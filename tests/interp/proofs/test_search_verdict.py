@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from dataclasses import replace
 
 import pytest
@@ -10,8 +11,9 @@ import torch
 
 import interp
 import models
-from interp.proofs import check_certificate, load_certificate
+from interp.proofs import check_certificate, exhaustive, load_certificate
 from interp.proofs.search_verdict import searched
+from interp.proofs.verdict import METHODS
 from models import ArithmeticTransformer, UserError
 from models.tasks import FormattedTask, formatted
 from models.transformer.config import TransformerConfig
@@ -70,3 +72,27 @@ def test_what_a_search_does_not_find_is_undecided_with_the_reason_and_what_was_t
 def test_only_the_whole_answer_is_searched():
     with pytest.raises(UserError):
         interp.certify(random_model(), targets="digits")
+
+
+BITS = formatted("{a}{b}{c}{d}{e}{f}{g}{h}=", "0 * (a + b + c + d + e + f + g + h)", base=2)
+
+
+@pytest.fixture
+def more_than_are_always_run(monkeypatch):
+    """2^8 problems are many, and there is no proof."""
+    monkeypatch.setattr(exhaustive, "LARGEST_SPACE", 2**7)
+    certify = sys.modules["interp.proofs.certify"]
+    monkeypatch.setattr(certify, "METHODS", {name: METHODS[name] for name in ("exhaustive", "search")})
+    method = METHODS["exhaustive"]
+    monkeypatch.setitem(certify.METHODS, "exhaustive", replace(method, obstacle=lambda *_: "too many problems"))
+
+
+@pytest.mark.usefixtures("more_than_are_always_run")
+def test_many_problems_are_all_run_where_the_time_suffices():
+    right = random_model(BITS, bias=100.0)
+    found = interp.certify(right, minutes=1.0)
+    assert (found.method, found.status, found.size, found.score.correct) == ("exhaustive", "certified", 2**8, 2**8)
+    assert interp.certify(right, minutes=1e-6).method == "search"
+    assert interp.certify(right, arithmetic="interval").method == "search"
+    wrong = interp.certify(random_model(BITS, bias=-100.0), minutes=1.0)
+    assert (wrong.method, wrong.status) == ("search", "refuted")
