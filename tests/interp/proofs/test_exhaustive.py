@@ -241,7 +241,7 @@ def test_the_command_line_says_the_verdict_and_exits_with_it(tmp_path: Path, cap
     assert "A shape of parity is 1 number, not (4, 4)" in capsys.readouterr().err
     assert main(["certify", "microadder-57", "--shape", "4"]) == 2
     assert main(["certify", "addlm-0.8m"]) == 2
-        assert "does not say which problems it has" in capsys.readouterr().err
+    assert "does not say which problems it has" in capsys.readouterr().err
 
 
 def test_the_picture_has_every_target_and_token():
