@@ -3,7 +3,10 @@
 One head a layer, 32 wide, no norms and no biases, learned positions, as the attention-only models of Elhage et al. ("A
 Mathematical Framework for Transformer Circuits", 2021). The task is :func:`models.tasks.induction` with 16 tokens.
 
-    interp train induction-6 --seeds 4
+    interp train induction-6 --seeds 8
+
+With the same recipe 8 of 8 seeds of length 8 and 8 of 8 of length 12 answered all of 4,096 validation problems as well;
+models of these lengths, also with two heads of 16, are among the ordinary models of ``benchmarks/provability``.
 """
 
 from __future__ import annotations
@@ -67,13 +70,12 @@ RECIPE = add_recipe(
     ),
 )
 
-for _length in (6, 8, 12):
-    register(
-        ModelSpec(
-            name=f"induction-{_length}",
-            weight_map=partial(InductionWeights, _length),
-            task=partial(induction, _length, TOKENS),
-            recipe=RECIPE,
-            source="Elhage et al. (2021), trained on the repeated token alone",
-        )
+register(
+    ModelSpec(
+        name="induction-6",
+        weight_map=partial(InductionWeights, 6),
+        task=partial(induction, 6, TOKENS),
+        recipe=RECIPE,
+        source="Elhage et al. (2021), trained on the repeated token alone",
     )
+)
