@@ -26,6 +26,7 @@ from interp.core.probe_checks import check_probe as check_probe
 from interp.probes.embeddings import circle_fit as circle_fit
 from interp.causal.circuits import circuit_as_model as circuit_as_model
 from interp.compare.many import compare_models as compare_models
+from interp.probes.composition_scores import composition_scores as composition_scores
 from interp.figures.dark import dark as dark
 from interp.proofs.decompile import decompile as decompile
 from interp.causal.edges.gradient_attribution import edge_attribution as edge_attribution
@@ -35,6 +36,7 @@ from interp.probes.fourier import fourier_spectrum as fourier_spectrum
 from interp.causal.interchange.group_program import group_program as group_program
 from interp.probes.modular_measures import group_symmetry as group_symmetry
 from interp.probes.head_writes import head_writes as head_writes
+from interp.probes.induction_heads import induction_heads as induction_heads
 from interp.causal.interchange.interchange_sweeps import interchange_sweep as interchange_sweep
 from interp.probes.key_attention import key_attention as key_attention
 from interp.probes.curves import learning_curves as learning_curves
@@ -83,6 +85,7 @@ __all__ = [
     "circle_fit",
     "circuit_as_model",
     "compare_models",
+    "composition_scores",
     "dark",
     "decompile",
     "edge_attribution",
@@ -92,6 +95,7 @@ __all__ = [
     "group_program",
     "group_symmetry",
     "head_writes",
+    "induction_heads",
     "interchange_sweep",
     "key_attention",
     "learning_curves",

@@ -33,6 +33,7 @@ REGISTERING = (
     "models.families.hand_built.position_coupling_addition",
     "models.families.hand_built.position_coupling_multiplication",
     "models.families.hand_built.position_coupling_parity",
+    "models.families.induction",
     "models.families.low_rank_adder",
     "models.families.modular",
     "models.families.position_coupling_variants",

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from models.tasks import FormattedTask, formatted
+from models.tasks import Task
+from models.training.run_definition import task_of
 from models.transformer.config import TransformerConfig
 
 MODELS = Path(__file__).parent / "models"
@@ -19,10 +20,11 @@ class OrdinaryModel:
 
     Attributes:
         name: also of its run folder in :data:`MODELS`.
-        task: what :func:`models.tasks.formatted` takes.
+        task: what :func:`models.tasks.formatted` takes, or {"function": ...} or {"induction": ...} for those.
         config: fields of the config that differ from :data:`PLAIN`.
         seed: of the initial weights and the problems.
         steps: of the cosine schedule; training stops before its end once everything is right.
+        command: what trained it, if it was not :mod:`benchmarks.provability.train`, and on which machine.
         alibi: whether scores get fixed slopes over distance, which are not trained.
     """
 
@@ -32,11 +34,12 @@ class OrdinaryModel:
     seed: int = 0
     steps: int = 8_000
     alibi: bool = False
+    command: str = ""
 
-    def made_task(self) -> FormattedTask:
-        return formatted(**self.task)
+    def made_task(self) -> Task:
+        return task_of(self.task)
 
-    def made_config(self, task: FormattedTask) -> TransformerConfig:
+    def made_config(self, task: Task) -> TransformerConfig:
         return TransformerConfig(d_vocab=task.d_vocab, n_ctx=task.input_length, **{**PLAIN, **self.config})
 
 
@@ -84,6 +87,64 @@ BRACKETS = _bits(
     " * (a + b + c + d + e + f <= 3) * (a + b + c + d + e + f + g <= 3) * (a + b + c + d + e + f + g + h == 4)"
 )
 
+TWO_LAYERS: dict[str, Any] = {"n_layers": 2}
+ATTENTION_ONLY: dict[str, Any] = {"n_layers": 2, "d_mlp": 0, "normalization_type": None}
+ONE_WIDE_HEAD: dict[str, Any] = {"n_heads": 1, "d_head": 32}
+LARGEST_OF_8 = {
+    "format": "{a}{b}{c}{d}{e}{f}{g}{h}=",
+    "answer": "max(max(max(a, b), max(c, d)), max(max(e, f), max(g, h)))",
+    "base": 64,
+}
+
+
+def _function(vocabulary: str, length: int, answer: str) -> dict[str, Any]:
+    return {"function": {"vocabulary": vocabulary, "length": length, "answer": answer}}
+
+
+def _stacked(name: str, task: Mapping[str, Any], config: Mapping[str, Any], steps: int = 8_000) -> OrdinaryModel:
+    command = f"python -m benchmarks.provability.train_stacked OUT {name}, on one NVIDIA H200"
+    return OrdinaryModel(name, task, config, 0, steps, command=command)
+
+
+#: Shapes that are trained as stacks of seeds, with the number of seeds at each learning rate. Names are without seeds.
+STACKED: tuple[tuple[OrdinaryModel, int], ...] = (
+    *(
+        (_stacked(f"induction-{length}-{heads}", {"induction": {"length": length}}, ATTENTION_ONLY | more), 6)
+        for length in (6, 8, 12)
+        for heads, more in (("one-head", ONE_WIDE_HEAD), ("two-heads", {}))
+    ),
+    (_stacked("add-3-two-layers-no-norm-relu", _add(3), NO_NORM | TWO_LAYERS), 4),
+    (_stacked("add-5-two-layers", _add(5), TWO_LAYERS, steps=12_000), 4),
+    (_stacked("compare-4", COMPARE, {}), 6),
+    (_stacked("add-3-attention-only", _add(3), {"d_mlp": 0}), 6),
+    (_stacked("add-3-parallel", _add(3), {"parallel_attn_mlp": True}), 6),
+    (_stacked("add-4-highest-first", _add(4, ""), {}, steps=16_000), 6),
+    (_stacked("add-three-3", THREE, {}, steps=12_000), 6),
+    (_stacked("parity-8", PARITY, {}), 6),
+    (_stacked("max-8-of-64", LARGEST_OF_8, {}, steps=10_000), 4),
+    (_stacked("sorted-4-of-16", _function("0123456789abcdef", 4, "sorted"), {}), 4),
+    (_stacked("brackets-24", _function("01", 24, "balanced"), {}), 4),
+    (_stacked("brackets-24-two-layers", _function("01", 24, "balanced"), TWO_LAYERS), 4),
+    (_stacked("parity-24", _function("01", 24, "parity"), {}), 4),
+)
+
+#: Of each shape, the first of its seeds that answered 110,000 drawn problems.
+KEPT: Mapping[str, tuple[int, ...]] = {
+    "induction-6-one-head": (0, 1, 2, 3, 4, 5, 6),
+    "induction-6-two-heads": (0, 1),
+    "induction-8-one-head": (0, 1),
+    "induction-8-two-heads": (0, 1),
+    "induction-12-one-head": (0, 1),
+    "induction-12-two-heads": (0, 1),
+    "add-3-two-layers-no-norm-relu": (0, 1),
+    "add-5-two-layers": (0, 1),
+    "compare-4": (5, 11),
+    "add-three-3": (13,),
+    "max-8-of-64": (7, 9),
+    "sorted-4-of-16": (0, 1),
+    "brackets-24-two-layers": (0, 1),
+}
+
 #: In the order in which they are trained.
 ORDINARY: tuple[OrdinaryModel, ...] = (
     *(
@@ -125,6 +186,11 @@ ORDINARY: tuple[OrdinaryModel, ...] = (
     OrdinaryModel("add-3-parallel-0", _add(3), {"parallel_attn_mlp": True}),
     OrdinaryModel("add-3-no-final-norm-0", _add(3), {"final_norm": False}),
     OrdinaryModel("add-10-ln-gelu-0", _add(10), steps=20_000),
+    *(
+        replace(recipe, name=f"{recipe.name}-{seed}", seed=seed)
+        for recipe, _ in STACKED
+        for seed in KEPT.get(recipe.name, ())
+    ),
 )  # fmt: skip
 
 

@@ -22,7 +22,7 @@ from torch.nn.functional import cross_entropy
 from benchmarks.provability.ordinary_models import MODELS, ORDINARY, OrdinaryModel
 from models import ArithmeticTransformer
 from models.files.checkpoint import write_json_atomic
-from models.tasks import FormattedTask
+from models.tasks import FormattedTask, Task, TokenFunction, machine_of
 from models.training.run_folder import RunFolder
 from models.weight_maps import DenseWeights
 
@@ -59,8 +59,17 @@ def _near_ties(task: FormattedTask) -> Draw:
     return draw
 
 
-def hard_problems(task: FormattedTask) -> Draw:
+def _rare_states(task: TokenFunction) -> Draw:
+    """Strings in which each state that can follow is as likely as another."""
+    machine = machine_of(task)
+    return lambda rows, generator: machine.problems(machine.sample(rows, generator, rare=True))
+
+
+def hard_problems(task: Task) -> Draw:
     """How problems of the task are drawn that uniform ones have too few of."""
+    if isinstance(task, TokenFunction):
+        return _rare_states(task) if task.automaton is not None else task.sample
+    assert isinstance(task, FormattedTask)
     if task.sample_carry_rich is not None:
         return task.sample_carry_rich
     if task.families:
@@ -69,7 +78,7 @@ def hard_problems(task: FormattedTask) -> Draw:
     return _near_ties(task) if one_token_each and task.base > 2 else task.sample
 
 
-def initial(recipe: OrdinaryModel, task: FormattedTask, seed: int) -> ArithmeticTransformer:
+def initial(recipe: OrdinaryModel, task: Task, seed: int) -> ArithmeticTransformer:
     """The untrained model."""
     config, generator = recipe.made_config(task), torch.Generator().manual_seed(seed)
     weights = DenseWeights(config)
@@ -87,7 +96,7 @@ def initial(recipe: OrdinaryModel, task: FormattedTask, seed: int) -> Arithmetic
     return ArithmeticTransformer(weights, task, name=recipe.name)
 
 
-def wrong(model: ArithmeticTransformer, task: FormattedTask) -> int:
+def wrong(model: ArithmeticTransformer, task: Task) -> int:
     """How many of the validation problems the model answers wrongly, by teacher forcing."""
     generator = torch.Generator().manual_seed(12_345)
     problems = torch.cat([draw(VALIDATION // 2, generator) for draw in (task.sample, hard_problems(task))])
@@ -136,11 +145,20 @@ def trained(
     return model, {"steps": step + 1, "loss": mean, "wrong": errors}
 
 
-def store(recipe: OrdinaryModel, seed: int, model: ArithmeticTransformer, came_to: dict[str, Any]) -> None:
-    """Keep a model as a run folder, which ``models.load`` reads together with its task."""
+def store(
+    recipe: OrdinaryModel,
+    seed: int,
+    model: ArithmeticTransformer,
+    came_to: dict[str, Any],
+    rate: float = RATE,
+    drawn: str = "",
+) -> None:
+    """Keep a model as a run folder, which ``models.load`` reads together with its task; ``drawn`` says how its batches
+    were drawn, if they were not new in each step."""
     folder = RunFolder(MODELS / recipe.name)
-    definition = {"task": model.task.definition, "config": model.config.to_dict(), "biases": True}  # pyright: ignore
-    settings = {"steps": recipe.steps, "lr": RATE, "batch_size": BATCH, "weight_decay": DECAY, "alibi": recipe.alibi}
+    definition = {"task": recipe.task, "config": model.config.to_dict(), "biases": True}
+    settings = {"steps": recipe.steps, "lr": rate, "batch_size": BATCH, "weight_decay": DECAY, "alibi": recipe.alibi}
+    settings |= {"command": recipe.command, "problems": drawn} if recipe.command else {}
     run = {"model": recipe.name, "recipe": settings, "seeds": 1, "first_seed": seed, "definition": definition}
     tensors = {name: p.detach()[None] for name, p in model.weight_map.named_parameters()}
     with folder.open(run):
@@ -154,7 +172,11 @@ def main(names: list[str]) -> None:
     torch.set_num_threads(1)
     failed = json.loads(NOT_LEARNED.read_text()) if NOT_LEARNED.exists() else {}
     for recipe in ORDINARY:
-        if (names and recipe.name not in names) or (MODELS / recipe.name / "checkpoint.json").exists():
+        if (
+            recipe.command
+            or (names and recipe.name not in names)
+            or (MODELS / recipe.name / "checkpoint.json").exists()
+        ):
             continue
         while len(failed.get(recipe.name, [])) < TRIES:
             seed, start = recipe.seed + 100 * len(failed.get(recipe.name, [])), time.process_time()

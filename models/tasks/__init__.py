@@ -7,6 +7,7 @@ from models.tasks.brackets import BalancedBrackets
 from models.tasks.characters import CharacterLanguage
 from models.tasks.domain import Domain
 from models.tasks.formatted_task import FormattedTask, formatted
+from models.tasks.induction import Induction, induction
 from models.tasks.machine import Machine
 from models.tasks.multi_addition import AdditionFormat, MultiOperandAddition
 from models.tasks.multiplication import Multiplication
@@ -31,6 +32,7 @@ __all__ = [
     "Domain",
     "FormattedTask",
     "Guess",
+    "Induction",
     "Machine",
     "MultiOperandAddition",
     "Multiplication",
@@ -52,6 +54,7 @@ __all__ = [
     "formatted",
     "function",
     "guess",
+    "induction",
     "machine_of",
     "pairs",
     "problem_pairs",

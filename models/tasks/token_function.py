@@ -75,7 +75,14 @@ class TokenFunction(Task):
         self.input_length = length + self.n_answers - 1
         self.targets(drawn)
         self.variables(drawn)
-        self.held_out, self.definition = HeldOut(self, held_out, seed), None
+        self.held_out = HeldOut(self, held_out, seed)
+        given = {"vocabulary": inputs, "length": length, "answer": answer, "answers": answers and [*answers]}
+        given |= {"held_out": held_out, "seed": seed, "name": name, "machine": machine}
+        by_name = isinstance(answer, str) and (machine is None or isinstance(machine, str))
+        #: What makes this task again, as JSON; None if a part of it is Python code.
+        self.definition: dict[str, Any] | None = (
+            {"function": given} if by_name and where is None and not variables else None
+        )
 
     @checked_method
     def named(self, name: str) -> Automaton:

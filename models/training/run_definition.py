@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from models.errors import UserError
 from models.tasks.base import Task
 from models.tasks.formatted_task import formatted
+from models.tasks.induction import induction
+from models.tasks.token_function import function
 from models.transformer.arithmetic_transformer import ArithmeticTransformer
 from models.transformer.config import TransformerConfig
 from models.weight_maps.dense import DenseWeights
+
+#: Tasks that are no format; their definition is {kind: arguments}.
+_OTHERS: dict[str, Any] = {"function": function, "induction": induction}
 
 
 def check_fit(config: TransformerConfig, task: Task) -> None:
@@ -21,6 +27,12 @@ def check_fit(config: TransformerConfig, task: Task) -> None:
         )
 
 
+def task_of(definition: Mapping[str, Any]) -> Task:
+    """The task that a stored definition makes: of a format, or of a task of another kind under its name."""
+    kind = next(iter(definition)) if len(definition) == 1 else ""
+    return _OTHERS[kind](**definition[kind]) if kind in _OTHERS else formatted(**definition)
+
+
 def built_from(definition: dict[str, Any], name: str, task: Task | None) -> ArithmeticTransformer | None:
     """The untrained model that a run folder's definition describes; None if its weight map is Python code.
 
@@ -30,7 +42,7 @@ def built_from(definition: dict[str, Any], name: str, task: Task | None) -> Arit
     if "config" not in definition:
         return None
     if task is None and definition.get("task") is not None:
-        task = formatted(**definition["task"])
+        task = task_of(definition["task"])
     if task is None:
         raise UserError(
             f"The task of {name} is Python code, which a run folder does not keep; give it as models.load(path, "

@@ -1,0 +1,148 @@
+"""Do later heads read what earlier heads write? Composition scores of pairs of heads, from the weights alone.
+
+A head writes ``x OV`` with OV = W_V W_O, and a later head multiplies what it reads by QK = W_Q W_K^T on the side of the
+query or of the key, or by its own OV. The score of a pair is how much of both matrices is left in their product
+(Elhage et al., "A Mathematical Framework for Transformer Circuits", 2021), with Frobenius norms:
+
+    query = |OV_1 QK_2| / (|OV_1| |QK_2|)
+    key   = |OV_1 QK_2^T| / (|OV_1| |QK_2|)
+    value = |OV_1 OV_2| / (|OV_1| |OV_2|)
+
+The control is the same score of random matrices of the same shape: products of Gaussian factors of width d_head. Its
+mean is close to 1 / sqrt(d_model); the framework subtracts it. Heads that read a subspace nobody writes score below it.
+Norms are folded into the weights that read them.
+
+Cost: products of d_head x d_head matrices.
+
+Limits. Weights say what could be read, not what is: a head may write along a direction that hardly varies. What a model
+uses is a question for :func:`interp.path_patching`. MLPs in between are left out.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from interp.core.drawings import drawing
+from interp.core.probe import probe, sums
+from interp.core.problems import resolve_task
+from interp.core.results import Provenance, Result
+from interp.core.stats import TAILS, permutation_p
+from interp.core.views import Points, Series
+from models.calls.argument_kinds import Count, Seed
+from models.errors import UserError, known_name
+from models.importers.stock import from_transformer_lens
+from models.numerals import number
+from models.tasks.base import Task
+from models.transformer.hooked import HookedModel
+from models.transformer.part_names import head_name
+
+KINDS = ("query", "key", "value")
+Matrix = Float[Tensor, "*pair d_model d_head"]
+
+
+def two_layers(model: HookedModel, task: Any) -> str:
+    """The model must have two layers."""
+    return "" if model.cfg.n_layers > 1 else "heads of one layer do not read each other; ask a model of two layers"
+
+
+@dataclass(frozen=True, eq=False)
+class CompositionScores(Result):
+    """``table``: a row for each kind ("query", "key", "value") and pair of a ``writer`` and a later ``reader``, with
+    ``score``, the mean of the ``random`` matrices, the middle 95% of these (``random_low``, ``random_high``), and
+    ``p_value``: how often random matrices score as high."""
+
+    table: pd.DataFrame
+    provenance: Provenance
+
+    def of(self, kind: str) -> pd.DataFrame:
+        """The scores of one kind, [writer, reader]; NaN for heads of one layer. Raises UserError for another kind."""
+        chosen = self.table[self.table["kind"] == known_name("kind of composition", kind, KINDS)]
+        return chosen.pivot(index="writer", columns="reader", values="score")
+
+    def sentence(self) -> str:
+        row = self.table.loc[self.table["score"].idxmax()]
+        above = int((self.table["score"] > self.table["random_high"]).sum())
+        return (
+            f"{row['reader']} reads what {row['writer']} writes most of all on the side of its {row['kind']}: "
+            f"{number(row['score'])}, random matrices of the same shape {number(row['random'])} "
+            f"[{number(row['random_low'])}, {number(row['random_high'])}]; {above} of {len(self.table)} scores lie "
+            "above the middle 95% of random ones."
+        )
+
+
+def composition(left: tuple[Matrix, Matrix], right: tuple[Matrix, Matrix]) -> Float[Tensor, "*pair"]:
+    """``|A B| / (|A| |B|)`` of A = a_1 a_2^T and B = b_1 b_2^T, given as pairs of factors [..., d_model, d_head]. Only
+    d_head x d_head matrices are multiplied: ``|a M b^T|^2 = trace(a^T a M b^T b M^T)``."""
+
+    def squared(outer: Tensor, middle: Tensor, inner: Tensor) -> Tensor:
+        return torch.einsum("...ij,...jk,...kl,...il->...", gram(outer), middle, gram(inner), middle)
+
+    def gram(factor: Tensor) -> Tensor:
+        return factor.mT @ factor
+
+    both = squared(left[0], left[1].mT @ right[0], right[1])
+    alone = [torch.einsum("...ij,...ij->...", gram(a), gram(b)) for a, b in (left, right)]
+    return (both.clamp_min(0) / (alone[0] * alone[1])).sqrt()
+
+
+@probe("Do later heads read what earlier heads write?", needs=[two_layers, sums])
+def composition_scores(
+    model: HookedModel, *, task: Task | None = None, draws: Count = 1_000, seed: Seed = 0
+) -> CompositionScores:
+    """Query, key and value composition of every pair of heads in different layers; see the module.
+
+    Args:
+        model: any model with TransformerLens' weights, of two or more layers, whose residual stream is a sum.
+        task: what its tokens mean, which a stock model is copied with; default ``model.task``.
+        draws: pairs of random matrices for the control, drawn with ``seed``.
+
+    Raises:
+        UserError: one layer, or post-norms.
+    """
+    if why := two_layers(model, task):
+        raise UserError(f"There is no composition: {why}.")
+    own = from_transformer_lens(model, resolve_task(model, task)).fold_layer_norm()
+    weights = {name: getattr(own, f"W_{name}").detach().double().cpu() for name in "QKVO"}
+    shape = weights["Q"].shape[-2:]
+    generator = torch.Generator().manual_seed(seed)
+    drawn = [torch.randn(draws, *shape, generator=generator, dtype=torch.float64) for _ in range(4)]
+    null = composition((drawn[0], drawn[1]), (drawn[2], drawn[3])).numpy()
+    low, high = np.quantile(null, TAILS)
+    rows = []
+    layers, heads = weights["Q"].shape[:2]
+    for kind, (reads, then) in zip(KINDS, ("QK", "KQ", "VO"), strict=True):
+        for one, head in np.ndindex(layers, heads):
+            written = weights["V"][one, head], weights["O"][one, head].mT
+            for two, other in np.ndindex(layers, heads):
+                if two <= one:
+                    continue
+                factors = weights[reads][two, other], weights[then][two, other]
+                right = factors if then != "O" else (factors[0], factors[1].mT)
+                score = float(composition(written, right))
+                rows.append((kind, head_name(one, head), head_name(two, other), score))
+    table = pd.DataFrame(rows, columns=["kind", "writer", "reader", "score"])
+    table = table.assign(random=null.mean(), random_low=low, random_high=high)
+    table["p_value"] = permutation_p(table["score"].to_numpy(), null[:, None])
+    return CompositionScores(table, Provenance(draws, seed, "pairs of random matrices"))
+
+
+@drawing(CompositionScores)
+def scores_of_pairs(result: CompositionScores) -> list[Points]:
+    """The scores by pair of heads, one panel for each kind, with the random matrices beside them."""
+    table = result.table.assign(pair=result.table["writer"] + " to " + result.table["reader"])
+    views = []
+    for kind in KINDS:
+        own = table[table["kind"] == kind]
+        series = [
+            Series.of(own, "pair", "score", "trained"),
+            Series.of(own, "pair", "random", "random", ("random_low", "random_high"), control=True),
+        ]
+        views.append(Points("", "composition score", kind, series))
+    return views
