@@ -3,8 +3,7 @@
 jaxtyping's import hook wraps every function in :func:`jaxtyping.jaxtyped`, which binds each call's arguments in Python
 and checks them twice. :func:`checked` makes the same checks in one pass, once for calls that differ in values alone,
 and builds a function's check at its first call. Functions without arrays are left to pyright. Of a function that one
-test calls very often, `make test` looks at the first calls and then at some: a model whose layers run ten thousand times
-has the same shapes in most of them.
+test calls very often, `make test` looks at the first calls and then at some.
 """
 
 from __future__ import annotations

@@ -24,7 +24,8 @@ PROOFS = (Verdict, AccuracyBounds, Attack)
 #: Of each probe what is there and what is not; the other subjects, and what takes seconds and has quick tests of
 #: its own, in `make test-all`.
 DEAR = (
-    "decompile", "certified_circuits", "accuracy_bounds", "attack", "certify", "compare_models",
+    "decompile", "certified_circuits", "accuracy_bounds", "attack", "certify", "compare_models", "sameness", "compare",
+    "edge_attribution", "parameter_ablation", "chained_claims", "carry_unit_ranges", "causal_scrubbing", "explore",
 )  # fmt: skip
 OTHERS = [
     pytest.param(probe, kind, marks=[pytest.mark.slow] * (kind != "absence" or probe in DEAR))

@@ -156,6 +156,7 @@ def test_pairs_models_and_scores_are_asked_for_in_numbers_too(seed, adder):
         models.load(seed)
 
 
+@pytest.mark.slow
 def test_arrays_and_numbers_of_numpy_are_as_good_as_torch_s(adder):
     problems = torch.tensor([[1, 2], [99, 1], [555, 445]])
     assert models.score(adder, problems.numpy()) == models.score(adder, problems)

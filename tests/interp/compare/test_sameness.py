@@ -28,6 +28,7 @@ def test_a_model_with_its_neurons_exchanged_is_the_same():
     assert found.distance <= 0.01 or len(found.swaps.kept()) == len(found.swaps.components)
 
 
+@pytest.mark.slow
 def test_fresh_parameters_are_not_the_same_model():
     found = interp.sameness(models.load(NAME), models.build(NAME, seed=1), **SMALL)
     assert found.verdict == "not the same" and not found.swaps.kept()

@@ -63,6 +63,7 @@ def test_architectures_are_counted_apart() -> None:
             found.apart(*unknown)
 
 
+@pytest.mark.slow
 def test_trained_adders_share_numbers_that_untrained_ones_do_not_have() -> None:
     names = ("score", "which_algorithm", "attention_by_role", "circle_fit")
     adders = [models.load(name) for name in ("microadder-57", "microadder-67")]

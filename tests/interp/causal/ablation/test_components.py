@@ -546,6 +546,7 @@ def test_one_component_is_spoken_of_as_one():
     assert "the one component leaves" in said and "answer tokens of 16 problems" in said
 
 
+@pytest.mark.slow
 def test_no_component_is_named_that_changes_nothing_by_more_than_chance():
     kept, rng = np.ones((3, 1, 40, 4), dtype=bool), np.random.default_rng(0)
     noisy = kept.copy()

@@ -186,6 +186,7 @@ def test_bad_input(adder: Any):
     assert Space(("a",), ("x",), ("logits",)).circuits(1)[1] == 0
 
 
+@pytest.mark.slow
 def test_questions_that_use_one_word_for_two_things_point_to_each_other():
     """A circuit of a difference and one of all answers; a circle of digits and a frequency of them."""
     model = models.load("microadder-57")

@@ -138,6 +138,7 @@ def test_microadder_adds_what_its_values_hold(adder):
     assert interchange(adder, "carry_in", values, 4, n=N, controls=False).accuracy().high < 0.3
 
 
+@pytest.mark.slow
 def test_toygpt_moves_the_carry_along_one_direction_in_its_second_layer():
     """At the query, behind layer 1's attention; a layer later the direction is no longer what decides the answer."""
     model = models.load("toygpt-learned-pre")

@@ -110,6 +110,7 @@ def grokking():
     return training_dynamics("adder-456", measures=names, n=32, n_per_length=5)
 
 
+@pytest.mark.slow
 def test_the_456_parameter_adder_groks_long_after_its_loss_has_fallen(grokking):
     half = grokking.half_way().set_index("reading").by
     assert half["loss"] < half["score"] and half["attention_by_role"] < half["score"]

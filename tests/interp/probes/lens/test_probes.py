@@ -156,6 +156,7 @@ def test_an_untrained_model_reads_no_carry_out_at_its_queries():
     assert found.overall("carry_out").accuracy[0] < 0.6
 
 
+@pytest.mark.slow
 def test_an_untrained_copy_stands_beside_every_accuracy():
     """The carry of two digits is read from random features nearly as well: ToyGPT, at the position of b0."""
     model = models.load("toygpt-learned-pre")
