@@ -10,12 +10,14 @@ import pandas as pd
 import pytest
 
 import studies.population
+from interp.cli.answers import page_of
 from interp.core.exam import REFUSED, Case
 from interp.core.probe import registered
 from interp.core.results import Result
 from interp.proofs.attacks.gradient_attack import Attack
 from interp.proofs.bounds_on_accuracy import AccuracyBounds
 from interp.proofs.verdict import Verdict
+from interp.site.pages import page_html
 from tests.exams import EXAMS, compare, look, modular, papers, proofs, touch  # noqa: F401  which register them
 from tests.sampling import sampled
 
@@ -58,6 +60,8 @@ def test_a_probe_reports_what_is_there_tells_it_from_absence_and_survives_json(p
         again = type(result).from_dict(json.loads(json.dumps(result.to_dict(), allow_nan=False)))
         assert again.to_dict() == result.to_dict() and again.provenance == result.provenance
         pd.testing.assert_frame_equal(again.to_dataframe(), result.to_dataframe())
+        if probe in registered() and probe != "learning_curves":  # whose made-up entry stores no seed to draw
+            assert page_html(page_of(registered()[probe], "a model", result), "")
 
 
 @pytest.mark.usefixtures("without_shape_checks")
