@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-import plotly.graph_objects as go
 import pytest
 import torch
 from torch import Tensor
@@ -14,9 +13,7 @@ from torch import Tensor
 import interp
 import models
 from interp.compare.swaps.swap_result import SOURCES, Swaps
-from interp.compare.swaps.swapped_parts import EVERYTHING
 from models.errors import UserError
-from models.numerals import in_percent
 from models.tasks.addition import TwoDigitAddition
 from models.tasks.multi_addition import MultiOperandAddition
 from tests.interp.compare.gauge import CONFIG, dense, gauge_copy
@@ -231,23 +228,6 @@ def test_of_a_model_that_answers_nothing_a_swap_keeps_nothing():
     found = interp.swap_components(*fresh, n=24, n_fit=48, untrained=0, components=["L0H0 pattern", "L0H0 output"])
     assert not found.able and found.kept() == []
     assert found.sentence().removesuffix(".") in found.figure().layout.title.text.replace("<br>", " ")
-
-
-def test_the_result_says_tabulates_and_draws_itself(trained: Swaps):
-    text = trained.sentence()
-    assert f"{len(trained.kept())} of {len(trained.components)} swaps keep at least 95%" in text
-    assert in_percent(trained.swapped(EVERYTHING)["exact"]) in text and "untrained" in text
-    assert "maps fitted on 96 others" in str(trained) and "n = 64" in trained._repr_html_()
-    assert set(trained.summary()["component"]) == set(trained.components)
-    figure = trained.figure()
-    assert isinstance(figure, go.Figure)
-    title = figure.layout.title.text.replace("<br>", " ")
-    assert f"{trained.swapped('L0.attn')['exact']:.2f} of the problems with microadder-67's attention" in title
-    drawn = next(trace for trace in figure.data if trace.name == "the other's")
-    assert list(drawn.text) == trained.components
-    assert np.asarray(drawn.x) == pytest.approx([trained.swapped(name)["exact"] for name in trained.components])
-    with pytest.raises(UserError, match="no measure 'exac'.*'exact'"):
-        trained.figure(measure="exac")
 
 
 def test_unknown_rows_are_refused_with_the_closest(trained: Swaps):

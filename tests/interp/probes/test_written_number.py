@@ -87,13 +87,6 @@ def test_adders_of_other_formats_are_asked_the_same_and_hand_set_ones_have_no_un
     assert interp.written_number(models.load("adder-4-by-hand"), n=64).untrained is None
 
 
-def test_the_figure_shows_both_carries_and_the_table_every_quantity() -> None:
-    found = interp.written_number(models.load("microadder-57"), n=64)
-    names = [trace.name for trace in found.figure().data]
-    assert names == ["carry 0", "carry 1"]
-    assert found.to_dataframe().value.notna().all() and np.isin(found.points.carry_in.values, (0, 1)).all()
-
-
 @pytest.mark.parametrize("name", ["parity-hand-built", "addlm-0.8m"])
 def test_models_that_do_not_add_column_by_column_are_refused(name: str) -> None:
     with pytest.raises(UserError):

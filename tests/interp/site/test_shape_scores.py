@@ -23,14 +23,6 @@ def test_scores_by_shape_are_those_of_the_card():
         assert printed == found.accuracy.sel(shape=shape).round(3).values.tolist()
 
 
-def test_the_figure_shows_every_seed_and_the_stored_one_with_its_interval():
-    found = shape_scores(COUPLED)
-    figure = found.figure()
-    assert len(figure.data) == 8 and figure.data[-1].name == "seed 7, in the zoo"
-    assert len(figure.data[-1].error_y.array) == found.table.sizes["shape"]
-    assert len(found.to_dataframe()) == 8 * found.table.sizes["shape"]
-
-
 def test_entries_without_such_scores_are_refused():
     with pytest.raises(UserError):
         shape_scores("microadder-57")

@@ -92,8 +92,3 @@ def test_reading_scores_gives_every_head_a_number_of_coordinates_between_one_and
 
 
 # ---- pictures
-
-
-def test_every_result_says_what_it_found_and_draws_it(model, text):
-    for result in (integer_circuits(model), value_composition(model, 3), read_scores(model, text[0], "text")):
-        assert result.sentence().endswith(".") and len(result.to_dataframe()) and result.figure().data

@@ -107,11 +107,6 @@ def test_without_a_control_no_two_are_one_class_and_far_ones_never_are():
     assert len(planted([1.1]).classes()) == 1
 
 
-def test_the_largest_class_is_drawn_first():
-    heat = planted([0.4]).figure().data[0]
-    assert heat.z[0, 1] == heat.z[1, 0] == 0.1 and heat.z[0, 3] == 0.5
-
-
 def test_moved_models_are_one_solution_and_untrained_ones_are_not():
     adder, other = models.load("microadder-57"), models.load("microadder-57")
     weights = other.weight_map

@@ -132,11 +132,6 @@ def test_a_trained_variant_is_read_back(tmp_path: Path) -> None:
         sweeps.variants(Settings(size="huge"), [("a", "microadder-57")], "x")
 
 
-def test_pictures_show_every_seed_twice() -> None:
-    figure = seeds_by_variant(sweep_curves([row("a", [0.1, 0.9]), row("b", [0.2])]), "Title")
-    assert sorted(len(trace.x) for trace in figure.data) == [1, 1, 2, 2]
-
-
 def test_rows_of_one_label_are_told_apart_and_no_number_is_said_twice() -> None:
     parameters = row("any", [0.5])["parameters"]
     named = f"{parameters} parameters"

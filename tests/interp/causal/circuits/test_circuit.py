@@ -256,14 +256,6 @@ def test_searched_on_and_judged_on_problems_are_apart_and_the_same_seed_gives_th
     assert together.provenance.n == len(pairs)
 
 
-@pytest.mark.slow
-def test_a_layer_without_an_mlp_and_many_labels_can_be_drawn() -> None:
-    model = dense(n_layers=2, n_heads=1, d_mlp=0)(0).double()
-    pairs = random_pairs(model.task, 20, 0)
-    circuit = smallest_circuit(model, pairs, metrics=own_answers(model), method="greedy", threshold=0.9999, n_random=5)
-    assert len(circuit.figure().data) == circuit.found.size
-
-
 def test_the_empty_circuit_is_never_faithful_and_a_search_needs_something_to_explain() -> None:
     model = silenced([0, 1], d_mlp=0)  # nothing is written but the query's own token
     pairs = random_pairs(model.task, 20, 0)

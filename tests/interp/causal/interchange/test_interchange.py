@@ -161,16 +161,6 @@ def test_more_columns_are_a_stricter_reading(adder):
     assert two.accuracy().value < one.accuracy().value
 
 
-def test_results_say_what_they_rest_on(adder):
-    found = interchange(adder, "total", MID, 4, n=N)
-    table = found.to_dataframe().set_index("run")
-    assert list(table.index) == ["hypothesis", "random labels", "untrained model", "random subspace"]
-    assert (table["n"] == N).all() and table.loc["hypothesis", "n_changed"] == found.accuracy().n < N
-    assert ((table["low"] <= table["accuracy"]) & (table["accuracy"] <= table["high"])).all()
-    assert found.provenance.seed == 0
-    assert found.figure().layout.title.text.startswith("<b>microadder-57")
-
-
 def test_a_sweep_finds_the_site_and_marks_the_dead(adder):
     found = interchange_sweep(adder, "total", 4, n=60)
     best = found.best()

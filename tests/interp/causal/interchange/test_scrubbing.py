@@ -77,14 +77,6 @@ def test_the_share_is_the_ratio_of_means():
     assert np.isnan(recovered_share(scrambled, scrubbed, clean, 0)[0])
 
 
-def test_results_say_what_they_rest_on(adder):
-    found = causal_scrubbing(adder, chained_claims(), n=60, columns=[2, 10])
-    table = found.to_dataframe()
-    assert len(table) == 4 * 3 and (table[table["column"] != "all"]["n"] == 60).all()
-    assert len(found.claims) == 4 and found.provenance.seed == 0 and 0 <= found.unmatched < 1
-    assert len(found.figure().data) == 2
-
-
 def test_bad_input_is_named(adder):
     def ask(match: str, claims: list[Claim], **options: object) -> None:
         with pytest.raises(UserError, match=match):

@@ -63,19 +63,6 @@ def test_what_ends_where_it_began_has_no_half_way():
     assert np.isnan(trajectory([float("nan"), float("nan")]).half_way().by[0])
 
 
-def test_the_sentence_names_the_steps_in_order():
-    names = ("score", "loss")
-    readings = [
-        (step, {(name, ""): Measured(float(value)) for name, value in zip(names, values, strict=True)})
-        for step, values in ((0, (0, 2)), (10, (0, 0.5)), (1000, (1, 0)))
-    ]
-    text = compute_training_dynamics(readings, "toy", 3, MADE_UP).sentence()
-    assert text.startswith(
-        "toy, seed 3: half of the change over 1,000 steps is made in loss by step 10 (2 to 0); score"
-    )
-    assert "score by step 1,000 (0 to 1) (snapshots: 3)" in text
-
-
 def test_the_title_names_what_changes_first_and_last():
     readings = [
         (step, {("score", ""): Measured(float(one)), ("loss", ""): Measured(float(other))})
@@ -203,12 +190,3 @@ def test_measures_that_do_not_apply_are_refused_by_name(run: Path):
 
 
 # ---- as before, and the pictures
-
-
-def test_the_figure_has_a_panel_a_measure_over_one_axis_of_steps(grokking):
-    figure = grokking.figure()
-    panels = [annotation.text for annotation in figure.layout.annotations]
-    assert len(panels) == 5 and "loss (nats a token)" in panels
-    lines = [trace for trace in figure.data if trace.mode == "lines"]
-    assert len(lines) == 15  # eleven chain lengths and one of each other
-    assert all(np.array_equal(trace.x, lines[0].x) for trace in lines) and (lines[0].x > 0).all()

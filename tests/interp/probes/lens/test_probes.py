@@ -280,11 +280,3 @@ def test_diverged_activations_and_questions_without_two_answers_are_refused():
     same = [type(each)(each.signal, each.value * 0, each.pair, each.type) for each in labels]
     with pytest.raises(UserError, match="both answers"):
         probed(np.zeros((200, 2)), same)
-
-
-def test_the_figure_has_a_panel_a_signal():
-    found = linear_probes(random_model("ln", 1), problems=TwoDigitAddition().domain.every()[::7])
-    titles = [annotation.text for annotation in found.figure().layout.annotations]
-    assert titles == list(SIGNALS.values())
-    with pytest.raises(UserError, match="Did you mean 'nine'"):
-        found.overall("nin")
