@@ -389,8 +389,8 @@ ASKED = [
     *((name, ask, _built) for name, ask in BUILT.items()),
     *((name, ask, _modular) for name, ask in MODULAR.items()),
 ]
-#: Questions of seconds: three proofs, and what `score` and `accuracy_by_chain` ask of fewer problems.
-SLOW = ("certified_circuits", "certify", "accuracy_bounds", "decompile", "score, suites")
+#: Questions of seconds: proofs, what asks three others, and what `score` and `accuracy_by_chain` ask of fewer problems.
+SLOW = ("certified_circuits", "certify", "accuracy_bounds", "decompile", "score, suites", "sameness")
 
 #: Questions that compute for a while before they run a model.
 LATE = ("key_attention", "circle_fit", "smallest_circuit", "carry_unit_ranges")

@@ -77,6 +77,7 @@ def test_the_algorithm_of_a_constructed_adder_is_the_one_that_was_put_there(by_h
     assert found.control is not None and found.control < 0.4
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("change", "value", "status"),
     [pytest.param(0.0, 1.0, "certified", marks=pytest.mark.slow), (0.2, 0.0, "refuted")],

@@ -109,6 +109,7 @@ def test_the_carry_direction_is_found_from_training_pairs(built, method, cosine,
     assert abs(float(true[:, 0] @ torch.from_numpy(found.basis)[:, 0])) > cosine
 
 
+@pytest.mark.slow
 def test_das_finds_the_plane_of_the_answer_from_a_random_one(adder):
     """MicroAdder's head reads two directions. Without steps the start is kept."""
     layout, hook = column_layout(adder.task), "blocks.0.hook_resid_post"

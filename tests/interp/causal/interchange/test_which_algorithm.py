@@ -160,6 +160,7 @@ def test_a_model_that_never_reacts_is_said_not_to(planted):
     assert numbers_are_finite(found.figure().layout.title.subtitle.text)
 
 
+@pytest.mark.slow
 def test_few_problems_are_enough_or_counted():
     """Two plausible examples always part the algorithms; two-digit sums have few with nines between."""
     assert which_algorithm(models.load("microadder-57"), n=2).disagree().all()

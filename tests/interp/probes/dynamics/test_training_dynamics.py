@@ -106,13 +106,14 @@ def test_the_456_parameter_adder_groks_long_after_its_loss_has_fallen(grokking):
     assert {f"accuracy_by_chain {k}" for k in range(11)} <= set(grokking.table.reading.values)
 
 
-def test_the_last_snapshots_readings_are_those_of_its_model(grokking):
-    step, model = snapshots("adder-456").models[-1]
-    assert step == grokking.table.step.values[-1]
+def test_the_last_snapshots_readings_are_those_of_its_model():
+    found = training_dynamics("microadder-57", measures=["attention_by_role", "weight_norm"], n=32)
+    step, model = snapshots("microadder-57").models[-1]
+    assert step == found.table.step.values[-1]
     norm = np.sqrt(sum((p.detach().double() ** 2).sum().item() for p in model.parameters()))
-    assert float(grokking.table.value.sel(reading="weight_norm")[-1]) == pytest.approx(norm)
+    assert float(found.table.value.sel(reading="weight_norm")[-1]) == pytest.approx(norm)
     gap = interp.attention_by_role(model, n=32).mean_gap()[0]
-    assert float(grokking.table.value.sel(reading="attention_by_role")[-1]) == gap
+    assert float(found.table.value.sel(reading="attention_by_role")[-1]) == gap
 
 
 def test_exact_match_is_that_of_greedy_decoding():
