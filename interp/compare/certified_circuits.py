@@ -32,7 +32,7 @@ from interp.core.stats import proportion
 from interp.proofs import certify
 from models.errors import UserError
 from models.evaluation import teacher_forcing
-from models.tasks.base import Task
+from models.tasks import Task
 from models.transformer.arithmetic_transformer import ArithmeticTransformer
 from models.transformer.hooked import HookedModel
 

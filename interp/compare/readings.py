@@ -16,7 +16,7 @@ from interp.core.problems import membership
 from interp.core.sites import Site
 from interp.probes.attention import visible_roles
 from models.errors import UserError
-from models.tasks.base import Task
+from models.tasks import Task
 from models.transformer.arithmetic_transformer import ArithmeticTransformer
 from models.transformer.part_names import head_name, in_block, neuron_name
 

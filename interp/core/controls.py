@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from models.importers.stock import from_transformer_lens
-from models.tasks.base import Task
+from models.tasks import Task
 from models.transformer.arithmetic_transformer import ArithmeticTransformer
 from models.transformer.hooked import HookedModel
 from models.transformer.parts.weights import weight_shapes

@@ -31,7 +31,7 @@ from interp.core.results import Provenance, Result
 from interp.core.sites import model_name
 from interp.core.views import Grid, Picture
 from models.errors import UserError, known_name
-from models.tasks.multi_addition import MultiOperandAddition
+from models.tasks import MultiOperandAddition
 from models.transformer.arithmetic_transformer import ArithmeticTransformer
 from models.transformer.hooked import HookedModel
 from models.transformer.part_names import head_name, layer_part

@@ -31,8 +31,7 @@ from interp.core.results import Provenance, Result
 from interp.core.views import Grid, Picture, Series
 from interp.probes.coupled_keys import draw_coupled, key_sets, resolve_coupled_task
 from models.errors import UserError
-from models.tasks.base import Task
-from models.tasks.multi_addition import MultiOperandAddition
+from models.tasks import MultiOperandAddition, Task
 from models.transformer.arithmetic_transformer import ArithmeticTransformer
 from models.transformer.unaltered import require_unaltered
 

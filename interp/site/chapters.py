@@ -36,9 +36,7 @@ from interp.site.shape_scores import shape_scores
 from interp.site.story import ADDED, HAND_BUILT, Chapter, Story
 from models.errors import UserError
 from models.evaluation import margins, predict, teacher_forcing
-from models.tasks import problem_pairs
-from models.tasks.algorithms import column_layout
-from models.tasks.problem_space import ProblemSpace
+from models.tasks import ProblemSpace, column_layout, problem_pairs
 from models.tasks.ten_digits import LIMIT
 
 HARDEST = "9999999999+1"  # the longest carry chain that there is

@@ -49,7 +49,7 @@ from interp.core.views import Grid, Picture, Points, Series, View
 from models.calls.argument_kinds import Count, Index, Seed, Share
 from models.errors import UserError
 from models.numerals import in_percent, in_percent_with
-from models.tasks.base import Task
+from models.tasks import Task
 from models.transformer.arithmetic_transformer import ArithmeticTransformer
 from models.transformer.hooked import HookedModel
 

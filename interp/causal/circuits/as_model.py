@@ -32,7 +32,7 @@ from interp.causal.edges.optimal import fit_constants
 from interp.core.sites import model_name
 from models.calls.checked_calls import checked
 from models.errors import UserError, known_name
-from models.tasks.base import Task
+from models.tasks import Task
 from models.transformer.arithmetic_transformer import ArithmeticTransformer
 from models.transformer.config import TransformerConfig
 from models.transformer.hooked import HookedModel

@@ -49,8 +49,7 @@ from models.calls.argument_kinds import Index
 from models.errors import UserError, known_name
 from models.fast.layers import KNOWN
 from models.importers.stock import from_transformer_lens
-from models.tasks.base import Task
-from models.tasks.paired_problems import ProblemPairs
+from models.tasks import ProblemPairs, Task
 from models.transformer.arithmetic_transformer import ArithmeticTransformer
 from models.transformer.hooked import HookedModel
 from models.transformer.unaltered import alterations

@@ -19,7 +19,7 @@ from interp.causal.patching.run import CachedActivations, Run, RunFrame, as_slic
 from interp.core.metrics import Metric
 from interp.core.problems import slices
 from models.errors import UserError
-from models.tasks.base import Task
+from models.tasks import Task
 from models.transformer.arithmetic_transformer import ArithmeticTransformer
 from models.transformer.hooked import HookedModel
 from models.transformer.unaltered import alterations

@@ -60,7 +60,7 @@ from interp.core.sites import model_name, pair_names
 from models.calls.argument_kinds import Count, Index
 from models.errors import UserError
 from models.importers.stock import from_transformer_lens
-from models.tasks.base import Task
+from models.tasks import Task
 from models.transformer.arithmetic_transformer import ArithmeticTransformer
 from models.transformer.hooked import HookedModel
 

@@ -20,8 +20,7 @@ from torch import Tensor
 from models.errors import UserError
 from models.evaluation import PATTERN_ENTRIES
 from models.fast import FireBiasTable, greedy, logits_from, responses_right, stands_for, supports
-from models.tasks.segments import TokenSequences
-from models.tasks.sequences import SequenceTask
+from models.tasks import SequenceTask, TokenSequences
 from models.transformer.arithmetic_transformer import ArithmeticTransformer
 from models.transformer.hooked import HookedModel
 
