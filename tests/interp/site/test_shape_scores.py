@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from interp.site.shape_scores import shape_scores
+from interp.site.chapters import shape_scores
 from models.errors import UserError
 from models.zoo import entry_file
 

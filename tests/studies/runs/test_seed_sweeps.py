@@ -30,7 +30,7 @@ from studies.runs.seed_sweeps import (
     sweep_table,
 )
 from studies.runs.study import Settings
-from studies.runs.sweep_figure import seeds_by_variant
+from studies.runs.sweeps import seeds_by_variant
 from tests.sampling import every_third
 
 EXPERIMENTS = DATA
