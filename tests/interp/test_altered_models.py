@@ -186,10 +186,6 @@ def _moved(model: Any) -> Iterator[None]:
             tensor.copy_(value)
 
 
-def _norm(model: Any) -> Any:
-    return model.ln_final
-
-
 def _other_config(model: Any) -> Any:
     return model.config.replace(act_fn="silu" if model.config.act_fn != "silu" else "relu", eps=3.0)
 

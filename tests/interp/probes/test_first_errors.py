@@ -94,17 +94,6 @@ def test_predictions_of_other_targets_are_refused():
         compute(right_tokens(3)[:, :-1], right_tokens(3)[:, :-1])
 
 
-# ---- pictures
-
-
-def figures(model, shape):
-    task = model.task.at(*shape)
-    yield interp.key_attention(model, task=task, n=8).figure()
-    yield interp.pattern_substitution(model, task=task, n=8).figure()
-    yield interp.first_errors(model, task=task, n=8).figure()
-    yield interp.head_writes(model, task=task, n=32).figure()
-
-
 # ---- the stored model, where there is one
 
 

@@ -193,6 +193,3 @@ def test_digits_on_a_circle_are_of_one_frequency_and_random_codes_of_none():
     assert float(result.table.linear[0, 1]) == pytest.approx(1 / 9, abs=0.05)
     assert result.spectrum.values[0, 1] == pytest.approx([2 / 9] * 4 + [1 / 9], abs=0.06)
     assert float(result.table.p_value[0, 1]) > 0.01
-
-
-# ---- models of TransformerLens

@@ -185,9 +185,6 @@ def test_ids_are_the_significance_in_every_format(form: AdditionFormat) -> None:
     assert (level[sequences.tokens == task.special] == 0).all()
 
 
-# ---- batches of many shapes
-
-
 # ---- ground truth
 
 

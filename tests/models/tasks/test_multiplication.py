@@ -117,9 +117,6 @@ def test_the_answer_alone_has_the_significance_as_its_only_level() -> None:
     assert task.position_ids(tokens)[0, :, 0].tolist() == [0, 3, 2, 1, 4, 3, 2, 1, 2, 3, 4, 5, 6]
 
 
-# ---- batches of many shapes
-
-
 # ---- ground truth
 
 

@@ -89,6 +89,3 @@ def test_reading_scores_gives_every_head_a_number_of_coordinates_between_one_and
     assert found.table["coordinates"].between(1, 12).all() and found.table["top_share"].between(1 / 12, 1).all()
     with pytest.raises(UserError, match="'dot'"):
         read_scores(small(attn_scores="dot"), text[0], "")
-
-
-# ---- pictures

@@ -132,13 +132,6 @@ def test_das_finds_the_plane_of_the_answer_from_a_random_one(adder):
 # ---- trained models
 
 
-def test_microadder_adds_what_its_values_hold(adder):
-    assert interchange(adder, "total", MID, 4, n=N).accuracy().value == 1
-    values = Site("blocks.0.attn.hook_v", "own operands")
-    assert interchange(adder, "digit_sum", values, 4, n=N, controls=False).accuracy().value == 1
-    assert interchange(adder, "carry_in", values, 4, n=N, controls=False).accuracy().high < 0.3
-
-
 @pytest.mark.slow
 def test_toygpt_moves_the_carry_along_one_direction_in_its_second_layer():
     """At the query, behind layer 1's attention; a layer later the direction is no longer what decides the answer."""

@@ -35,13 +35,6 @@ def trajectory(values, lows=None, highs=None, measure: str = "loss", steps=None)
 # ---- when half of a change is made
 
 
-def test_half_of_the_change_is_made_between_two_snapshots():
-    row = trajectory([4.0, 3.9, 3.0, 1.9, 0.0]).half_way().iloc[0]
-    assert (row["after"], row["by"], row["first"], row["last"]) == (2, 4, 4.0, 0.0)
-    rising = trajectory([0.0, 0.1, 0.5, 1.0], measure="score").half_way().iloc[0]
-    assert (rising["after"], rising["by"]) == (1, 2)  # exactly half counts
-
-
 def test_a_measure_that_returns_is_dated_by_the_crossing_that_stays_and_missing_values_are_passed_over():
     again = trajectory([0.0, 0.8, 0.1, 1.0], measure="score").half_way().iloc[0]
     assert (again["after"], again["by"]) == (2, 4)
@@ -51,16 +44,6 @@ def test_a_measure_that_returns_is_dated_by_the_crossing_that_stays_and_missing_
     assert (beyond["after"], beyond["by"]) == (0, 1)
     gap = trajectory([float("nan"), 0.0, float("nan"), 0.9, 1.0], measure="score").half_way().iloc[0]
     assert (gap["after"], gap["by"], gap["first"]) == (1, 4, 0.0)
-
-
-def test_what_ends_where_it_began_has_no_half_way():
-    assert np.isnan(trajectory([1.0, 5.0, 1.0005]).half_way().by[0])  # within the least change of a loss
-    overlapping = trajectory([0.0, 0.02, 0.03], [0.0, 0.0, 0.01], [0.04, 0.05, 0.07], measure="score")
-    assert np.isnan(overlapping.half_way().by[0])
-    apart = trajectory([0.0, 0.02, 0.3], [0.0, 0.0, 0.2], [0.04, 0.05, 0.4], measure="score")
-    assert apart.half_way().by[0] == 2
-    assert np.isnan(trajectory([1.0, 5.0, 1.0]).half_way().by[0])
-    assert np.isnan(trajectory([float("nan"), float("nan")]).half_way().by[0])
 
 
 def test_the_title_names_what_changes_first_and_last():
@@ -188,6 +171,3 @@ def test_measures_that_do_not_apply_are_refused_by_name(run: Path):
         training_dynamics(run, measures="key_attention")
     with pytest.raises(UserError, match="has no MLP"):
         find_probe("carry_units").number(random_model("attention-only"))
-
-
-# ---- as before, and the pictures
