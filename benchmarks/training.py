@@ -17,8 +17,7 @@ from torch import nn
 from torch.nn import functional as F
 
 import models
-from benchmarks.plain_low_rank_adder import PlainLowRankAdder
-from benchmarks.plain_microadder import PlainMicroAdder
+from benchmarks.plain_adders import PlainLowRankAdder, PlainMicroAdder
 from models.registry import recipe_of
 from models.training.recipes import Recipe
 from models.training.run_folder import RunFolder

@@ -32,8 +32,14 @@ SHARED = Path(__file__).resolve().parents[2] / "shared"
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """`make test` tries a tenth of the examples of `make test-all`."""
-    hypothesis.settings.load_profile("quick" if "not slow" in config.getoption("markexpr") else "all")
+    """`make test` tries a tenth of the examples of `make test-all`, and looks at fewer of the calls of one test."""
+    is_quick = "not slow" in config.getoption("markexpr")
+    hypothesis.settings.load_profile("quick" if is_quick else "all")
+    shape_checks.Share.every = 8 if is_quick else 1
+
+
+def pytest_runtest_setup() -> None:
+    shape_checks.Share.test += 1
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -2,7 +2,8 @@
 
 jaxtyping's import hook wraps every function in :func:`jaxtyping.jaxtyped`, which binds each call's arguments in Python
 and checks them twice. :func:`checked` makes the same checks in one pass, once for calls that differ in values alone,
-and builds a function's check at its first call. Functions without arrays are left to pyright.
+and builds a function's check at its first call. Functions without arrays are left to pyright. Of a function that one
+test calls very often, `make test` looks at the first calls and then at some.
 """
 
 from __future__ import annotations
@@ -25,6 +26,13 @@ from beartype.door import die_if_unbearable
 _CONF = BeartypeConf(violation_type=jaxtyping.TypeCheckError)
 _CONTEXT = jaxtyping.jaxtyped("context")  # axes named within it have one size each
 _slow = jaxtyping.jaxtyped
+
+
+class Share:
+    """Which of a function's calls in one test are looked at: the first ``first``, and then every ``every``-th."""
+
+    first, every = 30, 1
+    test = 0  # the number of the test that runs
 
 
 def install() -> None:
@@ -92,10 +100,16 @@ def _check(function: types.FunctionType) -> Callable[..., Any]:
         return _in_context(_by_beartype(function, hints))
     start = int(next(iter(parameters), "return") not in hints)  # self can be anything
     plain: Callable[..., Any] | None = None
+    test = calls = 0
 
     def in_context(*args: Any, **kwargs: Any) -> Any:
         __tracebackhide__ = True
-        nonlocal plain
+        nonlocal plain, test, calls
+        if test != Share.test:
+            test, calls = Share.test, 0
+        calls += 1
+        if calls > Share.first and calls % Share.every:
+            return function(*args, **kwargs)
         key = _kind((*args[start:], *kwargs, *kwargs.values()))
         if key not in passed:
             if plain is None:

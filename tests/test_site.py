@@ -70,6 +70,7 @@ def test_the_zoos_table_links_to_every_stored_and_every_constructed_model():
     assert {name for name, _ in linked} == {*models.zoo_names(), *constructed()} == {r["model"] for r in pages.rows()}
 
 
+@pytest.mark.slow
 def test_a_papers_page_has_every_number_and_every_study():
     pages = hook("study_pages")
     page = pages.study_page("adder-456")

@@ -157,7 +157,7 @@ def use_threads(n: int) -> None:
 def shaped(task: Any, shape: tuple[int, ...]) -> Any:
     """The task in the shape that was asked for, or as it is if none was. Raises UserError for a shape that it cannot
     have."""
-    from models.tasks.sequences import SequenceTask
+    from models.tasks import SequenceTask
 
     if not shape:
         return task

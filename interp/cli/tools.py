@@ -62,7 +62,7 @@ def load(model: str, task: str = "") -> Reply:
         model: a name of `list_models`, or a path: a run's folder, a weight file, a Hugging Face folder.
         task: what a file that does not say so is for, such as "{a:2}+{b:2}={s:3}; a + b; variables=addition".
     """
-    from models.tasks.domain import NoDomain
+    from models.tasks import NoDomain
 
     found = _model(model, task)
     asked, config = found.task, found.cfg
@@ -241,7 +241,7 @@ def _asked(
     options: dict[str, Any] | None,
 ) -> Result:
     """The result of a probe with the subjects that it needs."""
-    from models.tasks.pair_kinds import problem_pairs
+    from models.tasks import problem_pairs
 
     found = _model(model, task)
     asked_about = shaped(found.task, tuple(shape))

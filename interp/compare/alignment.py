@@ -35,10 +35,10 @@ from interp.core.problems import resolve_task
 from interp.core.results import Provenance, Result
 from interp.core.sites import model_name
 from interp.core.views import Bars, Picture, Series
+from models import ArithmeticTransformer
 from models.errors import UserError
 from models.importers.stock import from_transformer_lens
-from models.tasks.base import Task
-from models.transformer.arithmetic_transformer import ArithmeticTransformer
+from models.tasks import Task
 from models.transformer.hooked import HookedModel
 
 #: Component -> how its parameters' names begin, after "blocks/LAYER/".

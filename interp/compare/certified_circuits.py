@@ -30,10 +30,10 @@ from interp.core.results import Findings, Provenance, Strength
 from interp.core.sites import model_name
 from interp.core.stats import proportion
 from interp.proofs import certify
+from models import ArithmeticTransformer
 from models.errors import UserError
 from models.evaluation import teacher_forcing
-from models.tasks.base import Task
-from models.transformer.arithmetic_transformer import ArithmeticTransformer
+from models.tasks import Task
 from models.transformer.hooked import HookedModel
 
 MOST_CIRCUITS = 2**12

@@ -45,7 +45,7 @@ from interp.core.sites import pair_names
 from interp.core.stats import mean_intervals, permutation_p
 from models.errors import UserError
 from models.importers.stock import from_transformer_lens
-from models.tasks.base import Task
+from models.tasks import Task
 from models.transformer.hooked import HookedModel
 
 CONTROLS = 39

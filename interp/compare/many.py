@@ -27,9 +27,7 @@ from interp.core.problems import resolve_task
 from interp.core.results import Provenance
 from interp.core.sites import model_name
 from models.errors import UserError
-from models.tasks.base import Task
-from models.tasks.multi_addition import MultiOperandAddition
-from models.tasks.sequences import SequenceTask
+from models.tasks import MultiOperandAddition, SequenceTask, Task
 from models.transformer.hooked import HookedModel
 
 PROBLEMS = 1000

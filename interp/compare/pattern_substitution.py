@@ -46,8 +46,7 @@ from interp.core.views import Line, Picture, Points, Series
 from interp.probes.coupled_keys import ROLE_NAMES, KeySets, draw_coupled, key_sets, resolve_coupled_task
 from interp.probes.key_attention import KeyAttention, key_attention
 from models.errors import UserError
-from models.tasks.base import Task
-from models.tasks.multi_addition import MultiOperandAddition
+from models.tasks import MultiOperandAddition, Task
 from models.transformer.hooked import HookedModel
 from models.transformer.part_names import head_name
 

@@ -15,9 +15,9 @@ from interp.core import runs
 from interp.core.problems import membership
 from interp.core.sites import Site
 from interp.probes.attention import visible_roles
+from models import ArithmeticTransformer
 from models.errors import UserError
-from models.tasks.base import Task
-from models.transformer.arithmetic_transformer import ArithmeticTransformer
+from models.tasks import Task
 from models.transformer.part_names import head_name, in_block, neuron_name
 
 CELL = ("digit_sum", "carry_in")  # the intermediate values by which logits are tabulated

@@ -32,7 +32,7 @@ from interp.core.results import Provenance, Result
 from models.calls.argument_kinds import Index
 from models.errors import UserError
 from models.numerals import in_percent, in_percent_with
-from models.tasks.base import Task
+from models.tasks import Task
 from models.transformer.hooked import HookedModel
 
 EQUAL = 0.01  # distance of aligned parameters, from 0 to 1 (orthogonal)

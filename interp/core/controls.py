@@ -12,9 +12,9 @@ from typing import Any
 
 import torch
 
+from models import ArithmeticTransformer
 from models.importers.stock import from_transformer_lens
-from models.tasks.base import Task
-from models.transformer.arithmetic_transformer import ArithmeticTransformer
+from models.tasks import Task
 from models.transformer.hooked import HookedModel
 from models.transformer.parts.weights import weight_shapes
 from models.weight_maps.constant import ConstantWeights

@@ -14,8 +14,7 @@ from interp.core import runs
 from interp.core.replaced_embeddings import EmbeddingTest, embedding_test
 from interp.core.sites import Site
 from models.errors import UserError
-from models.tasks.base import Task
-from models.tasks.groups import CyclicGroup, group_of
+from models.tasks import CyclicGroup, Task, group_of
 from models.transformer.hooked import HookedModel
 from models.transformer.part_names import in_block
 

@@ -26,8 +26,7 @@ from torch import Tensor
 from interp.core.problems import Sample, check_targets, chunks, require_able, right_tokens
 from interp.core.sites import model_name
 from models.errors import UserError, unknown_name
-from models.tasks.base import Task
-from models.tasks.paired_problems import ProblemPairs
+from models.tasks import ProblemPairs, Task
 from models.transformer.hooked import HookedModel
 
 ALL_ROWS = slice(None)

@@ -11,7 +11,7 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from models.tasks.segments import propagate_carries
+from models.tasks import propagate_carries
 
 
 def grid_problems(n_operands: int, n_digits: int, n: int, seed: int) -> Int[Tensor, "n operand column"]:

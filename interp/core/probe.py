@@ -30,10 +30,7 @@ from interp.core.strata import column_variables, signal_columns
 from models.calls.argument_kinds import MODELS, SEVERAL_MODELS
 from models.calls.checked_calls import checked
 from models.errors import UserError, known_name
-from models.tasks.algorithms import column_layout
-from models.tasks.base import Task
-from models.tasks.domain import NoDomain
-from models.tasks.groups import group_of
+from models.tasks import NoDomain, Task, column_layout, group_of
 from models.transformer.hooked import HookedModel
 
 ROOMS = ("probes", "causal", "proofs", "compare")

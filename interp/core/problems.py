@@ -16,13 +16,16 @@ from interp.core.results import Provenance
 from interp.core.thresholds import ABLE
 from models.errors import UserError
 from models.numerals import in_percent
-from models.tasks import problem_pairs
-from models.tasks.algorithms import column_layout
-from models.tasks.base import Task, domain_of
-from models.tasks.check_task import require_sound
-from models.tasks.domain import NoDomain
-from models.tasks.paired_problems import ProblemPairs
-from models.tasks.problem_space import ProblemSpace
+from models.tasks import (
+    NoDomain,
+    ProblemPairs,
+    ProblemSpace,
+    Task,
+    column_layout,
+    domain_of,
+    problem_pairs,
+    require_sound,
+)
 from models.transformer.hooked import HookedModel
 
 #: How many problems a probe draws. Where that is too dear, its docstring says how many it draws instead, and why.

@@ -17,7 +17,7 @@ from torch import Tensor
 from interp.core import runs
 from interp.core.problems import draw, right_tokens
 from interp.core.stats import Proportion, proportion
-from models.tasks.base import Task
+from models.tasks import Task
 from models.transformer.hooked import HookedModel
 
 N = 512  # problems of a test

@@ -22,8 +22,8 @@ from torch.nn import functional as F
 
 from interp.core.runs import Activations, passes
 from interp.core.sites import Edit
+from models import ArithmeticTransformer
 from models.fast import layers as fast
-from models.transformer.arithmetic_transformer import ArithmeticTransformer
 from models.transformer.hooked import HookedModel
 from models.transformer.part_names import in_block
 

@@ -14,10 +14,10 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from models import ArithmeticTransformer
 from models.errors import UserError, known_name
 from models.importers.stock import from_transformer_lens
-from models.tasks.base import Task
-from models.transformer.arithmetic_transformer import ArithmeticTransformer
+from models.tasks import Task
 from models.transformer.hooked import HookedModel
 from models.transformer.hooked import model_name as model_name
 

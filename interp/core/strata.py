@@ -18,7 +18,7 @@ from jaxtyping import Bool, Int
 from torch import Tensor
 
 from models.errors import UserError
-from models.tasks.base import Task
+from models.tasks import Task
 from models.tasks.places import OWN
 
 ALL = "all"

@@ -48,7 +48,7 @@ from interp.probes.attention_keys import Keys, gap_interval, shuffled_keys, time
 from interp.probes.key_sets import read_patterns
 from models.errors import UserError, known_name
 from models.numerals import in_percent, small
-from models.tasks.base import Task
+from models.tasks import Task
 from models.tasks.places import OUTPUT, OWN, PREVIOUS, REST
 from models.transformer.hooked import HookedModel
 from models.transformer.part_names import head_name

@@ -46,7 +46,7 @@ from interp.core.strata import column_variables, signal_columns
 from interp.probes.carry_result import CarryUnits
 from models.calls.argument_kinds import Index, Share
 from models.errors import UserError
-from models.tasks.base import Task, base_of
+from models.tasks import Task, base_of
 from models.transformer.hooked import HookedModel
 from models.transformer.part_names import in_block
 

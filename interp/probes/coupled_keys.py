@@ -26,7 +26,7 @@ from interp.core.problems import Sample, draw, resolve_task
 from interp.probes import key_sets as general
 from interp.probes.key_sets import KeySets
 from models.errors import UserError
-from models.tasks.multi_addition import MultiOperandAddition
+from models.tasks import MultiOperandAddition
 from models.transformer.hooked import HookedModel
 
 ROLE_NAMES = {"sum": "digit sum", "carry": "carry", "arrow": "arrow", "eos": "EOS"}

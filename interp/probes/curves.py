@@ -32,7 +32,7 @@ from models.evaluation import Rate
 from models.files.checkpoint import parse_weights, read_json
 from models.numerals import in_percent
 from models.registry import get_spec
-from models.tasks.domain import NoDomain
+from models.tasks import NoDomain
 from models.training.run_folder import MEASURED, RunFolder
 from models.zoo import entry_file, read_entry
 

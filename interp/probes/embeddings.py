@@ -53,7 +53,7 @@ from interp.probes.geometry import (
 )
 from models.calls.argument_kinds import Resamples
 from models.numerals import in_percent, p_value, small
-from models.tasks.base import Task
+from models.tasks import Task
 from models.transformer.hooked import HookedModel
 
 Table = torch.Tensor | np.ndarray | list

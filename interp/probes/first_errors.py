@@ -38,8 +38,7 @@ from interp.probes.score_result import Scores
 from models.errors import UserError
 from models.evaluation import predict
 from models.numerals import p_value
-from models.tasks.base import Task
-from models.tasks.multi_addition import MultiOperandAddition
+from models.tasks import MultiOperandAddition, Task
 from models.transformer.hooked import HookedModel
 
 BOUNDARY = "boundary"

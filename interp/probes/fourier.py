@@ -46,7 +46,7 @@ from interp.probes.geometry import as_table
 from models.calls.argument_kinds import Resamples
 from models.errors import UserError, known_name
 from models.numerals import in_percent, p_value
-from models.tasks.base import Task
+from models.tasks import Task
 from models.transformer.hooked import HookedModel
 
 OF = ("embeddings", "neurons", "logits")

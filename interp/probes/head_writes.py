@@ -43,7 +43,7 @@ from interp.core.stats import permutation_p
 from interp.core.views import Curves, Line, Picture, Series
 from models.errors import UserError
 from models.numerals import in_percent, p_value
-from models.tasks.base import Task, base_of
+from models.tasks import Task, base_of
 from models.transformer.hooked import HookedModel
 from models.transformer.part_names import head_name, in_block
 from models.transformer.unaltered import require_unaltered

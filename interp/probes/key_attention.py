@@ -50,8 +50,7 @@ from interp.core.views import Grid, Picture
 from interp.probes.coupled_keys import ROLE_NAMES, draw_coupled, key_sets, resolve_coupled_task
 from interp.probes.key_sets import CLIP, KeySets, read_patterns
 from models.errors import UserError
-from models.tasks.base import Task
-from models.tasks.multi_addition import MultiOperandAddition
+from models.tasks import MultiOperandAddition, Task
 from models.transformer.hooked import HookedModel
 from models.transformer.part_names import head_name
 

@@ -17,7 +17,7 @@ from torch import Tensor
 from interp.core.problems import membership
 from interp.core.runs import passes
 from models.errors import UserError, known_name
-from models.tasks.base import Task
+from models.tasks import Task
 from models.tasks.places import REST
 from models.transformer.hooked import HookedModel
 from models.transformer.part_names import in_block

@@ -17,7 +17,7 @@ from interp.core.problems import N_PROBLEMS, draw, resolve_task
 from interp.core.results import Findings
 from interp.core.sites import model_name
 from interp.core.stats import mean_interval
-from models.tasks.base import Task
+from models.tasks import Task
 from models.transformer.hooked import HookedModel
 
 ALL = "all tokens"

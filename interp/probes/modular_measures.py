@@ -26,8 +26,7 @@ from interp.core.problems import N_PROBLEMS, resolve_task
 from interp.core.results import Findings, Provenance
 from interp.core.sites import model_name
 from models.calls.argument_kinds import Resamples
-from models.tasks.base import Task
-from models.tasks.groups import CyclicGroup, group_of
+from models.tasks import CyclicGroup, Task, group_of
 from models.transformer.hooked import HookedModel
 
 KINDS = ("all logits", "restricted", "excluded")

@@ -30,9 +30,9 @@ from interp.core.probe import named_dimensions, probe, task_of
 from interp.core.results import Provenance, Result
 from interp.core.sites import model_name
 from interp.core.views import Grid, Picture
+from models import ArithmeticTransformer
 from models.errors import UserError, known_name
-from models.tasks.multi_addition import MultiOperandAddition
-from models.transformer.arithmetic_transformer import ArithmeticTransformer
+from models.tasks import MultiOperandAddition
 from models.transformer.hooked import HookedModel
 from models.transformer.part_names import head_name, layer_part
 from models.transformer.unaltered import require_unaltered

@@ -35,8 +35,7 @@ from interp.probes.stress import SHARE, suites
 from models.calls.argument_kinds import Count
 from models.errors import UserError, unknown_name
 from models.evaluation import Rate, predict
-from models.tasks.base import Task
-from models.tasks.carries import problems_of_chain_length
+from models.tasks import Task, problems_of_chain_length
 from models.tasks.ten_digits import DIGITS, LIMIT
 from models.transformer.hooked import HookedModel
 

@@ -30,10 +30,9 @@ from interp.core.probe import Scalar, named_dimensions, probe, task_of
 from interp.core.results import Provenance, Result
 from interp.core.views import Grid, Picture, Series
 from interp.probes.coupled_keys import draw_coupled, key_sets, resolve_coupled_task
+from models import ArithmeticTransformer
 from models.errors import UserError
-from models.tasks.base import Task
-from models.tasks.multi_addition import MultiOperandAddition
-from models.transformer.arithmetic_transformer import ArithmeticTransformer
+from models.tasks import MultiOperandAddition, Task
 from models.transformer.unaltered import require_unaltered
 
 _STEP = 0.01

@@ -48,8 +48,7 @@ from interp.core.thresholds import FAINT
 from interp.core.views import Picture, Points, Series
 from models.errors import UserError
 from models.numerals import in_percent
-from models.tasks.algorithms import RIPPLE, column_layout
-from models.tasks.base import Task
+from models.tasks import RIPPLE, Task, column_layout
 from models.transformer.hooked import HookedModel
 from models.transformer.part_names import in_block
 

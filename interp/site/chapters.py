@@ -6,6 +6,7 @@ Sentences and figures come from probes, so a page says what is true of the model
 from __future__ import annotations
 
 import contextlib
+import json
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
@@ -22,24 +23,24 @@ from interp.compare.compare import compare
 from interp.compare.many import compare_models
 from interp.core.loading import load
 from interp.core.probe import columns, find_probe, group
+from interp.core.results import Provenance
 from interp.figures.draw_views import draw_picture
 from interp.probes.curves import learning_curves
 from interp.probes.dynamics import training_dynamics
 from interp.probes.embeddings import circle_fit
+from interp.probes.score_result import Scores
 from interp.proofs import decision_curves
 from interp.proofs.coupled_grid import load_certified_grids, margins_view
 from interp.site.explorer import static_view
 from interp.site.pages import figure_data
 from interp.site.pages.items import commands, folded, paragraph, table
 from interp.site.probe_answers import accuracy, answered, parameter_values
-from interp.site.shape_scores import shape_scores
 from interp.site.story import ADDED, HAND_BUILT, Chapter, Story
 from models.errors import UserError
 from models.evaluation import margins, predict, teacher_forcing
-from models.tasks import problem_pairs
-from models.tasks.algorithms import column_layout
-from models.tasks.problem_space import ProblemSpace
+from models.tasks import ProblemSpace, column_layout, problem_pairs
 from models.tasks.ten_digits import LIMIT
+from models.zoo import entry_file, read_entry
 
 HARDEST = "9999999999+1"  # the longest carry chain that there is
 ASKED = 5, 7  # the decision drawn is that of this answer digit, after this token
@@ -315,3 +316,30 @@ def chapters() -> list[Chapter]:
     """All chapters in order, with those that other packages add."""
     load("chapters")
     return [each for chapter in CHAPTERS for each in (chapter, *ADDED.get(chapter.anchor, ()))]
+
+
+def shape_scores(entry: str) -> Scores:
+    """The stored scores of a zoo entry by seed and shape; the first shape is the longest of the training set.
+
+    The numbers are those of the card: :mod:`models.training.publish.kinds` scored every seed on the same
+    problems of each shape, which is (operands, digits), the digits of both factors, or a number of bits.
+
+    Raises:
+        UserError: no such entry, or one whose task has a single shape.
+    """
+    config = read_entry(entry)
+    score = config["score"]
+    if "shapes" not in score:
+        raise UserError(f"{entry} has no scores by shape: its task has one.")
+    n = {tuple(row["shape"]): row["n"] for row in score["shapes"]}
+    seeds = json.loads(entry_file(entry, "seeds.json"))
+    rows = [(row["seed"], tuple(shape), correct) for row in seeds for shape, correct in row["shapes"]]
+    frame = pd.DataFrame(
+        [(seed, " x ".join(map(str, shape)), n[shape], correct) for seed, shape, correct in rows],
+        columns=["seed", "shape", "n", "correct"],
+    )
+    shapes = [" x ".join(map(str, shape)) for shape in n]
+    table = frame.set_index(["seed", "shape"]).to_xarray().sel(shape=shapes)
+    source = f"problems a shape, teacher forced, {len(seeds)} seed{'s' * (len(seeds) > 1)}"
+    provenance = Provenance(score["n"], score["seed"], source)
+    return Scores(config["model"], table, provenance, "seed", about={"chosen": config["training"]["seed"]})

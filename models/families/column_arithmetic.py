@@ -44,9 +44,8 @@ from models.families.subtractors import padded_subtraction
 from models.registry import ModelSpec, register
 from models.tasks.addition import PADDED_TOKENS, PaddedAddition
 from models.tasks.formatted_task import FormattedTask, formatted
-from models.training.addition_problems import AdditionProblems, CarryMix
+from models.training.addition_problems import AdditionProblems, CarryMix, SubtractionProblems
 from models.training.recipes import Recipe, add_recipe
-from models.training.subtraction_problems import SubtractionProblems
 from models.training.task_problems import TaskProblems
 from models.transformer.config import TransformerConfig
 from models.transformer.parts.weights import Weights

@@ -30,8 +30,8 @@ from torch.nn import functional as F
 from models.registry import ModelSpec, register
 from models.tasks.addition import PaddedAddition
 from models.tasks.ten_test_sets import VALIDATION_SIZE
+from models.training.addition_problems import VariedLengthProblems
 from models.training.recipes import Recipe, add_recipe
-from models.training.varied_length_problems import VariedLengthProblems
 from models.transformer.config import TransformerConfig
 from models.transformer.parts.weights import Weights, under
 from models.weight_maps.low_rank import Factors, thin_normal_

@@ -25,10 +25,9 @@ from models.registry import ModelSpec, register
 from models.tasks import formatted
 from models.tasks.addition import PADDED_TOKENS
 from models.tasks.formatted_task import FormattedTask
-from models.training.addition_problems import CarryMix
+from models.training.addition_problems import CarryMix, SubtractionProblems
 from models.training.polish import Polish
 from models.training.recipes import Recipe, add_recipe
-from models.training.subtraction_problems import SubtractionProblems
 
 TWIN = replace(
     rung(57).options,

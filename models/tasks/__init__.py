@@ -1,13 +1,20 @@
 """Tasks: tokens, problems, roles and the symbolic algorithms that are the ground truth of arithmetic."""
 
 from models.tasks.addition import PairAddition, TenDigitAddition, TwoDigitAddition
+from models.tasks.algorithms import ALGORITHMS, RIPPLE, Algorithm, ColumnLayout, column_layout, resolve_algorithm
+from models.tasks.answer_functions import AnswerFunction, RulesByOperator
 from models.tasks.automata import Automaton
-from models.tasks.base import Role, Task
+from models.tasks.base import Role, Task, base_of, domain_of
 from models.tasks.brackets import BalancedBrackets
+from models.tasks.carries import plant_carry, problems_of_chain_length, uniform_below
 from models.tasks.characters import CharacterLanguage
-from models.tasks.domain import Domain
+from models.tasks.check_task import require_sound
+from models.tasks.domain import Domain, NoDomain
+from models.tasks.expressions import Expression
+from models.tasks.formats import NumberField
 from models.tasks.formatted_task import FormattedTask, formatted
 from models.tasks.induction import Induction, induction
+from models.tasks.groups import CyclicGroup, group_of
 from models.tasks.machine import Machine
 from models.tasks.multi_addition import AdditionFormat, MultiOperandAddition
 from models.tasks.multiplication import Multiplication
@@ -16,31 +23,43 @@ from models.tasks.pair_kinds import carry_pairs, chain_pairs, digit_pairs, probl
 from models.tasks.pair_variables import variable_pairs
 from models.tasks.paired_problems import ProblemPairs, pairs
 from models.tasks.parity import Parity
-from models.tasks.segments import TokenSequences
+from models.tasks.problem_space import ProblemSpace
+from models.tasks.segments import TokenSequences, propagate_carries
 from models.tasks.sequences import SequenceTask
 from models.tasks.task_guesses import Guess, guess
 from models.tasks.task_machines import machine_of
 from models.tasks.task_text import task_of_text  # noqa: F401 (so that calls that take a task take its text, too)
-from models.tasks.task_variables import TaskVariables
+from models.tasks.task_variables import TaskVariables, causal_model
 from models.tasks.token_function import TokenFunction, function
 
 __all__ = [
+    "ALGORITHMS",
     "AdditionFormat",
+    "Algorithm",
+    "AnswerFunction",
     "Automaton",
     "BalancedBrackets",
     "CharacterLanguage",
+    "ColumnLayout",
+    "CyclicGroup",
     "Domain",
+    "Expression",
     "FormattedTask",
     "Guess",
     "Induction",
     "Machine",
     "MultiOperandAddition",
     "Multiplication",
-    "Parity",
-    "ProblemPairs",
+    "NoDomain",
+    "NumberField",
     "PairAddition",
     "PairConstraint",
+    "Parity",
+    "ProblemPairs",
+    "ProblemSpace",
+    "RIPPLE",
     "Role",
+    "RulesByOperator",
     "SequenceTask",
     "Task",
     "TaskVariables",
@@ -48,15 +67,26 @@ __all__ = [
     "TokenFunction",
     "TokenSequences",
     "TwoDigitAddition",
+    "base_of",
     "carry_pairs",
+    "causal_model",
     "chain_pairs",
+    "column_layout",
     "digit_pairs",
+    "domain_of",
     "formatted",
     "function",
+    "group_of",
     "guess",
     "induction",
     "machine_of",
     "pairs",
+    "plant_carry",
     "problem_pairs",
+    "problems_of_chain_length",
+    "propagate_carries",
+    "require_sound",
+    "resolve_algorithm",
+    "uniform_below",
     "variable_pairs",
 ]

@@ -1,24 +1,32 @@
-"""The training distribution of MicroAdder: a digit curriculum and a share of carry-rich problems that fades."""
+"""Training distributions of ten-digit adders and subtractors, each with a curriculum of the digits of its operands.
+
+:class:`AdditionProblems` is MicroAdder's, with a share of carry-rich problems that fades; :class:`SubtractionProblems`
+takes its sums apart again; :class:`VariedLengthProblems`, of the 456-parameter adder, draws a digit count per problem.
+"""
 
 from __future__ import annotations
 
 import ctypes
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import Any
 
 import torch
-from jaxtyping import Int
+from jaxtyping import Int, Integer
 from torch import Tensor
 
 from models.errors import UserError
-from models.tasks.addition import MICROADDER, PairAddition
+from models.tasks.addition import MICROADDER, PADDED, PADDED_TOKENS, PairAddition
 from models.tasks.base import Task
 from models.tasks.counter_rng import row_keys, uniform
 from models.tasks.ten_digits import LIMIT, digit_rows
+from models.tasks.ten_test_sets import fingerprint, held_out_fingerprints, is_listed
 from models.training.data import Batch, SeedNumbers
 from models.training.native import library, pointers
 
 MOST_DIGITS = 10  # the most digits of an operand
+_RANGES = 17  # the native sampler's table of held-out problems is divided into 2^17 ranges
+Digits = Integer[Tensor, "seed _ row"]
 
 
 def _check_shares(**shares: float) -> None:
@@ -180,3 +188,91 @@ def carry_rich_problems(base: Int[Tensor, " n"], max_digits: int) -> Int[Tensor,
     single = (digits * power[:10, None, None]).sum(0) % full[where]  # the digits above nd are cut off
     problems[where] = single.T.long()
     return problems
+
+
+@dataclass(frozen=True)
+class SubtractionProblems(AdditionProblems):
+    """Pairs a >= b of up to ten digits, made of the pairs of :class:`AdditionProblems`: x + y is taken apart again.
+
+    Let x and y be uniform below 10^10. Where x + y stays below 10^10, (x + y) - x is uniform among the problems a - b
+    with a >= b; a larger sum s gives x - (s - 10^10), which is uniform as well (never zero). Where x + y carries,
+    (x + y) - x borrows: the share of carry-rich problems is one of borrow-rich ones, and the curriculum of digits stays
+    what it is.
+    """
+
+    def fits(self, task: Task) -> bool:
+        return getattr(task, "families", ()) == ("subtraction",)
+
+    def draw(self, seed: int, step: int, rows: int, device: torch.device) -> Int[Tensor, "row 2"]:
+        """The problems of one seed at one step. :meth:`native_batch` gives the same."""
+        x, y = super().draw(seed, step, rows, device).T
+        below = x + y - 10**MOST_DIGITS
+        return torch.where((below < 0)[:, None], torch.stack((x + y, x), 1), torch.stack((x, below), 1))
+
+    def native_batch(self, task: Task, seeds: SeedNumbers, step: int, rows: int) -> Batch | None:
+        """Encoded batches by the C sampler, or None if it cannot be built or the task is not made of ten digits."""
+        if any(role.column is not None and role.column >= MOST_DIGITS for role in task.roles):
+            return None
+        share = ctypes.c_double(self.share_at(step))
+        batch = native_rows("batch", seeds, step, rows, self.max_digits_at(step), share)
+        return None if batch is None else _encoded(task, *_taken_apart(*batch))
+
+
+def _taken_apart(tokens: Digits, targets: Digits) -> tuple[Digits, Digits, Digits]:
+    """Digits of a, b and a - b, units first, from an addition's tokens (x in 0-9, y in 11-20) and targets."""
+    x, y, z = tokens[:, :10], tokens[:, 11:21], targets[:, :10]
+    large = targets[:, 10:11] > 0
+    # 10^10 - y, digit by digit: zeros stay until the first digit that is not zero, which is taken from ten.
+    past = (y > 0).cumsum(1) - (y > 0).long() > 0
+    rest = torch.where(past, 9 - y, (10 - y) % 10)
+    return torch.where(large, x, z), torch.where(large, z, x), torch.where(large, rest, y)
+
+
+def _encoded(task: Task, a: Digits, b: Digits, s: Digits) -> Batch:
+    """The digits where the task writes them, between what stands between them in each of its problems."""
+    written = torch.cat([table[:, 0] for table in task.encode_rows(torch.zeros(1, 2, dtype=torch.int64))])
+    n_input, of = task.input_length, {"operand": (a, b), "answer": (s,)}
+    rows = []
+    for role, token in zip((*task.roles[:n_input], *task.target_roles), written.tolist(), strict=True):
+        digits = of.get(role.kind)
+        rows.append(torch.full_like(a[:, 0], token) if digits is None else digits[role.index or 0][:, role.column])
+    return torch.stack(rows[:n_input], 1), torch.stack(rows[n_input:], 1)
+
+
+@dataclass(frozen=True)
+class VariedLengthProblems(DigitCurriculum):
+    """Pairs of numbers with k ~ U{1..hi} digits: both uniform in [0, 10^k), hi growing with the step.
+
+    Pairs of the test sets and of the validation problems are drawn again (with the same k).
+    """
+
+    def draw(self, seed: int, step: int, rows: int, device: torch.device) -> Int[Tensor, "row 2"]:
+        """The problems of one seed at one step. This is the definition that the native sampler reproduces."""
+        keys = row_keys(seed, step, rows, device)
+        powers = 10.0 ** torch.arange(11, device=device, dtype=torch.float64)
+        limit = powers[1 + (uniform(keys, 0) * self.max_digits_at(step)).long()]
+        problems, draw = self._pairs(keys, limit, 1), 1
+        held_out = held_out_fingerprints().to(device)
+        while len(again := is_listed(fingerprint(problems), held_out).nonzero()[:, 0]):
+            draw += 2
+            problems[again] = self._pairs(keys[again], limit[again], draw)
+        return problems
+
+    @staticmethod
+    def _pairs(keys: Int[Tensor, " n"], limit: Tensor, draw: int) -> Int[Tensor, "n 2"]:
+        return torch.stack([(uniform(keys, k) * limit).long() for k in (draw, draw + 1)], 1)
+
+    def native_batch(self, task: Task, seeds: SeedNumbers, step: int, rows: int) -> Batch | None:
+        """Encoded batches by the C sampler, or None if it does not apply or cannot be built."""
+        if not isinstance(task, PairAddition) or (task.format, *task.vocabulary) != (PADDED, *PADDED_TOKENS):
+            return None
+        return native_rows("varied_lengths", seeds, step, rows, self.max_digits_at(step), *pointers(_held_out_table()))
+
+
+@cache
+def _held_out_table() -> tuple[Int[Tensor, " n"], Int[Tensor, " range"]]:
+    """Sorted fingerprints, and the first of each of 2^17 equal ranges of 64-bit numbers, with the end."""
+    fingerprints = held_out_fingerprints()
+    ranges = (fingerprints >> (64 - _RANGES)) + (1 << (_RANGES - 1))
+    starts = torch.searchsorted(ranges, torch.arange((1 << _RANGES) + 1)).int()
+    return fingerprints, starts

@@ -11,12 +11,16 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from models.errors import UserError
-from models.training.addition_problems import AdditionProblems, CarryMix, MetricCarryMix
+from models.training.addition_problems import (
+    AdditionProblems,
+    CarryMix,
+    MetricCarryMix,
+    SubtractionProblems,
+    VariedLengthProblems,
+)
 from models.training.polish import Polish
 from models.training.sequence_problems import AdditionSet, MultiplicationSet, ParitySet, SequenceSource
-from models.training.subtraction_problems import SubtractionProblems
 from models.training.task_problems import TaskProblems
-from models.training.varied_length_problems import VariedLengthProblems
 
 
 @dataclass(frozen=True)

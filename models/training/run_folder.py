@@ -17,9 +17,7 @@ import hashlib
 import io
 import json
 import os
-import re
 import shutil
-import warnings
 import zlib
 from collections.abc import Container, Iterable, Iterator, Mapping
 from pathlib import Path
@@ -35,11 +33,10 @@ from models.tasks.characters import TRAINING
 
 #: What a line of the metrics has for each seed, if its task has it.
 MEASURED = ("exact", "token", "loss", "uniform", "validation_loss")
-_ENTRY = {"step": int, "file": str, "sha256": str, "state": dict}  # of a checkpoint.json
+_ENTRY = {"step": int, "file": str, "sha256": str, "metrics": dict, "state": dict}  # of a checkpoint.json
 _ACCEPTED_MODEL = "model.safetensors"
 _KEPT = "metrics.jsonl.gz"
 _MOST_METRICS = 256 << 20  # bytes
-_DIGEST = re.compile("[0-9a-f]{64}")
 
 
 class Checkpoint(NamedTuple):
@@ -131,21 +128,9 @@ class RunFolder:
         return config
 
     def _read_config(self, read: Mapping[str, Any] | None = None) -> dict[str, Any]:
-        """The config without its digest, which is compared; a run of an earlier version has none.
-
-        Raises:
-            UserError: it was changed.
-        """
+        """The config without its digest, which is compared. Raises UserError if it was changed."""
         config = storage.read_json(self.config_path) if read is None else dict(read)
-        digest = config.pop("digest", None)
-        misnamed = any(
-            isinstance(value, str) and _DIGEST.fullmatch(value) for value in config.values()
-        )  # a damaged key
-        if misnamed or (digest is not None and digest != digest_of(config)):
-            raise UserError(
-                f"{self.config_path} does not match the digest that it carries: its contents were changed; restore it."
-            )
-        return config
+        return _as_written(config, self.config_path)
 
     def save_checkpoint(self, step: int, tensors: dict[str, Tensor], state: dict[str, Any]) -> None:
         """Write metrics and tensors first, then the JSON that names them. Whenever a crash happens, one checkpoint is
@@ -161,18 +146,13 @@ class RunFolder:
     def load_checkpoint(self) -> Checkpoint | None:
         """The last checkpoint, or None.
 
-        A checkpoint of an earlier version, without a digest, gives a warning, as damage to it would go unnoticed.
-
         Raises:
             UserError: it was damaged, or the metrics do not begin with what they held when it was written.
         """
         entry = self._entry()
         if entry is None:
             return None
-        if self._recorded_metrics(entry) is None:
-            warnings.warn(
-                f"{self.path / 'checkpoint.json'} carries no digest: damage to it could not be noticed.", stacklevel=2
-            )
+        self._recorded_metrics(entry)
         tensors, _ = storage.load_weights(self.path / entry["file"], entry["sha256"])
         return Checkpoint(entry["step"], tensors, entry["state"])
 
@@ -181,13 +161,9 @@ class RunFolder:
         path = self.path / "checkpoint.json"
         if not path.exists():
             return None
-        entry = storage.read_json(path)
-        digest = entry.pop("digest", None)
-        if digest is not None and digest != digest_of(entry):
-            raise UserError(f"{path} does not match the digest that it carries: its contents were changed; restore it.")
+        entry = _as_written(storage.read_json(path), path)
         whole = all(isinstance(entry.get(key), kind) for key, kind in _ENTRY.items())
-        known = _ENTRY.keys() if digest is None else {*_ENTRY, "metrics"}
-        if not whole or entry.keys() != known or entry["file"] != f"checkpoint-{entry['step']}.safetensors":
+        if not whole or entry.keys() != _ENTRY.keys() or entry["file"] != f"checkpoint-{entry['step']}.safetensors":
             raise UserError(f"{path} is not a checkpoint of a run: its contents were changed; restore it.")
         return entry
 
@@ -216,10 +192,8 @@ class RunFolder:
             digest = hashlib.file_digest(file, "sha256").hexdigest()
             return {"bytes": file.tell(), "sha256": digest}
 
-    def _recorded_metrics(self, entry: dict[str, Any]) -> bytes | None:
-        """The metrics as they were when a checkpoint was written; None if it does not say (an earlier version)."""
-        if "metrics" not in entry:
-            return None
+    def _recorded_metrics(self, entry: dict[str, Any]) -> bytes:
+        """The metrics as they were when a checkpoint was written."""
         size = entry["metrics"]["bytes"]
         data = storage.read_bytes(self.metrics_path)[:size] if size else b""
         if len(data) < size or storage.sha256(data) != entry["metrics"]["sha256"]:
@@ -234,11 +208,7 @@ class RunFolder:
         if not self.metrics_path.exists():
             return
         entry = self._entry() or {"step": 0, "metrics": {"bytes": 0, "sha256": storage.sha256(b"")}}
-        kept = self._recorded_metrics(entry)
-        if kept is None:
-            lines = [line for line in self.metrics_path.read_text().splitlines() if _line_step(line) <= entry["step"]]
-            kept = "".join(line + "\n" for line in lines).encode()
-        storage.write_bytes_atomic(self.metrics_path, kept)
+        storage.write_bytes_atomic(self.metrics_path, self._recorded_metrics(entry))
 
     def metrics(self) -> list[dict[str, Any]]:
         """Every evaluation so far. Raises UserError if the file is missing or was damaged."""
@@ -288,11 +258,11 @@ class RunFolder:
         return {int(file.stem): storage.load_weights(file)[0] for file in files}
 
 
-def _line_step(line: str) -> float:
-    try:
-        return float(json.loads(line)["step"])
-    except (json.JSONDecodeError, KeyError):  # a line cut short by a crash
-        return float("inf")
+def _as_written(entry: dict[str, Any], path: Path) -> dict[str, Any]:
+    """The entry without its digest. Raises UserError if it has another one or none."""
+    if entry.pop("digest", None) != digest_of(entry):
+        raise UserError(f"{path} does not match the digest that it carries: its contents were changed; restore it.")
+    return entry
 
 
 def digest_of(entry: dict[str, Any]) -> str:

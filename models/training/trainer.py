@@ -262,7 +262,7 @@ class Trainer:
             table.copy_(tensors[name])
         try:
             self._take_up(state, step)
-        except (KeyError, TypeError, ValueError, AttributeError) as error:  # without a digest it may hold anything
+        except (KeyError, TypeError, ValueError, AttributeError) as error:  # another version wrote it
             raise UserError(f"The checkpoint in {self.folder.path} was damaged ({error!r}); restore it.") from error
         self.step_number = step
         self.groups = [SeedGroup(self, rows) for rows in state["groups"]]

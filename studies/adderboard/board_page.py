@@ -14,7 +14,7 @@ from tqdm import tqdm
 from interp.core.sections import Page, Section
 from interp.proofs.verdict import versions
 from interp.site.pages.html_document import page_data
-from interp.site.pages.page_file import write_page
+from interp.site.pages.page_sections import write_page
 from models.errors import UserError
 from models.registry import BY_HAND, TRAINED
 from studies.adderboard.board_rows import NOT_KNOWN, NOT_STATED, BoardRow, digest_of_file, judge, submissions

@@ -13,11 +13,15 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+import plotly.graph_objects as go
 import xarray as xr
 
 import models
 from interp.core.sections import Section
-from interp.probes.curves import read_curves
+from interp.figures import theme
+from interp.figures.layers import hover, points
+from interp.figures.panels import Panel, compose
+from interp.probes.curves import Curves, read_curves
 from models.errors import UserError
 from models.registry import build, recipe_of
 from models.training.objective import ParameterLayout
@@ -29,7 +33,6 @@ from models.zoo import entry_file
 from studies.runs.seed_sweeps import compare_variants, comparison_table, finished, sweep_curves, sweep_table
 from studies.runs.stored_tables import show_tables
 from studies.runs.study import Made, Settings, shows
-from studies.runs.sweep_figure import seeds_by_variant
 from studies.runs.training_runs import TrainingRun, train_in_time
 
 SEEDS = 16
@@ -174,3 +177,37 @@ def show_sweeps(data: Any) -> list[Section]:
         sections.append(Section("Comparisons", note, (comparison_table(data["comparisons"]),)))
     rest = {key: data[key] for key in ("steps", "scores", "stress", "arcs", "verdicts") if key in data}
     return sections + [replace(section, level=2) for section in show_tables(rest)]
+
+
+def seeds_by_variant(result: Curves, title: str) -> go.Figure:
+    """Every seed's best exact match and last token accuracy in a sweep (:mod:`studies.runs.seed_sweeps`),
+    one row per variant; filled markers answer the whole test set."""
+    layers, labels = [], []
+    for i, model in enumerate(result.models):
+        label, best = result.labels[model], result.of(model).max("step")
+        seeds = best.seed.values.tolist()
+        wobble = np.random.default_rng(0).uniform(-0.11, 0.11, len(seeds))
+        groks = [result.on_test[model][seed] for seed in seeds]
+        # Add the number of parameters if the label lacks it, and the steps if two variants have one label.
+        parameters = str(int(result.table.parameters.sel(model=model)))
+        words = [] if parameters in label.split() else [parameters]
+        if list(result.labels.values()).count(label) > 1:
+            words.append(f"{int(result.of(model).step.values[-1]):,} steps")
+        labels.append(f"{label} ({', '.join(words)})" if words else label)
+        for values, offset, colour, name in (
+            (best.values, 0.16, theme.BLUE, "best exact match"),
+            (result.of(model, "token").values[:, -1], -0.16, theme.ORANGE, "last token accuracy"),
+        ):
+            said = hover(f"{label}, seed {{seed}}: {name} {{x:.4f}}", seed=seeds)
+            layers.append(points(values, i + offset + wobble, name, colour, size=8, filled=groks, opacity=0.8, **said))
+    shares = "share of validation problems (exact match),<br>of targets (token accuracy)"
+    panel = Panel(
+        layers,
+        x={"title": shares, "range": [-0.02, 1.02]},
+        y={"tickvals": list(range(len(labels))), "ticktext": labels, "autorange": "reversed", "zeroline": False},
+    )
+    note = "Filled: the seed answers all of the test set; vertical jitter only"
+    return compose(
+        [panel], title, result.provenance, note=note, height=240 + 74 * len(labels), margin={"l": 260, "t": 24},
+        legend={"y": 1.02, "yanchor": "bottom"},
+    )  # fmt: skip

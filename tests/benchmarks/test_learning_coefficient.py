@@ -27,6 +27,7 @@ from studies.comparison.curvature import (
 from studies.papers import DATA
 
 
+@pytest.mark.slow
 def test_the_mode_and_what_its_hessian_predicts():
     """Of ten numbers four are curved, and away from the start the mode balances the slope and the localisation."""
     losses, start = planted()["flat"]

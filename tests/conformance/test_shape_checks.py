@@ -13,7 +13,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from tests.conformance.table import dense
-from tests.shape_checks import checked, unchecked_shapes
+from tests.shape_checks import Share, checked, unchecked_shapes
 
 
 def test_a_wrong_shape_inside_a_model_is_an_error():
@@ -84,3 +84,17 @@ def test_every_copy_of_a_function_within_a_function_is_checked():
         assert copy()(torch.ones(2), torch.ones(2)).shape == (2,)
         with pytest.raises(jaxtyping.TypeCheckError):
             copy()(torch.ones(2), torch.ones(1))
+
+
+def test_a_wrong_shape_is_found_after_many_right_ones(monkeypatch: pytest.MonkeyPatch):
+    """Of calls without end some are looked at, and in the next test the first ones again."""
+    monkeypatch.setattr(Share, "every", 8)
+    ask, two, three = Sums().product, torch.ones(2, 2), torch.ones(3, 3)
+    for _ in range(100):
+        ask(two, two)
+    with pytest.raises(jaxtyping.TypeCheckError):
+        for _ in range(8):
+            ask(two, two, three)
+    Share.test += 1
+    with pytest.raises(jaxtyping.TypeCheckError):
+        ask(two, two, three)

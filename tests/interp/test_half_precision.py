@@ -12,6 +12,7 @@ from models.errors import UserError
 from models.tasks import problem_pairs
 from tests.interp.test_other_formats import SHORT
 from tests.other_tasks import column_addition, exact_adder
+from tests.sampling import sampled
 
 HALF = [torch.bfloat16, torch.float16]
 #: Of minutes, or of a search whose end is its time.
@@ -29,8 +30,8 @@ def subject(name: str, dtype: torch.dtype) -> models.ArithmeticTransformer:
     return (models.load(name) if name else exact_adder(column_addition(3))).to(dtype)
 
 
-@pytest.mark.parametrize("dtype", HALF, ids=str)
-@pytest.mark.parametrize("name", ["", pytest.param("microadder-57", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("dtype", sampled(HALF, torch.bfloat16), ids=str)
+@pytest.mark.parametrize("name", sampled(["", "microadder-57"], ""))
 def test_every_question_of_a_model_answers_or_refuses_in_a_sentence(name: str, dtype: torch.dtype) -> None:
     model, answered = subject(name, dtype), 0
     for probe in registered().values():

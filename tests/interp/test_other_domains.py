@@ -149,6 +149,7 @@ def test_all_problems_of_the_task_are_run_and_no_fewer(adders: Any, name: str):
     check_certificate(verdict, model)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("p", sampled([113, 12], 12))
 def test_a_model_destroyed_for_every_operand_from_ten_on_is_refuted(p: int):
     model = exact_adder(modular_addition(p))
@@ -254,6 +255,7 @@ def test_a_copy_of_a_task_with_its_own_vocabulary_is_itself(adders: Any):
 # ---- probes and ablations by the task's own variables
 
 
+@pytest.mark.slow
 def test_linear_probes_find_each_variable_where_it_is(adders: Any):
     found = interp.linear_probes(adders("residues modulo 113")[0], n=1200)
     assert list(dict.fromkeys(found.table.signal)) == ["carry_out", "digit_sum", "a", "b", "s"]

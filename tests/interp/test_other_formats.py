@@ -84,7 +84,7 @@ def asked(probe: Probe, model: models.ArithmeticTransformer) -> str:
     return "answered"
 
 
-QUICK = ("a prefix of the answer", "in parentheses")  # the others take a minute in all
+QUICK = ("in parentheses",)  # the others take a minute in all
 
 
 @pytest.mark.parametrize(

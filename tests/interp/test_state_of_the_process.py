@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cache
+from itertools import product
 from typing import Any
 
 import pytest
@@ -19,6 +20,7 @@ import models
 from interp.proofs.certify import check_certificate
 from models import UserError
 from models.weight_maps import WeightMap
+from tests.sampling import every_third
 
 PAIRS = [(i * 7919 % 10**10, i * 104729 % 10**10) for i in range(64)]
 
@@ -103,8 +105,7 @@ def logits(model: Any) -> torch.Tensor:
     return model(model.task.encode(model.task.sample(8, torch.Generator().manual_seed(0)))).detach()
 
 
-@pytest.mark.parametrize("question", QUESTIONS)
-@pytest.mark.parametrize("state", STATES)
+@pytest.mark.parametrize(("state", "question"), every_third(product(STATES, QUESTIONS)))
 def test_an_answer_is_about_the_model_as_the_caller_has_it(state: str, question: str):
     subject, ask = QUESTIONS[question]
     model, expected = subject(), in_plain_state(question)

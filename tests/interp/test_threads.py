@@ -42,6 +42,7 @@ def slope(model: Any) -> float:
         return float(sum(g.abs().sum() for g in torch.autograd.grad(model(tokens(model)).square().mean(), parameters)))
 
 
+@pytest.mark.slow
 def test_sixteen_questions_in_four_threads_get_the_answers_of_one():
     model = models.load("microadder-57")
     alone = {name: str(ask(model)) for name, ask in QUESTIONS.items()}

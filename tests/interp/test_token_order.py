@@ -77,8 +77,9 @@ OTHERS = {
     "training_dynamics",
 }  # fmt: skip
 DRAWN = ("untrained", "shuffled", "p_untrained", "p_shuffled", "control_note", "seconds")
-SLOW = {"all_circuits", "certify", "compare_models"}
-IN_BOTH = {"head_writes", "logit_attribution", "interchange_sweep", "circle_fit"}  # in `make test`, of both models
+SLOW = {"all_circuits", "certify", "compare_models", "smallest_circuit"}
+IN_BOTH = {"head_writes", "logit_attribution", "circle_fit"}  # in `make test`, of both models
+IN_ONE = {*list(ASK)[::3], *IN_BOTH, "interchange_sweep"} - SLOW
 
 
 def told(name: str, model: Any) -> pd.DataFrame | str:
@@ -95,7 +96,7 @@ def told(name: str, model: Any) -> pd.DataFrame | str:
     ("model", "name"),
     [
         pytest.param(model, name, marks=[pytest.mark.slow] * (name not in often))
-        for model, often in (("microadder-57", {*list(ASK)[::3], *IN_BOTH} - SLOW), ("adder-456", IN_BOTH))
+        for model, often in (("microadder-57", IN_ONE), ("adder-456", IN_BOTH))
         for name in ASK
     ],
 )

@@ -174,22 +174,6 @@ def test_a_model_that_is_not_stored_can_still_be_built() -> None:
 # ---- damage
 
 
-def test_a_missing_folder_is_named(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="no file or folder .*nowhere"):
-        models.load(tmp_path / "nowhere")
-
-
-def test_a_folder_without_config_is_no_model(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=r"not a stored model: it has no config\.json"):
-        models.load(tmp_path)
-
-
-def test_a_file_that_is_neither_weights_nor_checkpoint_is_named(tmp_path: Path) -> None:
-    (tmp_path / "notes.txt").write_text("x")
-    with pytest.raises(UserError, match=r"notes\.txt is not a model"):
-        models.load(tmp_path / "notes.txt")
-
-
 def test_missing_weights_are_named(entry: Path) -> None:
     (entry / "model.safetensors").unlink()
     with pytest.raises(UserError, match=r"There is no file .*model\.safetensors"):

@@ -43,8 +43,7 @@ from interp.core.views import Grid, Picture
 from models.calls.argument_kinds import Share
 from models.errors import UserError, known_name
 from models.numerals import in_percent_with
-from models.tasks.base import Task
-from models.tasks.paired_problems import ProblemPairs
+from models.tasks import ProblemPairs, Task
 from models.transformer.hooked import HookedModel
 
 ACCURACY = "accuracy"

@@ -46,11 +46,11 @@ from interp.core.stats import Bounds, bootstrap_interval, unseen
 from interp.core.strata import answer_columns
 from interp.core.thresholds import HARMLESS
 from interp.core.views import Grid, Picture, Points, Series, View
+from models import ArithmeticTransformer
 from models.calls.argument_kinds import Count, Index, Seed, Share
 from models.errors import UserError
 from models.numerals import in_percent, in_percent_with
-from models.tasks.base import Task
-from models.transformer.arithmetic_transformer import ArithmeticTransformer
+from models.tasks import Task
 from models.transformer.hooked import HookedModel
 
 SCALES = ("accuracy", "loss", "logit")

@@ -19,7 +19,7 @@ from interp.core.components import InLayer
 from interp.core.problems import check_targets
 from interp.core.sites import Site, check_positions
 from models.errors import UserError, known_name, unknown_name
-from models.tasks.base import Task
+from models.tasks import Task
 from models.transformer.hooked import HookedModel
 from models.transformer.part_names import head_name, in_block, layer_part
 

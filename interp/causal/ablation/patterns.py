@@ -23,7 +23,7 @@ from interp.core import runs
 from interp.core.problems import right_tokens
 from interp.core.sites import Edit, Site
 from models.errors import unknown_name
-from models.tasks.base import Task
+from models.tasks import Task
 from models.transformer.hooked import HookedModel
 from models.transformer.part_names import in_block
 

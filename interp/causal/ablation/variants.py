@@ -14,8 +14,8 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from interp.core.parameters import places
+from models import ArithmeticTransformer
 from models.errors import UserError, unknown_name
-from models.transformer.arithmetic_transformer import ArithmeticTransformer
 from models.transformer.unaltered import require_unaltered
 
 #: A block of this many variants and problems keeps its logits in the processor's cache.

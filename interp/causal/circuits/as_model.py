@@ -30,10 +30,10 @@ from interp.causal.edges.graph import LOGITS, EdgeGraph
 from interp.causal.edges.masked import MaskedModel
 from interp.causal.edges.optimal import fit_constants
 from interp.core.sites import model_name
+from models import ArithmeticTransformer
 from models.calls.checked_calls import checked
 from models.errors import UserError, known_name
-from models.tasks.base import Task
-from models.transformer.arithmetic_transformer import ArithmeticTransformer
+from models.tasks import Task
 from models.transformer.config import TransformerConfig
 from models.transformer.hooked import HookedModel
 from models.transformer.part_names import head_name, layer_part

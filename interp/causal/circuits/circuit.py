@@ -48,7 +48,7 @@ from interp.core.views import Edge as GraphEdge
 from models.calls.argument_kinds import Index, Share
 from models.errors import UserError
 from models.numerals import in_percent, in_percent_with, p_value
-from models.tasks.paired_problems import ProblemPairs
+from models.tasks import ProblemPairs
 from models.transformer.hooked import HookedModel
 
 #: The name of a metric, or a function that binds one to pairs.

@@ -50,7 +50,7 @@ from interp.core.views import Line, Picture, Points, Series
 from models.calls.argument_kinds import Share
 from models.errors import UserError, known_name
 from models.numerals import in_percent
-from models.tasks.paired_problems import ProblemPairs
+from models.tasks import ProblemPairs
 from models.transformer.hooked import HookedModel
 
 METRICS = ("logit_diff", "exact_match")

@@ -7,7 +7,7 @@ import torch
 from jaxtyping import Int
 
 from models.errors import UserError
-from models.tasks.paired_problems import ProblemPairs
+from models.tasks import ProblemPairs
 
 
 def linked(pairs: ProblemPairs) -> Int[np.ndarray, " pair"]:

@@ -19,7 +19,7 @@ from interp.core.metrics import Metric, resolve_metrics
 from interp.core.problems import slices
 from interp.core.sites import model_name
 from models.errors import UserError, known_name
-from models.tasks.paired_problems import ProblemPairs
+from models.tasks import ProblemPairs
 from models.transformer.hooked import HookedModel
 
 DIRECTIONS = ("denoise", "noise")

@@ -66,7 +66,7 @@ from interp.core.views import Picture, Points, Series
 from models.calls.argument_kinds import Count, Index
 from models.errors import UserError, known_name
 from models.numerals import in_percent, p_value
-from models.tasks.paired_problems import ProblemPairs
+from models.tasks import ProblemPairs
 from models.transformer.hooked import HookedModel
 from models.transformer.part_names import in_block
 

@@ -33,7 +33,7 @@ from interp.core.problems import derangement
 from interp.core.sites import require_evaluation_mode, require_sums
 from models.errors import UserError, known_name
 from models.importers.stock import from_transformer_lens
-from models.tasks.base import Task
+from models.tasks import Task
 from models.transformer.arithmetic_transformer import ArithmeticTransformer, Block
 from models.transformer.hooked import HookedModel
 from models.transformer.part_names import in_block

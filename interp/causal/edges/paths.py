@@ -34,7 +34,7 @@ from interp.core.stats import bootstrap_interval, difference_bounds, ratio_inter
 from interp.core.views import Picture
 from models.calls.argument_kinds import Index
 from models.errors import UserError, known_name
-from models.tasks.paired_problems import ProblemPairs
+from models.tasks import ProblemPairs
 from models.transformer.hooked import HookedModel
 
 PATHS = ("direct", "all")

@@ -61,9 +61,7 @@ from interp.core.stats import Proportion, proportion
 from interp.core.views import ENDS, Points, Series
 from models.errors import UserError, known_name
 from models.numerals import in_percent
-from models.tasks.algorithms import Algorithm
-from models.tasks.base import Task
-from models.tasks.task_variables import TaskVariables, causal_model
+from models.tasks import Algorithm, Task, TaskVariables, causal_model
 from models.transformer.hooked import HookedModel
 
 HYPOTHESIS = "hypothesis"

@@ -58,8 +58,7 @@ from interp.core.views import Points, values_and_controls
 from models.calls.argument_kinds import Resamples
 from models.errors import known_name
 from models.numerals import in_percent
-from models.tasks.base import Task
-from models.tasks.groups import CyclicGroup, group_of
+from models.tasks import CyclicGroup, Task, group_of
 from models.transformer.hooked import HookedModel
 
 PROGRAMS = ("clock", "pizza")

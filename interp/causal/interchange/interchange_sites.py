@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from interp.core.sites import QUERY, Site, require_hook
 from models.errors import UserError, unknown_name
-from models.tasks.algorithms import ColumnLayout
+from models.tasks import ColumnLayout
 from models.transformer.hooked import HookedModel
 
 

@@ -31,9 +31,7 @@ from interp.core.views import Grid, Picture
 from models.calls.argument_kinds import Count, Index
 from models.errors import UserError
 from models.numerals import in_percent_with
-from models.tasks.algorithms import Algorithm, column_layout
-from models.tasks.base import Task
-from models.tasks.task_variables import TaskVariables, causal_model
+from models.tasks import Algorithm, Task, TaskVariables, causal_model, column_layout
 from models.transformer.hooked import HookedModel
 from models.transformer.part_names import in_block
 

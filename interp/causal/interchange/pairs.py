@@ -17,7 +17,7 @@ from torch import Tensor
 
 from interp.core.problems import distinct, draw
 from models.errors import UserError
-from models.tasks.algorithms import ColumnLayout
+from models.tasks import ColumnLayout
 
 #: Half of the problems are rich in carry chains, if the task can draw them: uniform sums hardly have long ones.
 CARRY_HEAVY = 0.5

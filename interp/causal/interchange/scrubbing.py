@@ -46,10 +46,8 @@ from interp.core.views import ENDS, Curves, Line, Picture, Series
 from models.calls.argument_kinds import Count
 from models.errors import UserError
 from models.numerals import in_percent, in_percent_with
-from models.tasks.algorithms import Algorithm, ColumnLayout
-from models.tasks.base import Task
+from models.tasks import Algorithm, ColumnLayout, Task, TaskVariables, causal_model
 from models.tasks.places import DELIMITERS, OWN, PREVIOUS, REST
-from models.tasks.task_variables import TaskVariables, causal_model
 from models.transformer.hooked import HookedModel
 from models.transformer.part_names import in_block
 

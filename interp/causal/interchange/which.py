@@ -56,8 +56,7 @@ from interp.core.thresholds import FOLLOWS
 from interp.core.views import Bars, Picture, Series
 from models.calls.argument_kinds import Count
 from models.errors import UserError, known_name
-from models.tasks.algorithms import ALGORITHMS, Algorithm, ColumnLayout, column_layout, resolve_algorithm
-from models.tasks.base import Task
+from models.tasks import ALGORITHMS, Algorithm, ColumnLayout, Task, column_layout, resolve_algorithm
 from models.transformer.hooked import HookedModel
 
 CORRUPTIONS = ("plausible", "any")

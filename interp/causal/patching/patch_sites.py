@@ -14,7 +14,7 @@ from torch import Tensor
 
 from interp.core.sites import require_layer
 from models.errors import UserError, known_name, unknown_name
-from models.tasks.base import Task
+from models.tasks import Task
 from models.transformer.hooked import HookedModel
 from models.transformer.part_names import in_block
 

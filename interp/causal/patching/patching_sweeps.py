@@ -45,13 +45,12 @@ from interp.core.metrics import FACTORIES, Metric, require_metrics, require_pair
 from interp.core.probe import probe
 from interp.core.results import Provenance
 from interp.core.sites import model_name, stream_is_written
+from models import ArithmeticTransformer
 from models.calls.argument_kinds import Index
 from models.errors import UserError, known_name
 from models.fast.layers import KNOWN
 from models.importers.stock import from_transformer_lens
-from models.tasks.base import Task
-from models.tasks.paired_problems import ProblemPairs
-from models.transformer.arithmetic_transformer import ArithmeticTransformer
+from models.tasks import ProblemPairs, Task
 from models.transformer.hooked import HookedModel
 from models.transformer.unaltered import alterations
 

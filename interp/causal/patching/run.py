@@ -15,9 +15,9 @@ from jaxtyping import Float, Int
 from torch import Tensor
 from torch.nn import functional as F
 
+from models import ArithmeticTransformer
 from models.fast import layers as fast
 from models.fast.layers import heads_output, mlp_input
-from models.transformer.arithmetic_transformer import ArithmeticTransformer
 from models.transformer.part_names import in_block
 from models.transformer.parts.positions import rotate
 

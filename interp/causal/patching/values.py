@@ -18,9 +18,9 @@ from interp.causal.patching.plain import ROUNDING, UNPATCHED, PatchedRun, PlainP
 from interp.causal.patching.run import CachedActivations, Run, RunFrame, as_slice
 from interp.core.metrics import Metric
 from interp.core.problems import slices
+from models import ArithmeticTransformer
 from models.errors import UserError
-from models.tasks.base import Task
-from models.transformer.arithmetic_transformer import ArithmeticTransformer
+from models.tasks import Task
 from models.transformer.hooked import HookedModel
 from models.transformer.unaltered import alterations
 

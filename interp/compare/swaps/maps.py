@@ -22,8 +22,8 @@ from torch import Tensor
 from interp.compare.swaps.swapped_parts import PATTERNS, SwappedPart
 from interp.core.problems import chunks
 from interp.core.runs import Activations, passes
+from models import ArithmeticTransformer
 from models.errors import UserError
-from models.transformer.arithmetic_transformer import ArithmeticTransformer
 
 _ROUNDING = 1e-6  # directions in which x varies by less than this share of its size are float32 rounding
 

@@ -57,11 +57,11 @@ from interp.core.problems import chunks, derangement, distinct, draw, every_prob
 from interp.core.results import Provenance
 from interp.core.runs import Activations, passes
 from interp.core.sites import model_name, pair_names
+from models import ArithmeticTransformer
 from models.calls.argument_kinds import Count, Index
 from models.errors import UserError
 from models.importers.stock import from_transformer_lens
-from models.tasks.base import Task
-from models.transformer.arithmetic_transformer import ArithmeticTransformer
+from models.tasks import Task
 from models.transformer.hooked import HookedModel
 
 

@@ -39,7 +39,7 @@ from interp.probes.dynamics.run_snapshots import snapshots
 from models.calls.argument_kinds import Count, Seed
 from models.errors import UserError
 from models.numerals import number
-from models.tasks.base import Task
+from models.tasks import Task
 from models.transformer.hooked import HookedModel
 
 _SAID = 3  # measures that a title names for one step

@@ -17,12 +17,11 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from models import ArithmeticTransformer
 from models.errors import UserError
 from models.evaluation import PATTERN_ENTRIES
 from models.fast import FireBiasTable, greedy, logits_from, responses_right, stands_for, supports
-from models.tasks.segments import TokenSequences
-from models.tasks.sequences import SequenceTask
-from models.transformer.arithmetic_transformer import ArithmeticTransformer
+from models.tasks import SequenceTask, TokenSequences
 from models.transformer.hooked import HookedModel
 
 BLOCK = 50  # problems are drawn in blocks, so a larger n extends the problems of a smaller one

@@ -30,7 +30,7 @@ from interp.probes.score_result import Scores, by_size, share_right
 from models.errors import UserError
 from models.files.checkpoint import content_digest
 from models.registry import get_spec, names
-from models.tasks.sequences import SequenceTask
+from models.tasks import SequenceTask
 from models.training.cluster import Cluster, each
 from models.transformer.hooked import HookedModel
 from models.transformer.unaltered import require_unaltered

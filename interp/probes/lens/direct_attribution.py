@@ -48,7 +48,7 @@ from models.calls.argument_kinds import Resamples
 from models.errors import UserError
 from models.importers.stock import from_transformer_lens
 from models.numerals import small
-from models.tasks.base import Task
+from models.tasks import Task
 from models.transformer.hooked import HookedModel
 from models.transformer.part_names import neuron_name
 

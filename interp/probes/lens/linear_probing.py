@@ -56,7 +56,7 @@ from interp.probes.lens.ridge import FOLDS, held_out_predictions
 from models.calls.argument_kinds import Several
 from models.errors import UserError, known_name, unknown_name
 from models.numerals import in_percent, in_percent_with
-from models.tasks.base import Role, Task, base_of, domain_of
+from models.tasks import Role, Task, base_of, domain_of
 from models.transformer.hooked import HookedModel
 
 ALL = "all"  # the rows of all columns together

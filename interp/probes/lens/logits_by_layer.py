@@ -40,7 +40,7 @@ from interp.probes.lens.reading import read, stream_points
 from models.calls.argument_kinds import Resamples
 from models.errors import UserError
 from models.numerals import in_percent, in_percent_with
-from models.tasks.base import Task
+from models.tasks import Task
 from models.transformer.hooked import HookedModel
 
 

@@ -26,7 +26,7 @@ from torch import Tensor
 
 from interp.probes.lens.reading import variable_index
 from models.errors import UserError, unknown_name
-from models.tasks.base import Role, Task
+from models.tasks import Role, Task
 
 SIGNALS = {
     "carry_in": "the carry into the column",

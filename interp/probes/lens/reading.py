@@ -11,7 +11,7 @@ from torch import Tensor
 from interp.core import runs
 from interp.core.sites import require_hook
 from models.errors import UserError, known_name
-from models.tasks.base import Role, Task
+from models.tasks import Role, Task
 from models.transformer.hooked import HookedModel
 from models.transformer.part_names import in_block
 

@@ -14,9 +14,9 @@ from torch import Tensor
 from interp.core.problems import chunks, membership
 from interp.probes.attention import visible_roles
 from interp.probes.lens.reading import carry_flipped
+from models import ArithmeticTransformer
 from models.errors import UserError, known_name
-from models.tasks.base import Task, base_of
-from models.transformer.arithmetic_transformer import ArithmeticTransformer
+from models.tasks import Task, base_of
 from models.transformer.part_names import head_name, in_block, layer_part
 
 #: Columns of the table of parts.

@@ -13,7 +13,7 @@ from typing import Any
 from interp.site.explorer.pack import Subject, view_data
 from interp.site.explorer.static import assets, bundle, static_view, write_explorer
 from models.errors import UserError
-from models.tasks.base import Task
+from models.tasks import Task
 from models.transformer.hooked import HookedModel
 from models.zoo import load
 

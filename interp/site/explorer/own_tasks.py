@@ -14,13 +14,8 @@ from typing import Any
 import torch
 
 from models.errors import UserError
-from models.tasks.answer_functions import AnswerFunction, RulesByOperator
-from models.tasks.base import Task
-from models.tasks.expressions import Expression
+from models.tasks import AnswerFunction, Expression, FormattedTask, NumberField, ProblemSpace, RulesByOperator, Task
 from models.tasks.format_definition import SIGNS
-from models.tasks.formats import NumberField
-from models.tasks.formatted_task import FormattedTask
-from models.tasks.problem_space import ProblemSpace
 
 TABLE_SIZE = 200  # problems that are held of a task, and over which means are taken
 #: What comes into a column, by the name of the variable that says it.

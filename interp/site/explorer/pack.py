@@ -22,11 +22,7 @@ from interp.core.sites import model_name, require_evaluation_mode
 from interp.site.explorer.own_tasks import carries, drawn_texts, own_task
 from models.errors import UserError, unknown_name
 from models.importers.stock import from_transformer_lens
-from models.tasks.base import Task, base_of
-from models.tasks.multi_addition import MultiOperandAddition
-from models.tasks.multiplication import Multiplication
-from models.tasks.parity import Parity
-from models.tasks.problem_space import ProblemSpace
+from models.tasks import MultiOperandAddition, Multiplication, Parity, ProblemSpace, Task, base_of
 from models.training.publish import load_snapshots
 from models.transformer.hooked import HookedModel
 from models.transformer.unaltered import alterations

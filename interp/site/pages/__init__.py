@@ -5,11 +5,8 @@ copy have their figures as data (:func:`figure_data`), which :func:`figure_scrip
 """
 
 from interp.site.pages.figure import figure_data, figure_html, figure_script, fixed_figure_html
-from interp.site.pages.html_document import document
-from interp.site.pages.page_file import page_html, write_page
-from interp.site.pages.page_sections import section_html, table_html
-from interp.site.pages.page_security import secured
-from interp.site.pages.page_style import style, theme_script
+from interp.site.pages.html_document import document, secured, style, theme_script
+from interp.site.pages.page_sections import page_html, section_html, table_html, write_page
 from interp.site.pages.words import as_read
 
 __all__ = [

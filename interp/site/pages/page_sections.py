@@ -1,17 +1,20 @@
-"""Sections of a page as HTML."""
+"""Sections of a page as HTML, and the page of them in one file, which opens without a network."""
 
 from __future__ import annotations
 
 import html
 import re
 from collections.abc import Callable
+from pathlib import Path
 
 import pandas as pd
 import plotly.graph_objects as go
 
-from interp.core.sections import Section
+from interp.core.sections import Page, Section
 from interp.site.pages.figure import figure_html, fixed_figure_html
+from interp.site.pages.html_document import document
 from interp.site.pages.words import as_read, heading
+from models.files.checkpoint import write_bytes_atomic, write_json_atomic
 from models.numerals import number
 
 _NUMERAL = re.compile(r"[<>]? ?[+\-−]?\d[\d,]*(\.\d+)?%?|–")  # a formatted number, or the dash for a missing one
@@ -65,3 +68,17 @@ def _text(cell: object) -> str:
     if isinstance(cell, (list, tuple)):
         return ", ".join(map(_text, cell))
     return f"{cell:,}" if isinstance(cell, int) else as_read(str(cell))
+
+
+def page_html(page: Page, command: str, with_file: bool = False) -> str:
+    """The page as text; with ``with_file`` it says that its data are also in a file next to it."""
+    return document(page.title, "\n".join(map(section_html, page.sections)), page.data, command, with_file)
+
+
+def write_page(path: Path, page: Page, command: str, with_file: bool = False) -> Path:
+    """Write ``path`` (HTML) and, ``with_file``, the data next to it (JSON), both atomically; returns ``path``."""
+    text = page_html(page, command, with_file)
+    if with_file:
+        write_json_atomic(path.with_suffix(".json"), page.data)
+    write_bytes_atomic(path, text.encode())
+    return path

@@ -75,11 +75,6 @@ def report_ten_digit(runs: Runs, judge: AcceptanceTest | None = None) -> Report:
     }
     if verdict is not None and judge is not None:
         counts["chosen_by"] = judge.option
-    if isinstance(chosen.state.get("accepted"), str):
-        raise UserError(
-            f"Of seed {chosen.number} the run {chosen.run.path} holds its judge's sentence and no certificate, as an "
-            "early version wrote it; train the seed again to publish it."
-        )
     evidence = dict(verdict.files) if verdict else chosen.run.evidence(chosen.number) if chosen in accepted else {}
     return Report(
         chosen=chosen,

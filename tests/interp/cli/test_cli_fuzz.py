@@ -2,7 +2,6 @@
 
 import io
 import os
-import random
 import subprocess
 import sys
 from pathlib import Path
@@ -11,11 +10,8 @@ import pytest
 
 from interp.cli import main
 from models.errors import UserError
-from tests.sampling import sampled
 
 REPOSITORY = Path(__file__).parents[3]
-#: A run so short that a line which is right after all costs nothing.
-SHORT = ("--steps", "1", "--batch-size", "16", "--validation-size", "16", "--device", "cpu", "--compile", "False")
 
 
 @pytest.fixture
@@ -48,44 +44,6 @@ def outcome(arguments: list[str], capsys) -> tuple[int, str]:
     return status, capsys.readouterr().err
 
 
-@pytest.mark.parametrize(
-    "flags",
-    [
-        *(["--lr", x] for x in ("nan", "0", "-1", "inf")),
-        ["--betas", "1", "1"],
-        ["--threads", "0"],
-        ["--threads", "10000000"],
-        ["--snapshots", "-3"],
-        ["--seeds", "10000000000"],
-        ["--first-seed", "-1"],
-        ["--first-seed", "9" * 30],
-        ["--minutes", "nan"],
-        ["--minutes", "-1"],
-        ["--batch-size", "67200000"],
-        ["--warmup-steps", "-1"],
-        ["--out", "empty"],
-        ["--out", "folder/" + "x" * 300],
-        ["--out", "half"],
-        ["--out", "list"],
-        ["--out", "other"],
-    ],
-)
-def test_a_run_that_cannot_be_is_one_sentence_and_leaves_nothing(flags: list[str], here: Path, capsys):
-    before = sorted(here.rglob("*"))
-    status, said = outcome(["train", "microadder-57", *SHORT, *flags], capsys)
-    assert status == 2 and "Traceback" not in said
-    assert len(said.strip().splitlines()) == 1 and said.startswith("interp: ")
-    assert sorted(here.rglob("*")) == before
-
-
-@pytest.mark.parametrize("flags", [["--problems.digit-curriculum", "10", "11"], ["--problems.carry-mix.share", "7"]])
-def test_problems_that_cannot_be_drawn_are_refused_by_the_parser(flags: list[str], here: Path, capsys):
-    before = sorted(here.rglob("*"))
-    status, said = outcome(["train", "microadder-57", *SHORT, *flags], capsys)
-    assert status == 2 and "Traceback" not in said and flags[-1] in said
-    assert sorted(here.rglob("*")) == before
-
-
 @pytest.mark.parametrize("command", ["score", "solve", "certify", "attack", "compare", "report", "explore", "publish"])
 def test_what_is_no_model_is_one_sentence(command: str, here: Path, capsys):
     for model in (
@@ -112,52 +70,6 @@ def test_what_is_no_model_is_one_sentence(command: str, here: Path, capsys):
         status, said = outcome([command, model, *problem], capsys)
         assert status == 2 and "Traceback" not in said, model
         assert len(said.strip().splitlines()) == 1 and said.startswith("interp: "), (model, said)
-
-
-VALUES = (
-    "0",
-    "-1",
-    "nan",
-    "inf",
-    "1e400",
-    "9" * 25,
-    "9" * 5000,
-    "x",
-    "",
-    "1.5",
-    "None",
-    "²",
-    "\0",
-    "./folder",
-    "empty",
-)
-FLAGS = {
-    "train": ("--seeds", "--first-seed", "--device", "--compile", "--threads", "--minutes", "--data", "--lr", "--betas",
-              "--eval-every", "--stop-after-perfect", "--give-up", "--problems.digit-curriculum", "--certify"),
-    "publish": ("--out", "--repeats"),
-    "fetch-data": ("--out", "--data"),
-    "solve": (),
-    "score": ("--method", "--json"),
-    "certify": ("--shape", "--tolerance", "--check", "--arithmetic"),
-    "attack": ("--seed", "--seconds", "--shape"),
-    "compare": ("--n", "--seed"),
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("seed", sampled(range(8), 0, 1))
-def test_no_line_of_a_fuzzer_gives_a_traceback(seed: int, here: Path, capsys):
-    rng = random.Random(seed)
-    for _ in range(40):
-        command = rng.choice(list(FLAGS))
-        line = [
-            command,
-            "microadder-57" if command == "train" else rng.choice(("nothing", "./folder", "empty", "\0", "/")),
-        ]
-        line += SHORT if command == "train" else ()
-        for _ in range(rng.choice((1, 1, 2))):
-            line += [*rng.sample(FLAGS[command], bool(FLAGS[command])), rng.choice(VALUES)]
-        status, said = outcome(line, capsys)
-        assert status in (0, 2) and "Traceback" not in said, line
 
 
 # ---- where the output goes: of a process that imports no torch, and of commands that do in this one

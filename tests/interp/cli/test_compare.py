@@ -33,6 +33,7 @@ def test_json_on_the_standard_output_comes_alone(
     assert json.loads(capsys.readouterr().out)["result"]["kind"] == "Comparison" and not any(tmp_path.iterdir())
 
 
+@pytest.mark.slow
 def test_models_of_two_formats_are_asked_the_same_questions(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out, numbers = tmp_path / "asked.html", tmp_path / "asked.json"
     arguments = ["microadder-57", "adder-456", "--out", str(out), "--json", str(numbers), "--problems", "60"]

@@ -107,6 +107,7 @@ def test_a_verdict_has_its_status_and_a_wrong_problem():
     assert found["result"]["data"]["status"] == "certified" and found["strength_of_evidence"] == "exhaustive"
 
 
+@pytest.mark.slow
 def test_answers_stand_next_to_the_right_ones_and_a_figure_is_a_picture():
     rows = reply("solve", model="microadder-57", problems=["57+48"])["result"]["rows"]
     assert rows == [

@@ -77,6 +77,7 @@ def test_the_algorithm_of_a_constructed_adder_is_the_one_that_was_put_there(by_h
     assert found.control is not None and found.control < 0.4
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("change", "value", "status"),
     [pytest.param(0.0, 1.0, "certified", marks=pytest.mark.slow), (0.2, 0.0, "refuted")],
@@ -245,6 +246,7 @@ def test_what_cannot_be_compared_is_refused_in_one_sentence(
         interp.compare_models(given, **options)
 
 
+@pytest.mark.slow
 def test_compare_points_to_compare_models_for_two_formats() -> None:
     a, b = models.load("microadder-57"), models.load("toygpt-learned-pre")
     with pytest.raises(UserError, match=r"interp\.compare_models\(\[a, b\]\)"):
@@ -276,6 +278,7 @@ def test_the_column_of_a_probe_has_its_name_and_its_words() -> None:
     assert (column.name, column.unit, column.words) == ("score", "share", find_probe("score").question)
 
 
+@pytest.mark.slow
 def test_a_question_that_applies_to_none_of_the_models_is_no_column_unless_it_is_asked_by_name():
     adder, clock = models.load("microadder-57"), models.build("modular-clock-hand-built", p=13)
     tables = [interp.compare_models(each, n=20) for each in ([adder], [adder, clock])]

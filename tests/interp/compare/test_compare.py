@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-import numpy as np
 import plotly.graph_objects as go
 import pytest
 import torch
@@ -152,19 +151,3 @@ def test_of_other_formats_the_way_out_is_named():
         interp.compare(a, b)
     with pytest.raises(UserError, match="different formats"):
         interp.compare(a, models.build("position-coupling-hand-built"))
-
-
-def test_the_result_says_tabulates_and_draws_itself(seeds: Comparison):
-    text, html = seeds.sentence(), seeds._repr_html_()
-    assert "microadder-57 (a)" in text and "microadder-57 (b)" in text
-    assert f"{seeds.distance('attention by role'):.3f}" in text
-    assert "Comparison" in html and "n = 24" in html
-    assert (seeds.to_dataframe()["n"] == 24).all()
-    with pytest.raises(UserError, match="no quantity 'heads'"):
-        seeds.distance("heads")
-    figure = seeds.figure()
-    assert f"{seeds.distance('attention by role'):.3f}" in figure.layout.title.text
-    drawn = next(trace for trace in figure.data if trace.name == "distance")
-    assert np.asarray(drawn.x) == pytest.approx(seeds.table["distance"].to_numpy())
-    listed = next(trace for trace in seeds.figure("parameters").data if trace.type == "scatter")
-    assert len(set(listed.y)) == 57  # the numbers of each

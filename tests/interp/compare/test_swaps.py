@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-import plotly.graph_objects as go
 import pytest
 import torch
 from torch import Tensor
@@ -14,9 +13,7 @@ from torch import Tensor
 import interp
 import models
 from interp.compare.swaps.swap_result import SOURCES, Swaps
-from interp.compare.swaps.swapped_parts import EVERYTHING
 from models.errors import UserError
-from models.numerals import in_percent
 from models.tasks.addition import TwoDigitAddition
 from models.tasks.multi_addition import MultiOperandAddition
 from tests.interp.compare.gauge import CONFIG, dense, gauge_copy
@@ -59,19 +56,6 @@ def test_a_models_own_parts_change_nothing(layers: int):
     assert len(mapped) and mapped["r2"].to_numpy() == pytest.approx(1)
 
 
-def test_the_same_model_in_another_basis_and_order_keeps_every_answer(gauge: Swaps):
-    assert gauge.whole["right"] == gauge.whole["n"] == 64
-    assert set(gauge.kept()) == set(gauge.components)
-    for name in gauge.components:
-        row = gauge.swapped(name)
-        assert row["right"] == 64, name
-        assert row["recovered"] == pytest.approx(1, abs=1e-3), name
-        if row["fitted"]:
-            assert row["r2"] == pytest.approx(1, abs=1e-4), name
-    assert gauge.swapped("L0N0")["partner"] == "L0N1", "units are in reverse in the copy"
-    assert gauge.swapped("L0H0 pattern")["overlap"] == pytest.approx(1, abs=1e-4)
-
-
 def test_the_controls_lose_what_the_same_model_keeps(gauge: Swaps):
     for name in gauge.components:
         assert gauge.rows(name, "ablated")["exact"].max() < 0.2, name
@@ -83,13 +67,6 @@ def test_the_controls_lose_what_the_same_model_keeps(gauge: Swaps):
 
 
 # ---- what the numbers are
-
-
-def test_two_trained_adders_share_their_attention(trained: Swaps):
-    for name in ("L0H0 pattern", "L0H0 values", "L0H0 output", "L0.attn", "L0.stream"):
-        row = trained.swapped(name)
-        assert row["exact"] > 0.9 and row["recovered_low"] > 0.9, name
-        assert row["p_untrained"] == pytest.approx(1 / 3), name
 
 
 def test_a_swap_of_the_mlp_is_what_replacing_its_output_by_hand_gives():
@@ -224,30 +201,6 @@ def test_a_map_is_not_fitted_on_one_problem():
 
 
 # ---- what the result says
-
-
-def test_of_a_model_that_answers_nothing_a_swap_keeps_nothing():
-    fresh = [models.build("microadder-57", seed=k).eval() for k in (1, 2)]
-    found = interp.swap_components(*fresh, n=24, n_fit=48, untrained=0, components=["L0H0 pattern", "L0H0 output"])
-    assert not found.able and found.kept() == []
-    assert found.sentence().removesuffix(".") in found.figure().layout.title.text.replace("<br>", " ")
-
-
-def test_the_result_says_tabulates_and_draws_itself(trained: Swaps):
-    text = trained.sentence()
-    assert f"{len(trained.kept())} of {len(trained.components)} swaps keep at least 95%" in text
-    assert in_percent(trained.swapped(EVERYTHING)["exact"]) in text and "untrained" in text
-    assert "maps fitted on 96 others" in str(trained) and "n = 64" in trained._repr_html_()
-    assert set(trained.summary()["component"]) == set(trained.components)
-    figure = trained.figure()
-    assert isinstance(figure, go.Figure)
-    title = figure.layout.title.text.replace("<br>", " ")
-    assert f"{trained.swapped('L0.attn')['exact']:.2f} of the problems with microadder-67's attention" in title
-    drawn = next(trace for trace in figure.data if trace.name == "the other's")
-    assert list(drawn.text) == trained.components
-    assert np.asarray(drawn.x) == pytest.approx([trained.swapped(name)["exact"] for name in trained.components])
-    with pytest.raises(UserError, match="no measure 'exac'.*'exact'"):
-        trained.figure(measure="exac")
 
 
 def test_unknown_rows_are_refused_with_the_closest(trained: Swaps):

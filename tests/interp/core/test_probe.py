@@ -168,10 +168,6 @@ def pictured(model: Any) -> dict[str, str]:
     return failed
 
 
-def test_every_question_that_is_listed_for_an_adder_has_a_sentence_a_table_a_figure_and_a_page():
-    assert pictured(models.load("microadder-22")) == {}
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("name", models.zoo_names())
 def test_every_question_that_is_listed_for_a_stored_model_has_a_sentence_a_table_a_figure_and_a_page(name: str):

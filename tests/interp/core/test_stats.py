@@ -245,6 +245,7 @@ def test_the_bootstrap_of_normal_values_is_students_interval():
     assert ((high - low) / width).mean() == pytest.approx(1.0, abs=0.03)
 
 
+@pytest.mark.slow
 def test_large_samples_are_resampled_block_by_block_within_the_budget(monkeypatch):
     """The same distribution from other random numbers: ends agree to the noise of 2,000 resamples."""
     values = np.random.default_rng(2).exponential(size=(3, 4000))

@@ -64,14 +64,6 @@ def test_a_figure_survives_the_trip_to_html(drawn):
     assert numbers_are_finite(figure.layout.title.text)
 
 
-def test_every_result_has_a_sentence_a_table_and_an_html_form(drawn):
-    result, _ = drawn
-    assert result.sentence().endswith(".")
-    assert numbers_are_finite(result.sentence())
-    assert len(result.to_dataframe()) > 0
-    assert type(result).__name__ in result._repr_html_()
-
-
 def test_the_attention_title_is_computed_from_the_gap():
     result = interp.attention_by_role(ADDER, n=32)
     mean, low, high = result.mean_gap()

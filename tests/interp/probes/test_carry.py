@@ -294,14 +294,6 @@ def test_units_that_were_not_ablated_say_so():
 # ---- models
 
 
-def test_published_units_are_exact_switches_of_carry_out(published):
-    verdicts = interp.carry_units(published, n=1024).verdicts()
-    assert verdicts["signal"].tolist() == ["carry_out", "carry_out"]
-    assert verdicts["kind"].tolist() == ["switch", "switch"]
-    assert (verdicts["accuracy"] == 1.0).all()
-    assert (verdicts["effect_apart"] > 0.97).all()
-
-
 def test_published_units_doubly_dissociate_on_carry_out(published):
     table = interp.carry_units(published, n=1024).without_units("carry_out")
     right = table.set_index(["unit", "present"])["ablated"]
@@ -329,12 +321,6 @@ def test_carry_in_is_hardly_better_than_guessing_and_loses_to_carry_out_wherever
         share = result.agreement.share.sel(layer=0, unit=unit)
         assert float(share.sel(signal="carry_out", rival="carry_in")) == 1.0
     assert float(row.majority) == pytest.approx(0.556, abs=0.01)
-
-
-def test_an_untrained_adder_has_no_carry_units(untrained):
-    verdicts = interp.carry_units(untrained, n=512).verdicts()
-    assert verdicts["signal"].isna().all()
-    assert (verdicts["auroc_apart"] < 0.8).all()
 
 
 def test_ablation_through_the_probe_is_ablation_by_hand(published_57):

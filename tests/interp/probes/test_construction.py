@@ -89,12 +89,6 @@ def test_a_figure_of_some_stages_shows_the_query_too_and_nothing_else(example):
     assert list(trace.y) == ["PRE_SUM"] and len(trace.x) == len(TOKENS)
 
 
-def test_the_patterns_figure_has_a_panel_a_head_with_the_name_it_fills(example):
-    figure = example.figure("patterns")
-    titles = [annotation.text for annotation in figure.layout.annotations]
-    assert titles[:4] == ["L0H0 fills PRE_SUM", "L0H1 fills PRE_CARRY", "L0H2 fills PRE_ARROW", "L0H3 fills PRE_EOS"]
-
-
 @given(st.integers(-30, 30), st.integers(1, 20))
 def test_small_fractions_are_printed_as_such(above: int, below: int):
     text = as_fraction(above / below)
@@ -172,13 +166,6 @@ def test_moved_readings_are_not_one_hot(units):
     moved = replace(units, reading=units.reading + 0.6)
     assert not moved.one_hot.any() and moved.slack == 0
     assert f"0 of {len(units.reading):,}" in moved.sentence()
-
-
-def test_the_units_figure_states_its_finding_and_names_what_is_read(units):
-    figure = units.figure()
-    assert f"{len(units.reading):,} of {len(units.reading):,}" in figure.layout.title.text
-    assert "PRE_SUM + 0.1 PRE_CARRY - 0.1 NUM" in figure.layout.xaxis.title.text
-    assert int(units.to_dataframe().digits.sum()) == len(units.reading)
 
 
 # ---- what is read off weights is not said of a model that computes something else

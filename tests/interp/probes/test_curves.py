@@ -9,36 +9,11 @@ import numpy as np
 import pytest
 
 import interp
-from interp.core.results import Provenance
-from interp.probes.curves import Curves, curve_table
 from interp.probes.dynamics import snapshots
 from models.errors import UserError
 
 STEPS = [500, 1000, 1500]
 COUPLED, TEXT = "position-coupling-1l4h-small", "addlm-0.8m"
-
-
-def made_up(*rows: list[float], **changes: object) -> Curves:
-    table = curve_table("adder", {"exact": np.array(rows)}, range(len(rows)), STEPS)
-    return Curves(table, "exact", Provenance(10, 0, "problems"), **changes)
-
-
-def test_a_seed_has_grokked_when_it_was_once_perfect():
-    result = made_up([0.0, 1.0, 0.9], [0.0, 0.999, 0.5], [1.0, 1.0, 1.0], [0.0, np.nan, np.nan])
-    assert result.onset("adder") == {0: 1000, 2: 500} and result.onset("adder", 0.5) == {0: 1000, 1: 1000, 2: 500}
-    assert (result.rate("adder").correct, result.rate("adder").n) == (2, 4)
-    (row,) = result.summary().to_dict("records")
-    assert (row["first step"], row["median step"], row["latest step"]) == (500, 750, 1000)
-    assert row["low"] == pytest.approx(0.0676, abs=1e-3) and row["high"] == pytest.approx(0.9324, abs=1e-3)
-    assert len(result.to_dataframe()) == 10
-    tested = made_up([0.0, 1.0, 0.9], [1.0, 1.0, 1.0], on_test={"adder": {0: False, 1: True}}, chosen={"adder": 1})
-    assert (tested.grokked("adder").correct, tested.rate("adder").correct) == (1, 2)
-
-
-def test_nobody_grokking_is_a_result_too():
-    result = made_up([0.0, 0.1, 0.2])
-    assert result.onset("adder") == {} and (result.rate("adder").correct, result.rate("adder").n) == (0, 1)
-    assert result.summary()["first step"].item() == "–" and result.figure().data
 
 
 def test_curves_of_a_run_are_its_metrics(tmp_path: Path):

@@ -114,14 +114,6 @@ def test_the_published_57_arc_is_the_one_of_the_paper(published_57):
     assert math.degrees(fit.arc) == pytest.approx(69.32, abs=5e-3)
 
 
-def test_shuffled_digits_lose_their_order_but_not_their_circle():
-    table = circular_arc(torch.tensor(3.0), torch.tensor(0.2), torch.tensor(0.3), 10)
-    shuffled = interp.circle_fit(table[torch.tensor([5, 0, 8, 3, 9, 1, 6, 2, 7, 4])])
-    assert shuffled.residual < 1e-6
-    assert shuffled.order_p > 0.05
-    assert not shuffled.ordered and shuffled.is_arc
-
-
 def test_labels_name_the_rows_in_any_order():
     rows = [5, 0, 8, 3, 9, 1, 6, 2, 7, 4]
     table = circular_arc(torch.tensor(3.0), torch.tensor(0.2), torch.tensor(0.3), 10)[rows]

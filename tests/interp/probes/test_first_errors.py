@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import numpy as np
-import plotly.graph_objects as go
 import pytest
 import torch
 
@@ -93,30 +92,6 @@ def test_without_scratchpad_there_is_one_number_and_its_end():
 def test_predictions_of_other_targets_are_refused():
     with pytest.raises(UserError, match="do not fit"):
         compute(right_tokens(3)[:, :-1], right_tokens(3)[:, :-1])
-
-
-# ---- pictures
-
-
-def figures(model, shape):
-    task = model.task.at(*shape)
-    yield interp.key_attention(model, task=task, n=8).figure()
-    yield interp.pattern_substitution(model, task=task, n=8).figure()
-    yield interp.first_errors(model, task=task, n=8).figure()
-    yield interp.head_writes(model, task=task, n=32).figure()
-
-
-@pytest.mark.parametrize("trained_kind", [False, True])
-def test_every_result_draws_itself_with_its_provenance(hand_built, trained_kind):
-    model = models.build(TRAINED, seed=2) if trained_kind else hand_built
-    drawn = list(figures(model, (3, 2)))
-    assert len(drawn) == 4
-    for figure in drawn:
-        assert isinstance(figure, go.Figure) and figure.data
-        title, subtitle = figure.layout.title.text, figure.layout.title.subtitle.text
-        assert "sampled: n = " in subtitle.replace("<br>", " ")
-        assert "nan" not in title and any(c.isdigit() for c in title)
-        figure.to_json()
 
 
 # ---- the stored model, where there is one

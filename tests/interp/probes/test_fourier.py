@@ -1,7 +1,5 @@
 """Spectra over a group against direct sums, on constructions whose frequencies are known, and their controls."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 import torch
@@ -216,29 +214,6 @@ def test_units_of_random_embeddings_keep_no_more_frequencies_than_chance():
     assert sum(map(bool, kept)) <= 5  # of 30, more than 5 with a probability below 1%
 
 
-@pytest.mark.parametrize("resamples", [19, 99])
-def test_a_control_is_told_as_the_count_that_it_is(resamples):
-    turns = 2 * np.pi * np.arange(20) / 20
-    noise = np.random.default_rng(0).normal(size=(20, 3))
-    wave = interp.fourier_spectrum(np.stack([np.cos(turns), np.sin(turns)], 1), resamples=resamples)
-    assert wave.as_much() == f"none of {resamples} has as much" and "none of" in wave.sentence()
-    blank = interp.fourier_spectrum(noise, resamples=resamples)
-    noisiest = replace(blank, p_value=4 / (resamples + 1))
-    assert noisiest.as_much() == f"3 of {resamples} have as much" and "3 of" in noisiest.sentence()
-
-
 def test_where_no_frequency_stands_out_nothing_is_said_to_be_taken_out():
     found = interp.fourier_spectrum(models.build("modular-table-hand-built", p=13), resamples=99)
     assert found.kept == () and "nothing was taken out" in found.sentence() and "alone" not in found.sentence()
-
-
-def test_one_frequency_is_written_as_one():
-    turns = 2 * np.pi * np.arange(10) / 10
-    model = models.load("microadder-57")
-    found = replace(
-        interp.fourier_spectrum(model, resamples=19),
-        share=interp.fourier_spectrum(np.stack([np.cos(turns), np.sin(turns)], 1), resamples=19).share,
-        more=(),
-        largest=0.5,
-    )
-    assert found.kept == (1,) and "One frequency stands out" in found.sentence()

@@ -16,8 +16,6 @@ from interp.probes.key_attention import compute_key_attention
 from interp.probes.key_sets import KeySets, read_patterns
 from models.errors import UserError
 from models.tasks.multi_addition import MultiOperandAddition
-from models.weight_maps import DenseWeights
-from tests.interp.conftest import stock_copy
 
 HAND_BUILT_HEADS = {0: "sum", 1: "carry", 2: "arrow", 3: "eos"}  # heads 1-4 of the theorem, counted from 0
 MADE_UP = Provenance(8, 0, "made-up problems")
@@ -195,28 +193,3 @@ def test_digits_on_a_circle_are_of_one_frequency_and_random_codes_of_none():
     assert float(result.table.linear[0, 1]) == pytest.approx(1 / 9, abs=0.05)
     assert result.spectrum.values[0, 1] == pytest.approx([2 / 9] * 4 + [1 / 9], abs=0.06)
     assert float(result.table.p_value[0, 1]) > 0.01
-
-
-# ---- models of TransformerLens
-
-
-def test_a_stock_transformer_lens_copy_gives_the_same_numbers():
-    task = MultiOperandAddition(2, 2)
-    config = models.TransformerConfig(
-        n_layers=2, d_model=16, n_heads=2, d_head=8, d_mlp=8, d_vocab=task.d_vocab, n_ctx=64, normalization_type="LN"
-    )
-    weights = DenseWeights(config)
-    weights.initialise(torch.Generator().manual_seed(0))
-    for name, parameter in weights.named_parameters():
-        if "W_" in name:
-            parameter.data *= 30
-    model = models.ArithmeticTransformer(weights, task)
-    stock = stock_copy(model)
-    ours, theirs = (interp.key_attention(m, task=task, n=12, untrained=[]) for m in (model, stock))
-    assert theirs.attended.values == pytest.approx(ours.attended.values, abs=0.05)
-    assert theirs.table.overlap.values == pytest.approx(ours.table.overlap.values, abs=1e-5)
-    ours, theirs = (interp.head_writes(m, task=task, n=24, untrained=[]) for m in (model, stock))
-    assert theirs.table.linear.values == pytest.approx(ours.table.linear.values, abs=1e-3)
-    ours, theirs = (interp.pattern_substitution(m, task=task, n=12, heads=[(1, 0)]) for m in (model, stock))
-    assert theirs.table.tokens.values == pytest.approx(ours.table.tokens.values, abs=0.02, nan_ok=True)
-    assert interp.first_errors(stock, task=task, n=12).about["wrong_problems"] == 12

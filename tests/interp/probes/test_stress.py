@@ -82,6 +82,7 @@ def test_a_model_that_fails_on_long_chains_alone_is_found_out():
     assert sum(len(trace.x) for trace in figure.data) == len(cases)
 
 
+@pytest.mark.slow
 def test_every_ten_digit_adder_can_be_asked_and_nothing_else():
     random = interp.score(models.build("adder-456"), by="suite", n=10)
     assert random.wrong > 0 and random.table.sizes["case"] == len(suites(10, 0))

@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from interp.site.shape_scores import shape_scores
+from interp.site.chapters import shape_scores
 from models.errors import UserError
 from models.zoo import entry_file
 
@@ -21,14 +21,6 @@ def test_scores_by_shape_are_those_of_the_card():
         (line,) = re.findall(rf"^\| {shape.replace(' x', ',')} \| (.*) \|$", card, flags=re.MULTILINE)
         printed = [float(cell.split()[0]) for cell in line.split(" | ")]
         assert printed == found.accuracy.sel(shape=shape).round(3).values.tolist()
-
-
-def test_the_figure_shows_every_seed_and_the_stored_one_with_its_interval():
-    found = shape_scores(COUPLED)
-    figure = found.figure()
-    assert len(figure.data) == 8 and figure.data[-1].name == "seed 7, in the zoo"
-    assert len(figure.data[-1].error_y.array) == found.table.sizes["shape"]
-    assert len(found.to_dataframe()) == 8 * found.table.sizes["shape"]
 
 
 def test_entries_without_such_scores_are_refused():

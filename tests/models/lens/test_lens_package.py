@@ -45,6 +45,7 @@ def test_a_score_imports_no_more_of_transformer_lens_than_it_needs():
     assert said_by(ASKED) == []
 
 
+@pytest.mark.slow
 @pytest.mark.transformer_lens
 def test_whoever_asks_for_the_package_gets_it_as_it_is():
     whole = said_by(NAMES.format(first="import transformer_lens, models"))

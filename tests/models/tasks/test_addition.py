@@ -37,11 +37,6 @@ def test_tokens_are_the_digits_of_operands_and_sum(problems: list[tuple[int, int
     assert TASK.encode(problems).tolist() == expected
 
 
-def test_one_problem_needs_no_list() -> None:
-    assert torch.equal(TASK.encode((57, 48)), TASK.encode([(57, 48)]))
-    assert torch.equal(TASK.encode("57 + 48 ="), TASK.encode([(57, 48)]))
-
-
 @given(problem)
 def test_variables_are_those_of_schoolbook_addition(pair: tuple[int, int]) -> None:
     a, b = pair

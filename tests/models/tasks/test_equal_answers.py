@@ -38,6 +38,7 @@ def grown(inner: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
 expressions = st.recursive(leaves, grown, max_leaves=7)
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=300)
 @given(expressions, expressions, st.booleans())
 def test_what_is_derived_of_two_expressions_holds_on_every_pair(one, other, ordered):

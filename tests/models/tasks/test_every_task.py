@@ -86,6 +86,13 @@ def test_relative_roles_partition_the_positions_that_a_query_sees(task: Task) ->
         assert sorted(position for group in groups.values() for position in group) == list(range(query + 1)), target
 
 
+@pytest.mark.parametrize("task", [each for each in PLACED if not isinstance(each, SequenceTask)], ids=named)
+def test_rows_for_training_are_the_encoding(task: Task) -> None:
+    problems = drawn(task)
+    tokens, targets = task.encode_rows(problems)
+    assert torch.equal(tokens.T.long(), task.encode(problems)) and torch.equal(targets.T.long(), task.targets(problems))
+
+
 @each_task
 def test_every_way_to_write_problems_is_read_alike(task: Task) -> None:
     problems = drawn(task)

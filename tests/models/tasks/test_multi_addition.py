@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 
-import numpy as np
 import pytest
 import torch
 from hypothesis import given
@@ -125,23 +124,6 @@ def test_numbers_of_hundreds_and_thousands_of_digits_add_up(m: int, n: int) -> N
     assert task.decode(task.targets(nines)) == [m * (10**n - 1)]
 
 
-@given(shaped=additions())
-def test_encoding_is_the_same_for_every_way_to_write_problems(
-    shaped: tuple[int, int, list[tuple[int, ...]]],
-) -> None:
-    m, n, problems = shaped
-    task = MultiOperandAddition(m, n)
-    tokens = task.encode(problems)
-    digits = torch.tensor([[[a // 10**k % 10 for k in range(n)] for a in numbers] for numbers in problems])
-    ways = ["+".join(map(str, numbers)) for numbers in problems], np.array(problems), torch.tensor(problems), digits
-    for way in (*ways, digits.numpy()):
-        assert torch.equal(task.encode(way), tokens)
-    assert task.numbers(digits) == problems
-    smallest = task.for_problems(problems)
-    assert smallest.shape == (m, max(len(str(a)) for numbers in problems for a in numbers))
-    assert smallest.for_problems(digits) is smallest
-
-
 # ---- position ids
 
 
@@ -183,9 +165,6 @@ def test_ids_are_the_significance_in_every_format(form: AdditionFormat) -> None:
     assert torch.equal(level[digit], 2 + sequences.column[digit])
     assert (level[~digit & (sequences.tokens != task.special)] == 1).all()
     assert (level[sequences.tokens == task.special] == 0).all()
-
-
-# ---- batches of many shapes
 
 
 # ---- ground truth

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import numpy as np
 import pytest
 import torch
 from hypothesis import given
@@ -76,19 +75,6 @@ def test_numbers_of_hundreds_of_digits_multiply(M: int, N: int) -> None:
     assert task.decode(task.targets(nines)) == [(10**M - 1) * (10**N - 1)]
 
 
-@given(shaped=products())
-def test_encoding_is_the_same_for_every_way_to_write_problems(shaped: Shaped) -> None:
-    M, N, problems = shaped
-    task = Multiplication(M, N)
-    tokens = task.encode(problems)
-    digits = torch.tensor([[[a // 10**k % 10 for k in range(max(M, N))] for a in pair] for pair in problems])
-    for way in ([f"{a} * {b} =" for a, b in problems], np.array(problems), torch.tensor(problems), digits):
-        assert torch.equal(task.encode(way), tokens)
-    assert task.numbers(digits) == problems
-    longest = tuple(max(len(str(pair[i])) for pair in problems) for i in range(2))
-    assert task.for_problems(problems).shape == longest
-
-
 # ---- position ids
 
 
@@ -115,9 +101,6 @@ def test_the_answer_alone_has_the_significance_as_its_only_level() -> None:
     tokens = task.encode("37*925")
     assert task.token_text(tokens[0]) == "$37*925=52243"
     assert task.position_ids(tokens)[0, :, 0].tolist() == [0, 3, 2, 1, 4, 3, 2, 1, 2, 3, 4, 5, 6]
-
-
-# ---- batches of many shapes
 
 
 # ---- ground truth

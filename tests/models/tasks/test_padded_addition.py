@@ -28,13 +28,6 @@ def test_a_sequence_reads_as_the_paper_writes_it(problems: list[tuple[int, int]]
 
 
 @given(problem_list)
-def test_fast_rows_are_the_encoded_problems(problems: list[tuple[int, int]]) -> None:
-    tokens, targets = TASK.encode_rows(TASK.as_problems(problems))
-    assert tokens.dtype == targets.dtype == torch.uint8
-    assert torch.equal(tokens.T.long(), TASK.encode(problems)) and torch.equal(targets.T.long(), TASK.targets(problems))
-
-
-@given(problem_list)
 def test_roles_point_at_the_digits_that_the_variables_name(problems: list[tuple[int, int]]) -> None:
     tokens, variables = TASK.encode(problems), TASK.variables(problems)
     for position, role in enumerate(TASK.roles[:33]):
@@ -43,15 +36,6 @@ def test_roles_point_at_the_digits_that_the_variables_name(problems: list[tuple[
             assert TASK.operand_position(role.index, role.column) == position
         elif role.kind == "answer":
             assert torch.equal(tokens[:, position], variables["s"][:, role.column])
-
-
-@pytest.mark.parametrize("target", range(12))
-def test_relative_roles_partition_what_a_query_sees(target: int) -> None:
-    groups = TASK.relative_roles(target)
-    assert sorted(p for group in groups.values() for p in group) == list(range(TASK.query_positions[target] + 1))
-    if 1 <= target <= 9:
-        names = [TASK.roles[p].label for p in (*groups["own operands"], *groups["previous operands"])]
-        assert names == [f"a{target}", f"b{target}", f"a{target - 1}", f"b{target - 1}"]
 
 
 # ---- the ten test sets

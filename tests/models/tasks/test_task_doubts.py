@@ -77,6 +77,7 @@ def test_what_is_proposed_need_not_fit_every_answer() -> None:
     assert said.task.definition["format"] == "{a:1}+{b:1}={s:2r}" and 0.7 <= share < 1
 
 
+@pytest.mark.slow
 def test_a_model_that_knows_no_task_is_told_nothing_of_one_and_one_made_with_its_task_is_not_doubted() -> None:
     untrained = models.build("microadder-57")
     assert models.score(untrained, [(57, 48)]).correct == 0 and models.score(untrained, [(57, 48)]).doubt == ""

@@ -65,23 +65,6 @@ def test_the_second_half_of_the_validation_problems_is_the_harder_one():
     assert (chain[128:] == 2).all() and (chain[:128] == 0).any()
 
 
-def test_rows_for_training_are_the_encoding():
-    problems = TASK.domain.every()
-    tokens, targets = TASK.encode_rows(problems)
-    assert torch.equal(tokens.T.long(), TASK.encode(problems))
-    assert torch.equal(targets.T.long(), TASK.targets(problems))
-
-
-def test_every_visible_position_has_one_role_towards_a_target():
-    assert [role.label for role in TASK.roles] == ["a1", "a0", "b1", "b0", "s0", "s1", "s2"]
-    for target, query in enumerate(TASK.query_positions):
-        groups = TASK.relative_roles(target)
-        assert sorted(p for group in groups.values() for p in group) == list(range(query + 1))
-        for name, column in (("own operands", target), ("previous operands", target - 1)):
-            assert all(TASK.roles[p].column == column for p in groups[name])
-        assert [TASK.roles[p].label for p in groups["previous output"]] == ([f"s{target - 1}"] if target else [])
-
-
 @pytest.mark.parametrize(
     ("problem", "message"),
     [

@@ -12,11 +12,16 @@ from models.families.column_arithmetic import mixed
 from models.registry import get_spec
 from models.tasks.addition import DelimitedAddition, PaddedAddition, TenDigitAddition, UnendedAddition
 from models.tasks.counter_rng import mix, signed, uniform
-from models.training.addition_problems import AdditionProblems, CarryMix, MetricCarryMix, carry_rich_problems
+from models.training.addition_problems import (
+    AdditionProblems,
+    CarryMix,
+    MetricCarryMix,
+    SubtractionProblems,
+    VariedLengthProblems,
+    carry_rich_problems,
+)
 from models.training.data import TrainingStream
-from models.training.subtraction_problems import SubtractionProblems
 from models.training.task_problems import Drawn, TaskProblems
-from models.training.varied_length_problems import VariedLengthProblems
 
 CPU = torch.device("cpu")
 SOURCE, ROWS = AdditionProblems(), 64

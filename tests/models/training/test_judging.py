@@ -184,20 +184,3 @@ def test_an_accepted_seed_is_published_with_its_evidence_before_all_others(tmp_p
     assert [row.get("turned_down") for row in rows] == [None, 5, 2]
     model = models.load(entry)
     assert torch.equal(ParameterLayout(model).flatten(model), saved(tmp_path / "run")[2])
-
-
-def test_a_run_that_an_early_version_judged_is_refused_in_words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    run(tmp_path / "run", FakeJudge({2: 30}))
-    load = RunFolder.load_checkpoint
-
-    def as_then(self: RunFolder) -> Any:
-        found = load(self)
-        assert found is not None
-        for seed in found.state["seeds"]:
-            seed["accepted"] = seed["accepted"] and "certified with rounding"
-        return found
-
-    monkeypatch.setattr(RunFolder, "load_checkpoint", as_then)
-    with pytest.raises(UserError):
-        publish([tmp_path / "run"], tmp_path / "entry")
-    assert not (tmp_path / "entry").exists()

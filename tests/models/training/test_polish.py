@@ -112,6 +112,7 @@ def loss_on(problems_of: int, theta: torch.Tensor) -> torch.Tensor:
     return torch.stack([objective.loss(layout.unflatten(row[None]), tokens, targets)[0] for row in theta])
 
 
+@pytest.mark.slow
 def test_every_seed_has_a_lower_loss_on_its_own_problems_and_on_others(runs):
     after, before = (at_the_end(runs / name)[1]["theta"] for name in ("polished", "plain"))
     assert not after.equal(before)

@@ -18,7 +18,7 @@ from models.training.publish import load_snapshots, publish, ten_digit
 from models.training.publish.curves import curve_files
 from models.training.publish.report import Runs, Seed
 from models.training.recipes import Recipe
-from models.training.run_folder import RunFolder, log_spaced_steps
+from models.training.run_folder import RunFolder, digest_of, log_spaced_steps
 from models.training.start import Start
 from studies.checkpoints import load_published
 from tests.models.training.edited import edit_checkpoint, plant
@@ -68,8 +68,8 @@ def test_an_entry_counts_seeds_over_all_runs_and_loads_as_the_chosen_one(tmp_pat
     folders = [run("a", 0, [2]), run("b", 4, [])]
     monkeypatch.setitem(FIXED_TESTS, "AdderBoard", FIXED_TESTS["AdderBoard"]._replace(problems=ten_digit_test_set))
     older = json.loads((folders[0] / "config.json").read_text())
-    del older["recipe"]["give_up"], older["digest"]  # as of a run made before there were these
-    (folders[0] / "config.json").write_text(json.dumps(older))
+    del older["recipe"]["give_up"], older["digest"]  # as of a run made before there was this field
+    (folders[0] / "config.json").write_text(json.dumps(older | {"digest": digest_of(older)}))
     folder, score = publish(folders, tmp_path / "entry")
     config = json.loads((folder / "config.json").read_text())
     made = config["training"]

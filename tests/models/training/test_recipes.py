@@ -9,11 +9,10 @@ import torch
 import models
 from models.errors import UserError
 from models.training import RECIPES
-from models.training.addition_problems import AdditionProblems, CarryMix, MetricCarryMix
+from models.training.addition_problems import AdditionProblems, CarryMix, MetricCarryMix, VariedLengthProblems
 from models.training.native import library
 from models.training.recipes import AdaptiveDecay, Recipe, Teacher
 from models.training.sequence_problems import AdditionSet, MultiplicationSet, ParitySet
-from models.training.varied_length_problems import VariedLengthProblems
 
 NAN, INF = math.nan, math.inf
 

@@ -193,37 +193,6 @@ def test_metrics_are_on_disk_before_the_checkpoint_that_counts_them(run: Path, m
     assert "metrics.jsonl" in names[last - 3 : last]
 
 
-def test_a_run_of_the_version_before_digests_goes_on_with_a_warning(run: Path, whole: Path, tmp_path: Path):
-    """Half a line at the end, too, as a crash left it then."""
-
-    def as_then(run: Path) -> None:
-        entry = json.loads((run / "checkpoint.json").read_text())
-        del entry["digest"], entry["metrics"], entry["state"]["surroundings"]
-        (run / "checkpoint.json").write_text(json.dumps(entry, indent=2))
-
-    as_then(run)
-    with (run / "metrics.jsonl").open("a") as file:
-        file.write('{"step": 30, "ex')
-    with pytest.warns(UserWarning, match="no digest"):
-        go_on(run)
-    assert torch.equal(theta(run), theta(whole))
-    assert (run / "metrics.jsonl").read_bytes() == (whole / "metrics.jsonl").read_bytes()
-    as_then(run)
-    with pytest.warns(UserWarning, match="no digest"):
-        folder, _ = publish([run], tmp_path / "entry")
-    assert (folder / "model.safetensors").is_file()
-
-
-@pytest.mark.parametrize("change", [{"seeds": []}, {"seeds": [{"sed": 0}, {}]}, {"groups": [[7, 8]]}, {"losses": "x"}])
-def test_a_checkpoint_without_digest_that_holds_nonsense_is_one_sentence(run: Path, change: dict):
-    entry = json.loads((run / "checkpoint.json").read_text())
-    del entry["digest"], entry["metrics"]
-    entry["state"] |= change
-    (run / "checkpoint.json").write_text(json.dumps(entry))
-    with pytest.warns(UserWarning), pytest.raises(UserError):
-        go_on(run)
-
-
 # ---- surroundings
 
 

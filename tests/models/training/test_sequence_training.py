@@ -71,6 +71,7 @@ def test_a_seed_trains_alike_alone_and_beside_another(tmp_path: Path, recipe) ->
     assert torch.equal(of(both)[1], of(alone)[0])
 
 
+@pytest.mark.slow
 def test_the_loss_falls(tmp_path: Path, recipe) -> None:
     train(NAME, tmp_path / "run", recipe=recipe.replace(steps=80, eval_every=4, lr=5e-3), progress=False)
     lines = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]

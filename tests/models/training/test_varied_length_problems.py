@@ -8,8 +8,8 @@ from scipy.stats import chisquare
 
 from models.tasks.addition import PaddedAddition
 from models.tasks.ten_test_sets import fingerprint
-from models.training import varied_length_problems
-from models.training.varied_length_problems import VariedLengthProblems
+from models.training import addition_problems
+from models.training.addition_problems import VariedLengthProblems
 
 CPU, TASK, SOURCE, ROWS = torch.device("cpu"), PaddedAddition(), VariedLengthProblems(), 96
 
@@ -37,8 +37,8 @@ def test_a_held_out_pair_is_drawn_again(monkeypatch, native: bool):
     """With every tenth problem of a batch declared held out, exactly these change, in both samplers."""
     before = SOURCE.draw(3, 20_000, ROWS, CPU)
     forbidden = fingerprint(before[::10]).unique()
-    monkeypatch.setattr(varied_length_problems, "held_out_fingerprints", lambda: forbidden)
-    monkeypatch.setattr(varied_length_problems, "_held_out_table", varied_length_problems._held_out_table.__wrapped__)
+    monkeypatch.setattr(addition_problems, "held_out_fingerprints", lambda: forbidden)
+    monkeypatch.setattr(addition_problems, "_held_out_table", addition_problems._held_out_table.__wrapped__)
     if native:
         batch = SOURCE.native_batch(TASK, torch.tensor([3]), 20_000, ROWS)
         if batch is None:

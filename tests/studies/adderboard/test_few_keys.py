@@ -79,6 +79,7 @@ def test_other_attention_is_not_judged(was: str, now: str, tmp_path: Path) -> No
     assert few_keys.obstacle(model, model.task) is not None
 
 
+@pytest.mark.slow
 def test_soft_attention_has_an_obstacle_here(tmp_path: Path) -> None:
     model = load(tmp_path, TIED_VALUES)
     adder = models.load("microadder-57")

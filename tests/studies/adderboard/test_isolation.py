@@ -113,6 +113,7 @@ def test_a_program_that_does_not_end_is_ended_with_all_that_it_started(tmp_path:
     assert time.monotonic() - start < 60
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("statement", sampled(["while True: pass", "import time; time.sleep(99)"], "while True: pass"))
 def test_an_unconfined_program_that_does_not_end_is_ended(statement: str) -> None:
     start = time.monotonic()
@@ -134,6 +135,7 @@ def test_a_program_that_ends_itself_is_an_error(statement: str, said: str) -> No
     assert len(str(error.value)) <= 300 and str(error.value).isprintable()
 
 
+@pytest.mark.slow
 def test_a_command_of_ones_own_runs_the_program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Such as a container's: what stands before it is run, and it is shown the folder."""
     wrapper = tmp_path / "wrapper"

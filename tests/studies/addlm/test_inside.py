@@ -89,11 +89,3 @@ def test_reading_scores_gives_every_head_a_number_of_coordinates_between_one_and
     assert found.table["coordinates"].between(1, 12).all() and found.table["top_share"].between(1 / 12, 1).all()
     with pytest.raises(UserError, match="'dot'"):
         read_scores(small(attn_scores="dot"), text[0], "")
-
-
-# ---- pictures
-
-
-def test_every_result_says_what_it_found_and_draws_it(model, text):
-    for result in (integer_circuits(model), value_composition(model, 3), read_scores(model, text[0], "text")):
-        assert result.sentence().endswith(".") and len(result.to_dataframe()) and result.figure().data

@@ -225,6 +225,7 @@ def difference_of_shares(a: list[float], b: list[float]) -> tuple[float, float]:
     return m - m2 - float(np.hypot(m - low, high2 - m2)), m - m2 + float(np.hypot(high - m, m2 - low2))
 
 
+@pytest.mark.slow
 def test_a_ranking_is_as_sure_as_its_least_sure_step_over_seeds():
     low, middle, high = [0.1, 0.12, 0.14], [0.2, 0.21, 0.22, 0.25], [0.5, 0.6, 0.9]
     many = (20 * low, 20 * middle, 30 * [0.8, 0.81])

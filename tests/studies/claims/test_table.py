@@ -80,13 +80,6 @@ def test_markdown_has_a_line_a_row_and_no_broken_cells(toygpt):
     assert all(line.replace("\\|", "").count(" | ") == 6 for line in lines)
 
 
-def test_the_figure_states_the_counts_and_has_a_point_a_ratio(toygpt):
-    figure = toygpt.figure()
-    points = sum(len(trace.x) for trace in figure.data if trace.type == "scatter")
-    assert points == sum(row.ratio is not None for row in toygpt.rows) > 5
-    assert sum(sum(trace.x) for trace in figure.data if trace.type == "bar") == len(toygpt.rows)
-
-
 def test_a_smaller_scale_is_part_of_the_verdict():
     for verdict in ("reproduced", "compatible", "differs", "undecided"):
         assert Row(line(scale="a smaller model"), verdict).label == f"{verdict} at a smaller scale"

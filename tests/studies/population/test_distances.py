@@ -21,10 +21,7 @@ from models.errors import UserError
 from studies.checkpoints import load_published
 from studies.population.mode_connectivity import (
     ALIGNED,
-    BACK,
-    MOVED,
     STORED,
-    UNTRAINED,
     ModeConnectivity,
     compute_mode_connectivity,
     mode_connectivity,
@@ -68,37 +65,9 @@ def test_aligned_keys_of_the_published_model_are_nearly_ours(published_checkpoin
     assert keys.before > 0.5 and keys.after < 0.1
 
 
-def test_an_alignment_says_tabulates_and_draws_its_distances() -> None:
-    one, other = models.load("microadder-57"), models.build("microadder-57", 3)
-    found = align(one, other)
-    rows = found.to_dataframe().set_index("component")
-    assert f"{rows.before['all']:.3f} apart as stored and {rows.after['all']:.3f} once aligned" in found.sentence()
-    assert len(found.figure().data) == 2 and len(repr(found)) < 200 and found.provenance.n == 57
-    assert Alignment.from_dict(found.to_dict()).distances().equals(found.distances())
-
-
-def test_a_moved_copy_has_a_barrier_and_the_search_takes_it_away(line: ModeConnectivity) -> None:
-    assert line.barrier(MOVED) > 1 and line.barrier(BACK) < 1e-3
-    assert set(line.barriers["path"]) == {STORED, ALIGNED, UNTRAINED, MOVED, BACK}
-
-
-def test_there_is_no_barrier_between_a_model_and_itself() -> None:
-    model = models.load("microadder-57")
-    line = mode_connectivity(model, model, points=3, n=8, controls=False)
-    assert line.barrier(STORED) == 0 and line.barrier(ALIGNED) < 1e-6
-    assert (line.table["exact"] == 1).all() and line.able and line.worse_end == 1
-
-
 def test_between_models_that_add_nothing_no_line_joins_two_solutions() -> None:
     fresh = [models.build("microadder-57", seed=k).eval() for k in (1, 2)]
     assert not mode_connectivity(*fresh, n=8, points=3, controls=False).able
-
-
-def test_the_figure_shows_every_path_on_both_sides(line: ModeConnectivity) -> None:
-    figure = line.figure()
-    assert len(figure.data) == 10
-    assert sum(trace.line.color == "#767676" for trace in figure.data) == 6
-    assert f"{line.barrier():.3g} nats" in figure.layout.title.text.replace("<br>", " ")
 
 
 def test_the_barrier_is_the_largest_height_over_the_straight_line() -> None:
@@ -139,16 +108,6 @@ def distances() -> SeedDistances:
     return seed_distances(found, names=["trained", "by hand", "again"], n=32, untrained=2)
 
 
-def test_equal_models_are_at_distance_zero_and_others_are_not(distances: SeedDistances) -> None:
-    for quantity in ("before", "after", "divergence", "logits"):
-        matrix = distances.matrix(quantity)
-        assert matrix[0, 2] == pytest.approx(0, abs=1e-6)
-        np.testing.assert_allclose(matrix, matrix.T)
-    assert distances.matrix("after")[0, 1] > 0.1 and distances.matrix("logits")[0, 1] > 0.1
-    # Both answer everything, so that only logits tell them apart.
-    np.testing.assert_array_equal(distances.matrix("agreement"), np.ones((3, 3)))
-
-
 def test_alignment_does_not_move_apart_what_it_sees_whole(distances: SeedDistances) -> None:
     assert distances.matrix("after")[0, 1] <= distances.matrix("before")[0, 1]
 
@@ -159,13 +118,6 @@ def test_distances_have_a_null_and_components_count_all_numbers(distances: SeedD
     assert parts["numbers"].drop("all").sum() == parts.loc["all", "numbers"] == 57
     assert parts["untrained_after"].drop(["W_E", "norms"]).notna().all()
     assert len(distances.untrained_functions) == 1
-
-
-def test_distances_are_drawn(distances: SeedDistances) -> None:
-    figure = distances.figure()
-    assert sum(trace.type == "heatmap" for trace in figure.data) == 3
-    with pytest.raises(UserError, match="no 'nearness'"):
-        distances.matrix("nearness")
 
 
 def test_every_parameter_belongs_to_a_component() -> None:

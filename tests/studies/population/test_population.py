@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import json
-
 import numpy as np
 import pandas as pd
 import pytest
-import torch
 
 import models
 from interp.compare.model_table import Question
-from interp.core.controls import untrained_models
 from interp.core.results import Provenance
 from models.errors import UserError
 from models.evaluation import Rate
@@ -63,17 +59,6 @@ def test_architectures_are_counted_apart() -> None:
             found.apart(*unknown)
 
 
-def test_trained_adders_share_numbers_that_untrained_ones_do_not_have() -> None:
-    names = ("score", "which_algorithm", "attention_by_role", "circle_fit")
-    adders = [models.load(name) for name in ("microadder-57", "microadder-67")]
-    found = population(adders, questions=names, n=100, otherwise=[models.load("adder-456")])
-    assert {"score", "which_algorithm", "attention_by_role"} <= set(found.shared())
-    assert found.apart("circle_fit").correct == 0  # the circle is in the architecture
-    assert sorted(found.members.name) == ["microadder-57", "microadder-67"] and len(found.otherwise) == 1
-    again = Population.from_dict(json.loads(json.dumps(found.to_dict())))
-    assert again.to_dataframe().equals(found.to_dataframe()) and len(found.figure().data)
-
-
 def test_every_member_has_an_untrained_copy_of_its_own() -> None:
     found = population([models.load("microadder-57")] * 3, questions=["attention_by_role"], n=50)
     assert found.members["attention_by_role"].nunique() == 1 and found.controls["attention_by_role"].nunique() == 3
@@ -104,20 +89,6 @@ def test_members_of_one_class_are_connected_by_short_distances():
 def test_without_a_control_no_two_are_one_class_and_far_ones_never_are():
     assert len(planted([]).classes()) == len(planted([0.1]).classes()) == 4
     assert len(planted([1.1]).classes()) == 1
-
-
-def test_the_largest_class_is_drawn_first():
-    heat = planted([0.4]).figure().data[0]
-    assert heat.z[0, 1] == heat.z[1, 0] == 0.1 and heat.z[0, 3] == 0.5
-
-
-def test_moved_models_are_one_solution_and_untrained_ones_are_not():
-    adder, other = models.load("microadder-57"), models.load("microadder-57")
-    weights = other.weight_map
-    with torch.no_grad():  # one of its symmetries: a value of the head's output moves to the factor before it
-        weights.out_A.mul_(2.0), weights.out_B.div_(2.0)
-    found = solution_classes([adder, other, *untrained_models(adder, None, 1, 5)])
-    assert found.classes() == [["0", "1"], ["2"]] and found.distances[0] < 1e-6 < 0.5 < found.distances[1]
 
 
 @pytest.mark.parametrize("names", [["a"], ["a", "a"], ["a", "b", "c"]])

@@ -30,7 +30,7 @@ from studies.runs.seed_sweeps import (
     sweep_table,
 )
 from studies.runs.study import Settings
-from studies.runs.sweep_figure import seeds_by_variant
+from studies.runs.sweeps import seeds_by_variant
 from tests.sampling import every_third
 
 EXPERIMENTS = DATA
@@ -130,11 +130,6 @@ def test_a_trained_variant_is_read_back(tmp_path: Path) -> None:
     assert sweeps.trained_rows(replace(settings, minutes=1e-9), [replace(run, folder=tmp_path / "other")]) == []
     with pytest.raises(UserError, match="small and paper"):
         sweeps.variants(Settings(size="huge"), [("a", "microadder-57")], "x")
-
-
-def test_pictures_show_every_seed_twice() -> None:
-    figure = seeds_by_variant(sweep_curves([row("a", [0.1, 0.9]), row("b", [0.2])]), "Title")
-    assert sorted(len(trace.x) for trace in figure.data) == [1, 1, 2, 2]
 
 
 def test_rows_of_one_label_are_told_apart_and_no_number_is_said_twice() -> None:

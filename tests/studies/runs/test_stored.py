@@ -52,16 +52,19 @@ def test_what_is_kept_of_an_earlier_version_is_stored_and_of_a_commit_of_this_re
             assert re.fullmatch("[0-9a-f]{8}", study.kept)
 
 
-def test_a_page_is_what_shows_its_stored_data(tmp_path):
-    for target in ("adder-456:table1", "adder-456:table4", "adder-456:fig1", "microadder:ladder"):
-        page = reproduce(target, Settings(tmp_path, minutes=1e-9, say=lambda _: None))
-        assert page is not None
-        again = show_of(target)(json.loads(json.dumps(page.data)))
-        assert [(each.heading, each.text) for each in page.sections] == [(each.heading, each.text) for each in again]
-        assert sum(len(each.figures) for each in page.sections) == sum(len(each.figures) for each in again)
-        for drawn, stored in zip(page.sections, again, strict=True):
-            for table, kept in zip(drawn.tables, stored.tables, strict=True):
-                pd.testing.assert_frame_equal(table, kept)
+@pytest.mark.parametrize(
+    "target",
+    sampled(["adder-456:table1", "adder-456:table4", "adder-456:fig1", "microadder:ladder"], "adder-456:table1"),
+)
+def test_a_page_is_what_shows_its_stored_data(target, tmp_path):
+    page = reproduce(target, Settings(tmp_path, minutes=1e-9, say=lambda _: None))
+    assert page is not None
+    again = show_of(target)(json.loads(json.dumps(page.data)))
+    assert [(each.heading, each.text) for each in page.sections] == [(each.heading, each.text) for each in again]
+    assert sum(len(each.figures) for each in page.sections) == sum(len(each.figures) for each in again)
+    for drawn, stored in zip(page.sections, again, strict=True):
+        for table, kept in zip(drawn.tables, stored.tables, strict=True):
+            pd.testing.assert_frame_equal(table, kept)
 
 
 NUMBER = (int, float)

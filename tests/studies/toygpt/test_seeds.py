@@ -65,16 +65,6 @@ def test_a_variant_without_a_seed_is_named():
         seed_curves({"x": "X", "z": "Z"}, ROWS, LOSSES)
 
 
-def test_figures_show_every_seed():
-    result = compared()
-    curves = [trace for trace in result.figure().data if "lines" in trace.mode]
-    assert sum(np.isnan(trace.x).sum() for trace in curves) == 6  # seeds are told apart by gaps
-    assert len([trace for trace in result.figure(what="loss").data if trace.name == "mean over seeds"]) == 2
-    figure = result.figure("seeds", step=1_000, printed={"x": 0.9, "y": 0.7})
-    (papers,) = (trace for trace in figure.data if trace.name == "the paper's run")
-    assert list(papers.x) == [0.9, 0.7]
-
-
 # ---- runs
 
 

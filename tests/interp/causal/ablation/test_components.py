@@ -541,11 +541,7 @@ def test_strata_that_lose_alike_are_not_told_apart():
     assert result.strata_hurt() is None
 
 
-def test_one_component_is_spoken_of_as_one():
-    said = component_ablation(microadder(), components=Head(0, 0), replacement="zero", n=16).sentence()
-    assert "the one component leaves" in said and "answer tokens of 16 problems" in said
-
-
+@pytest.mark.slow
 def test_no_component_is_named_that_changes_nothing_by_more_than_chance():
     kept, rng = np.ones((3, 1, 40, 4), dtype=bool), np.random.default_rng(0)
     noisy = kept.copy()
@@ -577,16 +573,3 @@ def test_a_model_without_mlp_has_no_neurons():
 
 
 # What a result shows.
-
-
-def test_the_result_tabulates_says_and_draws_itself():
-    result = component_ablation(microadder(), n=64)
-    frame = result.to_dataframe()
-    assert len(frame) == 5 * 3 * result.table.sizes["stratum"]
-    assert {"component", "replacement", "stratum", "value", "low", "high", "drop", "n", "clean"} <= set(frame.columns)
-    figure = result.figure(most=3)
-    most = frame[frame.metric == "accuracy"].groupby("component")["drop"].max().nlargest(3)
-    assert len(figure.data) == 3 and all(set(panel.y) == set(most.index) for panel in figure.data)
-    assert np.array(figure.data[0].z).shape == (3, result.table.sizes["stratum"])
-    with pytest.raises(UserError, match="There is no metric 'acuracy'.*Did you mean 'accuracy'"):
-        result.figure(metric="acuracy")

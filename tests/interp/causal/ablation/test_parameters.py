@@ -223,27 +223,3 @@ def test_single_numbers_may_be_chosen_by_the_names_that_the_table_gives_them():
     said = found.sentence()
     assert said.startswith("microadder-57, one free parameter set to zero: ")
     assert "control" not in said and "pairs" not in said
-
-
-def test_the_sentence_counts_parameters_that_had_the_value_and_variants_that_diverge():
-    right = np.ones((6, 4, 1), dtype=bool)
-    losses = np.zeros((6, 4))
-    losses[4] = np.nan  # the first pair
-    names, pairs = ["u", "v"], np.array([[0], [1]])
-    said = compute_parameter_ablation(
-        right[:4], losses[[0, 1, 2, 4]], names, np.array([0.0, 1]), np.zeros(2), pairs, 0, Provenance(4, 0, "problems")
-    ).sentence()
-    assert "(1 had that value already)" in said and "4 variants, 1 of which diverged." in said and "nan" not in said
-
-
-def test_the_result_tabulates_says_and_draws_itself():
-    result = small()
-    assert len(result.to_dataframe()) == 9 and len(result.interactions()) == 36
-    assert "sampled" in str(result.provenance)
-    figure = result.figure(scale="logit")
-    costs, beyond = (trace for trace in figure.data if trace.type == "heatmap")
-    np.testing.assert_allclose(np.array(costs.z, dtype=float), result.pairs["drop"].values)
-    np.testing.assert_allclose(np.array(beyond.z, dtype=float), result.pairs.interaction_logit.values)
-    assert list(costs.y) == list(beyond.x) == list(result.single.parameter.values)
-    alone = parameter_ablation(load("microadder-57"), n=16, only=["arc_A"], pairs=False).figure()
-    assert [trace.type for trace in alone.data] == ["scatter", "scatter"]

@@ -140,8 +140,7 @@ def test_circuits_are_different_where_their_outputs_are(places: tuple[int, ...],
     torch.testing.assert_close(experiment(masks), experiment(space.live(masks)), rtol=0, atol=1e-9)
 
 
-@pytest.mark.parametrize("n_layers", [1, 2])
-@pytest.mark.parametrize("ablation", ["corrupted", "mean"])
+@pytest.mark.parametrize(("n_layers", "ablation"), [(1, "corrupted"), (1, "mean"), (2, "mean")])
 def test_an_edge_is_live_exactly_if_it_changes_some_run(n_layers: int, ablation: str) -> None:
     model = dense(n_layers=n_layers, n_heads=1, d_head=12, d_mlp=6)(4).double()
     for places in PLACES:
@@ -200,14 +199,6 @@ def carry() -> Circuit:
     )
 
 
-def test_microadder_takes_the_carry_from_the_previous_column_and_the_previous_output(carry: Circuit) -> None:
-    read = {edge for edge in carry.edges if edge.startswith("embed->L0H0")}
-    assert read == {"embed->L0H0.v@previous operands", "embed->L0H0.v@previous output"}
-    assert carry.faithfulness.sel(part="circuit", replacement="corrupted", stat="value") > 0.9
-    assert carry.exact_match.sel(part="circuit", replacement="corrupted", stat="value") > 0.9
-    assert abs(carry.faithfulness.sel(part="complement", replacement="corrupted", stat="value")) < 0.1
-
-
 def test_the_mean_logit_difference_alone_is_satisfied_by_a_circuit_that_answers_wrongly() -> None:
     """Why the right answer is asked for as well."""
     model = models.load("microadder-57")
@@ -238,6 +229,7 @@ def test_what_a_circuit_says_is_in_its_table_and_pictures(carry: Circuit) -> Non
     )
 
 
+@pytest.mark.slow
 def test_searched_on_and_judged_on_problems_are_apart_and_the_same_seed_gives_the_same_result() -> None:
     model = silenced([1])
     pairs = random_pairs(model.task, 30, 0)
@@ -255,33 +247,12 @@ def test_searched_on_and_judged_on_problems_are_apart_and_the_same_seed_gives_th
     assert together.provenance.n == len(pairs)
 
 
-def test_a_layer_without_an_mlp_and_many_labels_can_be_drawn() -> None:
-    model = dense(n_layers=2, n_heads=1, d_mlp=0)(0).double()
-    pairs = random_pairs(model.task, 20, 0)
-    circuit = smallest_circuit(model, pairs, metrics=own_answers(model), method="greedy", threshold=0.9999, n_random=5)
-    assert len(circuit.figure().data) == circuit.found.size
-
-
 def test_the_empty_circuit_is_never_faithful_and_a_search_needs_something_to_explain() -> None:
     model = silenced([0, 1], d_mlp=0)  # nothing is written but the query's own token
     pairs = random_pairs(model.task, 20, 0)
     experiment = EdgeExperiment(model, pairs, own_answers(model)(pairs))
     found = search(experiment, space_of(experiment), Criterion(experiment.full, experiment.empty))
     assert space_of(experiment).names(found.mask) == ("embed->logits",)
-
-
-@pytest.mark.parametrize("metrics", ["logit_diff", "exact_match", ("logit_diff", "exact_match"), "loss"])
-def test_a_model_that_does_not_do_the_task_has_no_circuit(metrics: Any) -> None:
-    """An untrained adder, and a trained one whose attention writes nothing."""
-    untrained, trained = models.build("microadder-57", seed=1), models.load("microadder-57")
-    pairs = problem_pairs(trained.task, "carry", column=3, n=32)
-    dead = models.load("microadder-57")
-    with torch.no_grad():
-        dead.weight_map.out_A.zero_()
-    for model in (untrained, dead):
-        with pytest.raises(UserError, match="must be right"):
-            smallest_circuit(model, pairs, metrics=metrics, method="greedy", n_random=3)
-    assert smallest_circuit(trained, pairs, metrics=metrics, method="greedy", n_random=3).found.size > 0
 
 
 def test_bad_input() -> None:

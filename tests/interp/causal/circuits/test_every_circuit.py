@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from importlib import import_module
 from typing import Any
 
 import numpy as np
@@ -184,13 +183,3 @@ def test_bad_input(adder: Any):
     with pytest.raises(UserError, match="at least 4"):
         interp.all_circuits(adder, pairs.select(slice(0, 3)))
     assert Space(("a",), ("x",), ("logits",)).circuits(1)[1] == 0
-
-
-def test_questions_that_use_one_word_for_two_things_point_to_each_other():
-    """A circuit of a difference and one of all answers; a circle of digits and a frequency of them."""
-    model = models.load("microadder-57")
-    pairs = problem_pairs(model.task, "made carry", column=5, n=32)
-    assert "certified_circuits" in interp.all_circuits(model, pairs).sentence()
-    assert "all_circuits" in import_module(interp.certified_circuits.__module__).MEANING
-    assert "fourier_spectrum" in interp.circle_fit(model, resamples=19).sentence()
-    assert "circle_fit" in interp.fourier_spectrum(models.build("modular-clock-hand-built", p=13)).sentence()

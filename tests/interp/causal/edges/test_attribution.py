@@ -105,6 +105,7 @@ def test_edges_into_linear_logits_are_estimated_exactly():
         np.testing.assert_allclose(result.estimate.values[:, last], result.exact.values[:, last], atol=1e-9)
 
 
+@pytest.mark.slow
 def test_groups_share_an_edges_estimate_out():
     model = dense()(0).double()
     pairs = pairs_for(model.task)

@@ -113,13 +113,6 @@ def test_hooks_that_a_user_attached_are_not_passed_by():
     assert not np.allclose(sweep.unpatched, without_mlp.unpatched)
 
 
-def test_both_directions_and_keys_by_query_are_drawn():
-    both = activation_patching(TOY, TOY_PAIRS, site="head_out", direction="both").figure()
-    assert len(both.data) == 2
-    by_source = activation_patching(TOY, TOY_PAIRS, site="pattern_dest_src").figure()
-    assert by_source.data and by_source.data[0].zmin == -by_source.data[0].zmax
-
-
 # ---- refusals
 
 

@@ -73,13 +73,6 @@ def test_the_red_box_is_the_training_range():
     assert box.line.color != rim.line.color and rim.line.width > box.line.width
 
 
-@pytest.mark.parametrize("policy", ["ids start at 1", "ids start at 4", "random offsets"])
-def test_every_figure_states_policy_n_and_seeds(policy):
-    figure = sums(offsets=policy).figure()
-    for words in (policy, "80 a size (50 where those were all wrong)", "1 seed", "sampled"):
-        assert words in subtitle(figure)
-
-
 def test_a_panel_of_several_seeds_shows_their_median():
     grids = tuple(sums(seed) for seed in range(4))
     figure = GridPanels("Methods", (GridPanel("a", grids), GridPanel("b", grids[:1]))).figure()
@@ -89,14 +82,6 @@ def test_a_panel_of_several_seeds_shows_their_median():
     np.testing.assert_array_equal(np.array(second.z, dtype=float), grids[0].accuracy.values)
     assert "median of 4 seeds" in subtitle(figure)
     assert [note.text for note in figure.layout.annotations] == ["a", "b"]
-
-
-@pytest.mark.parametrize("n", [1, 5, 12])
-def test_panels_stand_three_in_a_row_and_say_how_many_are_missing(n):
-    figure = GridPanels("Methods", tuple(GridPanel(f"panel {i}", (sums(i),)) for i in range(n)), planned=12).figure()
-    assert len(maps(figure)) == n
-    assert len({axis.domain for axis in figure.select_yaxes()}) == -(-n // 3)
-    assert ("of 12 panels so far" in subtitle(figure)) == (n < 12)
 
 
 def test_parity_is_lines_with_exact_intervals_a_guess_and_the_training_range():

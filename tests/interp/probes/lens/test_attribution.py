@@ -223,11 +223,3 @@ def test_units_that_write_nothing_are_not_counted_beyond_their_number():
     assert found.units is not None and not found.units["mean"].values.any()
     assert (found.units_needed(), found.units["mean"].size) == (1, 3)
     assert found.figure().layout.title.text.replace("<br>", " ") == f"<b>{found.headline()[:-1]}</b>"
-
-
-def test_the_figure_draws_the_largest_parts_and_units():
-    found = logit_attribution(random_model("ln"), n=16, resamples=10)
-    figure = found.figure()
-    assert figure.data[0].type == "heatmap" and len(figure.data[0].y) == 24  # of more
-    assert figure.data[1].type == "scatter" and len(figure.data[1].y) == 24  # of 30 units
-    assert len(logit_attribution(random_model("attention-only"), n=16, resamples=10).figure().data) == 1

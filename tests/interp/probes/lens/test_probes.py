@@ -142,20 +142,7 @@ def test_predictions_are_ridge_regressions_of_the_other_folds():
 # ---- on models
 
 
-def test_microadders_attention_brings_the_carry_out_and_its_mlp_the_nine():
-    found = linear_probes(models.load("microadder-57"), n=2048)
-    carry = found.overall("carry_out").set_index("site")
-    nine = found.overall("nine").set_index("site")
-    assert carry.accuracy["L0 pre"] < 0.6 and carry.accuracy["L0 mid"] > 0.99 and carry.control.max() < 0.6
-    assert nine.score["L0 mid"] < 0.6 and nine.score["L0 post"] > 0.9
-    assert set(found.table.column) == {"all", *(f"s{i}" for i in range(11))}
-
-
-def test_an_untrained_model_reads_no_carry_out_at_its_queries():
-    found = linear_probes(models.build("microadder-57", seed=1), n=1024, signals="carry_out", sites="L0 pre")
-    assert found.overall("carry_out").accuracy[0] < 0.6
-
-
+@pytest.mark.slow
 def test_an_untrained_copy_stands_beside_every_accuracy():
     """The carry of two digits is read from random features nearly as well: ToyGPT, at the position of b0."""
     model = models.load("toygpt-learned-pre")
@@ -279,11 +266,3 @@ def test_diverged_activations_and_questions_without_two_answers_are_refused():
     same = [type(each)(each.signal, each.value * 0, each.pair, each.type) for each in labels]
     with pytest.raises(UserError, match="both answers"):
         probed(np.zeros((200, 2)), same)
-
-
-def test_the_figure_has_a_panel_a_signal():
-    found = linear_probes(random_model("ln", 1), problems=TwoDigitAddition().domain.every()[::7])
-    titles = [annotation.text for annotation in found.figure().layout.annotations]
-    assert titles == list(SIGNALS.values())
-    with pytest.raises(UserError, match="Did you mean 'nine'"):
-        found.overall("nin")

@@ -197,6 +197,7 @@ def test_a_written_digit_is_changed_and_a_second_problem_is_patched_in(page, ope
     assert opened.locator(".cx-alert").is_visible()
 
 
+@pytest.mark.slow
 def test_the_address_restores_the_state(page, open_page):
     opened = open_page(page)
     assert "#" not in opened.url
@@ -266,6 +267,7 @@ def test_arcs_follow_the_token_under_the_pointer_and_the_arrow_keys(page, open_p
     assert "from s0 " in words.inner_text()
 
 
+@pytest.mark.slow
 def test_everything_is_reached_by_keyboard(page, open_page):
     opened = open_page(page)
     opened.locator("[data-step='0']").focus()
@@ -304,7 +306,8 @@ def test_of_many_heads_there_is_a_grid_of_layer_by_head_and_of_many_units_those_
     assert "without L2.mlp" in opened.locator(".cx-verdict").inner_text()
 
 
-@pytest.mark.parametrize(("width", "scheme"), [pytest.param(1400, "light", marks=pytest.mark.slow), (380, "dark")])
+@pytest.mark.slow
+@pytest.mark.parametrize(("width", "scheme"), [(1400, "light"), (380, "dark")])
 def test_nothing_overflows_the_page(page, deep_page, open_page, width: int, scheme: Any):
     for path in (page, deep_page):
         opened = open_page(path, width)
@@ -359,12 +362,14 @@ HOSTILE = {
     "step": {"step": BAD},
     "no object": [BAD],
 }
+FEW = ["scale", "component", "prototype", "problem"]
 
 
-def test_an_address_runs_no_script_and_leaves_the_page_whole(page: Path, open_page: Any) -> None:
+@pytest.mark.parametrize("names", [FEW, pytest.param([*HOSTILE], marks=pytest.mark.slow)], ids=["few", "all"])
+def test_an_address_runs_no_script_and_leaves_the_page_whole(names: list[str], page: Path, open_page: Any) -> None:
     """What it says in another form than the page's is left out; the policy would complain about any handler."""
     opened = open_page(page)
-    for name, state in HOSTILE.items():
+    for name, state in ((name, HOSTILE[name]) for name in names):
         opened.goto(f"{page.as_uri()}#x0={quote(json.dumps(state))}")
         opened.reload()
         opened.wait_for_selector(".cx-verdict")

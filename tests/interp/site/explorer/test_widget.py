@@ -41,6 +41,7 @@ def test_the_widget_holds_both_models_and_its_view_runs_them(open_page, tmp_path
     assert opened.locator("[data-link]").count() == 0  # a notebook's address is not the view's
 
 
+@pytest.mark.slow
 def test_of_a_task_that_the_page_does_not_know_the_kernel_reads_what_is_typed(open_page, tmp_path: Path, monkeypatch):
     task: Any = column_addition(7, python=True)
     shown = interp.explore(exact_adder(task))
@@ -62,6 +63,7 @@ def test_of_a_task_that_the_page_does_not_know_the_kernel_reads_what_is_typed(op
         assert opened.locator(".cx-alert").is_visible() == (not kept) and ", right" in verdict.inner_text()
 
 
+@pytest.mark.slow
 def test_a_view_is_saved_as_a_page_that_takes_any_problem_of_a_task_that_is_text(open_page, tmp_path: Path):
     shown = interp.explore(exact_adder(column_addition(7)), problem="12 30", method="mean")
     shown.save(tmp_path / "view.html")
