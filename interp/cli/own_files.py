@@ -3,16 +3,14 @@
 
 from __future__ import annotations
 
-import importlib.util
 import shlex
-import sys
 from collections.abc import Callable
-from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_type_hints
 
 from interp.cli.options import MODEL, PROGRAMS, one_thread
 from models.errors import UserError
+from models.files.python_source import object_in, run_file
 
 if TYPE_CHECKING:
     from models.transformer.arithmetic_transformer import ArithmeticTransformer
@@ -74,45 +72,11 @@ def refuse_unused(function: Callable[..., Any], words: str) -> None:
             raise UserError(f"{words.split()[-1]} takes no {flag}; see {words} --help.")
 
 
-@cache
-def run_file(path: Path) -> Any:
-    """Run somebody's Python file, as its owner asks, and return it as a module. Raises UserError if it cannot be."""
-    name = path.stem if path.stem not in sys.modules else f"{path.stem} of {path.parent}"
-    spec = importlib.util.spec_from_file_location(name, path)
-    if path.suffix != ".py" or spec is None or spec.loader is None or not path.is_file():
-        raise UserError(f"There is no Python file {path}.")
-    module = sys.modules[name] = importlib.util.module_from_spec(spec)  # where dataclasses and type hints look for it
-    try:
-        spec.loader.exec_module(module)
-    except UserError:
-        raise
-    except Exception as error:  # whatever the file raises
-        raise UserError(f"{path} failed: {type(error).__name__}: {error}.") from error
-    return module
-
-
-def object_in(text: str) -> Any:
-    """What ``FILE.py:NAME`` names. Raises UserError if there is no such file or name."""
-    file, _, name = text.rpartition(":")
-    found = getattr(run_file(Path(file)), name, None)
-    if found is None:
-        raise UserError(f"{file} has nothing named {name!r}.")
-    return found
-
-
-def names_an_object(text: str) -> bool:
-    """Whether a word is ``FILE.py:NAME``."""
-    file, _, name = text.rpartition(":")
-    return file.endswith(".py") and name.isidentifier()
-
-
 def given_task() -> Any:
     """The task of ``--task``: a line of text or ``FILE.py:NAME``; None if there is none."""
     text = _given.get("task")
     if text is None:
         return None
-    if names_an_object(text):
-        return object_in(text)
     from models.tasks.task_text import task_of_text
 
     return task_of_text(text)
