@@ -1,8 +1,9 @@
-"""Own models and tasks on the command line: ``--from FILE.py``, ``--task TEXT``, ``FILE.py:NAME``, ``--trust``,
-``--trust unconfined`` and ``--trust=COMMAND``."""
+"""Own models and tasks on the command line: ``--from FILE.py``, ``--task TEXT``, ``--config FIELDS``, ``FILE.py:NAME``,
+``--trust``, ``--trust unconfined`` and ``--trust=COMMAND``."""
 
 from __future__ import annotations
 
+import json
 import shlex
 from collections.abc import Callable
 from pathlib import Path
@@ -18,17 +19,19 @@ if TYPE_CHECKING:
 #: What commands on your own models, tasks and files take, before or after their other words.
 OWN_FLAGS = {
     "--task": "TEXT or FILE.py:NAME, the task of a model that does not say its own: '{a:2}+{b:2}={s:3}; a + b'",
+    "--config": "NAME=VALUE,... or a JSON object, what a file does not say of its config: act_fn=gelu,n_heads=4",
     "--from": "FILE.py, a file of yours that registers models, tasks, probes or methods; it is run first",
     "--trust": "run a model that is a program, under bubblewrap; --trust=COMMAND under a command of yours; --trust "
     "unconfined as it is, with all that you may do",
 }
 _FLAGS = tuple(flag for flag in OWN_FLAGS if flag != "--trust")  # those that need a value
+_NEEDED = {"--from": "a file", "--task": "a task", "--config": "fields"}
 _given: dict[str, Any] = {}
 
 
 def taken_out(arguments: list[str]) -> list[str]:
-    """The arguments without ``--from FILE``, which is run, and ``--task TEXT`` and ``--trust``, which are kept for
-    :func:`load_model`.
+    """The arguments without ``--from FILE``, which is run, and without ``--task TEXT``, ``--config FIELDS`` and
+    ``--trust``, which are kept for :func:`load_model`.
 
     Raises:
         UserError: a flag without its value, or a file that cannot be run.
@@ -47,12 +50,12 @@ def taken_out(arguments: list[str]) -> list[str]:
             left.append(word)
             continue
         if not sign and not words:
-            raise UserError(f"{flag} needs {'a file' if flag == '--from' else 'a task'}.")
+            raise UserError(f"{flag} needs {_NEEDED[flag]}.")
         value = value if sign else words.pop(0)
         if flag == "--from":
             run_file(Path(value))
         else:
-            _given["task"] = value
+            _given[flag.strip("-")] = value
     return left
 
 
@@ -82,9 +85,33 @@ def given_task() -> Any:
     return task_of_text(text)
 
 
+def given_config() -> dict[str, Any] | None:
+    """The fields of ``--config``; None if there are none. Raises UserError for what is neither fields nor JSON."""
+    text = _given.get("config")
+    if text is None:
+        return None
+    try:
+        if text.lstrip().startswith("{"):
+            return dict(json.loads(text))
+        return {name.strip(): _value(value) for name, _, value in (part.partition("=") for part in text.split(","))}
+    except (ValueError, TypeError):
+        raise UserError(f"--config takes NAME=VALUE,... or a JSON object, not {text!r}.") from None
+
+
+def _value(text: str) -> Any:
+    """A number, true, false or null as JSON writes it, or else the text."""
+    try:
+        return json.loads(text)
+    except ValueError:
+        if not text.strip():
+            raise
+        return text.strip()
+
+
 def said() -> str:
-    """``--task TEXT`` and ``--trust`` as they were given, each with a space before it; empty if they were not."""
-    task = f" --task {shlex.quote(_given['task'])}" if "task" in _given else ""
+    """``--task TEXT``, ``--config FIELDS`` and ``--trust`` as they were given, each with a space before it; empty if
+    they were not."""
+    task = "".join(f" --{name} {shlex.quote(_given[name])}" for name in ("task", "config") if name in _given)
     trust = trusted()
     return task + (f" --trust={shlex.quote(trust)}" if isinstance(trust, str) else " --trust" * trust)
 
@@ -95,11 +122,12 @@ def trusted() -> bool | str:
 
 
 def load_model(name_or_path: str) -> ArithmeticTransformer:
-    """:func:`models.load`, with the task of ``--task`` and with ``--trust``; from then on, one thread computes."""
+    """:func:`models.load`, with the task of ``--task``, the fields of ``--config`` and with ``--trust``; from then on,
+    one thread computes."""
     from models.zoo import load
 
     one_thread()
-    return load(name_or_path, task=given_task(), trust=trusted())
+    return load(name_or_path, task=given_task(), config=given_config(), trust=trusted())
 
 
 def registered_spec(text: str) -> str:

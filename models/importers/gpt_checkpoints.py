@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from models.errors import UserError
+from models.errors import NotSaid
 from models.importers.hugging_face import gpt2_weights
 from models.importers.named_tensors import NamedTensors, overridden, tensors_in
 from models.transformer.config import TransformerConfig
@@ -48,8 +48,10 @@ def read_gpt(
     d_vocab, d = tensors.shape("transformer.wte.weight")
     heads = (config or {}).get("n_heads", (args or {}).get("n_head"))
     if type(heads) is not int or heads < 1 or d % heads:
-        raise UserError(
-            f"{path} does not say how many heads share its {d} dimensions; say it, as in config={{'n_heads': 4}}."
+        raise NotSaid(
+            f"{path} does not say how many heads share its {d} dimensions; say it, as in config={{'n_heads': 4}}.",
+            "n_heads",
+            [n for n in range(1, 17) if d % n == 0],
         )
     layers = 0
     while f"transformer.h.{layers}.ln_1.weight" in tensors:

@@ -17,7 +17,7 @@ from typing import Any, get_args
 import torch
 from torch import Tensor
 
-from models.errors import UserError
+from models.errors import NotSaid, UserError
 from models.files.checkpoint import read_json
 from models.importers.named_tensors import NamedTensors, head_biases, heads_of, output_of, overridden, tensors_in
 from models.importers.stock import configs_of
@@ -57,7 +57,12 @@ def _from_native(state: Mapping[str, Tensor], n_heads: Any, path: Path) -> dict[
     if "embed.W_E" in state:
         return dict(state)
     if type(n_heads) is not int or n_heads < 1 or state["embed.weight"].shape[1] < n_heads:
-        raise UserError(f"{path} does not say how many heads there are; say it, as in config={{'n_heads': 4}}.")
+        d = state["embed.weight"].shape[1]
+        raise NotSaid(
+            f"{path} does not say how many heads there are; say it, as in config={{'n_heads': 4}}.",
+            "n_heads",
+            [n for n in range(1, 17) if d % n == 0],
+        )
     found = {}
     for name, value in state.items():
         *before, part, kind = name.split(".")
@@ -147,13 +152,14 @@ def read_lens_state(
     content: Mapping[str, Any],
     path: Path,
     config: Mapping[str, Any] | None,
-    loss: Callable[[TransformerConfig, Weights], float],
+    loss: Callable[[TransformerConfig, Weights], float] | None,
 ) -> tuple[TransformerConfig, Weights]:
     """The config and the effective weights of a TransformerLens state dict.
 
     Args:
         config: fields of TransformerLens' config, or of ours, that the file does not say or says wrongly.
-        loss: what a model costs on its task, for the refusal of a file that does not say its activation function.
+        loss: what a model costs on its task, for the refusal of a file that does not say its activation function; None
+            without a task.
 
     Raises:
         UserError: no activation function for a model with MLPs, with what each costs; a part that cannot be expressed,
@@ -170,13 +176,19 @@ def read_lens_state(
     n_heads, _, d_head = tensors.shape("blocks.0.attn.W_Q")
     with_mlp = "blocks.0.mlp.W_in" in tensors
     if with_mlp and said.get("act_fn") is None:
-        costs = {
-            name: loss(*read_lens_state(content, path, given | {"act_fn": name}, loss)) for name in get_args(Activation)
-        }
-        raise UserError(
-            f"{path} does not say the activation function of its MLPs, the field act_fn of config=. The loss on the "
-            f"task, in nats, is {', '.join(f'{shown(cost, 3)} with {name}' for name, cost in costs.items())}; a small "
-            "loss does not show that the model was trained with it."
+        names = get_args(Activation)
+        costs = (
+            {}
+            if loss is None
+            else {name: loss(*read_lens_state(content, path, given | {"act_fn": name}, loss)) for name in names}
+        )
+        listed = ", ".join(f"{shown(cost, 3)} with {name}" for name, cost in costs.items())
+        raise NotSaid(
+            f"{path} does not say the activation function of its MLPs, the field act_fn of config=: "
+            f"{', '.join(names)}." + f" The loss on the task, in nats, is {listed}; a small loss does not "
+            "show that the model was trained with it." * bool(costs),
+            "act_fn",
+            names,
         )
     gains = "ln_final.w" in tensors or "blocks.0.ln1.w" in tensors
     norm = ("LN" if "ln_final.b" in tensors or "blocks.0.ln1.b" in tensors else "RMS") if gains else None

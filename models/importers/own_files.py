@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from models.transformer.arithmetic_transformer import ArithmeticTransformer
 
 TRIED = 1_000  # problems of a task, for what a file does not say
-#: (the file, its task, what else was asked) -> the config and the effective weights.
-Read = Callable[[File, Task, Asked], tuple[TransformerConfig, Weights]]
+#: (the file, its task or None, what else was asked) -> the config and the effective weights.
+Read = Callable[[File, Task | None, Asked], tuple[TransformerConfig, Weights]]
 
 
 def _loaded(file: File, asked: Asked, read: Read) -> ArithmeticTransformer:
@@ -45,7 +45,7 @@ def _loaded(file: File, asked: Asked, read: Read) -> ArithmeticTransformer:
     if task is None:
         raise UserError(
             f"{path} does not say its task; give it as models.load(path, task=models.tasks.formatted(...)), or on the "
-            "command line as --task."
+            f"command line as --task. models.guess({str(path)!r}), or interp load {path}, tries what it may be."
         )
     cfg, weights = (read if asked.names is None else _named)(file, task, asked)
     task = fitted_task(task, cfg, path)
@@ -107,20 +107,18 @@ def _fields(config: Any) -> Any:
     return config.to_dict() if isinstance(config, TransformerConfig) else config
 
 
-def _hugging_face(file: File, task: Task, asked: Asked) -> tuple[TransformerConfig, Weights]:
+def _hugging_face(file: File, task: Task | None, asked: Asked) -> tuple[TransformerConfig, Weights]:
     if asked.config is not None:
         raise UserError(f"{file.path} has a config of its own; leave config= out.")
-    return read_hugging_face(file.path, task.input_length, file.config)
+    return read_hugging_face(file.path, 0 if task is None else task.input_length, file.config)
 
 
-def _gpt(file: File, task: Task, asked: Asked) -> tuple[TransformerConfig, Weights]:
+def _gpt(file: File, task: Task | None, asked: Asked) -> tuple[TransformerConfig, Weights]:
     return read_gpt(file.content, file.path, _fields(asked.config))
 
 
-def _lens(file: File, task: Task, asked: Asked) -> tuple[TransformerConfig, Weights]:
-    def loss(cfg: TransformerConfig, weights: Weights) -> float:
-        return _loss(cfg, weights, task, file.path)
-
+def _lens(file: File, task: Task | None, asked: Asked) -> tuple[TransformerConfig, Weights]:
+    loss = None if task is None else lambda cfg, weights: _loss(cfg, weights, task, file.path)
     return read_lens_state(file.content, file.path, _fields(asked.config), loss)
 
 
@@ -135,7 +133,7 @@ def _loss(cfg: TransformerConfig, weights: Weights, task: Task, path: Path) -> f
         return float(cross_entropy(logits(problems).flatten(0, 1).double(), task.targets(problems).flatten()))
 
 
-def _named(file: File, task: Task, asked: Asked) -> tuple[TransformerConfig, Weights]:
+def _named(file: File, task: Task | None, asked: Asked) -> tuple[TransformerConfig, Weights]:
     """Tensors by the caller's names (ours -> the file's), which have our shapes; needs a whole config."""
     names, config, content = asked.names, asked.config, file.content
     if names is None:
@@ -159,7 +157,7 @@ def _named(file: File, task: Task, asked: Asked) -> tuple[TransformerConfig, Wei
 
 
 def _reader(name: str, kinds: tuple[str, ...], reads: Callable[[File], bool], read: Read, rank: int = 3) -> Reader:
-    return Reader(name, kinds, reads, lambda file, asked: _loaded(file, asked, read), rank)
+    return Reader(name, kinds, reads, lambda file, asked: _loaded(file, asked, read), rank, weights=read)
 
 
 register(

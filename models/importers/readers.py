@@ -95,6 +95,8 @@ class Reader:
         load: the model in such a file; raises UserError for one that is damaged or cannot be expressed.
         rank: readers are asked in its order, and those of one rank in the order in which they came.
         seeds: whether such a file has models of several seeds.
+        weights: (file, its task or None, what else was asked) -> the config and the effective weights of a file that
+            does not say its task; None for readers of files that do.
     """
 
     name: str
@@ -103,6 +105,7 @@ class Reader:
     load: Callable[[File, Asked], ArithmeticTransformer]
     rank: int = 2
     seeds: bool = False
+    weights: Callable[[File, Any, Asked], tuple[Any, Any]] | None = None
 
 
 #: The table.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 from models.calls.argument_kinds import reads, shown
@@ -56,6 +57,11 @@ def task_of_text(text: str) -> Task:
 
 
 def _value(name: str, text: str) -> Any:
+    if name == "vocabulary" and text[:1] in ("[", "{") and len(text) > 1 and text.isascii() and text[-1] in "]}":
+        try:  # a list of texts, or texts with their numbers, as JSON; else the characters themselves
+            return json.loads(text)
+        except ValueError:
+            return text
     if name not in _NUMBERS:
         return text
     try:

@@ -140,11 +140,11 @@ def _loaded(name_or_path: str | Path, asked: Asked) -> ArithmeticTransformer:
     if asked.seed is not None and not (reader is not None and reader.seeds):
         raise UserError(f"{name_or_path} is no training run, so that there is no seed to choose.")
     if reader is None:
-        raise _not_read(file)
+        raise not_read(file)
     return reader.load(file, asked)
 
 
-def _not_read(file: File) -> UserError:
+def not_read(file: File) -> UserError:
     """Why no reader takes a file."""
     path = file.path
     if not path.exists():
