@@ -5,15 +5,17 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
+from torch.nn.functional import cross_entropy
 
 from models.calls.arguments import typed
 from models.errors import NotSaid, UserError
@@ -26,7 +28,7 @@ from models.tasks.formatted_task import FormattedTask, formatted
 TRIED = 64  # problems that a proposal is judged by
 _FIRST = 24  # answer tokens that each candidate is judged by at first
 _KEPT, _LEAST = 256, 0.5  # candidates that are looked at further; the share of right tokens, and of right answers
-_OF_FEW = 0.95  # the latter where there are fewer problems than are tried
+_OF_FEW = 0.95  # the latter for answers of one token, or fewer problems than are tried
 _NEAR = 0.75  # of the best one's answers, for another proposal
 _AT_ONCE = 2**15  # tokens of one forward pass
 _NAMED = 5  # proposals that the sentence names
@@ -106,7 +108,9 @@ def guess(model: Any, config: Any = None, seconds: float = 12.0) -> FormatGuess:
 
     ``d_vocab`` and ``n_ctx`` say what is possible. Where a file does not say its activation function or its number of
     heads, each is tried. Every candidate answers a few problems, and the best ones 64; one fits if it gives at least
-    half of the answers. It stays a guess: the result says what else fits, and a proof is about the task that you name.
+    half of the answers, and nearly all if they are of one token. Of those that give as many, the first leaves the
+    fewest positions unused and then has the smallest loss. It stays a guess: the result says what else fits, and a
+    proof is about the task that you name.
 
     Args:
         model: a path, or a live model with TransformerLens' ``cfg``.
@@ -123,18 +127,16 @@ def guess(model: Any, config: Any = None, seconds: float = 12.0) -> FormatGuess:
         for given, forward, d_vocab, n_logits, n_ctx in settings:
             kept, n, ended = _best(forward, candidates(d_vocab, n_ctx if full else None), n_logits, n_ctx, end)
             searched, complete = searched + n, complete and ended
-            found += [(correct, written, given, d_vocab) for correct, written in kept]
+            found += [(fit, given, d_vocab) for fit in kept]
         if found:
             break
     proposals = []
-    found = sorted(found, key=lambda each: -each[0])
-    for correct, written, given, d_vocab in found[:_KEPT]:
-        if correct < _NEAR * found[0][0]:
+    found.sort(key=lambda each: each[0][:3])
+    for fit, given, d_vocab in found[:_KEPT]:
+        if -fit.minus_correct < _NEAR * -found[0][0].minus_correct:
             break
-        try:
-            proposals.append(Proposal(written.task(d_vocab), correct, given))
-        except UserError:  # a task that cannot be
-            continue
+        with suppress(UserError):  # a task that cannot be
+            proposals.append(Proposal(fit.written.task(d_vocab), -fit.minus_correct, given))
     if not proposals:
         stopped = "" if complete else f", in {seconds:g} seconds"
         raise UserError(
@@ -200,7 +202,7 @@ def _settings(model: Any, config: Any) -> list[_Setting]:
 
 def _best(
     forward: Callable[..., Any], all_of_them: Iterable[Written], n_logits: int, n_ctx: int, end: float
-) -> tuple[list[tuple[int, Written]], int, bool]:
+) -> tuple[list[_Fit], int, bool]:
     """The candidates that fit, with how many problems they answer; how many were tried, and whether these were all."""
     promising: list[tuple[float, int, Written]] = []
     searched, complete = 0, True
@@ -219,9 +221,26 @@ def _best(
     found = []
     for written, right in zip(best, _right(forward, best, n_logits, TRIED), strict=True):
         correct = int(right.all(1).sum())
-        if correct >= (_LEAST if written.size >= TRIED else _OF_FEW) * TRIED:
-            found.append((correct, written))
+        if correct >= (_LEAST if written.size >= TRIED and written.width > 1 else _OF_FEW) * TRIED:
+            found.append(_Fit(-correct, n_ctx - written.input_length, _loss(forward, written), written))
     return found, searched, complete
+
+
+class _Fit(NamedTuple):
+    """A candidate that fits; the first of several in order is the best."""
+
+    minus_correct: int
+    unused: int
+    loss: float
+    written: Written
+
+
+@torch.inference_mode()
+def _loss(forward: Callable[..., Any], written: Written) -> float:
+    """What the answers cost, in nats a token."""
+    whole = torch.as_tensor(written.tokens(TRIED))
+    logits = forward(whole[:, :-1])[:, written.prompt_length - 1 :]
+    return float(cross_entropy(logits.flatten(0, 1).double().cpu(), whole[:, written.prompt_length :].flatten()))
 
 
 @torch.inference_mode()

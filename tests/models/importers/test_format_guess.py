@@ -62,6 +62,18 @@ def test_an_activation_that_is_not_said_is_tried_and_those_that_cannot_be_told_a
     assert models.score(models.load(path, task=found.task, config=found.config), [(57, 48)]).correct == 1
 
 
+def test_of_activations_with_equal_answers_the_smallest_loss_comes_first(tmp_path: Path):
+    path = bare(models.load(str(ORDINARY / "add-3-no-norm-relu-0")), tmp_path / "bare.pt")
+    found = models.guess(path, seconds=60)
+    assert found.config == {"act_fn": "relu"} and {"act_fn": "gelu"} in [each.config for each in found.tied]
+
+
+def test_a_model_that_does_something_else_has_no_format(tmp_path: Path):
+    model = models.load(str(ORDINARY / "copy-8-0"))
+    with pytest.raises(UserError, match="Nothing fits"):
+        models.guess(bare(model, tmp_path / "c.pt"), {"act_fn": model.config.act_fn}, seconds=3)
+
+
 def test_an_untrained_model_has_no_format(tmp_path: Path):
     trained = models.load(str(ORDINARY / "add-3-highest-first-0"))
     config = trained.config
