@@ -19,26 +19,29 @@ from torch import Tensor
 
 from models.errors import NotSaid, UserError
 from models.files.checkpoint import read_json
-from models.importers.named_tensors import NamedTensors, head_biases, heads_of, output_of, overridden, tensors_in
+from models.importers.named_tensors import (
+    NamedTensors,
+    head_biases,
+    heads_of,
+    output_of,
+    overridden,
+    state_of,
+    tensors_in,
+)
 from models.importers.stock import configs_of
 from models.numerals import shown
 from models.transformer.config import Activation, TransformerConfig
 from models.transformer.parts.weights import Weights, is_bias, weight_shapes
 
 _BUFFERS = (".mask", ".IGNORE", ".rotary_sin", ".rotary_cos")
-_WITHIN = ("model", "state_dict", "model_state_dict", "weights")
 #: QuantaMaths' names of files: digits, layers, heads, steps and seed. Its models have ReLU and layer norms.
 _QUANTA_MATHS = re.compile(r"(?:ins\d_)?(?:add|sub|mix)_d\d+_l\d+_h\d+_t\d+K_s\d+")
 _QUANTA_CONFIG = {"act_fn": "relu"}
 
 
-def _state(content: Mapping[str, Any]) -> Mapping[str, Any]:
-    return next((content[name] for name in _WITHIN if isinstance(content.get(name), Mapping)), content)
-
-
 def is_lens_state(content: Mapping[str, Any]) -> bool:
     """Whether this is a state dict with TransformerLens' names, by itself or in a checkpoint."""
-    state = _state(content)
+    state = state_of(content)
     return "embed.W_E" in state or ("embed.weight" in state and "blocks.0.attn.q.weight" in state)
 
 
@@ -153,6 +156,7 @@ def read_lens_state(
     path: Path,
     config: Mapping[str, Any] | None,
     loss: Callable[[TransformerConfig, Weights], float] | None,
+    notes: list[str] | None = None,
 ) -> tuple[TransformerConfig, Weights]:
     """The config and the effective weights of a TransformerLens state dict.
 
@@ -160,12 +164,13 @@ def read_lens_state(
         config: fields of TransformerLens' config, or of ours, that the file does not say or says wrongly.
         loss: what a model costs on its task, for the refusal of a file that does not say its activation function; None
             without a task.
+        notes: what was left out and assumed is added to it.
 
     Raises:
         UserError: no activation function for a model with MLPs, with what each costs; a part that cannot be expressed,
             or the first tensor that is missing, left over or of another shape.
     """
-    given, state = dict(config or {}), tensors_in(_state(content), path)
+    given, state = dict(config or {}), tensors_in(state_of(content), path)
     said = _said(content, path) | given
     state = _from_native(state, said.get("n_heads"), path)
     if (layout := layout_of(state)) != _NOW:
@@ -219,7 +224,14 @@ def read_lens_state(
             weights[key] = torch.zeros(shape, dtype=tensors.dtype)
         else:
             raise UserError(f"{tensors.source} has no tensor {theirs}, of shape {list(own)}.")
-    tensors.finish()
+    tensors.finish(notes)
+    if notes is not None:
+        if layout != _NOW:
+            notes.append(f"the layout is that of {layout}")
+        assumed = [("attn_scale", f"attention scores are divided by {shown(cfg.score_scale, 4)}")]
+        assumed += [("eps", f"eps is {cfg.eps:g}")] if cfg.normalization_type else []
+        unsaid = [text for name, text in assumed if name not in said]
+        notes += [f"not said by the file, and not checked: {', '.join(unsaid)}"] if unsaid else []
     return cfg, weights
 
 
